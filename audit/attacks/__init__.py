@@ -1,0 +1,1 @@
+"""Attacks: from a target and data to scores, higher = member."""

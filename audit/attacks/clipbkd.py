@@ -1,0 +1,144 @@
+"""ClipBKD: one poisoned record whose clipped gradient points where no other record's does.
+
+Jagielski, Ullman and Oprea (2020), "Auditing Differentially Private Machine Learning", Algorithm 2. The canary
+lies along the direction of least variance of the data, so that nothing but the noise hides whether it was
+trained on; it is long, so that its gradient is clipped and moves the sum by the whole clip.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+
+from dpaudit.mechanisms.learning.spec import Pool, TrainingSpec
+from dpaudit.verify.claims import Adjacency
+
+
+@dataclass(frozen=True)
+class Arms:
+    """Two neighbouring data sets, as subsets of one pool.
+
+    Args:
+        pool: The records of both data sets.
+        without: Members of the first, bool, shape (records,): the neighbour P is told apart from.
+        with_canary: Members of the second.
+        canary: The record whose presence is tested, x of shape (inputs,).
+        label: Its label.
+        description: The pair, for the report.
+    """
+
+    pool: Pool
+    without: NDArray[np.bool_]
+    with_canary: NDArray[np.bool_]
+    canary: NDArray[np.float32]
+    label: int
+    description: dict[str, Any]
+
+
+def least_direction(x: NDArray[np.float32]) -> NDArray[np.float64]:
+    """The unit direction of least second moment of the rows of x, shape (inputs,).
+
+    A feature that is zero in every record is such a direction exactly, and is preferred: the right singular
+    vectors of a null space differ from one linear-algebra library to the next, a unit vector does not.
+
+    >>> least_direction(np.array([[1.0, 0.0], [2.0, 0.0]], dtype=np.float32))
+    array([0., 1.])
+    """
+    silent = np.flatnonzero(~x.any(axis=0))
+    direction = np.zeros(x.shape[1])
+    if silent.size:
+        direction[silent[0]] = 1.0
+        return direction
+    gram = x.astype(np.float64).T @ x.astype(np.float64)
+    direction = np.linalg.eigh(gram)[1][:, 0]
+    return np.asarray(direction * np.sign(direction[np.argmax(np.abs(direction))]))
+
+
+def canary_length(spec: TrainingSpec) -> float:
+    """The length at which the canary's gradient stays clipped for most of the training, a power of two.
+
+    A short canary's gradient is not clipped to begin with; a long one is learned in a few steps, and its loss, and
+    with it its gradient, vanishes. For softmax regression along a direction of its own the canary's log-odds z obey
+    z' = z + length * step * min(clip, |gradient(z)|), which is followed here without noise; the length that moves
+    the weights furthest is best. Other architectures use the same length: any length is a valid canary.
+    """
+    step = spec.learning_rate / (spec.expected_batch_size * (1.0 - spec.momentum))
+    visits = max(1, round(spec.steps * spec.sampling_prob))
+
+    def moved(length: float) -> float:
+        total = z = 0.0
+        for _ in range(visits):
+            gradient = np.sqrt(2.0 * (1.0 + length**2)) / (1.0 + np.exp(min(z, 500.0)))
+            push = min(spec.mechanism.clip, gradient)
+            total += push
+            z += np.sqrt(2.0) * length * step * push
+        return total * length / float(np.hypot(1.0, length))  # the rest goes into the bias, which others share
+
+    return float(max(2.0 ** np.arange(0, 11), key=moved))
+
+
+def make_arms(
+    x: NDArray[np.float32], y: NDArray[np.int64], spec: TrainingSpec, *, adjacency: Adjacency
+) -> Arms:
+    """Two data sets that are neighbours under the claim's own adjacency, and differ in one canary.
+
+    Under add-remove: the records, and the records plus the canary. Under replace-one: the first record is replaced
+    by the canary with one label, or by the same canary with another. Flipped labels are replace-one neighbours,
+    so they test no add-remove claim.
+
+    Args:
+        x: Training records, shape (records, inputs).
+        y: Labels, shape (records,), in 0..classes-1.
+        spec: How the models are trained.
+        adjacency: The claim's.
+    """
+    direction = least_direction(x)
+    length = canary_length(spec)
+    classes = spec.architecture.classes
+    canary = (length * direction).astype(np.float32)
+    order = _labels_by_likelihood(x, y, classes, canary)
+    label, other = int(order[0]), int(order[-1])
+    n = len(x)
+    common: dict[str, Any] = {
+        "adjacency": adjacency,
+        "records": n,
+        "canary_length": length,
+        "canary_label": label,
+        "direction": "a feature that is zero in every record" if not x[:, direction != 0].any() else "least second moment",
+    }
+    if adjacency == "add-remove":
+        pool = Pool(np.vstack([x, canary]), np.append(y, label))
+        without = np.append(np.ones(n, dtype=bool), False)
+        return Arms(pool, without, np.ones(n + 1, dtype=bool), canary, label,
+                    {**common, "pair": "the training records, with and without one canary"})
+    pool = Pool(np.vstack([x, canary, canary]), np.append(y, [label, other]))
+    keep = np.ones(n, dtype=bool)
+    keep[0] = False
+    return Arms(pool, np.append(keep, [False, True]), np.append(keep, [True, False]), canary, label,
+                {**common, "other_label": other, "pair": "record 0 replaced by the canary with one label or the other"})
+
+
+def _labels_by_likelihood(
+    x: NDArray[np.float32], y: NDArray[np.int64], classes: int, canary: NDArray[np.float32]
+) -> NDArray[np.int64]:
+    """Labels from the least to the most likely at the canary, by a plain logistic regression on the records."""
+    model = LogisticRegression(max_iter=200, tol=1e-3).fit(x, y)
+    likelihood = np.zeros(classes)
+    likelihood[model.classes_] = model.predict_log_proba(canary[None, :])[0]
+    likelihood[np.setdiff1d(np.arange(classes), model.classes_)] = -np.inf
+    return np.argsort(likelihood, kind="stable")
+
+
+def margin(logits: NDArray[np.float32], label: int) -> NDArray[np.float64]:
+    """Score of each model: log-odds of `label` at the canary, log p_y - log(1 - p_y), higher = trained on it.
+
+    Args:
+        logits: Shape (models, classes).
+        label: The canary's label.
+    """
+    values = logits.astype(np.float64)
+    others = np.delete(values, label, axis=1)
+    top = others.max(axis=1)
+    return np.asarray(values[:, label] - top - np.log(np.exp(others - top[:, None]).sum(axis=1)))

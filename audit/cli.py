@@ -1,0 +1,249 @@
+"""The `dpaudit` command: arguments, exit codes, progress bars. Everything heavy is imported inside a command."""
+
+import os
+import re
+import secrets
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from dpaudit.audit.runner import Stage
+    from dpaudit.verify.results import AuditResult
+
+BAD_INPUT, REFUTED, GAVE_UP = 2, 3, 4
+
+app = typer.Typer(
+    name="dpaudit",
+    help="Tells whether a differential-privacy claim holds: audits trained models, and names what refutes a claim.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit status: 0 nothing refuted, 2 bad usage or input, 3 a claim was refuted, 4 gave up.",
+)
+
+Seed = Annotated[int | None, typer.Option(min=0, help="Seed of everything random; drawn, printed and recorded if absent.")]
+Device = Annotated[str, typer.Option(help="Where models train: auto, cpu or cuda.", metavar="auto|cpu|cuda")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"dpaudit {version('dpaudit')} (Python {sys.version.split()[0]}, torch {version('torch')})")
+        raise typer.Exit
+
+
+@app.callback()
+def main_options(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Versions.")] = False,
+) -> None:
+    """Options before the command."""
+
+
+@app.command()
+def run(
+    model: Annotated[Path, typer.Argument(help="An audit bundle, or weights (.pt, .safetensors) with --recipe.")],
+    recipe: Annotated[Path | None, typer.Option(help="Recipe of weights that carry none.")] = None,
+    data: Annotated[str | None, typer.Option(help="Data set name or .npz file, if not the recipe's.")] = None,
+    attacks: Annotated[str, typer.Option(help="Which attacks, separated by commas.")] = "membership,clipbkd",
+    trials: Annotated[int | None, typer.Option(help="Models per arm; default from the power estimate.")] = None,
+    confidence: Annotated[float, typer.Option(help="Level of all bounds together.")] = 0.95,
+    budget: Annotated[str | None, typer.Option(help="Start no new trial after this time: 90s, 10m, 2h.")] = None,
+    engine: Annotated[str, typer.Option(help="Where trials run: local.", metavar="local")] = "local",
+    device: Device = "auto",
+    workers: Annotated[int | None, typer.Option(min=1, help="Training processes; default one per core.")] = None,
+    seed: Seed = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the claim, print the plan, train nothing.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget trials of earlier runs.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder of the report; default ./<model>.audit/.")] = None,
+    json: Annotated[str | None, typer.Option(help="Write the result here as well; - prints it and nothing else.")] = None,
+) -> None:
+    """Audit a trained model: check its claim, attack it, write a report."""
+    from dpaudit.audit.inputs import datasets, load_target
+    from dpaudit.audit.runner import Settings, prepare
+    from dpaudit.audit.runner import run as audit
+
+    if engine != "local":
+        raise _bad(f"Expected engine={engine!r} to be 'local'.")
+    _check_device(device)
+    folder = out or Path(f"{model.stem}.audit")
+    settings = Settings(
+        seed=_seed(seed), attacks=tuple(name.strip() for name in attacks.split(",")), trials=trials,
+        confidence=confidence, budget=_seconds(budget), device=device, workers=workers,
+        store=None if dry_run else folder / "trials.sqlite", fresh=fresh,
+    )
+    bundle = load_target(model, recipe, data)
+    with _progress() as stage:
+        dataset = datasets.load_for(bundle.recipe)
+        if dry_run:
+            verdict, plan = prepare(bundle, dataset, settings, stage=stage)
+        else:
+            result = audit(bundle, dataset, settings, stage=stage)
+    if dry_run:
+        typer.echo(_plan_text(verdict, plan))
+        return
+    _deliver(result, folder, json)
+    raise typer.Exit(_status(result))
+
+
+@app.command()
+def train(
+    recipe: Annotated[Path, typer.Argument(help="A recipe, TOML.")],
+    out: Annotated[Path, typer.Option(help="The audit bundle to write.")],
+    seed: Seed = None,
+    device: Device = "auto",
+) -> None:
+    """Train one model with a named mechanism and write the audit bundle."""
+    from dpaudit.audit.training_run import train_bundle
+
+    _check_device(device)
+    with _progress() as stage:
+        summary = train_bundle(recipe, out, seed=seed, draw_seed=_seed, device=device, stage=stage)
+    typer.echo(summary)
+
+
+@app.command()
+def report(
+    result: Annotated[Path, typer.Argument(help="The JSON of an audit.")],
+    out: Annotated[Path, typer.Option(help="Folder of the report.")],
+) -> None:
+    """Render the HTML report again from the JSON."""
+    from dpaudit.reports import load_result, write_report
+
+    try:
+        loaded = load_result(result)
+    except ValueError as error:
+        raise _bad(str(error)) from error
+    typer.echo(str(write_report(loaded, out)))
+
+
+@app.command()
+def mechanisms() -> None:
+    """List the mechanisms with their parameters, domains and units."""
+    from dpaudit.mechanisms.registry import describe
+
+    for row in describe():
+        typer.echo(f"{row['name']}: {row['summary']}")
+        for parameter in row["parameters"]:
+            typer.echo("    {name} in {domain}, {unit}; typically {typical}".format(**parameter))
+
+
+def main() -> None:
+    """Entry point: our errors become one line and exit status 2; a crash stays a crash."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        app()
+    except KeyboardInterrupt:
+        _fail("interrupted before anything was measured", GAVE_UP)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(BAD_INPUT)
+    except OSError as error:
+        _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error), BAD_INPUT)
+    except ValueError as error:
+        if type(error).__name__ != "InputError":  # named, not imported: --help stays quick
+            raise
+        _fail(" ".join(str(error).split()), BAD_INPUT)
+
+
+def _bad(message: str) -> typer.BadParameter:
+    return typer.BadParameter(message)
+
+
+def _fail(message: str, status: int) -> None:
+    typer.echo(f"dpaudit: {message}", err=True)
+    sys.exit(status)
+
+
+def _check_device(device: str) -> None:
+    if device not in ("auto", "cpu", "cuda"):
+        raise _bad(f"Expected device={device!r} to be auto, cpu or cuda.")
+
+
+def _seed(seed: int | None) -> int:
+    if seed is not None:
+        return seed
+    drawn = secrets.randbits(31)
+    typer.echo(f"seed {drawn}", err=True)
+    return drawn
+
+
+def _seconds(text: str | None) -> float | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
+    if match is None:
+        raise _bad(f"Expected budget={text!r} such as 90s, 10m or 2h.")
+    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+
+
+@contextmanager
+def _progress() -> Iterator["Stage"]:
+    """Progress bars with an estimate of the time left, on stderr, silent where that is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda what, total: lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+
+        def stage(what: str, total: int) -> Callable[[int], None]:
+            task = bars.add_task(what, total=total)
+            return lambda done: bars.advance(task, done)
+
+        yield stage
+
+
+def _deliver(result: "AuditResult", folder: Path, json: str | None) -> None:
+    """The report and the JSON into the folder; the verdict, or the JSON, on stdout."""
+    from dpaudit.reports import result_json, verdict_sentence, write_report
+
+    page = write_report(result, folder)
+    if json == "-":
+        typer.echo(result_json(result))
+        return
+    if json is not None:
+        target = Path(json)
+        partial = target.with_name(target.name + ".partial")
+        partial.write_text(result_json(result))
+        partial.replace(target)
+    typer.echo(f"{result.verdict}: {verdict_sentence(result)}")
+    check = result.claim_check
+    if check is not None:
+        typer.echo(f"claim check: {check.verdict}: {check.reason}")
+    for attack in result.attacks:
+        proven = "no epsilon" if attack.epsilon_lower is None else f"epsilon >= {attack.epsilon_lower:.4g}"
+        typer.echo(f"{attack.name}: {proven}, AUC {attack.auc:.3f}, {attack.trials} trials")
+    typer.echo(f"report: {page}")
+    if result.verdict == "gave_up" or result.reproduce.get("stopped"):
+        typer.echo("to go on: repeat the command with the same --out and --seed; finished trials are kept", err=True)
+
+
+def _status(result: "AuditResult") -> int:
+    return {"refuted": REFUTED, "gave_up": GAVE_UP, "not_refuted": 0}[result.verdict]
+
+
+def _plan_text(verdict: Any, plan: Any) -> str:
+    needs = ", ".join(
+        f"{test} {'over 200,000' if count is None else f'{count:,}'}" for test, count in plan.needed.items()
+    )
+    spent = ", ".join(f"{test} {share:.3g}" for test, share in plan.shares.items())
+    return "\n".join([
+        f"claim check: {verdict.verdict}: {verdict.reason}",
+        f"models per arm: {plan.trials:,}",
+        f"models per arm that refute half the noise, 19 times in 20: {needs}",
+        f"error probability: {spent or 'none spent'}",
+    ])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Trials: many models trained in workers, their scores kept."""

@@ -1,0 +1,129 @@
+"""What is trained, what happened, and what came out: the nouns that every training path shares."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dpaudit.mechanisms.base import Mechanism
+from dpaudit.mechanisms.broken import Defect
+
+Progress = Callable[[int], None]  # called with the number of units (models x steps) just finished
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A network by name, as data.
+
+    Args:
+        name: "linear" (softmax regression), "fnn" (one hidden ReLU layer), "cnn" (the papers' 26,000 parameters)
+            or any name given together with `build`.
+        inputs: Features of one record.
+        classes: Outputs.
+        kwargs: `hidden` for "fnn", `bias` for "linear"; otherwise passed to `build`.
+        build: For a user's own module: called as build(inputs, classes, **kwargs); None for the named ones.
+    """
+
+    name: str
+    inputs: int
+    classes: int
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    build: Callable[..., torch.nn.Module] | None = None
+
+
+@dataclass(frozen=True)
+class TrainingSpec:
+    """Private training, completely: two equal specs with equal seeds give equal bits.
+
+    Args:
+        algorithm: "dp-sgd" or "output-perturbation".
+        architecture: What is trained.
+        mechanism: Noise on the SUM of clipped per-record gradients (dp-sgd) or on the minimiser
+            (output-perturbation); its dimension is the number of parameters.
+        steps: Noisy steps, at least 1 (1 for output perturbation).
+        sampling_prob: Poisson rate q in (0, 1]; 1.0 is full batch.
+        expected_batch_size: The PUBLIC divisor of the noisy sum.
+        learning_rate: Step size.
+        momentum: Heavy-ball momentum of the noisy gradient.
+        init: "zeros" or "glorot" (Glorot normal weights, zero biases).
+        init_seed: Seed of initial weights shared by all models, None: every model draws its own. Whoever attacks
+            a mechanism that starts from public weights knows them, so an audit fixes them.
+        regularization: Lambda of the objective mean loss + (Lambda / 2n)|w|^2 (output perturbation only).
+        defect: A planted fault (mechanisms/broken.py), None for correct training.
+    """
+
+    algorithm: Literal["dp-sgd", "output-perturbation"]
+    architecture: Architecture
+    mechanism: Mechanism
+    steps: int
+    sampling_prob: float
+    expected_batch_size: float
+    learning_rate: float = 0.1
+    momentum: float = 0.0
+    init: Literal["zeros", "glorot"] = "glorot"
+    init_seed: int | None = None
+    regularization: float = 0.0
+    defect: Defect | None = None
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Records that models may train on; each model gets a subset.
+
+    Args:
+        x: Features, shape (records, inputs), float32.
+        y: Labels, shape (records,), int64.
+    """
+
+    x: NDArray[np.float32]
+    y: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What really happened, from which a claim is derived: counted by the loop, not copied from the spec.
+
+    Args:
+        noise_draws: Noise vectors drawn for one model.
+        sampling_prob: Rate of the Poisson sampling that was done.
+        batch_sizes: Realised batch sizes of model 0, in order.
+        divisor: The public divisor used.
+        clip, clip_norm: The clipping done (differs from the mechanism's under a defect).
+        device: "cpu" or "cuda".
+        engine: "ensemble", "convolution", "opacus" or "minimiser".
+    """
+
+    noise_draws: int
+    sampling_prob: float
+    batch_sizes: tuple[int, ...]
+    divisor: float
+    clip: float
+    clip_norm: float
+    device: str
+    engine: str
+
+
+@dataclass(frozen=True)
+class TrainedModels:
+    """Some trained models of one spec, in the order of their seeds.
+
+    Args:
+        parameters: Name to tensor of shape (models, *shape), CPU float32, in torch's state_dict names and order.
+        architecture: What they are.
+        ledger: What happened.
+    """
+
+    parameters: dict[str, Tensor]
+    architecture: Architecture
+    ledger: Ledger
+
+    def state_dict(self, model: int) -> dict[str, Tensor]:
+        """The state dict of one model."""
+        return {name: tensor[model].clone() for name, tensor in self.parameters.items()}
+
+
+Seeds = Sequence[int]

@@ -1,0 +1,77 @@
+"""A claim: which mechanism, how often, and the (epsilon, delta) it is said to meet."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from dpaudit.mechanisms.base import Domain, Mechanism
+
+Adjacency = Literal["add-remove", "replace-one"]
+SamplingKind = Literal["poisson", "none", "shuffled", "without-replacement"]
+
+EPSILON = Domain(0.0, math.inf, (0.01, 20.0), "nats", closed_low=True)
+DELTA = Domain(0.0, 1.0, (1e-10, 1e-3), "probability", closed_low=True)
+SAMPLING_PROB = Domain(0.0, 1.0, (1e-3, 1.0), "probability", closed_high=True)
+STEPS = Domain(1, math.inf, (1, 20_000), "releases", closed_low=True, integer=True)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """`steps` releases of one mechanism, each on an independent sample of the data.
+
+    Args:
+        mechanism: The noise, with its clipping.
+        steps: Releases, at least 1.
+        sampling_prob: Rate in (0, 1]; 1.0 together with kind "none".
+        sampling_kind: Only "poisson" and "none" have theorems here.
+    """
+
+    mechanism: Mechanism
+    steps: int = 1
+    sampling_prob: float = 1.0
+    sampling_kind: SamplingKind = "poisson"
+
+    def __post_init__(self) -> None:
+        STEPS.validate("steps", self.steps)
+        SAMPLING_PROB.validate("sampling_prob", self.sampling_prob)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """(epsilon, delta)-differential privacy of a history of releases.
+
+    Args:
+        epsilon: Finite, at least 0.
+        delta: In [0, 1).
+        phases: The history, in order; the adversary sees every release.
+        adjacency: "add-remove" (shifts of norm at most clip) or "replace-one" (at most 2 clip).
+        id: Name in a file of claims.
+        accountant: Published formula to recompute beside it, such as "plrvo-theorem-4.9".
+        source: Free text.
+    """
+
+    epsilon: float
+    delta: float
+    phases: Sequence[Phase]
+    adjacency: Adjacency = "add-remove"
+    id: str = ""
+    accountant: str | None = None
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        EPSILON.validate("epsilon", self.epsilon)
+        DELTA.validate("delta", self.delta)
+        if self.adjacency not in ("add-remove", "replace-one"):
+            raise ValueError(f"Expected adjacency={self.adjacency!r} to be 'add-remove' or 'replace-one'.")
+        object.__setattr__(self, "phases", tuple(self.phases))
+        if not self.phases:
+            raise ValueError("Expected at least one phase.")
+
+    @classmethod
+    def single(
+        cls, mechanism: Mechanism, *, epsilon: float, delta: float, steps: int = 1, sampling_prob: float = 1.0,
+        adjacency: Adjacency = "add-remove", id: str = "", accountant: str | None = None, source: str = "",
+    ) -> "Claim":
+        """The claim of one phase, the common case."""
+        return cls(epsilon, delta, (Phase(mechanism, steps, sampling_prob),), adjacency, id, accountant, source)

@@ -1,0 +1,35 @@
+"""A one-sided bound on the privacy curve delta(epsilon), whoever proved it, and the one root finder."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.verify.results import Witness
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One valid bound on delta(epsilon) of a whole claim's history, for every epsilon >= 0.
+
+    Args:
+        side: "upper" or "lower".
+        method: "pld", "rdp", "envelope", "exact-integral", "pure", "witness", ...
+        theorem: What proves it, in one line: author (year), theorem.
+        delta: epsilon (1-d array, >= 0) -> delta (array in [0, 1]), nonincreasing, float error included.
+        epsilon: delta (1-d array, in [0, 1)) -> epsilon (array in [0, inf]), nonincreasing.
+        assumptions: What the reader must accept for it.
+        witness: The neighbouring pair, for a lower bound.
+    """
+
+    side: Literal["upper", "lower"]
+    method: str
+    theorem: str
+    delta: Callable[[Array], Array]
+    epsilon: Callable[[Array], Array]
+    assumptions: tuple[str, ...] = ()
+    witness: Witness | None = None

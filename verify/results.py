@@ -1,0 +1,285 @@
+"""Every result the toolkit hands out, and its JSON. Other rooms read these; nothing here computes.
+
+Infinity is written as the string "inf". Readers ignore unknown keys (`from_dict` drops them).
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+VERDICTS_FORMAT = "dpaudit-verdicts/1"
+RESULT_FORMAT = "dpaudit-result/1"
+
+VerdictName = Literal["certified", "refuted", "undecided"]
+AuditVerdict = Literal["refuted", "not_refuted", "gave_up"]
+Array = NDArray[np.float64]
+
+
+def to_json(value: Any) -> Any:
+    """A value as JSON holds it: infinity as "inf", numpy scalars and arrays as plain numbers and lists, no NaN."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, (float, np.floating)):
+        if math.isnan(value):
+            raise ValueError("Expected a result without NaN.")
+        return ("inf" if value > 0 else "-inf") if math.isinf(value) else float(value)
+    if isinstance(value, np.ndarray):
+        return [to_json(item) for item in value.tolist()]
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_json(item) for item in value]
+    return value.to_dict() if hasattr(value, "to_dict") else value
+
+
+def number(value: Any) -> Any:
+    """The inverse of `to_json` for one number: "inf" becomes infinity."""
+    return float(value) if value in ("inf", "-inf") else value
+
+
+class _Record:
+    """to_dict and from_dict for the flat frozen dataclasses below."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of this result."""
+        return {f.name: to_json(getattr(self, f.name)) for f in fields(self) if f.init and f.repr}  # type: ignore[arg-type]
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Read the JSON object again; unknown keys are ignored."""
+        known = {f.name for f in fields(cls) if f.init and f.repr}  # type: ignore[arg-type]
+        return cls(**{key: number(value) if not isinstance(value, (list, dict)) else value
+                      for key, value in data.items() if key in known})
+
+
+@dataclass(frozen=True)
+class Witness(_Record):
+    """A concrete pair of neighbouring inputs, and the event that tells them apart.
+
+    Args:
+        family: Name of the shift family, such as "equal" (m equal coordinates).
+        coordinates: How many coordinates the shift moves.
+        norm: The l_p norm of the shift, in the mechanism's clip_norm; at most clip.
+        shift: The distinct values with their counts, [[value, count], ...]; every other coordinate is 0.
+        direction: "remove" (P is with the record), "add" or "swap" (replace-one).
+        event: The event in words, such as "loss > 1.23".
+    """
+
+    family: str
+    coordinates: int
+    norm: float
+    shift: list[list[float]]
+    direction: Literal["remove", "add", "swap"]
+    event: str
+
+
+@dataclass(frozen=True)
+class Verdict(_Record):
+    """What is certain about a claim.
+
+    `epsilon_lower, epsilon_upper` bracket the true epsilon at the claimed delta, `delta_lower, delta_upper` the
+    true delta at the claimed epsilon. `confidence` is 1.0 for exact methods.
+    """
+
+    id: str
+    verdict: VerdictName
+    reason: str
+    epsilon_claimed: float
+    delta_claimed: float
+    epsilon_lower: float
+    epsilon_upper: float
+    delta_lower: float
+    delta_upper: float
+    confidence: float
+    sensitivity_ratio: float | None
+    witness: Witness | None
+    published_epsilon: float | None
+    methods: list[str]
+    assumptions: list[str]
+    seconds: float
+    delta_curve: Callable[[Array], tuple[Array, Array]] | None = field(default=None, repr=False, compare=False)
+    epsilon_curve: Callable[[Array], tuple[Array, Array]] | None = field(default=None, repr=False, compare=False)
+
+    def delta(self, epsilon: ArrayLike) -> tuple[Array, Array]:
+        """(lower, upper) bounds on the true delta at each epsilon; arrays of the input's shape.
+
+        Raises:
+            ValueError: The verdict was read back from JSON, which does not hold the curves.
+        """
+        return _evaluate(self.delta_curve, epsilon)
+
+    def epsilon(self, delta: ArrayLike) -> tuple[Array, Array]:
+        """(lower, upper) bounds on the true epsilon at each delta; arrays of the input's shape."""
+        return _evaluate(self.epsilon_curve, delta)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Read the JSON object again, without its curves."""
+        witness = data.get("witness")
+        return super().from_dict({**data, "witness": Witness.from_dict(witness) if witness else None})
+
+
+def _evaluate(curve: Callable[[Array], tuple[Array, Array]] | None, points: ArrayLike) -> tuple[Array, Array]:
+    if curve is None:
+        raise ValueError("Expected a verdict from check(): one read back from JSON holds no curves.")
+    values = np.asarray(points, dtype=np.float64)
+    lower, upper = curve(values.ravel())
+    return lower.reshape(values.shape), upper.reshape(values.shape)
+
+
+@dataclass(frozen=True)
+class LowerBound(_Record):
+    """A lower confidence bound on epsilon, with everything that went into it.
+
+    Args:
+        epsilon_lower: The bound, at least 0.
+        delta: The delta it holds at.
+        confidence: The level it holds with.
+        method: Short name of the method, such as "clopper-pearson".
+        inputs: The observed counts or sizes.
+        threshold: The score threshold used, where there is one.
+        assumes: What it assumes beyond independent trials, "" if nothing.
+        source: Author (year), theorem.
+    """
+
+    epsilon_lower: float
+    delta: float
+    confidence: float
+    method: str
+    inputs: dict[str, Any]
+    source: str
+    threshold: float | None = None
+    assumes: str = ""
+
+
+@dataclass(frozen=True)
+class CurveViolation(_Record):
+    """Observed rates that lie above the mechanism's whole certified curve delta_upper(epsilon), or do not.
+
+    Args:
+        violated: delta_observed_lower > delta_upper at `epsilon`, at the stated confidence.
+        epsilon: Where on the curve the excess is largest.
+        delta_observed_lower: TPR_lower - e^epsilon FPR_upper there.
+        delta_upper: The mechanism's certified delta there.
+        confidence: Level of the two simultaneous rate bounds.
+        threshold: The score threshold, fixed before the counted trials.
+        inputs: The observed counts.
+    """
+
+    violated: bool
+    epsilon: float
+    delta_observed_lower: float
+    delta_upper: float
+    confidence: float
+    threshold: float
+    inputs: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class AttackResult(_Record):
+    """What one attack measured.
+
+    Args:
+        name: "clipbkd", "membership", ...
+        epsilon_lower: Lower bound at the claimed delta, None where the attack proves none.
+        bound: The full LowerBound behind it.
+        curve_violation: A CurveViolation when one was tested AND found, else None.
+        curve_test: The CurveViolation record of the test whether or not violated; None if not tested.
+        arms: The pair of neighbouring inputs, in words and numbers.
+        confidence_spent: Error probability spent by this attack, out of 1 - confidence.
+        auc: Area under the ROC curve.
+        tpr_at_fpr: {"0.01": TPR, "0.001": TPR}.
+        trials: Models (or releases) per arm, or records on each side for a one-model attack.
+        best_possible_epsilon: The largest epsilon_lower any outcome of this many trials could have proven.
+        roc: {"fpr": [...], "tpr": [...], "tpr_lower": [...], "tpr_upper": [...], "confidence": c} for the plot.
+        details: Anything else worth keeping, by name.
+    """
+
+    name: str
+    epsilon_lower: float | None
+    curve_violation: CurveViolation | None
+    arms: dict[str, Any]
+    confidence_spent: float
+    auc: float
+    tpr_at_fpr: dict[str, float]
+    trials: int
+    best_possible_epsilon: float | None
+    bound: LowerBound | None = None
+    curve_test: CurveViolation | None = None
+    roc: dict[str, Any] | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Read the JSON object again."""
+        bound, violation, test = (data.get(key) for key in ("bound", "curve_violation", "curve_test"))
+        return super().from_dict({
+            **data,
+            "bound": LowerBound.from_dict(bound) if bound else None,
+            "curve_violation": CurveViolation.from_dict(violation) if violation else None,
+            "curve_test": CurveViolation.from_dict(test) if test else None,
+        })
+
+
+@dataclass(frozen=True)
+class AuditResult(_Record):
+    """What `dpaudit run` found.
+
+    Args:
+        model: {"path", "sha256", "architecture", "parameters"}.
+        claim: The claim as stated: epsilon, delta, adjacency, mechanism, sampling, steps.
+        verdict: "refuted", "not_refuted" or "gave_up".
+        refuted_by: Which findings refute it: "claim-check", "<attack>:epsilon_lower", "<attack>:curve_violation".
+        epsilon_lower: The combined bound over all attacks, at `confidence`.
+        confidence: Level of everything statistical in this result taken together.
+        claim_check: The verdict of `check` on the claim.
+        certified_curve: {"epsilon": [...], "delta_lower": [...], "delta_upper": [...]}.
+        tradeoff: {"fpr": [...], "tpr_max": [...]}: the largest TPR the certified curve allows at each FPR.
+        budget: How the error probability was split, by name.
+        reproduce: {"command", "recipe", "data_sha256", ...}.
+        notes: Warnings and remarks a reader must see, in sentences.
+    """
+
+    model: dict[str, Any]
+    claim: dict[str, Any]
+    verdict: AuditVerdict
+    refuted_by: list[str]
+    epsilon_lower: float | None
+    confidence: float
+    epsilon_claimed: float
+    claim_check: Verdict | None
+    attacks: list[AttackResult]
+    seed: int
+    versions: dict[str, str]
+    seconds: float
+    certified_curve: dict[str, Any] | None = None
+    tradeoff: dict[str, Any] | None = None
+    budget: dict[str, float] = field(default_factory=dict)
+    reproduce: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object, `format` first."""
+        return {"format": RESULT_FORMAT, **super().to_dict()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Read a result again.
+
+        Raises:
+            ValueError: The format is not the one this version writes.
+        """
+        if data.get("format") != RESULT_FORMAT:
+            raise ValueError(f"Expected format={data.get('format')!r} to be {RESULT_FORMAT!r}.")
+        check = data.get("claim_check")
+        return super().from_dict({
+            **data,
+            "claim_check": Verdict.from_dict(check) if check else None,
+            "attacks": [AttackResult.from_dict(item) for item in data["attacks"]],
+        })
