@@ -1,0 +1,1 @@
+"""What the papers claim it costs, faults included."""

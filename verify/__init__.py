@@ -1,0 +1,24 @@
+"""What is certain: upper bounds from proofs, lower bounds from witnesses, bounds from counts, the verdict."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dpaudit.verify.checking import check as check
+    from dpaudit.verify.claims import Claim as Claim
+    from dpaudit.verify.claims import Phase as Phase
+    from dpaudit.verify.results import Verdict as Verdict
+
+_HOMES = {
+    "Claim": "dpaudit.verify.claims",
+    "Phase": "dpaudit.verify.claims",
+    "Verdict": "dpaudit.verify.results",
+    "check": "dpaudit.verify.checking",
+}
+__all__ = ["Claim", "Phase", "Verdict", "check"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
