@@ -66,9 +66,11 @@ def run(
     json: Annotated[str | None, typer.Option(help="Write the result here as well; - prints it and nothing else.")] = None,
 ) -> None:
     """Audit a trained model: check its claim, attack it, write a report."""
-    from dpaudit.audit.inputs import datasets, load_target
-    from dpaudit.audit.runner import Settings, prepare
+    from dpaudit.audit.inputs.bundles import load_bundle
+    from dpaudit.audit.inputs.recipes import load_recipe
+    from dpaudit.audit.runner import Settings, plan_audit
     from dpaudit.audit.runner import run as audit
+    from dpaudit.verify.checking import check
 
     if engine != "local":
         raise _bad(f"Expected engine={engine!r} to be 'local'.")
@@ -79,16 +81,13 @@ def run(
         confidence=confidence, budget=_seconds(budget), device=device, workers=workers,
         store=None if dry_run else folder / "trials.sqlite", fresh=fresh,
     )
-    bundle = load_target(model, recipe, data)
+    bundle = load_bundle(model, recipe=None if recipe is None else load_recipe(recipe))
     with _progress() as stage:
-        dataset = datasets.load_for(bundle.recipe)
         if dry_run:
-            verdict, plan = prepare(bundle, dataset, settings, stage=stage)
-        else:
-            result = audit(bundle, dataset, settings, stage=stage)
-    if dry_run:
-        typer.echo(_plan_text(verdict, plan))
-        return
+            verdict = check(bundle.recipe.claim_object())
+            typer.echo(_plan_text(verdict, plan_audit(verdict, settings, coins=bundle.coins is not None)))
+            return
+        result = audit(bundle, bundle.recipe.load_dataset(data, progress=stage), settings, stage=stage)
     _deliver(result, folder, json)
     raise typer.Exit(_status(result))
 
@@ -101,11 +100,14 @@ def train(
     device: Device = "auto",
 ) -> None:
     """Train one model with a named mechanism and write the audit bundle."""
+    from dpaudit.audit.inputs.recipes import load_recipe
     from dpaudit.audit.training_run import train_bundle
 
     _check_device(device)
+    loaded = load_recipe(recipe)
+    chosen = _seed(loaded.seed if seed is None else seed)
     with _progress() as stage:
-        summary = train_bundle(recipe, out, seed=seed, draw_seed=_seed, device=device, stage=stage)
+        summary = train_bundle(loaded, out, seed=chosen, device=device, stage=stage)
     typer.echo(summary)
 
 
@@ -133,6 +135,26 @@ def mechanisms() -> None:
         typer.echo(f"{row['name']}: {row['summary']}")
         for parameter in row["parameters"]:
             typer.echo("    {name} in {domain}, {unit}; typically {typical}".format(**parameter))
+
+
+@app.command()
+def selfcheck(
+    trials: Annotated[int, typer.Option(min=100, help="Simulated audits per bound.")] = 1000,
+    seed: Seed = None,
+) -> None:
+    """Measure the error rates of every statistical bound on mechanisms with known truth."""
+    import numpy as np
+
+    from dpaudit.verify.selfcheck import cases, measure_error_rates
+
+    rng = np.random.default_rng(_seed(seed))
+    with _progress() as stage:
+        rows = measure_error_rates(rng, trials=trials, progress=stage("Simulating audits", trials * len(cases())))
+    for row in rows:
+        typer.echo(f"{'ok  ' if row.passed else 'FAIL'} {row.bound}; {row.mechanism}: {row.false_alarms} false alarms in "
+                   f"{row.trials} at level {1 - row.confidence:.2g}, {row.allowed} allowed")
+    if not all(row.passed for row in rows):
+        raise typer.Exit(GAVE_UP)
 
 
 def main() -> None:

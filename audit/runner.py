@@ -17,6 +17,7 @@ from dpaudit.audit.budget import split
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.datasets import Dataset
 from dpaudit.audit.inputs.errors import InputError
+from dpaudit.audit.inputs.recipes import Recipe
 from dpaudit.audit.power import SELECTION, default_trials, models_needed
 from dpaudit.audit.trials.engine import Experiment, Trainer, Trials, run_trials
 from dpaudit.audit.trials.store import TrialStore
@@ -92,7 +93,6 @@ class Plan:
         trials: Models per arm.
         needed: Models per arm that refute a half-noise twin, by test; None: more than 200,000.
         shares: Error probability of each test.
-        tests: Attacks that will be carried out.
     """
 
     trials: int
@@ -124,7 +124,10 @@ def run(bundle: Bundle, dataset: Dataset, settings: Settings, *, stage: Stage | 
     began = time.monotonic()
     deadline = None if settings.budget is None else began + settings.budget
     begin = stage or (lambda what, total: lambda done: None)
-    verdict, plan = prepare(bundle, dataset, settings, stage=begin)
+    advance = begin("Checking the claim", 1)
+    verdict = check(bundle.recipe.claim_object())
+    advance(1)
+    plan = plan_audit(verdict, settings, coins=bundle.coins is not None)
     findings = Findings()
     if "membership" in settings.attacks:
         findings.attacks.append(_membership(bundle, dataset, plan, settings))
@@ -133,13 +136,16 @@ def run(bundle: Bundle, dataset: Dataset, settings: Settings, *, stage: Stage | 
     return _conclude(bundle, settings, verdict, plan, findings, time.monotonic() - began)
 
 
-def prepare(bundle: Bundle, dataset: Dataset, settings: Settings, *, stage: Stage) -> tuple[Verdict, Plan]:
-    """The claim check and the plan that follows from it: all that `--dry-run` does."""
-    advance = stage("Checking the claim", 1)
-    verdict = check(bundle.recipe.claim_object())
-    advance(1)
+def plan_audit(verdict: Verdict, settings: Settings, *, coins: bool) -> Plan:
+    """The plan that follows from a checked claim: all that `--dry-run` does.
+
+    Args:
+        verdict: The claim check.
+        settings: How the audit is run.
+        coins: Whether the model's membership was drawn by recorded fair coins.
+    """
     tests = []
-    if "membership" in settings.attacks and bundle.coins is not None:
+    if "membership" in settings.attacks and coins:
         tests.append("membership:epsilon_lower")
     if "clipbkd" in settings.attacks:
         tests += ["clipbkd:epsilon_lower", "clipbkd:curve_violation"]
@@ -147,7 +153,7 @@ def prepare(bundle: Bundle, dataset: Dataset, settings: Settings, *, stage: Stag
     needed = models_needed(
         verdict.epsilon_claimed, verdict.delta_claimed, _delta_upper(verdict), share=min(shares.values(), default=0.05)
     )
-    return verdict, Plan(settings.trials or default_trials(needed), needed, shares)
+    return Plan(settings.trials or default_trials(needed), needed, shares)
 
 
 def _delta_upper(verdict: Verdict) -> Callable[[Array], Array]:
@@ -196,7 +202,7 @@ def _retraining(
     begin: Stage, findings: Findings,
 ) -> None:
     """The canary game on freshly trained models, or freshly drawn releases."""
-    experiment, description = build_experiment(bundle, dataset, settings)
+    experiment, description = build_experiment(bundle.recipe, dataset, settings)
     advance = begin("Drawing releases" if experiment.spec.algorithm == "output-perturbation" else "Training models",
                     2 * plan.trials)
     with TrialStore(settings.store, fresh=settings.fresh) as store:
@@ -211,10 +217,10 @@ def _retraining(
     findings.attacks.append(game_result(trials, verdict, plan, description, settings.confidence))
 
 
-def build_experiment(bundle: Bundle, dataset: Dataset, settings: Settings) -> tuple[Experiment, dict[str, Any]]:
+def build_experiment(recipe: Recipe, dataset: Dataset, settings: Settings) -> tuple[Experiment, dict[str, Any]]:
     """The two arms, under the claim's own adjacency, and how their models are trained and scored."""
-    spec = replace(bundle.recipe.spec(dataset), init_seed=settings.seed)
-    adjacency = bundle.recipe.claim.adjacency
+    spec = replace(recipe.spec(dataset), init_seed=settings.seed)
+    adjacency = recipe.claim.adjacency
     if spec.algorithm == "output-perturbation":
         arms = releases.make_arms(dataset.x, dataset.y, spec, adjacency=adjacency)
         score, distance = releases.release_score(arms, spec)

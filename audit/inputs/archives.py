@@ -1,0 +1,93 @@
+"""A torch file judged by its bytes, before torch opens it.
+
+`torch.load(weights_only=True)` runs no code, but it inflates compressed records, believes declared sizes and builds
+whatever a pickle of plain containers describes: 8 MB could take 16 GB.
+"""
+
+import os
+import pickletools
+import zipfile
+from typing import BinaryIO
+
+from dpaudit.audit.inputs.errors import InputError
+from dpaudit.audit.inputs.zips import open_zip
+
+LARGEST_PICKLE = 16 << 20  # bytes
+MOST_OPCODES = 1_000_000  # a tensor takes about 40; each opcode can make an object of 100 bytes
+_LOCAL_HEADER = 30  # bytes before a record's name
+
+_STORAGES = ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Char", "Byte", "Bool", "ComplexFloat",
+             "ComplexDouble")  # fmt: skip
+_HARMLESS = {
+    "collections OrderedDict",
+    "torch._utils _rebuild_tensor_v2",
+    "torch._utils _rebuild_parameter",
+    *(f"torch {name}Storage" for name in _STORAGES),
+}
+
+
+def check_archive(file: BinaryIO, name: str) -> int:
+    """Refuse a torch file that is not a plain zip of stored records around a small, harmless pickle.
+
+    Args:
+        file: An open regular file.
+        name: What to call it in messages.
+
+    Returns:
+        Bytes of all tensor records together.
+
+    Raises:
+        InputError: Not a zip, records compressed, overlapping or larger than the file, no or a too large data.pkl, or
+            a pickle that names anything but tensors.
+    """
+    size = os.fstat(file.fileno()).st_size
+    with open_zip(file, name) as archive:
+        records = archive.infolist()
+        packed = [info.filename for info in records
+                  if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size]  # fmt: skip
+        if packed:
+            raise InputError(f"Expected every record of {name} to be stored, but {packed[0]!r} is compressed.")
+        if sum(info.file_size for info in records) > size:
+            raise InputError(f"Expected the records of {name} to be no larger than its {size:,} bytes.")
+        _check_layout(archive, name)
+        pickles = [info for info in records if info.filename.rpartition("/")[2] == "data.pkl"]
+        if len(pickles) != 1 or pickles[0].filename.count("/") != 1:
+            raise InputError(f"Expected {name} to hold one data.pkl, as torch.save writes it.")
+        if pickles[0].file_size > LARGEST_PICKLE:
+            raise InputError(f"Expected data.pkl of {name} to have at most {LARGEST_PICKLE:,} bytes.")
+        try:
+            content = archive.read(pickles[0])
+        except (zipfile.BadZipFile, OSError, EOFError, RuntimeError) as error:
+            raise InputError(f"Expected data.pkl of {name} to be readable: {error}.") from error
+        prefix = pickles[0].filename.removesuffix("data.pkl")
+    _check_pickle(content, name)
+    return sum(info.file_size for info in records if info.filename.startswith(f"{prefix}data/"))
+
+
+def _check_layout(archive: zipfile.ZipFile, name: str) -> None:
+    """Records lie one after the other from byte 0 to the directory: two zip readers then see the same records."""
+    end = 0
+    for info in sorted(archive.infolist(), key=lambda info: info.header_offset):
+        if info.header_offset < end or (end == 0) != (info.header_offset == 0):
+            raise InputError(f"Expected the records of {name} not to overlap.")
+        end = info.header_offset + _LOCAL_HEADER + len(info.filename.encode()) + info.compress_size
+    if end > archive.start_dir or archive.comment:
+        raise InputError(f"Expected {name} to end with the directory of its records.")
+
+
+def _check_pickle(content: bytes, name: str) -> None:
+    """Read the opcodes without carrying any out."""
+    count = 0
+    try:
+        for opcode, argument, _ in pickletools.genops(content):
+            count += 1
+            if count > MOST_OPCODES:
+                raise InputError(f"Expected data.pkl of {name} to have at most {MOST_OPCODES:,} opcodes.")
+            if opcode.name in ("GLOBAL", "INST") and argument not in _HARMLESS:
+                raise InputError(f"Expected {name} to hold nothing but tensors; it names {str(argument).replace(' ', '.')}.")
+            if opcode.name in ("STACK_GLOBAL", "EXT1", "EXT2", "EXT4"):
+                raise InputError(f"Expected {name} to be pickled with protocol 2, as torch.save does.")
+    except InputError:
+        raise
+    except Exception as error:  # genops documents no list of what a malformed pickle raises
+        raise InputError(f"Expected data.pkl of {name} to be a pickle: {error}.") from error

@@ -1,0 +1,109 @@
+"""The user's own arrays: an .npz file, judged by its headers before anything large is read."""
+
+import os
+import zipfile
+from typing import BinaryIO
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from dpaudit.audit.inputs.errors import InputError
+from dpaudit.audit.inputs.files import open_regular
+from dpaudit.audit.inputs.formats import Raw
+from dpaudit.audit.inputs.zips import open_zip
+
+LARGEST_ARRAYS = 2 << 30  # bytes of all arrays together
+SMALL = 64 << 20  # below this the ratio is nobody's concern
+LARGEST_RATIO = 100  # unpacked : packed; 0/1 features in float64 reach about 60, a bomb 1000
+
+_TRAIN, _TEST = ("x", "y"), ("x_test", "y_test")
+
+
+def read_npz(path: str | os.PathLike[str]) -> Raw:
+    """Records and labels from an .npz file with x (n, d) and y (n,), and perhaps x_test and y_test.
+
+    Pickled objects are never loaded. Sizes are compared with the file's before an array is read.
+
+    Args:
+        path: The file.
+
+    Raises:
+        InputError: Not an .npz file; arrays missing, too large, of another shape, not numeric, not finite; labels
+            not integers.
+    """
+    with open_regular(path) as file:
+        with open_zip(file, str(path)) as archive:
+            names = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            known = (*_TRAIN, *_TEST) if set(_TEST) & set(names) else _TRAIN
+            if set(names) != set(known):
+                raise InputError(f"Expected {path} to hold the arrays {', '.join(known)}, not {', '.join(names)}.")
+            shapes = {name: _declared(archive, names[name], f"{path}:{name}") for name in known}
+            total, size = sum(info.file_size for info in names.values()), os.fstat(file.fileno()).st_size
+            if total > LARGEST_ARRAYS or total > max(SMALL, LARGEST_RATIO * size):
+                raise InputError(f"Expected {path} ({size:,} bytes) not to unpack to {total:,} bytes.")
+            _check_shapes(shapes, str(path))
+            arrays = {name: _read(archive, names[name], f"{path}:{name}") for name in known}
+    x, y = _features(arrays["x"], f"{path}:x"), _labels(arrays["y"], f"{path}:y")
+    if "x_test" not in arrays:
+        return Raw(x, y, x[:0], y[:0])
+    return Raw(x, y, _features(arrays["x_test"], f"{path}:x_test"), _labels(arrays["y_test"], f"{path}:y_test"))
+
+
+def _declared(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> tuple[int, ...]:
+    """The shape in an array's header, once header, dtype and size agree."""
+    try:
+        with archive.open(info) as stream:
+            version = npy.read_magic(stream)
+            read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
+            if read is None:
+                raise InputError(f"Expected {name} in version 1.0 or 2.0 of the .npy format, not {version}.")
+            shape, _, dtype = read(stream)
+            header = stream.tell()
+    except (ValueError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise error if isinstance(error, InputError) else InputError(f"Expected {name} to be an array: {error}.") from error
+    if dtype.hasobject or dtype.kind not in "biuf":
+        raise InputError(f"Expected {name} of dtype {dtype} to hold numbers: objects and text are refused.")
+    # Python integers: a shape whose product overflows int64 must not look small.
+    elements = 1
+    for axis in shape:
+        elements *= int(axis)
+    if elements * dtype.itemsize != info.file_size - header:
+        raise InputError(f"Expected {name} to hold the {elements * dtype.itemsize:,} bytes that its header declares.")
+    return tuple(int(axis) for axis in shape)
+
+
+def _check_shapes(shapes: dict[str, tuple[int, ...]], path: str) -> None:
+    for features, labels in (_TRAIN, _TEST):
+        if features not in shapes:
+            continue
+        x, y = shapes[features], shapes[labels]
+        if len(x) != 2 or len(y) != 1 or x[0] != y[0] or 0 in x[1:]:
+            raise InputError(f"Expected {path}:{features} of shape (n, d) and {labels} of shape (n,), not {x} and {y}.")
+    if shapes["x"][0] < 2 or ("x_test" in shapes and shapes["x_test"][1] != shapes["x"][1]):
+        raise InputError(f"Expected {path} to hold at least two records, and as many features in x_test as in x.")
+
+
+def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> NDArray[np.generic]:
+    try:
+        with archive.open(info) as stream:
+            binary: BinaryIO = stream  # type: ignore[assignment]  # zipfile's stream is IO[bytes]
+            return np.asarray(npy.read_array(binary, allow_pickle=False))
+    except (ValueError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, NotImplementedError) as error:
+        raise InputError(f"Expected {name} to be readable: {error}.") from error
+
+
+def _features(array: NDArray[np.generic], name: str) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):  # a float64 beyond float32 becomes infinite, and is refused below
+        features = np.ascontiguousarray(array, dtype=np.float32)
+    if not np.isfinite(features).all():
+        raise InputError(f"Expected every value of {name} to be finite in float32.")
+    return features
+
+
+def _labels(array: NDArray[np.generic], name: str) -> NDArray[np.int64]:
+    if array.dtype.kind not in "iu":
+        raise InputError(f"Expected {name} of dtype {array.dtype} to hold integer labels.")
+    if array.dtype == np.uint64 and len(array) and int(array.max()) > np.iinfo(np.int64).max:
+        raise InputError(f"Expected every label of {name} to fit into 64 bits with a sign.")
+    return array.astype(np.int64)

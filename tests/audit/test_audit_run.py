@@ -1,0 +1,192 @@
+"""Whole audits, small: verdicts, exit codes, budgets, interruptions, and the promise about false alarms."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpaudit.audit.inputs.bundles import Bundle, load_bundle
+from dpaudit.audit.inputs.datasets import Dataset
+from dpaudit.audit.inputs.recipes import Recipe, load_recipe
+from dpaudit.audit.runner import Settings, build_experiment, game_result, plan_audit, run
+from dpaudit.audit.training_run import train_bundle
+from dpaudit.audit.trials.engine import run_trials
+from dpaudit.audit.trials.store import TrialStore
+from dpaudit.verify.checking import check
+from dpaudit.verify.results import AuditResult
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).with_name("dpaudit")
+HEADLINE = load_recipe(ROOT / "examples" / "digits-headline.toml")
+
+
+def quiet(what: str, total: int) -> object:
+    return lambda done: None
+
+
+def trained(tmp_path: Path, recipe: Recipe = HEADLINE) -> tuple[Bundle, Dataset]:
+    path = tmp_path / "model.pt"
+    train_bundle(recipe, path, seed=1, device="cpu", stage=quiet)  # type: ignore[arg-type]
+    bundle = load_bundle(path)
+    return bundle, bundle.recipe.load_dataset()
+
+
+def planted(name: str) -> Recipe:
+    return Recipe.from_dict({**HEADLINE.to_dict(), "planted_defect": name})
+
+
+def test_a_correct_model_is_not_refuted_and_its_claim_is_certified(tmp_path: Path) -> None:
+    result = run(*trained(tmp_path), Settings(seed=1, trials=1000, device="cpu"))
+    assert result.verdict == "not_refuted"
+    assert result.claim_check is not None
+    assert result.claim_check.verdict == "certified"
+    assert sum(result.budget.values()) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("defect", ["half-noise", "noise-of-the-mean", "fixed-seed"])
+def test_a_planted_defect_is_refuted_by_attack_alone(tmp_path: Path, defect: str) -> None:
+    result = run(*trained(tmp_path, planted(defect)), Settings(seed=1, attacks=("clipbkd",), trials=1000, device="cpu"))
+    assert result.verdict == "refuted"
+    assert "clipbkd:curve_violation" in result.refuted_by
+    assert result.claim_check is not None
+    assert result.claim_check.verdict == "certified"
+
+
+def test_the_same_seed_gives_the_same_result(tmp_path: Path) -> None:
+    bundle, dataset = trained(tmp_path)
+    one, two = (run(bundle, dataset, Settings(seed=5, trials=200, device="cpu")).to_dict() for _ in range(2))
+    for result in (one, two):
+        result.pop("seconds")
+        result["claim_check"].pop("seconds")
+    assert one == two
+
+
+def test_a_result_survives_json(tmp_path: Path) -> None:
+    result = run(*trained(tmp_path), Settings(seed=5, trials=100, device="cpu"))
+    again = AuditResult.from_dict(json.loads(json.dumps(result.to_dict())))
+    assert again.to_dict() == result.to_dict()
+
+
+def test_no_time_gives_up_and_says_so(tmp_path: Path) -> None:
+    result = run(*trained(tmp_path), Settings(seed=5, trials=5000, budget=1e-9, device="cpu"))
+    assert result.verdict == "gave_up"
+    assert result.reproduce["stopped"] == "budget"
+
+
+def test_without_coins_membership_proves_no_epsilon(tmp_path: Path) -> None:
+    recipe = Recipe.from_dict({**HEADLINE.to_dict(), "audit_records": 0})
+    result = run(*trained(tmp_path, recipe), Settings(seed=5, attacks=("membership",), device="cpu"))
+    assert [attack.epsilon_lower for attack in result.attacks] == [None]
+
+
+@pytest.mark.slow
+def test_false_alarms_of_the_whole_runner_stay_within_the_stated_rate() -> None:
+    """A claim that is exactly true, audited 200 times at level 0.8: at most 0.2 may be refuted.
+
+    The bound on the count, 58, is exceeded by a binomial(200, 0.2) with probability below 0.1%.
+    """
+    recipe = HEADLINE
+    verdict = check(recipe.claim_object())
+    dataset = recipe.load_dataset()
+    alarms = 0
+    for seed in range(200):
+        settings = Settings(seed=seed, attacks=("clipbkd",), trials=300, confidence=0.8, device="cpu", workers=1)
+        plan = plan_audit(verdict, settings, coins=False)
+        experiment, description = build_experiment(recipe, dataset, settings)
+        trials = run_trials(experiment, 300, TrialStore(None), workers=1)
+        attack = game_result(trials, verdict, plan, description, settings.confidence)
+        alarms += attack.curve_violation is not None or (attack.epsilon_lower or 0) > verdict.epsilon_claimed
+    assert alarms <= 58
+
+
+def test_replace_one_arms_do_not_judge_an_add_remove_claim(tmp_path: Path) -> None:
+    bundle, dataset = trained(tmp_path)
+    experiment, description = build_experiment(bundle.recipe, dataset, Settings(seed=1, device="cpu"))
+    assert description["adjacency"] == bundle.recipe.claim.adjacency == "add-remove"
+    assert abs(int(experiment.arms[1].sum()) - int(experiment.arms[0].sum())) == 1
+
+
+def test_scores_follow_the_mechanisms_own_gaussian(tmp_path: Path) -> None:
+    """One step from zero weights: the canary's log-odds are Gaussian, mu apart in standard deviations."""
+    bundle, dataset = trained(tmp_path)
+    experiment, _ = build_experiment(bundle.recipe, dataset, Settings(seed=2, device="cpu"))
+    trials = run_trials(experiment, 4000, TrialStore(None), workers=1)
+    mu = (trials.with_canary.mean() - trials.without.mean()) / trials.without.std()
+    assert mu == pytest.approx(0.6, abs=4 * np.sqrt(2 / 4000))
+
+
+def test_settings_name_what_is_wrong() -> None:
+    with pytest.raises(ValueError, match="attacks='mia'"):
+        Settings(seed=1, attacks=("mia",))
+    with pytest.raises(ValueError, match="confidence=1.5"):
+        Settings(seed=1, confidence=1.5)
+    with pytest.raises(ValueError, match="trials=3"):
+        replace(Settings(seed=1), trials=3)
+
+
+def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(BIN), *arguments], cwd=cwd, capture_output=True, text=True, timeout=300, check=False,
+        env={**os.environ, "NO_COLOR": "1"},
+    )
+
+
+@pytest.mark.slow
+def test_the_command_from_recipe_to_exit_status(tmp_path: Path) -> None:
+    recipe = tmp_path / "honest.toml"
+    text = (ROOT / "examples" / "digits-headline.toml").read_text()
+    recipe.write_text('planted_defect = "half-noise"\n' + text)
+    assert command("train", "honest.toml", "--out", "m.pt", "--seed", "3", cwd=tmp_path).returncode == 0
+    done = command("run", "m.pt", "--seed", "3", "--trials", "1000", "--json", "-", cwd=tmp_path)
+    assert done.returncode == 3
+    result = json.loads(done.stdout)
+    assert result["verdict"] == "refuted"
+    assert "claim-check" not in result["refuted_by"]
+    assert (tmp_path / "m.audit" / "report.html").exists()
+    again = command("report", "m.audit/result.json", "--out", "again", cwd=tmp_path)
+    assert again.returncode == 0
+    assert (tmp_path / "again" / "report.html").read_bytes() == (tmp_path / "m.audit" / "report.html").read_bytes()
+
+
+@pytest.mark.slow
+def test_control_c_writes_what_was_measured_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    recipe = ROOT / "examples" / "digits-headline.toml"
+    assert command("train", str(recipe), "--out", "m.pt", "--seed", "3", cwd=tmp_path).returncode == 0
+    process = subprocess.Popen(
+        [str(BIN), "run", "m.pt", "--seed", "3", "--trials", "400000"], cwd=tmp_path, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )
+    store = tmp_path / "m.audit" / "trials.sqlite"
+    deadline = time.monotonic() + 60
+    while not (store.exists() and store.stat().st_size > 60_000) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 4, errors
+    assert "to go on" in errors
+    assert "Traceback" not in errors
+    assert json.loads((tmp_path / "m.audit" / "result.json").read_text())["verdict"] == "gave_up"
+
+
+def test_a_dry_run_trains_nothing_and_prints_the_plan(tmp_path: Path) -> None:
+    recipe = ROOT / "examples" / "digits-headline.toml"
+    assert command("train", str(recipe), "--out", "m.pt", "--seed", "3", cwd=tmp_path).returncode == 0
+    done = command("run", "m.pt", "--seed", "3", "--dry-run", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "models per arm" in done.stdout
+    assert not (tmp_path / "m.audit").exists()
+
+
+def test_json_on_stdout_and_nothing_else(tmp_path: Path) -> None:
+    recipe = ROOT / "examples" / "digits-headline.toml"
+    assert command("train", str(recipe), "--out", "m.pt", "--seed", "3", cwd=tmp_path).returncode == 0
+    done = command("run", "m.pt", "--seed", "3", "--trials", "100", "--json", "-", cwd=tmp_path)
+    assert json.loads(done.stdout)["seed"] == 3
+    assert done.stderr == ""

@@ -1,0 +1,129 @@
+"""Operating points of a score, for reports: ROC, area, and what a privacy curve allows."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import rankdata
+
+from dpaudit.verify.bounds.curve_test import DeltaUpper
+from dpaudit.verify.bounds.rates import Array, clopper_pearson, valid_scores
+
+POINTS = 200
+NEGLIGIBLE = 1e-15  # a delta that no plotted rate can show
+
+
+def roc(in_scores: ArrayLike, out_scores: ArrayLike, *, confidence: float) -> dict[str, Any]:
+    """ROC points on a log grid of FPR, with a pointwise Clopper-Pearson band for TPR.
+
+    At each grid value the largest TPR with FPR at most that value; first the point with no false positive.
+
+    Args:
+        in_scores: Member scores, higher = member, shape (n,).
+        out_scores: Non-member scores, shape (m,).
+        confidence: Level of each pointwise interval, in (0, 1).
+
+    Returns:
+        {"fpr", "tpr", "tpr_lower", "tpr_upper"}: lists of at most 202 numbers, rising; {"confidence"}.
+
+    Raises:
+        ValueError: Empty scores, NaN, or a level out of range.
+    """
+    scores_in = valid_scores("in_scores", in_scores)
+    tp, fp = _counts_by_threshold(scores_in, out_scores)
+    m = int(fp[-1])
+    targets = np.concatenate([[0], np.unique(np.floor(np.geomspace(1, m, POINTS)).astype(int))])
+    at = np.unique(np.searchsorted(fp, targets, side="right") - 1)
+    lower, upper = clopper_pearson(tp[at], scores_in.size, confidence=confidence)
+    return {
+        "fpr": (fp[at] / m).tolist(),
+        "tpr": (tp[at] / scores_in.size).tolist(),
+        "tpr_lower": lower.tolist(),
+        "tpr_upper": upper.tolist(),
+        "confidence": confidence,
+    }
+
+
+def auc(in_scores: ArrayLike, out_scores: ArrayLike) -> float:
+    """Area under the ROC curve: P(in > out) + P(in = out)/2 over all pairs (Mann and Whitney 1947).
+
+    Args:
+        in_scores: Member scores, shape (n,).
+        out_scores: Non-member scores, shape (m,).
+
+    Raises:
+        ValueError: Empty scores or NaN.
+
+    >>> auc([2.0, 3.0], [1.0, 2.0])
+    0.875
+    """
+    scores_in, scores_out = valid_scores("in_scores", in_scores), valid_scores("out_scores", out_scores)
+    n, m = scores_in.size, scores_out.size
+    ranks = rankdata(np.concatenate([scores_in, scores_out]))
+    return float((ranks[:n].sum() - n * (n + 1) / 2.0) / (n * m))
+
+
+def tpr_at_fpr(in_scores: ArrayLike, out_scores: ArrayLike, fpr: float) -> float:
+    """The largest TPR of any threshold whose FPR is at most `fpr`; no interpolation, no randomised threshold.
+
+    Args:
+        in_scores: Member scores, shape (n,).
+        out_scores: Non-member scores, shape (m,).
+        fpr: In [0, 1].
+
+    Raises:
+        ValueError: Empty scores, NaN, or fpr out of range.
+
+    >>> tpr_at_fpr([1.0, 3.0, 5.0, 7.0], [0.0, 2.0, 4.0, 6.0], 0.25)
+    0.5
+    """
+    if not 0.0 <= fpr <= 1.0:
+        raise ValueError(f"Expected fpr={fpr} in [0, 1].")
+    tp, fp = _counts_by_threshold(in_scores, out_scores)
+    # One part in 1e12: fpr = 0.1 of 30 trials is 3 of them, whatever the rounding of 0.1 * 30.
+    allowed = np.floor(fpr * fp[-1] * (1.0 + 1e-12))
+    return float(tp[np.searchsorted(fp, allowed, side="right") - 1] / tp[-1])
+
+
+def tradeoff_curve(delta_of_epsilon: DeltaUpper, fpr: ArrayLike) -> Array:
+    """The largest TPR that a privacy curve allows at each FPR.
+
+    min over epsilon >= 0 of e^epsilon FPR + delta(epsilon) and of 1 - e^-epsilon (1 - delta(epsilon) - FPR), the
+    second from 1 - FPR <= e^epsilon (1 - TPR) + delta in the other direction. A finite grid of epsilons only makes
+    the answer larger, never too small.
+
+    Args:
+        delta_of_epsilon: Array of epsilons >= 0 to an upper bound on delta in both directions.
+        fpr: In [0, 1], any shape.
+
+    Returns:
+        TPR in [0, 1], the shape of `fpr`.
+
+    Raises:
+        ValueError: A rate outside [0, 1].
+
+    Source: Wasserman and Zhou (2010), Theorem 2.4; Dong, Roth and Su (2022), Proposition 6.
+    """
+    rates = np.asarray(fpr, dtype=np.float64)
+    if not ((rates >= 0.0) & (rates <= 1.0)).all():
+        raise ValueError("Expected every fpr in [0, 1].")
+    high = 1.0
+    while high < 64.0 and float(np.asarray(delta_of_epsilon(np.array([high])))[0]) > NEGLIGIBLE:
+        high *= 2.0
+    epsilons = np.linspace(0.0, high, 1001)
+    delta = np.asarray(delta_of_epsilon(epsilons), np.float64)
+    column = rates.reshape(-1, 1)
+    event = (np.exp(epsilons) * column + delta).min(axis=1)
+    complement = (1.0 - np.exp(-epsilons) * (1.0 - delta - column)).min(axis=1)
+    value: Array = np.clip(np.minimum(event, complement), 0.0, 1.0).reshape(rates.shape)
+    return value
+
+
+def _counts_by_threshold(in_scores: ArrayLike, out_scores: ArrayLike) -> tuple[Array, Array]:
+    """(tp, fp) of every distinct event {score > t} and {all}, rising from (0, 0) to (n, m)."""
+    scores_in = np.sort(valid_scores("in_scores", in_scores))
+    scores_out = np.sort(valid_scores("out_scores", out_scores))
+    thresholds = np.unique(np.concatenate([scores_in, scores_out]))[::-1]
+    tp = scores_in.size - np.searchsorted(scores_in, thresholds, side="right")
+    fp = scores_out.size - np.searchsorted(scores_out, thresholds, side="right")
+    return np.append(tp, scores_in.size).astype(np.float64), np.append(fp, scores_out.size).astype(np.float64)

@@ -1,0 +1,129 @@
+"""Exact confidence bounds on a success probability (Clopper and Pearson 1934), and the checks all bounds share."""
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import betainccinv, betaincinv
+
+from dpaudit.mechanisms.base import Domain
+
+Array = NDArray[np.float64]
+
+CONFIDENCE = Domain(0.0, 1.0, (0.9, 0.99), "probability")
+COUNT = Domain(0, math.inf, (0, 20_000), "trials", closed_low=True, integer=True)
+TRIALS = Domain(1, math.inf, (10, 20_000), "trials", closed_low=True, integer=True)
+
+
+def clopper_pearson(successes: ArrayLike, trials: ArrayLike, *, confidence: float) -> tuple[Array, Array]:
+    """Two-sided exact interval for a success probability, (1 - confidence)/2 on each side.
+
+    lower = Beta^-1((1 - confidence)/2; k, n - k + 1), upper = Beta^-1((1 + confidence)/2; k + 1, n - k);
+    exactly 0 below at k = 0 and exactly 1 above at k = n. Clopper and Pearson (1934).
+
+    Args:
+        successes: k, integers in [0, trials]; any shape that broadcasts with `trials`.
+        trials: n, integers at least 1.
+        confidence: Level in (0, 1).
+
+    Returns:
+        (lower, upper), arrays of the broadcast shape.
+
+    Raises:
+        ValueError: A count is not an integer in its range, or the level is not in (0, 1).
+
+    >>> lower, upper = clopper_pearson(90, 100, confidence=0.95)
+    >>> print(f"{lower:.4f} {upper:.4f}")
+    0.8238 0.9510
+    """
+    tail = (1.0 - valid_confidence(confidence)) / 2.0
+    k, n = _counts(successes, trials)
+    return lower_at(k, n, tail), upper_at(k, n, tail)
+
+
+def rate_lower(successes: ArrayLike, trials: ArrayLike, *, confidence: float) -> Array:
+    """One-sided exact lower bound for a success probability: P(bound <= p) >= confidence.
+
+    Args:
+        successes: k, integers in [0, trials]; any shape that broadcasts with `trials`.
+        trials: n, integers at least 1.
+        confidence: Level in (0, 1).
+
+    Raises:
+        ValueError: A count is not an integer in its range, or the level is not in (0, 1).
+
+    >>> print(f"{rate_lower(10, 10, confidence=0.95):.4f}")  # 0.05^(1/10)
+    0.7411
+    """
+    return lower_at(*_counts(successes, trials), 1.0 - valid_confidence(confidence))
+
+
+def rate_upper(successes: ArrayLike, trials: ArrayLike, *, confidence: float) -> Array:
+    """One-sided exact upper bound for a success probability: P(bound >= p) >= confidence.
+
+    Args:
+        successes: k, integers in [0, trials]; any shape that broadcasts with `trials`.
+        trials: n, integers at least 1.
+        confidence: Level in (0, 1).
+
+    Raises:
+        ValueError: A count is not an integer in its range, or the level is not in (0, 1).
+
+    >>> print(f"{rate_upper(0, 10, confidence=0.95):.4f}")  # 1 - 0.05^(1/10)
+    0.2589
+    """
+    return upper_at(*_counts(successes, trials), 1.0 - valid_confidence(confidence))
+
+
+def lower_at(successes: ArrayLike, trials: ArrayLike, tail: float) -> Array:
+    """`rate_lower` at error probability `tail`, unchecked; `successes` may be an expectation, so not an integer."""
+    k, n = np.broadcast_arrays(np.asarray(successes, np.float64), np.asarray(trials, np.float64))
+    inside = k > 0
+    value: Array = np.where(inside, betaincinv(np.where(inside, k, 1.0), n - k + 1.0, tail), 0.0)
+    return value
+
+
+def upper_at(successes: ArrayLike, trials: ArrayLike, tail: float) -> Array:
+    """`rate_upper` at error probability `tail`, unchecked; `successes` may be an expectation, so not an integer."""
+    k, n = np.broadcast_arrays(np.asarray(successes, np.float64), np.asarray(trials, np.float64))
+    inside = k < n
+    value: Array = np.where(inside, betainccinv(k + 1.0, np.where(inside, n - k, 1.0), tail), 1.0)
+    return value
+
+
+def valid_confidence(confidence: float) -> float:
+    """The level, or an error."""
+    CONFIDENCE.validate("confidence", confidence)
+    return float(confidence)
+
+
+def valid_count(name: str, value: Any, domain: Domain = COUNT) -> int:
+    """The count as an int, or an error that names it."""
+    domain.validate(name, value)
+    return int(value)
+
+
+def valid_scores(name: str, scores: ArrayLike) -> Array:
+    """The scores as a non-empty vector without NaN; infinities are allowed.
+
+    Raises:
+        ValueError: Not one-dimensional, empty, or with a NaN.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    if values.ndim != 1 or values.size == 0:
+        raise ValueError(f"Expected {name} of shape {values.shape} to be a non-empty vector.")
+    if np.isnan(values).any():
+        raise ValueError(f"Expected {name} without NaN: {int(np.isnan(values).sum())} of {values.size} are.")
+    return values
+
+
+def _counts(successes: ArrayLike, trials: ArrayLike) -> tuple[Array, Array]:
+    k, n = np.broadcast_arrays(np.asarray(successes, np.float64), np.asarray(trials, np.float64))
+    wrong = ~((k >= 0) & (k <= n) & (n >= 1) & np.isfinite(n) & (k == np.floor(k)) & (n == np.floor(n)))
+    if wrong.any():
+        raise ValueError(
+            f"Expected successes={k[wrong][0]:g} of trials={n[wrong][0]:g} to be integers with "
+            f"0 <= successes <= trials and trials >= 1."
+        )
+    return k, n
