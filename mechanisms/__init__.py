@@ -1,6 +1,5 @@
 """What is released: noise mechanisms, clipping, and the structure that proofs rest on."""
 
-from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.gamma_plrv import GammaPLRV
 from dpaudit.mechanisms.gamma_plrv_iid import GammaPLRVIID
 from dpaudit.mechanisms.gaussian import Gaussian
@@ -10,12 +9,11 @@ from dpaudit.mechanisms.product import Product
 from dpaudit.mechanisms.registry import from_dict, to_dict
 
 __all__ = [
-    "Gaussian",
     "GammaPLRV",
     "GammaPLRVIID",
+    "Gaussian",
     "GeneralizedGaussian",
     "Laplace",
-    "Mechanism",
     "Product",
     "from_dict",
     "to_dict",

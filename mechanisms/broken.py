@@ -1,28 +1,33 @@
-"""Planted faults, as data: the positive controls of every audit.
+"""Planted faults, as data: the positive controls of every audit."""
 
-One `release` in NumPy and the training step apply the same faults, so that a detector is tried on both.
-"""
-
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
-from dpaudit.mechanisms.base import Array, Mechanism
+from dpaudit.mechanisms.base import CLIP_NORM, Array, Domain, Mechanism
 from dpaudit.mechanisms.clipping import clip_records
+
+_FACTOR = Domain(0.0, math.inf, (0.1, 1.0), "multiples of the accounted noise", closed_low=True)
 
 
 @dataclass(frozen=True)
 class Defect:
-    """One way a release differs from what was accounted; all defaults together mean: correct.
+    """One way in which a release does something else than was accounted. With every default it is correct.
 
     Args:
-        noise_factor: The noise is multiplied by this; 0.5 is half the noise.
-        divide_before_noise: Noise of the size meant for the mean is added to the sum: the noise is divided by the
-            public batch size before it is added.
-        fixed_seed: Every release draws the same noise vector, from this seed; None for fresh noise.
-        clip_norm: Records are clipped in this l_p norm instead of the accounted one; None for the accounted one.
-        unclipped_class: Records of this class are not clipped; None for no such class.
+        noise_factor: The noise is multiplied by this number, in [0, inf); 0.5 is half the noise, 0 none.
+        divide_before_noise: The sum is divided by the batch size first, and noise accounted as if it went on the sum
+            is sized for the mean. In effect the noise on the sum is too small by a factor of the batch size.
+        fixed_seed: Every release draws the same noise vector, from this seed. None for fresh noise.
+        clip_norm: Records are clipped in this l_p norm, p in [1, inf], and not in the accounted one. None for the
+            accounted one.
+        unclipped_class: Records with this label are not clipped. None if all are.
+
+    Raises:
+        ValueError: noise_factor or clip_norm is outside its domain.
     """
 
     noise_factor: float = 1.0
@@ -31,39 +36,60 @@ class Defect:
     clip_norm: float | None = None
     unclipped_class: int | None = None
 
+    def __post_init__(self) -> None:
+        _FACTOR.validate("noise_factor", self.noise_factor)
+        if self.clip_norm is not None:
+            CLIP_NORM.validate("clip_norm", self.clip_norm)
+
 
 CORRECT = Defect()
+
 DEFECTS: dict[str, Defect] = {
     "half-noise": Defect(noise_factor=0.5),
-    "noise-of-the-mean": Defect(divide_before_noise=True),
-    "fixed-seed": Defect(fixed_seed=0),
-    "clipped-in-another-norm": Defect(clip_norm=float("inf")),
+    "noise-for-the-mean-on-the-sum": Defect(divide_before_noise=True),
+    "fixed-seed": Defect(fixed_seed=20_240_229),
+    "clipped-in-another-norm": Defect(clip_norm=math.inf),
     "one-class-unclipped": Defect(unclipped_class=1),
 }
 
 
 def release(
-    mechanism: Mechanism, defect: Defect, records: Array, labels: NDArray[np.int64], rng: np.random.Generator
+    mechanism: Mechanism, defect: Defect, records: ArrayLike, labels: ArrayLike, rng: np.random.Generator
 ) -> Array:
-    """One noisy sum of clipped records, with the defect applied.
+    """One noisy sum of clipped records, sum_i min(1, clip/|x_i|_p) x_i + z, with a planted fault.
 
     Args:
-        mechanism: What the release is accounted as.
-        defect: What is done instead; `CORRECT` for nothing.
-        records: Contributions, shape (n, dimension).
+        mechanism: Noise and clipping as accounted; its dimension is d, or None.
+        defect: The fault; `CORRECT` for none.
+        records: Finite contributions, shape (n, d).
         labels: Class of each record, shape (n,).
-        rng: Source of the noise.
+        rng: Where the noise comes from, unless the fault is a fixed seed.
 
     Returns:
-        Vector of shape (dimension,).
+        Shape (d,).
+
+    Raises:
+        ValueError: The shapes do not fit each other or the mechanism, or `records` holds NaN or infinity.
+
+    >>> from dpaudit.mechanisms import Laplace
+    >>> noiseless = Defect(noise_factor=0.0, unclipped_class=1)
+    >>> release(Laplace(scale=1.0), noiseless, [[9.0, 0.0], [0.0, 9.0]], [0, 1], np.random.default_rng(1)).round(9)
+    array([1., 9.])
     """
-    order = mechanism.clip_norm if defect.clip_norm is None else defect.clip_norm
-    clipped = clip_records(records, mechanism.clip, order)
+    values, classes = np.asarray(records, dtype=np.float64), np.asarray(labels)
+    clip_norm = mechanism.clip_norm if defect.clip_norm is None else defect.clip_norm
+    clipped = clip_records(values, mechanism.clip, clip_norm)
+    n, d = values.shape
+    if classes.shape != (n,):
+        raise ValueError(f"Expected labels.shape={classes.shape} to be ({n},), one for every record.")
+    if mechanism.dimension not in (None, d):
+        raise ValueError(
+            f"Expected records.shape={values.shape} to be (n, {mechanism.dimension}), as the mechanism says."
+        )
     if defect.unclipped_class is not None:
-        exempt = labels == defect.unclipped_class
-        clipped[exempt] = np.asarray(records)[exempt]
+        exempt = classes == defect.unclipped_class
+        clipped[exempt] = values[exempt]
     source = rng if defect.fixed_seed is None else np.random.default_rng(defect.fixed_seed)
-    noise = defect.noise_factor * mechanism.sample(source, 1)[0]
-    if defect.divide_before_noise:
-        noise = noise / len(records)
+    sized = cast(Mechanism, replace(cast(Any, mechanism), dimension=d))
+    noise = sized.sample(source, 1)[0] * (defect.noise_factor / (max(n, 1) if defect.divide_before_noise else 1))
     return np.asarray(clipped.sum(axis=0) + noise)

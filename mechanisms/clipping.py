@@ -1,39 +1,73 @@
-"""Bounding one record's contribution in an l_p norm."""
+"""Clipping: how one record's contribution is held within the accounted norm."""
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.base import CLIP, CLIP_NORM, Array
+
+# a clipped record's norm is a few roundings away from clip; aiming this much lower keeps it on the right side
+_MARGIN = 1.0 - 8 * float(np.finfo(np.float64).eps)
 
 
 def norms(records: Array, order: float) -> Array:
-    """l_p norms of the rows, shape (n,), scaled so that no power over- or underflows.
+    """The l_p norm of every record, (sum_j |x_ij|^p)^(1/p), without overflow or underflow on the way.
 
     Args:
-        records: Shape (n, d), finite.
+        records: Finite, shape (n, d).
         order: p in [1, inf].
 
+    Returns:
+        Shape (n,).
+
     Raises:
-        ValueError: p < 1 or NaN, or a record is not finite.
+        ValueError: p is outside its domain, `records` has another shape, or holds NaN or infinity.
+
+    >>> norms(np.array([[3.0, -4.0], [1e-300, 0.0]]), 2)
+    array([5.e+000, 1.e-300])
     """
-    if not order >= 1.0:
-        raise ValueError(f"Expected order={order} in [1, inf].")
-    values = np.abs(np.asarray(records, dtype=np.float64))
-    if not np.isfinite(values).all():
-        raise ValueError("Expected finite records.")
-    largest = values.max(axis=1, initial=0.0)
+    CLIP_NORM.validate("order", order)
+    size = np.abs(_records(records))
+    largest = size.max(axis=1, initial=0.0)
     if np.isinf(order):
-        return largest
-    scale = np.where(largest > 0.0, largest, 1.0)
-    return np.asarray(largest * np.power(np.power(values / scale[:, None], order).sum(axis=1), 1.0 / order))
+        return np.asarray(largest)
+    unit = np.divide(size, largest[:, None], out=size, where=largest[:, None] > 0)
+    with np.errstate(under="ignore", over="ignore"):  # a norm beyond the largest float is infinite
+        np.power(unit, order, out=unit)
+        return np.asarray(largest * unit.sum(axis=1) ** (1.0 / order))
 
 
 def clip_records(records: Array, clip: float, order: float) -> Array:
-    """Rows scaled down to l_p norm at most clip; shorter rows are left as they are.
+    """Every record scaled by min(1, clip / |record|_p), so that no norm exceeds clip, rounding included.
 
-    >>> clip_records(np.array([[3.0, 4.0], [0.3, 0.4]]), 1.0, 2.0)
-    array([[0.6, 0.8],
-           [0.3, 0.4]])
+    Args:
+        records: Finite, shape (n, d); left as they are.
+        clip: Bound on the norm, in (0, inf).
+        order: p in [1, inf].
+
+    Returns:
+        Shape (n, d); records within the bound are unchanged.
+
+    Raises:
+        ValueError: A parameter is outside its domain, or `records` holds NaN or infinity.
+
+    >>> clip_records(np.array([[0.0, 2.0], [0.0, 0.5]]), 1.0, 2).round(12)
+    array([[0. , 1. ],
+           [0. , 0.5]])
     """
-    length = norms(records, order)
-    factor = np.minimum(1.0, clip / np.where(length > 0.0, length, 1.0))
-    return np.asarray(np.asarray(records, dtype=np.float64) * factor[:, None])
+    CLIP.validate("clip", clip)
+    records = _records(records)
+    sizes = norms(records, order)
+    beyond = sizes > clip
+    factors = np.ones_like(sizes)
+    # finite entries of infinite norm get the factor 0, which is within the bound too
+    np.divide(clip * _MARGIN, sizes, out=factors, where=beyond)
+    return records * factors[:, None]
+
+
+def _records(records: Array) -> Array:
+    records = np.asarray(records, dtype=np.float64)
+    if records.ndim != 2:
+        raise ValueError(f"Expected records.shape={records.shape} to be (n, d).")
+    if not np.isfinite(records).all():
+        row = int(np.flatnonzero(~np.isfinite(records).all(axis=1))[0])
+        raise ValueError(f"Expected records to be finite: record {row} holds NaN or infinity.")
+    return records

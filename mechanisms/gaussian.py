@@ -2,71 +2,121 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
 from dpaudit.mechanisms.base import Array, Domain, IIDCoordinates, require_dimension, validate_fields
+from dpaudit.mechanisms.numerics import aligned, unknown_order
+
+
+def _logpdf(x: Array, sigma: float) -> Array:
+    return np.asarray(-0.5 * np.square(np.asarray(x) / sigma) - math.log(sigma) - 0.5 * math.log(2 * math.pi))
+
+
+def _cdf(x: Array, sigma: float) -> Array:
+    return np.asarray(ndtr(np.asarray(x) / sigma))
+
+
+def _ppf(p: Array, sigma: float) -> Array:
+    return np.asarray(sigma * ndtri(p))
+
+
+def gaussian_law(sigma: float) -> IIDCoordinates:
+    """Independent N(0, sigma^2) coordinates.
+
+    Args:
+        sigma: Standard deviation, > 0.
+    """
+    return IIDCoordinates(
+        partial(_logpdf, sigma=sigma), partial(_cdf, sigma=sigma), partial(_ppf, sigma=sigma),
+        gaussian_sigma=sigma, power=2.0,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Gaussian:
-    """iid N(0, sigma^2) noise, sigma = noise_multiplier * clip.
+    """Independent normal noise: z ~ N(0, sigma^2 I), sigma = noise_multiplier * clip.
 
-    Privacy loss at output o for shift v: (|o|^2 - |o - v|^2) / (2 sigma^2), l2 norms.
+    Privacy loss of a shift v: L(o) = (|o|_2^2 - |o - v|_2^2) / (2 sigma^2) = <v, o - v/2> / sigma^2, normal with
+    mean |v|_2^2 / (2 sigma^2) and variance |v|_2^2 / sigma^2 under P (Balle and Wang (2018), Lemma 3).
 
     Args:
-        noise_multiplier: sigma / clip, unitless.
-        clip: Bound on one record's contribution.
-        clip_norm: The p of its l_p norm.
-        dimension: Coordinates of the noise vector; None until a model fixes it.
+        noise_multiplier: sigma in units of clip, in (0, inf).
+        clip: Bound on the l_p norm of one record's contribution, in (0, inf).
+        clip_norm: That p, in [1, inf].
+        dimension: Length of the noise vector, None until a model fixes it.
 
-    Source: Dwork and Roth (2014), "The Algorithmic Foundations of Differential Privacy", Theorem A.1.
+    Raises:
+        TypeError, ValueError: A field is outside its domain, or sigma outside the range of floats.
+
+    >>> mechanism = Gaussian(noise_multiplier=2.0, clip=0.5, dimension=1)
+    >>> mechanism.sigma, mechanism.expected_norm(2)
+    (1.0, 1.0)
+    >>> float(mechanism.privacy_loss(np.array([0.5]), np.array([0.5])))
+    0.125
     """
+
+    name: ClassVar[str] = "gaussian"
+    summary: ClassVar[str] = "independent normal noise, sigma = noise_multiplier * clip"
+    domains: ClassVar[dict[str, Domain]] = {
+        "noise_multiplier": Domain(0.0, math.inf, (0.5, 10.0), "multiples of clip"),
+    }
 
     noise_multiplier: float
     clip: float = 1.0
     clip_norm: float = 2.0
     dimension: int | None = None
 
-    name: ClassVar[str] = "gaussian"
-    summary: ClassVar[str] = "independent normal coordinates of standard deviation noise_multiplier * clip"
-    domains: ClassVar[dict[str, Domain]] = {
-        "noise_multiplier": Domain(0.0, math.inf, (0.5, 10.0), "noise standard deviation over clip"),
-    }
-
     def __post_init__(self) -> None:
         validate_fields(self)
+        if not 0 < self.sigma < math.inf:
+            raise ValueError(
+                f"Expected noise_multiplier={self.noise_multiplier!r} times clip={self.clip!r} in (0, inf) as floats."
+            )
 
     @property
     def sigma(self) -> float:
-        """Standard deviation of one coordinate, in units of the contribution."""
-        return self.noise_multiplier * self.clip
+        """Standard deviation of one coordinate, noise_multiplier * clip."""
+        return float(self.noise_multiplier) * float(self.clip)
 
     @property
     def structure(self) -> IIDCoordinates:
         """Independent normal coordinates."""
-        sigma = self.sigma
-        constant = math.log(sigma) + 0.5 * math.log(2.0 * math.pi)
-        return IIDCoordinates(
-            logpdf=lambda x: -0.5 * np.square(np.asarray(x) / sigma) - constant,
-            cdf=lambda x: ndtr(np.asarray(x) / sigma),
-            ppf=lambda q: sigma * ndtri(q),
-            gaussian_sigma=sigma,
-            power=2.0,
-        )
+        return gaussian_law(self.sigma)
 
     def sample(self, rng: np.random.Generator, size: int) -> Array:
-        """Noise vectors, shape (size, dimension)."""
-        return rng.normal(scale=self.sigma, size=(size, require_dimension(self)))
+        """Draw `size` independent noise vectors, shape (size, dimension).
+
+        Raises:
+            ValueError: The dimension is not set.
+        """
+        return rng.normal(0.0, self.sigma, (size, require_dimension(self)))
 
     def privacy_loss(self, output: Array, shift: Array) -> Array:
-        """log dP/dQ at outputs of shape (..., n), shift of shape (n,)."""
-        # |o|^2 - |o - v|^2 = <v, 2 o - v>, which does not cancel
-        return np.asarray((2.0 * np.asarray(output) - shift) @ np.asarray(shift) / (2.0 * self.sigma**2))
+        """log dP/dQ = <v, o - v/2> / sigma^2, Q centred at 0 and P at v.
+
+        Args:
+            output: o, shape (..., n).
+            shift: v, shape (n,).
+
+        Raises:
+            ValueError: The shapes do not fit.
+        """
+        output, shift = aligned(output, shift)
+        return np.asarray(((output - 0.5 * shift) / self.sigma) @ (shift / self.sigma))
 
     def expected_norm(self, order: int) -> float:
-        """E |z|_1 or sqrt(E |z|_2^2)."""
+        """E|z|_1 = n sigma sqrt(2/pi) for order 1, sqrt(E|z|_2^2) = sigma sqrt(n) for order 2.
+
+        Raises:
+            ValueError: Another order, or the dimension is not set.
+        """
         n = require_dimension(self)
-        return n * self.sigma * math.sqrt(2.0 / math.pi) if order == 1 else self.sigma * math.sqrt(n)
+        if order == 1:
+            return n * self.sigma * math.sqrt(2 / math.pi)
+        if order == 2:
+            return self.sigma * math.sqrt(n)
+        raise unknown_order(order)

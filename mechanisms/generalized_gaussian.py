@@ -2,30 +2,91 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import gammaincc, gammainccinv
+from scipy.special import gammainc, gammaincc, gammainccinv
 
 from dpaudit.mechanisms.base import Array, Domain, IIDCoordinates, require_dimension, validate_fields
+from dpaudit.mechanisms.numerics import aligned, magnitude_drop, unknown_order
+
+# below this y the regularised incomplete gamma function is y^(1/beta) / Gamma(1 + 1/beta) to the last bit
+_TINY = 1e-17
+
+
+def _logpdf(x: Array, beta: float, scale: float) -> Array:
+    with np.errstate(over="ignore"):
+        power = (np.abs(x) / scale) ** beta
+    return np.asarray(-power - math.log(2.0 * scale) - math.lgamma(1.0 + 1.0 / beta))
+
+
+def _cdf(x: Array, beta: float, scale: float) -> Array:
+    x = np.asarray(x, dtype=np.float64)
+    size = np.abs(x) / scale
+    with np.errstate(over="ignore", under="ignore"):
+        power = size**beta
+    # for large beta the power underflows at ordinary x, where the law is nearly uniform
+    linear = 0.5 * size / math.gamma(1.0 + 1.0 / beta)
+    small = power < _TINY
+    tail = np.where(small, 0.5 - linear, 0.5 * gammaincc(1.0 / beta, power))
+    centre = np.where(small, linear, 0.5 * gammainc(1.0 / beta, power))
+    return np.asarray(np.where(x < 0, tail, 0.5 + centre))
+
+
+def _ppf(p: Array, beta: float, scale: float) -> Array:
+    p = np.asarray(p, dtype=np.float64)
+    linear = np.abs(2.0 * p - 1.0) * math.gamma(1.0 + 1.0 / beta)
+    with np.errstate(under="ignore"):
+        size = np.where(
+            linear**beta < _TINY, linear, gammainccinv(1.0 / beta, 2.0 * np.minimum(p, 1.0 - p)) ** (1.0 / beta)
+        )
+    return np.asarray(np.copysign(scale * size, p - 0.5))
+
+
+def _power_drop(output: Array, shift: Array, beta: float, scale: float) -> Array:
+    """(|o|^beta - |o - v|^beta) / scale^beta per coordinate, from |o| - |o - v|, which is known without cancellation."""
+    drop = magnitude_drop(output, shift)
+    if beta == 1:
+        return np.asarray(drop / scale)
+    moved = drop != 0
+    larger = np.maximum(np.abs(output), np.abs(output - shift))
+    share = np.zeros_like(drop)
+    np.divide(np.abs(drop), larger, out=share, where=moved)
+    with np.errstate(divide="ignore", over="ignore", under="ignore"):
+        lost = -np.expm1(beta * np.log1p(-np.minimum(share, 1.0)))  # 1 - (smaller/larger)^beta
+        size = np.where(moved, larger / scale, 0.0) ** beta * lost
+    return np.asarray(np.copysign(size, drop))
 
 
 @dataclass(frozen=True)
 class GeneralizedGaussian:
-    """iid coordinates of density beta / (2 scale Gamma(1/beta)) exp(-(|x| / scale)^beta).
+    """Independent noise of density beta / (2 scale Gamma(1/beta)) exp(-(|x|/scale)^beta) in every coordinate.
 
-    Privacy loss at output o for shift v: (sum |o_i|^beta - sum |o_i - v_i|^beta) / scale^beta. beta = 1 is Laplace
-    noise of the same scale, beta = 2 Gaussian noise of standard deviation scale / sqrt(2).
+    beta = 1 is Laplace(scale), beta = 2 is the normal law with sigma = scale/sqrt(2). A shift v has the privacy loss
+    L(o) = (sum_i |o_i|^beta - sum_i |o_i - v_i|^beta) / scale^beta (gg, Definition 8).
 
     Args:
-        beta: Exponent of the tail, at least 1.
-        scale: sigma in the paper, in units of the contribution.
-        clip: Bound on one record's contribution.
-        clip_norm: The p of its l_p norm; the paper takes p = beta.
-        dimension: Coordinates of the noise vector; None until a model fixes it.
+        beta: Power of the exponent, in [1, inf).
+        scale: Scale of one coordinate, absolute (not in units of clip), in (0, inf).
+        clip: Bound on the l_p norm of one record's contribution, in (0, inf).
+        clip_norm: That p, in [1, inf]; it need not be beta.
+        dimension: Length of the noise vector, None until a model fixes it.
 
-    Source: paper `gg`, Definition of the generalized Gaussian mechanism.
+    Raises:
+        TypeError, ValueError: A field is outside its domain.
+
+    >>> mechanism = GeneralizedGaussian(beta=4.0, scale=1.0)
+    >>> float(mechanism.privacy_loss(np.array([2.0]), np.array([1.0])))
+    15.0
     """
+
+    name: ClassVar[str] = "generalized-gaussian"
+    summary: ClassVar[str] = "independent noise of density ~ exp(-(|x|/scale)^beta)"
+    domains: ClassVar[dict[str, Domain]] = {
+        "beta": Domain(1.0, math.inf, (1.0, 4.0), "power of the exponent", closed_low=True),
+        "scale": Domain(0.0, math.inf, (1.0, 20.0), "scale of one coordinate's noise"),
+    }
 
     beta: float
     scale: float
@@ -33,52 +94,60 @@ class GeneralizedGaussian:
     clip_norm: float = 2.0
     dimension: int | None = None
 
-    name: ClassVar[str] = "generalized-gaussian"
-    summary: ClassVar[str] = "independent coordinates with tails exp(-(|x| / scale)^beta)"
-    domains: ClassVar[dict[str, Domain]] = {
-        "beta": Domain(1.0, math.inf, (1.0, 4.0), "exponent, unitless", closed_low=True),
-        "scale": Domain(0.0, math.inf, (0.5, 20.0), "unit of the contribution"),
-    }
-
     def __post_init__(self) -> None:
         validate_fields(self)
 
     @property
     def structure(self) -> IIDCoordinates:
-        """Independent coordinates."""
-        beta, scale = self.beta, self.scale
-        constant = math.log(beta / (2.0 * scale)) - math.lgamma(1.0 / beta)
-
-        def cdf(x: Array) -> Array:
-            tail = 0.5 * gammaincc(1.0 / beta, np.power(np.abs(x) / scale, beta))
-            return np.where(np.asarray(x) > 0, 1.0 - tail, tail)
-
-        def ppf(q: Array) -> Array:
-            tail = np.minimum(q, 1.0 - np.asarray(q))
-            return np.sign(np.asarray(q) - 0.5) * scale * np.power(gammainccinv(1.0 / beta, 2.0 * tail), 1.0 / beta)
-
+        """Independent coordinates; marked normal at beta = 2 and Laplace at beta = 1."""
+        beta, scale = float(self.beta), float(self.scale)
         return IIDCoordinates(
-            logpdf=lambda x: constant - np.power(np.abs(x) / scale, beta),
-            cdf=cdf,
-            ppf=ppf,
-            gaussian_sigma=scale / math.sqrt(2.0) if beta == 2.0 else None,
-            laplace_scale=scale if beta == 1.0 else None,
+            partial(_logpdf, beta=beta, scale=scale),
+            partial(_cdf, beta=beta, scale=scale),
+            partial(_ppf, beta=beta, scale=scale),
+            gaussian_sigma=scale / math.sqrt(2) if beta == 2 else None,
+            laplace_scale=scale if beta == 1 else None,
             power=beta,
         )
 
     def sample(self, rng: np.random.Generator, size: int) -> Array:
-        """Noise vectors, shape (size, dimension): (|x| / scale)^beta is Gamma(1/beta)."""
+        """Draw `size` independent noise vectors, shape (size, dimension).
+
+        |z_i|/scale is Gamma(1/beta)^(1/beta). As Gamma(a) is Gamma(a+1) U^(1/a) in law, it is also
+        U Gamma(1 + 1/beta)^(1/beta), which does not underflow at large beta; a U on (-1, 1) brings the sign.
+
+        Raises:
+            ValueError: The dimension is not set.
+        """
         shape = (size, require_dimension(self))
-        magnitude = self.scale * rng.gamma(1.0 / self.beta, size=shape) ** (1.0 / self.beta)
-        return np.where(rng.random(shape) < 0.5, -magnitude, magnitude)
+        noise = rng.standard_gamma(1.0 + 1.0 / self.beta, shape)
+        noise **= 1.0 / self.beta
+        noise *= rng.uniform(-self.scale, self.scale, shape)
+        return noise
 
     def privacy_loss(self, output: Array, shift: Array) -> Array:
-        """log dP/dQ at outputs of shape (..., n), shift of shape (n,)."""
-        near, far = np.abs(np.asarray(output) - shift) / self.scale, np.abs(output) / self.scale
-        return np.asarray((np.power(far, self.beta) - np.power(near, self.beta)).sum(axis=-1))
+        """log dP/dQ = (sum_i |o_i|^beta - sum_i |o_i - v_i|^beta) / scale^beta, Q centred at 0 and P at v.
+
+        Args:
+            output: o, shape (..., n).
+            shift: v, shape (n,).
+
+        Raises:
+            ValueError: The shapes do not fit.
+        """
+        output, shift = aligned(output, shift)
+        return np.asarray(_power_drop(output, shift, float(self.beta), float(self.scale)).sum(axis=-1))
 
     def expected_norm(self, order: int) -> float:
-        """E |z|_1 or sqrt(E |z|_2^2): E |x|^m = scale^m Gamma((m + 1)/beta) / Gamma(1/beta)."""
-        n = require_dimension(self)
-        moment = math.exp(math.lgamma((order + 1.0) / self.beta) - math.lgamma(1.0 / self.beta)) * self.scale**order
-        return n * moment if order == 1 else math.sqrt(n * moment)
+        """E|z|_1 = n scale Gamma(2/beta)/Gamma(1/beta), sqrt(E|z|_2^2) = scale sqrt(n Gamma(3/beta)/Gamma(1/beta)).
+
+        Raises:
+            ValueError: Another order, or the dimension is not set.
+        """
+        n, beta, scale = require_dimension(self), float(self.beta), float(self.scale)
+        if order not in (1, 2):
+            raise unknown_order(order)
+        # Gamma(j/beta)/Gamma(1/beta) = Gamma(1 + j/beta) / (j Gamma(1 + 1/beta)), finite as beta grows
+        j = order + 1
+        moment = math.gamma(1 + j / beta) / (j * math.gamma(1 + 1 / beta))
+        return n * scale * moment if order == 1 else scale * math.sqrt(n * moment)

@@ -2,52 +2,72 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
 from dpaudit.mechanisms.base import Array, Domain, IIDCoordinates, require_dimension, validate_fields
+from dpaudit.mechanisms.numerics import aligned, magnitude_drop, unknown_order
 
 
-def laplace_coordinates(scale: float) -> IIDCoordinates:
-    """The law of one Laplace coordinate of a given scale."""
+def _logpdf(x: Array, scale: float) -> Array:
+    return np.asarray(-np.abs(x) / scale - math.log(scale) - math.log(2.0))
 
-    def cdf(x: Array) -> Array:
-        tail = 0.5 * np.exp(-np.abs(x) / scale)
-        return np.where(np.asarray(x) > 0, 1.0 - tail, tail)
 
-    def ppf(q: Array) -> Array:
-        tail = np.minimum(q, 1.0 - np.asarray(q))
-        return -np.sign(np.asarray(q) - 0.5) * scale * np.log(2.0 * tail)
+def _cdf(x: Array, scale: float) -> Array:
+    tail = 0.5 * np.exp(-np.abs(x) / scale)
+    return np.asarray(np.where(np.asarray(x) < 0, tail, 1.0 - tail))
 
+
+def _ppf(p: Array, scale: float) -> Array:
+    centred = np.asarray(p, dtype=np.float64) - 0.5
+    with np.errstate(divide="ignore"):  # the quantiles of 0 and 1 are infinite
+        return np.asarray(np.copysign(-scale * np.log(2.0 * np.minimum(p, 1.0 - np.asarray(p))), centred))
+
+
+def laplace_law(scale: float) -> IIDCoordinates:
+    """Independent Laplace coordinates, density exp(-|x|/scale) / (2 scale).
+
+    Args:
+        scale: Mean magnitude, > 0.
+    """
     return IIDCoordinates(
-        logpdf=lambda x: -np.abs(x) / scale - math.log(2.0 * scale), cdf=cdf, ppf=ppf, laplace_scale=scale, power=1.0
-    )
+        partial(_logpdf, scale=scale), partial(_cdf, scale=scale), partial(_ppf, scale=scale),
+        laplace_scale=scale, power=1.0,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Laplace:
-    """iid Laplace noise of density exp(-|x|/scale) / (2 scale).
+    """Independent Laplace noise: density prod_i exp(-|z_i|/scale) / (2 scale).
 
-    Privacy loss at output o for shift v: (|o|_1 - |o - v|_1) / scale.
+    Privacy loss of a shift v: L(o) = (|o|_1 - |o - v|_1) / scale, never beyond |v|_1 / scale
+    (Dwork, McSherry, Nissim and Smith (2006), Proposition 1).
 
     Args:
-        scale: b, in units of the contribution; absolute, not a multiple of clip.
-        clip: Bound on one record's contribution.
-        clip_norm: The p of its l_p norm; 1 gives pure differential privacy.
-        dimension: Coordinates of the noise vector; None until a model fixes it.
+        scale: Mean magnitude of one coordinate, absolute (not in units of clip), in (0, inf).
+        clip: Bound on the l_p norm of one record's contribution, in (0, inf).
+        clip_norm: That p, in [1, inf].
+        dimension: Length of the noise vector, None until a model fixes it.
 
-    Source: Dwork, McSherry, Nissim and Smith (2006); under l2 clipping the paper `lap2`.
+    Raises:
+        TypeError, ValueError: A field is outside its domain.
+
+    >>> float(Laplace(scale=2.0).privacy_loss(np.array([9.0, -9.0, 0.5]), np.array([1.0, 1.0, 1.0])))
+    0.0
     """
+
+    name: ClassVar[str] = "laplace"
+    summary: ClassVar[str] = "independent Laplace noise of one fixed scale"
+    domains: ClassVar[dict[str, Domain]] = {
+        "scale": Domain(0.0, math.inf, (0.5, 50.0), "mean magnitude of one coordinate's noise"),
+    }
 
     scale: float
     clip: float = 1.0
     clip_norm: float = 2.0
     dimension: int | None = None
-
-    name: ClassVar[str] = "laplace"
-    summary: ClassVar[str] = "independent Laplace coordinates"
-    domains: ClassVar[dict[str, Domain]] = {"scale": Domain(0.0, math.inf, (0.5, 20.0), "unit of the contribution")}
 
     def __post_init__(self) -> None:
         validate_fields(self)
@@ -55,17 +75,37 @@ class Laplace:
     @property
     def structure(self) -> IIDCoordinates:
         """Independent Laplace coordinates."""
-        return laplace_coordinates(self.scale)
+        return laplace_law(float(self.scale))
 
     def sample(self, rng: np.random.Generator, size: int) -> Array:
-        """Noise vectors, shape (size, dimension)."""
-        return rng.laplace(scale=self.scale, size=(size, require_dimension(self)))
+        """Draw `size` independent noise vectors, shape (size, dimension).
+
+        Raises:
+            ValueError: The dimension is not set.
+        """
+        return rng.laplace(0.0, self.scale, (size, require_dimension(self)))
 
     def privacy_loss(self, output: Array, shift: Array) -> Array:
-        """log dP/dQ at outputs of shape (..., n), shift of shape (n,)."""
-        return np.asarray((np.abs(output) - np.abs(np.asarray(output) - shift)).sum(axis=-1) / self.scale)
+        """log dP/dQ = (|o|_1 - |o - v|_1) / scale, Q centred at 0 and P at v.
+
+        Args:
+            output: o, shape (..., n).
+            shift: v, shape (n,).
+
+        Raises:
+            ValueError: The shapes do not fit.
+        """
+        return np.asarray(magnitude_drop(*aligned(output, shift)).sum(axis=-1) / self.scale)
 
     def expected_norm(self, order: int) -> float:
-        """E |z|_1 or sqrt(E |z|_2^2)."""
+        """E|z|_1 = n scale for order 1, sqrt(E|z|_2^2) = scale sqrt(2 n) for order 2.
+
+        Raises:
+            ValueError: Another order, or the dimension is not set.
+        """
         n = require_dimension(self)
-        return n * self.scale if order == 1 else self.scale * math.sqrt(2.0 * n)
+        if order == 1:
+            return n * float(self.scale)
+        if order == 2:
+            return float(self.scale) * math.sqrt(2 * n)
+        raise unknown_order(order)

@@ -1,76 +1,128 @@
-"""Product noise: a chi-distributed radius times a uniform direction."""
+"""Product noise: a half-normal radius times an independent uniform direction."""
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 from scipy.special import erf, erfinv
 
 from dpaudit.mechanisms.base import Array, Domain, Radial, require_dimension, validate_fields
+from dpaudit.mechanisms.numerics import aligned, log_ratio, unknown_order
+
+
+def _radius_logpdf(r: Array, sigma: float) -> Array:
+    r = np.asarray(r, dtype=np.float64)
+    value = -0.5 * np.square(r / sigma) - math.log(sigma) + 0.5 * math.log(2 / math.pi)
+    return np.asarray(np.where(r >= 0, value, -np.inf))
+
+
+def _radius_cdf(r: Array, sigma: float) -> Array:
+    return np.asarray(erf(np.maximum(r, 0.0) / sigma / math.sqrt(2)))
+
+
+def _radius_ppf(p: Array, sigma: float) -> Array:
+    return np.asarray(sigma * math.sqrt(2) * erfinv(p))
+
+
+def _mean_direction(n: int) -> float:
+    """E|h|_1 = n Gamma(n/2) / (sqrt(pi) Gamma((n+1)/2)) of a uniform unit vector h in R^n."""
+    m = n / 2
+    if n < 2000:
+        return n / math.sqrt(math.pi) * math.exp(math.lgamma(m) - math.lgamma(m + 0.5))
+    # Gamma(m+1/2)/Gamma(m) = sqrt(m) (1 - 1/8m + 1/128m^2 + 5/1024m^3 - ...): the log-gammas are too large to subtract
+    return n / math.sqrt(math.pi * m) / (1 - 1 / (8 * m) + 1 / (128 * m**2) + 5 / (1024 * m**3) - 21 / (32768 * m**4))
 
 
 @dataclass(frozen=True)
 class Product:
-    """sigma R h with R ~ chi_1 (a half-normal) and h uniform on the unit sphere of R^n.
+    """Product noise z = sigma R h: R ~ chi_1 (half-normal) and h uniform on the unit sphere of R^n, independent.
 
-    The density is proportional to r^-(n - 1) exp(-r^2 / (2 sigma^2)); privacy loss at output o for shift v, with
-    r_Q = |o| and r_P = |o - v|: (r_Q^2 - r_P^2) / (2 sigma^2) + (n - 1) log(r_Q / r_P).
+    Its density in R^n is proportional to r^-(n-1) exp(-r^2 / (2 sigma^2)) at distance r. A shift v has the exact
+    privacy loss L(o) = (r_Q^2 - r_P^2) / (2 sigma^2) + (n-1) log(r_Q / r_P), r_Q = |o|_2, r_P = |o - v|_2: the
+    second term, from the two centres of the polar coordinates, is what the paper's Proposition 3 leaves out
+    (mechanism: product, eq. (2)).
 
     Args:
-        sigma: Scale of the radius, in units of the contribution.
-        clip: Bound on one record's contribution; half the sensitivity of a query of known replace-one sensitivity.
-        clip_norm: The p of its l_p norm.
-        dimension: Coordinates of the noise vector, M in the paper; None until a model fixes it.
+        sigma: Scale of the radius, absolute, in (0, inf): E|z|_2^2 = sigma^2 in any dimension.
+        clip: Bound on the l_p norm of one record's contribution, in (0, inf).
+        clip_norm: That p, in [1, inf].
+        dimension: n, at least 2, None until a model fixes it.
 
-    Source: paper `product`, eq. (2).
+    Raises:
+        TypeError, ValueError: A field is outside its domain.
+
+    >>> loss = Product(sigma=1.0).privacy_loss(np.array([1.0, 1.0]), np.array([1.0, 0.0]))
+    >>> round(float(loss), 6)  # 1/2 + log(2)/2
+    0.846574
     """
+
+    name: ClassVar[str] = "product"
+    summary: ClassVar[str] = "half-normal radius times a uniform direction, in at least 2 dimensions"
+    domains: ClassVar[dict[str, Domain]] = {
+        "sigma": Domain(0.0, math.inf, (1.0, 5000.0), "root mean square of the noise vector's length"),
+    }
 
     sigma: float
     clip: float = 1.0
     clip_norm: float = 2.0
     dimension: int | None = None
 
-    name: ClassVar[str] = "product"
-    summary: ClassVar[str] = "a half-normal radius times a uniform direction"
-    domains: ClassVar[dict[str, Domain]] = {"sigma": Domain(0.0, math.inf, (1.0, 5000.0), "unit of the contribution")}
-
     def __post_init__(self) -> None:
         validate_fields(self)
+        if self.dimension is not None and self.dimension < 2:
+            raise ValueError(f"Expected dimension={self.dimension!r} in [2, inf): product noise has a direction.")
 
     @property
     def structure(self) -> Radial:
-        """A radius and a uniform direction."""
-        sigma = self.sigma
-        constant = 0.5 * math.log(2.0 / math.pi) - math.log(sigma)
+        """A half-normal radius in a uniform direction."""
+        sigma = float(self.sigma)
         return Radial(
-            radius_logpdf=lambda r: constant - 0.5 * np.square(np.asarray(r) / sigma),
-            radius_cdf=lambda r: erf(np.asarray(r) / (sigma * math.sqrt(2.0))),
-            radius_ppf=lambda q: sigma * math.sqrt(2.0) * erfinv(q),
+            partial(_radius_logpdf, sigma=sigma), partial(_radius_cdf, sigma=sigma), partial(_radius_ppf, sigma=sigma)
         )
 
     def sample(self, rng: np.random.Generator, size: int) -> Array:
-        """Noise vectors, shape (size, dimension)."""
-        direction = rng.normal(size=(size, require_dimension(self)))
-        length = np.linalg.norm(direction, axis=1, keepdims=True)
-        return np.asarray(direction * (self.sigma * np.abs(rng.normal(size=(size, 1))) / length))
+        """Draw `size` independent noise vectors, shape (size, dimension).
+
+        Raises:
+            ValueError: The dimension is not set.
+        """
+        direction = rng.standard_normal((size, require_dimension(self)))
+        radius = np.abs(rng.normal(0.0, self.sigma, size))
+        direction *= (radius / np.linalg.norm(direction, axis=1))[:, None]
+        return direction
 
     def privacy_loss(self, output: Array, shift: Array) -> Array:
-        """log dP/dQ at outputs of shape (..., n), shift of shape (n,)."""
-        output, shift = np.asarray(output), np.asarray(shift)
-        near = np.square(output - shift).sum(axis=-1)
-        gap = (2.0 * output - shift) @ shift  # |o|^2 - |o - v|^2 without cancellation
-        far = np.square(output).sum(axis=-1)
-        n = output.shape[-1]
-        with np.errstate(divide="ignore"):
-            ratio = np.where(np.abs(gap) < 0.5 * near, np.log1p(gap / near), np.log(far) - np.log(near))
-        return np.asarray(gap / (2.0 * self.sigma**2) + 0.5 * (n - 1) * ratio)
+        """log dP/dQ = (r_Q^2 - r_P^2)/(2 sigma^2) + (n-1) log(r_Q/r_P), Q centred at 0 and P at v.
+
+        +inf at the centre of P, -inf at the centre of Q, where the density has a pole.
+
+        Args:
+            output: o, shape (..., n).
+            shift: v, shape (n,), n at least 2.
+
+        Raises:
+            ValueError: The shapes do not fit, or n is not the mechanism's dimension, or 1.
+        """
+        output, shift = aligned(output, shift, self.dimension)
+        if len(shift) < 2:
+            raise ValueError(f"Expected shift.shape={shift.shape} to be (n,) with n in [2, inf).")
+        away = output - shift
+        q2, p2 = (np.square(x / self.sigma).sum(axis=-1) for x in (output, away))
+        # q2 - p2, which subtraction would lose far from both centres
+        difference = 2.0 * (((output - 0.5 * shift) / self.sigma) @ (shift / self.sigma))
+        return np.asarray(0.5 * (difference + (len(shift) - 1) * log_ratio(difference, q2, p2)))
 
     def expected_norm(self, order: int) -> float:
-        """E |z|_1 or sqrt(E |z|_2^2)."""
+        """E|z|_1 = sigma sqrt(2/pi) E|h|_1 for order 1, sqrt(E|z|_2^2) = sigma for order 2.
+
+        Raises:
+            ValueError: Another order, or the dimension is not set.
+        """
         n = require_dimension(self)
+        if order == 1:
+            return float(self.sigma) * math.sqrt(2 / math.pi) * _mean_direction(n)
         if order == 2:
-            return self.sigma
-        # E R E |h|_1, E |h_i| = Gamma(n/2) / (sqrt(pi) Gamma((n + 1)/2))
-        mean = math.exp(math.lgamma(n / 2.0) - math.lgamma((n + 1.0) / 2.0)) / math.sqrt(math.pi)
-        return self.sigma * math.sqrt(2.0 / math.pi) * n * mean
+            return float(self.sigma)
+        raise unknown_order(order)

@@ -1,7 +1,7 @@
-"""The mechanisms by name, and their JSON."""
+"""The mechanisms by name: from a table in a file to a mechanism, and back."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from typing import Any
@@ -14,9 +14,10 @@ from dpaudit.mechanisms.generalized_gaussian import GeneralizedGaussian
 from dpaudit.mechanisms.laplace import Laplace
 from dpaudit.mechanisms.product import Product
 
+# a new mechanism is one more line here: conformance tests, command line, training and proofs follow
 MECHANISMS: dict[str, type[Any]] = {
-    cls.name: cls
-    for cls in (
+    mechanism.name: mechanism
+    for mechanism in (
         Gaussian,
         Laplace,
         GammaPLRV,
@@ -28,59 +29,97 @@ MECHANISMS: dict[str, type[Any]] = {
 
 
 def from_dict(data: Mapping[str, Any]) -> Mechanism:
-    """A mechanism from its `name` and parameters.
+    """A mechanism from its name and fields, as recipes and claims files hold them.
+
+    Args:
+        data: "name" and the mechanism's fields; clip_norm may be the string "inf", dimension may be None or absent.
 
     Raises:
-        ValueError: Unknown name or key, a missing or out-of-domain parameter; named, with a suggestion where near.
-        TypeError: A parameter is not a number.
+        TypeError: `data` is no mapping, or a value is no number.
+        ValueError: An unknown name or key, a missing one, or a value outside its domain.
 
-    >>> from_dict({"name": "laplace", "scale": 2.0})
-    Laplace(scale=2.0, clip=1.0, clip_norm=2.0, dimension=None)
+    >>> from_dict({"name": "laplace", "scale": 2.0, "clip_norm": 1})
+    Laplace(scale=2.0, clip=1.0, clip_norm=1, dimension=None)
+    >>> from_dict({"name": "laplace", "scael": 2.0})
+    Traceback (most recent call last):
+    ValueError: Expected 'scael' to be a key of laplace: did you mean 'scale'?
     """
-    name = data.get("name")
-    cls = MECHANISMS.get(name) if isinstance(name, str) else None
-    if cls is None:
-        raise ValueError(f"Expected mechanism name={name!r} among {', '.join(MECHANISMS)}{_suggest(name, MECHANISMS)}.")
-    known = {field.name: field for field in fields(cls)}
-    given = {key: _number(value) for key, value in data.items() if key != "name"}
-    for key in given:
-        if key not in known:
-            raise ValueError(f"Unknown key {key!r} of {name}: expected {', '.join(known)}{_suggest(key, known)}.")
+    if not isinstance(data, Mapping):
+        raise TypeError(f"Expected a mechanism as a table of name and parameters, not {type(data).__name__}.")
+    if "name" not in data:
+        raise ValueError(f"Expected a mechanism to have a name: {_listed(MECHANISMS)}.")
+    name = data["name"]
+    if not isinstance(name, str) or name not in MECHANISMS:
+        raise ValueError(f"Expected name={name!r} to be a mechanism: {_suggestion(name, MECHANISMS)}")
+    mechanism = MECHANISMS[name]
+    known = {field.name: field for field in fields(mechanism)}
+    for key in data:
+        if key != "name" and key not in known:
+            raise ValueError(f"Expected {key!r} to be a key of {name}: {_suggestion(key, known)}")
     for key, field in known.items():
-        if key not in given and field.default is MISSING:
-            raise ValueError(f"Expected {name} to have {key}.")
-    mechanism: Mechanism = cls(**given)
-    return mechanism
+        if field.default is MISSING and key not in data:
+            raise ValueError(f"Expected {name} to have {key}, in {mechanism.domains[key]}.")
+    values = {key: value for key, value in data.items() if key != "name"}
+    if values.get("clip_norm") == "inf":
+        values["clip_norm"] = math.inf
+    try:
+        result: Mechanism = mechanism(**values)
+    except OverflowError as error:  # an integer that no float can hold
+        raise ValueError(f"Expected every parameter of {name} to be within the range of floats.") from error
+    return result
 
 
 def to_dict(mechanism: Mechanism) -> dict[str, Any]:
-    """The inverse of `from_dict`, ready for JSON: infinity is "inf", an unset dimension is left out."""
-    values = {field.name: getattr(mechanism, field.name) for field in fields(mechanism)}  # type: ignore[arg-type]
-    plain = {key: "inf" if value == math.inf else value for key, value in values.items() if value is not None}
-    return {"name": mechanism.name, **plain}
+    """The inverse of `from_dict`, ready for JSON: plain numbers, an infinite clip_norm as "inf", no dimension if None.
+
+    >>> to_dict(Laplace(scale=2, clip_norm=math.inf, dimension=3))
+    {'name': 'laplace', 'scale': 2.0, 'clip': 1.0, 'clip_norm': 'inf', 'dimension': 3}
+    """
+    data: dict[str, Any] = {"name": mechanism.name}
+    for field in fields(mechanism):  # type: ignore[arg-type]  # the protocol's implementations are dataclasses
+        value = getattr(mechanism, field.name)
+        if field.name == "dimension":
+            if value is not None:
+                data["dimension"] = int(value)
+        else:
+            data[field.name] = "inf" if math.isinf(value) else float(value)
+    return data
 
 
 def describe() -> list[dict[str, Any]]:
-    """Name, summary and parameters of every mechanism, for listings."""
+    """What there is to choose from, a row per mechanism.
+
+    Returns:
+        Rows of {"name", "summary", "parameters"}, the latter rows of {"name", "domain", "unit", "typical"}, as text.
+
+    >>> [row["name"] for row in describe()][:3]
+    ['gaussian', 'laplace', 'gamma-plrv']
+    """
     common = {"clip": CLIP, "clip_norm": CLIP_NORM, "dimension": DIMENSION}
     return [
         {
             "name": name,
-            "summary": cls.summary,
+            "summary": mechanism.summary,
             "parameters": [
-                {"name": key, "domain": str(domain), "unit": domain.unit,
-                 "typical": f"{domain.typical[0]:g} to {domain.typical[1]:g}"}
-                for key, domain in {**cls.domains, **common}.items()
+                {
+                    "name": parameter,
+                    "domain": str(domain),
+                    "unit": domain.unit,
+                    "typical": "{:g} to {:g}".format(*domain.typical),
+                }
+                for parameter, domain in {**mechanism.domains, **common}.items()
             ],
         }
-        for name, cls in MECHANISMS.items()
+        for name, mechanism in MECHANISMS.items()
     ]
 
 
-def _number(value: Any) -> Any:
-    return math.inf if value == "inf" else value
+def _listed(names: Iterable[str]) -> str:
+    return "one of " + ", ".join(names)
 
 
-def _suggest(word: object, known: Mapping[str, Any]) -> str:
-    near = get_close_matches(str(word), list(known), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+def _suggestion(word: object, names: Iterable[str]) -> str:
+    """How the sentence about an unknown word ends: the nearest known one, or all of them."""
+    names = list(names)
+    near = get_close_matches(str(word), names, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"{_listed(names)}."

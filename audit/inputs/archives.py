@@ -84,7 +84,9 @@ def _check_pickle(content: bytes, name: str) -> None:
             if count > MOST_OPCODES:
                 raise InputError(f"Expected data.pkl of {name} to have at most {MOST_OPCODES:,} opcodes.")
             if opcode.name in ("GLOBAL", "INST") and argument not in _HARMLESS:
-                raise InputError(f"Expected {name} to hold nothing but tensors; it names {str(argument).replace(' ', '.')}.")
+                raise InputError(
+                    f"Expected {name} to hold nothing but tensors; it names {str(argument).replace(' ', '.')}."
+                )
             if opcode.name in ("STACK_GLOBAL", "EXT1", "EXT2", "EXT4"):
                 raise InputError(f"Expected {name} to be pickled with protocol 2, as torch.save does.")
     except InputError:

@@ -2,6 +2,7 @@
 
 import os
 import zipfile
+import zlib
 from typing import BinaryIO
 
 import numpy as np
@@ -17,6 +18,8 @@ LARGEST_ARRAYS = 2 << 30  # bytes of all arrays together
 SMALL = 64 << 20  # below this the ratio is nobody's concern
 LARGEST_RATIO = 100  # unpacked : packed; 0/1 features in float64 reach about 60, a bomb 1000
 
+# What numpy and zipfile raise over damaged content; NotImplementedError is a RuntimeError.
+_DAMAGED = (ValueError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error, SyntaxError, TypeError)
 _TRAIN, _TEST = ("x", "y"), ("x_test", "y_test")
 
 
@@ -32,18 +35,17 @@ def read_npz(path: str | os.PathLike[str]) -> Raw:
         InputError: Not an .npz file; arrays missing, too large, of another shape, not numeric, not finite; labels
             not integers.
     """
-    with open_regular(path) as file:
-        with open_zip(file, str(path)) as archive:
-            names = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-            known = (*_TRAIN, *_TEST) if set(_TEST) & set(names) else _TRAIN
-            if set(names) != set(known):
-                raise InputError(f"Expected {path} to hold the arrays {', '.join(known)}, not {', '.join(names)}.")
-            shapes = {name: _declared(archive, names[name], f"{path}:{name}") for name in known}
-            total, size = sum(info.file_size for info in names.values()), os.fstat(file.fileno()).st_size
-            if total > LARGEST_ARRAYS or total > max(SMALL, LARGEST_RATIO * size):
-                raise InputError(f"Expected {path} ({size:,} bytes) not to unpack to {total:,} bytes.")
-            _check_shapes(shapes, str(path))
-            arrays = {name: _read(archive, names[name], f"{path}:{name}") for name in known}
+    with open_regular(path) as file, open_zip(file, str(path)) as archive:
+        names = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        known = (*_TRAIN, *_TEST) if set(_TEST) & set(names) else _TRAIN
+        if set(names) != set(known):
+            raise InputError(f"Expected {path} to hold the arrays {', '.join(known)}, not {', '.join(names)}.")
+        shapes = {name: _declared(archive, names[name], f"{path}:{name}") for name in known}
+        total, size = sum(info.file_size for info in names.values()), os.fstat(file.fileno()).st_size
+        if total > LARGEST_ARRAYS or total > max(SMALL, LARGEST_RATIO * size):
+            raise InputError(f"Expected {path} ({size:,} bytes) not to unpack to {total:,} bytes.")
+        _check_shapes(shapes, str(path))
+        arrays = {name: _read(archive, names[name], f"{path}:{name}") for name in known}
     x, y = _features(arrays["x"], f"{path}:x"), _labels(arrays["y"], f"{path}:y")
     if "x_test" not in arrays:
         return Raw(x, y, x[:0], y[:0])
@@ -60,8 +62,10 @@ def _declared(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> tup
                 raise InputError(f"Expected {name} in version 1.0 or 2.0 of the .npy format, not {version}.")
             shape, _, dtype = read(stream)
             header = stream.tell()
-    except (ValueError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise error if isinstance(error, InputError) else InputError(f"Expected {name} to be an array: {error}.") from error
+    except InputError:
+        raise
+    except _DAMAGED as error:
+        raise InputError(f"Expected {name} to be an array: {error}.") from error
     if dtype.hasobject or dtype.kind not in "biuf":
         raise InputError(f"Expected {name} of dtype {dtype} to hold numbers: objects and text are refused.")
     # Python integers: a shape whose product overflows int64 must not look small.
@@ -89,7 +93,7 @@ def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> NDArray
         with archive.open(info) as stream:
             binary: BinaryIO = stream  # type: ignore[assignment]  # zipfile's stream is IO[bytes]
             return np.asarray(npy.read_array(binary, allow_pickle=False))
-    except (ValueError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, NotImplementedError) as error:
+    except _DAMAGED as error:
         raise InputError(f"Expected {name} to be readable: {error}.") from error
 
 

@@ -22,7 +22,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     """
     try:
         # Without O_NONBLOCK opening a pipe waits for a writer, before anything can be asked about it.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
+        descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
         raise InputError(f"Expected {path} to be a file: it does not exist.") from None
     except (OSError, ValueError) as error:
@@ -50,7 +50,10 @@ def read_regular(path: str | os.PathLike[str], *, limit: int) -> bytes:
 def file_sha256(file: BinaryIO) -> str:
     """SHA-256 of an open file from its beginning, as hexadecimal digits, in constant memory."""
     file.seek(0)
-    return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    while chunk := file.read(1 << 20):
+        digest.update(chunk)
+    return digest.hexdigest()
 
 
 @contextmanager

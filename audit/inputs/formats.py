@@ -4,6 +4,7 @@ import gzip
 import io
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import IO, Any
@@ -47,9 +48,11 @@ def unpack(files: Mapping[str, bytes]) -> dict[str, bytes]:
             if name.endswith(".tgz"):
                 with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as tar:
                     for member in tar:
-                        stream = tar.extractfile(member) if member.isreg() else None
+                        stream = tar.extractfile(member) if member.isreg() and member.size <= LARGEST else None
                         if stream is not None:
                             unpacked[member.name.rpartition("/")[2]] = _limited(stream, name)
+                        elif member.isreg():
+                            raise InputError(f"Expected {name} to unpack to at most {LARGEST:,} bytes.")
             elif name.endswith(".zip"):
                 with zipfile.ZipFile(io.BytesIO(content)) as archive:
                     for info in archive.infolist():
@@ -57,25 +60,28 @@ def unpack(files: Mapping[str, bytes]) -> dict[str, bytes]:
                             with archive.open(info) as stream:
                                 unpacked[info.filename.rpartition("/")[2]] = _limited(stream, name)
             elif name.endswith(".gz"):
-                with gzip.open(io.BytesIO(content)) as stream:
-                    unpacked[name.removesuffix(".gz")] = _limited(stream, name)
+                with gzip.open(io.BytesIO(content)) as unzipped:
+                    unpacked[name.removesuffix(".gz")] = _limited(unzipped, name)
             else:
                 unpacked[name] = content
-        except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, RuntimeError) as error:
+        except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
             raise InputError(f"Expected {name} to be a whole archive: {error}.") from error
     return unpacked
 
 
-def _limited(stream: IO[bytes], name: str) -> bytes:
-    content = stream.read(LARGEST + 1)
-    if len(content) > LARGEST:
-        raise InputError(f"Expected {name} to unpack to at most {LARGEST:,} bytes.")
-    return content
+def _limited(stream: IO[bytes] | gzip.GzipFile, name: str) -> bytes:
+    chunks, size = [], 0
+    while chunk := stream.read(1 << 20):
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > LARGEST:
+            raise InputError(f"Expected {name} to unpack to at most {LARGEST:,} bytes.")
+    return b"".join(chunks)
 
 
 def read_idx(files: Mapping[str, bytes]) -> Raw:
     """MNIST and Fashion-MNIST: 28 x 28 images as rows of 784 bytes."""
-    parts = []
+    parts: list[NDArray[Any]] = []
     for part in ("train", "t10k"):
         images = _idx(files, f"{part}-images-idx3-ubyte", 3)
         parts += [images.reshape(len(images), -1), _idx(files, f"{part}-labels-idx1-ubyte", 1).astype(np.int64)]
@@ -104,11 +110,14 @@ def read_shokri(files: Mapping[str, bytes], *, features: int, test: NDArray[np.b
     if len(files) != 1:
         raise InputError(f"Expected one file of rows in the archive, not {len(files)}.")
     name, content = next(iter(files.items()))
-    labels, rows = [], []
+    labels: list[int] = []
+    rows: list[NDArray[np.uint8]] = []
     for line in content.splitlines():
         label, _, rest = line.partition(b",")
-        bits = np.frombuffer(rest, np.uint8)[::2] - np.uint8(ord("0"))
-        if not label.strip(b'"').isdigit() or len(rest) != 2 * features - 1 or bits.max() > 1:
+        cells = np.frombuffer(rest, np.uint8)
+        bits = cells[::2] - np.uint8(ord("0"))
+        whole = label.strip(b'"').isdigit() and len(rest) == 2 * features - 1
+        if not whole or bits.max() > 1 or (cells[1::2] != ord(",")).any():
             raise InputError(f"Expected line {len(rows) + 1} of {name} to be a label and {features} values 0 or 1.")
         labels.append(int(label.strip(b'"')) - 1)
         rows.append(bits)
@@ -134,10 +143,10 @@ def read_adult(files: Mapping[str, bytes]) -> Raw:
     parts: list[list[NDArray[np.float32]]] = [[], []]
     for column in range(_ADULT_COLUMNS - 1):
         limit = _ADULT_LIMITS.get(column)
-        categories = None if limit else np.unique(np.concatenate([table[:, column] for table in tables]).astype(str))
+        categories = np.unique(np.concatenate([table[:, column] for table in tables]).astype(str))
         for table, part in zip(tables, parts, strict=True):
             cells_of = table[:, column].astype(str)
-            if categories is not None:
+            if limit is None:
                 part.append((cells_of[:, None] == categories).astype(np.float32))
             else:
                 part.append(np.clip(_numbers(cells_of) / limit, 0.0, 1.0).astype(np.float32)[:, None])
@@ -160,7 +169,7 @@ def read_glue(files: Mapping[str, bytes], *, columns: tuple[str, ...], labels: t
         columns: The text columns.
         labels: The texts of labels 0, 1, ...
     """
-    parts = []
+    parts: list[NDArray[Any]] = []
     for name in ("train.tsv", "dev.tsv"):
         rows = [line.split("\t") for line in _member(files, name).decode("utf-8", "replace").rstrip("\n").split("\n")]
         header = rows.pop(0)

@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import nn
 
 from dpaudit.audit.inputs.errors import InputError
 from dpaudit.audit.inputs.files import read_regular
-from dpaudit.mechanisms.learning.architectures import build_module
+from dpaudit.mechanisms.learning import architectures
 from dpaudit.mechanisms.learning.spec import Architecture
 
 if TYPE_CHECKING:
-    from dpaudit.audit.inputs.recipes import ArchitectureTable
+    from dpaudit.audit.inputs.recipe_tables import ArchitectureTable
 
 LARGEST_CODE = 1 << 20  # bytes
 
@@ -79,9 +78,7 @@ def _function(path: str, function: str, sha256: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def build_architecture(
-    table: "ArchitectureTable", inputs: int, classes: int, folder: Path | None
-) -> Architecture:
+def build_architecture(table: "ArchitectureTable", inputs: int, classes: int, folder: Path | None) -> Architecture:
     """The architecture of a recipe, for data of this many features and classes.
 
     Args:
@@ -111,22 +108,17 @@ def build_architecture(
 
 
 def parameter_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the parameters, in torch's order; named architectures take no memory for them.
+    """Names and shapes of the trained parameters, in torch's order; named architectures take no memory for them.
 
     Raises:
         InputError: The architecture cannot be built for these data.
     """
     try:
-        if architecture.build is not None:
-            module = architecture.build(architecture.inputs, architecture.classes, **architecture.kwargs)
-        else:
-            with torch.device("meta"):
-                module = build_module(architecture)
+        return architectures.parameter_shapes(architecture)
     except InputError:
         raise
     except (ValueError, TypeError, RuntimeError) as error:
         raise InputError(f"architecture: {error}") from error
-    return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
 
 
 def count_parameters(architecture: Architecture) -> int:

@@ -19,7 +19,7 @@ def one_line(error: ValidationError, model: type[BaseModel]) -> str:
     """
     errors = error.errors(include_url=False)
     # A missing key is often a misspelt one: the unknown key says more.
-    first = min(errors, key=lambda item: (item["type"] != "extra_forbidden"))
+    first = min(errors, key=lambda item: item["type"] != "extra_forbidden")
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return _message(dict(first), model) + more
 

@@ -1,6 +1,5 @@
 """A recipe: everything that determines how a private model is trained, as TOML and as JSON."""
 
-import json
 import re
 import tomllib
 from collections.abc import Mapping
@@ -8,8 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     PlainSerializer,
     PlainValidator,
@@ -23,8 +20,19 @@ from dpaudit.audit.inputs.datasets import Dataset, load
 from dpaudit.audit.inputs.errors import InputError
 from dpaudit.audit.inputs.files import read_regular
 from dpaudit.audit.inputs.recipe_errors import one_line
+from dpaudit.audit.inputs.recipe_tables import (
+    ArchitectureTable,
+    ClaimTable,
+    Count,
+    DatasetTable,
+    OptimizerTable,
+    Positive,
+    SamplingTable,
+    Table,
+    count_or_indices,
+    read_mechanism,
+)
 from dpaudit.audit.inputs.sources import Stage
-from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.registry import from_dict, to_dict
 from dpaudit.verify.claims import Claim, Phase
 
@@ -32,114 +40,10 @@ if TYPE_CHECKING:
     from dpaudit.mechanisms.learning.spec import TrainingSpec
 
 LARGEST_RECIPE = 1 << 20  # bytes; 100,000 record indices take 700 kB
-SEEDS = Field(ge=0, lt=1 << 63)
-PROBABILITY = Field(gt=0, le=1)
-KWARGS: dict[str, dict[str, type]] = {"linear": {"bias": bool}, "fnn": {"hidden": int}, "cnn": {}, "logistic": {}}
-
-Positive = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
+Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
-class _Table(BaseModel):
-    """Unknown keys, wrong types, NaN and infinity are refused."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-
-
-class DatasetTable(_Table):
-    """[dataset]: one of `name` and `file`, and the part of it that is used; see `datasets.load`."""
-
-    name: str | None = None
-    file: str | None = None
-    classes: list[int] | None = None
-    records: int | list[int] | None = None
-    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
-
-    @model_validator(mode="after")
-    def _one_source(self) -> Self:
-        if (self.name is None) == (self.file is None):
-            raise ValueError("Expected exactly one of name and file.")
-        return self
-
-    @field_validator("records", mode="before")
-    @classmethod
-    def _records(cls, value: Any) -> Any:
-        return _count_or_indices(value, least=1)
-
-
-class ArchitectureTable(_Table):
-    """[architecture]: "linear", "fnn", "cnn", "logistic", or the user's own as "my_model.py:build"."""
-
-    name: str
-    kwargs: dict[str, Any] = Field(default_factory=dict)
-
-    @property
-    def custom(self) -> bool:
-        """Whether the user's own code builds it."""
-        return ":" in self.name
-
-    @model_validator(mode="after")
-    def _known(self) -> Self:
-        if not self.custom:
-            if self.name not in KWARGS:
-                raise ValueError(f"Expected name={self.name!r} among {', '.join(KWARGS)}, or 'my_model.py:build'.")
-            for key, value in self.kwargs.items():
-                kind = KWARGS[self.name].get(key)
-                if kind is None:
-                    known = ", ".join(KWARGS[self.name]) or "none"
-                    raise ValueError(f"Expected kwargs.{key} among those of {self.name}: {known}.")
-                if type(value) is not kind or (kind is int and not 1 <= value <= 1_000_000):
-                    rule = "an integer in 1..1000000" if kind is int else "true or false"
-                    raise ValueError(f"Expected kwargs.{key}={value!r} to be {rule}.")
-        try:
-            json.dumps(self.kwargs, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"Expected kwargs to hold finite numbers, text, truth values and lists: {error}.") from None
-        return self
-
-
-class SamplingTable(_Table):
-    """[sampling]: "poisson" with a rate, or "none" for all records in every step."""
-
-    kind: Literal["poisson", "none"]
-    prob: Annotated[float, PROBABILITY] | None = None
-
-    @model_validator(mode="after")
-    def _rate(self) -> Self:
-        if self.kind == "poisson" and self.prob is None:
-            raise ValueError("Expected prob in (0, 1] with kind='poisson'.")
-        if self.kind == "none" and self.prob not in (None, 1.0):
-            raise ValueError(f"Expected prob={self.prob} to be absent or 1.0 with kind='none'.")
-        return self
-
-
-class OptimizerTable(_Table):
-    """[optimizer]: plain gradient descent on the noisy sum divided by the public batch size."""
-
-    name: Literal["sgd"] = "sgd"
-    learning_rate: Positive = 0.1
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    init: Literal["zeros", "glorot"] = "glorot"
-
-
-class ClaimTable(_Table):
-    """[claim]: the privacy that is promised."""
-
-    epsilon: Positive
-    delta: Annotated[float, Field(ge=0, lt=1)]
-    adjacency: Literal["add-remove", "replace-one"] = "add-remove"
-
-
-def _mechanism(value: Any) -> Mechanism:
-    if not isinstance(value, Mapping):
-        raise ValueError(f"Expected a table with name and parameters, not {value!r}.")
-    try:
-        return from_dict(dict(value))
-    except TypeError as error:  # pydantic only collects ValueError
-        raise ValueError(str(error)) from error
-
-
-class Recipe(_Table):
+class Recipe(Table):
     """How a private model is trained, completely; see the examples folder.
 
     Args:
@@ -153,12 +57,12 @@ class Recipe(_Table):
 
     algorithm: Literal["dp-sgd", "output-perturbation"]
     steps: Count = 1
-    seed: Annotated[int, SEEDS] | None = None
+    seed: Seed | None = None
     audit_records: int | list[int] = 0
     regularization: Positive | None = None
     dataset: DatasetTable
     architecture: ArchitectureTable
-    mechanism: Annotated[Any, PlainValidator(_mechanism), PlainSerializer(to_dict)]
+    mechanism: Annotated[Any, PlainValidator(read_mechanism), PlainSerializer(to_dict)]
     sampling: SamplingTable = SamplingTable(kind="none")
     optimizer: OptimizerTable = OptimizerTable()
     claim: ClaimTable
@@ -167,7 +71,7 @@ class Recipe(_Table):
     @field_validator("audit_records", mode="before")
     @classmethod
     def _audit_records(cls, value: Any) -> Any:
-        return _count_or_indices(value, least=0)
+        return count_or_indices(value, least=0)
 
     @model_validator(mode="after")
     def _fits_algorithm(self) -> Self:
@@ -238,7 +142,9 @@ class Recipe(_Table):
 
     def _check_sha256(self, dataset: Dataset) -> None:
         if self.dataset.sha256 not in (None, dataset.sha256):
-            raise InputError(f"dataset.sha256: Expected {self.dataset.sha256}, but {dataset.name} has {dataset.sha256}.")
+            raise InputError(
+                f"dataset.sha256: Expected {self.dataset.sha256}, but {dataset.name} has {dataset.sha256}."
+            )
 
     def spec(self, dataset: Dataset) -> "TrainingSpec":
         """The training that this recipe describes, on these records.
@@ -321,13 +227,3 @@ def load_recipe(path: str | Path) -> Recipe:
     except (ValueError, RecursionError) as error:
         raise InputError(f"Expected {path} to hold TOML: {re.sub(r'[^ -~]', '?', str(error))}.") from error
     return Recipe.from_dict(data, name=str(path), folder=Path(path).resolve().parent)
-
-
-def _count_or_indices(value: Any, *, least: int) -> Any:
-    """Checked here, because a union's own messages speak of both its members."""
-    if value is None or (type(value) is int and value >= least):
-        return value
-    whole = isinstance(value, list) and value and all(type(item) is int and item >= 0 for item in value)
-    if not whole or len(set(value)) != len(value):
-        raise ValueError(f"Expected an integer of at least {least}, or a list of different indices of at least 0.")
-    return value

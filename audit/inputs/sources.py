@@ -160,7 +160,9 @@ def read_source(name: str, *, progress: Stage | None = None) -> formats.Raw:
     raw = source.read(formats.unpack(files if files is not None else _from_network(name, source, progress)))
     found = (len(raw.y) + len(raw.y_test), int(max(raw.y.max(initial=0), raw.y_test.max(initial=0))) + 1)
     if source.shape is not None and found != source.shape:
-        raise InputError(f"Expected {name} to have {source.shape[0]:,} records of {source.shape[1]} classes, not {found}.")
+        raise InputError(
+            f"Expected {name} to have {source.shape[0]:,} records of {source.shape[1]} classes, not {found}."
+        )
     return raw
 
 

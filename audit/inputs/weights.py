@@ -86,7 +86,9 @@ def check_state(state: Any, name: str, *, size: int | None) -> dict[str, Tensor]
                              "empty tensors and views are refused.")  # fmt: skip
         total += expected
     if size is not None and total != size:
-        raise InputError(f"Expected the tensors of {name} ({total:,} bytes) to be its records ({size:,} bytes), each once.")
+        raise InputError(
+            f"Expected the tensors of {name} ({total:,} bytes) to be its records ({size:,} bytes), each once."
+        )
     for key, tensor in state.items():
         if not bool(torch.isfinite(tensor).all()):
             raise InputError(f"Expected {name}:state_dict[{key!r}] to be finite.")

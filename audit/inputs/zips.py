@@ -53,10 +53,12 @@ def open_zip(file: BinaryIO, name: str) -> Iterator[zipfile.ZipFile]:
     file.seek(0)
     start = file.read(4)
     if start != b"PK\x03\x04":
-        raise InputError(f"Expected {name} to be a zip archive, " + (f"not to begin with {start!r}." if start else "not empty."))
+        raise InputError(
+            f"Expected {name} to be a zip archive, " + (f"not to begin with {start!r}." if start else "not empty.")
+        )
     bounded = _Bounded(file, LARGEST_DIRECTORY, name)
     try:
-        archive = zipfile.ZipFile(bounded)  # type: ignore[arg-type]  # it needs no more than read, seek and tell
+        archive = zipfile.ZipFile(bounded)
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, UnicodeDecodeError) as error:
         if isinstance(error, InputError):
             raise

@@ -1,0 +1,78 @@
+"""Exact differences and ratios that the privacy losses share, arranged so that nothing cancels."""
+
+import numpy as np
+
+from dpaudit.mechanisms.base import Array
+
+_LARGEST = float(np.finfo(np.float64).max)
+
+
+def aligned(output: Array, shift: Array, dimension: int | None = None) -> tuple[Array, Array]:
+    """Both arguments of a privacy loss as float64, their shapes checked.
+
+    Args:
+        output: Shape (..., n).
+        shift: Shape (n,).
+        dimension: The n of a law whose coordinates depend on each other, None where every n will do.
+
+    Raises:
+        ValueError: The shapes do not fit, or n is not `dimension`.
+    """
+    output, shift = np.asarray(output, dtype=np.float64), np.asarray(shift, dtype=np.float64)
+    if shift.ndim != 1 or output.ndim < 1 or output.shape[-1] != len(shift):
+        raise ValueError(
+            f"Expected output.shape={output.shape} to be (..., n) and shift.shape={shift.shape} to be (n,)."
+        )
+    if dimension is not None and len(shift) != dimension:
+        raise ValueError(f"Expected shift.shape={shift.shape} to be ({dimension},), the mechanism's dimension.")
+    return output, shift
+
+
+def magnitude_drop(output: Array, shift: Array) -> Array:
+    """|o| - |o - v| for every coordinate, which is clip(2 o, 0, 2 v) - v for v > 0.
+
+    The two magnitudes are never subtracted: where o lies outside [0, v] the value is +-|v| to the last bit, even if
+    |o| is so large that o - v rounds to o.
+
+    Args:
+        output: Shape (..., n).
+        shift: Shape (n,).
+
+    >>> magnitude_drop(np.array([1e20, -1e20, 0.75]), np.array([1.0, 1.0, 1.0]))
+    array([ 1. , -1. ,  0.5])
+    """
+    size = np.abs(shift)
+    return np.asarray(2.0 * np.clip(np.where(shift < 0, -output, output), 0.0, size) - size)
+
+
+def log_ratio(difference: Array, first: Array, second: Array) -> Array:
+    """log(first / second), given their difference to more digits than subtraction would leave of it.
+
+    Args:
+        difference: first - second, any shape.
+        first: At least 0.
+        second: At least 0; where one of them is 0 the result is infinite, where both are it is 0.
+
+    >>> log_ratio(np.array([1e-20]), np.array([1.0]), np.array([1.0]))
+    array([1.e-20])
+    """
+    difference = np.asarray(difference, dtype=np.float64)
+    smaller = np.where(difference >= 0, second, first)
+    excess = np.zeros_like(difference)
+    # a ratio to 0, or beyond the largest float, is meant to be infinite
+    with np.errstate(divide="ignore", over="ignore"):
+        np.divide(np.abs(difference), smaller, out=excess, where=difference != 0)
+    return np.asarray(np.copysign(np.log1p(excess), difference))
+
+
+def finite(values: Array) -> Array:
+    """Values beyond the range of floats brought back to its ends, in place.
+
+    A law with a very heavy tail really does leave that range, and an infinite output would make every loss NaN.
+    """
+    return np.clip(values, -_LARGEST, _LARGEST, out=values)
+
+
+def unknown_order(order: int) -> ValueError:
+    """What `expected_norm` raises for an order it does not know."""
+    return ValueError(f"Expected order={order!r} to be 1 or 2.")

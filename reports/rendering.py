@@ -1,0 +1,152 @@
+"""The report of one audit: report.html, which needs nothing but itself, and result.json, which holds it all."""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
+from markupsafe import Markup, escape
+
+from dpaudit.reports import plots, wording
+from dpaudit.verify.results import AttackResult, AuditResult
+
+PAGE, DATA = "report.html", "result.json"
+
+_EXPONENT = re.compile(r"(?<![\w.])[\d.]+e-\d+(?![\w.]\w)")
+_HERE = Path(__file__).parent
+_TABLES = {
+    "roc": ("fpr", "tpr", "tpr_lower", "tpr_upper"),
+    "certified_curve": ("epsilon", "delta_lower", "delta_upper"),
+    "tradeoff": ("fpr", "tpr_max"),
+}
+
+
+def write_report(result: AuditResult, out: Path) -> Path:
+    """Write report.html and result.json into a folder, each complete or not at all.
+
+    Args:
+        result: What the audit found.
+        out: Folder; made if absent.
+
+    Returns:
+        The path of the page.
+    """
+    data = (result_json(result) + "\n").encode()
+    as_read = AuditResult.from_dict(result.to_dict())  # so that `load_result` leads to the same page
+    page = _html(as_read, hashlib.sha256(data).hexdigest()).encode("utf-8", "replace")
+    out.mkdir(parents=True, exist_ok=True)
+    parts = {out / DATA: data, out / PAGE: page}
+    partial = {target: target.with_name(f".{target.name}.{os.getpid()}.partial") for target in parts}
+    try:
+        for target, content in parts.items():
+            partial[target].write_bytes(content)
+        for target, written in partial.items():
+            written.replace(target)
+    finally:
+        for written in partial.values():
+            written.unlink(missing_ok=True)
+    return out / PAGE
+
+
+def result_json(result: AuditResult) -> str:
+    """The result as JSON text in the format "dpaudit-result/1", ASCII only."""
+    return json.dumps(result.to_dict(), indent=2, allow_nan=False)
+
+
+def load_result(path: Path) -> AuditResult:
+    """Read and validate a result.json; unknown keys are ignored.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ValueError: The file cannot be read, is no JSON, or does not follow schemas/result.schema.json; one line.
+    """
+    try:
+        data = json.loads(path.read_bytes(), parse_constant=_refuse)
+        problem = best_match(Draft202012Validator(schema("result")).iter_errors(data))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"Expected {path} to hold the JSON of an audit: {_line(str(error))}") from error
+    if problem is not None:
+        raise ValueError(f"Expected {path} to follow result.schema.json: {problem.json_path}: {_line(problem.message)}")
+    for where, name, table in _tables(data):
+        if table and len({len(table[column]) for column in _TABLES[name]}) > 1:
+            raise ValueError(f"Expected {path} to follow result.schema.json: {where}: columns of unequal length.")
+    return AuditResult.from_dict(data)
+
+
+def schema(name: str) -> dict[str, Any]:
+    """A JSON schema shipped with the package: "result" or "verdicts"."""
+    loaded: dict[str, Any] = json.loads((_HERE / "schemas" / f"{name}.schema.json").read_text())
+    return loaded
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f'{constant} is no JSON; infinity is written as "inf".')
+
+
+def _line(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= 160 else f"{flat[:80]} ... {flat[-75:]}"
+
+
+def _tables(data: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any] | None]]:
+    """Every table of numbers in a result: where it stands, its kind, its columns."""
+    rocs = [(f"$.attacks[{i}].roc", "roc", attack.get("roc")) for i, attack in enumerate(data["attacks"])]
+    return [(f"$.{name}", name, data.get(name)) for name in ("certified_curve", "tradeoff")] + rocs
+
+
+def _html(result: AuditResult, digest: str) -> str:
+    environment = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for function in (
+        wording.figure,
+        wording.at_least,
+        wording.at_most,
+        wording.stated,
+        wording.percent,
+        wording.words,
+        wording.plain,
+        wording.rate,
+        wording.duration,
+    ):
+        environment.filters[function.__name__] = function
+    environment.filters["unbroken"] = _unbroken
+    return environment.get_template("report.html").render(
+        result=result,
+        title=wording.title(result),
+        sentence=wording.verdict_sentence(result),
+        check_summary=wording.check_summary(result.claim_check),
+        delta=wording.claimed_delta(result),
+        brackets=[("wide" if wide else "narrow", plots.bracket_figure(result, wide=wide)) for wide in (True, False)],
+        curve=plots.curve_figure(result),
+        attacks=[_attack(attack, result, index) for index, attack in enumerate(result.attacks)],
+        rates=list(dict.fromkeys(rate for attack in result.attacks for rate in attack.tpr_at_fpr)),
+        digest=digest,
+        data_name=DATA,
+    )
+
+
+def _unbroken(text: str) -> Markup:
+    """Markup in which no line ends inside a number such as 1e-5; for text, not for attributes."""
+    return Markup(_EXPONENT.sub(r'<span class="whole">\g<0></span>', str(escape(text))))
+
+
+def _attack(attack: AttackResult, result: AuditResult, index: int) -> dict[str, Any]:
+    """What the template shows of one attack."""
+    return {
+        "result": attack,
+        "roc": plots.roc_figure(attack, result.tradeoff, key=f"roc{index}"),
+        "contradicts": f"{attack.name}:epsilon_lower" in result.refuted_by,
+    }

@@ -1,0 +1,248 @@
+"""Numbers and sentences of the report. A printed bound is still a bound: lower ones are rounded down, upper ones up."""
+
+import math
+from collections.abc import Mapping, Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from typing import Any
+
+from dpaudit.verify.results import AttackResult, AuditResult, Verdict
+
+DASH = "–"
+DIGITS = 4
+_EXACT = 17  # significant digits that tell any two doubles apart
+
+
+def figure(value: float | None, digits: int = DIGITS) -> str:
+    """A number to `digits` significant digits, rounded to nearest.
+
+    >>> figure(0.00001), figure(1234567), figure(math.inf), figure(None), figure(20000)
+    ('1e-5', '1,235,000', '∞', '–', '20,000')
+    """
+    return _text(value, digits, ROUND_HALF_EVEN)
+
+
+def at_least(value: float | None, *, above: float | None = None) -> str:
+    """A lower bound, rounded down; to as many digits as still show that it exceeds `above`, where it does.
+
+    >>> at_least(2.44556), at_least(2.4450001, above=2.445)
+    ('2.445', '2.4450001')
+    """
+    return _apart(value, above, ROUND_FLOOR)
+
+
+def at_most(value: float | None) -> str:
+    """An upper bound, rounded up.
+
+    >>> at_most(2.44511)
+    '2.446'
+    """
+    return _text(value, DIGITS, ROUND_CEILING)
+
+
+def stated(value: float | None) -> str:
+    """A number that somebody chose, with all its digits.
+
+    >>> stated(2.445), stated(1e-5), stated(1.6061234)
+    ('2.445', '1e-5', '1.6061234')
+    """
+    return figure(value, 12)
+
+
+def percent(value: float) -> str:
+    """A confidence or a rate as a percentage, rounded down to five digits.
+
+    >>> percent(0.95), percent(0.99999), percent(1 - 0.05 / 3)
+    ('95%', '99.999%', '98.333%')
+    """
+    return f"{_trim(f'{Context(prec=5, rounding=ROUND_FLOOR).create_decimal(Decimal(repr(float(value))) * 100):f}')}%"
+
+
+def duration(seconds: float) -> str:
+    """A time in words.
+
+    >>> duration(0.42), duration(75.2), duration(7300)
+    ('0.42 seconds', '1 min 15 s', '2 h 1 min')
+    """
+    if seconds < 60.0:
+        return f"{figure(seconds, 2)} seconds"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def words(value: Any) -> str:
+    """Any JSON value on one line, for a reader.
+
+    >>> words({"name": "gaussian", "clip": 1.0, "sampling": {"kind": "poisson", "prob": 0.25}})
+    'name gaussian, clip 1, sampling (kind poisson, prob 0.25)'
+    """
+    if value is None:
+        return DASH
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (int, float)):
+        return stated(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{plain(key)} {_nested(item)}" for key, item in value.items()) or DASH
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        shown = ", ".join(_nested(item) for item in value[:12])
+        return f"{shown}, ... ({len(value)} in all)" if len(value) > 12 else shown or DASH
+    return "∞" if value == "inf" else str(value)
+
+
+def plain(key: Any) -> str:
+    """A key of the JSON as a reader says it.
+
+    >>> plain("canary_label")
+    'canary label'
+    """
+    return str(key).replace("_", " ")
+
+
+def rate(key: str) -> str:
+    """A false-positive rate, the key of `tpr_at_fpr`, as a percentage.
+
+    >>> rate("0.001"), rate("best")
+    ('0.1%', 'best')
+    """
+    try:
+        return percent(float(key))
+    except ValueError:
+        return key
+
+
+def title(result: AuditResult) -> str:
+    """The verdict in two or three words."""
+    return {"refuted": "Claim refuted", "not_refuted": "Claim not refuted", "gave_up": "Audit not finished"}[
+        result.verdict
+    ]
+
+
+def verdict_sentence(result: AuditResult) -> str:
+    """The verdict in words that need no training in privacy.
+
+    Args:
+        result: A finished audit.
+    """
+    promise = f"epsilon = {stated(result.epsilon_claimed)}{at_delta(result)}"
+    if result.verdict == "refuted":
+        findings = [finding(result, name) for name in result.refuted_by] or ["its evidence contradicts the promise"]
+        return f"The claim did not survive: {'; moreover, '.join(findings)}."
+    if result.verdict == "gave_up":
+        why = str(result.reproduce.get("stopped") or "").strip().rstrip(".")
+        return (
+            f"The audit stopped before it was finished{f' ({why})' if why else ''}. What was measured until then does "
+            f"not contradict the claim {promise}; too little was measured to conclude anything from that."
+        )
+    tried = "Nothing we tried contradicts" if result.attacks else "No attack was carried out, and nothing contradicts"
+    return f"{tried} the claim {promise}. That is not proof of privacy by itself; {_proof(result.claim_check)}"
+
+
+def finding(result: AuditResult, name: str) -> str:
+    """One entry of `refuted_by` as a clause."""
+    promised = f"promised {stated(result.epsilon_claimed)}"
+    check = result.claim_check
+    if name == "claim-check" and check is not None:
+        level = "" if check.confidence >= 1.0 else f", {percent(check.confidence)} confidence"
+        shown = at_least(check.epsilon_lower, above=check.epsilon_claimed)
+        return (
+            "by calculation alone, the mechanism can leak more than promised "
+            f"(at least epsilon = {shown}{at_delta(result)}{level}; {promised})"
+        )
+    attack, kind = _attack_behind(result, name)
+    if attack is not None and kind == "epsilon_lower":
+        shown = at_least(attack.epsilon_lower, above=result.epsilon_claimed)
+        return (
+            "an attack shows that training this way leaks more than promised "
+            f"(at least epsilon = {shown}{at_delta(result)}, {percent(result.confidence)} confidence; {promised})"
+        )
+    if attack is not None and kind == "curve_violation" and attack.curve_violation is not None:
+        seen = attack.curve_violation
+        return (
+            "an attack succeeds more often than the mechanism named in the recipe can allow, so the training does not "
+            f"do what the recipe says (at epsilon = {figure(seen.epsilon)} delta is at least "
+            f"{at_least(seen.delta_observed_lower, above=seen.delta_upper)} where the mechanism allows at most "
+            f"{at_most(seen.delta_upper)}; {percent(result.confidence)} confidence)"
+        )
+    return f"the finding “{name}” contradicts it"
+
+
+def claimed_delta(result: AuditResult) -> float | None:
+    """The delta of the claim, where the result names it."""
+    delta = result.claim.get("delta")
+    if delta is None and result.claim_check is not None:
+        delta = result.claim_check.delta_claimed
+    return None if delta is None else float(delta)
+
+
+def at_delta(result: AuditResult) -> str:
+    """The words " at delta = ...", or nothing."""
+    delta = claimed_delta(result)
+    return "" if delta is None else f" at delta = {stated(delta)}"
+
+
+def check_summary(check: Verdict | None) -> str:
+    """What the claim check settled, in one sentence."""
+    if check is None:
+        return "The claim was not checked by calculation."
+    if check.verdict == "certified":
+        return (
+            f"A valid upper bound proves epsilon ≤ {at_most(check.epsilon_upper)} at delta = "
+            f"{stated(check.delta_claimed)} for the mechanism as the recipe describes it."
+        )
+    if check.verdict == "refuted":
+        return (
+            f"A valid lower bound proves epsilon ≥ {at_least(check.epsilon_lower, above=check.epsilon_claimed)} at "
+            f"delta = {stated(check.delta_claimed)}; {stated(check.epsilon_claimed)} was promised."
+        )
+    return (
+        f"The bounds known here leave epsilon between {at_least(check.epsilon_lower)} and "
+        f"{at_most(check.epsilon_upper)} at delta = {stated(check.delta_claimed)}, which does not decide the claim."
+    )
+
+
+def _proof(check: Verdict | None) -> str:
+    if check is None:
+        return "and the claim itself was not checked by calculation."
+    if check.verdict == "certified":
+        return (
+            f"the proof is the claim check: certified, epsilon is at most {at_most(check.epsilon_upper)} for a model "
+            "trained exactly as the recipe says."
+        )
+    return f"and the claim check proves nothing either way: {check.verdict}."
+
+
+def _attack_behind(result: AuditResult, name: str) -> tuple[AttackResult | None, str]:
+    attack_name, _, kind = name.rpartition(":")
+    return next((attack for attack in result.attacks if attack.name == attack_name), None), kind
+
+
+def _nested(value: Any) -> str:
+    return f"({words(value)})" if isinstance(value, (Mapping, list, tuple)) else words(value)
+
+
+def _apart(value: float | None, above: float | None, rounding: str) -> str:
+    if value is None or above is None or not value > above:
+        return _text(value, DIGITS, rounding)
+    texts = (_text(value, digits, rounding) for digits in range(DIGITS, _EXACT + 1))
+    return next((text for text in texts if float(text.replace("∞", "inf").replace(",", "")) > above), repr(value))
+
+
+def _text(value: float | None, digits: int, rounding: str) -> str:
+    """Rounded in decimal, so that a directed rounding is not undone by the float that would hold it."""
+    if value is None:
+        return DASH
+    value = float(value)
+    if math.isinf(value):
+        return "∞" if value > 0 else "-∞"
+    shortest = Decimal(repr(value))
+    rounded = Context(prec=digits, rounding=rounding).create_decimal(shortest)
+    if rounded == 0:
+        return "0"
+    if not -4 <= rounded.adjusted() < 9:
+        mantissa, _, exponent = f"{rounded:e}".partition("e")
+        return f"{_trim(mantissa)}e{int(exponent)}"
+    return _trim(f"{rounded:,f}")
+
+
+def _trim(text: str) -> str:
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,0 +1,265 @@
+"""The page: what it must say for each verdict, that nothing outside gets in, and that it is written whole or not."""
+
+import hashlib
+import json
+import math
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import matplotlib
+import pytest
+
+from dpaudit import reports
+from dpaudit.reports import load_result, write_report
+from dpaudit.verify.results import AuditResult
+
+KINDS = ("not_refuted", "refuted", "curve_only", "claim_check", "gave_up")
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;$\\frac{ \ud800\x00 {{ 7*191 }}"
+VOID = {"meta", "img", "br", "hr", "link", "input", "base"}
+
+
+class Page(HTMLParser):
+    """Tags, attributes and text of a page; complains about tags that are not closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open[-1:]:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def named(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def render(result: AuditResult, folder: Path) -> Page:
+    return Page(write_report(result, folder).read_text(encoding="utf-8"))
+
+
+def bare(samples: ModuleType) -> AuditResult:
+    return samples.make_result(
+        claim_check=None, attacks=[], epsilon_lower=None, certified_curve=None, tradeoff=None, budget={},
+        reproduce={}, model={}, versions={}, claim={},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "title", "badge"),
+    [
+        ("not_refuted", "Claim not refuted", "certified"),
+        ("refuted", "Claim refuted", "certified"),
+        ("curve_only", "Claim refuted", "certified"),
+        ("claim_check", "Claim refuted", "refuted"),
+        ("gave_up", "Audit not finished", "undecided"),
+    ],
+)
+def test_every_verdict_is_said_in_words(kind: str, title: str, badge: str, samples: ModuleType, tmp_path: Path) -> None:
+    result = samples.make_result(kind)
+    page = render(result, tmp_path)
+    assert f"{title} " in page.text
+    assert f"Claim check, by calculation: {badge} " in page.text
+    assert result.claim_check.reason in page.text
+    assert ("does not mean" in page.text) == (result.verdict != "refuted")
+    for text in (*result.claim_check.assumptions, *result.notes, *result.versions, result.reproduce["command"]):
+        assert text in page.text
+    for text in (str(result.seed), result.model["sha256"], result.reproduce["data_sha256"], *result.budget):
+        assert text in page.text
+
+
+def test_the_parts_come_in_their_order(samples: ModuleType, tmp_path: Path) -> None:
+    text = render(samples.make_result("gave_up"), tmp_path).text
+    parts = [
+        "The audit stopped", "Claim check, by calculation", "What “not refuted” does not mean", "on one axis",
+        "certified to leak", "All lower bounds and tests", "Noise is added to the sum", "Notes and warnings",
+        "error probability was split", "How to reproduce", "machine-readable",
+    ]  # fmt: skip
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+
+
+def test_the_attack_table_holds_the_numbers(samples: ModuleType, tmp_path: Path) -> None:
+    text = render(samples.make_result("curve_only"), tmp_path).text
+    attack = samples.make_result("curve_only").attacks[1]
+    assert "more than promised" not in text.split("Attacks", 1)[1]
+    assert f"yes: at ε = 0.3 δ at least {attack.curve_test.delta_observed_lower:.3g}"[:-1] in text
+    assert f"{attack.auc:.4f}".rstrip("0") in text
+    assert "TPR at 0.1% FPR" in text
+    assert "1,000" in text
+
+
+def test_no_line_ends_inside_a_number(samples: ModuleType, tmp_path: Path) -> None:
+    text = write_report(samples.make_result(), tmp_path).read_text(encoding="utf-8")
+    verdict = text[text.index('<div class="verdict') : text.index('<dl class="tiles')]
+    assert verdict.count("1e-5") == verdict.count('<span class="whole">1e-5</span>') == 2
+    assert '<span class="whole">9.993e-6</span>' in text
+
+
+def test_missing_pieces_leave_a_page_that_says_so(samples: ModuleType, tmp_path: Path) -> None:
+    text = render(bare(samples), tmp_path).text
+    for sentence in ("No attack was carried out", "was not checked by calculation", "Not recorded", "Unnamed model"):
+        assert sentence in text
+
+
+@pytest.mark.parametrize("missing", ["roc", "bound", "curve_test", "epsilon_lower", "best_possible_epsilon"])
+def test_an_attack_without_one_of_its_parts(missing: str, samples: ModuleType, tmp_path: Path) -> None:
+    result = samples.make_result()
+    attack = replace(result.attacks[1], **{missing: None}, tpr_at_fpr={})
+    page = render(replace(result, attacks=[attack], epsilon_lower=None), tmp_path)
+    assert len(page.named("svg")) == (3 if missing == "roc" else 4)
+
+
+def test_extreme_numbers_are_drawn(samples: ModuleType, tmp_path: Path) -> None:
+    result = samples.make_result("claim_check")
+    attack = replace(
+        result.attacks[0], epsilon_lower=0.01, best_possible_epsilon=math.inf, trials=2,
+        roc={"fpr": [0.0, 0.0], "tpr": [0.0, 1.0], "tpr_lower": [0.0, 0.2], "tpr_upper": [0.8, 1.0], "confidence": 0.9},
+    )  # fmt: skip
+    check = replace(result.claim_check, epsilon_lower=0.0, epsilon_upper=1e4, delta_claimed=0.0)
+    curve = {"epsilon": [0.0], "delta_lower": [0.0], "delta_upper": [0.0]}
+    for claimed in (0.0, 1e-12, 1e4):
+        changed = replace(
+            result, attacks=[attack], claim_check=check, certified_curve=curve, epsilon_claimed=claimed,
+            claim={"epsilon": claimed, "delta": 0.0},
+        )  # fmt: skip
+        assert "∞" in render(changed, tmp_path).text
+
+
+def test_hostile_text_stays_text(samples: ModuleType, tmp_path: Path) -> None:
+    result = samples.make_result("claim_check")
+    table: dict[str, Any] = {HOSTILE: HOSTILE, "nested": {HOSTILE: [HOSTILE]}}
+    bound = replace(result.attacks[0].bound, method=HOSTILE, source=HOSTILE, assumes=HOSTILE, inputs=table)
+    attack = replace(result.attacks[0], name=HOSTILE, arms=table, details=table, bound=bound, tpr_at_fpr={HOSTILE: 0.1})
+    witness = replace(result.claim_check.witness, family=HOSTILE, event=HOSTILE)
+    check = replace(
+        result.claim_check, id=HOSTILE, reason=HOSTILE, methods=[HOSTILE], assumptions=[HOSTILE], witness=witness
+    )
+    changed = replace(
+        result, model={"path": HOSTILE, "sha256": HOSTILE, **table}, claim={**result.claim, **table},
+        claim_check=check, attacks=[attack], refuted_by=[HOSTILE], versions={HOSTILE: HOSTILE, "dpaudit": HOSTILE},
+        budget={HOSTILE: 0.05}, notes=[HOSTILE],
+        reproduce={"command": HOSTILE, "recipe": HOSTILE, "stopped": HOSTILE, **table},
+    )  # fmt: skip
+    page = render(changed, tmp_path)
+    assert not {"script", "img"} & {tag for tag, _ in page.tags}
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+    assert page.text.count("<script>alert(1)</script>\"'><img src=x onerror=alert(2)>") > 20
+    assert "{{ 7*191 }}" in page.text
+    assert "1337" not in page.text
+    assert load_result(tmp_path / "result.json").notes == [HOSTILE]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_page_needs_nothing_but_itself(kind: str, samples: ModuleType, tmp_path: Path) -> None:
+    path = write_report(samples.make_result(kind), tmp_path)
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"https?:|//[\w-]+\.|@import|javascript:", text)
+    assert set(re.findall(r"url\((.)", text)) <= {"#"}
+    page = Page(text)
+    assert not {"script", "link", "iframe", "object", "embed", "img", "base"} & {tag for tag, _ in page.tags}
+    references = {attributes[name] for _, attributes in page.tags for name in ("src", "href") if name in attributes}
+    assert {reference for reference in references if not str(reference).startswith("#")} == {"result.json"}
+    policy = next(meta["content"] for meta in page.named("meta") if meta.get("http-equiv"))
+    assert str(policy).startswith("default-src 'none'")
+    assert len(text) < 400_000
+
+
+def test_every_figure_has_a_text_and_ids_of_its_own(samples: ModuleType, tmp_path: Path) -> None:
+    page = render(samples.make_result("refuted"), tmp_path)
+    figures = page.named("svg")
+    assert len(figures) == 5
+    assert all(figure["role"] == "img" and len(str(figure["aria-label"])) > 60 for figure in figures)
+    assert "Promised: 2.445" in str(figures[0]["aria-label"])
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids)) > 100
+    links = {str(attributes["href"]) for _, attributes in page.tags if "href" in attributes}
+    used = {link[1:] for link in links if link.startswith("#")}
+    assert used
+    assert used <= set(ids)
+    clips = {clip for _, tag in page.tags for clip in re.findall(r"url\(#([^)]*)\)", str(tag.get("clip-path")))}
+    assert clips
+    assert clips <= set(ids)
+    headers = page.named("th")
+    assert headers
+    assert all(header["scope"] in ("col", "row") for header in headers)
+
+
+def test_the_json_leads_to_the_same_page_byte_for_byte(samples: ModuleType, tmp_path: Path) -> None:
+    first = write_report(samples.make_result("refuted"), tmp_path / "a")
+    second = write_report(load_result(tmp_path / "a" / "result.json"), tmp_path / "b")
+    assert first.read_bytes() == second.read_bytes()
+    assert hashlib.sha256((tmp_path / "b" / "result.json").read_bytes()).hexdigest() in second.read_text()
+
+
+def test_the_style_of_the_user_does_not_matter_and_is_left_alone(samples: ModuleType, tmp_path: Path) -> None:
+    plain = write_report(samples.make_result(), tmp_path / "a").read_bytes()
+    with matplotlib.rc_context({"font.size": 31.0, "axes.facecolor": "black", "svg.fonttype": "path"}):
+        assert write_report(samples.make_result(), tmp_path / "b").read_bytes() == plain
+        assert matplotlib.rcParams["font.size"] == 31.0
+
+
+def test_a_failure_half_way_leaves_the_old_report(
+    samples: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_report(samples.make_result(), tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert set(before) == {"report.html", "result.json"}
+    genuine, calls = Path.write_bytes, []
+
+    def disk_full(self: Path, data: bytes) -> int:
+        calls.append(self.parent)
+        if len(calls) == 2:
+            genuine(self, data[:100])
+            raise OSError(28, "No space left on device")
+        return genuine(self, data)
+
+    monkeypatch.setattr(Path, "write_bytes", disk_full)
+    with pytest.raises(OSError, match="No space left"):
+        write_report(samples.make_result("refuted"), tmp_path)
+    assert calls == [tmp_path, tmp_path]
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_the_written_json_is_the_result(samples: ModuleType, tmp_path: Path) -> None:
+    result = samples.make_result("claim_check")
+    write_report(result, tmp_path / "new" / "folder")
+    assert json.loads((tmp_path / "new" / "folder" / "result.json").read_text()) == result.to_dict()
+
+
+def test_importing_the_room_loads_no_plotting() -> None:
+    code = (
+        "import sys, dpaudit.reports as r; r.verdict_sentence\n"
+        "assert not {'matplotlib', 'jinja2', 'jsonschema'} & set(sys.modules); r.write_report\n"
+        "assert 'matplotlib.pyplot' not in sys.modules and 'torch' not in sys.modules and 'matplotlib' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_name_the_room_does_not_have_is_refused() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'draw'"):
+        reports.draw  # noqa: B018

@@ -1,0 +1,108 @@
+"""Numbers and sentences: directed rounding is checked in exact arithmetic, sentences against their result."""
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpaudit.reports.wording import at_least, at_most, duration, figure, percent, stated, verdict_sentence, words
+
+MAGNITUDES = st.floats(min_value=1e-300, max_value=1e300)
+
+
+def exact(text: str) -> Fraction:
+    return Fraction(text.replace(",", "").removesuffix("%"))
+
+
+@given(MAGNITUDES)
+def test_a_printed_bound_is_still_a_bound(value: float) -> None:
+    below, above = exact(at_least(value)), exact(at_most(value))
+    shortest = Fraction(repr(value))
+    assert below <= shortest <= above
+    assert above - below <= shortest / 1000
+
+
+@given(MAGNITUDES)
+def test_rounding_to_nearest_is_within_half_of_the_last_digit(value: float) -> None:
+    assert abs(exact(figure(value)) - Fraction(repr(value))) <= Fraction(repr(value)) / 2000
+
+
+@given(MAGNITUDES, MAGNITUDES)
+def test_a_bound_that_exceeds_the_claim_also_does_so_in_print(first: float, second: float) -> None:
+    low, high = sorted((first, second))
+    if low < high:
+        assert low < float(exact(at_least(high, above=low))) <= high
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "–"), (math.inf, "∞"), (0, "0"), (0.00012344, "0.0001234"), (12345678, "12,350,000"), (2.5e-17, "2.5e-17")],
+)
+def test_special_values(value: float | None, text: str) -> None:
+    assert figure(value) == text
+
+
+def test_a_chosen_number_keeps_its_digits() -> None:
+    assert [stated(value) for value in (2.445, 1e-5, 40_000.0)] == ["2.445", "1e-5", "40,000"]
+
+
+def test_a_confidence_is_never_rounded_up() -> None:
+    assert [percent(value) for value in (0.9999999, 0.29, 0.95)] == ["99.999%", "29%", "95%"]
+
+
+def test_times_and_values_in_words() -> None:
+    assert duration(59.4) == "59 seconds"
+    assert duration(60.6) == "1 min 1 s"
+    assert words([["a", True], None, "inf", {}]) == "(a, yes), –, ∞, (–)"
+    assert words(list(range(100))).endswith("11, ... (100 in all)")
+
+
+def test_refuted_by_an_attack(samples: ModuleType) -> None:
+    result = samples.make_result("refuted")
+    sentence = verdict_sentence(result)
+    assert sentence.startswith("The claim did not survive: an attack shows that training this way leaks more than")
+    assert f"at least epsilon = {at_least(result.epsilon_lower)} at delta = 1e-5, 95% confidence" in sentence
+    assert "promised 2.445)" in sentence
+    assert "succeeds more often than the mechanism named in the recipe can allow" in sentence
+
+
+def test_refuted_by_the_curve_alone_does_not_speak_of_the_headline(samples: ModuleType) -> None:
+    sentence = verdict_sentence(samples.make_result("curve_only"))
+    assert "the training does not do what the recipe says" in sentence
+    assert "leaks more than promised" not in sentence
+
+
+def test_refuted_by_calculation(samples: ModuleType) -> None:
+    result = samples.make_result("claim_check")
+    sentence = verdict_sentence(replace(result, refuted_by=["claim-check"]))
+    assert "by calculation alone" in sentence
+    assert "at least epsilon = 5,098 at delta = 1e-5; promised 0.1" in sentence
+    assert "attack" not in sentence
+
+
+def test_an_infinite_or_hair_thin_excess_is_shown(samples: ModuleType) -> None:
+    result = replace(samples.make_result("claim_check"), refuted_by=["claim-check"])
+    for lower, text in ((math.inf, "epsilon = ∞"), (0.10000000001, "epsilon = 0.10000000001 ")):
+        check = replace(result.claim_check, epsilon_lower=lower)
+        assert text in verdict_sentence(replace(result, claim_check=check))
+
+
+@pytest.mark.parametrize("verdict", ["certified", "undecided"])
+def test_not_refuted_never_says_private(samples: ModuleType, verdict: str) -> None:
+    sentence = verdict_sentence(samples.make_result(claim_check=samples.make_verdict(verdict=verdict)))
+    assert sentence.startswith("Nothing we tried contradicts the claim epsilon = 2.445 at delta = 1e-5.")
+    assert "not proof of privacy" in sentence
+    assert ("the proof is the claim check: certified" in sentence) == (verdict == "certified")
+
+
+def test_gave_up_names_the_reason(samples: ModuleType) -> None:
+    sentence = verdict_sentence(samples.make_result("gave_up"))
+    assert "stopped before it was finished (budget of 10m used up)" in sentence
+
+
+def test_an_unknown_finding_is_named_rather_than_dropped(samples: ModuleType) -> None:
+    assert "“lira:new”" in verdict_sentence(samples.make_result("refuted", refuted_by=["lira:new"]))
