@@ -1,0 +1,209 @@
+"""Output perturbation: the exact minimiser of regularised logistic regression, released once with noise.
+
+Chaudhuri, Monteleoni and Sarwate (2011), "Differentially Private Empirical Risk Minimization", Algorithm 1: the
+objective sum_i log(1 + exp(-s_i <w, x_i>)) + (Lambda/2) |w|^2 is Lambda-strongly convex, and a record of l2 norm at
+most 1 has a gradient of norm at most L = 1, so replacing one record moves the minimiser by at most 2 L / Lambda
+(their Corollary 8), adding or removing one by at most L / Lambda.
+"""
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.sparse.linalg import LinearOperator, cg
+from scipy.special import expit
+
+from dpaudit.mechanisms.broken import Defect
+from dpaudit.mechanisms.clipping import clip_records
+from dpaudit.mechanisms.learning.noise import Streams, draw
+from dpaudit.mechanisms.learning.spec import Ledger, Pool, Progress, TrainedModels, TrainingSpec
+
+Array = NDArray[np.float64]
+
+LIPSCHITZ = 1.0  # of the logistic loss on records of l2 norm at most 1
+GRADIENT = 1e-10  # largest gradient norm accepted, per record
+NEWTON_STEPS = 30
+KEPT = 8  # solutions remembered: blocks of releases from the same few data sets follow each other
+
+
+@dataclass(frozen=True)
+class Minimum:
+    """A minimiser, and how far the true one can be.
+
+    Args:
+        weights: w, shape (inputs,).
+        distance_upper: |gradient| / Lambda, which bounds |w - w*| as the objective is Lambda-strongly convex
+            (Boyd and Vandenberghe (2004), eq. (9.11) without its factor 2: |g| |w - w*| >= <g, w - w*> >= Lambda
+            |w - w*|^2).
+    """
+
+    weights: Array
+    distance_upper: float
+
+
+def minimise(x: NDArray[np.floating], y: NDArray[np.int64], regularization: float) -> Array:
+    """The minimiser of (1/n) sum log(1 + exp(-s <w, x>)) + (Lambda / 2n) |w|^2, records scaled to l2 norm <= 1.
+
+    Args:
+        x: Records, shape (n, inputs); a row longer than 1 is divided by its norm.
+        y: Labels 0 or 1, shape (n,); s = 2 y - 1.
+        regularization: Lambda > 0.
+
+    Returns:
+        Shape (inputs,).
+
+    Raises:
+        ValueError: Labels other than 0 and 1, Lambda not positive, a record that is not finite.
+
+    >>> x = np.array([[1.0, 0.0], [-1.0, 0.0]])
+    >>> minimise(x, np.array([1, 0]), 2.0).round(6)  # the root of w = 1 / (1 + e^w)
+    array([0.401058, 0.      ])
+    """
+    return find_minimum(clip_records(x, 1.0, 2.0), y, regularization).weights
+
+
+def find_minimum(x: Array, y: NDArray[np.int64], regularization: float) -> Minimum:
+    """The minimiser for records as they are, by L-BFGS, then Newton's method to the last digits.
+
+    Args:
+        x: Records, shape (n, inputs), used as given.
+        y: Labels 0 or 1, shape (n,).
+        regularization: Lambda > 0.
+
+    Raises:
+        ValueError: Labels other than 0 and 1, or Lambda not positive.
+        RuntimeError: The gradient did not get small enough.
+    """
+    if not (math.isfinite(regularization) and regularization > 0):
+        raise ValueError(f"Expected regularization={regularization!r} in (0, inf).")
+    if not np.isin(y, (0, 1)).all():
+        raise ValueError(f"Expected labels {sorted(set(y.tolist()))} to be 0 and 1.")
+    signed = np.asarray(x, dtype=np.float64) * (2.0 * y - 1.0)[:, None]
+
+    def objective(w: Array) -> tuple[float, Array]:
+        margins = signed @ w
+        value = np.logaddexp(0.0, -margins).sum() + 0.5 * regularization * (w @ w)
+        return float(value), gradient(w)
+
+    def gradient(w: Array) -> Array:
+        return np.asarray(regularization * w - expit(-(signed @ w)) @ signed)
+
+    w = minimize(objective, np.zeros(signed.shape[1]), jac=True, method="L-BFGS-B", options={"gtol": 1e-6}).x
+    best, size = w, float(np.linalg.norm(gradient(w)))
+    for _ in range(NEWTON_STEPS):
+        w = best - _newton_step(signed, best, gradient(best), regularization)
+        now = float(np.linalg.norm(gradient(w)))
+        if now >= 0.5 * size:  # only rounding is left
+            break
+        best, size = w, now
+    if size > GRADIENT * max(len(signed), 1):
+        raise RuntimeError(f"Expected a gradient of norm <= {GRADIENT:g} per record at the minimum, not {size:g}.")
+    return Minimum(best, size / regularization)
+
+
+def _newton_step(signed: Array, w: Array, gradient: Array, regularization: float) -> Array:
+    margins = signed @ w
+    curvature = expit(margins) * expit(-margins)
+
+    def times_hessian(v: Array) -> Array:
+        return np.asarray(regularization * v + (curvature * (signed @ v)) @ signed)
+
+    hessian = LinearOperator((len(w), len(w)), matvec=times_hessian, dtype=np.float64)
+    return np.asarray(cg(hessian, gradient, rtol=1e-6)[0])
+
+
+def train(
+    spec: TrainingSpec,
+    pool: Pool,
+    members: NDArray[np.bool_],
+    seeds: Sequence[int],
+    *,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> TrainedModels:
+    """Release the minimiser with noise, once per seed; models with the same members share their minimiser.
+
+    Args:
+        spec: Output perturbation; `mechanism.clip` is half the replace-one sensitivity, L / Lambda with L = 1.
+        pool: Records of two classes.
+        members: Who trains which model, shape (models, records).
+        seeds: One nonnegative integer per model.
+        device: Ignored: the minimiser is found on the CPU in float64.
+        progress: Called with 1 after every release.
+
+    Raises:
+        ValueError: The architecture is not "logistic", there is sampling or more than one step, or the mechanism is
+            accounted for a smaller sensitivity than the objective has.
+    """
+    _check(spec)
+    defect = spec.defect or Defect()
+    factor = defect.noise_factor / (spec.expected_batch_size if defect.divide_before_noise else 1.0)
+    cpu, inputs = torch.device("cpu"), pool.x.shape[1]
+    released = torch.empty(len(seeds), 1, inputs)
+    minima: dict[bytes, torch.Tensor] = {}
+    noise = torch.empty(inputs)
+    for model, (row, seed) in enumerate(zip(members, seeds, strict=True)):
+        key = np.packbits(row).tobytes()
+        if key not in minima:
+            minima[key] = torch.from_numpy(_solved(spec, defect, pool.x[row], pool.y[row]).weights)
+        stream = Streams(seed if defect.fixed_seed is None else defect.fixed_seed, cpu)
+        if defect.fixed_seed is not None:
+            stream.noise.manual_seed(defect.fixed_seed)
+        draw(spec.mechanism, stream.noise, inputs, cpu, out=noise)
+        released[model, 0] = minima[key] + factor * noise
+        if progress is not None:
+            progress(1)
+    ledger = Ledger(
+        noise_draws=1,
+        sampling_prob=1.0,
+        batch_sizes=(int(members[0].sum()),),
+        divisor=1.0,
+        clip=float(spec.mechanism.clip),
+        clip_norm=2.0 if defect.clip_norm is None else float(defect.clip_norm),
+        device="cpu",
+        engine="minimiser",
+    )
+    return TrainedModels({"weight": released}, spec.architecture, ledger)
+
+
+def _check(spec: TrainingSpec) -> None:
+    name, mechanism = spec.architecture.name, spec.mechanism
+    if name != "logistic":
+        raise ValueError(f"Expected architecture={name!r} to be 'logistic' for output perturbation.")
+    if spec.steps != 1 or spec.sampling_prob != 1:
+        raise ValueError(
+            f"Expected steps={spec.steps} and sampling_prob={spec.sampling_prob} to be 1 for output perturbation."
+        )
+    if not spec.regularization > 0:
+        raise ValueError(f"Expected regularization={spec.regularization!r} > 0 for output perturbation.")
+    if mechanism.clip < LIPSCHITZ / spec.regularization * (1 - 1e-9):
+        raise ValueError(
+            f"Expected clip={mechanism.clip!r} to be at least 1/regularization = {LIPSCHITZ / spec.regularization:g}, "
+            "half the sensitivity of the minimiser."
+        )
+    if mechanism.clip_norm < 2:
+        raise ValueError(f"Expected clip_norm={mechanism.clip_norm!r} >= 2: the sensitivity is known in the l2 norm.")
+
+
+_SOLUTIONS: dict[bytes, Minimum] = {}
+
+
+def _solved(spec: TrainingSpec, defect: Defect, x: NDArray[np.float32], y: NDArray[np.int64]) -> Minimum:
+    """The minimiser of these records, remembered: a pure function, so memory changes no result."""
+    digest = hashlib.sha256(np.ascontiguousarray(x).tobytes() + np.ascontiguousarray(y).tobytes())
+    digest.update(repr((x.shape, spec.regularization, defect.clip_norm, defect.unclipped_class)).encode())
+    key = digest.digest()
+    if key not in _SOLUTIONS:
+        records = clip_records(x, 1.0, 2.0 if defect.clip_norm is None else defect.clip_norm)
+        if defect.unclipped_class is not None:
+            exempt = y == defect.unclipped_class
+            records[exempt] = x[exempt]
+        while len(_SOLUTIONS) >= KEPT:
+            _SOLUTIONS.pop(next(iter(_SOLUTIONS)))
+        _SOLUTIONS[key] = find_minimum(records, y, spec.regularization)
+    return _SOLUTIONS[key]
