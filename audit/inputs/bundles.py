@@ -107,6 +107,8 @@ def save_bundle(
         raise InputError(f"architecture.name: Expected {architecture.name!r} to be {recipe.architecture.name!r}.")
     if claim not in (recipe.claim_object(), stated):
         raise InputError(f"claim: Expected {claim} to be that of the recipe, {recipe.claim_object()}.")
+    if recipe.dataset.sha256 is None:
+        raise InputError("dataset.sha256: Expected this key in a bundle's recipe: Recipe.filled sets it.")
     meta = write_meta(architecture, recipe, coins, ledger)
     with atomic_write(name) as file:
         torch.save({"state_dict": state, "meta": meta}, file)
@@ -161,6 +163,8 @@ def _is_safetensors(file: BinaryIO) -> bool:
 def _read_bundle(content: Mapping[str, Any], name: str, size: int | None, recipe: Recipe | None) -> Bundle:
     meta = read_meta(content["meta"], name)
     inner = Recipe.from_dict(known_keys(meta.recipe, Recipe), name=f"{name}: meta.recipe")
+    if inner.dataset.sha256 is None:
+        raise InputError(f"{name}: meta.recipe.dataset.sha256: Expected this key: it is required in a bundle.")
     table = inner.architecture
     if {key: meta.architecture.get(key) for key in ("name", "kwargs")} != table.model_dump():
         raise InputError(f"Expected meta.architecture of {name} to be that of its recipe, {table.name!r}.")

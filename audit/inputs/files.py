@@ -22,7 +22,7 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     """
     try:
         # Without O_NONBLOCK opening a pipe waits for a writer, before anything can be asked about it.
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
     except FileNotFoundError:
         raise InputError(f"Expected {path} to be a file: it does not exist.") from None
     except (OSError, ValueError) as error:
