@@ -3,6 +3,7 @@
 import os
 import re
 import secrets
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -76,10 +77,11 @@ def run(
         raise _bad(f"Expected engine={engine!r} to be 'local'.")
     _check_device(device)
     folder = out or Path(f"{model.stem}.audit")
+    chosen = _seed(seed)
     settings = Settings(
-        seed=_seed(seed), attacks=tuple(name.strip() for name in attacks.split(",")), trials=trials,
+        seed=chosen, attacks=tuple(name.strip() for name in attacks.split(",")), trials=trials,
         confidence=confidence, budget=_seconds(budget), device=device, workers=workers,
-        store=None if dry_run else folder / "trials.sqlite", fresh=fresh,
+        store=None if dry_run else folder / "trials.sqlite", fresh=fresh, command=_command(chosen),
     )
     bundle = load_bundle(model, recipe=None if recipe is None else load_recipe(recipe))
     with _progress() as stage:
@@ -195,6 +197,12 @@ def _seed(seed: int | None) -> int:
     drawn = secrets.randbits(31)
     typer.echo(f"seed {drawn}", err=True)
     return drawn
+
+
+def _command(seed: int) -> str:
+    """This command line, with the seed that was used."""
+    words = ["dpaudit", *sys.argv[1:]]
+    return shlex.join(words if any(word.startswith("--seed") for word in words) else [*words, "--seed", str(seed)])
 
 
 def _seconds(text: str | None) -> float | None:

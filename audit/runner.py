@@ -21,7 +21,7 @@ from dpaudit.audit.inputs.recipes import Recipe
 from dpaudit.audit.power import SELECTION, default_trials, models_needed
 from dpaudit.audit.trials.engine import Experiment, Trainer, Trials, run_trials
 from dpaudit.audit.trials.store import TrialStore
-from dpaudit.mechanisms.learning.spec import TrainedModels, TrainingSpec
+from dpaudit.mechanisms.learning.spec import TrainingSpec
 from dpaudit.mechanisms.learning.training import logits, resolve_device, train
 from dpaudit.verify.bounds import (
     auc,
@@ -60,6 +60,7 @@ class Settings:
         store: File for the trial store; None keeps trials in memory.
         fresh: Forget stored trials.
         trainer: The training function that is retrained, the user's own loop where that is under audit.
+        command: How to repeat this audit, for the report.
     """
 
     seed: int
@@ -72,6 +73,7 @@ class Settings:
     store: Path | None = None
     fresh: bool = False
     trainer: Trainer = train
+    command: str = ""
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.attacks if name not in ATTACKS]
@@ -127,13 +129,13 @@ def run(bundle: Bundle, dataset: Dataset, settings: Settings, *, stage: Stage | 
     advance = begin("Checking the claim", 1)
     verdict = check(bundle.recipe.claim_object())
     advance(1)
-    plan = plan_audit(verdict, settings, coins=bundle.coins is not None)
+    plan = plan_audit(verdict, settings, coins=bundle.coins is not None and bundle.recipe.claim.adjacency == "add-remove")
     findings = Findings()
     if "membership" in settings.attacks:
         findings.attacks.append(_membership(bundle, dataset, plan, settings))
     if "clipbkd" in settings.attacks:
         _retraining(bundle, dataset, verdict, plan, settings, deadline, begin, findings)
-    return _conclude(bundle, settings, verdict, plan, findings, time.monotonic() - began)
+    return _conclude(bundle, dataset, settings, verdict, plan, findings, time.monotonic() - began)
 
 
 def plan_audit(verdict: Verdict, settings: Settings, *, coins: bool) -> Plan:
@@ -142,7 +144,7 @@ def plan_audit(verdict: Verdict, settings: Settings, *, coins: bool) -> Plan:
     Args:
         verdict: The claim check.
         settings: How the audit is run.
-        coins: Whether the model's membership was drawn by recorded fair coins.
+        coins: Whether fair recorded coins drew the membership, and the claim is about adding or removing a record.
     """
     tests = []
     if "membership" in settings.attacks and coins:
@@ -165,21 +167,21 @@ def _membership(bundle: Bundle, dataset: Dataset, plan: Plan, settings: Settings
     spec = bundle.recipe.spec(dataset)
     models = bundle.models(spec)
     scores = membership.negative_loss(logits(models, dataset.x)[0].numpy(), dataset.y)
+    bound = best = None
+    share = 0.0
     if bundle.coins is not None:
         drawn, included = bundle.coins.records, bundle.coins.included
         inside, outside = scores[drawn[included]], scores[drawn[~included]]
         arms = {"pair": "audit records that fair coins put in, and those they left out", "coins": len(drawn)}
-        share = plan.shares["membership:epsilon_lower"]
-        bound = one_run_from_scores(
-            scores[drawn], included, delta=bundle.recipe.claim.delta, confidence=1.0 - share
-        )
-        if bundle.recipe.claim.adjacency != "add-remove":
-            bound, share = None, 0.0
+        if "membership:epsilon_lower" in plan.shares:
+            share = plan.shares["membership:epsilon_lower"]
+            level = {"delta": bundle.recipe.claim.delta, "confidence": 1.0 - share}
+            bound = one_run_from_scores(scores[drawn], included, **level)
+            best = one_run_from_scores(included.astype(np.float64), included, **level).epsilon_lower
     else:
         inside = scores
         outside = membership.negative_loss(logits(models, dataset.x_test)[0].numpy(), dataset.y_test)
         arms = {"pair": "training records, and test records the model never saw", "coins": 0}
-        bound, share = None, 0.0
     area = auc(inside, outside)
     return AttackResult(
         name="membership",
@@ -190,7 +192,7 @@ def _membership(bundle: Bundle, dataset: Dataset, plan: Plan, settings: Settings
         auc=area,
         tpr_at_fpr={str(rate): tpr_at_fpr(inside, outside, rate) for rate in (0.01, 0.001)},
         trials=min(len(inside), len(outside)),
-        best_possible_epsilon=None,
+        best_possible_epsilon=best,
         bound=bound,
         roc=roc(inside, outside, confidence=settings.confidence),
         details={"tailored_auc": membership.tailored_auc(area), "members": len(inside), "non_members": len(outside)},
@@ -228,7 +230,7 @@ def build_experiment(recipe: Recipe, dataset: Dataset, settings: Settings) -> tu
                        "sensitivity_share": distance / _sensitivity(spec, adjacency)}
     else:
         arms = clipbkd.make_arms(dataset.x, dataset.y, spec, adjacency=adjacency)
-        score = partial(canary_score, canary=arms.canary, label=arms.label)
+        score = partial(clipbkd.canary_score, canary=arms.canary, label=arms.label)
         description = arms.description
     members = np.stack([arms.without, arms.with_canary])
     device = resolve_device(settings.device)
@@ -237,11 +239,6 @@ def build_experiment(recipe: Recipe, dataset: Dataset, settings: Settings) -> tu
 
 def _sensitivity(spec: TrainingSpec, adjacency: str) -> float:
     return spec.mechanism.clip * (2.0 if adjacency == "replace-one" else 1.0)
-
-
-def canary_score(models: TrainedModels, canary: NDArray[np.float32], label: int) -> Array:
-    """Log-odds of the canary's label at the canary, one per model."""
-    return clipbkd.margin(logits(models, canary[None, :])[:, 0, :].numpy(), label)
 
 
 def game_result(
@@ -286,7 +283,7 @@ def game_result(
 
 
 def _conclude(
-    bundle: Bundle, settings: Settings, verdict: Verdict, plan: Plan, findings: Findings, seconds: float
+    bundle: Bundle, dataset: Dataset, settings: Settings, verdict: Verdict, plan: Plan, findings: Findings, seconds: float
 ) -> AuditResult:
     """One combined bound and the verdict."""
     claimed = verdict.epsilon_claimed
@@ -317,6 +314,7 @@ def _conclude(
         certified_curve={"epsilon": epsilons, "delta_lower": lower, "delta_upper": upper},
         tradeoff={"fpr": fpr, "tpr_max": tradeoff_curve(_delta_upper(verdict), fpr)},
         budget=plan.shares,
-        reproduce={"recipe": bundle.recipe.to_dict(), "trials": plan.trials, "stopped": findings.stopped},
+        reproduce={"command": settings.command, "data_sha256": dataset.sha256, "recipe": bundle.recipe.to_dict(),
+                   "trials": plan.trials, "stopped": findings.stopped},
         notes=findings.notes,
     )

@@ -38,7 +38,7 @@ class Domain:
     integer: bool = False
 
     def __str__(self) -> str:
-        kind = "integer in " if self.integer else ""
+        kind = "the integers of " if self.integer else ""
         return f"{kind}{'[' if self.closed_low else '('}{self.low:g}, {self.high:g}{']' if self.closed_high else ')'}"
 
     def validate(self, name: str, value: object) -> None:
@@ -50,7 +50,10 @@ class Domain:
         """
         if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
             raise TypeError(f"Expected {name}={value!r} to be a number in {self}.")
-        number = float(value)
+        try:
+            number = float(value)
+        except OverflowError:
+            raise ValueError(f"Expected {name} in {self}, not an integer of {len(str(value))} digits.") from None
         above = number >= self.low if self.closed_low else number > self.low
         below = number <= self.high if self.closed_high else number < self.high
         if not (above and below) or (self.integer and number != math.floor(number)):

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from dpaudit.mechanisms.learning.spec import Pool, TrainingSpec
+from dpaudit.mechanisms.learning.spec import Pool, TrainedModels, TrainingSpec
+from dpaudit.mechanisms.learning.training import logits
 from dpaudit.verify.claims import Adjacency
 
 
@@ -131,14 +132,19 @@ def _labels_by_likelihood(
     return np.argsort(likelihood, kind="stable")
 
 
-def margin(logits: NDArray[np.float32], label: int) -> NDArray[np.float64]:
+def canary_score(models: TrainedModels, canary: NDArray[np.float32], label: int) -> NDArray[np.float64]:
+    """Log-odds of the canary's label at the canary, one per model, from the models' outputs alone."""
+    return margin(logits(models, canary[None, :])[:, 0, :].numpy(), label)
+
+
+def margin(outputs: NDArray[np.float32], label: int) -> NDArray[np.float64]:
     """Score of each model: log-odds of `label` at the canary, log p_y - log(1 - p_y), higher = trained on it.
 
     Args:
-        logits: Shape (models, classes).
+        outputs: Logits, shape (models, classes).
         label: The canary's label.
     """
-    values = logits.astype(np.float64)
+    values = outputs.astype(np.float64)
     others = np.delete(values, label, axis=1)
     top = others.max(axis=1)
     return np.asarray(values[:, label] - top - np.log(np.exp(others - top[:, None]).sum(axis=1)))

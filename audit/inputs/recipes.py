@@ -33,6 +33,7 @@ from dpaudit.audit.inputs.recipe_tables import (
     read_mechanism,
 )
 from dpaudit.audit.inputs.sources import Stage
+from dpaudit.mechanisms.broken import DEFECTS
 from dpaudit.mechanisms.registry import from_dict, to_dict
 from dpaudit.verify.claims import Claim, Phase
 
@@ -52,6 +53,8 @@ class Recipe(Table):
         seed: Root seed of training and coins; None: drawn when training.
         audit_records: Records whose membership is drawn by fair coins: how many (the first of `fixed_order`) or which.
         regularization: Lambda of output perturbation.
+        planted_defect: A fault of `mechanisms.broken.DEFECTS` to train with while claiming otherwise: a positive
+            control, to see an audit find it. The claim check does not look at it.
         dataset, architecture, mechanism, sampling, optimizer, claim: The tables.
     """
 
@@ -60,6 +63,7 @@ class Recipe(Table):
     seed: Seed | None = None
     audit_records: int | list[int] = 0
     regularization: Positive | None = None
+    planted_defect: str | None = None
     dataset: DatasetTable
     architecture: ArchitectureTable
     mechanism: Annotated[Any, PlainValidator(read_mechanism), PlainSerializer(to_dict)]
@@ -72,6 +76,13 @@ class Recipe(Table):
     @classmethod
     def _audit_records(cls, value: Any) -> Any:
         return count_or_indices(value, least=0)
+
+    @field_validator("planted_defect")
+    @classmethod
+    def _known_defect(cls, value: str | None) -> str | None:
+        if value is not None and value not in DEFECTS:
+            raise ValueError(f"Expected planted_defect={value!r} among {', '.join(DEFECTS)}.")
+        return value
 
     @model_validator(mode="after")
     def _fits_algorithm(self) -> Self:
@@ -171,6 +182,7 @@ class Recipe(Table):
             momentum=self.optimizer.momentum,
             init=self.optimizer.init,
             regularization=self.regularization or 0.0,
+            defect=None if self.planted_defect is None else DEFECTS[self.planted_defect],
         )
 
     def with_dimension(self, dimension: int) -> "Recipe":

@@ -71,7 +71,7 @@ def test_margin_does_not_saturate_where_probabilities_do() -> None:
 
 def test_negative_loss_is_log_likelihood() -> None:
     logits = np.array([[1.0, 2.0], [-4.0, 0.0]], dtype=np.float32)
-    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    p = np.exp(logits.astype(float)) / np.exp(logits.astype(float)).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(negative_loss(logits, np.array([0, 1])), np.log(p[[0, 1], [0, 1]]), rtol=1e-6)
 
 

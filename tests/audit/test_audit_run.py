@@ -50,7 +50,7 @@ def test_a_correct_model_is_not_refuted_and_its_claim_is_certified(tmp_path: Pat
     assert sum(result.budget.values()) == pytest.approx(0.05)
 
 
-@pytest.mark.parametrize("defect", ["half-noise", "noise-of-the-mean", "fixed-seed"])
+@pytest.mark.parametrize("defect", ["half-noise", "noise-for-the-mean-on-the-sum", "fixed-seed"])
 def test_a_planted_defect_is_refuted_by_attack_alone(tmp_path: Path, defect: str) -> None:
     result = run(*trained(tmp_path, planted(defect)), Settings(seed=1, attacks=("clipbkd",), trials=1000, device="cpu"))
     assert result.verdict == "refuted"

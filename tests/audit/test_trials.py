@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from dpaudit.audit.runner import canary_score
+from dpaudit.audit.attacks.clipbkd import canary_score
 from dpaudit.audit.trials import engine
 from dpaudit.audit.trials.engine import Experiment, run_trials, trial_seed
 from dpaudit.audit.trials.store import TrialStore, fingerprint
