@@ -29,7 +29,9 @@ app = typer.Typer(
     epilog="Exit status: 0 nothing refuted, 2 bad usage or input, 3 a claim was refuted, 4 gave up.",
 )
 
-Seed = Annotated[int | None, typer.Option(min=0, help="Seed of everything random; drawn, printed and recorded if absent.")]
+Seed = Annotated[
+    int | None, typer.Option(min=0, help="Seed of everything random; drawn, printed and recorded if absent.")
+]
 Device = Annotated[str, typer.Option(help="Where models train: auto, cpu or cuda.", metavar="auto|cpu|cuda")]
 
 
@@ -64,7 +66,9 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the claim, print the plan, train nothing.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget trials of earlier runs.")] = False,
     out: Annotated[Path | None, typer.Option(help="Folder of the report; default ./<model>.audit/.")] = None,
-    json: Annotated[str | None, typer.Option(help="Write the result here as well; - prints it and nothing else.")] = None,
+    json: Annotated[
+        str | None, typer.Option(help="Write the result here as well; - prints it and nothing else.")
+    ] = None,
 ) -> None:
     """Audit a trained model: check its claim, attack it, write a report."""
     from dpaudit.audit.inputs.bundles import load_bundle
@@ -79,9 +83,16 @@ def run(
     folder = out or Path(f"{model.stem}.audit")
     chosen = _seed(seed)
     settings = Settings(
-        seed=chosen, attacks=tuple(name.strip() for name in attacks.split(",")), trials=trials,
-        confidence=confidence, budget=_seconds(budget), device=device, workers=workers,
-        store=None if dry_run else folder / "trials.sqlite", fresh=fresh, command=_command(chosen),
+        seed=chosen,
+        attacks=tuple(name.strip() for name in attacks.split(",")),
+        trials=trials,
+        confidence=confidence,
+        budget=_seconds(budget),
+        device=device,
+        workers=workers,
+        store=None if dry_run else folder / "trials.sqlite",
+        fresh=fresh,
+        command=_command(chosen),
     )
     bundle = load_bundle(model, recipe=None if recipe is None else load_recipe(recipe))
     with _progress() as stage:
@@ -153,8 +164,10 @@ def selfcheck(
     with _progress() as stage:
         rows = measure_error_rates(rng, trials=trials, progress=stage("Simulating audits", trials * len(cases())))
     for row in rows:
-        typer.echo(f"{'ok  ' if row.passed else 'FAIL'} {row.bound}; {row.mechanism}: {row.false_alarms} false alarms in "
-                   f"{row.trials} at level {1 - row.confidence:.2g}, {row.allowed} allowed")
+        typer.echo(
+            f"{'ok  ' if row.passed else 'FAIL'} {row.bound}; {row.mechanism}: {row.false_alarms} false alarms in "
+            f"{row.trials} at level {1 - row.confidence:.2g}, {row.allowed} allowed"
+        )
     if not all(row.passed for row in rows):
         raise typer.Exit(GAVE_UP)
 
@@ -267,12 +280,14 @@ def _plan_text(verdict: Any, plan: Any) -> str:
         f"{test} {'over 200,000' if count is None else f'{count:,}'}" for test, count in plan.needed.items()
     )
     spent = ", ".join(f"{test} {share:.3g}" for test, share in plan.shares.items())
-    return "\n".join([
-        f"claim check: {verdict.verdict}: {verdict.reason}",
-        f"models per arm: {plan.trials:,}",
-        f"models per arm that refute half the noise, 19 times in 20: {needs}",
-        f"error probability: {spent or 'none spent'}",
-    ])
+    return "\n".join(
+        [
+            f"claim check: {verdict.verdict}: {verdict.reason}",
+            f"models per arm: {plan.trials:,}",
+            f"models per arm that refute half the noise, 19 times in 20: {needs}",
+            f"error probability: {spent or 'none spent'}",
+        ]
+    )
 
 
 if __name__ == "__main__":

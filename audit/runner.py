@@ -129,7 +129,9 @@ def run(bundle: Bundle, dataset: Dataset, settings: Settings, *, stage: Stage | 
     advance = begin("Checking the claim", 1)
     verdict = check(bundle.recipe.claim_object())
     advance(1)
-    plan = plan_audit(verdict, settings, coins=bundle.coins is not None and bundle.recipe.claim.adjacency == "add-remove")
+    plan = plan_audit(
+        verdict, settings, coins=bundle.coins is not None and bundle.recipe.claim.adjacency == "add-remove"
+    )
     findings = Findings()
     if "membership" in settings.attacks:
         findings.attacks.append(_membership(bundle, dataset, plan, settings))
@@ -175,9 +177,9 @@ def _membership(bundle: Bundle, dataset: Dataset, plan: Plan, settings: Settings
         arms = {"pair": "audit records that fair coins put in, and those they left out", "coins": len(drawn)}
         if "membership:epsilon_lower" in plan.shares:
             share = plan.shares["membership:epsilon_lower"]
-            level = {"delta": bundle.recipe.claim.delta, "confidence": 1.0 - share}
-            bound = one_run_from_scores(scores[drawn], included, **level)
-            best = one_run_from_scores(included.astype(np.float64), included, **level).epsilon_lower
+            one_run = partial(one_run_from_scores, delta=bundle.recipe.claim.delta, confidence=1.0 - share)
+            bound = one_run(scores[drawn], included)
+            best = one_run(included.astype(np.float64), included).epsilon_lower
     else:
         inside = scores
         outside = membership.negative_loss(logits(models, dataset.x_test)[0].numpy(), dataset.y_test)
@@ -200,16 +202,27 @@ def _membership(bundle: Bundle, dataset: Dataset, plan: Plan, settings: Settings
 
 
 def _retraining(
-    bundle: Bundle, dataset: Dataset, verdict: Verdict, plan: Plan, settings: Settings, deadline: float | None,
-    begin: Stage, findings: Findings,
+    bundle: Bundle,
+    dataset: Dataset,
+    verdict: Verdict,
+    plan: Plan,
+    settings: Settings,
+    deadline: float | None,
+    begin: Stage,
+    findings: Findings,
 ) -> None:
     """The canary game on freshly trained models, or freshly drawn releases."""
     experiment, description = build_experiment(bundle.recipe, dataset, settings)
-    advance = begin("Drawing releases" if experiment.spec.algorithm == "output-perturbation" else "Training models",
-                    2 * plan.trials)
+    advance = begin(
+        "Drawing releases" if experiment.spec.algorithm == "output-perturbation" else "Training models", 2 * plan.trials
+    )
     with TrialStore(settings.store, fresh=settings.fresh) as store:
         trials = run_trials(
-            experiment, plan.trials, store, workers=settings.workers or joblib.cpu_count(), deadline=deadline,
+            experiment,
+            plan.trials,
+            store,
+            workers=settings.workers or joblib.cpu_count(),
+            deadline=deadline,
             progress=advance,
         )
     findings.stopped = trials.stopped
@@ -226,8 +239,11 @@ def build_experiment(recipe: Recipe, dataset: Dataset, settings: Settings) -> tu
     if spec.algorithm == "output-perturbation":
         arms = releases.make_arms(dataset.x, dataset.y, spec, adjacency=adjacency)
         score, distance = releases.release_score(arms, spec)
-        description = {**arms.description, "minimiser_distance": distance,
-                       "sensitivity_share": distance / _sensitivity(spec, adjacency)}
+        description = {
+            **arms.description,
+            "minimiser_distance": distance,
+            "sensitivity_share": distance / _sensitivity(spec, adjacency),
+        }
     else:
         arms = clipbkd.make_arms(dataset.x, dataset.y, spec, adjacency=adjacency)
         score = partial(clipbkd.canary_score, canary=arms.canary, label=arms.label)
@@ -255,8 +271,9 @@ def game_result(
     threshold = choose_threshold(*selection, delta=delta, confidence=headline, **sizes)
     tp, fp = (int((scores > threshold).sum()) for scores in counted)
     bound = replace(
-        epsilon_from_counts(tp=tp, fp=fp, tn=total - chosen - fp, fn=total - chosen - tp, delta=delta,
-                            confidence=headline),
+        epsilon_from_counts(
+            tp=tp, fp=fp, tn=total - chosen - fp, fn=total - chosen - tp, delta=delta, confidence=headline
+        ),
         threshold=threshold,
     )
     upper = _delta_upper(verdict)
@@ -277,13 +294,22 @@ def game_result(
         bound=bound,
         curve_test=test,
         roc=roc(trials.with_canary, trials.without, confidence=confidence),
-        details={"tailored_auc": membership.tailored_auc(area), "selection_trials": chosen,
-                 "counted_trials": total - chosen},
+        details={
+            "tailored_auc": membership.tailored_auc(area),
+            "selection_trials": chosen,
+            "counted_trials": total - chosen,
+        },
     )
 
 
 def _conclude(
-    bundle: Bundle, dataset: Dataset, settings: Settings, verdict: Verdict, plan: Plan, findings: Findings, seconds: float
+    bundle: Bundle,
+    dataset: Dataset,
+    settings: Settings,
+    verdict: Verdict,
+    plan: Plan,
+    findings: Findings,
+    seconds: float,
 ) -> AuditResult:
     """One combined bound and the verdict."""
     claimed = verdict.epsilon_claimed
@@ -314,7 +340,12 @@ def _conclude(
         certified_curve={"epsilon": epsilons, "delta_lower": lower, "delta_upper": upper},
         tradeoff={"fpr": fpr, "tpr_max": tradeoff_curve(_delta_upper(verdict), fpr)},
         budget=plan.shares,
-        reproduce={"command": settings.command, "data_sha256": dataset.sha256, "recipe": bundle.recipe.to_dict(),
-                   "trials": plan.trials, "stopped": findings.stopped},
+        reproduce={
+            "command": settings.command,
+            "data_sha256": dataset.sha256,
+            "recipe": bundle.recipe.to_dict(),
+            "trials": plan.trials,
+            "stopped": findings.stopped,
+        },
         notes=findings.notes,
     )

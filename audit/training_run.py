@@ -33,15 +33,26 @@ def train_bundle(recipe: Recipe, out: Path, *, seed: int, device: str, stage: St
     coins = draw_coins(recipe, len(dataset.y), seed) if recipe.audit_records else None
     members = np.ones(len(dataset.y), dtype=bool) if coins is None else coins.members(len(dataset.y))
     models = train(
-        spec, Pool(dataset.x, dataset.y), members[None, :], [seed], device=resolve_device(device),
+        spec,
+        Pool(dataset.x, dataset.y),
+        members[None, :],
+        [seed],
+        device=resolve_device(device),
         progress=stage("Training", spec.steps),
     )
     save_bundle(
-        out, state_dict=models.state_dict(0), architecture=spec.architecture, recipe=recipe,
-        claim=recipe.claim_object(), coins=coins, ledger=models.ledger,
+        out,
+        state_dict=models.state_dict(0),
+        architecture=spec.architecture,
+        recipe=recipe,
+        claim=recipe.claim_object(),
+        coins=coins,
+        ledger=models.ledger,
     )
-    line = (f"{out}: {spec.architecture.name}, {spec.mechanism.name}, claims epsilon {recipe.claim.epsilon:g} "
-            f"at delta {recipe.claim.delta:g} ({recipe.claim.adjacency})")
+    line = (
+        f"{out}: {spec.architecture.name}, {spec.mechanism.name}, claims epsilon {recipe.claim.epsilon:g} "
+        f"at delta {recipe.claim.delta:g} ({recipe.claim.adjacency})"
+    )
     if len(dataset.y_test) == 0:
         return line
     predicted = logits(models, dataset.x_test)[0].argmax(dim=-1).numpy()

@@ -34,12 +34,18 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 def recipe(mechanism: dict[str, Any], setting: dict[str, Any]) -> Recipe:
     """The recipe of one row."""
-    return Recipe.from_dict({
-        "algorithm": "dp-sgd", "steps": setting["steps"], "sampling": setting["sampling"], "mechanism": mechanism,
-        "dataset": {"name": "fashion-mnist", "classes": [0, 1], "records": setting["records"]},
-        "architecture": {"name": "linear"}, "optimizer": {"learning_rate": 0.15, "init": "zeros"},
-        "claim": {"epsilon": 1.0, "delta": 1e-5},
-    })
+    return Recipe.from_dict(
+        {
+            "algorithm": "dp-sgd",
+            "steps": setting["steps"],
+            "sampling": setting["sampling"],
+            "mechanism": mechanism,
+            "dataset": {"name": "fashion-mnist", "classes": [0, 1], "records": setting["records"]},
+            "architecture": {"name": "linear"},
+            "optimizer": {"learning_rate": 0.15, "init": "zeros"},
+            "claim": {"epsilon": 1.0, "delta": 1e-5},
+        }
+    )
 
 
 def main() -> None:

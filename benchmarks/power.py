@@ -43,10 +43,21 @@ def main() -> None:
                 headline += (attack.epsilon_lower or 0.0) > verdict.epsilon_claimed
                 curve += attack.curve_violation is not None
             seconds = (time.perf_counter() - began) / arguments.seeds
-            rows.append({"models_per_arm": trials, "twin": twin, "refuted_by_headline": headline,
-                         "refuted_by_curve": curve, "audits": arguments.seeds, "seconds_per_audit": round(seconds, 2)})
-            print(f"{trials:>6} models per arm, {twin:<10}: headline {headline}/{arguments.seeds}, "
-                  f"curve {curve}/{arguments.seeds}, {seconds:.2f} s an audit", flush=True)
+            rows.append(
+                {
+                    "models_per_arm": trials,
+                    "twin": twin,
+                    "refuted_by_headline": headline,
+                    "refuted_by_curve": curve,
+                    "audits": arguments.seeds,
+                    "seconds_per_audit": round(seconds, 2),
+                }
+            )
+            print(
+                f"{trials:>6} models per arm, {twin:<10}: headline {headline}/{arguments.seeds}, "
+                f"curve {curve}/{arguments.seeds}, {seconds:.2f} s an audit",
+                flush=True,
+            )
     print(json.dumps({"claim_check": verdict.verdict, "rows": rows}))
 
 

@@ -10,8 +10,12 @@ BIN = Path(sys.executable).with_name("dpaudit")
 
 def dpaudit(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(BIN), *arguments], capture_output=True, text=True, timeout=120,
-        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "80", **environment}, check=False,
+        [str(BIN), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "80", **environment},
+        check=False,
     )
 
 
@@ -23,8 +27,15 @@ def test_help_names_every_command_and_the_exit_codes() -> None:
 
 
 def test_help_loads_nothing_heavy() -> None:
-    code = "import sys; sys.argv = ['dpaudit', '--help']\nfrom dpaudit.audit.cli import main\ntry:\n main()\nexcept SystemExit:\n pass\n"
-    code += "print([m for m in ('numpy', 'scipy', 'torch', 'sklearn', 'pydantic') if m in sys.modules])"
+    code = """
+import sys
+from dpaudit.audit.cli import main
+sys.argv = ["dpaudit", "--help"]
+try:
+    main()
+except SystemExit:
+    print([m for m in ("numpy", "scipy", "torch", "sklearn", "pydantic") if m in sys.modules])
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().endswith("[]")
 

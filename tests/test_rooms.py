@@ -16,7 +16,8 @@ TABLE = {
     "mechanisms/learning": ({"mechanisms"}, NUMERIC | {"torch", "opacus"}),
     "verify": (
         {"mechanisms", "mechanisms/published"},
-        NUMERIC | {"statsmodels", "dp_accounting", "hypothesis", "pytest", "sklearn", "pydantic", "opacus", "prv_accountant"},
+        NUMERIC
+        | {"statsmodels", "dp_accounting", "hypothesis", "pytest", "sklearn", "pydantic", "opacus", "prv_accountant"},
     ),
     "audit": (
         {"mechanisms", "mechanisms/published", "mechanisms/learning", "verify", "audit", "reports"},
@@ -57,7 +58,9 @@ def test_a_file_imports_only_what_its_room_may(path: Path) -> None:
         if top == "dpaudit":
             target = name.split(".")[1:]
             other = "/".join(target[:2]) if "/".join(target[:2]) in TABLE else target[0]
-            allowed = other == room or other in ours or (room == "reports" and name.startswith("dpaudit.verify.results"))
+            allowed = (
+                other == room or other in ours or (room == "reports" and name.startswith("dpaudit.verify.results"))
+            )
             assert allowed, f"{path}: {room} may not import {name}"
         elif top not in sys.stdlib_module_names:
             assert top in theirs, f"{path}: {room} may not import {top}"

@@ -70,8 +70,17 @@ class Claim:
 
     @classmethod
     def single(
-        cls, mechanism: Mechanism, *, epsilon: float, delta: float, steps: int = 1, sampling_prob: float = 1.0,
-        adjacency: Adjacency = "add-remove", id: str = "", accountant: str | None = None, source: str = "",
+        cls,
+        mechanism: Mechanism,
+        *,
+        epsilon: float,
+        delta: float,
+        steps: int = 1,
+        sampling_prob: float = 1.0,
+        adjacency: Adjacency = "add-remove",
+        id: str = "",
+        accountant: str | None = None,
+        source: str = "",
     ) -> "Claim":
         """The claim of one phase, the common case."""
         return cls(epsilon, delta, (Phase(mechanism, steps, sampling_prob),), adjacency, id, accountant, source)

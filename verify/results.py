@@ -54,8 +54,13 @@ class _Record:
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Read the JSON object again; unknown keys are ignored."""
         known = {f.name for f in fields(cls) if f.init and f.repr}  # type: ignore[arg-type]
-        return cls(**{key: number(value) if not isinstance(value, (list, dict)) else value
-                      for key, value in data.items() if key in known})
+        return cls(
+            **{
+                key: number(value) if not isinstance(value, (list, dict)) else value
+                for key, value in data.items()
+                if key in known
+            }
+        )
 
 
 @dataclass(frozen=True)
@@ -219,12 +224,14 @@ class AttackResult(_Record):
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Read the JSON object again."""
         bound, violation, test = (data.get(key) for key in ("bound", "curve_violation", "curve_test"))
-        return super().from_dict({
-            **data,
-            "bound": LowerBound.from_dict(bound) if bound else None,
-            "curve_violation": CurveViolation.from_dict(violation) if violation else None,
-            "curve_test": CurveViolation.from_dict(test) if test else None,
-        })
+        return super().from_dict(
+            {
+                **data,
+                "bound": LowerBound.from_dict(bound) if bound else None,
+                "curve_violation": CurveViolation.from_dict(violation) if violation else None,
+                "curve_test": CurveViolation.from_dict(test) if test else None,
+            }
+        )
 
 
 @dataclass(frozen=True)
@@ -278,8 +285,10 @@ class AuditResult(_Record):
         if data.get("format") != RESULT_FORMAT:
             raise ValueError(f"Expected format={data.get('format')!r} to be {RESULT_FORMAT!r}.")
         check = data.get("claim_check")
-        return super().from_dict({
-            **data,
-            "claim_check": Verdict.from_dict(check) if check else None,
-            "attacks": [AttackResult.from_dict(item) for item in data["attacks"]],
-        })
+        return super().from_dict(
+            {
+                **data,
+                "claim_check": Verdict.from_dict(check) if check else None,
+                "attacks": [AttackResult.from_dict(item) for item in data["attacks"]],
+            }
+        )

@@ -80,9 +80,7 @@ def canary_length(spec: TrainingSpec) -> float:
     return float(max(2.0 ** np.arange(0, 11), key=moved))
 
 
-def make_arms(
-    x: NDArray[np.float32], y: NDArray[np.int64], spec: TrainingSpec, *, adjacency: Adjacency
-) -> Arms:
+def make_arms(x: NDArray[np.float32], y: NDArray[np.int64], spec: TrainingSpec, *, adjacency: Adjacency) -> Arms:
     """Two data sets that are neighbours under the claim's own adjacency, and differ in one canary.
 
     Under add-remove: the records, and the records plus the canary. Under replace-one: the first record is replaced
@@ -107,18 +105,32 @@ def make_arms(
         "records": n,
         "canary_length": length,
         "canary_label": label,
-        "direction": "a feature that is zero in every record" if not x[:, direction != 0].any() else "least second moment",
+        "direction": "a feature that is zero in every record"
+        if not x[:, direction != 0].any()
+        else "least second moment",
     }
     if adjacency == "add-remove":
         pool = Pool(np.vstack([x, canary]), np.append(y, label))
         without = np.append(np.ones(n, dtype=bool), False)
-        return Arms(pool, without, np.ones(n + 1, dtype=bool), canary, label,
-                    {**common, "pair": "the training records, with and without one canary"})
+        return Arms(
+            pool,
+            without,
+            np.ones(n + 1, dtype=bool),
+            canary,
+            label,
+            {**common, "pair": "the training records, with and without one canary"},
+        )
     pool = Pool(np.vstack([x, canary, canary]), np.append(y, [label, other]))
     keep = np.ones(n, dtype=bool)
     keep[0] = False
-    return Arms(pool, np.append(keep, [False, True]), np.append(keep, [True, False]), canary, label,
-                {**common, "other_label": other, "pair": "record 0 replaced by the canary with one label or the other"})
+    return Arms(
+        pool,
+        np.append(keep, [False, True]),
+        np.append(keep, [True, False]),
+        canary,
+        label,
+        {**common, "other_label": other, "pair": "record 0 replaced by the canary with one label or the other"},
+    )
 
 
 def _labels_by_likelihood(

@@ -51,7 +51,10 @@ def make_arms(x: NDArray[np.float32], y: NDArray[np.int64], spec: TrainingSpec, 
         keep[0] = False
         pair, arms = "record 0 replaced by one of two opposite canaries", ([False, True], [True, False])
     description: dict[str, Any] = {
-        "adjacency": adjacency, "records": n, "pair": pair, "angle_degrees": float(np.degrees(phi[best])),
+        "adjacency": adjacency,
+        "records": n,
+        "pair": pair,
+        "angle_degrees": float(np.degrees(phi[best])),
         "sensitivity_share_predicted": float(attained[best]),
     }
     return Arms(pool, np.append(keep, arms[0]), np.append(keep, arms[1]), pool.x[n], 1, description)
@@ -68,8 +71,10 @@ def release_score(arms: Arms, spec: TrainingSpec) -> tuple[partial[NDArray[np.fl
         for members in (arms.without, arms.with_canary)
     )
     shift = with_canary - without
-    return (partial(privacy_loss_score, mechanism=spec.mechanism, without=without, shift=shift),
-            float(np.linalg.norm(shift)))
+    return (
+        partial(privacy_loss_score, mechanism=spec.mechanism, without=without, shift=shift),
+        float(np.linalg.norm(shift)),
+    )
 
 
 def privacy_loss_score(

@@ -22,7 +22,7 @@ Trainer = Callable[..., TrainedModels]
 Score = Callable[[TrainedModels], NDArray[np.float64]]
 Scores = NDArray[np.float64]
 
-BLOCK_FLOPS = 5e10  # about a second of work: long enough to hide the dispatch, short enough to show progress
+BLOCK_FLOPS = 1e10  # about a second of work: long enough to hide the dispatch, short enough to show progress
 SERIAL_SECONDS = 6.0  # starting workers takes a few seconds, which shorter work does not repay
 
 
@@ -94,11 +94,18 @@ def run_trials(
     """
     size = experiment.block
     jobs = [(arm, start, min(size, trials - start)) for start in range(0, trials, size) for arm in (0, 1)]
-    base = fingerprint({
-        "spec": experiment.spec, "x": experiment.pool.x, "y": experiment.pool.y, "arms": experiment.arms,
-        "score": _identity(experiment.score), "trainer": experiment.trainer, "seed": experiment.seed,
-        "circumstances": circumstances(experiment.device),
-    })
+    base = fingerprint(
+        {
+            "spec": experiment.spec,
+            "x": experiment.pool.x,
+            "y": experiment.pool.y,
+            "arms": experiment.arms,
+            "score": _identity(experiment.score),
+            "trainer": experiment.trainer,
+            "seed": experiment.seed,
+            "circumstances": circumstances(experiment.device),
+        }
+    )
     done: dict[tuple[int, int], Scores] = {}
     waiting = []
     for arm, start, count in jobs:
@@ -130,8 +137,10 @@ def _pairs(done: dict[tuple[int, int], Scores], starts: range) -> tuple[Scores, 
     """The blocks finished in both arms, in order."""
     both = [start for start in starts if (0, start) in done and (1, start) in done]
     empty = np.empty(0)
-    return (np.concatenate([empty, *(done[0, start] for start in both)]),
-            np.concatenate([empty, *(done[1, start] for start in both)]))
+    return (
+        np.concatenate([empty, *(done[0, start] for start in both)]),
+        np.concatenate([empty, *(done[1, start] for start in both)]),
+    )
 
 
 def _blocks(

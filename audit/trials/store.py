@@ -48,8 +48,14 @@ def _plain(value: Any) -> Any:
 def circumstances(device: str) -> dict[str, str]:
     """What decides the bits of a trial besides its inputs."""
     gpu = torch.cuda.get_device_name() if device == "cuda" else ""
-    return {"device": device, "gpu": gpu, "cpu": platform.processor() or platform.machine(),
-            "capability": torch.backends.cpu.get_cpu_capability(), "torch": torch.__version__, "numpy": np.__version__}
+    return {
+        "device": device,
+        "gpu": gpu,
+        "cpu": platform.processor() or platform.machine(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+    }
 
 
 class TrialStore:
@@ -80,5 +86,7 @@ class TrialStore:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._db.close()

@@ -12,8 +12,14 @@ from dpaudit.mechanisms.learning.spec import Architecture, TrainingSpec
 
 def spec(steps: int = 1, learning_rate: float = 1.0) -> TrainingSpec:
     return TrainingSpec(
-        algorithm="dp-sgd", architecture=Architecture("linear", 64, 2), mechanism=Gaussian(1.0, dimension=130),
-        steps=steps, sampling_prob=1.0, expected_batch_size=360.0, learning_rate=learning_rate, init="zeros",
+        algorithm="dp-sgd",
+        architecture=Architecture("linear", 64, 2),
+        mechanism=Gaussian(1.0, dimension=130),
+        steps=steps,
+        sampling_prob=1.0,
+        expected_batch_size=360.0,
+        learning_rate=learning_rate,
+        init="zeros",
     )
 
 
@@ -50,7 +56,9 @@ def test_the_canary_is_orthogonal_to_every_record_and_its_gradient_is_clipped() 
 
 def test_least_direction_without_a_silent_feature_is_the_smallest_singular_vector() -> None:
     rng = np.random.default_rng(5)
-    x = (rng.normal(size=(200, 6)) @ np.diag([5, 4, 3, 2, 1, 0.1]) @ np.linalg.qr(rng.normal(size=(6, 6)))[0]).astype(np.float32)
+    x = (rng.normal(size=(200, 6)) @ np.diag([5, 4, 3, 2, 1, 0.1]) @ np.linalg.qr(rng.normal(size=(6, 6)))[0]).astype(
+        np.float32
+    )
     smallest = np.linalg.svd(x.astype(float))[2][-1]
     assert abs(least_direction(x) @ smallest) == pytest.approx(1.0, abs=1e-6)
 

@@ -125,7 +125,7 @@ def test_scores_follow_the_mechanisms_own_gaussian(tmp_path: Path) -> None:
 def test_settings_name_what_is_wrong() -> None:
     with pytest.raises(ValueError, match="attacks='mia'"):
         Settings(seed=1, attacks=("mia",))
-    with pytest.raises(ValueError, match="confidence=1.5"):
+    with pytest.raises(ValueError, match=r"confidence=1\.5"):
         Settings(seed=1, confidence=1.5)
     with pytest.raises(ValueError, match="trials=3"):
         replace(Settings(seed=1), trials=3)
@@ -133,7 +133,12 @@ def test_settings_name_what_is_wrong() -> None:
 
 def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [str(BIN), *arguments], cwd=cwd, capture_output=True, text=True, timeout=300, check=False,
+        [str(BIN), *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
         env={**os.environ, "NO_COLOR": "1"},
     )
 
@@ -160,8 +165,12 @@ def test_control_c_writes_what_was_measured_and_the_same_command_goes_on(tmp_pat
     recipe = ROOT / "examples" / "digits-headline.toml"
     assert command("train", str(recipe), "--out", "m.pt", "--seed", "3", cwd=tmp_path).returncode == 0
     process = subprocess.Popen(
-        [str(BIN), "run", "m.pt", "--seed", "3", "--trials", "400000"], cwd=tmp_path, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, start_new_session=True,
+        [str(BIN), "run", "m.pt", "--seed", "3", "--trials", "400000"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     store = tmp_path / "m.audit" / "trials.sqlite"
     deadline = time.monotonic() + 60

@@ -21,7 +21,7 @@ from dpaudit.audit.inputs.errors import InputError
 from dpaudit.audit.inputs.recipes import Recipe
 from dpaudit.mechanisms.learning.spec import Ledger
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "digits-gaussian.toml"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "digits-headline.toml"
 LEDGER = Ledger(
     noise_draws=1, sampling_prob=1.0, batch_sizes=(275,), divisor=280.0, clip=1.0, clip_norm=float("inf"), device="cpu",
     engine="ensemble",

@@ -30,7 +30,7 @@ from dpaudit.audit.inputs.datasets import load
 from dpaudit.audit.inputs.recipes import Recipe
 
 pytestmark = pytest.mark.slow
-EXAMPLE = Path(__file__).parents[2] / "examples" / "digits-gaussian.toml"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "digits-headline.toml"
 GIB = 1 << 30
 SECONDS, BYTES = 5.0, 10**9
 

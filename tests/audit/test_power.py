@@ -30,10 +30,16 @@ def test_the_estimate_has_the_power_it_states() -> None:
     for _ in range(60):
         out, inside = rng.normal(size=total), rng.normal(size=total) + 1.2
         threshold = choose_curve_threshold(
-            inside[:chosen], out[:chosen], delta_upper=delta_upper, confidence=0.975,
-            trials_in=total - chosen, trials_out=total - chosen,
+            inside[:chosen],
+            out[:chosen],
+            delta_upper=delta_upper,
+            confidence=0.975,
+            trials_in=total - chosen,
+            trials_out=total - chosen,
         )
-        test = curve_violation(inside[chosen:], out[chosen:], threshold=threshold, delta_upper=delta_upper, confidence=0.975)
+        test = curve_violation(
+            inside[chosen:], out[chosen:], threshold=threshold, delta_upper=delta_upper, confidence=0.975
+        )
         refuted += test.violated
     assert refuted >= 50
 

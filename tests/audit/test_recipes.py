@@ -27,7 +27,7 @@ NAN = float("nan")
 
 
 def example() -> dict[str, Any]:
-    return tomllib.loads((EXAMPLES / "digits-gaussian.toml").read_text())
+    return tomllib.loads((EXAMPLES / "digits-headline.toml").read_text())
 
 
 def changed(**changes: Any) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def test_what_is_no_toml_is_refused(tmp_path: Path, text: bytes) -> None:
 
 def test_nan_in_a_toml_file_is_refused_by_its_key(tmp_path: Path) -> None:
     path = tmp_path / "recipe.toml"
-    text = (EXAMPLES / "digits-gaussian.toml").read_text()
+    text = (EXAMPLES / "digits-headline.toml").read_text()
     path.write_text(text.replace("noise_multiplier = 1.6666666666666667", "noise_multiplier = nan"))
     with pytest.raises(InputError, match=r"recipe\.toml: mechanism\.noise_multiplier: Expected noise_multiplier=nan"):
         load_recipe(path)
@@ -145,7 +145,7 @@ def test_a_recipe_survives_json() -> None:
 def test_reading_a_recipe_does_not_wait_for_torch() -> None:
     code = (
         "import sys; from dpaudit.audit.inputs.recipes import load_recipe\n"
-        f"load_recipe({str(EXAMPLES / 'digits-gaussian.toml')!r}); print('torch' in sys.modules)"
+        f"load_recipe({str(EXAMPLES / 'digits-headline.toml')!r}); print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
@@ -277,7 +277,7 @@ def test_the_examples_are_valid(path: Path) -> None:
 
 def test_the_example_of_make_audit_claims_what_its_mechanism_gives() -> None:
     # delta(eps) = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu), mu = 1 / noise_multiplier (Balle and Wang 2018)
-    recipe = load_recipe(EXAMPLES / "digits-gaussian.toml")
+    recipe = load_recipe(EXAMPLES / "digits-headline.toml")
     mu, epsilon = 1 / mp.mpf(recipe.mechanism.noise_multiplier), mp.mpf(recipe.claim.epsilon)
 
     def delta(at: Any) -> Any:

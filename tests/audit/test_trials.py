@@ -23,8 +23,13 @@ def experiment(seed: int = 3) -> Experiment:
     x = rng.normal(size=(50, 8)).astype(np.float32)
     pool = Pool(x, rng.integers(0, 2, size=50))
     spec = TrainingSpec(
-        algorithm="dp-sgd", architecture=Architecture("fnn", 8, 2, {"hidden": 4}), mechanism=Gaussian(1.0, dimension=46),
-        steps=5, sampling_prob=0.5, expected_batch_size=25.0, learning_rate=0.5,
+        algorithm="dp-sgd",
+        architecture=Architecture("fnn", 8, 2, {"hidden": 4}),
+        mechanism=Gaussian(1.0, dimension=46),
+        steps=5,
+        sampling_prob=0.5,
+        expected_batch_size=25.0,
+        learning_rate=0.5,
     )
     arms = np.ones((2, 50), dtype=bool)
     arms[0, -1] = False
@@ -85,7 +90,9 @@ def test_fresh_forgets(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("small_blocks")
 def test_the_deadline_leaves_equal_arms() -> None:
     done: list[int] = []
-    trials = run_trials(experiment(), 400, TrialStore(None), workers=1, deadline=time.monotonic() + 0.05, progress=done.append)
+    trials = run_trials(
+        experiment(), 400, TrialStore(None), workers=1, deadline=time.monotonic() + 0.05, progress=done.append
+    )
     assert trials.stopped == "budget"
     assert len(trials.without) == len(trials.with_canary) < 400
     assert sum(done) >= len(trials.without) * 2

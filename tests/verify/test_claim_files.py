@@ -1,0 +1,112 @@
+"""Claims files: what is read, what is refused and in which words, and how fast."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from dpaudit.mechanisms import Gaussian
+from dpaudit.verify.claim_files import ClaimFileError, load_claims
+
+GOOD = """
+[[claim]]
+id = "a"
+epsilon = 1.606
+delta = 1e-5
+adjacency = "add-remove"
+steps = 300
+sampling_prob = 0.01
+accountant = "plrvo-theorem-4.9"
+source = "plrvo, Table 13"
+[claim.mechanism]
+name = "gamma-plrv"
+k = 40000.0
+theta = 6e-5
+clip = 0.5
+clip_norm = 2.0
+dimension = 26000
+"""
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "claims.toml"
+    path.write_text(text)
+    return path
+
+
+def test_the_contracts_example_is_read(tmp_path: Path) -> None:
+    (claim,) = load_claims(write(tmp_path, GOOD))
+    (phase,) = claim.phases
+    assert (claim.id, claim.epsilon, claim.accountant) == ("a", 1.606, "plrvo-theorem-4.9")
+    assert (phase.steps, phase.sampling_prob, phase.mechanism.dimension) == (300, 0.01, 26000)
+
+
+def test_phases_and_sampling_kinds(tmp_path: Path) -> None:
+    text = """
+[[claim]]
+id = "two"
+epsilon = 1
+delta = 0
+[[claim.phase]]
+steps = 10
+sampling = {kind = "shuffled", prob = 0.1}
+mechanism = {name = "gaussian", noise_multiplier = 1}
+[[claim.phase]]
+sampling = {kind = "none"}
+mechanism = {name = "laplace", scale = 2.0, clip_norm = 1}
+"""
+    (claim,) = load_claims(write(tmp_path, text))
+    assert [phase.sampling_kind for phase in claim.phases] == ["shuffled", "none"]
+    assert claim.phases[0].mechanism == Gaussian(1.0)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "word"),
+    [
+        ("sampling_prob = 0.01", "sampling_prob = 0.0", "sampling_prob=0.0"),
+        ("sampling_prob = 0.01", "sampling_prob = 1.3", "sampling_prob=1.3"),
+        ("sampling_prob = 0.01", "sampling_prob = nan", "sampling_prob"),
+        ("delta = 1e-5", "delta = 1.0", "delta=1.0"),
+        ("epsilon = 1.606", "epsilon = -1.0", "epsilon=-1.0"),
+        ("epsilon = 1.606", "epsilon = inf", "epsilon"),
+        ("epsilon = 1.606", 'epsilon = "1"', "epsilon"),
+        ("steps = 300", "steps = 0", "steps=0"),
+        ("steps = 300", "steps = true", "steps"),
+        ("theta = 6e-5", "theta = inf", "theta"),
+        ("theta = 6e-5", "theta = -1.0", "theta=-1.0"),
+        ("dimension = 26000", "dimension = 0", "dimension=0"),
+        ("clip_norm = 2.0", "clip_norm = 0.5", "clip_norm=0.5"),
+        ('name = "gamma-plrv"', 'name = "gama-plrv"', "gamma-plrv"),
+        ("theta = 6e-5", "thta = 6e-5", "thta"),
+        ("steps = 300", "step = 300", "did you mean 'steps'"),
+        ('adjacency = "add-remove"', 'adjacency = "swap"', "adjacency"),
+        ('id = "a"', 'id = ""', "id"),
+    ],
+)
+def test_a_mistake_is_named(tmp_path: Path, old: str, new: str, word: str) -> None:
+    assert old in GOOD
+    with pytest.raises(ClaimFileError) as caught:
+        load_claims(write(tmp_path, GOOD.replace(old, new)))
+    assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["", "claim = 3", "x = 1\n" + GOOD, "[[claim]\n", GOOD + GOOD])
+def test_a_file_that_is_no_claims_file_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ClaimFileError):
+        load_claims(write(tmp_path, text))
+
+
+def test_a_duplicate_id_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ClaimFileError, match="'a': id appears twice"):
+        load_claims(write(tmp_path, GOOD + GOOD))
+
+
+@pytest.mark.slow
+def test_ten_thousand_claims_share_their_mechanism(tmp_path: Path) -> None:
+    path = write(tmp_path, "".join(GOOD.replace('"a"', f'"a{i}"') for i in range(10_000)))
+    began = time.process_time()
+    claims = load_claims(path)
+    assert time.process_time() - began < 20  # 5 s is meant; a busy machine must not fail the suite
+    assert len(claims) == 10_000
+    assert len({id(claim.phases[0].mechanism) for claim in claims}) == 1

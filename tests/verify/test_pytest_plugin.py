@@ -1,0 +1,80 @@
+"""The plugin as its users meet it, in a pytest of its own."""
+
+import math
+import subprocess
+import sys
+
+import pytest
+
+from dpaudit.verify.pytest_plugin import sampling_share
+
+CLAIMS = """
+[[claim]]
+id = "true"
+epsilon = 2.445
+delta = 1e-5
+[claim.mechanism]
+name = "gaussian"
+noise_multiplier = 1.6666666666666667
+
+[[claim]]
+id = "false"
+epsilon = 2.0
+delta = 1e-5
+[claim.mechanism]
+name = "gaussian"
+noise_multiplier = 1.6666666666666667
+"""
+
+
+@pytest.fixture
+def claims(pytester: pytest.Pytester) -> str:
+    return str(pytester.makefile(".toml", claims=CLAIMS))
+
+
+def test_every_claim_of_a_file_becomes_an_item(pytester: pytest.Pytester, claims: str) -> None:
+    result = pytester.runpytest_subprocess("--dpaudit-claims", claims, "-v")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*claim false: epsilon 2 at delta 1e-05 is refuted*", "*witness:*"])
+    result.stdout.no_fnmatch_line("*Traceback*")
+
+
+def test_the_fixture_passes_and_fails_like_an_assertion(pytester: pytest.Pytester, claims: str) -> None:
+    pytester.makepyfile(f"""
+        from dpaudit.mechanisms import Gaussian
+        from dpaudit.verify import Claim
+
+        def test_true(assert_claim):
+            claim = Claim.single(Gaussian(1 / 0.6), epsilon=2.445, delta=1e-5)
+            assert assert_claim(claim, require="certified")[0].verdict == "certified"
+
+        def test_false(assert_claim):
+            assert_claim(Claim.single(Gaussian(1 / 0.6), epsilon=2.0, delta=1e-5))
+
+        def test_file(assert_claim):
+            assert_claim({claims!r})
+    """)
+    result = pytester.runpytest_subprocess()
+    result.assert_outcomes(passed=1, failed=2)
+
+
+def test_a_wrong_file_is_a_usage_error_in_one_line(pytester: pytest.Pytester) -> None:
+    wrong = pytester.makefile(".toml", wrong=CLAIMS.replace("epsilon = 2.0", "epsilon = -2.0"))
+    for name, complaint in ((str(wrong), "epsilon=-2.0"), ("nothing.toml", "nothing.toml")):
+        result = pytester.runpytest_subprocess("--dpaudit-claims", name)
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        assert complaint in result.stderr.str()
+        assert "Traceback" not in result.stderr.str()
+
+
+def test_the_plugin_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, dpaudit.verify.pytest_plugin; print([m for m in ('numpy', 'scipy', 'torch') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_shares_of_all_sampling_verdicts_sum_to_alpha() -> None:
+    first = math.fsum(sampling_share(i) for i in range(1, 10_001))
+    assert 0.04999 < first < 0.05

@@ -1,0 +1,176 @@
+"""pytest plugin: claims as assertions and as test items.
+
+`assert_claim(claim_or_path)` fails a test with the verdict's text and witness when a claim is refuted;
+`--dpaudit-claims FILE` turns every claim of a file into a test item. Nothing heavy is imported before a claim is
+checked. Exact verdicts spend no error probability; the i-th sampling verdict of a session spends
+alpha * 6 / (pi^2 i^2), which sums to alpha however many there are.
+"""
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from dpaudit.verify.claims import Claim
+    from dpaudit.verify.results import Verdict
+
+ALPHA = 0.05
+_SPENT: pytest.StashKey[list[float]] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options of the plugin."""
+    group = parser.getgroup("dpaudit", "differential-privacy claims")
+    group.addoption(
+        "--dpaudit-claims", action="append", default=[], metavar="FILE", help="check every claim of a TOML file"
+    )
+    group.addoption(
+        "--dpaudit-require",
+        choices=["certified"],
+        default=None,
+        help="fail claims of --dpaudit-claims that are not certified",
+    )
+
+
+class ClaimFailure(AssertionError):
+    """A claim that is refuted, or not certified where that is required; the message is for people."""
+
+
+def sampling_share(index: int, alpha: float = ALPHA) -> float:
+    """Error probability of the i-th sampling verdict of a session, i = 1, 2, ...
+
+    >>> round(sum(sampling_share(i) for i in range(1, 100_000)), 4)
+    0.05
+    """
+    return alpha * 6.0 / (math.pi**2 * index**2)
+
+
+def judge(claim: "Claim", require: str | None, method: str, spent: list[float], rng: Any) -> "Verdict":
+    """Check a claim and raise if the verdict is not good enough.
+
+    Args:
+        claim: What is claimed.
+        require: None (only "refuted" fails) or "certified".
+        method: As in `check`.
+        spent: Shares of the session so far; a sampling verdict adds its own.
+        rng: Generator or seed of a sampling verdict.
+
+    Raises:
+        ClaimFailure: Names the claim, the verdict, its reason and the witness.
+        ValueError: `require` is neither None nor "certified".
+    """
+    from dpaudit.verify.checking import check
+
+    if require not in (None, "certified"):
+        raise ValueError(f"Expected require={require!r} to be None or 'certified'.")
+    if method == "exact":
+        verdict = check(claim)
+    else:
+        spent.append(sampling_share(len(spent) + 1))
+        verdict = check(claim, method=method, confidence=1.0 - spent[-1], rng=rng)
+    if verdict.verdict == "refuted" or (require == "certified" and verdict.verdict != "certified"):
+        raise ClaimFailure(describe(verdict))
+    return verdict
+
+
+def describe(verdict: "Verdict") -> str:
+    """A verdict in a few lines."""
+    lines = [
+        f"claim {verdict.id or '(unnamed)'}: epsilon {verdict.epsilon_claimed:g} at delta {verdict.delta_claimed:g} "
+        f"is {verdict.verdict}",
+        verdict.reason,
+        f"true epsilon at that delta: {verdict.epsilon_lower:.6g} to {verdict.epsilon_upper:.6g}",
+    ]
+    if verdict.witness is not None:
+        witness = verdict.witness
+        lines.append(
+            f"witness: {witness.family}, {witness.coordinates} coordinates, norm {witness.norm:g}, "
+            f"direction {witness.direction}, event {witness.event}"
+        )
+    return "\n".join(lines)
+
+
+@pytest.fixture
+def assert_claim(request: pytest.FixtureRequest) -> Callable[..., list["Verdict"]]:
+    """A function that fails the test when a claim, or any claim of a file, is refuted.
+
+    Call it as `assert_claim(claim_or_toml_path, require=None, method="exact", rng=None)`; with
+    `require="certified"` a claim must be certified. It returns the verdicts.
+    """
+    spent = request.config.stash.setdefault(_SPENT, [])
+
+    def judge_all(
+        claim: "Claim | str | os.PathLike[str]", require: str | None = None, method: str = "exact", rng: Any = None
+    ) -> list["Verdict"]:
+        return [judge(item, require, method, spent, rng) for item in _claims(claim)]
+
+    return judge_all
+
+
+def _claims(claim: "Claim | str | os.PathLike[str]") -> list["Claim"]:
+    from dpaudit.verify.claim_files import load_claims
+
+    return load_claims(Path(claim)) if isinstance(claim, (str, os.PathLike)) else [claim]
+
+
+class ClaimItem(pytest.Item):
+    """One claim of a file, as a test."""
+
+    claim: "Claim"
+
+    def runtest(self) -> None:
+        """Check the claim."""
+        judge(self.claim, self.config.getoption("--dpaudit-require"), "exact", [], None)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """The verdict alone; a traceback would say nothing more."""
+        if isinstance(excinfo.value, ClaimFailure):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[os.PathLike[str], int | None, str]:
+        """Where the claim stands."""
+        return self.path, None, f"claim {self.name}"
+
+
+class ClaimFile(pytest.File):
+    """A claims file named on the command line."""
+
+    def collect(self) -> Iterable[ClaimItem]:
+        """An item per claim."""
+        from dpaudit.verify.claim_files import ClaimFileError, load_claims
+
+        try:
+            claims = load_claims(self.path)
+        except ClaimFileError as error:
+            raise self.CollectError(str(error)) from error
+        return list(self._items(claims))
+
+    def _items(self, claims: list["Claim"]) -> Iterator[ClaimItem]:
+        for claim in claims:
+            item: ClaimItem = ClaimItem.from_parent(self, name=claim.id)
+            item.claim = claim
+            yield item
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[Any]:
+    """Add the files of --dpaudit-claims to what is collected."""
+    result = yield
+    items: list[ClaimItem] = []
+    for name in session.config.getoption("--dpaudit-claims"):
+        path = Path(name).absolute()
+        if not path.is_file():
+            raise pytest.UsageError(f"--dpaudit-claims: Expected {name} to be a file.")
+        collector: ClaimFile = ClaimFile.from_parent(session, path=path)
+        try:
+            items += collector.collect()
+        except ClaimFile.CollectError as error:
+            raise pytest.UsageError(str(error)) from error
+    session.items.extend(items)
+    session.testscollected = len(session.items)
+    return result

@@ -1,0 +1,187 @@
+"""From moments of the privacy loss (Renyi differential privacy) to delta(epsilon) and epsilon(delta), and back.
+
+alpha(lam) = log E_P[e^(lam L)] of the whole history, lam > 0, is lam times the Renyi divergence of order lam + 1. It is
+convex in lam with alpha(0) = 0, so a chord between two bounds is a bound. For noise that is symmetric about 0 the
+direction "remove" has the larger moments (Mironov, Talwar and Zhang 2019, Theorem 5), so one set serves both.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+from scipy.special import gammaln
+
+from dpaudit.mechanisms.base import Array
+from dpaudit.verify.claims import Claim
+from dpaudit.verify.curves import Curve
+from dpaudit.verify.inversion import epsilon_at
+
+Moments = Callable[[Array], Array]  # orders lam (ascending, > 0) -> alpha(lam) of one release, inf where not finite
+
+LARGEST_ORDER = {False: 1e7, True: 2.0**14}  # without and with sampling: there every order needs all below it
+SMALLEST_DELTA = 1e-300  # no underflow may pass for a proof of delta = 0
+MARGIN = 1e-12  # relative, for the rounding of a few additions
+
+
+def order_block(low: float, high: float) -> Array:
+    """Orders in (low, high]: a twentieth apart, by quarters up to 16, whole ones beyond.
+
+    Near the best order, epsilon is flat: the conversion loses about (1/40)^2/2 of it at most.
+    """
+    parts = [np.geomspace(0.02, 1.0, 60), np.arange(1.25, 16.0, 0.25)]
+    parts.append(np.rint(16.0 * 1.05 ** np.arange(math.ceil(math.log(high / 16.0) / math.log(1.05)) + 1)))
+    orders = np.unique(np.concatenate(parts))
+    return orders[(orders > low) & (orders <= high)]
+
+
+def log_delta(orders: Array, alpha: Array, epsilon: Array) -> Array:
+    """log delta at each epsilon, best order: alpha - lam epsilon + lam log(lam/(lam+1)) - log(lam+1).
+
+    Balle, Barthe, Gaboardi, Hsu and Sato (2020), Theorem 21.
+    """
+    fixed = alpha + orders * np.log(orders / (orders + 1)) - np.log1p(orders)
+    return np.asarray(np.min(fixed[None, :] - orders[None, :] * epsilon[:, None], axis=1))
+
+
+def rdp_curve(
+    claim: Claim, parts: Sequence[tuple[Moments, int]], *, sampled: bool, method: str, theorem: str,
+    assumptions: tuple[str, ...] = (),
+) -> Curve:
+    """Upper bound on delta(epsilon) from moments, over orders extended until both claimed targets have their best.
+
+    Args:
+        claim: Its epsilon and delta say where the orders matter.
+        parts: Moments of one release with the number of such releases.
+        sampled: Whether any moment is a binomial sum over all lower orders.
+        method: Name for the verdict.
+        theorem: What proves the moments.
+        assumptions: What the reader must accept.
+    """
+    orders, alpha = composed_moments(claim, parts, sampled)
+    delta = partial(_delta_at, orders, alpha)
+    return Curve("upper", method, theorem, delta, partial(epsilon_at, delta), assumptions)
+
+
+def composed_moments(claim: Claim, parts: Sequence[tuple[Moments, int]], sampled: bool) -> tuple[Array, Array]:
+    """Orders and alpha of the whole history; blocks of orders are added while the best order lies in the last one."""
+    orders, alpha = np.empty(0), np.empty(0)
+    reach = 64.0
+    while True:
+        block = order_block(float(orders[-1]) if len(orders) else 0.0, reach)
+        value = np.sum([steps * moments(block) for moments, steps in parts], axis=0) * (1 + MARGIN) + MARGIN
+        finite = np.isfinite(value)
+        orders, alpha = np.append(orders, block[finite]), np.append(alpha, value[finite])
+        if not finite.all() or reach >= LARGEST_ORDER[sampled] or not _still_falling(claim, orders, alpha):
+            break
+        reach *= 4.0
+    return orders, alpha
+
+
+def _still_falling(claim: Claim, orders: Array, alpha: Array) -> bool:
+    """Whether the best order for the claimed epsilon or delta is among the last tenth of those tried."""
+    fixed = alpha + orders * np.log(orders / (orders + 1)) - np.log1p(orders)
+    late = int(0.9 * len(orders))
+    by_epsilon = int(np.argmin(fixed - orders * claim.epsilon))
+    # below 1e-40 nobody asks, and a pure bound (delta = 0) has no best order
+    by_delta = int(np.argmin((fixed - math.log(max(claim.delta, 1e-40))) / orders))
+    settled = fixed[by_epsilon] - orders[by_epsilon] * claim.epsilon < math.log(max(claim.delta, 1e-40)) - 20.0
+    return (by_epsilon >= late and not settled) or by_delta >= late
+
+
+def _delta_at(orders: Array, alpha: Array, epsilon: Array) -> Array:
+    """delta at each epsilon, with a floor in place of an underflow."""
+    if not len(orders):
+        return np.ones(len(epsilon))
+    exponent = np.concatenate([log_delta(orders, alpha, part) for part in np.array_split(epsilon, len(epsilon) // 512 + 1)])
+    return np.asarray(np.clip(np.exp(np.minimum(exponent, 0.0)) * (1 + 1e-9), SMALLEST_DELTA, 1.0))
+
+
+def sampled_moments(log_ratio_moments: Array, sampling_prob: float, orders: Array) -> Array:
+    """alpha(lam) of a Poisson-sampled release from h_eta = log E_Q[(dP/dQ)^eta] at every whole eta up to lam + 1.
+
+    alpha(lam) = log sum_eta binom(lam+1, eta) (1-q)^(lam+1-eta) q^eta e^(h_eta), at whole lam; in between by chords.
+    As the weights sum to 1 and h_0 = h_1 = 0, the sum is 1 + sum_{eta >= 2} w_eta (e^(h_eta) - 1).
+
+    Args:
+        log_ratio_moments: h_0, h_1, ..., at least up to ceil(max order) + 1.
+        sampling_prob: q in (0, 1).
+        orders: lam > 0.
+    """
+    q = sampling_prob
+    eta = np.arange(2, len(log_ratio_moments), dtype=float)
+    h = log_ratio_moments[2:]
+    with np.errstate(divide="ignore", over="ignore"):
+        excess = np.where(h > 30.0, h, np.log(np.expm1(np.minimum(h, 30.0))))
+    # log binom is a difference of numbers of this size; each carries an ulp of error
+    margin = 8e-16 * gammaln(len(h) + 3.0) + 1e-13
+    whole = np.unique(np.concatenate([np.floor(orders), np.ceil(orders)]))
+    values = {0.0: 0.0}
+    for lam in whole[whole > 0]:
+        k = eta[: int(lam)]
+        weight = gammaln(lam + 2) - gammaln(k + 1) - gammaln(lam + 2 - k) + k * math.log(q) + (lam + 1 - k) * math.log1p(-q)
+        exponent = weight + excess[: int(lam)]
+        top = float(exponent.max())
+        total = top + math.log(float(np.exp(exponent - top).sum())) + margin if top > -math.inf else -math.inf
+        values[float(lam)] = float(np.logaddexp(0.0, total)) if np.isfinite(total) or total < 0 else math.inf
+    low = np.array([values[float(lam)] for lam in np.floor(orders)])
+    high = np.array([values[float(lam)] for lam in np.ceil(orders)])
+    share = orders - np.floor(orders)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(share == 0, low, low + share * (high - low)))
+
+
+def gaussian_moments(mu: float, sampling_prob: float, orders: Array) -> Array:
+    """alpha(lam) of N(mu, 1) against N(0, 1), Poisson-sampled, at real lam > 0.
+
+    Without sampling lam (lam+1) mu^2/2. With it, A = E_Q[(1-q+q W)^a], a = lam + 1, by the trapezoidal rule: in the
+    strip |Im x| <= d, d < pi/mu, the integrand is analytic and at most e^(d^2/2) times its value on the real line, so
+    the relative error is at most 2 e^(d^2/2) / (e^(2 pi d/h) - 1) (Trefethen and Weideman 2014, Theorem 5.1). What lies
+    beyond the last node is bounded by (q + (1-q) e^(-l))^a e^(a(a-1)mu^2/2) Phi(a mu - x), l the loss there.
+
+    Args:
+        mu: Shift over sigma, > 0.
+        sampling_prob: q in (0, 1].
+        orders: lam.
+    """
+    if sampling_prob == 1:
+        return np.asarray(orders * (orders + 1) * mu * mu / 2)
+    return np.array([_gaussian_moment(mu, sampling_prob, float(lam) + 1.0) for lam in orders])
+
+
+def _gaussian_moment(mu: float, q: float, a: float) -> float:
+    d = min(0.99 * math.pi / mu, 7.5)
+    accuracy = 34.0  # -log of the discretization error, relative
+    h = 2 * math.pi * d / (d * d / 2 + math.log(2.0) + accuracy)
+    reach = 15.0
+    x = np.arange(-reach, a * mu + reach + h, h)
+    loss = mu * x - mu * mu / 2
+    base = np.where(loss > 0, loss + np.log(q + (1 - q) * np.exp(-np.maximum(loss, 0.0))), np.log1p(q * np.expm1(np.minimum(loss, 0.0))))
+    exponent = a * base - x * x / 2
+    top = float(exponent.max())
+    bulk = top + math.log(float(np.exp(exponent - top).sum()) * h / math.sqrt(2 * math.pi))
+    last = float(loss[-1])
+    beyond = a * math.log(q + (1 - q) * math.exp(-min(last, 700.0))) + a * (a - 1) * mu * mu / 2 - reach * reach / 2
+    # rounding: the exponents are of size a |base| and x^2/2, the sum has len(x) terms
+    margin = 4e-16 * (float(np.abs(exponent).max()) + len(x) + 16.0) + 2 * math.exp(-accuracy)
+    return max(0.0, float(np.logaddexp(bulk, beyond)) + math.exp(-reach * reach / 2) + margin)
+
+
+def replace_one_release(curve: Curve, sampling_prob: float) -> Curve:
+    """One Poisson-sampled release under replace-one from the unsampled curve at shifts up to 2 clip.
+
+    delta(epsilon) <= q delta_2C(log(1 + (e^epsilon - 1)/q)): Balle, Barthe and Gaboardi (2018), Theorem 2, with the
+    boundary lemma (a shift of norm at most C loses no more than one of 2 C).
+
+    Args:
+        curve: Unsampled, at the doubled radius.
+        sampling_prob: q in (0, 1].
+    """
+    q = sampling_prob
+
+    def delta(epsilon: Array) -> Array:
+        base = epsilon + np.log1p((1 - q) / q * -np.expm1(-epsilon))
+        return np.asarray(np.maximum(q * curve.delta(base * (1 - MARGIN)), SMALLEST_DELTA))
+
+    theorem = f"{curve.theorem}; Balle, Barthe and Gaboardi (2018), Theorem 2 (amplification by sampling)"
+    return Curve("upper", curve.method, theorem, delta, partial(epsilon_at, delta), curve.assumptions)
