@@ -106,6 +106,32 @@ def run(
 
 
 @app.command()
+def verify(
+    claims: Annotated[list[Path], typer.Argument(help="Claims files, TOML.")],
+    only: Annotated[str | None, typer.Option(help="Check the claim of this id alone.")] = None,
+    method: Annotated[str, typer.Option(help="exact, monte-carlo or both.", metavar="METHOD")] = "exact",
+    require: Annotated[str | None, typer.Option(help="certified: exit with 5 unless every claim is.")] = None,
+    format: Annotated[str, typer.Option(help="text, junit or sarif.", metavar="FORMAT")] = "text",
+    json: Annotated[str | None, typer.Option(help="Write the verdicts here as well; - prints them alone.")] = None,
+    seed: Seed = None,
+) -> None:
+    """Check claimed (epsilon, delta) of mechanisms: no model, no data."""
+    from dpaudit.audit.claims_run import ClaimsSettings, run_claims
+
+    settings = ClaimsSettings(
+        only=only,
+        method=_one_of("method", method, ("exact", "monte-carlo", "both")),
+        require=None if require is None else _one_of("require", require, ("certified",)),
+        format=_one_of("format", format, ("text", "junit", "sarif")),
+        json=json,
+        seed=0 if method == "exact" else _seed(seed),
+    )
+    with _progress() as stage:
+        status = run_claims(claims, settings, stage=stage, show=typer.echo)
+    raise typer.Exit(status)
+
+
+@app.command()
 def train(
     recipe: Annotated[Path, typer.Argument(help="A recipe, TOML.")],
     out: Annotated[Path, typer.Option(help="The audit bundle to write.")],
@@ -190,6 +216,12 @@ def main() -> None:
         _fail(" ".join(str(error).split()), BAD_INPUT)
 
 
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise _bad(f"Expected {name}={value!r} to be {' or '.join(allowed)}.")
+    return value
+
+
 def _bad(message: str) -> typer.BadParameter:
     return typer.BadParameter(message)
 
@@ -248,6 +280,7 @@ def _progress() -> Iterator["Stage"]:
 
 def _deliver(result: "AuditResult", folder: Path, json: str | None) -> None:
     """The report and the JSON into the folder; the verdict, or the JSON, on stdout."""
+    from dpaudit.audit.inputs.files import atomic_write
     from dpaudit.reports import result_json, verdict_sentence, write_report
 
     page = write_report(result, folder)
@@ -255,10 +288,8 @@ def _deliver(result: "AuditResult", folder: Path, json: str | None) -> None:
         typer.echo(result_json(result))
         return
     if json is not None:
-        target = Path(json)
-        partial = target.with_name(target.name + ".partial")
-        partial.write_text(result_json(result))
-        partial.replace(target)
+        with atomic_write(json) as file:
+            file.write(result_json(result).encode())
     typer.echo(f"{result.verdict}: {verdict_sentence(result)}")
     check = result.claim_check
     if check is not None:

@@ -7,6 +7,10 @@ if TYPE_CHECKING:
     from dpaudit.reports.rendering import load_result as load_result
     from dpaudit.reports.rendering import result_json as result_json
     from dpaudit.reports.rendering import write_report as write_report
+    from dpaudit.reports.verdict_files import verdict_text as verdict_text
+    from dpaudit.reports.verdict_files import verdicts_json as verdicts_json
+    from dpaudit.reports.verdict_files import verdicts_junit as verdicts_junit
+    from dpaudit.reports.verdict_files import verdicts_sarif as verdicts_sarif
     from dpaudit.reports.wording import verdict_sentence as verdict_sentence
 
 _HOMES = {
@@ -14,8 +18,21 @@ _HOMES = {
     "result_json": "dpaudit.reports.rendering",
     "write_report": "dpaudit.reports.rendering",
     "verdict_sentence": "dpaudit.reports.wording",
+    "verdict_text": "dpaudit.reports.verdict_files",
+    "verdicts_json": "dpaudit.reports.verdict_files",
+    "verdicts_junit": "dpaudit.reports.verdict_files",
+    "verdicts_sarif": "dpaudit.reports.verdict_files",
 }
-__all__ = ["load_result", "result_json", "verdict_sentence", "write_report"]
+__all__ = [
+    "load_result",
+    "result_json",
+    "verdict_sentence",
+    "verdict_text",
+    "verdicts_json",
+    "verdicts_junit",
+    "verdicts_sarif",
+    "write_report",
+]
 
 
 def __getattr__(name: str) -> Any:

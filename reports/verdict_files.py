@@ -1,0 +1,90 @@
+"""Verdicts as machines and people read them: JSON, text, JUnit XML, SARIF."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+from xml.etree import ElementTree
+
+from dpaudit.verify.results import VERDICTS_FORMAT, Verdict
+
+SARIF_LEVELS = {"refuted": "error", "undecided": "warning", "certified": "none"}
+
+
+def verdicts_json(verdicts: Sequence[Verdict]) -> str:
+    """The verdicts as one JSON document of format dpaudit-verdicts/1."""
+    document = {"format": VERDICTS_FORMAT, "claims": [verdict.to_dict() for verdict in verdicts]}
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """A verdict in a few lines for a terminal."""
+    lines = [
+        f"{verdict.verdict:<9} {_printable(verdict.id)}: epsilon {verdict.epsilon_claimed:g} at delta "
+        f"{verdict.delta_claimed:g}; true epsilon {verdict.epsilon_lower:.5g} to {verdict.epsilon_upper:.5g}",
+        f"          {verdict.reason}",
+    ]
+    if verdict.witness is not None and verdict.verdict == "refuted":
+        witness = verdict.witness
+        lines.append(
+            f"          witness: {witness.family} shift of {witness.coordinates} coordinates, norm {witness.norm:.6g}, "
+            f"direction {witness.direction}, event {witness.event}"
+        )
+    return "\n".join(lines)
+
+
+def verdicts_junit(verdicts: Sequence[Verdict], *, require: str | None) -> str:
+    """A JUnit test suite: a claim is a case, a refuted one a failure, an undecided one skipped or failed."""
+    suite = ElementTree.Element("testsuite", name="dpaudit", tests=str(len(verdicts)))
+    failures = 0
+    for verdict in verdicts:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname="dpaudit.claims", name=_printable(verdict.id), time=f"{verdict.seconds:.3f}"
+        )
+        text = _printable(verdict.reason)
+        if verdict.verdict == "refuted" or (require == "certified" and verdict.verdict != "certified"):
+            failures += 1
+            ElementTree.SubElement(case, "failure", message=text, type=verdict.verdict).text = verdict_text(verdict)
+        elif verdict.verdict == "undecided":
+            ElementTree.SubElement(case, "skipped", message=text)
+    suite.set("failures", str(failures))
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def verdicts_sarif(verdicts: Sequence[Verdict], *, uri: str, version: str) -> str:
+    """SARIF 2.1.0: a result for every claim that is not certified, for code-scanning services.
+
+    Args:
+        verdicts: What was found.
+        uri: The claims file.
+        version: Of dpaudit.
+    """
+    rules = [
+        {"id": name, "shortDescription": {"text": text}}
+        for name, text in (
+            ("refuted", "A certified lower bound contradicts the claim."),
+            ("undecided", "Neither a valid upper bound nor a certified lower bound decides the claim."),
+        )
+    ]
+    results: list[dict[str, Any]] = [
+        {
+            "ruleId": verdict.verdict,
+            "level": SARIF_LEVELS[verdict.verdict],
+            "message": {"text": f"{verdict.id}: {verdict.reason}"},
+            "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri}}}],
+            "partialFingerprints": {"claim": verdict.id},
+        }
+        for verdict in verdicts
+        if verdict.verdict != "certified"
+    ]
+    driver = {"name": "dpaudit", "version": version, "rules": rules}
+    document = {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": results}],
+    }
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+
+def _printable(text: str) -> str:
+    """Outside text without control characters, which XML cannot hold and terminals obey."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)

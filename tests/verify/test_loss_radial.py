@@ -1,0 +1,92 @@
+"""Tails of the loss of product noise against mpmath, sampling and theory's limits."""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from scipy.stats import beta as beta_law
+
+from dpaudit.mechanisms import Product
+from dpaudit.verify.loss.radial import level_ladder, log_second_upper, loss_tails, radial_cells
+
+
+def exact_tail(dimension: int, sigma: float, level: float, sign: int) -> float:
+    """P(L > level) for sign 1, P(L <= -level) for sign -1 at shift 1: quadrature over the radius in 30 digits."""
+    half = mpmath.mpf(dimension - 1) / 2
+
+    def given(r: mpmath.mpf) -> mpmath.mpf:
+        def loss(w: mpmath.mpf) -> mpmath.mpf:
+            square = r * r + 1 + 2 * r * w
+            return (square - r * r) / (2 * mpmath.mpf(sigma) ** 2) + (dimension - 1) / mpmath.mpf(2) * mpmath.log(
+                square / r**2
+            )
+
+        low, high = mpmath.mpf(-1) + mpmath.mpf(10) ** -25, mpmath.mpf(1)
+        if loss(low) > sign * level:
+            return mpmath.mpf(1 if sign > 0 else 0)
+        if loss(high) < sign * level:
+            return mpmath.mpf(0 if sign > 0 else 1)
+        for _ in range(70):
+            mid = (low + high) / 2
+            low, high = (low, mid) if loss(mid) > sign * level else (mid, high)
+        return mpmath.betainc(half, half, 0, (1 - sign * low) / 2, regularized=True)
+
+    def density(r: mpmath.mpf) -> mpmath.mpf:
+        return mpmath.sqrt(2 / mpmath.pi) / sigma * mpmath.exp(-((r / sigma) ** 2) / 2)
+
+    ends = [mpmath.mpf(10) ** -6, *(sigma * mpmath.mpf(x) for x in (1e-3, 0.01, 0.03, 0.1, 0.3, 1, 2, 4, 9))]
+    with mpmath.workdps(20):
+        return float(mpmath.quad(lambda r: density(r) * given(r), ends, maxdegree=5))
+
+
+@pytest.mark.parametrize(
+    ("dimension", "sigma", "level"), [(5, 8.0, 0.3), (5, 8.0, 3.0), (100, 60.0, 0.1), (100, 60.0, 4.0)]
+)
+def test_tails_agree_with_quadrature_in_extended_precision(dimension: int, sigma: float, level: float) -> None:
+    tails = loss_tails(Product(sigma, dimension=dimension).structure, dimension, 1.0, np.array([level]), 1e-12)
+    for value, error, sign in ((tails.first, tails.first_error, 1), (tails.second, tails.second_error, -1)):
+        exact = exact_tail(dimension, sigma, level, sign)
+        assert value[0] == pytest.approx(exact, rel=2e-5, abs=2e-6)  # the oracle's kinks limit it
+        assert error[0] < 1e-6
+
+
+def test_the_loss_is_a_martingale_in_the_right_direction() -> None:
+    """E_Q[L] < 0 < E_P[L], Q >= e^-l P in each cell, and both rows sum to one."""
+    dimension, noise = 50, Product(30.0, dimension=50).structure
+    tails = loss_tails(noise, dimension, 1.0, level_ladder(noise, dimension, 1.0, 1e-8), 1e-14)
+    cells = radial_cells(tails)
+    assert cells.lower.sum(axis=1) == pytest.approx([1.0, 1.0], abs=1e-4)
+    assert np.all(cells.lower <= cells.upper)
+    positive = slice(len(tails.levels) + 1, None)
+    ratio = cells.upper[0, positive] / np.maximum(cells.lower[1, positive], 1e-300)
+    assert np.all(ratio[:-50] <= np.exp(-tails.levels[:-50]) * (1 + 1e-3))
+    assert np.all(log_second_upper(tails) <= np.log(tails.first + tails.first_error) - tails.levels + 1e-9)
+
+
+def test_sampled_losses_fall_in_the_cells_with_the_stated_probabilities() -> None:
+    """Binomial counts of 200,000 draws at six levels, two-sided 1e-6 Clopper-Pearson: false alarm below 1.2e-5."""
+    dimension, draws = 30, 200_000
+    mechanism = Product(20.0, clip=1.0, dimension=dimension)
+    shift = np.zeros(dimension)
+    shift[:4] = 0.5
+    noise = mechanism.sample(np.random.default_rng(7), draws)
+    under_p, under_q = mechanism.privacy_loss(noise + shift, shift), mechanism.privacy_loss(noise, shift)
+    levels = np.array([0.05, 0.5, 3.0])
+    tails = loss_tails(mechanism.structure, dimension, 1.0, levels, 1e-12)
+    for losses, expected in ((under_p, tails.first), (under_q, tails.second)):
+        for level, probability in zip(levels, expected, strict=True):
+            hits = int((losses > level).sum())
+            low = beta_law.ppf(5e-7, hits, draws - hits + 1) if hits else 0.0
+            high = beta_law.isf(5e-7, hits + 1, draws - hits)
+            assert low <= probability <= high
+
+
+def test_nearer_to_either_input_at_the_printed_calibration() -> None:
+    """TPR .618 and FPR .382 at 784 dimensions and epsilon 0.1 (sigma of the paper's Theorem 8, k = 1000)."""
+    m = 784
+    sigma = math.sqrt(2 * 1000 ** (4 / m) * (m / 4 + 1.5) ** (1 + 4 / m) / math.exp(1 + 2 / m)) / 0.1
+    noise = Product(sigma, dimension=m).structure
+    tails = loss_tails(noise, m, 1.0, np.array([1e-9]), 1e-14)
+    assert tails.first[0] == pytest.approx(0.618, abs=5e-4)
+    assert tails.second[0] == pytest.approx(0.382, abs=5e-4)

@@ -1,0 +1,3 @@
+"""Certified lower bounds from witnesses."""
+
+from dpaudit.verify.lower.search import certified_lower as certified_lower

@@ -1,0 +1,152 @@
+"""Neighbouring inputs: which shifts a record may cause, which of them are worth certifying, and in what direction."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln, logsumexp
+
+from dpaudit.mechanisms.base import IIDCoordinates, Mechanism
+from dpaudit.verify.claims import Adjacency, Phase
+from dpaudit.verify.loss.cells import Pair, interval_masses, scan_points
+
+Array = NDArray[np.float64]
+
+UNIT = 2.0**-53
+MAX_COORDINATES = 2**20  # beyond it the gain of spreading a shift further is not worth the time
+ORDERS = np.array([2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128])
+
+
+@dataclass(frozen=True)
+class EqualShift:
+    """`coordinates` coordinates moved by `value` each, the others not at all.
+
+    Args:
+        coordinates: m, at least 1.
+        value: Movement of each.
+        norm: The l_p norm m^(1/p) value, at most the clip.
+    """
+
+    coordinates: int
+    value: float
+    norm: float
+
+
+def equal_shift(mechanism: Mechanism, coordinates: int) -> EqualShift:
+    """The largest feasible shift of `coordinates` equal coordinates: clip / m^(1/p) each.
+
+    Args:
+        mechanism: Its clip and clip_norm p bound the shift.
+        coordinates: m, from 1 to the dimension.
+
+    Raises:
+        ValueError: More coordinates than the mechanism is known to have.
+
+    Example:
+        >>> from dpaudit.mechanisms import Laplace
+        >>> equal_shift(Laplace(2.0, clip=1.0, dimension=4), 4).coordinates
+        4
+    """
+    if coordinates > max(mechanism.dimension or 1, 1):
+        raise ValueError(f"Expected coordinates={coordinates} in [1, {mechanism.dimension or 1}].")
+    spread = _spread(coordinates, mechanism.clip_norm)
+    value = mechanism.clip / spread * (1.0 - 8.0 * UNIT)  # so that rounding cannot leave the ball
+    norm = value * spread
+    if not norm <= mechanism.clip:
+        raise ValueError(f"Expected norm={norm!r} at most clip={mechanism.clip!r}.")
+    return EqualShift(coordinates, value, norm)
+
+
+def _spread(coordinates: int, p: float) -> float:
+    """The l_p norm of `coordinates` ones."""
+    return 1.0 if math.isinf(p) else float(coordinates) ** (1.0 / p)
+
+
+def candidate_counts(mechanism: Mechanism, limit: int = MAX_COORDINATES) -> list[int]:
+    """m = 1..10, then doubling, up to the dimension; only 1 where the dimension is unknown.
+
+    Example:
+        >>> from dpaudit.mechanisms import Laplace
+        >>> candidate_counts(Laplace(1.0, dimension=50))
+        [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 40, 50]
+    """
+    top = max(1, min(mechanism.dimension or 1, limit))
+    ladder = [10 * 2**i for i in range(1, 40) if 10 * 2**i < top]
+    return sorted({*range(1, min(top, 10) + 1), *ladder, top})
+
+
+def longest_count(mechanism: Mechanism) -> int:
+    """How many equal coordinates give the largest l2 norm within the clip: one for p <= 2, else all."""
+    return 1 if mechanism.clip_norm <= 2.0 else max(mechanism.dimension or 1, 1)
+
+
+def rate(phase: Phase) -> float:
+    """The sampling probability that applies: 1 where nothing is sampled."""
+    return 1.0 if phase.sampling_kind == "none" else phase.sampling_prob
+
+
+def centre_multiples(phase: Phase, adjacency: Adjacency) -> tuple[float, ...]:
+    """Where the noise is centred, in multiples of the shift v, in the distributions that are mixed.
+
+    Add-remove: 0 (without the record) and v. Replace-one: -v, 0 and v (the two versions, and not sampled); without
+    sampling only the distance 2v between the versions matters.
+    """
+    if adjacency == "add-remove":
+        return 0.0, 1.0
+    return (0.0, 2.0) if rate(phase) == 1.0 else (-1.0, 0.0, 1.0)
+
+
+def pair_of(phase: Phase, multiples: Sequence[float], direction: str) -> Pair:
+    """One Poisson-sampled step: with probability q the record is in, for the centres above.
+
+    Args:
+        phase: Its rate q.
+        multiples: From `centre_multiples`, or (0, 1) for a record that replaces one contributing nothing.
+        direction: "add" exchanges the two distributions of "remove"; "swap" is the first of a replacement's.
+    """
+    q = rate(phase)
+    if len(multiples) == 3:
+        return Pair((0.0, 1.0 - q, q), (q, 1.0 - q, 0.0))
+    pair = Pair((1.0 - q, q), (1.0, 0.0))
+    return pair.swapped() if direction == "add" else pair
+
+
+def ranked_counts(law: IIDCoordinates, phase: Phase, distance: float, counts: Sequence[int], delta: float) -> list[int]:
+    """The candidates, most promising first, by their Renyi epsilon: a guide to the search, never a bound.
+
+    Args:
+        law: Law of one coordinate.
+        phase: Steps, rate and clipping.
+        distance: Distance of the two centres in multiples of the shift.
+        counts: Candidate numbers of equal coordinates.
+        delta: Where epsilon is compared.
+    """
+    if len(counts) == 1:
+        return list(counts)
+    eta = np.arange(ORDERS[-1] + 1)
+    scores = []
+    for count in counts:
+        centres = np.array([0.0, distance * equal_shift(phase.mechanism, count).value])
+        cells = interval_masses(law, scan_points(law, centres, 1e-12)[::4], centres)
+        log_q = np.log(cells.upper[0])
+        moments = count * logsumexp(log_q + np.outer(eta, np.log(cells.upper[1]) - log_q), axis=1)
+        scores.append(_renyi_epsilon(moments, rate(phase), phase.steps, max(delta, 1e-12)))
+    return [counts[i] for i in np.argsort(-np.array(scores), kind="stable")]
+
+
+def _renyi_epsilon(moments: Array, q: float, steps: int, delta: float) -> float:
+    """Least epsilon over ORDERS of the subsampled, composed moments log E_Q (P/Q)^eta (Balle et al. 2020)."""
+    best = math.inf
+    for order in ORDERS:
+        eta = np.arange(order + 1)
+        if q == 1.0:
+            log_moment = moments[order]
+        else:
+            binomial = gammaln(order + 1) - gammaln(eta + 1) - gammaln(order - eta + 1)
+            log_moment = logsumexp(binomial + (order - eta) * math.log1p(-q) + eta * math.log(q) + moments[: order + 1])
+        lam = order - 1.0
+        value = steps * log_moment / lam + math.log(lam / order) - (math.log(delta) + math.log(order)) / lam
+        best = min(best, float(value))
+    return best
