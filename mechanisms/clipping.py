@@ -1,6 +1,7 @@
 """Clipping: how one record's contribution is held within the accounted norm."""
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dpaudit.mechanisms.base import CLIP, CLIP_NORM, Array
 
@@ -8,7 +9,7 @@ from dpaudit.mechanisms.base import CLIP, CLIP_NORM, Array
 _MARGIN = 1.0 - 8 * float(np.finfo(np.float64).eps)
 
 
-def norms(records: Array, order: float) -> Array:
+def norms(records: ArrayLike, order: float) -> Array:
     """The l_p norm of every record, (sum_j |x_ij|^p)^(1/p), without overflow or underflow on the way.
 
     Args:
@@ -35,7 +36,7 @@ def norms(records: Array, order: float) -> Array:
         return np.asarray(largest * unit.sum(axis=1) ** (1.0 / order))
 
 
-def clip_records(records: Array, clip: float, order: float) -> Array:
+def clip_records(records: ArrayLike, clip: float, order: float) -> Array:
     """Every record scaled by min(1, clip / |record|_p), so that no norm exceeds clip, rounding included.
 
     Args:
@@ -54,20 +55,20 @@ def clip_records(records: Array, clip: float, order: float) -> Array:
            [0. , 0.5]])
     """
     CLIP.validate("clip", clip)
-    records = _records(records)
-    sizes = norms(records, order)
+    values = _records(records)
+    sizes = norms(values, order)
     beyond = sizes > clip
     factors = np.ones_like(sizes)
     # finite entries of infinite norm get the factor 0, which is within the bound too
     np.divide(clip * _MARGIN, sizes, out=factors, where=beyond)
-    return records * factors[:, None]
+    return np.asarray(values * factors[:, None])
 
 
-def _records(records: Array) -> Array:
-    records = np.asarray(records, dtype=np.float64)
-    if records.ndim != 2:
-        raise ValueError(f"Expected records.shape={records.shape} to be (n, d).")
-    if not np.isfinite(records).all():
-        row = int(np.flatnonzero(~np.isfinite(records).all(axis=1))[0])
+def _records(records: ArrayLike) -> Array:
+    values = np.asarray(records, dtype=np.float64)
+    if values.ndim != 2:
+        raise ValueError(f"Expected records.shape={values.shape} to be (n, d).")
+    if not np.isfinite(values).all():
+        row = int(np.flatnonzero(~np.isfinite(values).all(axis=1))[0])
         raise ValueError(f"Expected records to be finite: record {row} holds NaN or infinity.")
-    return records
+    return values

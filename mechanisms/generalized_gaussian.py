@@ -45,7 +45,7 @@ def _ppf(p: Array, beta: float, scale: float) -> Array:
 
 
 def _power_drop(output: Array, shift: Array, beta: float, scale: float) -> Array:
-    """(|o|^beta - |o - v|^beta) / scale^beta per coordinate, from |o| - |o - v|, which is known without cancellation."""
+    """(|o|^beta - |o - v|^beta) / scale^beta per coordinate, from |o| - |o - v|, known without cancellation."""
     drop = magnitude_drop(output, shift)
     if beta == 1:
         return np.asarray(drop / scale)

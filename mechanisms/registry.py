@@ -15,17 +15,16 @@ from dpaudit.mechanisms.laplace import Laplace
 from dpaudit.mechanisms.product import Product
 
 # a new mechanism is one more line here: conformance tests, command line, training and proofs follow
-MECHANISMS: dict[str, type[Any]] = {
-    mechanism.name: mechanism
-    for mechanism in (
-        Gaussian,
-        Laplace,
-        GammaPLRV,
-        GammaPLRVIID,
-        Product,
-        GeneralizedGaussian,
-    )
-}
+_KINDS: tuple[type[Mechanism], ...] = (
+    Gaussian,
+    Laplace,
+    GammaPLRV,
+    GammaPLRVIID,
+    Product,
+    GeneralizedGaussian,
+)
+
+MECHANISMS: dict[str, type[Any]] = {kind.name: kind for kind in _KINDS}
 
 
 def from_dict(data: Mapping[str, Any]) -> Mechanism:

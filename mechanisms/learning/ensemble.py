@@ -8,81 +8,18 @@ gradients is one product of matrices, with every delta scaled by its record's cl
 Arrays of activations are (model, unit, record): all sums over units then run along adjacent records.
 """
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from dpaudit.mechanisms.broken import Defect
 from dpaudit.mechanisms.learning import products
-from dpaudit.mechanisms.learning.architectures import dense_layers, parameter_shapes
+from dpaudit.mechanisms.learning.architectures import parameter_shapes
+from dpaudit.mechanisms.learning.batches import Chunk, Plan, chunks, group_size, lp_norm, make_plan, sample
 from dpaudit.mechanisms.learning.noise import Streams, draw
 from dpaudit.mechanisms.learning.spec import Ledger, Pool, Progress, TrainedModels, TrainingSpec
-
-RECORDS = {"cpu": 1024, "cuda": 16384}  # records at a time
-NUMBERS = {"cpu": 2**17, "cuda": 2**26}  # activations of one layer at a time, over all models of a group: half an L2
-GATHER_BELOW = 0.6  # a batch of less than this part of the records is copied out; else the others are multiplied by 0
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """What all groups share: the records that anyone trains on, the layers, the clipping as it is really done."""
-
-    spec: TrainingSpec
-    layers: list[tuple[int, int]]
-    bias: bool
-    x: Tensor  # (records, inputs), a 1 appended where there is a bias
-    y: Tensor
-    x_norms: Tensor  # of the rows of x, in the clipping norm
-    exempt: Tensor | None  # records left unclipped
-    rows: Tensor  # their places in the pool
-    pool_size: int
-    everyone: bool  # all models train on all records
-    gather: bool
-    clip: float
-    order: float
-    noise_factor: float
-    fixed_seed: int | None
-    buffers: products.Buffers
-
-    @property
-    def device(self) -> torch.device:
-        return self.x.device
-
-
-@dataclass(frozen=True)
-class _Chunk:
-    """Some records of the batch of every model of a group."""
-
-    x: Tensor  # (records, inputs), or (models, records, inputs) with sizes
-    y: Tensor  # (1 or models, 1, records)
-    x_norms: Tensor  # (1 or models, records)
-    exempt: Tensor | None
-    keep: Tensor | None  # (models, records): 1 in the batch, 0 not; None if all are
-    sizes: list[int] | None
-
-
-def lp_norm(values: Tensor, order: float, dim: int) -> Tensor:
-    """(sum |v|^p)^(1/p) along one dimension, without underflow at large p.
-
-    Args:
-        values: Any shape.
-        order: p in [1, inf].
-        dim: The dimension that is summed.
-    """
-    if order == 2:
-        return values.square().sum(dim).sqrt_()
-    if order == 1:
-        return values.abs().sum(dim)
-    largest = values.abs().amax(dim)
-    if math.isinf(order):
-        return largest
-    unit = values.abs().div_(largest.clamp_min(torch.finfo(values.dtype).tiny).unsqueeze(dim))
-    return largest * unit.pow_(order).sum(dim).pow_(1 / order)
 
 
 def train(
@@ -111,11 +48,11 @@ def train(
         ValueError: A record's norm is not finite.
     """
     with torch.no_grad(), products.full_float32():
-        plan = _plan(spec, pool, members, torch.device(device))
+        plan = make_plan(spec, pool, members, torch.device(device))
         shapes = parameter_shapes(spec.architecture)
         trained = {name: torch.empty(len(seeds), *shape) for name, shape in shapes.items()}
         batch_sizes: tuple[int, ...] = ()
-        size = _group_size(plan)
+        size = group_size(plan)
         for start in range(0, len(seeds), size):
             group = slice(start, start + size)
             inside = None if plan.everyone else torch.from_numpy(members[group][:, plan.rows.cpu().numpy()])
@@ -137,45 +74,8 @@ def train(
     return TrainedModels(trained, spec.architecture, ledger)
 
 
-def _plan(spec: TrainingSpec, pool: Pool, members: NDArray[np.bool_], device: torch.device) -> _Plan:
-    defect = spec.defect or Defect()
-    layers, bias = dense_layers(spec.architecture)
-    order = float(spec.mechanism.clip_norm if defect.clip_norm is None else defect.clip_norm)
-    rows = torch.from_numpy(np.flatnonzero(members.any(axis=0)))
-    x = torch.from_numpy(np.ascontiguousarray(pool.x, dtype=np.float32))[rows].to(device)
-    y = torch.from_numpy(np.ascontiguousarray(pool.y, dtype=np.int64))[rows].to(device)
-    if bias:
-        x = torch.cat([x, torch.ones(len(x), 1, device=device)], dim=1)
-    x_norms = lp_norm(x.double(), order, 1).float()
-    # who is not in a batch is multiplied by 0, which removes finite numbers only
-    if not bool(torch.isfinite(x_norms.square()).all()):
-        raise ValueError(f"Expected the l_{order:g} norm of every record to be finite in float32, and its square too.")
-    share = spec.sampling_prob * (members[:, rows.numpy()].mean() if len(rows) else 0.0)
-    return _Plan(
-        spec, layers, bias, x, y, x_norms,
-        exempt=None if defect.unclipped_class is None else y == defect.unclipped_class,
-        rows=rows.to(device),
-        pool_size=members.shape[1],
-        everyone=bool((members.any(axis=0) == members.all(axis=0)).all()),
-        gather=bool(share < GATHER_BELOW),
-        clip=float(spec.mechanism.clip),
-        order=order,
-        noise_factor=defect.noise_factor / (spec.expected_batch_size if defect.divide_before_noise else 1.0),
-        fixed_seed=defect.fixed_seed,
-        buffers=products.Buffers(device),
-    )  # fmt: skip
-
-
-def _group_size(plan: _Plan) -> int:
-    """Models at a time: as many as keep one layer's activations in the cache."""
-    place = "cpu" if plan.device.type == "cpu" else "cuda"
-    batch = len(plan.rows) * (plan.spec.sampling_prob if plan.gather else 1.0)
-    widest = max(units for _, units in plan.layers)
-    return max(1, int(NUMBERS[place] / (widest * min(max(batch, 1.0), RECORDS[place]))))
-
-
 def _train_group(
-    plan: _Plan, inside: Tensor | None, seeds: Sequence[int], progress: Progress | None
+    plan: Plan, inside: Tensor | None, seeds: Sequence[int], progress: Progress | None
 ) -> tuple[list[Tensor], list[int]]:
     """The weights of some models, (models, units, inputs) for every layer, and the batch sizes of the first."""
     spec, models = plan.spec, len(seeds)
@@ -186,9 +86,9 @@ def _train_group(
     inside = None if inside is None else inside.to(plan.device)
     batch_sizes = []
     for _ in range(spec.steps):
-        batch = _sample(plan, inside, streams)
+        batch = sample(plan, inside, streams)
         batch_sizes.append(len(plan.rows) if batch is None else int(batch[0].sum()))
-        sums = _clipped_sums(plan, weights, _chunks(plan, batch, models))
+        sums = _clipped_sums(plan, weights, chunks(plan, batch, models))
         for stream, row in zip(streams, noise, strict=True):
             if plan.fixed_seed is not None:
                 stream.noise.manual_seed(plan.fixed_seed)
@@ -206,7 +106,7 @@ def _train_group(
     return weights, batch_sizes
 
 
-def _first_weights(plan: _Plan, streams: Sequence[Streams]) -> list[Tensor]:
+def _first_weights(plan: Plan, streams: Sequence[Streams]) -> list[Tensor]:
     spec = plan.spec
     weights = [
         torch.zeros(len(streams), units, inputs + plan.bias, device=plan.device) for inputs, units in plan.layers
@@ -221,56 +121,7 @@ def _first_weights(plan: _Plan, streams: Sequence[Streams]) -> list[Tensor]:
     return weights
 
 
-def _sample(plan: _Plan, inside: Tensor | None, streams: Sequence[Streams]) -> Tensor | None:
-    """Who is in this step's batches, bool (models, records); None: everyone in all."""
-    q = plan.spec.sampling_prob
-    if q == 1:
-        return inside
-    # the whole pool draws, so a record's coin does not depend on who else is a member
-    coins = torch.empty(len(streams), plan.pool_size, device=plan.device)
-    for stream, row in zip(streams, coins, strict=True):
-        torch.rand(plan.pool_size, generator=stream.sampling, device=plan.device, out=row)
-    if len(plan.rows) < plan.pool_size:
-        coins = coins[:, plan.rows]
-    batch = coins < q
-    return batch if inside is None else batch & inside
-
-
-def _chunks(plan: _Plan, batch: Tensor | None, models: int) -> Iterator[_Chunk]:
-    """The records of the batches, a cacheful at a time: shared ones with a mask, or each model's own copied out."""
-    step = RECORDS["cpu" if plan.device.type == "cpu" else "cuda"]
-    if batch is None or not plan.gather:
-        for start in range(0, len(plan.rows), step):
-            part = slice(start, start + step)
-            exempt = None if plan.exempt is None else plan.exempt[None, part]
-            keep = None if batch is None else batch[:, part].float()
-            yield _Chunk(plan.x[part], plan.y[None, None, part], plan.x_norms[None, part], exempt, keep, None)
-        return
-    counts = batch.sum(1).tolist()
-    chosen = _places(batch, counts)
-    for start in range(0, chosen.shape[1], step):
-        index = chosen[:, start : start + step]
-        width = index.shape[1]
-        sizes = [min(max(count - start, 0), width) for count in counts]
-        keep = (torch.arange(width, device=plan.device) < torch.tensor(sizes, device=plan.device)[:, None]).float()
-        sizes = [-(-size // products.ROUND) * products.ROUND for size in sizes]
-        x = plan.buffers("x", models, width, plan.x.shape[1])
-        torch.index_select(plan.x, 0, index.flatten(), out=x.view(models * width, -1))
-        exempt = None if plan.exempt is None else plan.exempt[index]
-        yield _Chunk(x, plan.y[index][:, None], plan.x_norms[index], exempt, keep, sizes)
-
-
-def _places(batch: Tensor, counts: Sequence[int]) -> Tensor:
-    """The records of every batch in order, padded with record 0, shape (models, a multiple of ROUND)."""
-    width = -(-max(counts) // products.ROUND) * products.ROUND
-    out = torch.zeros(len(counts), width, dtype=torch.int64, device=batch.device)
-    model, record = batch.nonzero(as_tuple=True)
-    starts = torch.tensor([0, *counts[:-1]], device=batch.device).cumsum(0)
-    out[model, torch.arange(len(model), device=batch.device) - starts[model]] = record
-    return out
-
-
-def _clipped_sums(plan: _Plan, weights: Sequence[Tensor], chunks: Iterator[_Chunk]) -> list[Tensor]:
+def _clipped_sums(plan: Plan, weights: Sequence[Tensor], chunks: Iterable[Chunk]) -> list[Tensor]:
     """The sum of the clipped gradients of every model's batch, layer by layer, in the layout of the weights."""
     sums: list[Tensor] = []
     for chunk in chunks:
@@ -279,7 +130,7 @@ def _clipped_sums(plan: _Plan, weights: Sequence[Tensor], chunks: Iterator[_Chun
     return sums or [torch.zeros_like(w) for w in weights]
 
 
-def _chunk_sums(plan: _Plan, weights: Sequence[Tensor], chunk: _Chunk) -> list[Tensor]:
+def _chunk_sums(plan: Plan, weights: Sequence[Tensor], chunk: Chunk) -> list[Tensor]:
     hidden, scores = [], products.outputs(weights[0], chunk.x, chunk.sizes)
     for w in weights[1:]:
         models, units, records = scores.shape
@@ -309,10 +160,10 @@ def _chunk_sums(plan: _Plan, weights: Sequence[Tensor], chunk: _Chunk) -> list[T
     return [first, *(torch.bmm(delta, inputs.mT) for delta, inputs in zip(deltas[1:], hidden, strict=True))]
 
 
-def _add(plan: _Plan, targets: Sequence[Tensor], sums: Sequence[Tensor], noise: Tensor, scale: float) -> None:
+def _add(plan: Plan, targets: Sequence[Tensor], sums: Sequence[Tensor], noise: Tensor, scale: float) -> None:
     """targets += scale (sums + noise); the noise lies in torch's parameter order: weights, then bias, per layer."""
     at = 0
-    for target, total, (inputs, units) in zip(targets, sums, plan.layers, strict=True):
+    for target, total, (inputs, _) in zip(targets, sums, plan.layers, strict=True):
         target.add_(total, alpha=scale)
         for part in (target[:, :, :inputs], target[:, :, inputs:]):
             size = part.shape[1] * part.shape[2]

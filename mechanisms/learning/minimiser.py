@@ -151,7 +151,7 @@ def train(
         key = np.packbits(row).tobytes()
         if key not in minima:
             minima[key] = torch.from_numpy(_solved(spec, defect, pool.x[row], pool.y[row]).weights)
-        stream = Streams(seed if defect.fixed_seed is None else defect.fixed_seed, cpu)
+        stream = Streams(seed, cpu)
         if defect.fixed_seed is not None:
             stream.noise.manual_seed(defect.fixed_seed)
         draw(spec.mechanism, stream.noise, inputs, cpu, out=noise)

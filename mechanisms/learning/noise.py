@@ -57,11 +57,13 @@ class Streams:
 
 @cache
 def _fresh_state() -> NDArray[np.uint8]:
-    """The state of a newly seeded generator: its seed, two counters, WORDS words in 64 bits each, what normal_ keeps."""
+    """The state of a newly seeded generator: seed, counters, WORDS words in 64 bits each, what normal_ keeps."""
     state = cast(NDArray[np.uint8], torch.Generator().manual_seed(0).get_state().numpy())
-    expected = np.random.RandomState(0).get_state(legacy=False)["state"]["key"]  # noqa: NPY002  the same generator
+    expected = np.random.RandomState(0).get_state(legacy=False)["state"]["key"]
     if not np.array_equal(state[24 : 24 + 8 * WORDS].view(np.uint64), expected):
-        raise RuntimeError(f"Expected torch={torch.__version__} to keep the state of its CPU generator in the known form.")
+        raise RuntimeError(
+            f"Expected torch={torch.__version__} to keep the state of its CPU generator in the known form."
+        )
     return state
 
 
@@ -71,7 +73,8 @@ def _generator(seed: int, stream: int, device: torch.device) -> torch.Generator:
     torch's CPU generator uses 32 bits of a seed: of 100,000 models two would share their noise with probability 0.7.
     So its whole state is filled. On a GPU 64 bits count, where that probability is 3e-10.
     """
-    sequence = np.random.SeedSequence([seed, stream])
+    # [seed, stream] as entropy would not do: SeedSequence([7, 1]) is SeedSequence([2**32 + 7, 0])
+    sequence = np.random.SeedSequence(seed, spawn_key=(stream,))
     if device.type != "cpu":
         return torch.Generator(device).manual_seed(int(sequence.generate_state(1, np.uint64)[0]))
     raw = np.random.SFC64(sequence).random_raw(WORDS // 2 + 1)
@@ -103,7 +106,9 @@ def draw(
         ValueError: The mechanism has another dimension.
     """
     if mechanism.dimension not in (None, size):
-        raise ValueError(f"Expected {mechanism.name}.dimension={mechanism.dimension} to be the {size} numbers released.")
+        raise ValueError(
+            f"Expected {mechanism.name}.dimension={mechanism.dimension} to be the {size} numbers released."
+        )
     noise = torch.empty(size, device=device) if out is None else out
     SAMPLERS.get(mechanism.name, from_numpy)(mechanism, generator, noise)
     return noise

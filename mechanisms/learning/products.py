@@ -17,7 +17,7 @@ ROUND = 16  # batches are padded to multiples of this, so that few shapes occur 
 
 
 def _one_dnn() -> Any:
-    if not torch.backends.mkldnn.is_available():
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return None
     return getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 
@@ -77,10 +77,11 @@ def outputs(weights: Tensor, x: Tensor, sizes: Sequence[int] | None) -> Tensor:
         return times_transposed(weights.flatten(0, 1), x).view(*weights.shape[:2], len(x))
     if x.device.type != "cpu":
         return torch.bmm(weights, x.mT)
-    out = x.new_zeros(*weights.shape[:2], x.shape[1])
+    out = x.new_empty(*weights.shape[:2], x.shape[1])
     for model, size in enumerate(sizes):
-        if size:
-            out[model, :, :size] = times_transposed(weights[model], x[model, :size])
+        if size:  # narrow weights are faster as the second factor, their transposition included
+            out[model, :, :size] = times_transposed(x[model, :size], weights[model]).T
+        out[model, :, size:] = 0
     return out
 
 
@@ -96,8 +97,7 @@ def gradients(deltas: Tensor, x: Tensor, sizes: Sequence[int] | None) -> Tensor:
         return times_transposed(deltas.flatten(0, 1), x.T).view(*deltas.shape[:2], x.shape[1])
     if x.device.type != "cpu":
         return torch.bmm(deltas, x)
-    out = x.new_zeros(*deltas.shape[:2], x.shape[2])
+    out = x.new_empty(*deltas.shape[:2], x.shape[2])
     for model, size in enumerate(sizes):
-        if size:
-            out[model] = times_transposed(deltas[model, :, :size], x[model, :size].T)
+        out[model] = times_transposed(deltas[model, :, :size], x[model, :size].T) if size else 0
     return out

@@ -1,0 +1,169 @@
+"""The one function that trains, whatever the network and the algorithm, and the one that queries what it trained."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from dpaudit.mechanisms.base import Domain
+from dpaudit.mechanisms.learning import ensemble, minimiser
+from dpaudit.mechanisms.learning.architectures import BUILDERS, DENSE, build_module, parameter_count
+from dpaudit.mechanisms.learning.spec import Pool, Progress, TrainedModels, TrainingSpec
+
+QUERIED = 2**24  # activations held at a time while many models are queried
+
+DOMAINS = {
+    "steps": Domain(1, math.inf, (1, 1000), "noisy steps", closed_low=True, integer=True),
+    "sampling_prob": Domain(0.0, 1.0, (1e-3, 1.0), "probability", closed_high=True),
+    "expected_batch_size": Domain(0.0, math.inf, (1.0, 1e4), "records"),
+    "learning_rate": Domain(0.0, math.inf, (0.01, 10.0), "step size"),
+    "momentum": Domain(0.0, 1.0, (0.0, 0.99), "factor", closed_low=True),
+    "regularization": Domain(0.0, math.inf, (0.0, 100.0), "Lambda", closed_low=True),
+}
+
+
+def resolve_device(device: str) -> str:
+    """ "cpu" or "cuda": "auto" is "cuda" where there is one.
+
+    Args:
+        device: "auto", "cpu" or "cuda".
+
+    Raises:
+        ValueError: Another name, or "cuda" where there is none.
+
+    >>> resolve_device("cpu")
+    'cpu'
+    """
+    if device not in ("auto", "cpu", "cuda"):
+        raise ValueError(f"Expected device={device!r} to be 'auto', 'cpu' or 'cuda'.")
+    available = torch.cuda.is_available()
+    if device == "cuda" and not available:
+        raise ValueError("Expected device='cuda' to be there, but torch finds no GPU.")
+    return "cuda" if available and device != "cpu" else "cpu"
+
+
+def train(
+    spec: TrainingSpec,
+    pool: Pool,
+    members: NDArray[np.bool_],
+    seeds: Sequence[int],
+    *,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> TrainedModels:
+    """Train one model per seed, privately, each on its own members of the pool.
+
+    Args:
+        spec: What to train and how.
+        pool: Records with labels.
+        members: Who trains which model, bool, shape (models, records).
+        seeds: One nonnegative integer per model, which fixes its first weights, batches and noise.
+        device: "auto", "cpu" or "cuda".
+        progress: Called with the number of units (models x steps) just finished.
+
+    Returns:
+        The models in the order of their seeds, and a ledger of what was done.
+
+    Raises:
+        TypeError, ValueError: Something does not fit; the message names the value and the rule.
+    """
+    _check_spec(spec)
+    _check_data(spec, pool, members, seeds)
+    place = resolve_device(device)
+    if spec.algorithm == "output-perturbation":
+        return minimiser.train(spec, pool, members, seeds, device=place, progress=progress)
+    if spec.architecture.build is not None:
+        from dpaudit.mechanisms.learning import opacus_path  # importing Opacus takes seconds
+
+        return opacus_path.train(spec, pool, members, seeds, device=place, progress=progress)
+    if spec.architecture.name in DENSE:
+        return ensemble.train(spec, pool, members, seeds, device=place, progress=progress)
+    from dpaudit.mechanisms.learning import convolution
+
+    return convolution.train(spec, pool, members, seeds, device=place, progress=progress)
+
+
+def _check_spec(spec: TrainingSpec) -> None:
+    for name, domain in DOMAINS.items():
+        domain.validate(name, getattr(spec, name))
+    if spec.algorithm not in ("dp-sgd", "output-perturbation"):
+        raise ValueError(f"Expected algorithm={spec.algorithm!r} to be 'dp-sgd' or 'output-perturbation'.")
+    if spec.init not in ("zeros", "glorot"):
+        raise ValueError(f"Expected init={spec.init!r} to be 'zeros' or 'glorot'.")
+    architecture = spec.architecture
+    if architecture.build is None and architecture.name not in BUILDERS:
+        raise ValueError(f"Expected architecture={architecture.name!r} to be one of {', '.join(sorted(BUILDERS))}.")
+    if architecture.build is None and (architecture.name == "logistic") != (spec.algorithm == "output-perturbation"):
+        raise ValueError(
+            f"Expected architecture={architecture.name!r} and algorithm={spec.algorithm!r} to go together: "
+            "'logistic' is for 'output-perturbation', and only it."
+        )
+    count = parameter_count(architecture)
+    if spec.mechanism.dimension not in (None, count):
+        raise ValueError(f"Expected dimension={spec.mechanism.dimension} to be {count}, the number of parameters.")
+
+
+def _check_data(spec: TrainingSpec, pool: Pool, members: NDArray[np.bool_], seeds: Sequence[int]) -> None:
+    shape, classes = (len(pool.y), spec.architecture.inputs), spec.architecture.classes
+    if pool.x.shape != shape or pool.y.ndim != 1:
+        raise ValueError(f"Expected x of shape {pool.x.shape} to be {shape}: a row per label, a column per input.")
+    if not np.isfinite(pool.x).all():
+        raise ValueError("Expected x to hold finite numbers.")
+    if len(pool.y) and (int(pool.y.min()) < 0 or int(pool.y.max()) >= classes):
+        raise ValueError(f"Expected labels from {pool.y.min()} to {pool.y.max()} to be in 0..{classes - 1}.")
+    if members.dtype != np.bool_ or members.shape != (len(seeds), len(pool.y)):
+        raise ValueError(
+            f"Expected members of {members.dtype} {members.shape} to be bool {(len(seeds), len(pool.y))}: "
+            "a row per seed, a column per record."
+        )
+    if not len(seeds):
+        raise ValueError("Expected at least one seed.")
+    if min(seeds) < 0:
+        raise ValueError(f"Expected seed={min(seeds)} >= 0.")
+
+
+def logits(models: TrainedModels, x: NDArray[np.float32] | Tensor) -> Tensor:
+    """The outputs of every model at some records, before any softmax.
+
+    Args:
+        models: From `train`.
+        x: Shape (records, inputs).
+
+    Returns:
+        Shape (models, records, classes), float32 on the CPU; for "logistic", (0, <w, x>).
+    """
+    records = torch.as_tensor(x, dtype=torch.float32)
+    with torch.no_grad():
+        if models.architecture.build is None and models.architecture.name in DENSE:
+            return _dense_logits(models, records)
+        if models.architecture.build is None and models.architecture.name == "logistic":
+            scores = models.parameters["weight"] @ records.T
+            return torch.stack([torch.zeros_like(scores[:, 0]), scores[:, 0]], dim=2)
+        with torch.random.fork_rng(devices=[]):  # building draws weights, which are replaced
+            module = build_module(models.architecture).eval()
+        count = len(next(iter(models.parameters.values())))
+        outputs = []
+        for model in range(count):
+            module.load_state_dict(models.state_dict(model))
+            outputs.append(module(records))
+        return torch.stack(outputs)
+
+
+def _dense_logits(models: TrainedModels, x: Tensor) -> Tensor:
+    weights = [tensor for tensor in models.parameters.values() if tensor.dim() == 3]
+    biases = [tensor for tensor in models.parameters.values() if tensor.dim() == 2]
+    widest = max(w.shape[1] for w in weights)
+    step = max(1, QUERIED // (widest * max(len(x), 1)))
+    outputs = []
+    for start in range(0, len(weights[0]), step):
+        part = slice(start, start + step)
+        values = x
+        for layer, w in enumerate(weights):
+            values = values.relu() if layer else values
+            values = values @ w[part].mT
+            values = values + biases[layer][part][:, None] if biases else values
+        outputs.append(values)
+    return torch.cat(outputs)
