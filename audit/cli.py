@@ -73,7 +73,7 @@ def run(
     """Audit a trained model: check its claim, attack it, write a report."""
     from dpaudit.audit.inputs.bundles import load_bundle
     from dpaudit.audit.inputs.recipes import load_recipe
-    from dpaudit.audit.runner import Settings, plan_audit
+    from dpaudit.audit.plan import Settings, plan_audit
     from dpaudit.audit.runner import run as audit
     from dpaudit.verify.checking import check
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import joblib
 
+from dpaudit.audit.game import build_experiment
 from dpaudit.audit.inputs.recipes import Recipe
-from dpaudit.audit.runner import Settings, build_experiment
+from dpaudit.audit.plan import Settings
 from dpaudit.audit.trials.engine import run_trials
 from dpaudit.audit.trials.store import TrialStore
 

@@ -12,8 +12,9 @@ import json
 import time
 from dataclasses import replace
 
+from dpaudit.audit.game import build_experiment, game_result
 from dpaudit.audit.inputs.recipes import load_recipe
-from dpaudit.audit.runner import Settings, build_experiment, game_result, plan_audit
+from dpaudit.audit.plan import Settings, plan_audit
 from dpaudit.audit.trials.engine import run_trials
 from dpaudit.audit.trials.store import TrialStore
 from dpaudit.mechanisms.broken import DEFECTS

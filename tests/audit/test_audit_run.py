@@ -12,10 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpaudit.audit.game import build_experiment, game_result
 from dpaudit.audit.inputs.bundles import Bundle, load_bundle
 from dpaudit.audit.inputs.datasets import Dataset
 from dpaudit.audit.inputs.recipes import Recipe, load_recipe
-from dpaudit.audit.runner import Settings, build_experiment, game_result, plan_audit, run
+from dpaudit.audit.plan import Settings, plan_audit
+from dpaudit.audit.runner import run
 from dpaudit.audit.training_run import train_bundle
 from dpaudit.audit.trials.engine import run_trials
 from dpaudit.audit.trials.store import TrialStore

@@ -65,6 +65,16 @@ def test_clipping_twice_is_clipping_once(order: float) -> None:
     np.testing.assert_array_equal(clip_records(once, 0.5, order), once)
 
 
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_record_barely_beyond_clip_is_clipped_and_one_barely_within_is_not(order: float) -> None:
+    direction = np.random.default_rng(3).standard_normal((1, 7))
+    direction /= norms(direction, order)[:, None]
+    beyond, within = direction * (1 + 1e-12), direction * (1 - 1e-12)
+    assert norms(clip_records(beyond, 1.0, order), order)[0] <= 1.0
+    assert (clip_records(beyond, 1.0, order) != beyond).all()
+    assert (clip_records(within, 1.0, order) == within).all()
+
+
 def test_zeros_and_nothing_at_all_pass() -> None:
     np.testing.assert_array_equal(clip_records(np.zeros((2, 3)), 1.0, 3), np.zeros((2, 3)))
     assert clip_records(np.zeros((0, 3)), 1.0, 2).shape == (0, 3)
