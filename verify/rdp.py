@@ -45,7 +45,12 @@ def log_delta(orders: Array, alpha: Array, epsilon: Array) -> Array:
 
 
 def rdp_curve(
-    claim: Claim, parts: Sequence[tuple[Moments, int]], *, sampled: bool, method: str, theorem: str,
+    claim: Claim,
+    parts: Sequence[tuple[Moments, int]],
+    *,
+    sampled: bool,
+    method: str,
+    theorem: str,
     assumptions: tuple[str, ...] = (),
 ) -> Curve:
     """Upper bound on delta(epsilon) from moments, over orders extended until both claimed targets have their best.
@@ -93,7 +98,9 @@ def _delta_at(orders: Array, alpha: Array, epsilon: Array) -> Array:
     """delta at each epsilon, with a floor in place of an underflow."""
     if not len(orders):
         return np.ones(len(epsilon))
-    exponent = np.concatenate([log_delta(orders, alpha, part) for part in np.array_split(epsilon, len(epsilon) // 512 + 1)])
+    exponent = np.concatenate(
+        [log_delta(orders, alpha, part) for part in np.array_split(epsilon, len(epsilon) // 512 + 1)]
+    )
     return np.asarray(np.clip(np.exp(np.minimum(exponent, 0.0)) * (1 + 1e-9), SMALLEST_DELTA, 1.0))
 
 
@@ -119,7 +126,9 @@ def sampled_moments(log_ratio_moments: Array, sampling_prob: float, orders: Arra
     values = {0.0: 0.0}
     for lam in whole[whole > 0]:
         k = eta[: int(lam)]
-        weight = gammaln(lam + 2) - gammaln(k + 1) - gammaln(lam + 2 - k) + k * math.log(q) + (lam + 1 - k) * math.log1p(-q)
+        weight = (
+            gammaln(lam + 2) - gammaln(k + 1) - gammaln(lam + 2 - k) + k * math.log(q) + (lam + 1 - k) * math.log1p(-q)
+        )
         exponent = weight + excess[: int(lam)]
         top = float(exponent.max())
         total = top + math.log(float(np.exp(exponent - top).sum())) + margin if top > -math.inf else -math.inf
@@ -156,7 +165,11 @@ def _gaussian_moment(mu: float, q: float, a: float) -> float:
     reach = 15.0
     x = np.arange(-reach, a * mu + reach + h, h)
     loss = mu * x - mu * mu / 2
-    base = np.where(loss > 0, loss + np.log(q + (1 - q) * np.exp(-np.maximum(loss, 0.0))), np.log1p(q * np.expm1(np.minimum(loss, 0.0))))
+    base = np.where(
+        loss > 0,
+        loss + np.log(q + (1 - q) * np.exp(-np.maximum(loss, 0.0))),
+        np.log1p(q * np.expm1(np.minimum(loss, 0.0))),
+    )
     exponent = a * base - x * x / 2
     top = float(exponent.max())
     bulk = top + math.log(float(np.exp(exponent - top).sum()) * h / math.sqrt(2 * math.pi))

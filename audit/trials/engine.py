@@ -4,6 +4,7 @@ The block is the unit of work and of evidence. Its models depend on the experime
 alone, so the same seed gives the same bits on any number of workers, and an interrupted run continues.
 """
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -158,7 +159,7 @@ def _blocks(
                 return
             yield job, train_block(experiment, *job)
         return
-    with joblib.parallel_config(backend="loky", inner_max_num_threads=1):
+    with joblib.parallel_config(backend="loky", inner_max_num_threads=1, initializer=_ignore_interrupts):
         parallel = joblib.Parallel(n_jobs=min(workers, len(rest)), return_as="generator", pre_dispatch="2*n_jobs")
         results = parallel(joblib.delayed(train_block)(experiment, *job) for job in rest)
         try:
@@ -168,6 +169,11 @@ def _blocks(
                     return
         finally:
             results.close()
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C reaches the whole process group; the parent decides what becomes of the workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _late(deadline: float | None) -> bool:

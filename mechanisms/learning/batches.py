@@ -94,8 +94,7 @@ def make_plan(spec: TrainingSpec, pool: Pool, members: NDArray[np.bool_], device
     layers, bias = dense_layers(spec.architecture)
     order = float(spec.mechanism.clip_norm if defect.clip_norm is None else defect.clip_norm)
     rows = torch.from_numpy(np.flatnonzero(members.any(axis=0)))
-    x = torch.from_numpy(np.ascontiguousarray(pool.x, dtype=np.float32))[rows].to(device)
-    y = torch.from_numpy(np.ascontiguousarray(pool.y, dtype=np.int64))[rows].to(device)
+    x, y = (tensor[rows.to(device)] for tensor in pool.tensors(device))
     if bias:
         x = torch.cat([x, torch.ones(len(x), 1, device=device)], dim=1)
     x_norms = lp_norm(x.double(), order, 1).float()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from dpaudit.mechanisms.learning.convolution_gradients import C1, C2, HIDDEN, K1, K2, PAD, ClippedSum, Shape
 from dpaudit.mechanisms.learning.noise import Streams
-from dpaudit.mechanisms.learning.one_model import clipping, initialised, on_device, sample_rows, step_noise, train_each
+from dpaudit.mechanisms.learning.one_model import clipping, initialised, sample_rows, step_noise, train_each
 from dpaudit.mechanisms.learning.spec import Pool, Progress, TrainedModels, TrainingSpec
 
 
@@ -72,7 +72,7 @@ def train(
     with torch.device("meta"):
         shapes = {name: p.shape for name, p in build(architecture.inputs, architecture.classes).named_parameters()}
     sizes = [shape.numel() for shape in shapes.values()]
-    x, y = on_device(pool, place)
+    x, y = pool.tensors(place)
     clipped_sum = ClippedSum(Shape.of(architecture.inputs, architecture.classes), x, y, *clipping(spec))
 
     def fit(streams: Streams, mask: Tensor) -> tuple[dict[str, Tensor], list[int]]:

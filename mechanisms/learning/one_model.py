@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dpaudit.mechanisms.broken import Defect
 from dpaudit.mechanisms.learning.architectures import build_module
 from dpaudit.mechanisms.learning.noise import Streams, draw
-from dpaudit.mechanisms.learning.spec import Ledger, Pool, TrainedModels, TrainingSpec
+from dpaudit.mechanisms.learning.spec import Ledger, TrainedModels, TrainingSpec
 
 Fit = Callable[[Streams, Tensor], tuple[dict[str, Tensor], list[int]]]  # (streams, members) -> parameters, batch sizes
 
@@ -58,12 +58,6 @@ def clipping(spec: TrainingSpec) -> tuple[float, float, int | None]:
     defect = spec.defect or Defect()
     order = spec.mechanism.clip_norm if defect.clip_norm is None else defect.clip_norm
     return float(spec.mechanism.clip), float(order), defect.unclipped_class
-
-
-def on_device(pool: Pool, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The pool's features and labels as tensors; copied first where torch would warn of memory it must not write."""
-    x, y = np.require(pool.x, np.float32, ["C", "W"]), np.require(pool.y, np.int64, ["C", "W"])
-    return torch.from_numpy(x).to(device), torch.from_numpy(y).to(device)
 
 
 def sample_rows(spec: TrainingSpec, streams: Streams, members: Tensor) -> Tensor:

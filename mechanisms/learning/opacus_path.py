@@ -20,7 +20,6 @@ from dpaudit.mechanisms.learning.one_model import (
     clip_factors,
     clipping,
     initialised,
-    on_device,
     row_norms,
     sample_rows,
     step_noise,
@@ -163,7 +162,7 @@ def train(
         torch.manual_seed(0)  # the probe below is no secret, and the same module is always judged the same
         check_architecture(spec.architecture)
     place = torch.device(device)
-    x, y = on_device(pool, place)
+    x, y = pool.tensors(place)
 
     def fit(streams: Streams, mask: Tensor) -> tuple[dict[str, Tensor], list[int]]:
         module = initialised(spec, streams, place)

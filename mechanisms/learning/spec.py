@@ -82,6 +82,11 @@ class Pool:
     x: NDArray[np.float32]
     y: NDArray[np.int64]
 
+    def tensors(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Features and labels on a device; copied first where torch would warn of memory it must not write."""
+        x, y = np.require(self.x, np.float32, ["C", "W"]), np.require(self.y, np.int64, ["C", "W"])
+        return torch.from_numpy(x).to(device), torch.from_numpy(y).to(device)
+
 
 @dataclass(frozen=True)
 class Ledger:

@@ -124,7 +124,7 @@ def initial_scale(clip: float, *, sampling_prob: float, steps: int, epsilon: flo
         delta: In (0, 1).
 
     >>> round(initial_scale(1.0, sampling_prob=0.0043, steps=5860, epsilon=1.68, delta=1e-5), 4)
-    1.3297
+    1.3296
     """
     return 2 * sampling_prob / epsilon * math.sqrt(steps * math.log(1 / delta)) * clip
 
@@ -142,7 +142,7 @@ def right_wall_slope(noise: Array, epsilon: Array) -> Array:
     >>> right_wall_slope(np.array([1.0, 2.0, 4.0]), np.array([8.0, 4.0, 2.0])).round(9).tolist()
     [1.0, 1.0, 1.0]
     """
-    return np.abs(np.gradient(np.log(noise), np.log(epsilon), edge_order=2))
+    return np.asarray(np.abs(np.gradient(np.log(noise), np.log(epsilon), edge_order=2)))
 
 
 def left_wall_ratio(

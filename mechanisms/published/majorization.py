@@ -194,7 +194,8 @@ def accounted(
 def _weighted(log_weights: Array, logs: Array) -> Array:
     """Their sum, with a weight of 0 cancelling even an infinite term."""
     result = np.full(log_weights.shape, -np.inf)
-    return np.add(log_weights, logs, out=result, where=log_weights > -np.inf)
+    np.add(log_weights, logs, out=result, where=log_weights > -np.inf)
+    return result
 
 
 def _share(t: Array) -> Array:

@@ -47,9 +47,7 @@ def theorem_4_2(
     Raises:
         TypeError, ValueError: Another mechanism, or a value outside its domain.
     """
-    return lap2.theorem_iii_2(
-        mechanism, sampling_prob=sampling_prob, steps=steps, delta=delta, max_order=max_order
-    )
+    return lap2.theorem_iii_2(mechanism, sampling_prob=sampling_prob, steps=steps, delta=delta, max_order=max_order)
 
 
 def theorem_4_5(
@@ -67,9 +65,7 @@ def theorem_4_5(
     Raises:
         TypeError, ValueError: Another mechanism, no dimension, or a value outside its domain.
     """
-    return lap2.theorem_iii_7(
-        mechanism, sampling_prob=sampling_prob, steps=steps, delta=delta, max_order=max_order
-    )
+    return lap2.theorem_iii_7(mechanism, sampling_prob=sampling_prob, steps=steps, delta=delta, max_order=max_order)
 
 
 def theorem_4_8(

@@ -1,14 +1,13 @@
-"""product: a half-normal radius times a uniform direction, calibrated by a tail bound on the radius and an angle."""
+"""product: a half-normal radius times a uniform direction, calibrated by the tail bound of `product_tails`."""
 
 import math
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import gammaln, logsumexp, ndtr
 
-from dpaudit.mechanisms.base import Array, Domain, Mechanism, require_dimension
+from dpaudit.mechanisms.base import Domain, Mechanism, require_dimension
 from dpaudit.mechanisms.product import Product
 from dpaudit.mechanisms.published.moments import validate_release
+from dpaudit.mechanisms.published.product_tails import log_delta_times_k, tail_delta
 from dpaudit.mechanisms.published.values import PublishedValue
 
 _EPSILON = Domain(0.0, math.inf, (0.01, 20.0), "nats")
@@ -16,39 +15,6 @@ _TUNING = Domain(1.0, math.inf, (100.0, 3e5), "k", closed_low=True)
 _MARGIN = Domain(2.0, math.inf, (14, 1e10), "coordinates, M > 2")
 DELTA_TILDE = 1e-8  # of Theorem 5, called arbitrary there; with it the paper's epsilon of 0.99 on MNIST is reproduced
 _LOG_K = 700.0
-
-
-def log_hyp1f1(a: float, b: float, z: float) -> tuple[float, float]:
-    """log 1F1(a; b; z) for a, b > 0 and z >= 0 from its series, all of whose terms are positive.
-
-    Summed in logs until the ratio of successive terms, (a+j)/(b+j) z/(j+1), is below 1/2 and the terms are below
-    1e-18 of the sum; from there on the ratio is at most max(1, (a+j)/(b+j)) z/(j+1), which falls, so that the rest is
-    at most twice the last term. No term cancels, so a = 2.5e9 (M = 1e10) is as good as a = 1.
-
-    Args:
-        a: > 0.
-        b: > 0.
-        z: >= 0.
-
-    Returns:
-        The logarithm and a bound on its error.
-
-    >>> value, error = log_hyp1f1(2.0, 2.0, 3.0)  # 1F1(a; a; z) = e^z
-    >>> abs(value - 3) <= error < 1e-12
-    True
-    """
-    if z == 0:
-        return 0.0, 0.0
-    count = 64
-    while True:
-        j = np.arange(count, dtype=np.float64)
-        steps = np.log((a + j) / (b + j)) + np.log(z / (j + 1))
-        logs = np.concatenate([[0.0], np.cumsum(steps)])
-        total = float(logsumexp(logs))
-        if steps[-1] < -math.log(2) and logs[-1] < total - 42:
-            # every partial sum of logs is rounded to 2^-53 of the largest, count times
-            return total, 2 * math.exp(logs[-1] - total) + count * 2.3e-16 * (1 + float(np.abs(logs).max()))
-        count *= 2
 
 
 def radius_factor(dimension: int, k: float) -> float:
@@ -98,28 +64,6 @@ def dp_sgd_sensitivity(clip: float) -> float:
     return 2 * clip
 
 
-def _log_delta_times_k(dimension: int, shift: float, q: float) -> tuple[float, float]:
-    """log(k delta) of eq. (12) at the moment q, lambda = `shift`, and a bound on its error."""
-    half_square = 0.5 * shift * shift
-    first, e1 = log_hyp1f1(0.5 * (q + 1), 0.5, half_square)
-    second, e2 = log_hyp1f1(0.5 * (q + 2), 1.5, half_square)
-    total = np.logaddexp(first, math.log(math.sqrt(2) * shift) + second)
-    angle = 0.5 * (math.log(dimension - 1) - math.log(dimension - q - 1.5) - math.log(q + 0.75))
-    return float(total) - half_square - 0.5 * math.log(math.pi) + angle, max(e1, e2) + 1e-15 * (1 + abs(float(total)))
-
-
-def tail_delta(*, dimension: int, shift: float, k: float, q: float) -> float:
-    """delta_1 delta_2 at the moment q, before the minimum over q is taken (product, eq. (12)).
-
-    Args:
-        dimension: M > 2.
-        shift: lambda = Delta / sigma_M, > 0.
-        k: Tuning parameter, at least 1.
-        q: In (1, M - 3/2).
-    """
-    return math.exp(_log_delta_times_k(dimension, shift, q)[0]) / k
-
-
 def theorem_8_delta(*, dimension: int, shift: float, k: float) -> float:
     """eq. (12) at q = M/2, with M/2 - 3/2 and M/2 + 3/4 under the roots (product, Theorem 8, eq. (13)).
 
@@ -140,28 +84,6 @@ def theorem_8_delta(*, dimension: int, shift: float, k: float) -> float:
     if dimension <= 3:
         return math.inf  # M/2 - 3/2 is 0
     return tail_delta(dimension=dimension, shift=shift, k=k, q=dimension / 2)
-
-
-def approximate_delta(*, dimension: int, shift: float, k: float, q: float) -> float:
-    """2 e^(-lambda^2/2) sqrt(M-1) (1 + lambda^2 (q+1)) / (k sqrt(pi) sqrt((M - q - 3/2)(q + 3/4))) (product, eq. (19)).
-
-    It rests on 1F1(a; c; x) < 1 + 2 x a / c for 0 < x < 1, which is false for large a x: at a = 100, c = 1/2, x = 0.9
-    the left side is 8e8 times the right.
-
-    Args:
-        dimension: M > 2.
-        shift: lambda, in (0, 1/sqrt 2).
-        k: Tuning parameter, at least 1.
-        q: In (1, M - 3/2).
-    """
-    scale = 2 * math.exp(-0.5 * shift**2) * math.sqrt(dimension - 1) / (k * math.sqrt(math.pi))
-    return scale * (1 + shift**2 * (q + 1)) / math.sqrt((dimension - q - 1.5) * (q + 0.75))
-
-
-def approximate_best_moment(*, dimension: int, shift: float) -> float:
-    """q* = (4M - 2 lambda^2 M - 9) / (4 lambda^2 M + 8 - lambda^2), the minimum of eq. (19) (product, A.6)."""
-    square = shift * shift
-    return (4 * dimension - 2 * square * dimension - 9) / (4 * square * dimension + 8 - square)
 
 
 def algorithm_1(
@@ -193,45 +115,6 @@ def algorithm_1(
         k *= factor
 
 
-def radius_moment(q: float, *, shift: float) -> float:
-    """log of the bound on E W^q, W = R + lambda, from extending the integral to 0 (product, Proposition 4, eq. (9)).
-
-    2^(-q/2) e^(-lambda^2/2) Gamma(q+1) [1F1((q+1)/2; 1/2; lambda^2/2) / Gamma((q+2)/2)
-    + sqrt 2 lambda 1F1((q+2)/2; 3/2; lambda^2/2) / Gamma((q+1)/2)].
-
-    Args:
-        q: > 0.
-        shift: lambda > 0.
-    """
-    square = 0.5 * shift * shift
-    first = log_hyp1f1(0.5 * (q + 1), 0.5, square)[0] - gammaln(0.5 * q + 1)
-    second = math.log(math.sqrt(2) * shift) + log_hyp1f1(0.5 * q + 1, 1.5, square)[0] - gammaln(0.5 * (q + 1))
-    return float(-0.5 * q * math.log(2) - square + gammaln(q + 1) + np.logaddexp(first, second))
-
-
-def angle_density(u: Array, *, dimension: int) -> Array:
-    """2/sqrt(pi) Gamma(M/2)/Gamma((M-1)/2) (u^2 - 1)^(-1/2) u^(1-M) of U = 1/sin theta (product, Proposition 5).
-
-    Args:
-        u: > 1, any shape.
-        dimension: M > 2.
-    """
-    u = np.asarray(u, dtype=np.float64)
-    scale = gammaln(dimension / 2) - gammaln((dimension - 1) / 2) + math.log(2 / math.sqrt(math.pi))
-    return np.asarray(np.exp(scale + (1 - dimension) * np.log(u)) / np.sqrt(u * u - 1))
-
-
-def angle_moment(q: float, *, dimension: int) -> float:
-    """Gamma(M/2)/Gamma((M-1)/2) Gamma((M-q-1)/2)/Gamma((M-q)/2) = E U^q (product, Proposition 6).
-
-    Args:
-        q: In (1, M - 1).
-        dimension: M > 2.
-    """
-    m = float(dimension)
-    return math.exp(gammaln(m / 2) - gammaln((m - 1) / 2) + gammaln((m - q - 1) / 2) - gammaln((m - q) / 2))
-
-
 def amplified(epsilon: float, delta: float, sampling_prob: float) -> tuple[float, float]:
     """(log(1 + p (e^epsilon - 1)), p delta) under Poisson sampling (product, Theorem 4).
 
@@ -240,10 +123,8 @@ def amplified(epsilon: float, delta: float, sampling_prob: float) -> tuple[float
         delta: In [0, 1].
         sampling_prob: p in (0, 1].
     """
-    if epsilon > 30:  # e^epsilon may overflow; log(1 - p + p e^epsilon)
-        return float(np.logaddexp(math.log(sampling_prob) + epsilon, np.log1p(-min(sampling_prob, 1 - 1e-300)))), (
-            sampling_prob * delta
-        )
+    if epsilon > 700:  # e^epsilon would overflow, and 1 - p is nothing beside p e^epsilon
+        return epsilon + math.log(sampling_prob), sampling_prob * delta
     return math.log1p(sampling_prob * math.expm1(epsilon)), sampling_prob * delta
 
 
@@ -288,9 +169,9 @@ def theorem_8(
 ) -> PublishedValue:  # fmt: skip
     """epsilon at a given sigma_M: Theorem 8, then Theorem 4 if sampled, then Theorem 5 if repeated (Remark 6).
 
-    sigma_M fixes lambda = Delta/sigma_M, eq. (13) gives k delta, hence k (not below 1), and epsilon = Delta t(k)/sigma_M.
-    With more than one step the k is the smallest whose delta' is at most `delta`, found by inverting Theorem 5, at
-    which delta' falls with k.
+    sigma_M fixes lambda = Delta/sigma_M, eq. (13) gives k delta, hence k (not below 1), and epsilon is
+    Delta t(k)/sigma_M.
+    With more than one step k is found by bisection of Theorem 5's delta', which falls with k.
 
     Args:
         mechanism: Product noise, its dimension set, at least 4; clip_norm at most 2.
@@ -320,7 +201,7 @@ def theorem_8(
         raise ValueError(f"Expected clip_norm={mechanism.clip_norm!r} in [1, 2]: Theorem 8 measures in l2.")
     span = dp_sgd_sensitivity(float(mechanism.clip)) if sensitivity is None else sensitivity
     shift = span / float(mechanism.sigma)
-    log_product, error = _log_delta_times_k(dimension, shift, dimension / 2)
+    log_product, error = log_delta_times_k(dimension, shift, dimension / 2)
 
     def at(log_k: float) -> tuple[float, float, float, float]:
         """(epsilon, delta) of the release and of one step, at log k."""
@@ -340,48 +221,20 @@ def theorem_8(
     elif steps == 1:
         log_k = log_product + math.log(sampling_prob) - math.log(delta)
     else:
-        log_k = float(brentq(lambda value: at(value)[1] - delta, 0.0, _LOG_K, xtol=1e-13))
+        low, log_k = 0.0, _LOG_K
+        while log_k - low > 1e-12:  # delta' has small jumps, where its ceiling does: keep to the side that meets delta
+            middle = 0.5 * (low + log_k)
+            low, log_k = (low, middle) if at(middle)[1] <= delta else (middle, log_k)
     epsilon, reached, step, single = at(log_k)
     settings |= {"k": math.exp(log_k), "delta": reached, "step_epsilon": step, "step_delta": single}
-    # epsilon depends on k through k^(2/M), and Theorem 5 is at most 2 T epsilon + sqrt(...) times steeper
-    slope = 2 / dimension * step * (1 if steps == 1 else steps)
-    return PublishedValue(epsilon, settings, slope * (error + 1e-12) + 1e-13 * epsilon)
+    # epsilon of a step goes with k^(2/M), and epsilon' of Theorem 5, below T epsilon, at most 3 T times as fast
+    slope = 2 / dimension * step * (1 if steps == 1 else 3 * steps)
+    return PublishedValue(epsilon, settings, slope * (error + 2e-12) + 1e-13 * epsilon)
 
 
 def _half_log_square(dimension: int) -> float:
     m = float(dimension)
     return 0.5 * ((1 + 4 / m) * math.log(m / 4 + 1.5) - 1 - 2 / m)
-
-
-def classic_gaussian_sigma(sensitivity: float, *, epsilon: float, delta: float) -> float:
-    """Delta sqrt(2 log(1.25/delta)) / epsilon, for epsilon < 1 (Dwork and Roth 2014, Theorem A.1).
-
-    Args:
-        sensitivity: Delta > 0.
-        epsilon: > 0; the theorem needs epsilon < 1, the paper's comparisons go up to 1.
-        delta: In (0, 1).
-    """
-    return sensitivity * math.sqrt(2 * math.log(1.25 / delta)) / epsilon
-
-
-def analytic_gaussian_sigma(sensitivity: float, *, epsilon: float, delta: float) -> float:
-    """The sigma with Phi(D/2s - e s/D) - e^epsilon Phi(-D/2s - e s/D) = delta (Balle and Wang 2018, Theorem 8).
-
-    Args:
-        sensitivity: Delta > 0.
-        epsilon: At least 0.
-        delta: In (0, 1).
-
-    >>> round(analytic_gaussian_sigma(1.0, epsilon=1.0, delta=1e-5), 4)
-    3.7306
-    """
-
-    def excess(log_sigma: float) -> float:
-        s = math.exp(log_sigma)
-        lower = ndtr(-0.5 / s - epsilon * s)
-        return float(ndtr(0.5 / s - epsilon * s) - (math.exp(epsilon) * lower if lower > 0 else 0.0)) - delta
-
-    return sensitivity * math.exp(float(brentq(excess, -20.0, 40.0, xtol=1e-14)))
 
 
 def squared_noise_ratio(dimension: int, *, k: float, delta: float) -> float:

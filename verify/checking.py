@@ -1,0 +1,168 @@
+"""The verdict on a claim: the best valid upper bound, the best certified lower bound, and what they decide."""
+
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from dpaudit.mechanisms.base import Array
+from dpaudit.verify.claims import Claim
+from dpaudit.verify.curves import Curve
+from dpaudit.verify.lower import certified_lower
+from dpaudit.verify.results import Verdict, VerdictName
+from dpaudit.verify.upper import obstacle, upper_curves
+
+METHODS = ("exact",)
+SUM = "noise is added to the sum of clipped contributions; the divisor that turns the sum into a mean is public"
+ADJACENCY = {
+    "add-remove": "neighbours differ by the presence of one record",
+    "replace-one": "neighbours differ in the value of one record, and both values are clipped",
+}
+POISSON = "each release samples every record independently, and which records were in is secret"
+ADAPTIVE = "the adversary sees every release, and later ones may depend on earlier ones"
+
+
+def check(
+    claim: Claim, *, method: str = "exact", confidence: float = 0.95, rng: np.random.Generator | int | None = None
+) -> Verdict:
+    """Certify or refute a claimed (epsilon, delta), or say what would decide it.
+
+    `certified`: a valid upper bound has delta_upper(epsilon) <= delta. `refuted`: a pair of neighbouring inputs has
+    delta_lower(epsilon) > delta, both with their float errors. Otherwise `undecided`.
+
+    Args:
+        claim: The claim.
+        method: "exact": theorems and certified numerics, no sampling.
+        confidence: Level of a sampling method, in (0, 1); exact verdicts hold with confidence 1.
+        rng: Generator or seed of a sampling method; exact ones draw nothing.
+
+    Raises:
+        ValueError: The method or the confidence is not allowed; the message names the value and the rule.
+
+    >>> from dpaudit.mechanisms import Laplace
+    >>> check(Claim.single(Laplace(scale=1.0, clip=1.0, clip_norm=1.0), epsilon=1.0, delta=0.0)).verdict
+    'certified'
+    """
+    if method not in METHODS:
+        raise ValueError(f"Expected method={method!r} to be one of {', '.join(map(repr, METHODS))}.")
+    if not 0 < confidence < 1:
+        raise ValueError(f"Expected confidence={confidence!r} in (0, 1).")
+    started = time.perf_counter()
+    uppers, lower = upper_curves(claim), certified_lower(claim)
+    bounds = _Bounds(uppers, lower)
+    delta_lower, delta_upper = (float(side[0]) for side in bounds.delta(np.array([claim.epsilon])))
+    epsilon_lower, epsilon_upper = (float(side[0]) for side in bounds.epsilon(np.array([claim.delta])))
+    name = _decide(claim, delta_lower, delta_upper)
+    best = _best(uppers, claim)
+    used = [curve for curve in (best, lower) if curve is not None]
+    return Verdict(
+        id=claim.id,
+        verdict=name,
+        reason=_reason(claim, name, best, lower, (delta_lower, delta_upper), (epsilon_lower, epsilon_upper)),
+        epsilon_claimed=float(claim.epsilon),
+        delta_claimed=float(claim.delta),
+        epsilon_lower=epsilon_lower,
+        epsilon_upper=epsilon_upper,
+        delta_lower=delta_lower,
+        delta_upper=delta_upper,
+        confidence=1.0,
+        sensitivity_ratio=None,
+        witness=lower.witness,
+        published_epsilon=None,
+        methods=list(dict.fromkeys(curve.method for curve in used)),
+        assumptions=_assumptions(claim, used),
+        seconds=time.perf_counter() - started,
+        delta_curve=bounds.delta,
+        epsilon_curve=bounds.epsilon,
+    )
+
+
+class _Bounds:
+    """The bracket around the true curve: the pointwise least of the upper bounds, and the lower one."""
+
+    def __init__(self, uppers: Sequence[Curve], lower: Curve) -> None:
+        self._uppers, self._lower = uppers, lower
+
+    def delta(self, epsilon: Array) -> tuple[Array, Array]:
+        """(lower, upper) at each epsilon >= 0."""
+        if np.isnan(epsilon).any() or (epsilon < 0).any():
+            raise ValueError("Expected epsilon in [0, inf).")
+        # a bound of 1 is always right, and 0 is right at an infinite epsilon
+        finite = np.isfinite(epsilon)
+        upper, lower = np.where(finite, 1.0, 0.0), np.zeros(len(epsilon))
+        lower[finite] = self._lower.delta(epsilon[finite])
+        for curve in self._uppers:
+            upper[finite] = np.minimum(upper[finite], curve.delta(epsilon[finite]))
+        return lower, upper
+
+    def epsilon(self, delta: Array) -> tuple[Array, Array]:
+        """(lower, upper) at each delta in [0, 1)."""
+        if not ((delta >= 0) & (delta < 1)).all():
+            raise ValueError("Expected delta in [0, 1).")
+        upper = np.full(len(delta), np.inf)
+        for curve in self._uppers:
+            upper = np.minimum(upper, curve.epsilon(delta))
+        return self._lower.epsilon(delta), upper
+
+
+def _decide(claim: Claim, delta_lower: float, delta_upper: float) -> VerdictName:
+    """The verdict; both bounds carry their float errors."""
+    if delta_lower > delta_upper:
+        raise ArithmeticError(
+            f"Expected delta_lower={delta_lower} to be at most delta_upper={delta_upper} for claim {claim.id!r}: "
+            "one of the two bounds is wrong."
+        )
+    if delta_lower > claim.delta:
+        return "refuted"
+    return "certified" if delta_upper <= claim.delta else "undecided"
+
+
+def _best(uppers: Sequence[Curve], claim: Claim) -> Curve | None:
+    """The upper bound that is least at the claimed epsilon."""
+    point = np.array([claim.epsilon])
+    return min(uppers, key=lambda curve: float(curve.delta(point)[0]), default=None)
+
+
+def _reason(
+    claim: Claim,
+    name: VerdictName,
+    best: Curve | None,
+    lower: Curve,
+    delta: tuple[float, float],
+    epsilon: tuple[float, float],
+) -> str:
+    """One or two sentences with the numbers that decided, or would decide."""
+    goal = f"delta={claim.delta:.4g} at epsilon={claim.epsilon:.4g}"
+    if name == "certified" and best is not None:
+        return f"delta is at most {delta[1]:.4g} at epsilon={claim.epsilon:.4g}, by {best.theorem}."
+    if name == "refuted":
+        forced = f"delta >= {delta[0]:.4g} at epsilon={claim.epsilon:.4g}"
+        return f"{_witness(lower)} forces {forced}, more than {claim.delta:.4g}."
+    gap = f"The true epsilon lies in [{epsilon[0]:.4g}, {epsilon[1]:.4g}] at delta={claim.delta:.4g}"
+    if best is None:
+        return f"{gap}: {obstacle(claim)}. A theorem for it, or a stronger witness, would decide {goal}."
+    return (
+        f"{gap}, and the claim lies between. To decide {goal}, it takes a witness stronger than delta={delta[0]:.4g} "
+        f"or an upper bound tighter than delta={delta[1]:.4g} ({best.theorem})."
+    )
+
+
+def _witness(lower: Curve) -> str:
+    """The neighbouring pair in words."""
+    witness = lower.witness
+    if witness is None:
+        return "A pair of neighbouring inputs"
+    return (
+        f"A shift of {witness.coordinates} coordinate(s) ({witness.family}, norm {witness.norm:.6g}, direction "
+        f"{witness.direction}, event {witness.event})"
+    )
+
+
+def _assumptions(claim: Claim, used: Sequence[Curve]) -> list[str]:
+    """What the reader must accept for the verdict."""
+    own = [SUM, ADJACENCY[claim.adjacency]]
+    if any(phase.sampling_prob < 1 for phase in claim.phases):
+        own.append(POISSON)
+    if sum(phase.steps for phase in claim.phases) > 1:
+        own.append(ADAPTIVE)
+    return list(dict.fromkeys([*own, *(text for curve in used for text in curve.assumptions)]))

@@ -1,0 +1,67 @@
+"""Valid upper bounds, a file per theorem: `applies(claim)` and `bound(claim)`; the best one that applies counts."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from dpaudit.verify.claims import Claim
+from dpaudit.verify.curves import Curve
+from dpaudit.verify.upper import (
+    envelope,
+    gamma_plrv_shared,
+    gaussian_pld,
+    laplace_gaussian_domination,
+    laplace_pure,
+    mixed,
+    one_dimensional,
+    radial_pld,
+)
+from dpaudit.verify.upper.numerics.radii import moments_reach, sampling_is_known
+
+
+class UpperBound(Protocol):
+    """What a theorem's module offers."""
+
+    __name__: str
+
+    def applies(self, claim: Claim) -> bool:
+        """Whether the theorem's conditions hold for the whole history."""
+        ...
+
+    def bound(self, claim: Claim) -> Curve:
+        """The curve it proves."""
+        ...
+
+
+UPPER_BOUNDS: tuple[UpperBound, ...] = (
+    gaussian_pld,
+    laplace_pure,
+    laplace_gaussian_domination,
+    one_dimensional,
+    radial_pld,
+    envelope,
+    gamma_plrv_shared,
+    mixed,
+)
+
+
+def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) -> list[Curve]:
+    """The curves of all theorems that apply.
+
+    Args:
+        claim: The claim.
+        theorems: Which to try.
+    """
+    return [theorem.bound(claim) for theorem in theorems if theorem.applies(claim)]
+
+
+def obstacle(claim: Claim) -> str:
+    """Why no theorem here covers a claim, and what would."""
+    for phase in claim.phases:
+        if not sampling_is_known(phase):
+            kind = f"sampling_kind={phase.sampling_kind!r} with sampling_prob={phase.sampling_prob:g}"
+            return f"no theorem here covers {kind}; Poisson sampling, or none, is covered"
+    if any(phase.mechanism.dimension is None for phase in claim.phases):
+        return "no theorem here covers the noise in every dimension; setting dimension may give one"
+    if claim.adjacency == "replace-one" and not moments_reach(claim):
+        return "no theorem here covers several sampled releases of this noise under replace-one; add-remove is covered"
+    return "no theorem here covers this noise with this clip_norm"

@@ -1,0 +1,94 @@
+"""Gaussian noise: the pair of a shift of length radius/sigma in one dimension dominates.
+
+By rotation only |v|_2 matters, and more of it is worse, so N(mu, 1) against N(0, 1) with mu = max |v|_2 / sigma
+dominates every release, under Poisson sampling too (Zhu, Dong and Wang 2022, Theorems 10 and 11). Unsampled releases
+compose to one with mu^2 = sum of the mu_t^2 (Dong, Roth and Su 2022, Corollary 3.3); if nothing else is left, delta is
+exact: Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu) (Balle and Wang 2018, Theorem 8).
+"""
+
+import math
+from functools import partial
+
+import numpy as np
+from scipy.special import erfcx, ndtr
+
+from dpaudit.mechanisms.base import Array, IIDCoordinates
+from dpaudit.verify.claims import Adjacency, Claim, Phase
+from dpaudit.verify.curves import Curve
+from dpaudit.verify.inversion import epsilon_at
+from dpaudit.verify.upper.numerics.pair_curve import PairPhase, pair_curve
+from dpaudit.verify.upper.numerics.pairs import gaussian_pair
+from dpaudit.verify.upper.numerics.radii import radius, sampling_is_known
+
+EXACT = "Balle and Wang (2018), Theorem 8, with mu^2 summed over the releases (Dong, Roth and Su 2022, Corollary 3.3)"
+THEOREM = (
+    "Gaussian shift pair in one dimension: dominates by rotation invariance; sampling and composition by Zhu, Dong and "
+    "Wang (2022), Theorems 10 and 11; rounded up by Doroshenko et al. (2022), Theorem 4.3"
+)
+SMALLEST_DELTA = 1e-300  # an underflow must not pass for a proof of delta = 0
+
+
+def shift_over_sigma(phase: Phase, adjacency: Adjacency) -> float | None:
+    """mu of a phase with normal noise, None for other noise or an unknown radius."""
+    structure = phase.mechanism.structure
+    if not isinstance(structure, IIDCoordinates) or structure.gaussian_sigma is None:
+        return None
+    length = radius(phase.mechanism, 2.0, adjacency)
+    return None if length is None else length / structure.gaussian_sigma
+
+
+def pairs(claim: Claim) -> list[PairPhase] | None:
+    """The pairs of a claim with Gaussian phases only, unsampled ones merged into one; None for another claim."""
+    sampled, total = [], 0.0
+    for phase in claim.phases:
+        mu = shift_over_sigma(phase, claim.adjacency)
+        if mu is None or not sampling_is_known(phase):
+            return None
+        if phase.sampling_prob == 1:
+            total += phase.steps * mu * mu
+        else:
+            sampled.append(PairPhase(gaussian_pair(mu), phase.sampling_prob, phase.steps))
+    return sampled + ([PairPhase(gaussian_pair(math.sqrt(total)), 1.0, 1)] if total else [])
+
+
+def analytic_delta(mu: float, epsilon: Array) -> Array:
+    """delta(epsilon) of N(mu, 1) against N(0, 1), rounded up.
+
+    With a = epsilon/mu - mu/2 and b = a + mu it is phi(a) (R(a) - R(b)), R Mills' ratio: e^epsilon phi(b) = phi(a).
+
+    Args:
+        mu: Shift over sigma, > 0.
+        epsilon: At least 0.
+    """
+    a = epsilon / mu - mu / 2
+    root = math.sqrt(math.pi / 2)
+    far = a > -5.0
+    density = np.exp(-np.minimum(a * a / 2, 700.0)) / math.sqrt(2 * math.pi)
+    first, second = root * erfcx(np.where(far, a, 0.0) / math.sqrt(2)), root * erfcx((a + mu) / math.sqrt(2))
+    # a itself is rounded: relative error (a^2 + 8) ulp on each term
+    error = 4e-16 * (a * a + 8.0 + epsilon)
+    tail = density * (first - second + error * first)
+    # for a <= -5 delta is near 1 and nothing cancels; density * second = e^epsilon Phi(-b)
+    bulk = ndtr(-a) - density * second + error
+    return np.asarray(np.clip(np.where(far, tail, bulk), SMALLEST_DELTA, 1.0))
+
+
+def applies(claim: Claim) -> bool:
+    """Normal noise in every phase, its l2 radius known, Poisson sampling or none."""
+    return pairs(claim) is not None
+
+
+def bound(claim: Claim) -> Curve:
+    """Upper bound on delta(epsilon), exact up to rounding.
+
+    Raises:
+        ValueError: `applies(claim)` is false.
+    """
+    phases = pairs(claim)
+    if phases is None:
+        raise ValueError(f"Expected claim {claim.id!r} to have Gaussian noise and a known l2 radius in every phase.")
+    if any(phase.sampling_prob < 1 for phase in phases):
+        return pair_curve(claim, phases, THEOREM)
+    total = sum(phase.steps * (shift_over_sigma(phase, claim.adjacency) or 0.0) ** 2 for phase in claim.phases)
+    delta = partial(analytic_delta, math.sqrt(total) * (1 + 1e-14))
+    return Curve("upper", "exact-integral", EXACT, delta, partial(epsilon_at, delta))

@@ -1,0 +1,88 @@
+"""Laplace noise under an l1 bound on the shift: pure differential privacy, and its exact curve.
+
+|o|_1 - |o - v|_1 <= |v|_1, so a release has epsilon = radius/b at delta = 0 (Dwork, McSherry, Nissim and Smith 2006),
+sampled log(1 + q (e^epsilon - 1)). For delta > 0 the pair Lap(0), Lap(s) of ONE coordinate, s = |v|_1/b, dominates:
+
+Its profile is d_s(e) = 1 - e^((e-s)/2) for |e| <= s, 0 above, 1 - e^e below. Let two coordinates move by s_1 <= s_2 and
+let 0 <= e <= s = s_1 + s_2. L_1 has P-atoms 1/2 at s_1 and e^(-s_1)/2 at -s_1 and density e^((l-s_1)/2)/4 between, and
+delta(e) = E d_(s_2)(e - L_1). With c = e - s_2 the integral is 1 - e^((e-s)/2) (1 + s_1/2) if c <= -s_1, otherwise
+1 - e^((e-s)/2) (1 + (s_1 - c)/4): at most d_s(e) both times. Mirror symmetry covers e < 0. So two coordinates are
+dominated by one that moves by their sum, and any number of them by induction, dominance being kept by composition
+(Zhu, Dong and Wang 2022, Theorem 10).
+"""
+
+import math
+from functools import partial
+
+import numpy as np
+
+from dpaudit.mechanisms.base import Array, IIDCoordinates
+from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.curves import Curve
+from dpaudit.verify.inversion import epsilon_at
+from dpaudit.verify.upper.numerics.pair_curve import PairPhase, compose_pairs, directions, worst_delta
+from dpaudit.verify.upper.numerics.pairs import laplace_pair
+from dpaudit.verify.upper.numerics.radii import radius, sampling_is_known
+
+PURE = "Dwork et al. (2006): Laplace noise with l1 sensitivity; amplified and composed as pure differential privacy"
+THEOREM = (
+    "Laplace shift pair in one dimension dominates any l1 shift; sampling and composition by Zhu, Dong and Wang "
+    "(2022), Theorems 10 and 11; rounded up by Doroshenko et al. (2022), Theorem 4.3"
+)
+LARGEST_SHIFT = 700.0  # e^shift must be a float; more than this no one offers
+
+
+def shift_over_scale(claim: Claim, phase: Phase) -> float | None:
+    """s of a phase with Laplace noise, None for other noise or an unknown l1 radius."""
+    structure = phase.mechanism.structure
+    if not isinstance(structure, IIDCoordinates) or structure.laplace_scale is None:
+        return None
+    length = radius(phase.mechanism, 1.0, claim.adjacency)
+    return None if length is None else length / structure.laplace_scale
+
+
+def pair_phase(claim: Claim, phase: Phase) -> PairPhase | None:
+    """The pair of one phase, None where it has none."""
+    shift = shift_over_scale(claim, phase)
+    if shift is None or shift > LARGEST_SHIFT or not sampling_is_known(phase):
+        return None
+    return PairPhase(laplace_pair(shift), phase.sampling_prob, phase.steps)
+
+
+def pure_epsilon(claim: Claim) -> float:
+    """sum of steps log(1 + q (e^s - 1)) over the phases: the history's epsilon at delta = 0."""
+    total = 0.0
+    for phase in claim.phases:
+        shift = shift_over_scale(claim, phase)
+        if shift is None or shift > LARGEST_SHIFT:
+            return math.inf
+        total += phase.steps * math.log1p(phase.sampling_prob * math.expm1(shift))
+    return total * (1 + 1e-13)
+
+
+def applies(claim: Claim) -> bool:
+    """Laplace noise in every phase, its l1 radius known and not enormous, Poisson sampling or none."""
+    return all(pair_phase(claim, phase) is not None for phase in claim.phases)
+
+
+def bound(claim: Claim) -> Curve:
+    """Upper bound on delta(epsilon): the composed pair, and 0 from the pure epsilon on.
+
+    Raises:
+        ValueError: `applies(claim)` is false.
+    """
+    found = [pair_phase(claim, phase) for phase in claim.phases]
+    phases = [phase for phase in found if phase is not None]
+    if len(phases) < len(found):
+        raise ValueError(f"Expected claim {claim.id!r} to have Laplace noise and a known l1 radius in every phase.")
+    pure = pure_epsilon(claim)
+    composed = compose_pairs(phases, directions(claim))
+
+    def delta(epsilon: Array) -> Array:
+        return np.where(epsilon >= pure, 0.0, worst_delta(composed, epsilon))
+
+    def epsilon(delta_wanted: Array) -> Array:
+        return np.minimum(epsilon_at(partial(worst_delta, composed), delta_wanted), pure)
+
+    decides = claim.epsilon >= pure or claim.delta == 0
+    return Curve("upper", "pure" if decides else "pld", PURE if decides else THEOREM, delta, epsilon)

@@ -1,0 +1,80 @@
+"""Histories whose phases need different theorems.
+
+Dominating pairs of different releases compose as well as equal ones (Zhu, Dong and Wang 2022, Theorem 10), and so do
+moments (Mironov 2017, Proposition 1: the Renyi divergences of one order add up). So a history is covered by the pairs
+if every phase has one, and by moments if every phase has them.
+"""
+
+from functools import partial
+
+from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.curves import Curve
+from dpaudit.verify.rdp import Moments, gaussian_moments, rdp_curve
+from dpaudit.verify.upper import (
+    envelope,
+    gaussian_pld,
+    laplace_gaussian_domination,
+    laplace_pure,
+    one_dimensional,
+    radial_pld,
+)
+from dpaudit.verify.upper.gaussian_pld import shift_over_sigma
+from dpaudit.verify.upper.numerics.pair_curve import PairPhase, pair_curve
+from dpaudit.verify.upper.numerics.pairs import gaussian_pair
+from dpaudit.verify.upper.numerics.radii import moments_reach, sampling_is_known
+
+PAIRS = "dominating pair of each phase, composed: Zhu, Dong and Wang (2022), Theorems 10 and 11"
+MOMENTS = "moments of each phase, added: Mironov (2017), Proposition 1; Balle et al. (2020), Theorem 21"
+
+
+def _pair(claim: Claim, phase: Phase) -> PairPhase | None:
+    """The pair of a phase by the first theorem that has one."""
+    mu = shift_over_sigma(phase, claim.adjacency)
+    if mu is not None and sampling_is_known(phase):
+        return PairPhase(gaussian_pair(mu), phase.sampling_prob, phase.steps)
+    found = laplace_pure.pair_phase(claim, phase), one_dimensional.pair_phase(claim, phase)
+    return found[0] or found[1] or radial_pld.pair_phase(claim, phase)
+
+
+def _moments(claim: Claim, phase: Phase) -> Moments | None:
+    """The moments of a phase by the first theorem that has them."""
+    mu = shift_over_sigma(phase, claim.adjacency)
+    if mu is not None:
+        return partial(gaussian_moments, mu, phase.sampling_prob)
+    return laplace_gaussian_domination.moments(claim, phase) or envelope.moments(phase, claim)
+
+
+def _all_pairs(claim: Claim) -> list[PairPhase] | None:
+    found = [_pair(claim, phase) for phase in claim.phases]
+    known = [pair for pair in found if pair is not None]
+    return known if len(known) == len(found) else None
+
+
+def _all_moments(claim: Claim) -> list[tuple[Moments, int]] | None:
+    found = [(_moments(claim, phase), phase.steps) for phase in claim.phases]
+    known = [(moments, steps) for moments, steps in found if moments is not None]
+    return known if len(known) == len(found) and moments_reach(claim) else None
+
+
+def applies(claim: Claim) -> bool:
+    """Several phases that no single theorem covers, each with a pair, or each with moments."""
+    alone = (gaussian_pld, laplace_pure, one_dimensional, radial_pld, laplace_gaussian_domination, envelope)
+    if len(claim.phases) < 2 or any(theorem.applies(claim) for theorem in alone):
+        return False
+    return _all_pairs(claim) is not None or _all_moments(claim) is not None
+
+
+def bound(claim: Claim) -> Curve:
+    """Upper bound on delta(epsilon): by pairs where all phases have one, else by moments.
+
+    Raises:
+        ValueError: `applies(claim)` is false.
+    """
+    pairs = _all_pairs(claim)
+    if pairs is not None:
+        return pair_curve(claim, pairs, PAIRS)
+    moments = _all_moments(claim)
+    if moments is None:
+        raise ValueError(f"Expected every phase of claim {claim.id!r} to have a dominating pair, or every one moments.")
+    sampled = any(phase.sampling_prob < 1 for phase in claim.phases)
+    return rdp_curve(claim, moments, sampled=sampled, method="rdp", theorem=MOMENTS)

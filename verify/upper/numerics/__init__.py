@@ -1,0 +1,1 @@
+"""Privacy-loss numerics of the upper bounds: pairs of output laws, grids, composition, moments of one coordinate."""
