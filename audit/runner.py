@@ -56,6 +56,8 @@ def run(bundle: Bundle, dataset: Dataset, settings: Settings, *, stage: Stage | 
         verdict, settings, coins=bundle.coins is not None and bundle.recipe.claim.adjacency == "add-remove"
     )
     findings = Findings()
+    if bundle.recipe.planted_defect is not None:
+        findings.notes.append(f"The recipe plants the defect {bundle.recipe.planted_defect!r}: a positive control.")
     if "membership" in settings.attacks:
         findings.attacks.append(_membership(bundle, dataset, plan, settings))
     if "clipbkd" in settings.attacks:
@@ -125,6 +127,9 @@ def _retraining(
             progress=advance,
         )
     findings.stopped = trials.stopped
+    findings.notes.append(
+        "ClipBKD trains new models from the recipe: it judges the training procedure, on data sets of its own making."
+    )
     if len(trials.without) < 10:
         findings.notes.append(f"ClipBKD was stopped after {len(trials.without)} models per arm: too few for a bound.")
         return
