@@ -73,13 +73,16 @@ def run(
     """Audit a trained model: check its claim, attack it, write a report."""
     from dpaudit.audit.inputs.bundles import load_bundle
     from dpaudit.audit.inputs.recipes import load_recipe
-    from dpaudit.audit.plan import Settings, plan_audit
-    from dpaudit.audit.runner import run as audit
-    from dpaudit.verify.checking import check
 
     if engine != "local":
         raise _bad(f"Expected engine={engine!r} to be 'local'.")
-    _check_device(device)
+    seconds = _seconds(budget)
+    bundle = load_bundle(model, recipe=None if recipe is None else load_recipe(recipe))
+
+    from dpaudit.audit.plan import Settings, plan_audit  # after the file: a bad one is refused before these load
+    from dpaudit.audit.runner import run as audit
+    from dpaudit.verify.checking import check
+
     folder = out or Path(f"{model.stem}.audit")
     chosen = _seed(seed)
     settings = Settings(
@@ -87,18 +90,17 @@ def run(
         attacks=tuple(name.strip() for name in attacks.split(",")),
         trials=trials,
         confidence=confidence,
-        budget=_seconds(budget),
+        budget=seconds,
         device=device,
         workers=workers,
         store=None if dry_run else folder / "trials.sqlite",
         fresh=fresh,
         command=_command(chosen),
     )
-    bundle = load_bundle(model, recipe=None if recipe is None else load_recipe(recipe))
     with _progress() as stage:
         if dry_run:
             verdict = check(bundle.recipe.claim_object())
-            typer.echo(_plan_text(verdict, plan_audit(verdict, settings, coins=bundle.coins is not None)))
+            typer.echo(_plan_text(verdict, plan_audit(verdict, settings, coins=bundle.one_run)))
             return
         result = audit(bundle, bundle.recipe.load_dataset(data, progress=stage), settings, stage=stage)
     _deliver(result, folder, json)
@@ -142,7 +144,6 @@ def train(
     from dpaudit.audit.inputs.recipes import load_recipe
     from dpaudit.audit.training_run import train_bundle
 
-    _check_device(device)
     loaded = load_recipe(recipe)
     chosen = _seed(loaded.seed if seed is None else seed)
     with _progress() as stage:
@@ -229,11 +230,6 @@ def _bad(message: str) -> typer.BadParameter:
 def _fail(message: str, status: int) -> None:
     typer.echo(f"dpaudit: {message}", err=True)
     sys.exit(status)
-
-
-def _check_device(device: str) -> None:
-    if device not in ("auto", "cpu", "cuda"):
-        raise _bad(f"Expected device={device!r} to be auto, cpu or cuda.")
 
 
 def _seed(seed: int | None) -> int:

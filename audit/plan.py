@@ -11,12 +11,20 @@ from dpaudit.audit.budget import split
 from dpaudit.audit.inputs.errors import InputError
 from dpaudit.audit.power import default_trials, models_needed
 from dpaudit.audit.trials.engine import Trainer
-from dpaudit.mechanisms.learning.training import train
+from dpaudit.mechanisms.learning.training import resolve_device, train
 from dpaudit.verify.results import Verdict
 
 Array = NDArray[np.float64]
 
 ATTACKS = ("membership", "clipbkd")
+
+
+def usable_device(device: str) -> str:
+    """ "cpu" or "cuda", as `resolve_device`; another name, or a GPU that is not there, is the user's mistake."""
+    try:
+        return resolve_device(device)
+    except ValueError as error:
+        raise InputError(str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,7 @@ class Settings:
             raise InputError(f"Expected confidence={self.confidence} in [0.5, 1).")
         if self.trials is not None and self.trials < 10:
             raise InputError(f"Expected trials={self.trials} to be at least 10.")
+        usable_device(self.device)
         if self.budget is not None and not self.budget > 0:
             raise InputError(f"Expected budget={self.budget} seconds to be positive.")
 

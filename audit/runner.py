@@ -52,9 +52,7 @@ def run(bundle: Bundle, dataset: Dataset, settings: Settings, *, stage: Stage | 
     advance = begin("Checking the claim", 1)
     verdict = check(bundle.recipe.claim_object())
     advance(1)
-    plan = plan_audit(
-        verdict, settings, coins=bundle.coins is not None and bundle.recipe.claim.adjacency == "add-remove"
-    )
+    plan = plan_audit(verdict, settings, coins=bundle.one_run)
     findings = Findings()
     if bundle.recipe.planted_defect is not None:
         findings.notes.append(f"The recipe plants the defect {bundle.recipe.planted_defect!r}: a positive control.")

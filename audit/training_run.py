@@ -8,8 +8,9 @@ import numpy as np
 from dpaudit.audit.inputs.bundles import save_bundle
 from dpaudit.audit.inputs.coins import draw_coins
 from dpaudit.audit.inputs.recipes import Recipe
+from dpaudit.audit.plan import usable_device
 from dpaudit.mechanisms.learning.spec import Pool
-from dpaudit.mechanisms.learning.training import logits, resolve_device, train
+from dpaudit.mechanisms.learning.training import logits, train
 
 Stage = Callable[[str, int], Callable[[int], None]]
 
@@ -27,6 +28,7 @@ def train_bundle(recipe: Recipe, out: Path, *, seed: int, device: str, stage: St
     Returns:
         One line on what was written.
     """
+    place = usable_device(device)
     dataset = recipe.load_dataset(progress=stage)
     spec = recipe.spec(dataset)
     recipe = recipe.filled(dataset, dimension=spec.mechanism.dimension or 0, seed=seed)
@@ -37,7 +39,7 @@ def train_bundle(recipe: Recipe, out: Path, *, seed: int, device: str, stage: St
         Pool(dataset.x, dataset.y),
         members[None, :],
         [seed],
-        device=resolve_device(device),
+        device=place,
         progress=stage("Training", spec.steps),
     )
     save_bundle(

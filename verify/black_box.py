@@ -11,17 +11,20 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
-from dpaudit.verify.bounds import auc, choose_threshold, epsilon_from_counts
+from dpaudit.mechanisms.base import Domain
+from dpaudit.verify.bounds import choose_threshold, epsilon_from_counts
+from dpaudit.verify.bounds.rates import valid_confidence, valid_count, valid_scores
+from dpaudit.verify.claims import DELTA, EPSILON
 from dpaudit.verify.results import Verdict
 
 Array = NDArray[np.float64]
 Sampler = Callable[[np.random.Generator, int], Array]
 Score = Callable[[Array], Array]
+
+OUTPUTS = Domain(100, math.inf, (1_000, 100_000), "outputs from each side", closed_low=True, integer=True)
+BLOCK = 5_000  # outputs held at a time while they are counted
+FARTHEST = 50.0  # quartile distances from the median beyond which the linear classifier sees no difference
 
 
 def check_sampler(
@@ -37,44 +40,80 @@ def check_sampler(
 ) -> Verdict:
     """Try to refute (epsilon, delta) between two output distributions known only by sampling.
 
+    For one event S = {score > t}, whose score and threshold come from other samples, epsilon_lower is the larger of
+    log((P(S)_lower - delta)/Q(S)_upper) and the same for the complement in the other direction; delta_lower likewise
+    from P(S)_lower - e^epsilon Q(S)_upper.
+
+    A pair that does meet (epsilon, delta) in both directions is called refuted with probability at most
+    1 - confidence: given score and threshold, the counts are binomial, and outside an event of that probability both
+    Clopper-Pearson bounds hold, from which everything reported follows (see `epsilon_from_counts`).
+
     Args:
-        sample_p: (rng, size) -> outputs with the record, shape (size, n) or (size,).
-        sample_q: The same without it; both directions are tested.
+        sample_p: (rng, size) -> outputs with the record, independent of each other, shape (size, n) or (size,).
+        sample_q: The same without it.
         epsilon: Claimed, >= 0.
         delta: Claimed, in [0, 1).
-        rng: Source of all randomness.
-        trials: Outputs counted from each side; half as many again train the score, a quarter chooses the threshold.
-        confidence: Level of the verdict "refuted".
-        loss: Output -> privacy loss, where it is known; otherwise a classifier is trained.
+        rng: Source of all randomness, handed on to the samplers.
+        trials: Outputs counted from each side, at least 100; half as many again train the score, a quarter chooses the
+            threshold.
+        confidence: Level of the verdict "refuted" and of the lower bounds, in (0, 1).
+        loss: Outputs of shape (size, n) -> privacy losses of shape (size,), where they are known; otherwise a
+            classifier is trained.
 
     Returns:
-        "refuted" with `epsilon_lower`, or "undecided": sampling proves no privacy.
+        "refuted" with `epsilon_lower` and `delta_lower`, or "undecided": sampling proves no privacy.
+
+    Raises:
+        TypeError: A parameter is not a number.
+        ValueError: A parameter is out of range, or a sampler or score returns another number of values or NaN.
+
+    Source: Bichsel et al. (2021), "DP-Sniper"; Clopper and Pearson (1934).
+
+    >>> def no_noise(rng, size): return np.ones(size)
+    >>> def constant(rng, size): return np.zeros(size)
+    >>> check_sampler(no_noise, constant, epsilon=5.0, delta=0.01, rng=np.random.default_rng(1)).verdict
+    'refuted'
     """
     began = time.monotonic()
-    if trials < 100:
-        raise ValueError(f"Expected trials={trials} to be at least 100.")
-    if not (math.isfinite(epsilon) and epsilon >= 0.0 and 0.0 <= delta < 1.0):
-        raise ValueError(f"Expected epsilon={epsilon} in [0, inf) and delta={delta} in [0, 1).")
+    EPSILON.validate("epsilon", epsilon)
+    DELTA.validate("delta", delta)
+    valid_count("trials", trials, OUTPUTS)
+    valid_confidence(confidence)
     samplers = (sample_p, sample_q)
-    score = loss or _learn(*(_draw(sampler, rng, trials // 2) for sampler in samplers), rng=rng)
-    chosen_p, chosen_q = (score(_draw(sampler, rng, trials // 4)) for sampler in samplers)
-    threshold = choose_threshold(
-        chosen_p, chosen_q, delta=delta, confidence=confidence, trials_in=trials, trials_out=trials
-    )
-    counted_p, counted_q = (score(_draw(sampler, rng, trials)) for sampler in samplers)
-    tp, fp = int((counted_p > threshold).sum()), int((counted_q > threshold).sum())
+    score = loss or _learn(*(_draw(s, rng, trials // 2) for s in samplers), delta=delta, rng=rng)
+    chosen_p, chosen_q = (_scores(score, sampler, rng, trials // 4) for sampler in samplers)
+    threshold = _cautious_threshold(chosen_p, chosen_q, delta, confidence)
+    tp, fp = (int((_scores(score, sampler, rng, trials) > threshold).sum()) for sampler in samplers)
     bound = epsilon_from_counts(tp=tp, fp=fp, tn=trials - fp, fn=trials - tp, delta=delta, confidence=confidence)
+    delta_lower = _delta_lower(bound.inputs["tpr_lower"], bound.inputs["fpr_upper"], epsilon)
     refuted = bound.epsilon_lower > epsilon
     event = f"score > {threshold:.6g}: {tp} of {trials} with the record, {fp} of {trials} without"
+    found = f"epsilon {bound.epsilon_lower:.4g} at delta {delta:g} and confidence {confidence:g} ({event})"
     return Verdict(
-        id="", verdict="refuted" if refuted else "undecided",
-        reason=(f"epsilon is at least {bound.epsilon_lower:.4g} at confidence {confidence:g} ({event})" if refuted else
-                f"sampling showed no more than epsilon {bound.epsilon_lower:.4g} ({event}); a proof needs a density"),
-        epsilon_claimed=epsilon, delta_claimed=delta, epsilon_lower=bound.epsilon_lower, epsilon_upper=math.inf,
-        delta_lower=0.0, delta_upper=1.0, confidence=confidence, sensitivity_ratio=None, witness=None,
-        published_epsilon=None, methods=["monte-carlo"],
-        assumptions=["outputs are drawn independently by the two samplers", event], seconds=time.monotonic() - began,
-    )
+        id="",
+        verdict="refuted" if refuted else "undecided",
+        reason=f"sampling proves at least {found}" if refuted else f"sampling proves no more than {found}; a proof of "
+        "privacy needs a density",
+        epsilon_claimed=epsilon,
+        delta_claimed=delta,
+        epsilon_lower=bound.epsilon_lower,
+        epsilon_upper=math.inf,
+        delta_lower=delta_lower,
+        delta_upper=1.0,
+        confidence=confidence,
+        sensitivity_ratio=None,
+        witness=None,
+        published_epsilon=None,
+        methods=["monte-carlo"],
+        assumptions=["each sampler's outputs are independent draws of one distribution", event],
+        seconds=time.monotonic() - began,
+    )  # fmt: skip
+
+
+def _delta_lower(tpr_lower: float, fpr_upper: float, epsilon: float) -> float:
+    """The larger of P - e^epsilon Q for the event and for its complement in the other direction."""
+    factor = math.exp(min(epsilon, 700.0))
+    return max(0.0, tpr_lower - factor * fpr_upper, (1.0 - fpr_upper) - factor * (1.0 - tpr_lower))
 
 
 def _draw(sampler: Sampler, rng: np.random.Generator, size: int) -> Array:
@@ -84,22 +123,60 @@ def _draw(sampler: Sampler, rng: np.random.Generator, size: int) -> Array:
         ValueError: The sampler returned another number of outputs, or NaN.
     """
     outputs = np.asarray(sampler(rng, size), dtype=np.float64)
-    if len(outputs) != size or np.isnan(outputs).any():
+    if outputs.ndim == 0 or len(outputs) != size or np.isnan(outputs).any():
         raise ValueError(f"Expected the sampler to return {size} outputs without NaN, not shape {outputs.shape}.")
     return outputs.reshape(size, -1)
 
 
-def _learn(outputs_p: Array, outputs_q: Array, *, rng: np.random.Generator) -> Score:
-    """The better of a linear and a boosted classifier, by AUC on a held-out third."""
-    x = np.vstack([outputs_p, outputs_q])
-    y = np.repeat([1, 0], [len(outputs_p), len(outputs_q)])
+def _scores(score: Score, sampler: Sampler, rng: np.random.Generator, size: int) -> Array:
+    """Scores of `size` fresh outputs, a block of them at a time."""
+    scores = np.concatenate(
+        [np.ravel(score(_draw(sampler, rng, min(BLOCK, size - start)))) for start in range(0, size, BLOCK)]
+    )
+    if len(scores) != size:
+        raise ValueError(f"Expected {size} scores of {size} outputs, one each, not {len(scores)}.")
+    return valid_scores("scores", scores)
+
+
+def _learn(outputs_p: Array, outputs_q: Array, *, delta: float, rng: np.random.Generator) -> Score:
+    """The better of a linear and a boosted classifier, by the epsilon that it would prove, on a held-out third."""
+    # imported here: a second that `import dpaudit.verify` need not take
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer
+
+    x, y = np.vstack([outputs_p, outputs_q]), np.repeat([1, 0], [len(outputs_p), len(outputs_q)])
+    largest = np.finfo(np.float32).max  # what the boosted trees can hold
     order = rng.permutation(len(x))
     held, used = np.split(order, [len(order) // 3])
-    candidates = (
-        make_pipeline(StandardScaler(), LogisticRegression(max_iter=500)),
-        HistGradientBoostingClassifier(max_iter=60, max_leaf_nodes=8, random_state=int(rng.integers(2**31))),
-    )
-    fitted = [model.fit(x[used], y[used]) for model in candidates]
-    scores = [(lambda outputs, model=model: np.asarray(model.decision_function(outputs))) for model in fitted]
-    inside, outside = x[held][y[held] == 1], x[held][y[held] == 0]
-    return max(scores, key=lambda score: auc(score(inside), score(outside)))
+    low, middle, high = np.quantile(np.clip(x[used], -largest, largest), [0.25, 0.5, 0.75], axis=0)
+    width = np.where(high > low, high - low, 1.0)
+
+    def scaled(outputs: Array) -> Array:
+        return np.asarray(np.clip((np.clip(outputs, -largest, largest) - middle) / width, -FARTHEST, FARTHEST))
+
+    boosted = HistGradientBoostingClassifier(max_iter=60, max_leaf_nodes=8, random_state=int(rng.integers(2**31)))
+    scores: list[Score] = [
+        make_pipeline(FunctionTransformer(scaled), model).fit(x[used], y[used]).decision_function
+        for model in (LogisticRegression(max_iter=500), boosted)
+    ]
+
+    def promise(score: Score) -> float:
+        inside, outside = score(x[held][y[held] == 1]), score(x[held][y[held] == 0])
+        threshold = _cautious_threshold(inside, outside, delta, 0.95)
+        tp, fp = (int((side > threshold).sum()) for side in (inside, outside))
+        fn, tn = len(inside) - tp, len(outside) - fp
+        return epsilon_from_counts(tp=tp, fp=fp, tn=tn, fn=fn, delta=delta, confidence=0.95).epsilon_lower
+
+    return max(scores, key=promise)
+
+
+def _cautious_threshold(inside: Array, outside: Array, delta: float, confidence: float) -> float:
+    """The threshold with the best bound as if these very samples were counted, and not the larger ones that will be.
+
+    The wider bounds weigh the tails by how little is known about them here; those of the larger sample would make the
+    luckiest of many empty tails look best.
+    """
+    sizes = {"trials_in": len(inside), "trials_out": len(outside)}
+    return choose_threshold(inside, outside, delta=delta, confidence=confidence, **sizes)

@@ -42,6 +42,11 @@ class Bundle:
     ledger: Ledger | None = None
 
     @property
+    def one_run(self) -> bool:
+        """Whether this one model can prove an epsilon: fair coins, and a claim on adding or removing a record."""
+        return self.coins is not None and self.recipe.claim.adjacency == "add-remove"
+
+    @property
     def parameters(self) -> int:
         """How many numbers the model holds."""
         return sum(tensor.numel() for tensor in self.state_dict.values())

@@ -1,0 +1,284 @@
+"""Total privacy losses of whole histories, drawn plainly: noise from the mechanism, loss from its density.
+
+A step under a shift v: the output is noise around v where the record is in, around 0 where not. One arm ("first") is
+the distribution whose events are likelier, the other ("second") the one it is compared with; the loss of a history is
+log dFirst/dSecond, summed over its steps. Directions: "remove" compares with-record to without, "add" the reverse, and
+"swap" compares v with -v. Poisson sampling puts the record in with probability `rate`, independently in every step.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.mechanisms.base import IIDCoordinates, Mechanism, Radial, ScaleMixture, require_dimension
+from dpaudit.mechanisms.numerics import log_ratio
+from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.lower.shifts import EqualShift, equal_shift
+from dpaudit.verify.sampling.chunks import FLOATS
+from dpaudit.verify.sampling.sums import LaplaceSum, laplace_counts, resized, subsampled
+
+Array = NDArray[np.float64]
+Direction = Literal["remove", "add", "swap"]
+Arm = Literal["first", "second"]
+
+FEW = 64  # vectors up to this length are drawn whole, though a shorter way exists
+NODES = 96  # Chebyshev nodes for the density along one axis
+WIDEST = 18.0  # range of log |o|_1 over which they give it to 1e-14: its singularities are at distance pi
+CLOSE = 0.2  # difference of two log |o|_1 up to which a derivative is integrated
+_GAUSS = np.polynomial.legendre.leggauss(4)
+
+
+@dataclass(frozen=True)
+class Release:
+    """`steps` releases under one shift.
+
+    Args:
+        mechanism: The noise, its dimension set.
+        shift: m equal coordinates; what the record moves.
+        rate: Poisson sampling probability; 1 for none.
+        steps: Number of releases.
+    """
+
+    mechanism: Mechanism
+    shift: EqualShift
+    rate: float
+    steps: int
+
+    @property
+    def length(self) -> float:
+        """l2 norm of the shift."""
+        return float(self.shift.value * self.shift.coordinates**0.5)
+
+    @property
+    def floats(self) -> float:
+        """Floats that drawing one step holds in memory, about."""
+        m, structure = self.shift.coordinates, self.mechanism.structure
+        if isinstance(structure, IIDCoordinates):
+            if structure.gaussian_sigma is not None:
+                return 2.0
+            if structure.laplace_scale is not None and m > FEW:
+                return LaplaceSum(self.shift.value / structure.laplace_scale, m).floats
+            return 3.0 * m
+        n = require_dimension(self.mechanism)
+        if n <= FEW:
+            return 3.0 * n
+        if isinstance(structure, Radial):
+            return 8.0
+        if not _by_counts(self, structure):
+            return 3.0 * n
+        middle = structure.given(float(structure.scale_isf(np.array(0.1))))
+        assert middle.laplace_scale is not None
+        return 8.0 + 4.0 * m * -float(np.expm1(-self.shift.value / middle.laplace_scale))
+
+
+def releases(claim: Claim, coordinates: int, direction: Direction) -> tuple[Release, ...]:
+    """The claim's phases, each under m equal coordinates at its own clip.
+
+    Args:
+        claim: Its adjacency decides which directions there are. Without any sampling a replacement by the opposite
+            contribution is a shift by twice the clip, and "swap" is the same as "remove".
+        coordinates: m, at most the smallest dimension; an unknown dimension counts as 1.
+        direction: "remove" or "add" for add-remove claims, "swap" for replace-one.
+
+    Raises:
+        ValueError: The direction is not one of the adjacency, a shift is not feasible, a sampling kind has no
+            theorem, or a law that depends on its dimension has none.
+    """
+    swaps = claim.adjacency == "replace-one"
+    if swaps != (direction == "swap") or direction not in ("remove", "add", "swap"):
+        raise ValueError(f"Expected direction={direction!r} to fit adjacency={claim.adjacency!r}.")
+    return tuple(_release(phase, coordinates, swaps) for phase in claim.phases)
+
+
+def _release(phase: Phase, coordinates: int, swaps: bool) -> Release:
+    if phase.sampling_kind not in ("poisson", "none"):
+        raise ValueError(f"Expected sampling_kind={phase.sampling_kind!r} to be 'poisson' or 'none'.")
+    mechanism = phase.mechanism
+    if mechanism.dimension is None:
+        if isinstance(mechanism.structure, Radial):
+            require_dimension(mechanism)
+        mechanism = resized(mechanism, 1)
+    shift = equal_shift(mechanism, coordinates)
+    rate = 1.0 if phase.sampling_kind == "none" else phase.sampling_prob
+    if swaps and rate == 1.0:
+        shift = EqualShift(shift.coordinates, 2.0 * shift.value, 2.0 * shift.norm)
+    return Release(mechanism, shift, rate, phase.steps)
+
+
+@dataclass(frozen=True)
+class PlainHistories:
+    """Losses of whole histories from one arm.
+
+    Args:
+        parts: The phases.
+        direction: Which two distributions are compared.
+        arm: Which of them the outputs come from.
+    """
+
+    parts: tuple[Release, ...]
+    direction: Direction
+    arm: Arm
+
+    @property
+    def floats(self) -> float:
+        """Floats that one history holds in memory; steps are summed in blocks, so one block at least."""
+        return min(sum(part.floats * part.steps for part in self.parts), float(FLOATS))
+
+    def __call__(self, rng: np.random.Generator, size: int) -> Array:
+        """`size` independent total losses, shape (size,)."""
+        total = np.zeros(size)
+        for part in self.parts:
+            block = max(1, int(FLOATS / (part.floats * size)))
+            for start in range(0, part.steps, block):
+                count = min(block, part.steps - start)
+                total += self._steps(part, rng, size * count).reshape(size, count).sum(axis=1)
+        return total
+
+    def _steps(self, part: Release, rng: np.random.Generator, size: int) -> Array:
+        if self.direction == "swap" and part.rate < 1.0:
+            return _swapped_losses(part, rng, size, self.arm)
+        with_record = (self.arm == "first") == (self.direction != "add")
+        inside = rng.random(size) < part.rate if with_record else np.zeros(size, dtype=np.bool_)
+        loss = subsampled(raw_losses(part, rng, inside), part.rate)
+        return -loss if self.direction == "add" else loss
+
+
+def raw_losses(part: Release, rng: np.random.Generator, inside: NDArray[np.bool_]) -> Array:
+    """l = log p(o - v)/p(o) of fresh outputs o, centred at v where `inside` and at 0 elsewhere.
+
+    Drawn through whatever the loss depends on: one coordinate along v for normal noise, the shifted coordinates for
+    iid noise, their counts for Laplace noise in many coordinates, radius and angle for a random radius in many
+    dimensions, counts and |o|_1 for a hidden Laplace scale; whole vectors otherwise. Noise being symmetric, l at
+    noise around v has the law of -l at noise around 0.
+    """
+    mechanism, structure, m = part.mechanism, part.mechanism.structure, part.shift.coordinates
+    if isinstance(structure, IIDCoordinates):
+        if structure.gaussian_sigma is not None:
+            return _vector_losses(resized(mechanism, 1), np.array([part.length]), rng, inside)
+        if structure.laplace_scale is not None and m > FEW:
+            law = LaplaceSum(part.shift.value / structure.laplace_scale, m)
+            return law.draw(rng, inside.astype(np.float64))[0]
+        return _vector_losses(resized(mechanism, m), np.full(m, part.shift.value), rng, inside)
+    n = require_dimension(mechanism)
+    if isinstance(structure, Radial) and n > FEW:
+        return np.where(inside, -1.0, 1.0) * _radial_losses(structure, n, part.length, rng, len(inside))
+    if isinstance(structure, ScaleMixture) and _by_counts(part, structure):
+        return np.where(inside, -1.0, 1.0) * _mixture_losses(part, structure, n, rng, len(inside))
+    return _vector_losses(mechanism, _vector(part), rng, inside)
+
+
+def _by_counts(part: Release, structure: ScaleMixture) -> bool:
+    """Whether a hidden scale is Laplace's, in many coordinates, and G smooth enough for one polynomial."""
+    if require_dimension(part.mechanism) <= FEW or structure.given(1.0).laplace_scale is None:
+        return False
+    low, high = _axis_range(part.mechanism, part.shift.coordinates * part.shift.value)
+    return high - low < WIDEST
+
+
+def _vector(part: Release) -> Array:
+    """v itself."""
+    shift = np.zeros(require_dimension(part.mechanism))
+    shift[: part.shift.coordinates] = part.shift.value
+    return shift
+
+
+def _vector_losses(mechanism: Mechanism, shift: Array, rng: np.random.Generator, inside: NDArray[np.bool_]) -> Array:
+    outputs = mechanism.sample(rng, len(inside)) + np.where(inside[:, None], shift, 0.0)
+    return mechanism.privacy_loss(outputs, shift)
+
+
+def _swapped_losses(part: Release, rng: np.random.Generator, size: int, arm: Arm) -> Array:
+    """Replace-one under Poisson sampling: the record is v in one arm and -v in the other, when it is in."""
+    mechanism = part.mechanism
+    if isinstance(mechanism.structure, IIDCoordinates):
+        m = part.shift.coordinates
+        normal = mechanism.structure.gaussian_sigma is not None
+        shift = np.array([part.length]) if normal else np.full(m, part.shift.value)
+        mechanism = resized(mechanism, len(shift))
+    else:
+        shift = _vector(part)
+    centre = np.where(rng.random(size) < part.rate, 1.0 if arm == "first" else -1.0, 0.0)
+    outputs = mechanism.sample(rng, size) + centre[:, None] * shift
+    toward, away = (subsampled(mechanism.privacy_loss(outputs, sign * shift), part.rate) for sign in (1.0, -1.0))
+    return toward - away
+
+
+def _radial_losses(law: Radial, n: int, length: float, rng: np.random.Generator, size: int) -> Array:
+    """l at noise around 0, from the radius r and the cosine c of the angle to v: |o - v|^2 = r^2 - 2 r c |v| + |v|^2.
+
+    The density in R^n is the radius's over r^(n-1); c^2 is Beta(1/2, (n-1)/2) with a random sign.
+    """
+    radius = np.asarray(law.radius_ppf(rng.random(size)))
+    cosine = np.sqrt(rng.beta(0.5, 0.5 * (n - 1), size)) * np.where(rng.random(size) < 0.5, -1.0, 1.0)
+    away = np.square(radius - length * cosine) + length**2 * (1.0 - np.square(cosine))
+    towards = length * (2.0 * radius * cosine - length)  # |o|^2 - |o - v|^2
+    density = np.asarray(law.radius_logpdf(np.sqrt(away)) - law.radius_logpdf(radius))
+    return density + 0.5 * (n - 1) * log_ratio(towards, np.square(radius), away)
+
+
+def _mixture_losses(part: Release, structure: ScaleMixture, n: int, rng: np.random.Generator, size: int) -> Array:
+    """l at noise around 0, for a hidden Laplace scale: the density depends on |o|_1 alone.
+
+    Given the scale, the shifted coordinates enter through their counts; all coordinates not between the centres lie
+    exponentially far outside them, so |o|_1 is a Gamma variable plus what the counts say.
+    """
+    m, value = part.shift.coordinates, part.shift.value
+    scale = np.asarray(structure.scale_ppf(rng.random(size)))
+    ends, middle, between, high = laplace_counts(rng, np.zeros(size), scale * value, m)
+    drop = value * ends + middle / scale  # |o|_1 - |o - v|_1
+    inner = 0.5 * (middle / scale + between * value)
+    norm = rng.standard_gamma(n - between) / scale + high * value + inner
+    return _axis_losses(part.mechanism, norm, drop, m * value)
+
+
+def _axis_losses(mechanism: Mechanism, norm: Array, drop: Array, reach: float) -> Array:
+    """G(|o|_1) - G(|o - v|_1) with G(r) = log p(0)/p(r e_1), from the mechanism's own loss along one axis.
+
+    G is interpolated in log r. Where the two norms are close its derivative is integrated between them: a difference
+    of two G would lose the digits that the sum of many steps needs.
+    """
+    density, slope = _along_axis(cast(Hashable, mechanism), reach)
+    low, high = density.domain
+    with np.errstate(divide="ignore"):
+        ends = np.log(norm), np.log(np.maximum(norm - drop, 0.0))
+    covered = (np.minimum(*ends) >= low) & (np.maximum(*ends) <= high)
+    here, there = (np.clip(end, low, high) for end in ends)
+    width = np.where(np.abs(here - there) < CLOSE, -np.log1p(-np.minimum(drop / norm, 0.5)), 0.0)
+    total = sum(w * slope(here - 0.5 * width * (1.0 - x)) for x, w in zip(*_GAUSS, strict=True))
+    result = np.where(width != 0.0, 0.5 * width * np.asarray(total), density(here) - density(there))
+    for i in np.flatnonzero(~covered):
+        result[i] = np.subtract(*_axis_density(mechanism, np.array([norm[i], max(norm[i] - drop[i], 0.0)])))
+    return np.asarray(result)
+
+
+def _axis_density(mechanism: Mechanism, radii: Array) -> Array:
+    """G at each radius."""
+    axis, values = np.zeros(require_dimension(mechanism)), []
+    for radius in radii:
+        axis[0] = radius
+        values.append(float(mechanism.privacy_loss(axis, axis)))
+    return np.array(values)
+
+
+@lru_cache(maxsize=8)
+def _along_axis(mechanism: Any, reach: float) -> tuple[np.polynomial.Chebyshev, np.polynomial.Chebyshev]:
+    """G and its derivative as polynomials in log r, over all but 1e-12 of the laws of |o|_1 and |o - v|_1."""
+    density = np.polynomial.Chebyshev.interpolate(
+        lambda points: _axis_density(mechanism, np.exp(points)), NODES, domain=list(_axis_range(mechanism, reach))
+    )
+    density = density.trim(1e-16 * float(np.abs(density.coef).max()))
+    return density, density.deriv()
+
+
+def _axis_range(mechanism: Mechanism, reach: float) -> tuple[float, float]:
+    """log of |o|_1, and of that plus `reach`, at the ends of all but 1e-12 of its law."""
+    structure, n = cast(ScaleMixture, mechanism.structure), require_dimension(mechanism)
+    fast, slow = (float(f(np.array(1e-13))) for f in (structure.scale_isf, structure.scale_ppf))
+    spread = 8.0 / float(np.sqrt(n + 64.0))
+    with np.errstate(divide="ignore"):
+        low, high = np.log([n / fast * (1.0 - spread), n / slow * (1.0 + spread) + reach])
+    return float(low), float(high)

@@ -1,0 +1,186 @@
+"""Importance sampling of histories by exponential tilting, with a weight that is bounded by construction.
+
+Let L be the total loss of a history, F the arm "first" it is drawn from, and theta > 0. A proposal R is a law of
+histories from which we can draw, together with a number log_z, such that
+
+    dF/dR <= e^(log_z - theta L)   for every history that F can produce (but for `uncovered` of its probability).
+
+Then Y = dF/dR (1 - e^(epsilon - L))_+ has mean delta(epsilon) under R, and lies between 0 and
+
+    ceiling = e^(log_z - theta epsilon) theta^theta / (1 + theta)^(1 + theta),
+
+the maximum over x = L - epsilon > 0 of e^(log_z - theta epsilon) e^(-theta x) (1 - e^-x), at e^-x = theta/(1 + theta).
+With the exact tilt this ceiling is the bound that Renyi accounting gives (Balle et al. (2020), Theorem 21), so delta
+is a fair part of it however small it is: Y/ceiling is an ordinary variable in [0, 1].
+
+One step. S is the loss of a full participation, W_j = E_Q e^(jB) its moment with j B >= j S (module sums), q the rate.
+
+remove, L = log(1 - q + q e^S), F = (1-q) Q + q P: the proposal draws k from the weights
+binom(theta+1, k) (1-q)^(theta+1-k) q^k W_k / Z, Z their sum, then the output tilted by k. Its density to Q is
+sum_k binom(theta+1, k) (1-q)^(theta+1-k) q^k e^(kB) / Z = (1 - q + q e^B)^(theta+1) / Z >= e^((theta+1) L) / Z, and
+dF/dQ = e^L. So dF/dR = Z e^L (1 - q + q e^B)^-(theta+1) <= Z e^(-theta L). At q = 1 theta may be any number, else an
+integer.
+
+add, L = -log(1 - q + q e^S), F = Q, one coordinate: the tilt is e^(theta B), B >= L constant on cells, and dF/dR =
+W e^(-theta B) <= W e^(-theta L). Without sampling both directions have the same law of L, the noise being symmetric.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln, logsumexp, xlogy
+
+from dpaudit.mechanisms.base import IIDCoordinates
+from dpaudit.verify.sampling.chunks import FLOATS
+from dpaudit.verify.sampling.histories import Direction, Release
+from dpaudit.verify.sampling.sums import TiltedSum, subsampled, tilted_sum
+
+Array = NDArray[np.float64]
+
+WHOLE = np.unique(np.rint(np.geomspace(1, 1024, 48)))  # tilts tried where they must be integers
+REAL = np.geomspace(0.02, 2048, 80)
+
+
+@dataclass(frozen=True)
+class TiltedStep:
+    """The tilted laws of one phase's steps.
+
+    Args:
+        law: Draws of S (or of L itself, see `mixes`) under every tilt.
+        rate: q.
+        steps: Number of steps.
+        mixes: "remove" in the module's sense; else "add" with its tilt on L.
+    """
+
+    law: TiltedSum
+    rate: float
+    steps: int
+    mixes: bool
+
+    def log_z(self, theta: float) -> float:
+        """log of the normaliser of one step."""
+        if not self.mixes:
+            return float(self.law.log_moments(np.array([theta]))[0])
+        if self.rate == 1.0:
+            return float(self.law.log_moments(np.array([theta + 1.0]))[0])
+        return float(logsumexp(self._log_weights(theta)))
+
+    def _log_weights(self, theta: float) -> Array:
+        """log of binom(theta+1, k) (1-q)^(theta+1-k) q^k W_k for k = 0, ..., theta + 1."""
+        top = round(theta) + 1
+        k = np.arange(top + 1.0)
+        binomial = gammaln(top + 1.0) - gammaln(k + 1.0) - gammaln(top - k + 1.0)
+        outside = (top - k) * math.log1p(-self.rate)
+        return np.asarray(binomial + outside + k * math.log(self.rate) + self.law.log_moments(k))
+
+    def draw(self, rng: np.random.Generator, theta: float, size: int) -> tuple[Array, Array]:
+        """(L, log dF/dR - log_z) of `size` steps."""
+        if not self.mixes:
+            sums, bound = self.law.draw(rng, np.full(size, theta))
+            return -subsampled(sums, self.rate), -theta * bound
+        if self.rate == 1.0:
+            orders = np.full(size, theta + 1.0)
+        else:
+            logs = self._log_weights(theta)
+            table = np.cumsum(np.exp(logs - logs.max()))
+            draws = np.searchsorted(table, rng.random(size) * table[-1], side="right")
+            orders = np.minimum(draws, len(table) - 1).astype(np.float64)
+        sums, bound = self.law.draw(rng, orders)
+        loss = subsampled(sums, self.rate)
+        return loss, loss - (theta + 1.0) * subsampled(bound, self.rate)
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Tilted histories.
+
+    Args:
+        parts: The phases.
+        theta: The tilt, > 0.
+        log_z: Sum of the steps' normalisers.
+    """
+
+    parts: tuple[TiltedStep, ...]
+    theta: float
+    log_z: float
+
+    @property
+    def floats(self) -> float:
+        """Floats that one history holds in memory; steps are summed in blocks."""
+        return min(sum(4.0 * part.law.floats * part.steps for part in self.parts), float(FLOATS))
+
+    @property
+    def uncovered(self) -> float:
+        """Probability of the histories that the proposal never draws."""
+        return sum(part.law.uncovered * part.steps for part in self.parts)
+
+    @property
+    def rounding(self) -> float:
+        """Relative error of a history's weight."""
+        return sum(part.steps * part.law.rounding for part in self.parts)
+
+    def log_ceiling(self, epsilon: float) -> float:
+        """log of the largest value of dF/dR (1 - e^(epsilon - L))_+."""
+        theta = self.theta
+        return self.log_z - theta * epsilon + float(xlogy(theta, theta)) - (1.0 + theta) * math.log1p(theta)
+
+    def __call__(self, rng: np.random.Generator, size: int) -> tuple[Array, Array]:
+        """(L, log dF/dR) of `size` histories, with log dF/dR <= log_z - theta L."""
+        loss, weight = np.zeros(size), np.full(size, self.log_z)
+        for part in self.parts:
+            block = max(1, int(FLOATS / (4.0 * part.law.floats * size)))
+            for start in range(0, part.steps, block):
+                count = min(block, part.steps - start)
+                drawn = part.draw(rng, self.theta, size * count)
+                loss += drawn[0].reshape(size, count).sum(axis=1)
+                weight += drawn[1].reshape(size, count).sum(axis=1)
+        return loss, weight
+
+
+def tilted_steps(parts: tuple[Release, ...], direction: Direction) -> tuple[TiltedStep, ...] | None:
+    """The phases' tilted laws; None where no bounded tilt is known.
+
+    Known are: iid noise without sampling; iid noise in direction "remove"; one coordinate, or normal noise, in
+    direction "add". Radial noise has no finite exponential moments, and a hidden scale no tilt with a known constant.
+    """
+    steps = []
+    for part in parts:
+        if not isinstance(part.mechanism.structure, IIDCoordinates):
+            return None
+        adds = direction == "add" and part.rate < 1.0
+        m, normal = part.shift.coordinates, part.mechanism.structure.gaussian_sigma is not None
+        if part.rate < 1.0 and (direction == "swap" or (adds and m > 1 and not normal)):
+            return None
+        law = tilted_sum(part.mechanism, m, part.shift.value, rate=part.rate if adds else 1.0)
+        if law is None:
+            return None
+        steps.append(TiltedStep(law, part.rate, part.steps, not adds))
+    return tuple(steps)
+
+
+def best_proposal(steps: tuple[TiltedStep, ...], objective: Callable[[Proposal], float]) -> Proposal:
+    """The proposal with the smallest objective on a ladder of tilts; the search stops well past the minimum."""
+    whole = any(step.mixes and step.rate < 1.0 for step in steps)
+    best, least, worse = None, math.inf, 0
+    for theta in WHOLE if whole else REAL:
+        proposal = proposal_at(steps, float(theta))
+        value = objective(proposal)
+        best, least, worse = (proposal, value, 0) if best is None or value < least else (best, least, worse + 1)
+        if worse == 4:
+            break
+    assert best is not None
+    return best
+
+
+def proposal_at(steps: tuple[TiltedStep, ...], theta: float) -> Proposal:
+    """The proposal of one tilt."""
+    total = sum(step.steps * step.log_z(theta) for step in steps)
+    return Proposal(steps, theta, total)
+
+
+def renyi_epsilon(proposal: Proposal, delta: float) -> float:
+    """The epsilon at which the ceiling is delta: where the proposal is at its best, and Renyi accounting's value."""
+    return (proposal.log_ceiling(0.0) - math.log(delta)) / proposal.theta
