@@ -134,8 +134,8 @@ def sampled_compose_prv(
       variation, B grid points (Canonne 2020, Theorem 1), T tau for T steps;
     * the mean residue is within h sqrt(log(4/failure_prob)/(2N)) of its expectation, by Hoeffding.
 
-    delta_error exceeds every useful delta unless N is larger than B T^2 / (4 delta^2): with the paper's 1e7 draws
-    the error in epsilon is infinite.
+    delta_error exceeds every useful delta unless N is larger than B T^2 / (4 delta^2): with 1e7 draws and an ordinary
+    delta the error in epsilon is infinite.
 
     Args:
         mechanism: Generalized Gaussian noise; dimension and clip_norm are not looked at.

@@ -102,9 +102,10 @@ def delta_from_moments(alpha: Array, orders: Array, epsilon: Array) -> Array:
 def minimum_over_orders(log_moments: LogMoments, *, delta: float, max_order: int) -> PublishedValue:
     """min over lam = 1, ..., max_order of plrvo's eq. (9), taken over every integer order that can matter.
 
-    alpha is convex in lam with alpha(0) = 0 (it is a sum of log E r^lam), so alpha/lam never falls. For all lam >= m
-    eq. (9) is therefore at least alpha(m)/m + log(m/(m+1)) - max(0, log(delta (lam+1)))/lam. Once that is above the
-    best value found, no later order can win, and the scan stops.
+    alpha is convex in lam (it is a sum of log E r^(lam+1)), so beyond m it lies above the line through its last two
+    values, alpha(m) + (lam - m) s. Put into eq. (9) that is s + [B - log(lam+1)]/lam + log(lam/(lam+1)) with
+    B = alpha(m) - m s - log delta, whose derivative is (log(lam+1) - B)/lam^2: it is least at lam + 1 = e^B, or at m if
+    that is earlier. Once the least is above the best value found, no later order can win, and the scan stops.
 
     Args:
         log_moments: Orders -> (log-moments over all steps, bounds on their errors).
@@ -120,17 +121,24 @@ def minimum_over_orders(log_moments: LogMoments, *, delta: float, max_order: int
     _ORDER.validate("max_order", max_order)
     best, winner, slack = math.inf, 1, 0.0
     first, width = 1, 32
-    while first <= max_order:
+    while delta > 0 and first <= max_order:
         orders = np.arange(first, min(first + width, max_order + 1), dtype=np.float64)
         alpha, error = log_moments(orders)
         values = epsilon_at_orders(alpha, orders, delta)
         index = int(np.argmin(values))
         if values[index] < best:
             best, winner, slack = float(values[index]), int(orders[index]), float(error[index] / orders[index])
-        last = float(orders[-1])
-        excess = math.log(last + 1) / last if delta * (max_order + 1) > 1 else 0.0
-        if not math.isfinite(alpha[-1]) or alpha[-1] / last + math.log(last / (last + 1)) - excess >= best:
+        if not math.isfinite(alpha[-1]) or (len(orders) > 1 and _least_beyond(alpha, orders, delta) >= best):
             break
-        first, width = first + width, first + width - 1
+        first, width = first + width, 2 * width
     settings = {"order": float(winner), "max_order": float(max_order)}
     return PublishedValue(max(best, 0.0), settings, slack if math.isfinite(best) else 0.0)
+
+
+def _least_beyond(alpha: Array, orders: Array, delta: float) -> float:
+    """What eq. (9) is at least from the last order on, by convexity of alpha."""
+    last, slope = float(orders[-1]), float(alpha[-1] - alpha[-2])
+    base = float(alpha[-1]) - last * slope - math.log(delta)
+    turn = max(last, math.exp(min(base, 700.0)) - 1)
+    bound = slope + (base - math.log(turn + 1)) / turn + math.log(turn / (turn + 1))
+    return bound - 1e-9 * (1 + abs(float(alpha[-1])))  # beyond the rounding of the two log-moments

@@ -12,7 +12,7 @@ from dpaudit.mechanisms.published.values import PublishedValue
 
 _EPSILON = Domain(0.0, math.inf, (0.01, 20.0), "nats")
 _TUNING = Domain(1.0, math.inf, (100.0, 3e5), "k", closed_low=True)
-_MARGIN = Domain(2.0, math.inf, (14, 1e10), "coordinates, M > 2")
+_DIMENSION = Domain(2.0, math.inf, (14, 1e10), "coordinates, M > 2")
 DELTA_TILDE = 1e-8  # of Theorem 5, called arbitrary there; with it the paper's epsilon of 0.99 on MNIST is reproduced
 _LOG_K = 700.0
 
@@ -27,7 +27,7 @@ def radius_factor(dimension: int, k: float) -> float:
     >>> round(radius_factor(1_000_000, 1000.0) / 0.1, 3)  # sigma_M at Delta = 1, epsilon = 0.1
     4288.994
     """
-    _MARGIN.validate("dimension", dimension)
+    _DIMENSION.validate("dimension", dimension)
     _TUNING.validate("k", k)
     m = float(dimension)
     log_square = math.log(2) + 4 / m * math.log(k) + (1 + 4 / m) * math.log(m / 4 + 1.5) - 1 - 2 / m
@@ -79,7 +79,7 @@ def theorem_8_delta(*, dimension: int, shift: float, k: float) -> float:
     >>> f"{theorem_8_delta(dimension=1_000_000, shift=1 / sigma, k=1000.0):.5e}"
     '1.14412e-06'
     """
-    _MARGIN.validate("dimension", dimension)
+    _DIMENSION.validate("dimension", dimension)
     _TUNING.validate("k", k)
     if dimension <= 3:
         return math.inf  # M/2 - 3/2 is 0
