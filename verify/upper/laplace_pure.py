@@ -12,6 +12,7 @@ dominated by one that moves by their sum, and any number of them by induction, d
 """
 
 import math
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -50,14 +51,23 @@ def pair_phase(claim: Claim, phase: Phase) -> PairPhase | None:
 
 
 def pure_epsilon(claim: Claim) -> float:
-    """sum of steps log(1 + q (e^s - 1)) over the phases: the history's epsilon at delta = 0."""
-    total = 0.0
+    """sum of steps log(1 + q (e^s - 1)) over the phases: the history's epsilon at delta = 0, rounded up.
+
+    Unsampled phases are added in fractions, every parameter read as the decimal it is written as, so that a claim of
+    exactly this epsilon holds.
+    """
+    exact, sampled = Fraction(0), 0.0
     for phase in claim.phases:
-        shift = shift_over_scale(claim, phase)
-        if shift is None or shift > LARGEST_SHIFT:
+        structure, shift = phase.mechanism.structure, shift_over_scale(claim, phase)
+        if shift is None or shift > LARGEST_SHIFT or not isinstance(structure, IIDCoordinates):
             return math.inf
-        total += phase.steps * math.log1p(phase.sampling_prob * math.expm1(shift))
-    return total * (1 + 1e-13)
+        if phase.sampling_prob < 1:
+            sampled += phase.steps * math.log1p(phase.sampling_prob * math.expm1(shift)) * (1 + 1e-13)
+            continue
+        length = radius(phase.mechanism, 1.0, claim.adjacency)
+        exact += phase.steps * Fraction(repr(length)) / Fraction(repr(structure.laplace_scale))
+    total = float(exact)
+    return (total if Fraction(total) >= exact else math.nextafter(total, math.inf)) + sampled
 
 
 def applies(claim: Claim) -> bool:

@@ -106,7 +106,8 @@ def _n_coordinates(one: Coordinate, clip: float, p: float, n: int, eta: float) -
     t, height = _vertices(one, s, h, p)
     x = np.concatenate([[0.0], s**p, t]) / clip**p
     y = np.concatenate([[h[0]], h, height])
-    return n * _hull_at(x, y, 1.0 / n)
+    # in one coordinate x ends at 1, up to rounding
+    return n * _hull_at(x, y, min(1.0 / n, float(x.max()))) * (1 + 1e-12)
 
 
 def _hull_at(x: Array, y: Array, at: float) -> float:

@@ -96,7 +96,8 @@ def loss_variance(one: Release) -> float:
 
     For a heavy pair, that of a normal law with the same middle 90%.
     """
-    ladder = one.cutoff * np.sinh(GROWTH * np.arange(1, COARSE + 1) / COARSE) / math.sinh(GROWTH)
+    count = COARSE // 6 if one.pair.heavy else COARSE  # tails of a heavy pair are dear, and its quantiles need few
+    ladder = one.cutoff * np.sinh(GROWTH * np.arange(1, count + 1) / count) / math.sinh(GROWTH)
     levels = np.concatenate([-ladder[::-1], [0.0], ladder])
     p, q, _, _ = _masses(one, levels)
     middle = 0.5 * (levels[1:] + levels[:-1])

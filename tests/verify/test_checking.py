@@ -1,0 +1,211 @@
+"""The verdict: both bounds together, the reasons, and what the two accountants' times are."""
+
+import json
+import math
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian, GeneralizedGaussian, Laplace, Product
+from dpaudit.mechanisms.base import Mechanism
+from dpaudit.verify import Claim, Phase, Verdict, check
+from dpaudit.verify.upper.gaussian_pld import analytic_delta
+
+
+def test_a_little_above_the_truth_is_certified_and_a_little_below_refuted() -> None:
+    """Gaussian DP-SGD (1, .01, 1000) at 1e-5: 1.828 by dp-accounting; 2% either way must be decided."""
+    names = {
+        factor: check(Claim.single(Gaussian(1.0), epsilon=1.8282 * factor, delta=1e-5, steps=1000, sampling_prob=0.01))
+        for factor in (0.98, 1.02)
+    }
+    assert names[0.98].verdict == "refuted"
+    assert names[1.02].verdict == "certified"
+    for verdict in names.values():
+        assert 0.99 * 1.8282 < verdict.epsilon_lower <= 1.8283
+        assert 1.8281 <= verdict.epsilon_upper < 1.003 * 1.8282
+        assert verdict.confidence == 1.0
+
+
+@pytest.mark.parametrize(("sigma", "steps"), [(1.0, 1), (5.0, 7), (40.0, 2000)])
+def test_the_bracket_holds_the_exact_curve(sigma: float, steps: int) -> None:
+    verdict = check(Claim.single(Gaussian(sigma), epsilon=1.0, delta=1e-5, steps=steps))
+    epsilon = np.linspace(0.0, 4.0, 17)
+    exact = analytic_delta(math.sqrt(steps) / sigma, epsilon)
+    lower, upper = verdict.delta(epsilon)
+    assert (lower <= exact).all()
+    assert (exact <= upper * (1 + 1e-12)).all()
+    assert lower.shape == epsilon.shape
+    low, high = verdict.epsilon([[1e-3], [1e-6]])
+    assert low.shape == (2, 1)
+    assert (low <= high).all()
+
+
+CLAIMS: list[tuple[Mechanism, int, float, float]] = [
+    (Gaussian(1.0), 100, 0.1, 1.0),
+    (Laplace(2.0, 1.0, 1.0, 10), 5, 0.3, 0.5),
+    (Laplace(3.0, 1.0, 2.0, 500), 5, 0.3, 0.5),
+    (Laplace(3.0, 1.0, 1.4, 50), 3, 1.0, 0.5),
+    (GammaPLRV(5.0, 0.1, 1.0, 2.0, 300), 3, 0.2, 0.5),
+    (GammaPLRVIID(5.0, 0.1, 1.0, 2.0, 300), 3, 0.2, 0.5),
+    (GeneralizedGaussian(1.4, 3.0, 1.0, 1.4, 20), 4, 0.5, 0.5),
+    (GeneralizedGaussian(3.0, 5.0, 1.0, 3.0, 400), 4, 0.5, 0.5),
+    (GeneralizedGaussian(3.0, 5.0, 1.0, 2.0, 1), 4, 0.5, 0.5),
+    (Product(60.0, 1.0, 2.0, 50), 2, 0.5, 0.2),
+]
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "steps", "sampling_prob", "epsilon"), CLAIMS, ids=lambda v: getattr(v, "name", None)
+)
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+def test_no_witness_contradicts_an_upper_bound(
+    mechanism: Mechanism, steps: int, sampling_prob: float, epsilon: float, adjacency: str
+) -> None:
+    """The lower bounds share no theorem with the upper ones; along the whole curve they must not cross."""
+    claim = Claim.single(
+        mechanism, epsilon=epsilon, delta=1e-5, steps=steps, sampling_prob=sampling_prob, adjacency=adjacency
+    )  # type: ignore[arg-type]
+    verdict = check(claim)
+    lower, upper = verdict.delta(np.linspace(0.0, 5 * epsilon, 26))
+    assert (lower <= upper).all()
+    assert (np.diff(lower) <= 1e-15).all()
+    assert (np.diff(upper) <= 1e-15).all()
+    assert verdict.epsilon_lower <= verdict.epsilon_upper
+    assert verdict.delta_lower <= verdict.delta_upper
+    if adjacency == "add-remove":
+        assert verdict.delta_upper < 1
+
+
+def test_more_noise_and_fewer_steps_cost_less() -> None:
+    for cheap, dear in [
+        (
+            Claim.single(Product(80.0, 1.0, 2.0, 50), epsilon=0.2, delta=1e-5),
+            Claim.single(Product(60.0, 1.0, 2.0, 50), epsilon=0.2, delta=1e-5),
+        ),
+        (
+            Claim.single(GammaPLRVIID(5.0, 0.08), epsilon=0.5, delta=1e-5, steps=9),
+            Claim.single(GammaPLRVIID(5.0, 0.1), epsilon=0.5, delta=1e-5, steps=10),
+        ),
+    ]:
+        assert check(cheap).delta_upper < check(dear).delta_upper
+
+
+def test_reasons_say_what_decided() -> None:
+    certified = check(Claim.single(Gaussian(3.0), epsilon=3.0, delta=1e-5))
+    assert certified.verdict == "certified"
+    assert "Balle and Wang" in certified.reason
+    assert f"{certified.delta_upper:.4g}" in certified.reason
+    refuted = check(
+        Claim.single(
+            GammaPLRV(40_000.0, 6e-5, 0.5, 2.0, 26_000), epsilon=1.606, delta=1e-5, steps=300, sampling_prob=0.01
+        )
+    )
+    assert refuted.verdict == "refuted"
+    assert refuted.witness is not None
+    assert str(refuted.witness.coordinates) in refuted.reason
+    assert refuted.witness.norm <= 0.5
+    assert refuted.epsilon_lower >= 1.7745
+    between = check(
+        Claim.single(GammaPLRVIID(5.0, 0.1, 1.0, 2.0, 300), epsilon=1.0, delta=1e-5, steps=3, sampling_prob=0.2)
+    )
+    undecided = check(
+        Claim.single(
+            GammaPLRVIID(5.0, 0.1, 1.0, 2.0, 300),
+            epsilon=(between.epsilon_lower + between.epsilon_upper) / 2,
+            delta=1e-5,
+            steps=3,
+            sampling_prob=0.2,
+        )
+    )
+    assert undecided.verdict == "undecided"
+    assert "witness stronger" in undecided.reason
+    assert any("sum of clipped contributions" in text for text in undecided.assumptions)
+    assert any("samples every record independently" in text for text in undecided.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("claim", "words"),
+    [
+        (Claim(1.0, 1e-5, [Phase(Gaussian(1.0), 3, 0.1, "shuffled")]), "sampling_kind='shuffled'"),
+        (Claim.single(Gaussian(1.0, 1.0, 4.0), epsilon=1.0, delta=1e-5), "dimension"),
+        (
+            Claim.single(
+                GammaPLRV(5.0, 0.1, 1.0, 2.0, 9),
+                epsilon=1.0,
+                delta=1e-5,
+                steps=2,
+                sampling_prob=0.1,
+                adjacency="replace-one",
+            ),
+            "replace-one",
+        ),
+    ],
+)
+def test_what_no_theorem_covers_is_never_certified(claim: Claim, words: str) -> None:
+    verdict = check(claim)
+    assert verdict.verdict != "certified"
+    assert math.isinf(verdict.epsilon_upper)
+    if verdict.verdict == "undecided":
+        assert words in verdict.reason
+
+
+def test_arguments_are_refused_by_name() -> None:
+    claim = Claim.single(Gaussian(1.0), epsilon=1.0, delta=1e-5)
+    with pytest.raises(ValueError, match=r"method='monte' to be one of 'exact'"):
+        check(claim, method="monte")
+    with pytest.raises(ValueError, match=r"confidence=1.5 in \(0, 1\)"):
+        check(claim, confidence=1.5)
+    verdict = check(claim)
+    with pytest.raises(ValueError, match="epsilon in"):
+        verdict.delta([-1.0])
+    with pytest.raises(ValueError, match="delta in"):
+        verdict.epsilon([1.0])
+
+
+def test_a_verdict_survives_json() -> None:
+    verdict = check(Claim.single(Laplace(1.0, 1.0, 1.0), epsilon=1.0, delta=0.0, id="pure"))
+    assert verdict.verdict == "certified"
+    assert verdict.methods[0] == "pure"
+    assert Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) == verdict
+
+
+def test_contradicting_bounds_are_an_error_not_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dpaudit.verify import checking
+    from dpaudit.verify.curves import Curve
+
+    def zeros(x: np.ndarray) -> np.ndarray:
+        return np.zeros(len(x))
+
+    monkeypatch.setattr(checking, "upper_curves", lambda claim: [Curve("upper", "wrong", "nothing", zeros, zeros)])
+    with pytest.raises(ArithmeticError, match="one of the two bounds is wrong"):
+        check(Claim.single(Gaussian(1.0), epsilon=1.0, delta=1e-5))
+
+
+def test_import_is_light_and_without_torch() -> None:
+    code = (
+        "import sys, time; t = time.perf_counter(); import dpaudit.verify; light = time.perf_counter() - t;"
+        "loaded = 'numpy' in sys.modules; from dpaudit.verify import check;"
+        "print(light, loaded, 'torch' in sys.modules)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert float(out[0]) < 0.3
+    assert out[1:] == ["False", "False"]
+
+
+def test_both_bounds_take_at_most_twice_dp_accountings_upper_one() -> None:
+    pld = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
+    claim = Claim.single(Gaussian(1.0), epsilon=1.83, delta=1e-5, steps=1000, sampling_prob=0.01)
+
+    def theirs() -> None:
+        pld.from_gaussian_mechanism(1.0, sampling_prob=0.01).self_compose(1000).get_epsilon_for_delta(1e-5)
+
+    times: dict[str, list[float]] = {"ours": [], "theirs": []}
+    for _ in range(3):
+        for name, run in (("ours", lambda: check(claim)), ("theirs", theirs)):
+            started = time.perf_counter()
+            run()
+            times[name].append(time.perf_counter() - started)
+    assert min(times["ours"]) <= 2 * min(times["theirs"])
