@@ -90,3 +90,20 @@ def test_nearer_to_either_input_at_the_printed_calibration() -> None:
     tails = loss_tails(noise, m, 1.0, np.array([1e-9]), 1e-14)
     assert tails.first[0] == pytest.approx(0.618, abs=5e-4)
     assert tails.second[0] == pytest.approx(0.382, abs=5e-4)
+
+
+@pytest.mark.parametrize(("sigma", "n", "level"), [(3.0, 2, 8.0), (50.0, 3, 12.0), (3.0, 5, 8.0)])
+def test_few_coordinates_put_the_far_tail_into_a_narrow_range_of_radii(sigma: float, n: int, level: float) -> None:
+    """P(L <= -level), where a release from P lands next to Q's centre, by a plain grid in polar coordinates there."""
+    v = 1.0
+    sphere = lambda d: 2.0 * math.pi ** (d / 2) / math.gamma(d / 2)  # noqa: E731
+    r = np.geomspace(1e-9, 0.5, 2001)[:, None]
+    angle = np.linspace(0.0, math.pi, 1001)[None, :]
+    near = np.sqrt(r**2 + v**2 - 2.0 * r * v * np.cos(angle))
+    loss = (r**2 - near**2) / (2.0 * sigma**2) + (n - 1) * np.log(r / near)
+    density = math.sqrt(2.0 / math.pi) / sigma / sphere(n) * near ** (1 - n) * np.exp(-(near**2) / (2.0 * sigma**2))
+    weight = density * np.sin(angle) ** (n - 2) * r**n * sphere(n - 1) * (loss <= -level)
+    expected = np.trapezoid(np.trapezoid(weight, angle[0], axis=1), np.log(r[:, 0]))
+    tails = loss_tails(Product(sigma, dimension=n).structure, n, v, np.array([level]), 1e-12)
+    assert tails.second[0] == pytest.approx(expected, rel=0.02)
+    assert tails.second_error[0] < 0.01 * expected

@@ -20,6 +20,7 @@ Array = NDArray[np.float64]
 LEVELS = 300
 SCAN = 400  # radii of the scan that finds where an integrand lives
 PANELS, NODES = 16, 16
+PEAKED = 64  # dimensions up to which the refined scan is worth its time
 # Rounding of radii, thresholds and the incomplete beta function, relative; tests compare with mpmath.
 ROUNDING = 1e-9
 FAR = 1e-15  # probability of a radius beyond the scan
@@ -95,11 +96,24 @@ def loss_tails(noise: Radial, dimension: int, length: float, levels: Array, tail
     scan = np.linspace(ends[0], ends[1], SCAN)
     missing = float(noise.radius_cdf(np.exp(ends[:1]))[0])
     results = []
-    for sign in (1.0, -1.0):
-        given = _given_radius(geometry, scan[None, :], sign * levels[:, None], sign)
-        results.append(_integrate(geometry, scan, given, sign * levels, sign, missing))
+    for sign, points in ((1.0, scan), (-1.0, _with_peak(geometry, scan))):
+        given = _given_radius(geometry, points[None, :], sign * levels[:, None], sign)
+        results.append(_integrate(geometry, points, given, sign * levels, sign, missing))
     (first, first_error), (second, second_error) = results
     return LossTails(levels, first, first_error, second, second_error)
+
+
+def _with_peak(geometry: _Geometry, scan: Array) -> Array:
+    """The scan, refined towards R = length where the dimension is small.
+
+    L <= -l needs the output near 0, so |R - length| of the order of length e^-l: for few coordinates that narrow peak
+    carries the tail, for many the direction never points there.
+    """
+    if geometry.dimension > PEAKED:
+        return scan
+    offsets = np.geomspace(1e-13, 1.0, SCAN // 2)
+    peak = math.log(geometry.length) + np.concatenate([-offsets, [0.0], offsets])
+    return np.unique(np.concatenate([scan, peak[(peak > scan[0]) & (peak < scan[-1])]]))
 
 
 def join_tails(one: LossTails, other: LossTails) -> LossTails:
