@@ -12,7 +12,7 @@ from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.results import Verdict, VerdictName
 from dpaudit.verify.upper import obstacle, upper_curves
 
-METHODS = ("exact",)
+METHODS = ("exact", "monte-carlo", "both")
 SUM = "noise is added to the sum of clipped contributions; the divisor that turns the sum into a mean is public"
 ADJACENCY = {
     "add-remove": "neighbours differ by the presence of one record",
@@ -32,9 +32,11 @@ def check(
 
     Args:
         claim: The claim.
-        method: "exact": theorems and certified numerics, no sampling.
+        method: "exact": theorems and certified numerics, no sampling. "monte-carlo": sampling alone, independent of
+            the numerics; it can refute, and certifies nothing. "both": the exact bracket, and the sampled lower bound
+            where that is stronger.
         confidence: Level of a sampling method, in (0, 1); exact verdicts hold with confidence 1.
-        rng: Generator or seed of a sampling method; exact ones draw nothing.
+        rng: Generator or seed, required by the sampling methods; exact ones draw nothing.
 
     Raises:
         ValueError: The method or the confidence is not allowed; the message names the value and the rule.
@@ -48,11 +50,14 @@ def check(
     if not 0 < confidence < 1:
         raise ValueError(f"Expected confidence={confidence!r} in (0, 1).")
     started = time.perf_counter()
-    uppers, lower = upper_curves(claim), certified_lower(claim)
+    uppers = [] if method == "monte-carlo" else upper_curves(claim)
+    lower = _lower(claim, method, confidence, rng)
+    sampled = lower.method == "monte-carlo"
     bounds = _Bounds(uppers, lower)
     delta_lower, delta_upper = (float(side[0]) for side in bounds.delta(np.array([claim.epsilon])))
     epsilon_lower, epsilon_upper = (float(side[0]) for side in bounds.epsilon(np.array([claim.delta])))
-    name = _decide(claim, delta_lower, delta_upper)
+    name = _decide(claim, delta_lower, delta_upper, sampled=sampled)
+    published = _published(claim)
     best = _best(uppers, claim)
     used = [curve for curve in (best, lower) if curve is not None]
     return Verdict(
@@ -65,10 +70,10 @@ def check(
         epsilon_upper=epsilon_upper,
         delta_lower=delta_lower,
         delta_upper=delta_upper,
-        confidence=1.0,
+        confidence=confidence if sampled else 1.0,
         sensitivity_ratio=None,
         witness=lower.witness,
-        published_epsilon=None,
+        published_epsilon=published,
         methods=list(dict.fromkeys(curve.method for curve in used)),
         assumptions=_assumptions(claim, used),
         seconds=time.perf_counter() - started,
@@ -105,8 +110,43 @@ class _Bounds:
         return self._lower.epsilon(delta), upper
 
 
-def _decide(claim: Claim, delta_lower: float, delta_upper: float) -> VerdictName:
-    """The verdict; both bounds carry their float errors."""
+def _lower(claim: Claim, method: str, confidence: float, rng: np.random.Generator | int | None) -> Curve:
+    """The certified lower bound, the sampled one, or the stronger of them at the claimed epsilon."""
+    if method == "exact":
+        return certified_lower(claim)
+    if rng is None:
+        raise ValueError(f"Expected rng to be a generator or a seed with method={method!r}.")
+    from dpaudit.verify.monte_carlo import monte_carlo_lower  # costs a second
+
+    sampled = monte_carlo_lower(claim, rng=np.random.default_rng(rng), confidence=confidence).curve
+    if method == "monte-carlo":
+        return sampled
+    point = np.array([claim.epsilon])
+    return max((certified_lower(claim), sampled), key=lambda curve: float(curve.delta(point)[0]))
+
+
+def _published(claim: Claim) -> float | None:
+    """What the claim's published formula gives; None where it names none or its theorem does not apply."""
+    if claim.accountant is None or len(claim.phases) != 1:
+        return None
+    from dpaudit.mechanisms.published import ACCOUNTANTS  # loads mpmath
+
+    if claim.accountant not in ACCOUNTANTS:
+        raise ValueError(f"Expected accountant={claim.accountant!r} among {', '.join(ACCOUNTANTS)}.")
+    phase = claim.phases[0]
+    try:
+        value = ACCOUNTANTS[claim.accountant](
+            phase.mechanism, sampling_prob=phase.sampling_prob, steps=phase.steps, delta=claim.delta
+        )
+    except (TypeError, ValueError):
+        return None
+    return float(value.epsilon)
+
+
+def _decide(claim: Claim, delta_lower: float, delta_upper: float, *, sampled: bool) -> VerdictName:
+    """The verdict; both bounds carry their float errors, and a sampled one is wrong now and then."""
+    if delta_lower > delta_upper and sampled:
+        return "undecided"
     if delta_lower > delta_upper:
         raise ArithmeticError(
             f"Expected delta_lower={delta_lower} to be at most delta_upper={delta_upper} for claim {claim.id!r}: "

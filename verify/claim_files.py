@@ -116,12 +116,22 @@ def _claim(row: Mapping[str, Any], where: str, mechanisms: dict[str, Mechanism])
     """One claim, its errors rewritten to one line each."""
     try:
         read = _Claim.model_validate(row)
+        _check_accountant(read.accountant)
         phases = _phases(read, mechanisms)
         return Claim(read.epsilon, read.delta, phases, read.adjacency, read.id, read.accountant, read.source)
     except ValidationError as error:
         raise ClaimFileError(f"{where}: {_first(error)}") from error
     except (ValueError, TypeError) as error:
         raise ClaimFileError(f"{where}: {error}") from error
+
+
+def _check_accountant(name: str | None) -> None:
+    if name is None:
+        return
+    from dpaudit.mechanisms.published import ACCOUNTANTS  # loads mpmath, which most files do not need
+
+    if name not in ACCOUNTANTS:
+        raise ValueError(f"expected accountant={name!r} among {', '.join(ACCOUNTANTS)}.")
 
 
 def _first(error: ValidationError) -> str:

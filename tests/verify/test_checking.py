@@ -5,6 +5,7 @@ import math
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -209,3 +210,29 @@ def test_both_bounds_take_at_most_twice_dp_accountings_upper_one() -> None:
             run()
             times[name].append(time.perf_counter() - started)
     assert min(times["ours"]) <= 2 * min(times["theirs"])
+
+
+def test_sampling_alone_refutes_what_the_numerics_refute_and_certifies_nothing() -> None:
+    low, high = (Claim.single(Gaussian(1 / 0.6), epsilon=epsilon, delta=1e-5) for epsilon in (2.0, 2.6))
+    refuted = check(low, method="monte-carlo", rng=1)
+    assert (refuted.verdict, refuted.confidence) == ("refuted", 0.95)
+    assert refuted.epsilon_lower <= 2.44493
+    assert check(high, method="monte-carlo", rng=1).verdict == "undecided"
+    assert check(high, method="both", rng=1).verdict == "certified"
+
+
+def test_sampling_needs_a_seed() -> None:
+    with pytest.raises(ValueError, match="rng"):
+        check(Claim.single(Gaussian(1.0), epsilon=1.0, delta=1e-5), method="monte-carlo")
+
+
+def test_a_published_formula_is_recomputed_beside_the_bracket() -> None:
+    mechanism = GammaPLRV(k=40000.0, theta=6e-5, clip=0.5, dimension=26000)
+    claim = Claim.single(
+        mechanism, epsilon=1.606, delta=1e-5, steps=300, sampling_prob=0.01, accountant="plrvo-theorem-4.9"
+    )
+    verdict = check(claim)
+    assert verdict.verdict == "refuted"
+    assert verdict.published_epsilon == pytest.approx(1.6069, abs=1e-4)
+    with pytest.raises(ValueError, match="plrvo-theorem-4\\.9"):
+        check(replace(claim, accountant="plrvo-theorem-9"))

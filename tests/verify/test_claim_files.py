@@ -81,6 +81,7 @@ mechanism = {name = "laplace", scale = 2.0, clip_norm = 1}
         ("steps = 300", "step = 300", "did you mean 'steps'"),
         ('adjacency = "add-remove"', 'adjacency = "swap"', "adjacency"),
         ('id = "a"', 'id = ""', "id"),
+        ("plrvo-theorem-4.9", "plrvo-theorem-49", "accountant='plrvo-theorem-49'"),
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, old: str, new: str, word: str) -> None:
