@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 AUDIT_OUT := out/audit
+# a process per core, a thread per process: two threads each are several times slower
+ONE_THREAD := OMP_NUM_THREADS=1
 
 .PHONY: audit test check clean
 .DELETE_ON_ERROR:
@@ -24,13 +26,13 @@ audit: $(STAMP)
 	@$(BIN)/dpaudit run out/digits-gaussian.pt --out $(AUDIT_OUT) --seed 1
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest
+	@$(ONE_THREAD) $(BIN)/python -m pytest -n auto
 
 check: $(STAMP)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@MYPYPATH=$(VENV)/ns $(BIN)/mypy --explicit-package-bases -p dpaudit.mechanisms -p dpaudit.verify -p dpaudit.audit -p dpaudit.reports
-	@$(BIN)/python -m pytest -q -m "not slow"
+	@$(ONE_THREAD) $(BIN)/python -m pytest -n auto -q -m "not slow"
 
 clean:
 	rm -rf $(VENV) out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

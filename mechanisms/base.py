@@ -53,7 +53,7 @@ class Domain:
         try:
             number = float(value)
         except OverflowError:
-            raise ValueError(f"Expected {name} in {self}, not an integer of {len(str(value))} digits.") from None
+            raise ValueError(f"Expected {name} in {self}, and within the range of floats.") from None
         above = number >= self.low if self.closed_low else number > self.low
         below = number <= self.high if self.closed_high else number < self.high
         if not (above and below) or (self.integer and number != math.floor(number)):
