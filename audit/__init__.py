@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dpaudit.audit.inputs.bundles import load_bundle as load_bundle
     from dpaudit.audit.inputs.bundles import save_bundle as save_bundle
+    from dpaudit.audit.plan import Settings as Settings
     from dpaudit.audit.runner import run as run
 
 _HOMES = {
     "save_bundle": "dpaudit.audit.inputs.bundles",
     "load_bundle": "dpaudit.audit.inputs.bundles",
+    "Settings": "dpaudit.audit.plan",
     "run": "dpaudit.audit.runner",
 }
-__all__ = ["load_bundle", "run", "save_bundle"]
+__all__ = ["Settings", "load_bundle", "run", "save_bundle"]
 
 
 def __getattr__(name: str) -> Any:
