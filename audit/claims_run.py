@@ -10,14 +10,13 @@ import numpy as np
 
 from dpaudit.audit.inputs.errors import InputError
 from dpaudit.audit.inputs.files import atomic_write
+from dpaudit.audit.inputs.sources import Stage
 from dpaudit.reports import verdict_text, verdicts_json, verdicts_junit, verdicts_sarif
 from dpaudit.verify.batch import check_all
 from dpaudit.verify.checking import check
 from dpaudit.verify.claim_files import ClaimFileError, load_claims
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.results import Verdict
-
-Stage = Callable[[str, int], Callable[[int], None]]
 
 REFUTED, GAVE_UP, NOT_CERTIFIED = 3, 4, 5
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from dpaudit.audit.runner import Stage
+    from dpaudit.audit.inputs.sources import Stage
     from dpaudit.verify.results import AuditResult
 
 BAD_INPUT, REFUTED, GAVE_UP = 2, 3, 4

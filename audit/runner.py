@@ -1,7 +1,6 @@
 """One audit, read from top to bottom: claim check, attacks, one combined bound, verdict."""
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
@@ -13,6 +12,7 @@ from dpaudit.audit.attacks import membership
 from dpaudit.audit.game import build_experiment, game_result
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.datasets import Dataset
+from dpaudit.audit.inputs.sources import Stage
 from dpaudit.audit.plan import Plan, Settings, delta_upper, plan_audit
 from dpaudit.audit.trials.engine import run_trials
 from dpaudit.audit.trials.store import TrialStore
@@ -21,7 +21,6 @@ from dpaudit.verify.bounds import auc, one_run_from_scores, roc, tpr_at_fpr, tra
 from dpaudit.verify.checking import check
 from dpaudit.verify.results import AttackResult, AuditResult, AuditVerdict, Verdict
 
-Stage = Callable[[str, int], Callable[[int], None]]  # (what, how many) -> called with the number just finished
 PACKAGES = ("dpaudit", "numpy", "scipy", "torch", "statsmodels", "dp-accounting", "opacus", "scikit-learn")
 
 

@@ -1,6 +1,5 @@
 """`dpaudit train`: a recipe in, one trained model with its claim and coins out."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,11 +7,10 @@ import numpy as np
 from dpaudit.audit.inputs.bundles import save_bundle
 from dpaudit.audit.inputs.coins import draw_coins
 from dpaudit.audit.inputs.recipes import Recipe
+from dpaudit.audit.inputs.sources import Stage
 from dpaudit.audit.plan import usable_device
 from dpaudit.mechanisms.learning.spec import Pool
 from dpaudit.mechanisms.learning.training import logits, train
-
-Stage = Callable[[str, int], Callable[[int], None]]
 
 
 def train_bundle(recipe: Recipe, out: Path, *, seed: int, device: str, stage: Stage) -> str:

@@ -16,7 +16,7 @@ from dpaudit.audit.inputs.errors import InputError
 from dpaudit.audit.inputs.files import read_regular
 
 FOLDER_VARIABLE = "DPAUDIT_DATA"
-Stage = Callable[[str, int], Callable[[int], None]]  # (what, how many bytes) -> called with the number just received
+Stage = Callable[[str, int], Callable[[int], None]]  # (what, how many) -> called with the number just finished
 
 
 @dataclass(frozen=True)
