@@ -7,7 +7,7 @@ its theorem does not speak about the mechanism.
 
 from collections.abc import Callable
 
-from dpaudit.mechanisms.published import gaussian_baselines, gg, lap2, plrvo, product, product_tails
+from dpaudit.mechanisms.published import gaussian_baselines, gg, lap2, plrvo, product, product_tails, released_code
 from dpaudit.mechanisms.published.values import PublishedValue
 
 ACCOUNTANTS: dict[str, Callable[..., PublishedValue]] = {
@@ -20,6 +20,7 @@ ACCOUNTANTS: dict[str, Callable[..., PublishedValue]] = {
     "product-theorem-8": product.theorem_8,
     "gg-b.2": gg.b_2,
     "gg-theorem-2": gg.theorem_2,
+    "lap2-released-code": released_code.lap2_univariate,
 }
 
 __all__ = [
@@ -31,4 +32,5 @@ __all__ = [
     "plrvo",
     "product",
     "product_tails",
+    "released_code",
 ]

@@ -17,6 +17,7 @@ SUBJECTS: dict[str, Mechanism] = {
     "lap2-theorem-iii.2": Laplace(scale=20.0),
     "lap2-theorem-iii.7": Laplace(scale=20.0, dimension=50),
     "product-theorem-8": Product(sigma=4000.0, dimension=5000),
+    "lap2-released-code": Laplace(scale=20.0),
     "gg-b.2": GeneralizedGaussian(beta=3.0, scale=30.0, clip_norm=3.0, dimension=50),
     "gg-theorem-2": GeneralizedGaussian(beta=1.0, scale=20.0, dimension=50),
 }
