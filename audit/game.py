@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpaudit.audit.attacks import clipbkd, membership, releases
 from dpaudit.audit.inputs.datasets import Dataset
@@ -13,7 +14,8 @@ from dpaudit.audit.inputs.recipes import Recipe
 from dpaudit.audit.plan import Plan, Settings, delta_upper
 from dpaudit.audit.power import SELECTION
 from dpaudit.audit.trials.engine import Experiment, Trials
-from dpaudit.mechanisms.learning.spec import TrainingSpec
+from dpaudit.mechanisms.learning.approximate_minima import implied_noise
+from dpaudit.mechanisms.learning.spec import TrainedModels, TrainingSpec
 from dpaudit.mechanisms.learning.training import resolve_device
 from dpaudit.verify.bounds import (
     auc,
@@ -40,13 +42,38 @@ def build_experiment(recipe: Recipe, dataset: Dataset, settings: Settings) -> tu
             "minimiser_distance": distance,
             "sensitivity_share": distance / _sensitivity(spec, adjacency),
         }
+    elif spec.algorithm == "approximate-minima":
+        arms = releases.make_arms(dataset.x, dataset.y, spec, adjacency=adjacency)
+        score = partial(
+            noise_score, spec=spec, x=arms.pool.x, y=arms.pool.y, without=arms.without, with_canary=arms.with_canary
+        )
+        description = arms.description
     else:
-        arms = clipbkd.make_arms(dataset.x, dataset.y, spec, adjacency=adjacency)
+        # a record's visits decide how long the canary is: one per pass where the order is fixed
+        visits = replace(spec, steps=-(-spec.steps // spec.batches))
+        arms = clipbkd.make_arms(dataset.x, dataset.y, visits, adjacency=adjacency)
         score = partial(clipbkd.canary_score, canary=arms.canary, label=arms.label)
         description = arms.description
     members = np.stack([arms.without, arms.with_canary])
     device = resolve_device(settings.device)
     return Experiment(spec, arms.pool, members, score, settings.trainer, settings.seed, device), description
+
+
+def noise_score(
+    models: TrainedModels,
+    spec: TrainingSpec,
+    x: NDArray[np.float32],
+    y: NDArray[np.int64],
+    without: NDArray[np.bool_],
+    with_canary: NDArray[np.bool_],
+) -> NDArray[np.float64]:
+    """log f(b_with) / f(b_without) of each model: f the density of the noise in the objective, b(w) what w implies.
+
+    The output noise, and the Hessians' determinants, are left out: any score is valid, and they are small.
+    """
+    weights = next(iter(models.parameters.values())).numpy()[:, 0].astype(np.float64)
+    pairs = zip(*(implied_noise(weights, x[part], y[part], spec) for part in (without, with_canary)), strict=True)
+    return np.array([float(spec.mechanism.privacy_loss(b, b - moved)) for b, moved in pairs])
 
 
 def _sensitivity(spec: TrainingSpec, adjacency: str) -> float:

@@ -9,6 +9,7 @@ import joblib
 import numpy as np
 
 from dpaudit.audit.attacks import membership
+from dpaudit.audit.claim_check import check_recipe
 from dpaudit.audit.game import build_experiment, game_result
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.datasets import Dataset
@@ -16,9 +17,8 @@ from dpaudit.audit.inputs.sources import Stage
 from dpaudit.audit.plan import Plan, Settings, delta_upper, plan_audit
 from dpaudit.audit.trials.engine import run_trials
 from dpaudit.audit.trials.store import TrialStore
-from dpaudit.mechanisms.learning.training import logits
+from dpaudit.mechanisms.learning.training import ON_MINIMA, logits
 from dpaudit.verify.bounds import auc, one_run_from_scores, roc, tpr_at_fpr, tradeoff_curve
-from dpaudit.verify.checking import check
 from dpaudit.verify.results import AttackResult, AuditResult, AuditVerdict, Verdict
 
 PACKAGES = ("dpaudit", "numpy", "scipy", "torch", "statsmodels", "dp-accounting", "opacus", "scikit-learn")
@@ -49,7 +49,7 @@ def run(bundle: Bundle, dataset: Dataset, settings: Settings, *, stage: Stage | 
     deadline = None if settings.budget is None else began + settings.budget
     begin = stage or (lambda what, total: lambda done: None)
     advance = begin("Checking the claim", 1)
-    verdict = check(bundle.recipe.claim_object())
+    verdict = check_recipe(bundle.recipe)
     advance(1)
     plan = plan_audit(verdict, settings, coins=bundle.one_run)
     findings = Findings()
@@ -112,7 +112,7 @@ def _retraining(
     """The canary game on freshly trained models, or freshly drawn releases."""
     experiment, description = build_experiment(bundle.recipe, dataset, settings)
     advance = begin(
-        "Drawing releases" if experiment.spec.algorithm == "output-perturbation" else "Training models", 2 * plan.trials
+        "Drawing releases" if experiment.spec.algorithm in ON_MINIMA else "Training models", 2 * plan.trials
     )
     with TrialStore(settings.store, fresh=settings.fresh) as store:
         trials = run_trials(

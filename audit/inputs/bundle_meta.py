@@ -38,6 +38,7 @@ class _Ledger(_Part):
     clip_norm: float | Literal["inf"]
     device: str
     engine: str
+    releases: list[int] = []
 
 
 class Meta(_Part):
@@ -131,4 +132,5 @@ def read_ledger(ledger: _Ledger | None) -> Ledger | None:
     if ledger is None:
         return None
     fields = ledger.model_dump()
-    return Ledger(**{**fields, "batch_sizes": tuple(ledger.batch_sizes), "clip_norm": float(ledger.clip_norm)})
+    counted = {"batch_sizes": tuple(ledger.batch_sizes), "releases": tuple(ledger.releases)}
+    return Ledger(**{**fields, **counted, "clip_norm": float(ledger.clip_norm)})

@@ -1,13 +1,13 @@
 """The tables of a recipe, with the values that each key may take."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from dpaudit.mechanisms.base import Mechanism
-from dpaudit.mechanisms.registry import from_dict
+from dpaudit.mechanisms.registry import from_dict, to_dict
 
 PROBABILITY = Field(gt=0, le=1)
 
@@ -15,6 +15,15 @@ _Rule = tuple[Callable[[Any], bool], str]
 _TRUTH: _Rule = (lambda value: isinstance(value, bool), "true or false")
 _WIDTH: _Rule = (lambda value: type(value) is int and 1 <= value <= 1_000_000, "an integer in 1..1000000")
 KWARGS: dict[str, dict[str, _Rule]] = {"linear": {"bias": _TRUTH}, "fnn": {"hidden": _WIDTH}, "cnn": {}, "logistic": {}}
+
+ON_MINIMA = ("output-perturbation", "approximate-minima")
+DENSE = ("linear", "fnn")  # DP-FTRL and schedules are for networks of linear layers
+KEYS: dict[str, tuple[set[str], set[str]]] = {  # algorithm: (keys it needs, keys it may have besides)
+    "dp-sgd": ({"steps", "sampling"}, {"schedule"}),
+    "dp-ftrl": ({"steps", "batches"}, {"sampling"}),
+    "output-perturbation": ({"regularization"}, {"steps", "sampling"}),
+    "approximate-minima": ({"regularization", "gradient_norm", "output_mechanism"}, {"loss", "steps", "sampling"}),
+}
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -103,6 +112,14 @@ class OptimizerTable(Table):
     init: Literal["zeros", "glorot"] = "glorot"
 
 
+class DecayTable(Table):
+    """A rule of [schedule]: `levels` values from start to end in equal ratios, each for an equal part of the steps."""
+
+    start: Positive
+    end: Positive
+    levels: Annotated[int, Field(ge=1, le=100)]
+
+
 class ClaimTable(Table):
     """[claim]: the privacy that is promised."""
 
@@ -123,6 +140,62 @@ def read_mechanism(value: Any) -> Mechanism:
         return from_dict(dict(value))
     except TypeError as error:  # pydantic only collects ValueError
         raise ValueError(str(error)) from error
+
+
+def check_keys(algorithm: str, given: Set[str]) -> None:
+    """Every key that an algorithm needs, and none that it does not know.
+
+    Raises:
+        ValueError: The key is named.
+    """
+    needed, other = KEYS[algorithm]
+    for key in sorted(needed - given):
+        raise ValueError(f"{key}: Expected this key with algorithm={algorithm!r}.")
+    special = {key for keys in KEYS.values() for part in keys for key in part}
+    for key in sorted((special - needed - other) & given):
+        users = [name for name, (own, more) in KEYS.items() if key in own | more]
+        raise ValueError(f"{key}: Expected it only with algorithm={' or '.join(map(repr, users))}.")
+
+
+def check_structure(algorithm: str, architecture: str, *, steps: int, sampling: str, schedule: bool) -> None:
+    """Network, steps and sampling that an algorithm can be used with.
+
+    Raises:
+        ValueError: The key is named.
+    """
+    on_minima = algorithm in ON_MINIMA
+    if on_minima and (steps != 1 or sampling != "none"):
+        raise ValueError(f"steps: Expected one step on all records with algorithm={algorithm!r}.")
+    if algorithm == "dp-ftrl" and sampling != "none":
+        raise ValueError(f"sampling.kind: Expected {sampling!r} to be 'none' with algorithm='dp-ftrl'.")
+    if on_minima and architecture != "logistic":
+        raise ValueError(f"architecture.name: Expected {architecture!r} to be 'logistic' with algorithm={algorithm!r}.")
+    if architecture == "logistic" and not on_minima:
+        raise ValueError(
+            f"architecture.name: Expected 'logistic' only with algorithm={' or '.join(map(repr, ON_MINIMA))}."
+        )
+    if (algorithm == "dp-ftrl" or schedule) and architecture not in DENSE:
+        raise ValueError(
+            f"architecture.name: Expected {architecture!r} to be one of {', '.join(DENSE)} "
+            f"with {'a schedule' if schedule else 'algorithm=' + repr(algorithm)}."
+        )
+
+
+def check_sensitivity(key: str, mechanism: Mechanism, least: float) -> None:
+    """A mechanism without clipping must be accounted for the l2 sensitivity that there is.
+
+    Raises:
+        ValueError: Its clip is below `least`, or its norm below l2.
+    """
+    if mechanism.clip < least * (1 - 1e-9):
+        raise ValueError(f"{key}.clip: Expected {mechanism.clip!r} to be at least {least:g}, the sensitivity.")
+    if mechanism.clip_norm < 2:
+        raise ValueError(f"{key}.clip_norm: Expected {mechanism.clip_norm!r} to be at least 2: sensitivity is in l2.")
+
+
+def optional_mechanism(mechanism: Mechanism | None) -> dict[str, Any] | None:
+    """A mechanism's table, if there is one."""
+    return None if mechanism is None else to_dict(mechanism)
 
 
 def count_or_indices(value: Any, *, least: int) -> Any:

@@ -25,15 +25,22 @@ from dpaudit.audit.inputs.recipe_tables import (
     ClaimTable,
     Count,
     DatasetTable,
+    DecayTable,
     OptimizerTable,
     Positive,
     SamplingTable,
     Table,
+    check_keys,
+    check_sensitivity,
+    check_structure,
     count_or_indices,
+    optional_mechanism,
     read_mechanism,
 )
 from dpaudit.audit.inputs.sources import Stage
+from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.broken import DEFECTS
+from dpaudit.mechanisms.learning.schedule import Decay, occurrences, step_mechanisms
 from dpaudit.mechanisms.registry import from_dict, to_dict
 from dpaudit.verify.claims import Claim, Phase
 
@@ -48,25 +55,35 @@ class Recipe(Table):
     """How a private model is trained, completely; see the examples folder.
 
     Args:
-        algorithm: "dp-sgd" or "output-perturbation".
-        steps: Noisy steps; 1 for output perturbation.
+        algorithm: "dp-sgd", "dp-ftrl", "output-perturbation" or "approximate-minima".
+        steps: Noisy steps; 1 without gradient steps.
+        batches: Batches of one pass of DP-FTRL.
         seed: Root seed of training and coins; None: drawn when training.
         audit_records: Records whose membership is drawn by fair coins: how many (the first of `fixed_order`) or which.
-        regularization: Lambda of output perturbation.
+        regularization: Lambda of output perturbation and approximate minima.
+        loss: "logistic" or "huber", of approximate minima.
+        gradient_norm: Gamma of approximate minima, for the sum of the losses.
+        output_mechanism: Noise on the approximate minimum; `mechanism` is that in its objective.
+        schedule: DP-SGD's parameters of `mechanism` that change: a number per step, or a rule of start, end, levels.
         planted_defect: A fault of `mechanisms.broken.DEFECTS` to train with while claiming otherwise: a positive
             control, to see an audit find it. The claim check does not look at it.
         dataset, architecture, mechanism, sampling, optimizer, claim: The tables.
     """
 
-    algorithm: Literal["dp-sgd", "output-perturbation"]
+    algorithm: Literal["dp-sgd", "dp-ftrl", "output-perturbation", "approximate-minima"]
     steps: Count = 1
+    batches: Count | None = None
     seed: Seed | None = None
     audit_records: int | list[int] = 0
     regularization: Positive | None = None
+    loss: Literal["logistic", "huber"] | None = None
+    gradient_norm: Positive | None = None
     planted_defect: str | None = None
     dataset: DatasetTable
     architecture: ArchitectureTable
     mechanism: Annotated[Any, PlainValidator(read_mechanism), PlainSerializer(to_dict)]
+    output_mechanism: Annotated[Any, PlainValidator(read_mechanism), PlainSerializer(optional_mechanism)] = None
+    schedule: dict[str, DecayTable | list[Positive]] | None = None
     sampling: SamplingTable = SamplingTable(kind="none")
     optimizer: OptimizerTable = OptimizerTable()
     claim: ClaimTable
@@ -86,26 +103,29 @@ class Recipe(Table):
 
     @model_validator(mode="after")
     def _fits_algorithm(self) -> Self:
-        given = self.model_fields_set
-        if self.algorithm == "dp-sgd":
-            for key in ("steps", "sampling"):
-                if key not in given:
-                    raise ValueError(f"{key}: Expected this key with algorithm='dp-sgd'.")
-            if self.regularization is not None:
-                raise ValueError("regularization: Expected it only with algorithm='output-perturbation'.")
-            if self.architecture.name == "logistic":
-                raise ValueError("architecture.name: Expected 'logistic' only with algorithm='output-perturbation'.")
-            return self
-        if self.steps != 1 or self.sampling.kind != "none":
-            raise ValueError("steps: Expected one step on all records with algorithm='output-perturbation'.")
-        if self.regularization is None:
-            raise ValueError("regularization: Expected this key with algorithm='output-perturbation'.")
-        if self.architecture.name != "logistic":
-            raise ValueError(
-                f"architecture.name: Expected {self.architecture.name!r} to be 'logistic' "
-                "with algorithm='output-perturbation'."
-            )
+        check_keys(self.algorithm, self.model_fields_set)
+        check_structure(
+            self.algorithm, self.architecture.name, steps=self.steps, sampling=self.sampling.kind,
+            schedule=self.schedule is not None,
+        )  # fmt: skip
+        if self.schedule is not None:
+            self.step_mechanisms()
+        if self.output_mechanism is not None:
+            error = float(self.gradient_norm or 0.0) / float(self.regularization or 1.0)
+            check_sensitivity("mechanism", self.mechanism, 1.0)
+            twice = 2.0 if self.claim.adjacency == "add-remove" else 1.0  # replace-one accounting doubles clip itself
+            check_sensitivity("output_mechanism", self.output_mechanism, twice * error)
         return self
+
+    def step_mechanisms(self) -> tuple[Mechanism, ...]:
+        """The mechanism of every step where they differ, else ()."""
+        if self.schedule is None:
+            return ()
+        curves = {
+            name: Decay(**curve.model_dump()) if isinstance(curve, DecayTable) else curve
+            for name, curve in self.schedule.items()
+        }
+        return step_mechanisms(self.mechanism, self.steps, curves)
 
     @property
     def sampling_prob(self) -> float:
@@ -160,8 +180,8 @@ class Recipe(Table):
     def spec(self, dataset: Dataset) -> "TrainingSpec":
         """The training that this recipe describes, on these records.
 
-        The divisor is `sampling_prob` times ALL records of the data set, coins included: a public number, which the
-        coins do not move.
+        The divisor is `sampling_prob` (DP-FTRL: 1/batches) times ALL records of the data set, coins included: a public
+        number, which the coins do not move.
 
         Raises:
             InputError: The architecture or the mechanism's dimension does not fit the data, or the recipe came
@@ -171,18 +191,24 @@ class Recipe(Table):
         from dpaudit.mechanisms.learning.spec import TrainingSpec
 
         architecture = build_architecture(self.architecture, dataset.x.shape[1], dataset.classes, self._folder)
+        filled = self.with_dimension(count_parameters(architecture))
         return TrainingSpec(
             algorithm=self.algorithm,
             architecture=architecture,
-            mechanism=self.with_dimension(count_parameters(architecture)).mechanism,
+            mechanism=filled.mechanism,
             steps=self.steps,
             sampling_prob=self.sampling_prob,
-            expected_batch_size=self.sampling_prob * len(dataset.y),
+            expected_batch_size=self.sampling_prob * len(dataset.y) / (self.batches or 1),
             learning_rate=self.optimizer.learning_rate,
             momentum=self.optimizer.momentum,
             init=self.optimizer.init,
             regularization=self.regularization or 0.0,
             defect=None if self.planted_defect is None else DEFECTS[self.planted_defect],
+            schedule=filled.step_mechanisms(),
+            batches=self.batches or 1,
+            loss=self.loss or "logistic",
+            gradient_norm=self.gradient_norm or 0.0,
+            output_mechanism=filled.output_mechanism,
         )
 
     def with_dimension(self, dimension: int) -> "Recipe":
@@ -191,14 +217,20 @@ class Recipe(Table):
         Raises:
             InputError: The recipe names another dimension, or one that the mechanism cannot have.
         """
-        stated = self.mechanism.dimension
-        if stated not in (None, dimension):
-            raise InputError(f"mechanism.dimension: Expected {stated} to be the model's {dimension} parameters.")
-        try:
-            filled = from_dict({**to_dict(self.mechanism), "dimension": dimension})
-        except (TypeError, ValueError) as error:
-            raise InputError(f"mechanism.dimension: {error}") from error
-        return self.model_copy(update={"mechanism": filled})
+        update = {}
+        for key in ("mechanism", "output_mechanism"):
+            mechanism = getattr(self, key)
+            if mechanism is None:
+                continue
+            if mechanism.dimension not in (None, dimension):
+                raise InputError(
+                    f"{key}.dimension: Expected {mechanism.dimension} to be the model's {dimension} parameters."
+                )
+            try:
+                update[key] = from_dict({**to_dict(mechanism), "dimension": dimension})
+            except (TypeError, ValueError) as error:
+                raise InputError(f"{key}.dimension: {error}") from error
+        return self.model_copy(update=update)
 
     def filled(self, dataset: Dataset, *, dimension: int, seed: int) -> "Recipe":
         """The recipe as a bundle keeps it: with the data's hash, the mechanism's dimension and the seed.
@@ -210,21 +242,37 @@ class Recipe(Table):
         table = self.dataset.model_copy(update={"sha256": dataset.sha256})
         return self.with_dimension(dimension).model_copy(update={"dataset": table, "seed": seed})
 
+    def phases(self) -> tuple[Phase, ...]:
+        """The releases that one record enters, from which the claim is accounted."""
+        if self.algorithm == "dp-ftrl":
+            from dpaudit.mechanisms.learning.dp_ftrl import releases_per_record  # loads torch
+
+            return (Phase(self.mechanism, releases_per_record(self.steps, self.batches or 1), 1.0, "none"),)
+        if self.output_mechanism is not None:
+            return tuple(Phase(mechanism, 1, 1.0, "none") for mechanism in (self.mechanism, self.output_mechanism))
+        used = occurrences(self.step_mechanisms()) or {self.mechanism: self.steps}
+        return tuple(Phase(m, count, self.sampling_prob, self.sampling.kind) for m, count in used.items())
+
     def claim_object(self) -> Claim:
         """The claim, with the mechanism's dimension where it is known."""
-        phase = Phase(self.mechanism, self.steps, self.sampling_prob, self.sampling.kind)
-        return Claim(self.claim.epsilon, self.claim.delta, (phase,), self.claim.adjacency)
+        return Claim(self.claim.epsilon, self.claim.delta, self.phases(), self.claim.adjacency)
 
     def claim_summary(self) -> dict[str, Any]:
-        """The claim in the form of an entry of a claims file."""
-        return {
+        """The claim in the form of an entry of a claims file; a history of several phases lists them as well."""
+        phases = self.phases()
+        sampling = {"kind": self.sampling.kind, "prob": self.sampling_prob}
+        summary = {
             "epsilon": self.claim.epsilon,
             "delta": self.claim.delta,
             "adjacency": self.claim.adjacency,
-            "steps": self.steps,
-            "sampling": {"kind": self.sampling.kind, "prob": self.sampling_prob},
+            "steps": sum(phase.steps for phase in phases),
+            "sampling": sampling,
             "mechanism": to_dict(self.mechanism),
         }
+        if len(phases) == 1:
+            return summary
+        rows = [{"mechanism": to_dict(p.mechanism), "steps": p.steps, "sampling": sampling} for p in phases]
+        return {**summary, "phase": rows}
 
 
 def load_recipe(path: str | Path) -> Recipe:

@@ -9,7 +9,7 @@ import json
 import platform
 import sqlite3
 from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -35,7 +35,8 @@ def _bytes(value: Any) -> bytes:
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        return {"type": type(value).__name__, **{key: _plain(item) for key, item in asdict(value).items()}}
+        # asdict() would lose the types of the fields: two mechanisms may differ in nothing else
+        return {"type": type(value).__name__, **{f.name: _plain(getattr(value, f.name)) for f in fields(value)}}
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

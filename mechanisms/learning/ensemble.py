@@ -1,4 +1,4 @@
-"""DP-SGD of many networks of linear layers at once, without autograd and without per-record gradients.
+"""DP-SGD and DP-FTRL of many networks of linear layers at once, without autograd or per-record gradients.
 
 The gradient of one record in a linear layer is an outer product, delta x input^T (the input with a 1 appended for the
 bias), whose l_p norm is |delta|_p |input|_p for every p in [1, inf]; layers add in p-th powers (Goodfellow (2015),
@@ -9,6 +9,7 @@ Arrays of activations are (model, unit, record): all sums over units then run al
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -18,7 +19,9 @@ from torch import Tensor, nn
 from dpaudit.mechanisms.learning import products
 from dpaudit.mechanisms.learning.architectures import parameter_shapes
 from dpaudit.mechanisms.learning.batches import Chunk, Plan, chunks, group_size, lp_norm, make_plan, sample
+from dpaudit.mechanisms.learning.dp_ftrl import TreeNoise, public_batch
 from dpaudit.mechanisms.learning.noise import Streams, draw
+from dpaudit.mechanisms.learning.schedule import occurrences
 from dpaudit.mechanisms.learning.spec import Ledger, Pool, Progress, TrainedModels, TrainingSpec
 
 
@@ -31,10 +34,11 @@ def train(
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> TrainedModels:
-    """Train softmax regressions or two-layer networks by DP-SGD, in groups that fit the cache.
+    """Train softmax regressions or two-layer networks by DP-SGD or DP-FTRL, in groups that fit the cache.
 
-    Every step: w <- w - learning_rate / expected_batch_size * (clipped sum + noise), with heavy-ball momentum. A
-    model's sampling and noise depend on its seed alone; its rounding, besides, on the models trained with it.
+    Every step: w <- w - learning_rate / expected_batch_size * (clipped sum + noise), with heavy-ball momentum; DP-FTRL
+    differs in who is in the batch and in the noise, which is that of a tree of sums. A model's sampling and noise
+    depend on its seed alone; its rounding, besides, on the models trained with it.
 
     Args:
         spec: What to train; its architecture is "linear" or "fnn".
@@ -48,16 +52,19 @@ def train(
         ValueError: A record's norm is not finite.
     """
     with torch.no_grad(), products.full_float32():
-        plan = make_plan(spec, pool, members, torch.device(device))
+        # the plan's sizes follow the share of a batch, which a fixed order has as well
+        share = 1 / spec.batches if spec.algorithm == "dp-ftrl" else spec.sampling_prob
+        plan = make_plan(replace(spec, sampling_prob=share), pool, members, torch.device(device))
         shapes = parameter_shapes(spec.architecture)
         trained = {name: torch.empty(len(seeds), *shape) for name, shape in shapes.items()}
         batch_sizes: tuple[int, ...] = ()
+        releases: tuple[int, ...] = ()
         size = group_size(plan)
         for start in range(0, len(seeds), size):
             group = slice(start, start + size)
             inside = None if plan.everyone else torch.from_numpy(members[group][:, plan.rows.cpu().numpy()])
-            weights, sizes = _train_group(plan, inside, seeds[group], progress)
-            batch_sizes = batch_sizes or tuple(sizes)
+            weights, sizes, counted = _train_group(plan, inside, seeds[group], progress)
+            batch_sizes, releases = batch_sizes or tuple(sizes), releases or counted
             parts = [part for w in weights for part in ([w[..., :-1], w[..., -1]] if plan.bias else [w])]
             for tensor, part in zip(trained.values(), parts, strict=True):
                 tensor[group] = part.cpu()
@@ -66,33 +73,42 @@ def train(
         sampling_prob=spec.sampling_prob,
         batch_sizes=batch_sizes,
         divisor=spec.expected_batch_size,
-        clip=plan.clip,
+        clip=max((float(mechanism.clip) for mechanism in spec.schedule), default=plan.clip),
         clip_norm=plan.order,
         device=plan.device.type,
         engine="ensemble",
+        releases=releases,
     )
     return TrainedModels(trained, spec.architecture, ledger)
 
 
 def _train_group(
     plan: Plan, inside: Tensor | None, seeds: Sequence[int], progress: Progress | None
-) -> tuple[list[Tensor], list[int]]:
-    """The weights of some models, (models, units, inputs) for every layer, and the batch sizes of the first."""
+) -> tuple[list[Tensor], list[int], tuple[int, ...]]:
+    """The weights, (models, units, inputs) for every layer; the first model's batch sizes; what a record entered."""
     spec, models = plan.spec, len(seeds)
     streams = [Streams(seed, plan.device) for seed in seeds]
     weights = _first_weights(plan, streams)
     velocity = [torch.zeros_like(w) for w in weights] if spec.momentum else None
-    noise = torch.empty(models, sum(w[0].numel() for w in weights), device=plan.device)
+    drawn = torch.empty(models, sum(w[0].numel() for w in weights), device=plan.device)
     inside = None if inside is None else inside.to(plan.device)
-    batch_sizes = []
-    for _ in range(spec.steps):
-        batch = sample(plan, inside, streams)
+    batch_sizes, used = [], []
+    tree = TreeNoise(spec.batches) if spec.algorithm == "dp-ftrl" else None
+    for step in range(spec.steps):
+        mechanism = spec.mechanism_at(step)
+        if tree is None:
+            batch = sample(plan, inside, streams)
+        else:
+            batch = public_batch(plan.rows, step, spec.batches, inside, models)
         batch_sizes.append(len(plan.rows) if batch is None else int(batch[0].sum()))
-        sums = _clipped_sums(plan, weights, chunks(plan, batch, models))
-        for stream, row in zip(streams, noise, strict=True):
+        now = replace(plan, clip=float(mechanism.clip)) if spec.schedule else plan
+        sums = _clipped_sums(now, weights, chunks(plan, batch, models))
+        for stream, row in zip(streams, drawn, strict=True):
             if plan.fixed_seed is not None:
                 stream.noise.manual_seed(plan.fixed_seed)
-            draw(spec.mechanism, stream.noise, len(row), plan.device, out=row)
+            draw(mechanism, stream.noise, len(row), plan.device, out=row)
+        used.append(mechanism)
+        noise = drawn if tree is None else tree.increment(drawn)
         if velocity is None:
             _add(plan, weights, sums, noise, -spec.learning_rate / spec.expected_batch_size)
         else:
@@ -103,7 +119,8 @@ def _train_group(
                 w.sub_(v, alpha=spec.learning_rate)
         if progress is not None:
             progress(models)
-    return weights, batch_sizes
+    entered = occurrences(used).values() if tree is None else [int(tree.entered.max())]
+    return weights, batch_sizes, tuple(entered)
 
 
 def _first_weights(plan: Plan, streams: Sequence[Streams]) -> list[Tensor]:

@@ -166,6 +166,7 @@ def train_each(
         clip_norm=clip_norm,
         device=device.type,
         engine=engine,
+        releases=(len(sizes[0]),),
     )
     stacked = {name: torch.stack([model[name] for model in models]) for name in models[0]}
     return TrainedModels(stacked, spec.architecture, ledger)

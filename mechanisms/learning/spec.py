@@ -12,6 +12,7 @@ from torch import Tensor
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.broken import Defect
 
+Algorithm = Literal["dp-sgd", "dp-ftrl", "output-perturbation", "approximate-minima"]
 Progress = Callable[[int], None]  # called with the number of units (models x steps) just finished
 
 
@@ -40,11 +41,12 @@ class TrainingSpec:
     """Private training, completely: two equal specs with equal seeds give equal bits.
 
     Args:
-        algorithm: "dp-sgd" or "output-perturbation".
+        algorithm: "dp-sgd", "dp-ftrl", "output-perturbation" or "approximate-minima".
         architecture: What is trained.
-        mechanism: Noise on the SUM of clipped per-record gradients (dp-sgd) or on the minimiser
-            (output-perturbation); its dimension is the number of parameters.
-        steps: Noisy steps, at least 1 (1 for output perturbation).
+        mechanism: Noise on the SUM of clipped per-record gradients (dp-sgd), on every released node of the tree of such
+            sums (dp-ftrl), on the minimiser (output-perturbation) or in the objective (approximate-minima); its
+            dimension is the number of parameters.
+        steps: Noisy steps, at least 1 (1 without gradient steps).
         sampling_prob: Poisson rate q in (0, 1]; 1.0 is full batch.
         expected_batch_size: The PUBLIC divisor of the noisy sum.
         learning_rate: Step size.
@@ -52,11 +54,18 @@ class TrainingSpec:
         init: "zeros" or "glorot" (Glorot normal weights, zero biases).
         init_seed: Seed of initial weights shared by all models, None: every model draws its own. Whoever attacks
             a mechanism that starts from public weights knows them, so an audit fixes them.
-        regularization: Lambda of the objective mean loss + (Lambda / 2n)|w|^2 (output perturbation only).
+        regularization: Lambda of the objective sum of losses + (Lambda / 2)|w|^2 (without gradient steps only).
         defect: A planted fault (mechanisms/broken.py), None for correct training.
+        schedule: The mechanism of every step in place of `mechanism`, from `schedule.step_mechanisms`; () for the same
+            in all (dp-sgd only).
+        batches: Batches of one pass in the fixed public order (dp-ftrl only).
+        loss: "logistic" or "huber" (approximate-minima; output perturbation is logistic).
+        gradient_norm: Gamma, the largest l2 norm that the gradient of the perturbed objective may have at the
+            approximate minimum (approximate-minima only).
+        output_mechanism: Noise on the approximate minimum (approximate-minima only).
     """
 
-    algorithm: Literal["dp-sgd", "output-perturbation"]
+    algorithm: Algorithm
     architecture: Architecture
     mechanism: Mechanism
     steps: int
@@ -68,6 +77,15 @@ class TrainingSpec:
     init_seed: int | None = None
     regularization: float = 0.0
     defect: Defect | None = None
+    schedule: tuple[Mechanism, ...] = ()
+    batches: int = 1
+    loss: Literal["logistic", "huber"] = "logistic"
+    gradient_norm: float = 0.0
+    output_mechanism: Mechanism | None = None
+
+    def mechanism_at(self, step: int) -> Mechanism:
+        """The mechanism of one step, from 0."""
+        return self.schedule[step] if self.schedule else self.mechanism
 
 
 @dataclass(frozen=True)
@@ -97,9 +115,12 @@ class Ledger:
         sampling_prob: Rate of the Poisson sampling that was done.
         batch_sizes: Realised batch sizes of model 0, in order.
         divisor: The public divisor used.
-        clip, clip_norm: The clipping done (differs from the mechanism's under a defect).
+        clip, clip_norm: The clipping done (differs from the mechanism's under a defect; the largest of a schedule).
         device: "cpu" or "cuda".
         engine: "ensemble", "convolution", "opacus" or "minimiser".
+        releases: The releases that any one record entered at most, a count for each phase of the history: for a
+            schedule by mechanism in order of first use, for approximate minima that of the perturbed objective and
+            that of its approximate minimum. () where the loop did not count them.
     """
 
     noise_draws: int
@@ -110,6 +131,7 @@ class Ledger:
     clip_norm: float
     device: str
     engine: str
+    releases: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import get_args
 
 import numpy as np
 import torch
@@ -9,10 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpaudit.mechanisms.base import Domain
-from dpaudit.mechanisms.learning import ensemble, minimiser
+from dpaudit.mechanisms.learning import approximate_minima, ensemble, minimiser
 from dpaudit.mechanisms.learning.architectures import BUILDERS, DENSE, build_module, parameter_count
-from dpaudit.mechanisms.learning.spec import Pool, Progress, TrainedModels, TrainingSpec
+from dpaudit.mechanisms.learning.dp_ftrl import BATCHES
+from dpaudit.mechanisms.learning.spec import Algorithm, Pool, Progress, TrainedModels, TrainingSpec
 
+ALGORITHMS = get_args(Algorithm)
+ON_MINIMA = ("output-perturbation", "approximate-minima")
 QUERIED = 2**24  # activations held at a time while many models are queried
 
 DOMAINS = {
@@ -22,6 +26,8 @@ DOMAINS = {
     "learning_rate": Domain(0.0, math.inf, (0.01, 10.0), "step size"),
     "momentum": Domain(0.0, 1.0, (0.0, 0.99), "factor", closed_low=True),
     "regularization": Domain(0.0, math.inf, (0.0, 100.0), "Lambda", closed_low=True),
+    "batches": BATCHES,
+    "gradient_norm": Domain(0.0, math.inf, (1e-8, 1.0), "Gamma", closed_low=True),
 }
 
 
@@ -75,6 +81,8 @@ def train(
     place = resolve_device(device)
     if spec.algorithm == "output-perturbation":
         return minimiser.train(spec, pool, members, seeds, device=place, progress=progress)
+    if spec.algorithm == "approximate-minima":
+        return approximate_minima.train(spec, pool, members, seeds, device=place, progress=progress)
     if spec.architecture.build is not None:
         from dpaudit.mechanisms.learning import opacus_path  # importing Opacus takes seconds
 
@@ -89,21 +97,49 @@ def train(
 def _check_spec(spec: TrainingSpec) -> None:
     for name, domain in DOMAINS.items():
         domain.validate(name, getattr(spec, name))
-    if spec.algorithm not in ("dp-sgd", "output-perturbation"):
-        raise ValueError(f"Expected algorithm={spec.algorithm!r} to be 'dp-sgd' or 'output-perturbation'.")
+    if spec.algorithm not in ALGORITHMS:
+        raise ValueError(f"Expected algorithm={spec.algorithm!r} to be one of {', '.join(ALGORITHMS)}.")
     if spec.init not in ("zeros", "glorot"):
         raise ValueError(f"Expected init={spec.init!r} to be 'zeros' or 'glorot'.")
     architecture = spec.architecture
     if architecture.build is None and architecture.name not in BUILDERS:
         raise ValueError(f"Expected architecture={architecture.name!r} to be one of {', '.join(sorted(BUILDERS))}.")
-    if architecture.build is None and (architecture.name == "logistic") != (spec.algorithm == "output-perturbation"):
+    if architecture.build is None and (architecture.name == "logistic") != (spec.algorithm in ON_MINIMA):
         raise ValueError(
             f"Expected architecture={architecture.name!r} and algorithm={spec.algorithm!r} to go together: "
-            "'logistic' is for 'output-perturbation', and only it."
+            f"'logistic' is for {' and '.join(map(repr, ON_MINIMA))}, and only them."
         )
+    _check_order_and_schedule(spec)
     count = parameter_count(architecture)
-    if spec.mechanism.dimension not in (None, count):
-        raise ValueError(f"Expected dimension={spec.mechanism.dimension} to be {count}, the number of parameters.")
+    for mechanism in {spec.mechanism, *spec.schedule, spec.output_mechanism or spec.mechanism}:
+        if mechanism.dimension not in (None, count):
+            raise ValueError(f"Expected dimension={mechanism.dimension} to be {count}, the number of parameters.")
+
+
+def _check_order_and_schedule(spec: TrainingSpec) -> None:
+    """What only DP-FTRL has, and what only DP-SGD has."""
+    dense = spec.architecture.build is None and spec.architecture.name in DENSE
+    if spec.algorithm == "dp-ftrl":
+        if not dense:
+            raise ValueError(f"Expected architecture={spec.architecture.name!r} among {', '.join(DENSE)} for DP-FTRL.")
+        if spec.sampling_prob != 1:
+            raise ValueError(f"Expected sampling_prob={spec.sampling_prob} to be 1: DP-FTRL does not sample.")
+    elif spec.batches != 1:
+        raise ValueError(f"Expected batches={spec.batches} to be 1 with algorithm={spec.algorithm!r}.")
+    if not spec.schedule:
+        return
+    if spec.algorithm != "dp-sgd" or not dense:
+        raise ValueError(
+            f"Expected a schedule with algorithm='dp-sgd' and architecture {' or '.join(DENSE)} only, not with "
+            f"{spec.algorithm!r} and {spec.architecture.name!r}."
+        )
+    if len(spec.schedule) != spec.steps:
+        raise ValueError(
+            f"Expected a schedule of {len(spec.schedule)} mechanisms to have one for each of {spec.steps}."
+        )
+    orders = {float(mechanism.clip_norm) for mechanism in (spec.mechanism, *spec.schedule)}
+    if len(orders) > 1:
+        raise ValueError(f"Expected one clip_norm in the whole schedule, not {sorted(orders)}.")
 
 
 def _check_data(spec: TrainingSpec, pool: Pool, members: NDArray[np.bool_], seeds: Sequence[int]) -> None:

@@ -13,7 +13,7 @@ from dpaudit.audit.attacks.clipbkd import canary_score
 from dpaudit.audit.trials import engine
 from dpaudit.audit.trials.engine import Experiment, run_trials, trial_seed
 from dpaudit.audit.trials.store import TrialStore, fingerprint
-from dpaudit.mechanisms import Gaussian
+from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian
 from dpaudit.mechanisms.learning.spec import Architecture, Pool, TrainingSpec
 from dpaudit.mechanisms.learning.training import train
 
@@ -123,6 +123,12 @@ def test_models_that_train_to_nan_are_refused() -> None:
 def test_seeds_differ_between_arms_and_trials() -> None:
     seeds = {trial_seed(7, arm, trial) for arm in (0, 1) for trial in range(500)}
     assert len(seeds) == 1000
+
+
+def test_the_fingerprint_tells_noise_of_other_kinds_and_equal_numbers_apart() -> None:
+    shared, own = GammaPLRV(k=3.0, theta=0.1), GammaPLRVIID(k=3.0, theta=0.1)
+    specs = [replace(experiment().spec, mechanism=mechanism) for mechanism in (shared, own)]
+    assert fingerprint({"spec": specs[0]}) != fingerprint({"spec": specs[1]})
 
 
 def test_the_fingerprint_sees_every_part() -> None:

@@ -1,0 +1,227 @@
+"""The further training algorithms, from recipe to bundle, claim and audit: what they reach on real data, and refuse."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpaudit.audit.claim_check import check_recipe
+from dpaudit.audit.inputs.bundles import load_bundle
+from dpaudit.audit.inputs.datasets import Dataset, load
+from dpaudit.audit.inputs.errors import InputError
+from dpaudit.audit.inputs.recipes import Recipe, load_recipe
+from dpaudit.audit.plan import Settings
+from dpaudit.audit.runner import run
+from dpaudit.audit.training_run import train_bundle
+from dpaudit.audit.trials import engine
+from dpaudit.mechanisms.learning.spec import Pool
+from dpaudit.mechanisms.learning.training import logits, train
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NAMES = ["digits-dp-ftrl", "digits-dp-ftrl-gamma-plrv", "digits-laplace-schedule", "digits-approximate-minima"]
+FASHION = Path(os.environ.get("DPAUDIT_DATA", "/nowhere"), "fashion_mnist")
+needs_fashion = pytest.mark.skipif(not FASHION.is_dir(), reason="needs the folder fashion_mnist under DPAUDIT_DATA")
+
+
+def quiet(what: str, total: int) -> object:
+    return lambda done: None
+
+
+def changed(name: str, **changes: Any) -> dict[str, Any]:
+    """The data of an example with values replaced, keys like table__key; None removes one."""
+    data = load_recipe(EXAMPLES / f"{name}.toml").to_dict()
+    for path, value in changes.items():
+        table, _, key = path.rpartition("__")
+        target = data[table] if table else data
+        if value is None:
+            target.pop(key)
+        else:
+            target[key] = value
+    return data
+
+
+def accuracy(recipe: Recipe, dataset: Dataset, models: int = 3) -> float:
+    """Mean test accuracy of some models."""
+    members = np.ones((models, len(dataset.y)), dtype=bool)
+    trained = train(recipe.spec(dataset), Pool(dataset.x, dataset.y), members, range(models))
+    predicted = logits(trained, dataset.x_test).argmax(dim=-1).numpy()
+    return float((predicted == dataset.y_test).mean())
+
+
+NOISE = {  # little, more, far too much
+    "digits-dp-ftrl": [{"mechanism__noise_multiplier": value} for value in (1.0, 15.0, 300.0)],
+    "digits-dp-ftrl-gamma-plrv": [{"mechanism__theta": value} for value in (4e-5, 1e-6, 1e-7)],
+    "digits-laplace-schedule": [
+        {"schedule": {"scale": {"start": 3 * f, "end": f, "levels": 5}, "clip": [1.0] * 100}} for f in (0.1, 20, 400)
+    ],
+    "digits-approximate-minima": [{"mechanism__noise_multiplier": value} for value in (1.0, 60.0, 1000.0)],
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_digits_are_learned_with_little_noise_and_less_with_more(name: str) -> None:
+    reached = [accuracy(recipe, recipe.load_dataset(), 6) for recipe in _variants(name)]
+    assert reached[0] >= 0.9
+    assert reached[0] > reached[1] + 0.02 > reached[2] + 0.04
+
+
+def test_a_huber_svm_learns_too_and_product_noise_as_well() -> None:
+    for changes in (
+        {"loss": "huber"},
+        {
+            "mechanism": {"name": "product", "sigma": 5.0},
+            "output_mechanism": {"name": "product", "sigma": 1e-4, "clip": 2e-6},
+        },
+    ):
+        recipe = Recipe.from_dict(changed("digits-approximate-minima", **changes))
+        assert accuracy(recipe, recipe.load_dataset()) >= 0.9
+
+
+def _variants(name: str) -> list[Recipe]:
+    return [Recipe.from_dict(changed(name, **changes)) for changes in NOISE[name]]
+
+
+@needs_fashion
+@pytest.mark.parametrize("name", NAMES)
+def test_two_classes_of_fashion_mnist_are_learned_with_little_noise(name: str) -> None:
+    changes = {**NOISE[name][0], "dataset": {"name": "fashion-mnist", "classes": [0, 1]}, "audit_records": 0}
+    if name.endswith("minima"):
+        changes |= {"regularization": 1.0, "output_mechanism__clip": 2e-5}
+    else:
+        changes["optimizer__learning_rate"] = 4.0
+    recipe = Recipe.from_dict(changed(name, **changes))
+    assert accuracy(recipe, recipe.load_dataset(), 1) >= 0.97
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_is_trained_saved_and_certified(name: str, tmp_path: Path) -> None:
+    recipe, path = load_recipe(EXAMPLES / f"{name}.toml"), tmp_path / "model.pt"
+    train_bundle(recipe, path, seed=1, device="cpu", stage=quiet)  # type: ignore[arg-type]
+    bundle = load_bundle(path)
+    assert bundle.recipe.claim_object().phases == bundle.recipe.phases()
+    assert bundle.ledger is not None
+    assert bundle.ledger.noise_draws >= recipe.steps
+    verdict = check_recipe(bundle.recipe)
+    assert (verdict.verdict, verdict.epsilon_upper <= recipe.claim.epsilon) == ("certified", True)
+    assert verdict.epsilon_upper > 0.9 * recipe.claim.epsilon
+
+
+def test_the_histories_that_are_claimed() -> None:
+    steps = {name: [phase.steps for phase in load_recipe(EXAMPLES / f"{name}.toml").phases()] for name in NAMES}
+    assert steps == {
+        "digits-dp-ftrl": [40],
+        "digits-dp-ftrl-gamma-plrv": [40],
+        "digits-laplace-schedule": [20] * 5,
+        "digits-approximate-minima": [1, 1],
+    }
+    summary = load_recipe(EXAMPLES / "digits-laplace-schedule.toml").claim_summary()
+    assert [row["mechanism"]["clip"] for row in summary["phase"]] == pytest.approx(np.geomspace(1, 0.5, 5))
+    assert summary["steps"] == 100
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_bits_on_any_number_of_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "SERIAL_SECONDS", 0.0)  # else so little work is never handed to workers
+    recipe = Recipe.from_dict(changed("digits-dp-ftrl", steps=8, audit_records=0))
+    path = tmp_path / "model.pt"
+    train_bundle(recipe, path, seed=1, device="cpu", stage=quiet)  # type: ignore[arg-type]
+    bundle = load_bundle(path)
+    dataset = bundle.recipe.load_dataset()
+    results = []
+    for workers in (1, 2):
+        settings = Settings(seed=3, attacks=("clipbkd",), trials=1500, device="cpu", workers=workers)
+        attack = run(bundle, dataset, settings).attacks[0]
+        results.append((attack.auc, attack.bound, attack.roc))
+    assert results[0] == results[1]
+
+
+def test_half_the_noise_of_dp_ftrl_is_refuted_and_all_of_it_is_not(tmp_path: Path) -> None:
+    """One pass of one batch: the only node is the sum of everything, and ClipBKD sees it."""
+    common = {"steps": 1, "batches": 1, "audit_records": 0, "mechanism__noise_multiplier": 5 / 3}
+    common |= {
+        "dataset": {"name": "digits", "classes": [0, 1]},
+        "claim__epsilon": 2.445,
+        "optimizer__learning_rate": 0.5,
+    }
+    for defect, verdict in ((None, "not_refuted"), ("half-noise", "refuted")):
+        data = changed("digits-dp-ftrl", **common)
+        recipe = Recipe.from_dict(data if defect is None else {**data, "planted_defect": defect})
+        path = tmp_path / "model.pt"
+        train_bundle(recipe, path, seed=1, device="cpu", stage=quiet)  # type: ignore[arg-type]
+        bundle = load_bundle(path)
+        settings = Settings(seed=1, attacks=("clipbkd",), trials=1000, device="cpu", workers=1)
+        result = run(bundle, bundle.recipe.load_dataset(), settings)
+        assert (result.verdict, result.claim_check and result.claim_check.verdict) == (verdict, "certified")
+
+
+@pytest.mark.slow
+def test_the_papers_calibration_of_approximate_minima_is_refuted_by_attack(tmp_path: Path) -> None:
+    from dpaudit.mechanisms.published.product import calibrated_sigma, theorem_8_delta
+
+    recipe, path = load_recipe(EXAMPLES / "digits-product-minima.toml"), tmp_path / "model.pt"
+    error = float(recipe.gradient_norm or 0) / float(recipe.regularization or 1)
+    spent = 0.0
+    releases = ((recipe.mechanism.sigma, 2.0, 0.025), (recipe.output_mechanism.sigma, error, 0.05))
+    for sigma, sensitivity, epsilon in releases:
+        assert sigma == pytest.approx(calibrated_sigma(sensitivity, epsilon=epsilon, dimension=64, k=50_000.0))
+        spent += theorem_8_delta(dimension=64, shift=sensitivity / sigma, k=50_000.0)
+    assert spent <= recipe.claim.delta
+    train_bundle(recipe, path, seed=1, device="cpu", stage=quiet)  # type: ignore[arg-type]
+    bundle = load_bundle(path)
+    settings = Settings(seed=1, attacks=("clipbkd",), trials=1500, device="cpu", workers=1)
+    result = run(bundle, bundle.recipe.load_dataset(), settings)
+    assert result.verdict == "refuted"
+    assert "clipbkd:epsilon_lower" in result.refuted_by
+    assert (result.epsilon_lower or 0) > 5 * recipe.claim.epsilon
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("digits-dp-ftrl", {"batches": None}, "batches: Expected this key with algorithm='dp-ftrl'"),
+        ("digits-dp-ftrl", {"batches": 0}, "batches: Expected 0 to be greater than or equal to 1"),
+        ("digits-dp-ftrl", {"loss": "huber"}, "loss: Expected it only with algorithm='approximate-minima'"),
+        ("digits-dp-ftrl", {"sampling": {"kind": "poisson", "prob": 0.1}}, r"sampling\.kind: Expected 'poisson' to be"),
+        ("digits-dp-ftrl", {"architecture__name": "cnn"}, r"architecture\.name: Expected 'cnn' to be one of linear"),
+        ("digits-laplace-schedule", {"batches": 4}, "batches: Expected it only with algorithm='dp-ftrl'"),
+        (
+            "digits-laplace-schedule",
+            {"schedule__clip": [1.0]},
+            r"schedule\.clip of 1 numbers to have one for each of 100",
+        ),
+        ("digits-laplace-schedule", {"schedule__sigma": [1.0] * 100}, r"schedule\.sigma to be one of scale, clip"),
+        ("digits-laplace-schedule", {"schedule__clip": {"start": 1.0, "end": 1.0}}, r"schedule\.clip.*levels"),
+        ("digits-laplace-schedule", {"architecture__name": "cnn"}, "to be one of linear, fnn with a schedule"),
+        ("digits-approximate-minima", {"gradient_norm": None}, "gradient_norm: Expected this key"),
+        ("digits-approximate-minima", {"output_mechanism": None}, "output_mechanism: Expected this key"),
+        ("digits-approximate-minima", {"loss": "hinge"}, "loss: Expected 'hinge'"),
+        ("digits-approximate-minima", {"mechanism__clip": 0.5}, r"mechanism\.clip: Expected 0\.5 to be at least 1"),
+        ("digits-approximate-minima", {"output_mechanism__clip": 1e-6}, r"output_mechanism\.clip: .* at least 2e-06"),
+        ("digits-approximate-minima", {"mechanism__clip_norm": 1.0}, r"mechanism\.clip_norm: Expected 1\.0 to be"),
+        ("digits-approximate-minima", {"steps": 2}, "steps: Expected one step on all records"),
+        ("digits-approximate-minima", {"architecture__name": "linear"}, r"architecture\.name: Expected 'linear' to be"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(name: str, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        Recipe.from_dict(changed(name, **changes))
+    assert str(caught.value).isprintable()
+
+
+def test_replace_one_needs_half_the_output_clip() -> None:
+    changes = {"output_mechanism__clip": 1e-6, "claim__adjacency": "replace-one"}
+    assert Recipe.from_dict(changed("digits-approximate-minima", **changes)).output_mechanism.clip == 1e-6
+
+
+def test_a_dimension_is_filled_into_every_mechanism() -> None:
+    dataset = load("digits", classes=[3, 8])
+    spec = load_recipe(EXAMPLES / "digits-approximate-minima.toml").spec(dataset)
+    assert spec.output_mechanism is not None
+    assert spec.mechanism.dimension == spec.output_mechanism.dimension == 64
+    wrong = Recipe.from_dict(changed("digits-approximate-minima", output_mechanism__dimension=65))
+    with pytest.raises(InputError, match=r"output_mechanism\.dimension: Expected 65 to be the model's 64 parameters"):
+        wrong.spec(dataset)

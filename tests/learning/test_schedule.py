@@ -1,0 +1,135 @@
+"""Noise and clips that change from step to step: against the plain loop, and accounted phase by phase."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from reference import CPU, clipped, first_module, record_gradient, train_one
+from torch import nn
+
+from dpaudit.mechanisms import Gaussian, Laplace
+from dpaudit.mechanisms.learning.noise import Streams, draw
+from dpaudit.mechanisms.learning.schedule import Decay, occurrences, step_mechanisms
+from dpaudit.mechanisms.learning.spec import Architecture, Pool, TrainingSpec
+from dpaudit.mechanisms.learning.training import train
+from dpaudit.verify.checking import check
+from dpaudit.verify.claims import Claim, Phase
+
+INPUTS, CLASSES, RECORDS, STEPS = 10, 3, 30, 4
+BASE = Laplace(0.2, clip=1.0)
+CHANGING = {"clip": [1.0, 0.5, 0.25, 0.5], "scale": [0.2, 0.1, 0.4, 0.1]}
+
+
+def pool() -> Pool:
+    rng = np.random.default_rng(1)
+    return Pool(2 * rng.normal(size=(RECORDS, INPUTS)).astype(np.float32), rng.integers(0, CLASSES, RECORDS))
+
+
+def specification(**changes: object) -> TrainingSpec:
+    spec = TrainingSpec(
+        "dp-sgd", Architecture("linear", INPUTS, CLASSES), BASE, STEPS, 0.5, 15.0, 0.7,
+        schedule=step_mechanisms(BASE, STEPS, CHANGING),
+    )  # fmt: skip
+    return replace(spec, **changes)  # type: ignore[arg-type]
+
+
+def test_training_is_the_plain_loop_with_each_steps_own_clip_and_noise() -> None:
+    spec, members = specification(), np.ones((2, RECORDS), dtype=bool)
+    members[1, ::3] = False
+    models = train(spec, pool(), members, [8, 9])
+    for model, seed in enumerate((8, 9)):
+        got = np.concatenate([tensor[model].numpy().ravel() for tensor in models.parameters.values()])
+        np.testing.assert_allclose(got, plain_loop(spec, members[model], seed), atol=1e-4, rtol=1e-4)
+        unchanged = train_one(replace(spec, schedule=()), pool(), members[model], seed)
+        assert np.abs(got - unchanged).max() > 1e-2
+
+
+def plain_loop(spec: TrainingSpec, members: NDArray[np.bool_], seed: int) -> NDArray[np.float64]:
+    """One record at a time."""
+    module, streams = first_module(spec, seed).double(), Streams(seed, CPU)
+    parameters = list(module.parameters())
+    x, y = torch.from_numpy(pool().x).double(), torch.from_numpy(pool().y)
+    weights = nn.utils.parameters_to_vector(parameters).detach().numpy().copy()
+    for clip, scale in zip(CHANGING["clip"], CHANGING["scale"], strict=True):
+        coins = torch.rand(RECORDS, generator=streams.sampling).numpy()
+        total = draw(Laplace(scale), streams.noise, len(weights), CPU).double().numpy()
+        for i in np.flatnonzero(members & (coins < spec.sampling_prob)):
+            total += clipped(record_gradient(module, x[i], y[i]), clip, 2.0)
+        weights -= spec.learning_rate / spec.expected_batch_size * total
+        with torch.no_grad():
+            nn.utils.vector_to_parameters(torch.from_numpy(weights), parameters)
+    return weights
+
+
+def test_the_ledger_counts_every_mechanism_of_the_schedule() -> None:
+    spec = specification()
+    ledger = train(spec, pool(), np.ones((1, RECORDS), dtype=bool), [1]).ledger
+    assert ledger.releases == (1, 2, 1)
+    assert ledger.noise_draws == STEPS
+    assert ledger.clip == 1.0
+    assert list(occurrences(spec.schedule).values()) == [1, 2, 1]
+
+
+def test_a_schedule_that_changes_nothing_gives_the_same_bits() -> None:
+    members = np.ones((2, RECORDS), dtype=bool)
+    plain = train(specification(schedule=()), pool(), members, [1, 2])
+    same = train(specification(schedule=(BASE,) * STEPS), pool(), members, [1, 2])
+    assert all(tensor.equal(same.parameters[name]) for name, tensor in plain.parameters.items())
+    assert plain.ledger == same.ledger
+
+
+def test_only_the_ratio_of_noise_to_clip_is_accounted() -> None:
+    """Clips and scales halved together cost the same; a ratio that really falls costs more."""
+    claims = [
+        Claim(2.0, 1e-5, [Phase(m, n, 0.1) for m, n in occurrences(step_mechanisms(Laplace(4.0), 20, curves)).items()])
+        for curves in (
+            {"clip": [1.0] * 20},
+            {"clip": Decay(1.0, 0.125, 4), "scale": Decay(4.0, 0.5, 4)},
+            {"scale": Decay(4.0, 2.0, 4)},
+        )
+    ]
+    same, halved, cheaper = (check(claim) for claim in claims)
+    assert [len(claim.phases) for claim in claims] == [1, 4, 4]
+    assert halved.epsilon_upper == pytest.approx(same.epsilon_upper, rel=1e-6)
+    assert halved.epsilon_lower == pytest.approx(same.epsilon_lower, rel=0.01)
+    assert cheaper.epsilon_lower > same.epsilon_upper
+
+
+def test_a_gaussian_schedule_costs_the_sum_of_its_squared_ratios() -> None:
+    """Without sampling mu^2 adds up over the steps (Dong, Roth and Su 2022, Corollary 3.3)."""
+    schedule = step_mechanisms(Gaussian(1.0), 6, {"noise_multiplier": [2.0, 2.0, 4.0, 4.0, 8.0, 8.0]})
+    history = [Phase(mechanism, count) for mechanism, count in occurrences(schedule).items()]
+    mu = np.sqrt(sum(1 / m.noise_multiplier**2 for m in schedule))  # type: ignore[attr-defined]
+    several, one = check(Claim(1.0, 1e-5, history)), check(Claim(1.0, 1e-5, [Phase(Gaussian(1 / mu))]))
+    assert several.epsilon_upper == pytest.approx(one.epsilon_upper, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("curves", "reason"),
+    [
+        ({"sigma": [1.0] * 4}, r"Expected schedule\.sigma to be one of scale, clip, which laplace has"),
+        ({"clip_norm": [2.0] * 4}, r"Expected schedule\.clip_norm to be one of"),
+        ({"clip": [1.0] * 3}, r"Expected schedule\.clip of 3 numbers to have one for each of 4"),
+        ({"clip": [1.0, 1.0, -1.0, 1.0]}, r"schedule, step 2: Expected clip=-1\.0 in \(0, inf\)"),
+    ],
+)
+def test_a_schedule_that_does_not_fit_is_refused(curves: dict[str, list[float]], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        step_mechanisms(BASE, 4, curves)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"steps": 5}, "Expected a schedule of 4 mechanisms to have"),
+        ({"architecture": Architecture("cnn", 196, 3)}, "Expected a schedule with algorithm='dp-sgd' and architecture"),
+        ({"algorithm": "dp-ftrl", "sampling_prob": 1.0}, "Expected a schedule with algorithm='dp-sgd'"),
+        ({"schedule": (BASE, BASE, BASE, Laplace(1.0, clip_norm=1.0))}, r"Expected one clip_norm .*\[1\.0, 2\.0\]"),
+        ({"schedule": (*[BASE] * 3, Laplace(1.0, dimension=5))}, "Expected dimension=5 to be 33"),
+    ],
+)
+def test_a_spec_whose_schedule_does_not_fit_is_refused(changes: dict[str, object], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        train(specification(**changes), pool(), np.ones((1, RECORDS), dtype=bool), [1])  # type: ignore[arg-type]
