@@ -1,35 +1,27 @@
 """The figures of the report. Everything drawn was computed elsewhere; only coordinates are chosen here."""
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from markupsafe import Markup
-from matplotlib.axes import Axes
 
 from dpaudit.reports.drawing import (
     ATTACK,
-    BAD,
     GREY,
     INK,
     PROOF,
     canvas,
     columns,
-    fraction,
     legend,
     log_axis,
     log_floor,
     short,
     svg,
 )
-from dpaudit.reports.wording import at_delta, at_least, at_most, claimed_delta, figure, stated
+from dpaudit.reports.epsilon_axis import Row, attack_row, axis_figure, axis_text, check_row
+from dpaudit.reports.wording import at_delta, at_least, at_most, claimed_delta, figure
 from dpaudit.verify.results import AttackResult, AuditResult
-
-LOG_AXIS_FROM = 20.0  # a linear axis shows two values apart up to about this ratio
-TINY = 1e-9  # an epsilon below this is drawn as 0
-WIDE, NARROW = 9.6, 4.1  # inches of the bracket figure
 
 
 def bracket_figure(result: AuditResult, *, wide: bool) -> Markup:
@@ -39,37 +31,13 @@ def bracket_figure(result: AuditResult, *, wide: bool) -> Markup:
         result: The audit.
         wide: For screens and paper, with the labels beside the axis; otherwise for phones, with the labels in it.
     """
-    rows = _rows(result)
-    width = WIDE if wide else NARROW
-    with canvas(width, 0.95 + (0.46 if wide else 0.52) * len(rows)) as (drawing, axes):
-        low, high = _epsilon_axis(axes, [result.epsilon_claimed, *(value for row in rows for value in row.values)])
-        claimed = min(max(result.epsilon_claimed, low), high)
-        axes.axvspan(claimed, high, color=BAD, zorder=0, linewidth=0)
-        axes.axvline(claimed, color=INK, linewidth=1.6, zorder=2)
-        right = fraction(axes, claimed) > 0.6
-        axes.annotate(
-            f"promised {stated(result.epsilon_claimed)}",
-            (claimed, 1.0),
-            xycoords=("data", "axes fraction"),
-            xytext=(-4 if right else 4, 5),
-            textcoords="offset points",
-            ha="right" if right else "left",
-            weight="bold",
-        )
-        for height, row in zip(reversed(range(len(rows))), rows, strict=True):
-            _label(axes, row, height, wide=wide)
-            row.draw(axes, height if wide else height - 0.12, low, high)
-        axes.set_ylim(-0.5, len(rows) - 0.45)
-        axes.set_yticks([])
-        axes.spines["left"].set_visible(False)
-        axes.set_xlabel(f"epsilon{at_delta(result)}  (shaded: more than was promised)")
-        return svg(drawing, "wide" if wide else "narrow", bracket_text(result))
+    key = "wide" if wide else "narrow"
+    return axis_figure(result.epsilon_claimed, at_delta(result), _rows(result), key=key, wide=wide)
 
 
 def bracket_text(result: AuditResult) -> str:
     """The same figure in words."""
-    rows = (f"{row.name}: {row.text}" for row in _rows(result))
-    return ". ".join([f"Epsilon axis. Promised: {stated(result.epsilon_claimed)}", *rows])
+    return axis_text(result.epsilon_claimed, _rows(result))
 
 
 def curve_figure(result: AuditResult) -> Markup | None:
@@ -197,80 +165,15 @@ def roc_text(attack: AttackResult) -> str:
     )
 
 
-@dataclass(frozen=True)
-class _Row:
-    """A row of the bracket figure: its label, the values its axis must hold, and how it is drawn."""
-
-    name: str
-    text: str
-    values: tuple[float, ...]
-    draw: Callable[[Axes, float, float, float], None]
-
-
-def _rows(result: AuditResult) -> list[_Row]:
+def _rows(result: AuditResult) -> list[Row]:
     rows = []
     check = result.claim_check
     if check is not None:
-        low, high = check.epsilon_lower, check.epsilon_upper
-        text = f"between {at_least(low)} and {at_most(high)}"
-        rows.append(_Row(f"claim check ({check.verdict})", text, (low, high), _bracket(low, high)))
+        rows.append(check_row(f"claim check ({check.verdict})", check))
     for attack in result.attacks:
         proven, best = attack.epsilon_lower, attack.best_possible_epsilon
         text = "proves no epsilon" if proven is None else f"at least {at_least(proven)}"
         text += "" if best is None else f" (best possible {figure(best)})"
         values = tuple(value for value in (proven, best) if value is not None)
-        rows.append(_Row(short(attack.name), text, values, _attack_row(proven, best)))
-    return rows or [_Row("nothing was measured", "", (), lambda *_: None)]
-
-
-def _label(axes: Axes, row: _Row, height: float, *, wide: bool) -> None:
-    place: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center"}
-    if wide:
-        axes.text(-0.02, height + 0.17, row.name, ha="right", weight="bold", **place)
-        axes.text(-0.02, height - 0.19, row.text, ha="right", color=GREY, **place)
-    else:
-        paper = {"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1.0}
-        axes.text(0.008, height + 0.27, f"{row.name}: {row.text}", zorder=6, bbox=paper, **place)
-
-
-def _bracket(lower: float, upper: float) -> Callable[[Axes, float, float, float], None]:
-    def draw(axes: Axes, y: float, low: float, high: float) -> None:
-        start, end = min(max(lower, low), high), min(max(upper, low), high)
-        axes.plot([start, end], [y, y], color=PROOF, linewidth=6, solid_capstyle="butt", zorder=4)
-        if fraction(axes, end) - fraction(axes, start) < 0.015:  # too short to be seen
-            axes.plot([start], [y], "s", color=PROOF, markersize=8, zorder=4, clip_on=False)
-            return
-        for value, marker, known in ((start, "<", lower >= low), (end, ">", upper <= high)):
-            if known:
-                axes.plot([value, value], [y - 0.15, y + 0.15], color=PROOF, linewidth=2, zorder=4)
-            else:
-                axes.plot([value], [y], marker, color=PROOF, markersize=9, clip_on=False, zorder=5)
-
-    return draw
-
-
-def _attack_row(proven: float | None, best: float | None) -> Callable[[Axes, float, float, float], None]:
-    def draw(axes: Axes, y: float, low: float, high: float) -> None:
-        start = low if proven is None else min(max(proven, low), high)
-        if best is not None:
-            end = min(max(best, low), high)
-            axes.plot([start, end], [y, y], color=ATTACK, linewidth=1, linestyle=(0, (2, 3)), zorder=3)
-            axes.plot([end], [y], "D", color="white", markeredgecolor=ATTACK, markersize=6, zorder=5, clip_on=False)
-        if proven is not None:
-            axes.plot([low, start], [y, y], color=ATTACK, linewidth=3, solid_capstyle="butt", zorder=4, alpha=0.55)
-            axes.plot([start], [y], "o", color=ATTACK, markersize=7, zorder=5, clip_on=False)
-
-    return draw
-
-
-def _epsilon_axis(axes: Axes, values: Sequence[float]) -> tuple[float, float]:
-    """Set scale and limits so that every finite value is on the axis; the limits."""
-    shown = [float(value) for value in values if TINY < value < math.inf]
-    low, high = 0.0, max(shown, default=1.0) * 1.15
-    if shown and max(shown) / LOG_AXIS_FROM > min(shown):
-        log_axis(axes, "x")
-        low, high = min(shown) / 2.0, max(shown) * 3.0
-    axes.set_xlim(low, high)
-    axes.grid(visible=True, axis="x")
-    axes.set_axisbelow(True)
-    return low, high
+        rows.append(Row(short(attack.name), text, values, attack_row(proven, best)))
+    return rows or [Row("nothing was measured", "", (), lambda *_: None)]

@@ -40,18 +40,26 @@ def write_report(result: AuditResult, out: Path) -> Path:
     data = (result_json(result) + "\n").encode()
     as_read = AuditResult.from_dict(result.to_dict())  # so that `load_result` leads to the same page
     page = _html(as_read, hashlib.sha256(data).hexdigest()).encode("utf-8", "replace")
-    out.mkdir(parents=True, exist_ok=True)
-    parts = {out / DATA: data, out / PAGE: page}
+    write_whole({out / DATA: data, out / PAGE: page})
+    return out / PAGE
+
+
+def write_whole(parts: Mapping[Path, bytes]) -> None:
+    """Write files into a folder, made if absent, each complete or not at all.
+
+    Args:
+        parts: The content of every file.
+    """
     partial = {target: target.with_name(f".{target.name}.{os.getpid()}.partial") for target in parts}
     try:
         for target, content in parts.items():
+            target.parent.mkdir(parents=True, exist_ok=True)
             partial[target].write_bytes(content)
         for target, written in partial.items():
             written.replace(target)
     finally:
         for written in partial.values():
             written.unlink(missing_ok=True)
-    return out / PAGE
 
 
 def result_json(result: AuditResult) -> str:
@@ -68,17 +76,32 @@ def load_result(path: Path) -> AuditResult:
     Raises:
         ValueError: The file cannot be read, is no JSON, or does not follow schemas/result.schema.json; one line.
     """
-    try:
-        data = json.loads(path.read_bytes(), parse_constant=_refuse)
-        problem = best_match(Draft202012Validator(schema("result")).iter_errors(data))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"Expected {path} to hold the JSON of an audit: {_line(str(error))}") from error
-    if problem is not None:
-        raise ValueError(f"Expected {path} to follow result.schema.json: {problem.json_path}: {_line(problem.message)}")
+    data = load_json(path, "result")
     for where, name, table in _tables(data):
         if table and len({len(table[column]) for column in _TABLES[name]}) > 1:
             raise ValueError(f"Expected {path} to follow result.schema.json: {where}: columns of unequal length.")
     return AuditResult.from_dict(data)
+
+
+def load_json(path: Path, kind: str) -> dict[str, Any]:
+    """Read a JSON file and validate it.
+
+    Args:
+        path: The file.
+        kind: Name of its schema: "result" or "verdicts".
+
+    Raises:
+        ValueError: The file cannot be read, is no JSON, or does not follow its schema; one line.
+    """
+    try:
+        data: dict[str, Any] = json.loads(path.read_bytes(), parse_constant=_refuse)
+        problem = best_match(Draft202012Validator(schema(kind)).iter_errors(data))
+    except (OSError, ValueError, RecursionError) as error:
+        what = "an audit" if kind == "result" else "verdicts"
+        raise ValueError(f"Expected {path} to hold the JSON of {what}: {_line(str(error))}") from error
+    if problem is not None:
+        raise ValueError(f"Expected {path} to follow {kind}.schema.json: {problem.json_path}: {_line(problem.message)}")
+    return data
 
 
 def schema(name: str) -> dict[str, Any]:
@@ -102,7 +125,8 @@ def _tables(data: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any] |
     return [(f"$.{name}", name, data.get(name)) for name in ("certified_curve", "tradeoff")] + rocs
 
 
-def _html(result: AuditResult, digest: str) -> str:
+def fill(template: str, **context: Any) -> str:
+    """A page of the templates folder; outside text is escaped."""
     environment = Environment(
         loader=FileSystemLoader(_HERE / "templates"),
         autoescape=True,
@@ -123,7 +147,12 @@ def _html(result: AuditResult, digest: str) -> str:
     ):
         environment.filters[function.__name__] = function
     environment.filters["unbroken"] = _unbroken
-    return environment.get_template("report.html").render(
+    return environment.get_template(template).render(**context)
+
+
+def _html(result: AuditResult, digest: str) -> str:
+    return fill(
+        "report.html",
         result=result,
         title=wording.title(result),
         sentence=wording.verdict_sentence(result),

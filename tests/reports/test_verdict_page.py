@@ -1,0 +1,331 @@
+"""The verdicts' page: what it says about each claim, that nothing outside gets in, and that it stays small."""
+
+import ast
+import json
+import math
+import re
+import time
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from dpaudit.reports import ClaimEntry, verdicts_json, write_again, write_report, write_verdicts
+from dpaudit.reports.rendering import load_json
+from dpaudit.reports.verdict_page import DETAILED, LISTED, shown_in_detail, snippet
+from dpaudit.reports.verdict_wording import in_words
+from dpaudit.verify.results import Verdict, Witness
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;$\\frac{ \x00 {{ 7*191 }} \\' '''"
+CLAIM = {"id": "digits-gaussian", "epsilon": 2.445, "delta": 1e-5, "mechanism": {"name": "gaussian", "clip": 1.0}}
+NOTES = {"accountant": "PLD", "epsilon": 2.4, "valid": True, "gap": 0.1, "contradicted": False, "note": "by a theorem"}
+ROWS = [
+    NOTES,
+    {**NOTES, "accountant": "GDP/CLT", "epsilon": 1.618, "valid": False, "gap": -0.21, "contradicted": True},
+    {**NOTES, "accountant": "naive composition", "epsilon": "inf", "gap": "inf"},
+    {**NOTES, "accountant": "RDP", "epsilon": None, "valid": False, "gap": None, "note": "its moments are infinite"},
+    {**NOTES, "accountant": "somebody's", "epsilon": 3.0, "valid": False, "gap": 0.6},
+]
+
+
+class Page(HTMLParser):
+    """Tags with attributes and the text; complains about tags that are not closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open[-1:]:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def refuted(samples: ModuleType, **changes: Any) -> Verdict:
+    witness = Witness("equal", 26_000, 0.5, [[0.0031, 26_000]], "remove", "privacy loss >= 1.6087")
+    settings = {
+        "id": "table-13", "verdict": "refuted", "reason": "26,000 coordinates force it", "epsilon_claimed": 1.606,
+        "epsilon_lower": 1.7776, "epsilon_upper": 2.386, "delta_lower": 2.475e-5, "delta_upper": 4.9e-4,
+        "witness": witness, "published_epsilon": 1.60693,
+    }  # fmt: skip
+    return samples.make_verdict(**{**settings, **changes})
+
+
+def entries(samples: ModuleType) -> list[ClaimEntry]:
+    """Certified, undecided without an upper bound, refuted with everything."""
+    undecided = samples.make_verdict(
+        id="open", verdict="undecided", reason="a theorem would decide", epsilon_lower=0.0, epsilon_upper=math.inf,
+        delta_lower=0.0, delta_upper=1.0, methods=[], assumptions=[],
+    )  # fmt: skip
+    table = {**CLAIM, "id": "table-13"}
+    return [
+        ClaimEntry(samples.make_verdict(), CLAIM, "dpaudit verify a.toml --only digits-gaussian", ROWS[:1]),
+        ClaimEntry(undecided),
+        ClaimEntry(refuted(samples), table, "dpaudit verify a.toml --only table-13", ROWS),
+    ]
+
+
+def render(found: list[ClaimEntry], folder: Path) -> Page:
+    return Page(write_verdicts(found, folder, versions={"dpaudit": "0.1.0"}).read_text("utf-8"))
+
+
+def test_every_part_of_the_report_is_there(samples: ModuleType, tmp_path: Path) -> None:
+    text = render(entries(samples), tmp_path).text
+    assert "1 of 3 claims is refuted" in text
+    places = [text.index(part) for part in ("How to read this", "All verdicts", "The claim ", "machine-readable")]
+    assert places == sorted(places)
+    for part in (
+        "The promise is broken: the mechanism can leak at least epsilon = 1.777 at delta = 1e-5 ; epsilon = 1.606 was",
+        "The promise is kept, by proof: the mechanism leaks at most epsilon = 2.445 at delta = 1e-5 ; epsilon = 2.445",
+        "is at least 0, with no upper limit known at delta = 1e-5",
+        "26,000 coordinates force it", "privacy loss >= 1.6087", "0.0031 in 26,000", "epsilon = 1.607",
+        "dpaudit verify a.toml --only table-13", "divided by the public expected batch size", "replayed_lower(parsed",
+        "wrong here: less than is proved to leak", "its moments are infinite", "not proven, not contradicted", "∞",
+        "a proven limit", "Not compared in this run", "None was recorded", "Not recorded", "Written by dpaudit 0.1.0",
+    ):  # fmt: skip
+        assert part in text, part
+
+
+def test_refuted_claims_come_first_and_lead_to_their_details(samples: ModuleType, tmp_path: Path) -> None:
+    page = render(entries(samples), tmp_path)
+    links = [str(tag["href"]) for name, tag in page.tags if name == "a"]
+    assert links == ["#claim-3", "#claim-2", "#claim-1", "verdicts.json"]
+    sections = [tag["id"] for name, tag in page.tags if name == "section" and "id" in tag]
+    assert [f"#{name}" for name in sections] == links[:3]
+
+
+def test_only_contradicted_accountants_are_marked(samples: ModuleType, tmp_path: Path) -> None:
+    write_verdicts(entries(samples), tmp_path, versions={})
+    found = re.findall(r'<span class="bad">(.*?)</span>', (tmp_path / "verdicts.html").read_text("utf-8"))
+    assert found == ["wrong here: less than is proved to leak"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"epsilon_lower": 1.6060004}, "at least epsilon = 1.6060004 at"),
+        ({"epsilon_lower": math.inf}, "at least epsilon = ∞ at"),
+        ({"confidence": 0.95}, "at delta = 1e-5 (95% confidence); epsilon"),
+        ({"verdict": "certified", "epsilon_upper": 1.60599999}, "at most epsilon = 1.606 at"),
+        (
+            {"verdict": "certified", "epsilon_claimed": 1.60512345, "epsilon_upper": 1.60512344},
+            "epsilon = 1.60512345 a",
+        ),
+        ({"verdict": "undecided"}, "between 1.777 and 2.386 at"),
+    ],
+)
+def test_numbers_are_rounded_to_the_safe_side(changes: dict[str, Any], part: str, samples: ModuleType) -> None:
+    assert part in in_words(refuted(samples, **changes))
+
+
+def test_hostile_text_stays_text(samples: ModuleType, tmp_path: Path) -> None:
+    witness = Witness(HOSTILE, 1, 1.0, [[1.0, 1]], "add", HOSTILE)
+    verdict = refuted(
+        samples, id=HOSTILE, reason=HOSTILE, methods=[HOSTILE], assumptions=[HOSTILE], witness=witness
+    )  # fmt: skip
+    claim = {"id": HOSTILE, "source": HOSTILE, HOSTILE: {"nested": [HOSTILE]}}
+    row = {**NOTES, "accountant": HOSTILE, "note": HOSTILE}
+    entry = ClaimEntry(verdict, claim, HOSTILE, [row])
+    page = Page(write_verdicts([entry], tmp_path, versions={"dpaudit": HOSTILE}).read_text("utf-8"))
+    assert not {"script", "img"} & {tag for tag, _ in page.tags}
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+    assert page.text.count("<script>alert(1)</script>\"'><img src=x onerror=alert(2)>") > 10
+    assert "1337" not in page.text
+    text = snippet(entry)
+    assert text is not None
+    calls = {
+        node.func.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call) and hasattr(node.func, "id")
+    }
+    assert calls == {"parse_claims", "replayed_lower", "Witness", "print", "float"}
+
+
+def test_the_snippet_holds_the_claim_and_the_witness_themselves(samples: ModuleType) -> None:
+    entry = ClaimEntry(refuted(samples), {**CLAIM, "mechanism": {"clip_norm": "inf", "k": 1e-300}})
+    text = snippet(entry)
+    assert text is not None
+    values = {
+        target.id: ast.literal_eval(node.value)
+        for node in ast.parse(text).body
+        if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name) and target.id != "curve"
+    }
+    assert values["claim"] == entry.claim
+    assert Witness(**values["witness"]) == entry.verdict.witness
+    assert snippet(ClaimEntry(refuted(samples))) is None
+    assert snippet(ClaimEntry(samples.make_verdict(), CLAIM)) is None
+
+
+def test_the_page_needs_nothing_but_itself(samples: ModuleType, tmp_path: Path) -> None:
+    text = write_verdicts(entries(samples), tmp_path, versions={}).read_text("utf-8")
+    assert not re.search(r"https?:|//[\w-]+\.|@import|javascript:", text)
+    assert set(re.findall(r"url\((.)", text)) <= {"#"}
+    page = Page(text)
+    assert not {"script", "link", "iframe", "object", "embed", "img", "base"} & {tag for tag, _ in page.tags}
+    policy = next(tag["content"] for name, tag in page.tags if name == "meta" and tag.get("http-equiv"))
+    assert str(policy).startswith("default-src 'none'")
+    ids = [tag["id"] for _, tag in page.tags if "id" in tag]
+    assert len(ids) == len(set(ids)) > 100
+    figures = [tag for name, tag in page.tags if name == "svg"]
+    assert len(figures) == 6
+    assert all("Promised: " in str(figure["aria-label"]) for figure in figures)
+
+
+def test_the_json_is_the_verdicts_format_and_leads_to_the_same_page(samples: ModuleType, tmp_path: Path) -> None:
+    found = entries(samples)
+    first = write_verdicts(found, tmp_path / "a", versions={"dpaudit": "0.1.0"})
+    document = load_json(tmp_path / "a" / "verdicts.json", "verdicts")
+    assert document["format"] == "dpaudit-verdicts/1"
+    assert [Verdict.from_dict(claim) for claim in document["claims"]] == [entry.verdict for entry in found]
+    assert document["claims"][2]["accountants"] == ROWS
+    second = write_again(tmp_path / "a" / "verdicts.json", tmp_path / "b")
+    assert first.read_bytes() == second.read_bytes()
+    assert {path.name for path in (tmp_path / "b").iterdir()} == {"verdicts.html", "verdicts.json"}
+
+
+def test_plain_verdicts_and_audits_are_rendered_again_too(samples: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "plain.json").write_text(verdicts_json([refuted(samples)]))
+    assert "The claim is refuted" in Page(write_again(tmp_path / "plain.json", tmp_path / "c").read_text("utf-8")).text
+    audit = write_report(samples.make_result(), tmp_path / "audit")
+    assert write_again(tmp_path / "audit" / "result.json", tmp_path / "d").read_bytes() == audit.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        ({"claims": [{}]}, "claims"),
+        ({"claims": 3}, "claims"),
+        ({"accountants": [{**NOTES, "epsilon": "many"}]}, "accountants"),
+        ({"accountants": [{"accountant": "RDP"}]}, "accountants"),
+        ({"claim": "text"}, "claim"),
+        ({"command": 7}, "command"),
+    ],
+)
+def test_what_is_no_verdicts_file_is_refused(
+    change: dict[str, Any], where: str, samples: ModuleType, tmp_path: Path
+) -> None:
+    document = json.loads(verdicts_json([refuted(samples)]))
+    if "claims" in change:
+        document.update(change)
+    else:
+        document["claims"][0].update(change)
+    (tmp_path / "bad.json").write_text(json.dumps(document))
+    with pytest.raises(ValueError, match=f"to follow verdicts.schema.json: .*{where}") as refusal:
+        write_again(tmp_path / "bad.json", tmp_path / "out")
+    assert "\n" not in str(refusal.value)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("value", [10**400, "nested"])
+def test_numbers_and_tables_out_of_all_bounds_are_refused(value: Any, samples: ModuleType, tmp_path: Path) -> None:
+    if value == "nested":
+        for _ in range(800):
+            value = [value]
+    document = json.loads(verdicts_json([refuted(samples)]))
+    document["claims"][0]["claim"] = {"steps": value}
+    (tmp_path / "bad.json").write_text(json.dumps(document))
+    with pytest.raises(ValueError, match="range of floats, not too deeply nested"):
+        write_again(tmp_path / "bad.json", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b'{"format": "dpaudit-verdicts/2"}', b'{"format": NaN}'])
+def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "bad.json").write_bytes(content)
+    with pytest.raises(ValueError, match="Expected"):
+        write_again(tmp_path / "bad.json", tmp_path / "out")
+
+
+def test_a_failure_half_way_leaves_the_old_report(
+    samples: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_verdicts(entries(samples), tmp_path, versions={})
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    genuine = Path.write_bytes
+
+    def disk_full(self: Path, data: bytes) -> int:
+        if ".html." in self.name:
+            genuine(self, data[:100])
+            raise OSError(28, "No space left on device")
+        return genuine(self, data)
+
+    monkeypatch.setattr(Path, "write_bytes", disk_full)
+    with pytest.raises(OSError, match="No space left"):
+        write_verdicts(entries(samples)[:1], tmp_path, versions={})
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_ten_thousand_claims_leave_a_page_that_can_be_used(samples: ModuleType, tmp_path: Path) -> None:
+    kinds = ["certified"] * 9990 + ["refuted", "undecided"] * 5
+    verdicts = [samples.make_verdict(id=f"claim {i}", verdict=kind) for i, kind in enumerate(kinds)]
+    detailed = shown_in_detail(verdicts)
+    assert len(detailed) == DETAILED
+    assert [verdicts[i].verdict for i in detailed] == ["refuted"] * 5 + ["undecided"] * 5 + ["certified"] * 20
+    started = time.process_time()
+    path = write_verdicts([ClaimEntry(verdict) for verdict in verdicts], tmp_path, versions={})
+    assert time.process_time() - started < 10
+    assert path.stat().st_size < 2_000_000
+    page = Page(path.read_text("utf-8"))
+    assert f"The table lists {LISTED:,} of 10,000 claims" in page.text
+    assert "30 of 10,000 claims are explained" in page.text
+    assert len([1 for name, tag in page.tags if name == "th" and tag["scope"] == "row"]) == LISTED
+    assert len(json.loads((tmp_path / "verdicts.json").read_text())["claims"]) == 10_000
+
+
+def test_a_run_that_was_stopped_at_once_still_has_a_page(tmp_path: Path) -> None:
+    assert "No claim was checked" in render([], tmp_path).text
+
+
+def test_no_page_is_wider_than_its_window(samples: ModuleType, browser: ModuleType, tmp_path: Path) -> None:
+    long = "a" * 300
+    stretched = refuted(samples, id=long, reason=long, assumptions=[long])
+    odd = ClaimEntry(stretched, {long: long, "id": long}, long, [{**NOTES, "accountant": long, "note": long}])
+    pages = {
+        "all": write_verdicts(entries(samples), tmp_path / "all", versions={}).read_text("utf-8"),
+        "long": write_verdicts([odd], tmp_path / "long", versions={}).read_text("utf-8"),
+    }
+    pages = {name: text.replace("<details>", "<details open>") for name, text in pages.items()}
+    pages["control"] = pages["all"].replace("<h2>All", '<h2 style="width: 1500px">All')
+    for key, (width, height, out) in browser.measure(tmp_path, pages).items():
+        name, window = key.split("@")
+        if name == "control":
+            assert "H2." in out
+        else:
+            assert (width, out) == (int(window), []), key
+            assert height > 1000
+
+
+def test_the_page_is_drawn_without_complaint(samples: ModuleType, browser: ModuleType, tmp_path: Path) -> None:
+    page = write_verdicts(entries(samples), tmp_path, versions={})
+    assert browser.browse(tmp_path, page, "--dump-dom")[1] == []
+    page.write_text(page.read_text("utf-8").replace("</main>", "<script>document.title = 'ran'</script></main>"))
+    dom, console = browser.browse(tmp_path, page, "--dump-dom")
+    assert "<title>ran" not in dom
+    assert any("Content Security Policy" in line for line in console)
+
+
+def test_replacing_a_verdict_changes_the_page(samples: ModuleType, tmp_path: Path) -> None:
+    """The positive control of "the same page"."""
+    one = entries(samples)
+    other = [replace(one[0], command="dpaudit verify b.toml"), *one[1:]]
+    first = write_verdicts(one, tmp_path / "a", versions={}).read_bytes()
+    assert write_verdicts(other, tmp_path / "b", versions={}).read_bytes() != first
