@@ -63,8 +63,7 @@ def rdp_curve(
         theorem: What proves the moments.
         assumptions: What the reader must accept.
     """
-    orders, alpha = composed_moments(claim, parts, sampled)
-    delta = partial(_delta_at, orders, alpha)
+    delta = partial(moments_delta, *composed_moments(claim, parts, sampled))
     return Curve("upper", method, theorem, delta, partial(epsilon_at, delta), assumptions)
 
 
@@ -94,8 +93,8 @@ def _still_falling(claim: Claim, orders: Array, alpha: Array) -> bool:
     return (by_epsilon >= late and not settled) or by_delta >= late
 
 
-def _delta_at(orders: Array, alpha: Array, epsilon: Array) -> Array:
-    """delta at each epsilon, with a floor in place of an underflow."""
+def moments_delta(orders: Array, alpha: Array, epsilon: Array) -> Array:
+    """delta at each epsilon by `log_delta`, with a floor in place of an underflow; 1 without any order."""
     if not len(orders):
         return np.ones(len(epsilon))
     exponent = np.concatenate(
@@ -104,16 +103,28 @@ def _delta_at(orders: Array, alpha: Array, epsilon: Array) -> Array:
     return np.asarray(np.clip(np.exp(np.minimum(exponent, 0.0)) * (1 + 1e-9), SMALLEST_DELTA, 1.0))
 
 
-def sampled_moments(log_ratio_moments: Array, sampling_prob: float, orders: Array) -> Array:
+def sampled_moments(
+    log_ratio_moments: Array,
+    sampling_prob: float,
+    orders: Array,
+    between: Callable[[Array], Array] | None = None,
+) -> Array:
     """alpha(lam) of a Poisson-sampled release from h_eta = log E_Q[(dP/dQ)^eta] at every whole eta up to lam + 1.
 
     alpha(lam) = log sum_eta binom(lam+1, eta) (1-q)^(lam+1-eta) q^eta e^(h_eta), at whole lam; in between by chords.
     As the weights sum to 1 and h_0 = h_1 = 0, the sum is 1 + sum_{eta >= 2} w_eta (e^(h_eta) - 1).
 
+    In low noise chords are far off below lam = 1. With a = lam + 1 and m the largest integer below a, Taylor's formula
+    for (x + y)^a about y = 0 has the remainder (m+1) binom(a, m+1) int_0^y (y-s)^m (x+s)^(a-m-1) ds <= y^a (leave x out
+    under the integral), so (x + y)^a <= sum_{j <= m} binom(a, j) x^(a-j) y^j + y^a and, at x = 1-q, y = q W,
+
+        alpha(lam) <= log [sum_{j <= m} binom(a, j) (1-q)^(a-j) q^j e^(h_j) + q^a e^(h_a)].
+
     Args:
         log_ratio_moments: h_0, h_1, ..., at least up to ceil(max order) + 1.
         sampling_prob: q in (0, 1).
         orders: lam > 0.
+        between: h at real eta >= 1, where known.
     """
     q = sampling_prob
     eta = np.arange(2, len(log_ratio_moments), dtype=float)
@@ -137,7 +148,20 @@ def sampled_moments(log_ratio_moments: Array, sampling_prob: float, orders: Arra
     high = np.array([values[float(lam)] for lam in np.ceil(orders)])
     share = orders - np.floor(orders)
     with np.errstate(invalid="ignore"):
-        return np.asarray(np.where(share == 0, low, low + share * (high - low)))
+        chords = np.asarray(np.where(share == 0, low, low + share * (high - low)))
+    if between is not None:
+        for i in np.flatnonzero(share):
+            chords[i] = min(chords[i], _fractional(log_ratio_moments, between, q, float(orders[i]) + 1.0))
+    return chords
+
+
+def _fractional(whole: Array, between: Callable[[Array], Array], q: float, a: float) -> float:
+    """The bound by Taylor's formula at a > 1, not a whole number."""
+    j = np.arange(math.floor(a) + 1.0)
+    weight = gammaln(a + 1) - gammaln(j + 1) - gammaln(a + 1 - j) + (a - j) * math.log1p(-q) + j * math.log(q)
+    terms = np.append(weight + whole[: len(j)], a * math.log(q) + between(np.array([a]))[0])
+    top = float(terms.max())
+    return top + math.log(float(np.exp(terms - top).sum())) + 1e-13 * (1.0 + abs(top)) if top < math.inf else math.inf
 
 
 def gaussian_moments(mu: float, sampling_prob: float, orders: Array) -> Array:

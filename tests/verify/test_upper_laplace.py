@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpaudit.mechanisms import Laplace
+from dpaudit.mechanisms import Gaussian, Laplace
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.rdp import gaussian_moments, rdp_curve, sampled_moments
-from dpaudit.verify.upper import laplace_gaussian_domination, laplace_pure, upper_curves
+from dpaudit.verify.upper import gaussian_pld, laplace_gaussian_domination, laplace_pure, upper_curves
 from dpaudit.verify.upper.numerics.pairs import laplace_pair
 
 ROWS = [
@@ -66,11 +66,15 @@ def test_lap2_rows_hold_with_room(scale: float, claimed: float, expected: float)
     claim = Claim.single(
         Laplace(scale, 1.0, 2.0, 26_000), epsilon=claimed, delta=1e-5, steps=5860, sampling_prob=0.0043
     )
-    [curve] = [c for c in upper_curves(claim) if c.method == "rdp"]
-    found = float(curve.epsilon(np.array([1e-5]))[0])
-    assert found == pytest.approx(expected, rel=1e-3)
-    assert found < claimed
-    assert float(curve.delta(np.array([claimed]))[0]) < 1e-5
+    point = np.array([1e-5])
+    moments = laplace_gaussian_domination.moments(claim, claim.phases[0])
+    assert moments is not None
+    curve = rdp_curve(claim, [(moments, 5860)], sampled=False, method="rdp", theorem="moments")
+    assert float(curve.epsilon(point)[0]) == pytest.approx(expected, rel=1e-3)
+    # the smoothed Gaussian curve is tighter, and still above the Gaussian's, which a spread shift attains
+    found = float(laplace_gaussian_domination.bound(claim).epsilon(point)[0])
+    limit = Claim.single(Gaussian(scale), epsilon=claimed, delta=1e-5, steps=5860, sampling_prob=0.0043)
+    assert float(gaussian_pld.bound(limit).epsilon(point)[0]) < found < 0.95 * expected < claimed
 
 
 def test_whole_orders_alone_would_not_do_for_the_last_row() -> None:
@@ -136,11 +140,32 @@ def test_radii_decide_where_the_theorems_apply() -> None:
     def names(mechanism: Laplace) -> set[str]:
         return {curve.method for curve in upper_curves(Claim.single(mechanism, epsilon=1.0, delta=1e-5))}
 
-    assert names(Laplace(5.0, 1.0, 2.0)) == {"rdp"}
-    assert names(Laplace(5.0, 1.0, 1.0)) == {"pld", "rdp"} or names(Laplace(5.0, 1.0, 1.0)) == {"pure", "rdp"}
+    assert names(Laplace(5.0, 1.0, 2.0)) == {"pld"}
+    assert names(Laplace(5.0, 1.0, 1.0)) == {"pure", "pld"}
     assert names(Laplace(5.0, 1.0, 4.0)) == set()
     wide = Claim.single(Laplace(5.0, 1.0, math.inf, 4), epsilon=1.0, delta=1e-5)
     assert laplace_gaussian_domination.gaussian_shift(wide, wide.phases[0]) == pytest.approx(2.0 / 5.0)
     assert laplace_pure.shift_over_scale(wide, wide.phases[0]) == pytest.approx(4.0 / 5.0)
     double = Claim.single(Laplace(5.0), epsilon=1.0, delta=1e-5, adjacency="replace-one")
     assert laplace_gaussian_domination.gaussian_shift(double, double.phases[0]) == pytest.approx(2.0 / 5.0)
+
+
+def test_one_release_has_its_exact_curve() -> None:
+    """delta = 1 - e^((epsilon - s)/2), against dp-accounting's grid."""
+    pld = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
+    claim = Claim.single(Laplace(0.8, 1.0, 1.0, 50), epsilon=1.0, delta=1e-5)
+    curve = laplace_pure.bound(claim)
+    assert curve.method == "exact-integral"
+    epsilon = np.array([0.0, 0.3, 1.0, 1.2])
+    found = curve.delta(epsilon)
+    np.testing.assert_allclose(found, -np.expm1((epsilon - 1.25) / 2), rtol=1e-13)
+    law = pld.from_laplace_mechanism(0.8, value_discretization_interval=1e-4)
+    np.testing.assert_allclose(found, law.get_delta_for_epsilon(epsilon), rtol=2e-3)
+
+
+def test_long_shifts_leave_the_pure_bound() -> None:
+    claim = Claim.single(Laplace(1.0, 1.0, 2.0, 10_000), epsilon=1.0, delta=0.0, steps=3, sampling_prob=0.01)
+    curve = laplace_pure.bound(claim)
+    pure = 3 * math.log1p(0.01 * math.expm1(100.0))
+    assert float(curve.epsilon(np.array([0.0]))[0]) == pytest.approx(pure, rel=1e-9)
+    assert curve.delta(np.array([1.0, pure + 1e-6])).tolist() == [1.0, 0.0]

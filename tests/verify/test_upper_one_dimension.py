@@ -3,6 +3,7 @@
 import math
 from itertools import pairwise
 
+import mpmath
 import numpy as np
 import pytest
 from scipy.integrate import quad
@@ -19,6 +20,31 @@ def test_papers_calibration_meets_its_delta_in_one_coordinate(beta: float, scale
     """delta(1) = 1e-5 at n = 1, to the digits of the printed scales."""
     claim = Claim.single(GeneralizedGaussian(beta, scale, 1.0, beta, 1), epsilon=1.0, delta=1e-5)
     assert float(one_dimensional.bound(claim).delta(np.array([1.0]))[0]) == pytest.approx(1e-5, rel=5e-3)
+
+
+@pytest.mark.parametrize("beta", [1.5, 2.33, 3.0, 4.0])
+def test_one_release_against_mpmath(beta: float) -> None:
+    """delta(epsilon) from the incomplete Gamma function, at a root found in 30 digits."""
+    scale = 3.0 * beta
+    claim = Claim.single(GeneralizedGaussian(beta, scale, 1.0, beta, 1), epsilon=1.0, delta=1e-5)
+    curve = one_dimensional.bound(claim)
+    assert curve.method == "exact-integral"
+    with mpmath.workdps(30):
+        b, s = mpmath.mpf(beta), mpmath.mpf(scale)
+
+        def survival(x: mpmath.mpf) -> mpmath.mpf:
+            half = mpmath.gammainc(1 / b, (abs(x) / s) ** b, mpmath.inf, regularized=True) / 2
+            return half if x >= 0 else 1 - half
+
+        for epsilon in (0.05, 0.4, 1.0):
+            low, high = mpmath.mpf("0.5"), mpmath.mpf(1000)
+            for _ in range(120):
+                x = (low + high) / 2
+                above = (abs(x) ** b - abs(x - 1) ** b) / s**b > epsilon
+                low, high = (low, x) if above else (x, high)
+            exact = float(survival(low - 1) - mpmath.exp(epsilon) * survival(low))
+            found = float(curve.delta(np.array([epsilon]))[0])
+            assert exact <= found <= exact * (1 + 1e-8) + 1e-12
 
 
 @pytest.mark.parametrize("beta", [1.1, 1.5, 2.7, 6.0])
@@ -97,7 +123,7 @@ def test_mixed_history_by_moments() -> None:
     """Gaussian and l2 Laplace phases: the moments are those of one longer Gaussian history."""
     claim = Claim(1.0, 1e-5, [Phase(Gaussian(3.0), 10, 0.2), Phase(Laplace(3.0), 15, 0.2)])
     [curve] = upper_curves(claim)
-    assert curve.method == "rdp"
+    assert curve.method == "rdp"  # by moments: smoothing is for phases of one kind
     lam = np.linspace(1.0, 60.0, 20_000)
     alpha = 25 * gaussian_moments(1 / 3, 0.2, lam)
     best = float((alpha / lam + np.log(lam / (lam + 1)) - (math.log(1e-5) + np.log1p(lam)) / lam).min())

@@ -7,20 +7,26 @@ T P(u > u_max) at most, which goes to delta, and leaves u with its law given u <
 
     alpha = T log sum_eta w_eta E[exp(eta (eta-1) u^2 C^2/2) | u <= u_max],   delta = delta_alpha + T P(u > u_max).
 
-Any u_max is valid; the best of a ladder is taken at every point of the curve.
+Any u_max is valid; the best of a ladder is taken at every point of the curve. Instead of the moments the Gaussian pairs
+of mu = u C, averaged over the revealed u, give a curve that is smoothed (`numerics.smoothing`).
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from scipy.special import ndtr
 
 from dpaudit.mechanisms.base import Array, IIDCoordinates, ScaleMixture
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.inversion import epsilon_at
-from dpaudit.verify.rdp import rdp_curve, replace_one_release, sampled_moments
+from dpaudit.verify.rdp import composed_moments, replace_one_release, sampled_moments
+from dpaudit.verify.upper.laplace_gaussian_domination import smaller
+from dpaudit.verify.upper.numerics.pair_curve import PairPhase
+from dpaudit.verify.upper.numerics.pairs import NDTR_ERROR, Pair, Tails, exact_tails
 from dpaudit.verify.upper.numerics.radii import moments_reach, radius
 
 THEOREM = (
@@ -28,9 +34,16 @@ THEOREM = (
     "of a larger u added to delta; Balle et al. (2020), Theorem 21"
 )
 QUADRATURE = "upper bound: the quadrature over the hidden scale is charged a relative error of 1e-8"
+SMOOTHED = (
+    "shared scale revealed and truncated: given u <= u_max delta is at most the smoothed curve of the Gaussian pairs "
+    "averaged over u, with the probability of a larger u added; Zhu, Dong and Wang (2022), Theorems 10 and 11"
+)
+SMOOTHED_SHARE = 0.01  # of SHARES, the one at which the curve is smoothed: delta hardly depends on it
+LEVELS = 16_000  # losses at which the tails of the pair, some two hundred Gaussian ones each, are evaluated
 SHARES = (1e-6, 1e-4, 0.01, 0.05, 0.2, 0.5)  # of the claimed delta that may be spent on u > u_max
 BLIND = 1e-12  # probability of the smallest u, which are counted at their largest
 PANELS, NODES = 48, 12
+CELLS = 240  # of the scale where it is rounded up, by a thirtieth of its standard deviation on average
 MASS_ERROR = 1e-8  # relative error charged to a quadrature that the total mass checks to this
 
 
@@ -50,23 +63,32 @@ class Truncated:
     beyond: float
     length: float
 
-    def log_ratio_moments(self, largest: int) -> Array:
-        """log E[exp(eta (eta-1) u^2 C^2/2) | u <= u_max] for eta = 0..largest."""
-        eta = np.arange(largest + 1.0)
+    def log_ratio_moments(self, eta: Array) -> Array:
+        """log E[exp(eta (eta-1) u^2 C^2/2) | u <= u_max] at each eta: 0, 1 or more."""
         exponent = np.outer(eta * (eta - 1) / 2, (self.nodes * self.length) ** 2) + self.log_weights
         top = exponent.max(axis=1)
         values = top + np.log(np.exp(exponent - top[:, None]).sum(axis=1))
-        values[:2] = 0.0
-        return np.asarray(values)
+        return np.asarray(np.where(eta <= 1, 0.0, values))
 
     def release(self, sampling_prob: float, orders: Array) -> Array:
         """alpha(lam) of one release."""
-        if sampling_prob < 1:
-            return sampled_moments(self.log_ratio_moments(math.ceil(float(orders.max())) + 1), sampling_prob, orders)
-        a = orders * (orders + 1) / 2
-        exponent = np.outer(a, (self.nodes * self.length) ** 2) + self.log_weights
-        top = exponent.max(axis=1)
-        return np.asarray(top + np.log(np.exp(exponent - top[:, None]).sum(axis=1)))
+        if sampling_prob == 1:
+            return self.log_ratio_moments(orders + 1.0)
+        whole = self.log_ratio_moments(np.arange(math.ceil(float(orders.max())) + 2.0))
+        return sampled_moments(whole, sampling_prob, orders, self.log_ratio_moments)
+
+    def pair(self) -> Pair:
+        """The Gaussian pairs of mu = u C with u revealed: the mean over u of their tails."""
+        mu, weights = self.nodes * self.length, np.exp(self.log_weights)
+
+        def mean(tail: Array) -> Array:
+            return np.asarray(np.minimum(tail @ weights, 1.0))
+
+        def tails(losses: Array) -> Tails:
+            p, q = losses[:, None] / mu - mu / 2, losses[:, None] / mu + mu / 2
+            return exact_tails(mean(ndtr(p)), mean(ndtr(-p)), mean(ndtr(q)), mean(ndtr(-q)), 10 * NDTR_ERROR)
+
+        return Pair(tails, levels=LEVELS)
 
 
 def truncated(mixture: ScaleMixture, length: float, beyond: float) -> Truncated:
@@ -89,11 +111,27 @@ def truncated(mixture: ScaleMixture, length: float, beyond: float) -> Truncated:
     mass = weights * np.exp(mixture.scale_logpdf(nodes))
     expected = float(mixture.scale_cdf(ends[-1:])[0] - mixture.scale_cdf(ends[:1])[0])
     if abs(mass.sum() - expected) > MASS_ERROR * expected:
-        raise ArithmeticError(f"Expected the quadrature over the scale to have mass {expected}, found {mass.sum()}.")
+        return rounded_up(mixture, length, beyond)  # a density the nodes do not resolve, as at k < 1
     below = float(mixture.scale_cdf(ends[:1])[0])
     nodes, mass = np.append(ends[0], nodes), np.append(below, mass) * (1 + 2 * MASS_ERROR)
     actual = float(mixture.scale_sf(np.array([u_max]))[0]) * (1 + 1e-12)
     return Truncated(nodes, np.log(np.maximum(mass, 1e-320)) - math.log1p(-actual), actual, length)
+
+
+def rounded_up(mixture: ScaleMixture, length: float, beyond: float) -> Truncated:
+    """The same law, every scale counted as the upper end of its cell: no quadrature, and it costs more.
+
+    Args:
+        mixture: The noise.
+        length: l2 norm of the shift.
+        beyond: P(u > u_max), in (0, 1/2).
+    """
+    u_max = float(mixture.scale_isf(np.array([beyond]))[0])
+    ends = np.linspace(float(mixture.scale_ppf(np.array([BLIND]))[0]), u_max, CELLS)
+    cdf, survival = mixture.scale_cdf(ends), mixture.scale_sf(ends)
+    mass = np.append(cdf[0], np.where(cdf[1:] < 0.5, np.diff(cdf), -np.diff(survival))) * (1 + 1e-13) + 1e-300
+    actual = float(survival[-1]) * (1 + 1e-12)
+    return Truncated(ends, np.log(mass) - math.log1p(-actual), actual, length)
 
 
 def radius_of(claim: Claim, phase: Phase) -> float | None:
@@ -110,20 +148,41 @@ def applies(claim: Claim) -> bool:
     return moments_reach(claim) and all(radius_of(claim, phase) is not None for phase in claim.phases)
 
 
-def _at_share(claim: Claim, budget: float) -> tuple[Curve, float]:
-    """The curve of the history conditioned on u <= u_max, and the probability of the rest."""
+def _laws(claim: Claim, budget: float, law: Callable[[ScaleMixture, float, float], Truncated]) -> list[Truncated]:
+    """The scale's law of every phase given u <= u_max; the rest of the whole history has probability `budget`."""
     steps = sum(phase.steps for phase in claim.phases)
-    parts, spent = [], 0.0
+    laws = []
     for phase in claim.phases:
         structure, length = phase.mechanism.structure, radius_of(claim, phase)
         if length is None or not isinstance(structure, ScaleMixture):
             raise ValueError(f"Expected claim {claim.id!r} to have Laplace noise of one hidden scale in every phase.")
-        law = truncated(structure, length, budget / steps)
-        spent += phase.steps * law.beyond
-        rate = phase.sampling_prob if claim.adjacency == "add-remove" else 1.0
-        parts.append((partial(law.release, rate), phase.steps))
-    sampled = claim.adjacency == "add-remove" and any(phase.sampling_prob < 1 for phase in claim.phases)
-    return rdp_curve(claim, parts, sampled=sampled, method="rdp", theorem=THEOREM), spent
+        laws.append(law(structure, length, budget / steps))
+    return laws
+
+
+def conditioned(claim: Claim, budget: float, *, smooth: bool) -> Curve:
+    """The curve of the history conditioned on u <= u_max, with the probability of the rest added.
+
+    Args:
+        claim: Any that the theorem applies to.
+        budget: That probability.
+        smooth: Whether the smoothed curve is computed, besides the one by moments.
+
+    Raises:
+        ValueError: Other noise, or an unknown l2 radius.
+    """
+    add_remove = claim.adjacency == "add-remove"
+    laws = list(zip(_laws(claim, budget, truncated), claim.phases, strict=True))
+    parts = [(partial(law.release, phase.sampling_prob if add_remove else 1.0), phase.steps) for law, phase in laws]
+    sampled = add_remove and any(phase.sampling_prob < 1 for phase in claim.phases)
+    orders, alpha = composed_moments(claim, parts, sampled)
+    spent = sum(phase.steps * law.beyond for law, phase in laws)
+    coarse = _laws(claim, budget, rounded_up) if smooth else []
+    pairs = [
+        PairPhase(law.pair(), phase.sampling_prob, phase.steps)
+        for law, phase in zip(coarse, claim.phases, strict=False)
+    ]
+    return smaller(claim, orders, alpha, pairs, (THEOREM, SMOOTHED), spent, (QUADRATURE,))
 
 
 def bound(claim: Claim) -> Curve:
@@ -135,12 +194,12 @@ def bound(claim: Claim) -> Curve:
     if not moments_reach(claim):
         raise ValueError(f"Expected claim {claim.id!r} to be add-remove, or unsampled, or one release.")
     target = min(max(claim.delta, 1e-30), 0.5)
-    ladder = [_at_share(claim, share * target) for share in SHARES]
+    swapped = claim.adjacency == "replace-one" and claim.phases[0].sampling_prob < 1
+    ladder = [conditioned(claim, share * target, smooth=not swapped and share == SMOOTHED_SHARE) for share in SHARES]
 
     def delta(epsilon: Array) -> Array:
-        return np.asarray(np.minimum(np.min([curve.delta(epsilon) + spent for curve, spent in ladder], axis=0), 1.0))
+        return np.asarray(np.min([curve.delta(epsilon) for curve in ladder], axis=0))
 
-    curve = Curve("upper", "rdp", THEOREM, delta, partial(epsilon_at, delta), (QUADRATURE,))
-    if claim.adjacency == "replace-one" and claim.phases[0].sampling_prob < 1:
-        return replace_one_release(curve, claim.phases[0].sampling_prob)
-    return curve
+    best = min(ladder, key=lambda curve: float(curve.delta(np.array([claim.epsilon]))[0]))
+    curve = Curve("upper", best.method, best.theorem, delta, partial(epsilon_at, delta), best.assumptions)
+    return replace_one_release(curve, claim.phases[0].sampling_prob) if swapped else curve

@@ -1,48 +1,76 @@
-"""Laplace(b) noise under an l2 bound C costs no more moments than Gaussian noise of sigma = b, in every dimension.
+"""Noise with a Lipschitz log-density under an l2 bound C costs no more than Gaussian noise, in every dimension.
 
-One coordinate moved by s = |v_i|/b has E_Q[W^eta] = F(s, eta), with W = dP/dQ and
+If |log f(x) - log f(y)| <= |x - y|/b in one coordinate, a shift v has losses of at most s_i = |v_i|/b there, and the
+Gaussian pair of mu = C/b dominates the history for all functions of `numerics.smoothing`: powers of the likelihood
+ratio, hence moments at every real order >= 1, and smoothed hockey sticks, hence the smoothed Gaussian curve. Laplace(b)
+is such noise, and so is a heavy tail: where 1/f is convex in |x|, 1/b = sup |(log f)'| <= (f(0)/f(x) - 1)/x, any x > 0.
 
-    F(s, eta) = [eta e^((eta-1)s) + (eta-1) e^(-eta s)]/(2 eta - 1);
+For Laplace noise and moments there is a direct proof too. One coordinate moved by s has E_Q[W^eta] = F(s, eta),
 
-    F(s, eta) <= exp(eta (eta-1) s^2/2)   for real eta >= 1, s >= 0.
+    F(s, eta) = [eta e^((eta-1)s) + (eta-1) e^(-eta s)]/(2 eta - 1) <= exp(eta (eta-1) s^2/2),   eta >= 1, s >= 0:
 
-Proof. F is the moment generating function at 1 of a variable that is (eta-1) s with probability eta/(2 eta - 1) >= 1/2
-and -eta s otherwise: mean 0, variance eta (eta-1) s^2. The second derivative of log E e^(tX) is the variance under the
-tilt e^(tX), which raises the larger probability further above 1/2, so it falls in t and log E e^X <= Var/2.
+F is the moment generating function at 1 of a variable that is (eta-1) s with probability eta/(2 eta - 1) >= 1/2 and
+-eta s otherwise: mean 0, variance eta (eta-1) s^2. The second derivative of log E e^(tX) is the variance under the
+tilt e^(tX), which raises the larger probability further above 1/2, so it falls in t and log E e^X <= Var/2. Hence
+E_Q[W^eta] over the vector is at most exp(eta (eta-1)|v|_2^2/(2 b^2)), attained as n grows with v_i = C/sqrt(n).
 
-Hence E_Q[W^eta] over the vector is at most exp(eta (eta-1)|v|_2^2/(2 b^2)), the Gaussian's. Sampled, at WHOLE orders
-the binomial sum of these is the sampled Gaussian's. At real orders a > 1 too E_Q[(1-q+qW)^a] is at most the Gaussian's:
-given the other coordinates' ratio r, (1-q+q r w)^a = const (1-q'+q'w)^a with another rate q', so one coordinate may be
-exchanged at a time. For one of them write E(1-q'+q'W)^a as a mixture over g >= 1 of hockey sticks E_g = E_Q(W - g)_+
-and their mirror images, with a density psi; D(g) = E_g(Gauss) - E_g(Laplace) changes sign once at most on [1, inf),
-from - to +; g^(3/2) psi(g) is nondecreasing; and the integral of D against g^(-3/2) is nonnegative, as it is a
-difference of Hellinger affinities, (1 + s/2) e^(-s/2) >= e^(-s^2/8). So the integral of D against psi is nonnegative.
-
-The bound is attained as n grows with v_i = C/sqrt(n). It is not one for delta itself: at n = 1, epsilon = 0 and
-C/b < 1.19 Laplace noise has the larger delta.
+Neither is a bound on delta itself by the Gaussian's delta: at n = 1, epsilon = 0 and C/b < 1.19 Laplace noise has the
+larger one.
 """
 
 from functools import partial
 
-from dpaudit.mechanisms.base import IIDCoordinates
+import numpy as np
+
+from dpaudit.mechanisms.base import Array, IIDCoordinates
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
-from dpaudit.verify.rdp import Moments, gaussian_moments, rdp_curve, replace_one_release
+from dpaudit.verify.inversion import epsilon_at
+from dpaudit.verify.rdp import (
+    Moments,
+    composed_moments,
+    gaussian_moments,
+    moments_delta,
+    rdp_curve,
+    replace_one_release,
+)
+from dpaudit.verify.upper.numerics.coordinate import coordinate
+from dpaudit.verify.upper.numerics.pair_curve import PairPhase, compose_pairs, worst_delta
+from dpaudit.verify.upper.numerics.pairs import gaussian_pair
 from dpaudit.verify.upper.numerics.radii import moments_reach, radius
+from dpaudit.verify.upper.numerics.smoothing import Smoothed
 
 THEOREM = (
-    "Gaussian domination of Laplace noise under l2 clipping: E_Q[(dP/dQ)^eta] <= exp(eta (eta-1) C^2/(2 b^2)) for real "
-    "eta >= 1, Poisson-sampled as the Gaussian's; Balle et al. (2020), Theorem 21"
+    "Gaussian domination of noise with a Lipschitz log-density under l2 clipping: E_Q[(dP/dQ)^eta] <= "
+    "exp(eta (eta-1) C^2/(2 b^2)) for real eta >= 1, Poisson-sampled as the Gaussian's; Balle et al. (2020), Theorem 21"
 )
+SMOOTHED = (
+    "Gaussian domination of noise with a Lipschitz log-density under l2 clipping: its delta is at most the smoothed "
+    "Gaussian curve; Kairouz, Oh and Viswanath (2015), Theorem 3.4; Zhu, Dong and Wang (2022), Theorems 10 and 11"
+)
+NEAR_ZERO = 1e-5  # in quartiles: where the slope at 0 of a heavy tail is read
+
+
+def inverse_scale(law: IIDCoordinates) -> float | None:
+    """A bound on the Lipschitz constant 1/b of log f, None where none is recognised."""
+    if law.laplace_scale is not None:
+        return 1.0 / law.laplace_scale
+    one = None if law.power is not None or law.gaussian_sigma is not None else coordinate(law)
+    if one is None or one.convex:
+        return None
+    x = np.array([NEAR_ZERO * one.quartile])
+    size = abs(float(law.logpdf(x)[0])) + 1.0
+    # both logarithms are rounded by a few ulp
+    return (float(np.expm1(one.phi(x))[0]) + 2e-15 * size) / float(x[0]) * (1 + 1e-12)
 
 
 def gaussian_shift(claim: Claim, phase: Phase) -> float | None:
     """mu = C/b of the dominating Gaussian, None for other noise or an unknown l2 radius."""
     structure = phase.mechanism.structure
-    if not isinstance(structure, IIDCoordinates) or structure.laplace_scale is None:
+    if not isinstance(structure, IIDCoordinates):
         return None
-    length = radius(phase.mechanism, 2.0, claim.adjacency)
-    return None if length is None else length / structure.laplace_scale * (1 + 1e-14)
+    slope, length = inverse_scale(structure), radius(phase.mechanism, 2.0, claim.adjacency)
+    return None if slope is None or length is None else length * slope * (1 + 1e-14)
 
 
 def moments(claim: Claim, phase: Phase) -> Moments | None:
@@ -54,21 +82,60 @@ def moments(claim: Claim, phase: Phase) -> Moments | None:
 
 
 def applies(claim: Claim) -> bool:
-    """Laplace noise in every phase, its l2 radius known, and add-remove if sampled (or a single release)."""
-    return moments_reach(claim) and all(moments(claim, phase) is not None for phase in claim.phases)
+    """Lipschitz log-density in every phase, its l2 radius known, and add-remove if sampled (or a single release)."""
+    return moments_reach(claim) and all(gaussian_shift(claim, phase) is not None for phase in claim.phases)
 
 
 def bound(claim: Claim) -> Curve:
-    """Upper bound on delta(epsilon) by the Gaussian's moments.
+    """Upper bound on delta(epsilon): the Gaussian's moments, or its smoothed curve where that is less.
 
     Raises:
         ValueError: `applies(claim)` is false.
     """
-    found = [(moments(claim, phase), phase.steps) for phase in claim.phases]
-    parts = [(function, steps) for function, steps in found if function is not None]
-    if len(parts) < len(found) or not moments_reach(claim):
-        raise ValueError(f"Expected claim {claim.id!r} to have Laplace noise and a known l2 radius in every phase.")
-    curve = rdp_curve(claim, parts, sampled=False, method="rdp", theorem=THEOREM)
-    if claim.adjacency == "replace-one" and claim.phases[0].sampling_prob < 1:
+    found = [(gaussian_shift(claim, phase), phase) for phase in claim.phases]
+    known = [(mu, phase) for mu, phase in found if mu is not None]
+    if len(known) < len(found) or not moments_reach(claim):
+        raise ValueError(
+            f"Expected claim {claim.id!r} to have a Lipschitz log-density and a known l2 radius in every phase."
+        )
+    sampled = any(phase.sampling_prob < 1 for phase in claim.phases)
+    if claim.adjacency == "replace-one" and sampled:
+        parts = [(partial(gaussian_moments, mu, 1.0), phase.steps) for mu, phase in known]
+        curve = rdp_curve(claim, parts, sampled=False, method="rdp", theorem=THEOREM)
         return replace_one_release(curve, claim.phases[0].sampling_prob)
-    return curve
+    parts = [(partial(gaussian_moments, mu, phase.sampling_prob), phase.steps) for mu, phase in known]
+    orders, alpha = composed_moments(claim, parts, False)
+    pairs = [PairPhase(gaussian_pair(mu), phase.sampling_prob, phase.steps) for mu, phase in known]
+    return smaller(claim, orders, alpha, pairs, (THEOREM, SMOOTHED))
+
+
+def smaller(
+    claim: Claim,
+    orders: Array,
+    alpha: Array,
+    pairs: list[PairPhase],
+    theorems: tuple[str, str],
+    spent: float = 0.0,
+    assumptions: tuple[str, ...] = (),
+) -> Curve:
+    """The curve by the moments or the smoothed curve by the pairs, whichever is less.
+
+    Args:
+        claim: Where it matters which one is.
+        orders, alpha: Moments of the dominating history.
+        pairs: Its releases; none to go by the moments alone.
+        theorems: What proves the one, and the other.
+        spent: Probability that is added to delta.
+        assumptions: What the reader must accept.
+    """
+    by_moments = partial(moments_delta, orders, alpha)
+    composed = compose_pairs(pairs, ("remove",)) if pairs else []
+    smoothed = Smoothed(partial(worst_delta, composed), orders, alpha).delta if pairs else np.ones_like
+
+    def delta(epsilon: Array) -> Array:
+        return np.minimum(np.minimum(by_moments(epsilon), smoothed(epsilon)) + spent, 1.0)
+
+    point = np.array([claim.epsilon])
+    second = bool((smoothed(point) < by_moments(point)).all())
+    method, theorem = ("pld", theorems[1]) if second else ("rdp", theorems[0])
+    return Curve("upper", method, theorem, delta, partial(epsilon_at, delta), assumptions)

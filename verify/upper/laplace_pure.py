@@ -17,7 +17,7 @@ from functools import partial
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array, IIDCoordinates
+from dpaudit.mechanisms.base import Array, Function, IIDCoordinates
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.inversion import epsilon_at
@@ -26,10 +26,12 @@ from dpaudit.verify.upper.numerics.pairs import laplace_pair
 from dpaudit.verify.upper.numerics.radii import radius, sampling_is_known
 
 PURE = "Dwork et al. (2006): Laplace noise with l1 sensitivity; amplified and composed as pure differential privacy"
+EXACT = "Laplace shift pair in one dimension dominates any l1 shift: delta = 1 - e^((epsilon - C/b)/2)"
 THEOREM = (
     "Laplace shift pair in one dimension dominates any l1 shift; sampling and composition by Zhu, Dong and Wang "
     "(2022), Theorems 10 and 11; rounded up by Doroshenko et al. (2022), Theorem 4.3"
 )
+LONG_SHIFT = 30.0  # under l2 clipping: Gaussian domination is far better there
 LARGEST_SHIFT = 700.0  # e^shift must be a float; more than this no one offers
 
 
@@ -86,13 +88,33 @@ def bound(claim: Claim) -> Curve:
     if len(phases) < len(found):
         raise ValueError(f"Expected claim {claim.id!r} to have Laplace noise and a known l1 radius in every phase.")
     pure = pure_epsilon(claim)
-    composed = compose_pairs(phases, directions(claim))
+    alone = len(phases) == 1 and phases[0].steps == 1 and phases[0].sampling_prob == 1
+    if alone:
+        upper: Function = partial(_profile, pure)
+    elif _hopeless(claim):
+        upper = np.ones_like
+    else:
+        upper = partial(worst_delta, compose_pairs(phases, directions(claim)))
 
     def delta(epsilon: Array) -> Array:
-        return np.where(epsilon >= pure, 0.0, worst_delta(composed, epsilon))
+        return np.where(epsilon >= pure, 0.0, upper(epsilon))
 
     def epsilon(delta_wanted: Array) -> Array:
-        return np.minimum(epsilon_at(partial(worst_delta, composed), delta_wanted), pure)
+        return np.minimum(epsilon_at(upper, delta_wanted), pure)
 
-    decides = claim.epsilon >= pure or claim.delta == 0
-    return Curve("upper", "pure" if decides else "pld", PURE if decides else THEOREM, delta, epsilon)
+    if claim.epsilon >= pure or claim.delta == 0:
+        return Curve("upper", "pure", PURE, delta, epsilon)
+    method, theorem = ("exact-integral", EXACT) if alone else ("pld", THEOREM)
+    return Curve("upper", method, theorem, delta, epsilon)
+
+
+def _hopeless(claim: Claim) -> bool:
+    """Whether the l1 radius is so much longer than the l2 radius that only delta = 0 is left to this theorem."""
+    shifts = [shift_over_scale(claim, phase) or 0.0 for phase in claim.phases]
+    clipped = all(phase.mechanism.clip_norm >= 2 for phase in claim.phases)
+    return claim.adjacency == "add-remove" and clipped and min(shifts) > LONG_SHIFT
+
+
+def _profile(shift: float, epsilon: Array) -> Array:
+    """d_s(epsilon) = (1 - e^((epsilon-s)/2))_+ of one unsampled release, s = shift, rounded up."""
+    return np.asarray(np.maximum(-np.expm1((epsilon - shift * (1 + 1e-15)) / 2), 0.0) * (1 + 1e-14))

@@ -3,19 +3,30 @@
 For symmetric unimodal noise delta grows with the shift (boundary lemma), so the shift of length clip is the worst and
 the pair f(x - clip), f(x) dominates (Zhu, Dong and Wang 2022, Definition 7). For a log-concave law its loss is monotone
 in the output, and the cells are level sets of it.
+
+One unsampled release needs no cells: with t the output at which the loss is epsilon,
+
+    delta(epsilon) = P(X > t - clip) - e^epsilon P(X > t).
 """
 
-from dpaudit.mechanisms.base import IIDCoordinates
+from functools import partial
+
+import numpy as np
+
+from dpaudit.mechanisms.base import Array, IIDCoordinates
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
+from dpaudit.verify.inversion import epsilon_at
 from dpaudit.verify.upper.numerics.pair_curve import PairPhase, pair_curve
-from dpaudit.verify.upper.numerics.pairs import logconcave_pair
+from dpaudit.verify.upper.numerics.pairs import Pair, logconcave_pair
 from dpaudit.verify.upper.numerics.radii import radius, sampling_is_known
 
 THEOREM = (
     "one dimension: the longest shift dominates (boundary lemma); sampling and composition by Zhu, Dong and Wang "
     "(2022), Theorems 10 and 11; rounded up by Doroshenko et al. (2022), Theorem 4.3"
 )
+EXACT = "one dimension: the longest shift dominates (boundary lemma); delta of its one event, loss > epsilon"
+SMALLEST_DELTA = 1e-300  # an underflow must not pass for a proof of delta = 0
 
 
 def pair_phase(claim: Claim, phase: Phase) -> PairPhase | None:
@@ -45,4 +56,20 @@ def bound(claim: Claim) -> Curve:
     phases = [phase for phase in found if phase is not None]
     if len(phases) < len(found):
         raise ValueError(f"Expected claim {claim.id!r} to have log-concave noise in one dimension in every phase.")
+    if len(phases) == 1 and phases[0].steps == 1 and phases[0].sampling_prob == 1:
+        delta = partial(_single_delta, phases[0].pair)
+        return Curve("upper", "exact-integral", EXACT, delta, partial(epsilon_at, delta))
     return pair_curve(claim, phases, THEOREM)
+
+
+def _single_delta(pair: Pair, epsilon: Array) -> Array:
+    """P(L > l) - e^epsilon Q(L > l), rounded up.
+
+    The tails are taken at a loss l within the pair's slack of epsilon. Moving the event's border that far changes the
+    difference by at most (e^slack - 1) P(L > l - slack), and what is left out of it is below P(L > l) in any case.
+    """
+    tails = pair.tails(epsilon)
+    with np.errstate(over="ignore"):
+        difference = tails.p_sf - np.exp(np.minimum(epsilon, 700.0)) * tails.q_sf
+    error = (2 * tails.p_error + 2 * tails.q_error + 4 * pair.slack + 8e-16 * (1 + epsilon)) * tails.p_sf
+    return np.asarray(np.clip(difference + error, SMALLEST_DELTA, 1.0))
