@@ -79,9 +79,9 @@ def run(
     seconds = _seconds(budget)
     bundle = load_bundle(model, recipe=None if recipe is None else load_recipe(recipe))
 
+    from dpaudit.audit.claim_check import check_recipe
     from dpaudit.audit.plan import Settings, plan_audit  # after the file: a bad one is refused before these load
     from dpaudit.audit.runner import run as audit
-    from dpaudit.verify.checking import check
 
     folder = out or Path(f"{model.stem}.audit")
     chosen = _seed(seed)
@@ -99,7 +99,7 @@ def run(
     )
     with _progress() as stage:
         if dry_run:
-            verdict = check(bundle.recipe.claim_object())
+            verdict = check_recipe(bundle.recipe)
             typer.echo(_plan_text(verdict, plan_audit(verdict, settings, coins=bundle.one_run)))
             return
         result = audit(bundle, bundle.recipe.load_dataset(data, progress=stage), settings, stage=stage)
@@ -115,6 +115,7 @@ def verify(
     require: Annotated[str | None, typer.Option(help="certified: exit with 5 unless every claim is.")] = None,
     format: Annotated[str, typer.Option(help="text, junit or sarif.", metavar="FORMAT")] = "text",
     json: Annotated[str | None, typer.Option(help="Write the verdicts here as well; - prints them alone.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of a report: verdicts.html and verdicts.json.")] = None,
     seed: Seed = None,
 ) -> None:
     """Check claimed (epsilon, delta) of mechanisms: no model, no data."""
@@ -127,6 +128,7 @@ def verify(
         format=_one_of("format", format, ("text", "junit", "sarif")),
         json=json,
         seed=0 if method == "exact" else _seed(seed),
+        out=out,
     )
     with _progress() as stage:
         status = run_claims(claims, settings, stage=stage, show=typer.echo)
@@ -153,17 +155,42 @@ def train(
 
 @app.command()
 def report(
-    result: Annotated[Path, typer.Argument(help="The JSON of an audit.")],
+    result: Annotated[Path, typer.Argument(help="The JSON of an audit, or of verdicts.")],
     out: Annotated[Path, typer.Option(help="Folder of the report.")],
 ) -> None:
     """Render the HTML report again from the JSON."""
-    from dpaudit.reports import load_result, write_report
+    from dpaudit.reports import write_again
 
     try:
-        loaded = load_result(result)
+        page = write_again(result, out)
     except ValueError as error:
         raise _bad(str(error)) from error
-    typer.echo(str(write_report(loaded, out)))
+    typer.echo(str(page))
+
+
+@app.command()
+def calibrate(
+    mechanism: Annotated[str, typer.Option(help="Its name; see dpaudit mechanisms.", metavar="NAME")],
+    epsilon: Annotated[float, typer.Option(help="Privacy budget to meet, at least 0.")],
+    delta: Annotated[float, typer.Option(help="In [0, 1).")],
+    k: Annotated[float | None, typer.Option("--k", help="Gamma-PLRV's shape, unless free.")] = None,
+    theta: Annotated[float | None, typer.Option(help="Gamma-PLRV's scale, unless free.")] = None,
+    beta: Annotated[float | None, typer.Option(help="Generalized Gaussian's power.")] = None,
+    free: Annotated[str | None, typer.Option(help="Parameter to find; the missing one.", metavar="NAME")] = None,
+    clip: Annotated[float, typer.Option(help="Bound on a record's contribution.")] = 1.0,
+    clip_norm: Annotated[float, typer.Option(help="The p of its l_p norm, or inf.")] = 2.0,
+    dimension: Annotated[int | None, typer.Option(help="Coordinates of the noise.")] = None,
+    steps: Annotated[int, typer.Option(help="Releases.")] = 1,
+    sampling_prob: Annotated[float, typer.Option(help="Poisson rate; 1 is no sampling.")] = 1.0,
+    adjacency: Annotated[str, typer.Option(help="add-remove or replace-one.", metavar="NAME")] = "add-remove",
+    json: Annotated[str | None, typer.Option(help="Write JSON here as well; - prints it alone.")] = None,
+) -> None:
+    """Find the least noise whose proven bound meets (epsilon, delta)."""
+    from dpaudit.audit.calibrate_run import CalibrateSettings, run_calibrate
+
+    table = {"name": mechanism, "k": k, "theta": theta, "beta": beta, "clip": clip, "clip_norm": clip_norm}
+    settings = CalibrateSettings(epsilon, delta, steps, sampling_prob, adjacency, free, json)
+    run_calibrate({**table, "dimension": dimension}, settings, show=typer.echo)
 
 
 @app.command()

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dpaudit.verify.calibration.noise import calibrate as calibrate
     from dpaudit.verify.checking import check as check
     from dpaudit.verify.claims import Claim as Claim
     from dpaudit.verify.claims import Phase as Phase
@@ -13,9 +14,10 @@ _HOMES = {
     "Claim": "dpaudit.verify.claims",
     "Phase": "dpaudit.verify.claims",
     "Verdict": "dpaudit.verify.results",
+    "calibrate": "dpaudit.verify.calibration.noise",
     "check": "dpaudit.verify.checking",
 }
-__all__ = ["Claim", "Phase", "Verdict", "check"]
+__all__ = ["Claim", "Phase", "Verdict", "calibrate", "check"]
 
 
 def __getattr__(name: str) -> Any:

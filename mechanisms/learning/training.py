@@ -171,7 +171,8 @@ def logits(models: TrainedModels, x: NDArray[np.float32] | Tensor) -> Tensor:
     Returns:
         Shape (models, records, classes), float32 on the CPU; for "logistic", (0, <w, x>).
     """
-    records = torch.as_tensor(x, dtype=torch.float32)
+    # torch warns of memory that it must not write, such as a worker's memory map
+    records = x.to(torch.float32) if isinstance(x, Tensor) else torch.from_numpy(np.require(x, np.float32, ["C", "W"]))
     with torch.no_grad():
         if models.architecture.build is None and models.architecture.name in DENSE:
             return _dense_logits(models, records)

@@ -1,0 +1,98 @@
+"""`dpaudit calibrate` as a person and a pipeline meet it."""
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from dpaudit.mechanisms.published.gaussian_baselines import analytic_gaussian_sigma
+from dpaudit.verify import check
+from dpaudit.verify.claim_files import parse_claims
+
+BIN = Path(sys.executable).with_name("dpaudit")
+GAUSSIAN = ("--mechanism", "gaussian", "--epsilon", "1", "--delta", "1e-5")
+
+
+def calibrate(*arguments: str, columns: int = 100) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(BIN), "calibrate", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "NO_COLOR": "1", "COLUMNS": str(columns)},
+    )
+
+
+def test_stdout_is_a_claims_file_that_is_certified() -> None:
+    done = calibrate(
+        "--mechanism", "gamma-plrv", "--k", "40000", "--free", "theta", "--clip", "0.5", "--dimension", "1000",
+        "--epsilon", "1.606", "--delta", "1e-5", "--steps", "300", "--sampling-prob", "0.01",
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    (claim,) = parse_claims(tomllib.loads(done.stdout), source="stdout")
+    assert (claim.epsilon, claim.delta, claim.phases[0].steps, claim.phases[0].sampling_prob) == (
+        1.606,
+        1e-5,
+        300,
+        0.01,
+    )
+    assert check(claim).verdict == "certified"
+    comments = [line for line in done.stdout.splitlines() if line.startswith("#")]
+    assert "# certified: epsilon in [" in done.stdout
+    assert any("assumes: noise is added to the sum" in line for line in comments)
+    assert max(len(line) for line in comments) <= 100
+
+
+def test_a_norm_without_end_survives_toml() -> None:
+    done = calibrate(
+        "--mechanism", "laplace", "--clip-norm", "inf", "--dimension", "3", "--epsilon", "2", "--delta", "0"
+    )
+    (claim,) = parse_claims(tomllib.loads(done.stdout), source="stdout")
+    assert claim.phases[0].mechanism.clip_norm == float("inf")
+    assert check(claim).verdict == "certified"
+
+
+def test_json_stands_alone_on_stdout() -> None:
+    done = calibrate(*GAUSSIAN, "--json", "-")
+    document = json.loads(done.stdout)
+    assert document["format"] == "dpaudit-calibration/1"
+    sigma = analytic_gaussian_sigma(1.0, epsilon=1.0, delta=1e-5)
+    assert sigma <= document["mechanism"]["noise_multiplier"] <= sigma * 1.001
+    assert document["verdict"]["verdict"] == "certified"
+
+
+def test_json_goes_to_a_file_beside_the_text(tmp_path: Path) -> None:
+    done = calibrate(*GAUSSIAN, "--json", str(tmp_path / "found.json"))
+    assert tomllib.loads(done.stdout)["claim"][0]["mechanism"]["name"] == "gaussian"
+    assert json.loads((tmp_path / "found.json").read_text())["free"] == "noise_multiplier"
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (("--mechanism", "gaussain", "--epsilon", "1", "--delta", "1e-5"), "did you mean 'gaussian'?"),
+    (("--mechanism", "gamma-plrv", "--k", "3", "--free", "teta", "--epsilon", "1", "--delta", "1e-5"), "'theta'?"),
+    (("--mechanism", "gaussian", "--epsilon", "1", "--delta", "0"), "within reach"),
+    (("--mechanism", "gaussian", "--epsilon", "nan", "--delta", "1e-5"), "epsilon=nan"),
+    ((*GAUSSIAN, "--steps", "0"), "steps=0"),
+    ((*GAUSSIAN, "--sampling-prob", "1.3"), "sampling_prob=1.3 in (0, 1]"),
+    ((*GAUSSIAN, "--adjacency", "swap"), "adjacency='swap'"),
+    ((*GAUSSIAN, "--theta", "2"), "'theta' to be a key of gaussian"),
+    ((*GAUSSIAN, "--clip", "-1"), "clip=-1.0"),
+])  # fmt: skip
+def test_bad_input_is_one_line_and_exit_2(arguments: tuple[str, ...], words: str) -> None:
+    done = calibrate(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert words in done.stderr
+
+
+def test_help_fits_a_narrow_terminal() -> None:
+    done = calibrate("--help", columns=60)
+    assert done.returncode == 0
+    assert max(len(line) for line in done.stdout.splitlines()) <= 60
+    for option in ("--mechanism", "--free", "--clip-norm", "--adjacency", "--json"):
+        assert option in done.stdout

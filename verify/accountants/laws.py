@@ -1,0 +1,146 @@
+"""Plain laws that every sound accountant obeys, tried at drawn settings."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+from typing import Any, TypeVar
+
+import hypothesis
+from hypothesis import strategies as st
+from hypothesis.errors import NoSuchExample
+from hypothesis.strategies import SearchStrategy
+
+from dpaudit.mechanisms.base import Mechanism
+from dpaudit.verify.accountants.base import HistoryAccountant
+from dpaudit.verify.accountants.questions import Answer, Questions
+from dpaudit.verify.strategies import Setting
+
+EXTREME_DELTAS = (0.1, 0.5, 0.9, 0.99, 1e-12, 1e-20, 1e-50, 1e-300)
+Example = TypeVar("Example")
+Pair = tuple[Setting, Setting]
+Drawn = tuple[Setting, int]
+
+
+@dataclass(frozen=True)
+class LawViolation:
+    """A plain law that the accountant breaks.
+
+    Args:
+        law: Which.
+        setting: A simple setting where it does.
+        detail: What it answered there.
+    """
+
+    law: str
+    setting: Setting
+    detail: str
+
+
+def simplest(
+    drawn: SearchStrategy[Example], condition: Callable[[Example], bool], seed: int, examples: int
+) -> Example | None:
+    """The simplest drawn value that meets the condition, None if none did."""
+    settings = hypothesis.settings(max_examples=examples, database=None, deadline=None, derandomize=False)
+
+    # Hypothesis describes the condition in words: of a partial, everything it was given, and that took most of the time
+    def meets(value: Example) -> bool:
+        return condition(value)
+
+    try:
+        return hypothesis.find(drawn, meets, settings=settings, random=Random(seed))
+    except NoSuchExample:
+        return None
+
+
+def _noisier(mechanism: Mechanism, factor: int) -> Mechanism:
+    """The same with more noise per contribution: every noise parameter but a multiplier of clip is absolute."""
+    name = "noise_multiplier" if "noise_multiplier" in mechanism.domains else "clip"
+    value = getattr(mechanism, name)
+    change: Any = {name: value * factor if name == "noise_multiplier" else value / factor}
+    return replace(mechanism, **change)  # type: ignore[type-var]  # the protocol's implementations are dataclasses
+
+
+def _longer(setting: Setting, factor: int) -> Pair:
+    return setting, replace(setting, steps=setting.steps * factor)
+
+
+def _quieter(setting: Setting, factor: int) -> Pair:
+    return replace(setting, mechanism=_noisier(setting.mechanism, factor)), setting
+
+
+def _stricter(setting: Setting, factor: int) -> Pair:
+    return setting, replace(setting, delta=setting.delta / factor)
+
+
+# from a setting and a whole factor to two settings, the first of which must not cost more
+ORDERED: tuple[tuple[str, Callable[[Setting, int], Pair]], ...] = (
+    ("more steps never cost less", _longer),
+    ("more noise never costs more", _quieter),
+    ("a smaller delta never costs less", _stricter),
+)
+
+
+def broken_laws(
+    questions: Questions, drawn: SearchStrategy[Setting], seed: int, examples: int, tolerance: float
+) -> list[LawViolation]:
+    """The simplest violation found of every law that is broken.
+
+    Args:
+        questions: The accountant.
+        drawn: Settings; each law is tried at every extreme delta too.
+        seed: Of the search.
+        examples: Settings drawn for every law, and as many again at the extreme deltas.
+        tolerance: What answers may miss a law by: tolerance (1 + epsilon).
+    """
+    searches = [(drawn, examples)]
+    few = math.ceil(examples / len(EXTREME_DELTAS))
+    searches += [(drawn.map(partial(_at_delta, delta)), few) for delta in EXTREME_DELTAS]
+    laws: list[tuple[str, Callable[[Drawn], str]]] = [
+        ("an answer, not a crash", lambda x: questions.ask(x[0]).crash),
+        ("a number that is not negative", lambda x: _bad_number(questions.ask(x[0]))),
+        *((name, partial(_disorder, questions, pair, tolerance)) for name, pair in ORDERED),
+    ]
+    if isinstance(questions.accountant, HistoryAccountant):
+        laws.append(("n steps at once cost what n times one do", partial(_unequal, questions, tolerance)))
+    found = []
+    for name, detail in laws:
+        for settings, count in searches:
+            example = simplest(st.tuples(settings, st.integers(2, 8)), partial(_says_something, detail), seed, count)
+            if example is not None:
+                found.append(LawViolation(name, example[0], detail(example)))
+                break
+    return found
+
+
+def _at_delta(delta: float, setting: Setting) -> Setting:
+    return replace(setting, delta=delta)
+
+
+def _says_something(detail: Callable[[Drawn], str], drawn: Drawn) -> bool:
+    return bool(detail(drawn))
+
+
+def _bad_number(answer: Answer) -> str:
+    said = not answer.crash and not answer.refused
+    return f"epsilon = {answer.epsilon!r}" if said and not answer.epsilon >= 0 else ""
+
+
+def _disorder(questions: Questions, pair: Callable[[Setting, int], Pair], tolerance: float, drawn: Drawn) -> str:
+    """What is said if the first of the pair costs more than the second, "" if not."""
+    cheaper, dearer = pair(*drawn)
+    low, high = questions.ask(cheaper), questions.ask(dearer)
+    if not low.usable or not high.usable or low.epsilon <= high.epsilon + tolerance * (1 + high.epsilon):
+        return ""
+    return f"epsilon = {low.epsilon!r} at {cheaper.to_dict()}, {high.epsilon!r} at {dearer.to_dict()}"
+
+
+def _unequal(questions: Questions, tolerance: float, drawn: Drawn) -> str:
+    """What is said if as many releases as the factor cost something else one by one, "" if not."""
+    setting = replace(drawn[0], steps=drawn[1])
+    once, singly = questions.ask(setting), questions.ask(setting, one_by_one=True)
+    if not once.usable or not singly.usable or once.epsilon == singly.epsilon:
+        return ""
+    far = not abs(once.epsilon - singly.epsilon) <= tolerance * (1 + once.epsilon)
+    return f"{drawn[1]} releases: epsilon = {once.epsilon!r} at once, {singly.epsilon!r} one by one" if far else ""

@@ -1,0 +1,1 @@
+"""Searches for parameters: the least noise that meets a target by any accountant, and the four papers' own searches."""

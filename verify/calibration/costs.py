@@ -1,0 +1,134 @@
+"""What a mechanism costs, by a valid bound or by anyone's accountant, as an excess over a target."""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from scipy.special import ndtri
+
+from dpaudit.mechanisms.base import Mechanism
+from dpaudit.verify.accountants.base import Accountant
+from dpaudit.verify.claims import Adjacency, Claim
+from dpaudit.verify.curves import Curve
+from dpaudit.verify.upper import obstacle, upper_curves
+
+_ROUNDS = 3  # the bound's grid is fit for the epsilon of the round before
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a history is to meet.
+
+    Args:
+        epsilon: At least 0.
+        delta: In [0, 1).
+        steps: Releases, at least 1.
+        sampling_prob: Poisson rate in (0, 1]; 1.0 without sampling.
+        adjacency: "add-remove" or "replace-one".
+    """
+
+    epsilon: float
+    delta: float
+    steps: int = 1
+    sampling_prob: float = 1.0
+    adjacency: Adjacency = "add-remove"
+
+    def claim(self, mechanism: Mechanism, epsilon: float | None = None, id: str = "") -> Claim:
+        """The claim that a mechanism meets it.
+
+        Raises:
+            TypeError, ValueError: A value outside its domain.
+        """
+        return Claim.single(
+            mechanism,
+            epsilon=self.epsilon if epsilon is None else epsilon,
+            delta=self.delta,
+            steps=self.steps,
+            sampling_prob=self.sampling_prob,
+            adjacency=self.adjacency,
+            id=id,
+        )
+
+
+class Cost(Protocol):
+    """A way to measure how far a mechanism is from a target."""
+
+    def excess(self, mechanism: Mechanism, target: Target) -> float:
+        """At most 0 where the target is met, and falling with the noise."""
+        ...
+
+    def epsilon(self, mechanism: Mechanism, target: Target) -> float:
+        """The epsilon the mechanism costs at the target's delta; inf where there is no bound."""
+        ...
+
+
+def _curves(claim: Claim) -> list[Curve]:
+    """The valid upper bounds.
+
+    Raises:
+        ValueError: No theorem covers the claim.
+    """
+    curves = upper_curves(claim)
+    if not curves:
+        raise ValueError(f"Expected a mechanism and a history with a valid upper bound: {obstacle(claim)}.")
+    return curves
+
+
+class ValidCost:
+    """The least valid upper bound; `theorem` is what proved the last one asked for."""
+
+    theorem = ""
+
+    def excess(self, mechanism: Mechanism, target: Target) -> float:
+        """Difference of normal quantiles of delta, nearly linear in log noise; at delta = 0 the ratio of epsilons."""
+        curves = _curves(target.claim(mechanism))
+        if target.delta == 0:
+            return _log_ratio(self._least([float(c.epsilon(np.zeros(1))[0]) for c in curves], curves), target.epsilon)
+        found = self._least([float(c.delta(np.array([target.epsilon]))[0]) for c in curves], curves)
+        # the sign is decided without the quantiles, which round
+        size = abs(float(ndtri(min(found, 1 - 1e-16)) - ndtri(target.delta))) if found > 0 else math.inf
+        return size if found > target.delta else -size
+
+    def _least(self, values: list[float], curves: list[Curve]) -> float:
+        best = values.index(min(values))
+        self.theorem = curves[best].theorem
+        return values[best]
+
+    def epsilon(self, mechanism: Mechanism, target: Target) -> float:
+        """The bound's epsilon, its grid fit for it."""
+        near = target.epsilon
+        for _ in range(_ROUNDS):
+            curves = _curves(target.claim(mechanism, near))
+            found = min(float(curve.epsilon(np.array([target.delta]))[0]) for curve in curves)
+            if not math.isfinite(found) or abs(found - near) <= 1e-3 * near:
+                break
+            near = found
+        return found
+
+
+@dataclass(frozen=True)
+class AccountantCost:
+    """Whatever an accountant says, right or wrong.
+
+    Args:
+        accountant: Called as (mechanism, sampling_prob, steps, delta).
+    """
+
+    accountant: Accountant
+
+    def excess(self, mechanism: Mechanism, target: Target) -> float:
+        """log of its epsilon over the target's."""
+        return _log_ratio(self.epsilon(mechanism, target), target.epsilon)
+
+    def epsilon(self, mechanism: Mechanism, target: Target) -> float:
+        """Its epsilon, inf for NaN."""
+        value = float(self.accountant(mechanism, target.sampling_prob, target.steps, target.delta))
+        return math.inf if math.isnan(value) else value
+
+
+def _log_ratio(found: float, wanted: float) -> float:
+    if found <= 0 or math.isinf(found):
+        return math.inf if found > 0 else -math.inf
+    # found > wanted must not be lost in rounding
+    return math.log(found / wanted) or (found - wanted) if wanted > 0 else math.inf
