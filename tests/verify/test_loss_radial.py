@@ -1,11 +1,16 @@
 """Tails of the loss of product noise against mpmath, sampling and theory's limits."""
 
 import math
+from itertools import pairwise
 
 import mpmath
 import numpy as np
 import pytest
+from scipy.integrate import quad
+from scipy.optimize import brentq
+from scipy.special import betainc
 from scipy.stats import beta as beta_law
+from scipy.stats import norm
 
 from dpaudit.mechanisms import Product
 from dpaudit.verify.loss.radial import level_ladder, log_second_upper, loss_tails, radial_cells
@@ -107,3 +112,36 @@ def test_few_coordinates_put_the_far_tail_into_a_narrow_range_of_radii(sigma: fl
     tails = loss_tails(Product(sigma, dimension=n).structure, n, v, np.array([level]), 1e-12)
     assert tails.second[0] == pytest.approx(expected, rel=0.02)
     assert tails.second_error[0] < 0.01 * expected
+
+
+@pytest.mark.parametrize(("dimension", "sigma"), [(10_000, 500.0), (109_482_240, 44_862.0)])
+def test_a_narrow_step_in_the_radius_is_resolved(dimension: int, sigma: float) -> None:
+    """In many dimensions P(L > l | R) falls from 1 to 0 within sqrt(1/n) of log R: a coarse scan sees a jump."""
+    noise = Product(sigma, dimension=dimension).structure
+    for level in level_ladder(noise, dimension, 1.0, 1e-9)[-80::16]:
+
+        def loss(log_radius: float, w: float) -> float:
+            r = math.exp(log_radius)
+            gap = 1.0 + 2.0 * r * w
+            return gap / (2.0 * sigma**2) + 0.5 * (dimension - 1) * math.log1p(gap / r**2)
+
+        def given(log_radius: float, level: float = level) -> float:
+            ends = [-1.0 + 1e-12, 1.0]
+            if loss(log_radius, ends[1]) <= level or loss(log_radius, ends[0]) >= level:
+                return float(loss(log_radius, ends[0]) >= level)
+            w = brentq(lambda x: loss(log_radius, x) - level, *ends, xtol=1e-16)
+            return float(betainc(0.5 * (dimension - 1), 0.5 * (dimension - 1), 0.5 * (1.0 - w)))
+
+        def weighted(log_radius: float) -> float:
+            return given(log_radius) * 2.0 * norm.pdf(math.exp(log_radius) / sigma) * math.exp(log_radius) / sigma
+
+        # the radius at which the loss straight across is the level
+        middle = brentq(lambda s, level=level: loss(s, 0.0) - level, -25.0, math.log(20.0 * sigma))
+        width = 12.0 / math.sqrt(dimension) * (1.0 + math.exp(middle))
+        low, high = middle - width, min(middle + width, math.log(9.0 * sigma))
+        pieces = np.linspace(low, high, 33)
+        exact = 2.0 * norm.cdf(math.exp(low) / sigma) - 1.0
+        exact += sum(quad(weighted, a, b, epsabs=0.0, epsrel=1e-9)[0] for a, b in pairwise(pieces))
+        found = loss_tails(noise, dimension, 1.0, np.array([level]), 1e-14)
+        assert abs(found.first[0] - exact) <= found.first_error[0] + 1e-7 * exact
+        assert found.first_error[0] <= 1e-4 * exact

@@ -1,6 +1,7 @@
 """Certified lower bounds for Gaussian noise: never above the exact curve, and within 1% of it."""
 
 import time
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -9,8 +10,12 @@ from dp_accounting.pld import privacy_loss_distribution
 from scipy.stats import norm
 
 from dpaudit.mechanisms import Gaussian
+from dpaudit.verify.checking import check
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.lower import certified_lower
+from dpaudit.verify.lower.families import equal
+from dpaudit.verify.lower.histories import history_points, release
+from dpaudit.verify.results import Verdict
 
 
 def exact_epsilon(mu: float, delta: float) -> float:
@@ -46,6 +51,37 @@ def test_a_tiny_claimed_delta_is_never_on_the_wrong_side(delta: float) -> None:
     assert 0.999 * exact <= found <= exact * (1 + 1e-14)
 
 
+@pytest.mark.parametrize(("noise", "steps"), [(0.5, 1), (3.0, 40), (20.0, 3000), (50.0, 20_000), (500.0, 20_000)])
+def test_no_bound_is_on_the_wrong_side_at_tiny_deltas(noise: float, steps: int) -> None:
+    """Both bounds of a verdict from delta = 1e-10 down, and the verdict on claims just beside the exact curve."""
+    deltas = np.array([1e-10, 1e-12, 1e-16, 1e-22, 1e-30, 1e-40])
+    exact = np.array([exact_epsilon(steps**0.5 / noise, delta) for delta in deltas])
+    lower, upper = check(Claim.single(Gaussian(noise), epsilon=exact[0], delta=1e-10, steps=steps)).epsilon(deltas)
+    assert np.all(lower <= exact * (1 + 1e-13))
+    assert np.all(upper >= exact * (1 - 1e-13))
+    assert np.all(lower[:2] >= 0.99 * exact[:2])
+    for at, wrong in ((exact[2] * 0.999, "certified"), (exact[2] * 1.001, "refuted")):
+        assert check(Claim.single(Gaussian(noise), epsilon=at, delta=1e-16, steps=steps)).verdict != wrong
+
+
+BOX: list[Any] = [pytest.param(*case, marks=pytest.mark.slow) for case in ((0.5, 0.2, 20_000), (0.5, 1e-3, 2))]
+BOX += [(0.7, 0.005, 40), (1.0, 1e-3, 20_000), (10.0, 0.2, 20_000), (10.0, 0.2, 100)]
+
+
+@pytest.mark.parametrize(("noise", "q", "steps"), BOX)
+def test_two_percent_beside_the_truth_is_decided(noise: float, q: float, steps: int) -> None:
+    """The truth lies between the bounds, so 2% above the lower one is at most 2% above it, and so on."""
+
+    def verdict(epsilon: float) -> Verdict:
+        return check(Claim.single(Gaussian(noise), epsilon=epsilon, delta=1e-5, steps=steps, sampling_prob=q))
+
+    found = verdict(1.0)
+    assert found.epsilon_lower >= 0.99 * found.epsilon_upper > 0.05
+    assert verdict(1.02 * found.epsilon_lower).verdict == "certified"
+    assert verdict(0.98 * found.epsilon_upper).verdict == "refuted"
+    assert found.seconds < 20.0
+
+
 SETTINGS = [
     (0.5, 1e-3, 1000),
     (0.5, 0.01, 30),
@@ -77,10 +113,8 @@ def test_dp_sgd_is_bracketed_by_dp_accounting_within_one_percent(noise: float, q
 
 
 def test_the_add_direction_alone_agrees_with_dp_accounting() -> None:
-    from dpaudit.verify.lower.histories import history_points, release
-
     claim = Claim.single(Gaussian(1.0), epsilon=1.0, delta=1e-5, steps=100, sampling_prob=0.1)
-    points = history_points([release(claim, claim.phases[0], 1)], "add", claim)
+    points = history_points([release(claim, claim.phases[0], equal(Gaussian(1.0), 1))], "add", claim)
     loss = privacy_loss_distribution.from_gaussian_mechanism(1.0, sampling_prob=0.1)
     upper = loss._pmf_add.self_compose(100).get_epsilon_for_delta(1e-5)
     assert 0.999 * upper <= points.epsilon(np.array([1e-5]))[0] <= upper

@@ -10,6 +10,7 @@ from dpaudit.mechanisms.base import Mechanism
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower import certified_lower
+from dpaudit.verify.lower.families import equal
 from dpaudit.verify.lower.histories import history_points, release
 
 DELTA = np.array([1e-5])
@@ -50,14 +51,14 @@ def test_plrvo_table_13_is_refuted_under_both_readings(
 def test_spreading_the_shift_costs_more(count: int, floor: float, ceiling: float) -> None:
     mechanism = GammaPLRVIID(40_000, 6e-5, clip=0.5, dimension=26_000)
     claim = Claim.single(mechanism, epsilon=1.606, delta=1e-5, steps=300, sampling_prob=0.01)
-    points = history_points([release(claim, claim.phases[0], count)], "remove", claim)
+    points = history_points([release(claim, claim.phases[0], equal(mechanism, count))], "remove", claim)
     assert floor <= points.epsilon(DELTA)[0] <= ceiling
 
 
 def test_the_add_direction_of_the_last_row() -> None:
     mechanism = GammaPLRVIID(40_000, 6e-5, clip=0.5, dimension=26_000)
     claim = Claim.single(mechanism, epsilon=1.606, delta=1e-5, steps=300, sampling_prob=0.01)
-    points = history_points([release(claim, claim.phases[0], 26_000)], "add", claim)
+    points = history_points([release(claim, claim.phases[0], equal(mechanism, 26_000))], "add", claim)
     assert 0.865 <= points.epsilon(DELTA)[0] <= 0.868
 
 
@@ -108,7 +109,7 @@ def test_a_few_coordinates_are_worse_than_one_below_beta_2() -> None:
     mechanism = GeneralizedGaussian(1.5, 2.88777, clip_norm=1.5, dimension=10_000)
     claim = Claim.single(mechanism, epsilon=1.0, delta=1e-5)
     for count, known in ((1, 1e-5), (2, 1.271e-5), (3, 1.455e-5), (4, 1.541e-5), (10, 8.4e-6)):
-        points = history_points([release(claim, claim.phases[0], count)], "remove", claim)
+        points = history_points([release(claim, claim.phases[0], equal(mechanism, count))], "remove", claim)
         assert points.delta(np.ones(1))[0] == pytest.approx(known, rel=1e-3)
     curve = certified_lower(claim)
     assert epsilon_and_delta(curve, 1.0)[1] == pytest.approx(1.541e-5, rel=1e-3)

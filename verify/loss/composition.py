@@ -16,15 +16,24 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.verify.loss.fourier import LOG_WRAP, UNIT, Lattice, Power, chernoff_window, log_mgf, tilted_power
+from dpaudit.verify.loss.fourier import (
+    LOG_WRAP,
+    UNIT,
+    Lattice,
+    Power,
+    chernoff_window,
+    decayed_sums,
+    log_mgf,
+    tilted_power,
+)
 
 Array = NDArray[np.float64]
 
 MAX_WINDOW = 2**20
 MAX_LABEL = 2**17
 LOG_SMALLEST = -110.0  # tilts are tried until the tail they aim at is below e^-110 = 1e-48
-MAX_DECAY = 600.0  # thresholds whose weight is below e^-600 of the window's first are left to the next tilt
 MAX_POINTS = 20_000
+DECAY = 1000.0  # roundings of the weights in `decayed_sums`, and the logarithms'
 
 
 @dataclass(frozen=True)
@@ -181,7 +190,6 @@ def _tail_points(steps: Sequence[Step], theta: float, step: float, deviation: fl
     """Bounds on P(S >= s) and Q(S >= s) for s in the window, P tilted by theta and Q by theta + step."""
     first = tilted_power([(part.first, part.count) for part in steps], theta, start, size)
     second = tilted_power([(part.second, part.count) for part in steps], theta + step, start, size)
-    usable = min(size, int(MAX_DECAY / (theta + step))) if theta + step > 0 else size
     low, low_error = _tail(first)
     high, high_error = _tail(second)
     places = np.arange(start, start + size, dtype=np.float64)
@@ -189,13 +197,13 @@ def _tail_points(steps: Sequence[Step], theta: float, step: float, deviation: fl
     log_second = second.log_scale - (theta + step) * places
     stride = slice(None, None, max(1, int(deviation / (400.0 * step))))
     sum_error = 2.0 * size * UNIT
-    relative = first.relative + 4.0 * UNIT * (np.abs(theta * places) + MAX_DECAY)
+    relative = first.relative + 4.0 * UNIT * (np.abs(theta * places) + DECAY)
     a = np.maximum(low * (1.0 - sum_error) - low_error, 0.0)
     with np.errstate(divide="ignore"):
         log_a = np.log(a) + log_first - relative
         log_b = np.log(np.maximum(high, 0.0) * (1.0 + sum_error) + high_error) + log_second + second.relative
-    log_b += 4.0 * UNIT * (np.abs((theta + step) * places) + MAX_DECAY)
-    keep = (a > 0) & (np.arange(size) < usable) & (log_a > -690.0)
+    log_b += 4.0 * UNIT * (np.abs((theta + step) * places) + DECAY)
+    keep = (a > 0) & (log_a > -690.0)
     log_a, log_b, places = log_a[keep][stride], log_b[keep][stride], places[keep][stride]
     return Points(np.minimum(np.exp(log_a), 1.0), log_b, places * step)
 
@@ -203,15 +211,13 @@ def _tail_points(steps: Sequence[Step], theta: float, step: float, deviation: fl
 def _tail(power: Power) -> tuple[Array, float]:
     """sum over s' >= s of values[s'] e^(-theta (s' - s)) for every s, and its absolute error without the summation's.
 
-    The weights are at most 1, so wrapped mass counts at most its own size; Cauchy-Schwarz against the l2 error.
+    The weights are at most 1, so wrapped mass counts at most its own size; Cauchy-Schwarz against the l2 error, which
+    a negative value only lowers when it is taken for the 0 that the true one is at least.
     """
     theta, size = power.theta, len(power.values)
-    decay = theta * np.arange(size)
-    # what lies beyond decay 700 is 1e-43 of the first usable threshold's weight, and is left to the error below
-    scaled = np.where(decay < 700.0, power.values * np.exp(-np.minimum(decay, 700.0)), 0.0)
-    tail = np.cumsum(scaled[::-1])[::-1] * np.exp(np.minimum(decay, 700.0))
     cells = size if theta <= 0 else min(size, 1.0 / -math.expm1(-2.0 * theta))
-    return tail, 1.01 * (2.0 * math.exp(LOG_WRAP) + 1e-43 + math.sqrt(cells) * power.error_l2)
+    error = 1.01 * (2.0 * math.exp(LOG_WRAP) + math.sqrt(cells) * power.error_l2)
+    return decayed_sums(np.maximum(power.values, 0.0), theta), error
 
 
 def merge(parts: Sequence[Points]) -> Points:

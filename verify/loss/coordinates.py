@@ -1,10 +1,12 @@
-"""Cells for iid noise: one shifted coordinate, or m coordinates shifted equally.
+"""Cells for iid noise: one shifted coordinate, or groups of equally shifted ones.
 
-With m equal coordinates the output is summarised by the sum over them of an integer, the coordinate's own log-ratio
-in units of a grid step. The sum's masses under every centre are convolution powers of exact cell masses.
+With several coordinates the output is summarised by the sum over them of an integer, the coordinate's own log-ratio in
+units of one grid step. The sum's masses under every centre are convolutions of powers of exact cell masses, one power
+for each group of equal coordinates.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import IIDCoordinates
 from dpaudit.verify.loss.cells import (
+    TINY,
     Cells,
     Pair,
     interval_masses,
@@ -67,122 +70,136 @@ class Statistic:
         ]
 
 
-def coordinate_statistic(
-    law: IIDCoordinates,
-    centres: Array,
-    count: int,
-    tail: float,
-    resolution: float = SUM_CELLS,
-    coarsest: float = COARSEST,
-) -> Statistic:
-    """log p(x - last centre) - log p(x - first centre), to the nearest multiple of a step fit for sums of `count`.
+# one coordinate's masses (lower, upper) under each centre, and how many such coordinates there are
+Part = tuple[list[tuple[Lattice, Lattice]], int]
 
-    Args:
-        law: Law of the coordinate.
-        centres: Increasing.
-        count: How many coordinates will be summed.
-        tail: Probability beyond which the tails are one cell.
-        resolution: Standard deviation of the sum, in steps.
-        coarsest: Least standard deviation of one coordinate, in steps.
-    """
+
+def loss_deviation(law: IIDCoordinates, centres: Array, tail: float) -> float:
+    """Standard deviation of one coordinate's log p(x - last centre) - log p(x - first centre); a guide to the grid."""
     x = scan_points(law, centres, tail)
     ratio = law.logpdf(x - centres[-1]) - law.logpdf(x - centres[0])
     weight = interval_masses(law, x, centres).upper[-1][1:-1]
     weight, value = weight / weight.sum(), 0.5 * (ratio[1:] + ratio[:-1])
-    deviation = math.sqrt(float(weight @ np.square(value - weight @ value)))
-    step = deviation / min(max(resolution / math.sqrt(count), coarsest), FINEST)
+    return max(math.sqrt(float(weight @ np.square(value - weight @ value))), TINY)
+
+
+def common_step(deviations: Sequence[tuple[float, int]], resolution: float, coarsest: float) -> float:
+    """One grid step for the coordinates of all groups.
+
+    Args:
+        deviations: Each group's `loss_deviation` and count.
+        resolution: Standard deviation of the sum, in steps.
+        coarsest: Least standard deviation of any coordinate, in steps.
+    """
+    total = math.sqrt(sum(count * deviation**2 for deviation, count in deviations))
+    smallest = min(deviation for deviation, _ in deviations)
+    return max(min(total / resolution, smallest / coarsest), smallest / FINEST)
+
+
+def coordinate_statistic(law: IIDCoordinates, centres: Array, step: float, tail: float) -> Statistic:
+    """log p(x - last centre) - log p(x - first centre), to the nearest multiple of the step.
+
+    Args:
+        law: Law of the coordinate.
+        centres: Increasing.
+        step: Grid step.
+        tail: Probability beyond which the tails are one cell.
+    """
+    x = scan_points(law, centres, tail)
+    ratio = law.logpdf(x - centres[-1]) - law.logpdf(x - centres[0])
     edges = level_edges(x, ratio, step)
     inside = np.concatenate([[x[0]], 0.5 * (edges[1:] + edges[:-1]), [x[-1]]])
     return Statistic(edges, np.rint(np.interp(inside, x, ratio) / step).astype(np.int64))
 
 
-def tilts(lattices: list[tuple[Lattice, Lattice]], count: int, tails: bool) -> list[tuple[int, float]]:
+def tilts(parts: Sequence[Part], tails: bool) -> list[tuple[int, float]]:
     """(centre, tilt) of the convolutions: each law seen from the bulk of every centre, and from the tails beyond."""
-    spread = _deviation(lattices[-1][1]) * math.sqrt(count)
-    separation = (_mean(lattices[-1][1]) - _mean(lattices[0][1])) / (len(lattices) - 1) * count
+    centres = len(parts[0][0])
+    spread, separation = _spread(parts), (_mean(parts, -1) - _mean(parts, 0)) / (centres - 1)
     unit = separation / spread**2  # tilting by this much moves one centre's law onto its neighbour's, nearly
-    top = unit * (len(lattices) - 1)
-    goals = [unit * i for i in range(len(lattices))] + ([-5.0 / spread, top + 5.0 / spread] if tails else [])
-    return [(index, goal - unit * index) for index in range(len(lattices)) for goal in goals]
+    top = unit * (centres - 1)
+    goals = [unit * i for i in range(centres)] + ([-5.0 / spread, top + 5.0 / spread] if tails else [])
+    return [(index, goal - unit * index) for index in range(centres) for goal in goals]
 
 
-def sum_window(lattices: list[tuple[Lattice, Lattice]], count: int, tails: bool = True) -> tuple[float, float]:
+def sum_window(parts: Sequence[Part], tails: bool = True) -> tuple[float, float]:
     """An interval outside which the sum has mass at most e^LOG_WRAP under every centre and tilt."""
-    extent = 0.05 / (_deviation(lattices[-1][1]) * math.sqrt(count)) * 2.0 ** (0.5 * np.arange(28))
+    extent = 0.05 / _spread(parts) * 2.0 ** (0.5 * np.arange(28))
     windows = []
-    for index, theta in tilts(lattices, count, tails):
+    for index, theta in tilts(parts, tails):
         grid = np.concatenate([theta - extent[::-1], [theta], theta + extent])
-        windows.append(chernoff_window(grid, count * log_mgf(lattices[index][1], grid), len(extent)))
+        whole = np.sum([count * log_mgf(lattices[index][1], grid) for lattices, count in parts], axis=0)
+        windows.append(chernoff_window(grid, whole, len(extent)))
     return min(low for low, _ in windows), max(high for _, high in windows)
 
 
-def sum_cells(
-    lattices: list[tuple[Lattice, Lattice]], count: int, window: tuple[float, float], tails: bool = True
-) -> Cells:
-    """Certified masses under each centre of the sum of `count` independent coordinates' integers.
+def sum_cells(parts: Sequence[Part], window: tuple[float, float], tails: bool = True) -> Cells:
+    """Certified masses under each centre of the sum over all independent coordinates of their integers.
 
     Every mass is computed with several tilts, each accurate in another region; the tightest bounds are kept.
 
     Args:
-        lattices: One coordinate's masses under each centre.
-        count: Number of coordinates.
+        parts: The groups of equal coordinates.
         window: An interval that contains the one from `sum_window`.
         tails: Whether masses must be accurate far beyond the bulks of the centres.
     """
     start = math.floor(window[0]) - 1
     size = 1 << math.ceil(math.log2(max(64.0, window[1] - start + 2)))
     if size > MAX_SIZE:
-        raise ValueError(f"Expected a sum of count={count} coordinates to fit {MAX_SIZE} cells.")
+        raise ValueError(f"Expected a sum of {sum(count for _, count in parts)} coordinates to fit {MAX_SIZE} cells.")
     places = np.arange(start, start + size, dtype=np.float64)
-    low = np.full((len(lattices), size), -np.inf)
-    high = np.full((len(lattices), size), np.inf)
-    for index, theta in tilts(lattices, count, tails):
-        below, above = _log_bounds(lattices[index], count, theta, start, size, places)
+    centres = len(parts[0][0])
+    low, high = np.full((centres, size), -np.inf), np.full((centres, size), np.inf)
+    for index, theta in tilts(parts, tails):
+        below, above = _log_bounds(parts, index, theta, start, places)
         low[index] = np.maximum(low[index], below)
         high[index] = np.minimum(high[index], above)
     return Cells(np.exp(low), np.exp(high))
 
 
-def equal_coordinates(law: IIDCoordinates, centres: Array, count: int, tail: float) -> Cells:
-    """Cells of `count` coordinates around equal centres, by the sum of their integer statistics.
+def shifted_coordinates(law: IIDCoordinates, groups: Sequence[tuple[Array, int]], tail: float) -> Cells:
+    """Cells of groups of equal coordinates, by the sum of all their integer statistics on one grid.
 
     Args:
         law: Law of each coordinate.
-        centres: What one coordinate is centred at under each distribution, increasing.
-        count: Number of coordinates.
+        groups: What a group's coordinates are centred at under each distribution, increasing, and how many they are.
         tail: Probability beyond which the tails of the sum may be merged.
     """
+    each = tail / sum(count for _, count in groups)
+    deviations = [(loss_deviation(law, centres, each), count) for centres, count in groups]
     for coarser in (1.0, 8.0, 64.0):
-        statistic = coordinate_statistic(law, centres, count, tail / count, SUM_CELLS / coarser, COARSEST / coarser)
-        lattices = statistic.lattices(law, centres)
-        window = sum_window(lattices, count)
+        step = common_step(deviations, SUM_CELLS / coarser, COARSEST / coarser)
+        statistics = [coordinate_statistic(law, centres, step, each) for centres, _ in groups]
+        parts = [(one.lattices(law, group[0]), group[1]) for one, group in zip(statistics, groups, strict=True)]
+        window = sum_window(parts)
         if window[1] - window[0] < MAX_SIZE - 4:
-            return sum_cells(lattices, count, window)
+            return sum_cells(parts, window)
     # the centres are tens of thousands of standard deviations apart: any one output tells them apart
-    return _apart(lattices, count, window)
+    return _apart(parts)
 
 
-def _apart(lattices: list[tuple[Lattice, Lattice]], count: int, window: tuple[float, float]) -> Cells:
+def _apart(parts: Sequence[Part]) -> Cells:
     """Two cells, split in the middle of the outer centres' means, by Chernoff's bound."""
-    middle = 0.5 * count * (_mean(lattices[0][1]) + _mean(lattices[-1][1]))
-    extent = np.geomspace(1e-6, 1e3, 60) / _deviation(lattices[-1][1])
+    middle = 0.5 * (_mean(parts, 0) + _mean(parts, -1))
+    extent = np.geomspace(1e-6, 1e3, 60) / max(_deviation(lattices[-1][1]) for lattices, _ in parts)
     right: list[float] = []
     left: list[float] = []
-    for _, upper in lattices:
+    for index in range(len(parts[0][0])):
         for side, found in ((1.0, right), (-1.0, left)):
-            bound = float(np.min(count * log_mgf(upper, side * extent) - side * extent * middle))
-            found.append(math.exp(min(max(bound, -690.0), 0.0)))
+            whole = np.sum([count * log_mgf(row[index][1], side * extent) for row, count in parts], axis=0)
+            found.append(math.exp(min(max(float(np.min(whole - side * extent * middle)), -690.0), 0.0)))
     # the mass right of the middle and left of it, each bounded above; a lower bound is one minus the other's
     above = np.array([left, right]).T * (1.0 + 1e-9)
     return Cells(np.maximum(1.0 - above[:, ::-1] - 1e-9, 0.0), above)
 
 
-def _log_bounds(
-    lattices: tuple[Lattice, Lattice], count: int, theta: float, start: int, size: int, places: Array
-) -> tuple[Array, Array]:
-    """Logs of a lower and an upper bound on each cell's mass, from one tilt."""
+def _log_bounds(parts: Sequence[Part], index: int, theta: float, start: int, places: Array) -> tuple[Array, Array]:
+    """Logs of a lower and an upper bound on each cell's mass under one centre, from one tilt."""
     wrap = math.exp(LOG_WRAP) * 2.0
-    down, up = (tilted_power([(lattice, count)], theta, start, size) for lattice in lattices)
+    down, up = (
+        tilted_power([(lattices[index][side], count) for lattices, count in parts], theta, start, len(places))
+        for side in (0, 1)
+    )
     rounding = 4.0 * UNIT * np.abs(theta * places)
     with np.errstate(divide="ignore"):
         below = np.log(np.maximum(down.values - down.error_sup - wrap, 0.0)) + down.log_scale - theta * places
@@ -190,11 +207,21 @@ def _log_bounds(
     return below - down.relative - rounding, above + up.relative + rounding
 
 
-def _mean(lattice: Lattice) -> float:
+def _mean(parts: Sequence[Part], index: int) -> float:
+    """Mean of the sum under a centre."""
+    return sum(count * _average(lattices[index][1]) for lattices, count in parts)
+
+
+def _spread(parts: Sequence[Part]) -> float:
+    """Standard deviation of the sum under the last centre."""
+    return math.sqrt(sum(count * _deviation(lattices[-1][1]) ** 2 for lattices, count in parts))
+
+
+def _average(lattice: Lattice) -> float:
     places = lattice.first + np.arange(len(lattice.masses))
     return float(lattice.masses @ places / lattice.masses.sum())
 
 
 def _deviation(lattice: Lattice) -> float:
-    places = lattice.first + np.arange(len(lattice.masses)) - _mean(lattice)
+    places = lattice.first + np.arange(len(lattice.masses)) - _average(lattice)
     return math.sqrt(float(lattice.masses @ places**2 / lattice.masses.sum()))

@@ -146,3 +146,23 @@ def tilted_power(parts: Sequence[tuple[Lattice, int]], theta: float, start: int,
         error_sup=float((weight * error).sum()) / size,
         error_l2=math.sqrt(float((weight * error**2).sum()) / size),
     )
+
+
+def decayed_sums(masses: Array, rate: float) -> Array:
+    """sum_{k >= j} masses_k e^(-rate (k - j)) for every j, by blocks within which the weights stay in range.
+
+    Args:
+        masses: Nonnegative, shape (n,). Every sum has a relative error of at most n + 700 roundings.
+        rate: Decay per integer; zero or less for no blocks.
+    """
+    length = len(masses)
+    block = length if rate <= 0 else max(1, min(length, int(300.0 / rate)))
+    result = np.empty(length)
+    carry = 0.0
+    for end in range(length, 0, -block):
+        begin = max(0, end - block)
+        weights = np.exp(-rate * np.arange(end - begin))
+        sums = np.cumsum((masses[begin:end] * weights)[::-1])[::-1] / weights
+        result[begin:end] = sums + carry * np.exp(-rate * np.arange(end - begin, 0, -1))
+        carry = float(result[begin])
+    return result

@@ -18,7 +18,13 @@ from scipy.special import gammainc, gammaincc
 
 from dpaudit.mechanisms.base import ScaleMixture
 from dpaudit.verify.loss.cells import CDF_ERROR, TINY, Cells, interval_masses, scan_points
-from dpaudit.verify.loss.coordinates import coordinate_statistic, sum_cells, sum_window
+from dpaudit.verify.loss.coordinates import (
+    common_step,
+    coordinate_statistic,
+    loss_deviation,
+    sum_cells,
+    sum_window,
+)
 
 Array = NDArray[np.float64]
 
@@ -139,19 +145,21 @@ def _sum_masses(
         )
         found = [interval_masses(one, edges, centres) for one in laws]
         return np.stack([c.lower for c in found]), np.stack([c.upper for c in found])
-    statistic = coordinate_statistic(law, centres, count, tail / count, RESOLUTION, 1.0)
+    each = tail / count
+    step = common_step([(loss_deviation(law, centres, each), count)], RESOLUTION, 1.0)
+    statistic = coordinate_statistic(law, centres, step, each)
     lattices = [statistic.lattices(one, centres) for one in laws]
     if count == 1:
         return tuple(np.stack([[pair[side].masses for pair in row] for row in lattices]) for side in (0, 1))  # type: ignore[return-value]
     first = int(statistic.labels.min()) * count
     last = int(statistic.labels.max()) * count
     if last - first > 2**10:
-        windows = [sum_window(row, count, tails=False) for row in lattices]
+        windows = [sum_window([(row, count)], tails=False) for row in lattices]
         first, last = (
             max(first, math.floor(min(w[0] for w in windows))),
             min(last, math.ceil(max(w[1] for w in windows))),
         )
-    found = [sum_cells(row, count, (first, last), tails=False) for row in lattices]
+    found = [sum_cells([(row, count)], (first, last), tails=False) for row in lattices]
     group = max(1, 2 ** math.floor(math.log2((last - first) / 1000.0))) if last - first > 1000 else 1
     # merging cells is one more post-processing; sizes are powers of two
     return tuple(

@@ -18,9 +18,12 @@ from dpaudit.verify.loss.cells import TINY, Cells
 Array = NDArray[np.float64]
 
 LEVELS = 300
-SCAN = 400  # radii of the scan that finds where an integrand lives
-PANELS, NODES = 16, 16
-PEAKED = 64  # dimensions up to which the refined scan is worth its time
+SCAN = 200  # radii of the scan that finds where an integrand lives
+ZOOM, RESOLVED = 48, 12  # radii of a closer scan, made where the first one sees the integrand in few places
+ZOOMS = 8  # each narrows the range by at least 3: the last one resolves 1e-6 of the first scan's spacing
+PANELS, NODES = 8, 16
+KINKED = 2  # times as many panels in few dimensions, where the angle's law has kinks at its ends
+PEAKED = 64  # dimensions up to which the refined scan and the narrower panels are worth their time
 # Rounding of radii, thresholds and the incomplete beta function, relative; tests compare with mpmath.
 ROUNDING = 1e-9
 FAR = 1e-15  # probability of a radius beyond the scan
@@ -134,32 +137,69 @@ def _given_radius(geometry: _Geometry, log_radius: Array, level: Array, sign: fl
     return geometry.beta_tail(sign * geometry.threshold(radius, level)).reshape(radius.shape)
 
 
+@dataclass(frozen=True)
+class _Support:
+    """Where the integrand of each level lives: from start to end in log R.
+
+    Args:
+        start, end: What lies beyond counts as nothing, or as one below start where the conditional tail is one.
+        base: P(R < e^start) where the conditional tail is one there, else 0.
+        outside: Bound on what lies beyond.
+    """
+
+    start: Array
+    end: Array
+    base: Array
+    outside: Array
+
+
+def _ends(given: Array, top: Array) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """First and last column worth integrating, and whether the conditional tail starts at one."""
+    count = given.shape[1]
+    whole = given >= 1.0
+    alive = given > NOTHING * top[:, None]
+    left = np.where(whole[:, 0], np.argmin(whole, axis=1), np.argmax(alive, axis=1)) - 1
+    right = np.minimum(count - np.argmax(alive[:, ::-1], axis=1), count - 1)
+    return np.maximum(left, 0), right, whole[:, 0]
+
+
+def _support(geometry: _Geometry, scan: Array, given: Array, levels: Array, sign: float, missing: float) -> _Support:
+    """The support from a scan, and from closer scans where it is narrow."""
+    top = given.max(axis=1)
+    left, right, whole = _ends(given, top)
+    start, end, span = scan[left], scan[right], right - left
+    outside = np.where(right == len(scan) - 1, 2.0 * FAR, 0.0)
+    outside += np.where((left == 0) & ~whole & (given[:, 0] > NOTHING * top), missing, 0.0)
+    for _ in range(ZOOMS):
+        narrow = np.flatnonzero(span < RESOLVED)
+        if not len(narrow):
+            break
+        places = start[narrow, None] + (end - start)[narrow, None] * np.linspace(0.0, 1.0, ZOOM)
+        closer = _given_radius(geometry, places, levels[narrow, None], sign)
+        top[narrow] = np.maximum(top[narrow], closer.max(axis=1))
+        left, right, _ = _ends(closer, top[narrow])
+        rows = np.arange(len(narrow))
+        start[narrow], end[narrow], span[narrow] = places[rows, left], places[rows, right], right - left
+    base = np.where(whole, geometry.noise.radius_cdf(np.exp(start)), 0.0)
+    return _Support(start, end, base, outside + (1 + ZOOMS) * NOTHING * top)
+
+
 def _integrate(
     geometry: _Geometry, scan: Array, given: Array, levels: Array, sign: float, missing: float
 ) -> tuple[Array, Array]:
     """Mean over R of the conditional tail, and its error: panels are halved, the coarse rule's error is charged."""
-    count = given.shape[1]
-    top = given.max(axis=1, keepdims=True)
-    flat = given >= 1.0
-    left = np.maximum(np.where(flat[:, 0], np.argmin(flat, axis=1) - 1, 0), 0)
-    alive = given > NOTHING * top
-    left = np.where(flat[:, 0], left, np.maximum(np.argmax(alive, axis=1) - 1, 0))
-    right = np.minimum(count - np.argmax(alive[:, ::-1], axis=1), count - 1)
-    start, end = scan[left], scan[right]
-    base = np.where(flat[:, 0], geometry.noise.radius_cdf(np.exp(start)), 0.0)
+    support = _support(geometry, scan, given, levels, sign, missing)
+    start, width = support.start[:, None], (support.end - support.start)[:, None]
+    x, w = np.polynomial.legendre.leggauss(NODES)
     values = []
-    for panels in (PANELS // 2, PANELS):
-        x, w = np.polynomial.legendre.leggauss(NODES)
+    finest = PANELS * (KINKED if geometry.dimension <= PEAKED else 1)
+    for panels in (finest // 2, finest):
         offsets = ((np.arange(panels)[:, None] + 0.5 * (x + 1.0)) / panels).ravel()
-        weights = np.tile(0.5 * w / panels, panels)
-        s = start[:, None] + (end - start)[:, None] * offsets
+        s = start + width * offsets
         density = np.exp(geometry.noise.radius_logpdf(np.exp(s)) + s)
         inner = _given_radius(geometry, s, levels[:, None], sign)
-        values.append(base + (end - start) * ((density * inner) @ weights))
-    error = np.abs(values[1] - values[0]) + (ROUNDING + 2.0 * NOTHING) * values[1] + NOTHING * top[:, 0]
-    error += np.where(right == count - 1, 2.0 * FAR, 0.0) + np.where(
-        (left == 0) & ~flat[:, 0] & alive[:, 0], missing, 0.0
-    )
+        values.append(support.base + width[:, 0] * ((density * inner) @ np.tile(0.5 * w / panels, panels)))
+    error = np.abs(values[1] - values[0]) + (ROUNDING + 2.0 * NOTHING) * values[1] + support.outside + TINY
     return values[1], error
 
 

@@ -20,10 +20,11 @@ from dpaudit.verify.loss.composition import (
     operating_points,
     single_points,
 )
-from dpaudit.verify.loss.coordinates import equal_coordinates, first_look, one_coordinate
+from dpaudit.verify.loss.coordinates import first_look, one_coordinate, shifted_coordinates
 from dpaudit.verify.loss.mixture import mixture_cells
 from dpaudit.verify.loss.radial import LossTails, join_tails, level_ladder, log_second_upper, loss_tails, radial_cells
-from dpaudit.verify.lower.shifts import EqualShift, centre_multiples, equal_shift, pair_of, rate
+from dpaudit.verify.lower.families import Shift
+from dpaudit.verify.lower.shifts import centre_multiples, pair_of, rate
 
 Array = NDArray[np.float64]
 
@@ -45,7 +46,7 @@ class Release:
     """
 
     phase: Phase
-    shift: EqualShift
+    shift: Shift
     multiples: tuple[float, ...]
     cells: Cells | None = None
     line: tuple[IIDCoordinates, Array] | None = None
@@ -62,35 +63,36 @@ def tail_probability(claim: Claim) -> float:
     return max(min(claim.delta or 1e-10, 1e-6) * 1e-6 / steps, 1e-60)
 
 
-def release(claim: Claim, phase: Phase, coordinates: int) -> Release:
-    """The phase under the shift of `coordinates` equal coordinates.
+def release(claim: Claim, phase: Phase, shift: Shift) -> Release:
+    """The phase under a shift.
 
     Args:
         claim: Adjacency, and the (epsilon, delta) at which tightness matters.
         phase: The mechanism and its sampling.
-        coordinates: m.
+        shift: Feasible for the mechanism.
+
+    Raises:
+        ValueError: Unequal coordinates under noise with a hidden scale.
     """
     structure, tail = phase.mechanism.structure, tail_probability(claim)
-    shift = equal_shift(phase.mechanism, coordinates)
     multiples = centre_multiples(phase, claim.adjacency)
     if isinstance(structure, Radial):
         multiples = multiples if len(multiples) == 2 else (0.0, 1.0)
-        length = float(np.ptp(multiples)) * shift.value * coordinates**0.5
-        return _radial_release(claim, phase, shift, multiples, structure, length)
+        return _radial_release(claim, phase, shift, multiples, structure, float(np.ptp(multiples)) * shift.length)
+    groups = [(np.array(multiples) * value, count) for value, count in shift.groups]
     if isinstance(structure, ScaleMixture):
-        dimension = phase.mechanism.dimension or 1
-        cells = mixture_cells(structure, np.array(multiples) * shift.value, coordinates, dimension, tail)
+        if len(groups) > 1:
+            raise ValueError(f"Expected groups={len(groups)} of the shift to be 1 for noise with a hidden scale.")
+        cells = mixture_cells(structure, *groups[0], phase.mechanism.dimension or 1, tail)
         return Release(phase, shift, multiples, cells=cells)
-    if coordinates == 1 or structure.gaussian_sigma is not None:
+    if shift.coordinates == 1 or structure.gaussian_sigma is not None:
         # Gaussian noise looks the same along every line: the l2 norm of the shift is all that counts
-        centres = np.array(multiples) * shift.value * coordinates**0.5
-        return Release(phase, shift, multiples, line=(structure, centres))
-    cells = equal_coordinates(structure, np.array(multiples) * shift.value, coordinates, tail)
-    return Release(phase, shift, multiples, cells=cells)
+        return Release(phase, shift, multiples, line=(structure, np.array(multiples) * shift.length))
+    return Release(phase, shift, multiples, cells=shifted_coordinates(structure, groups, tail))
 
 
 def _radial_release(
-    claim: Claim, phase: Phase, shift: EqualShift, multiples: tuple[float, ...], noise: Radial, length: float
+    claim: Claim, phase: Phase, shift: Shift, multiples: tuple[float, ...], noise: Radial, length: float
 ) -> Release:
     """Tails of the loss, resolved near the claimed epsilon and near the level that delta leaves."""
     dimension, tail = phase.mechanism.dimension or 2, 1e-3 * max(min(claim.delta or 1e-10, 1e-6), 1e-12)

@@ -10,15 +10,17 @@ from numpy.typing import NDArray
 from dpaudit.mechanisms.base import IIDCoordinates, Mechanism, Radial, ScaleMixture
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
-from dpaudit.verify.loss.composition import Points, merge
+from dpaudit.verify.loss.composition import Points
 from dpaudit.verify.loss.mixture import gauge_count
+from dpaudit.verify.lower.families import MAX_COORDINATES, Shift, carried, equal, feasible, majorization, two_level
 from dpaudit.verify.lower.histories import Release, history_points, release
-from dpaudit.verify.lower.shifts import MAX_COORDINATES, candidate_counts, longest_count, ranked_counts, rate
+from dpaudit.verify.lower.shifts import candidate_counts, longest_count, ranked_counts, rate, scores
 from dpaudit.verify.results import Witness
 
 Array = NDArray[np.float64]
 
-CERTIFIED = 3  # candidates that are certified after the ranking
+CERTIFIED = 3  # shifts of equal coordinates that are certified after the ranking
+BETTER = 1.01  # by how much the score of another family must exceed theirs, to be worth its time
 THEOREM = (
     "definition of delta: P(S) - e^epsilon Q(S) of one event S for one feasible pair of neighbours, with both "
     "probabilities bounded from exact cell masses (post-processing; Chernoff; Higham 2002, Theorem 24.2)"
@@ -42,8 +44,9 @@ def certified_lower(claim: Claim) -> Curve:
     """A valid lower bound on delta(epsilon) of the claim's history, with the neighbouring pair that attains it.
 
     delta(epsilon) >= max over witnesses and events S of P(S) - e^epsilon Q(S); epsilon(delta) >= max log((P(S) -
-    delta) / Q(S)). Shifts of m equal coordinates are ranked by their Renyi epsilon, and the best few certified in both
-    directions. Releases without a theorem for their sampling are left out of the history (post-processing).
+    delta) / Q(S)). Shifts of m equal coordinates, of two levels and of the majorization shape are ranked by their Renyi
+    epsilon and the best few certified; the other direction is certified for the best of them. Releases without a
+    theorem for their sampling are left out of the history (post-processing).
 
     Args:
         claim: The history; the search is tuned to its (epsilon, delta), the bound holds everywhere.
@@ -61,11 +64,64 @@ def certified_lower(claim: Claim) -> Curve:
     phases = [phase for phase in claim.phases if _bounded(phase)]
     if not phases:
         return Curve("lower", "witness", "none applies", _nothing, _nothing, (SKIPPED,))
-    findings = [found for count in _promising(claim, phases) for found in _certify(claim, phases, count)]
-    best = max(findings, key=lambda f: (f.points.epsilon(np.array([claim.delta]))[0], _delta_at(f, claim)))
-    points = merge([found.points for found in findings])
-    notes = _assumptions(claim, phases)
-    return Curve("lower", "witness", THEOREM, points.delta, points.epsilon, notes, _witness(best, claim))
+    ways = directions(claim, phases)
+    findings = [_certify(claim, phases, shift, ways[0]) for shift in _promising(claim, phases)]
+    releases = max(findings, key=lambda found: _merit(found, claim)).releases
+    findings += [_Finding(releases, way, history_points(releases, way, claim)) for way in ways[1:]]
+    return _curve(findings, claim, phases)
+
+
+def replayed_lower(claim: Claim, witness: Witness) -> Curve:
+    """The certified lower bound that one witness alone proves.
+
+    Args:
+        claim: The history.
+        witness: Its shift, [[value, count], ...] in the first phase's units, and direction; the other fields are not
+            used. Other phases are shifted by the same shape, as far out in their ball.
+
+    Returns:
+        A curve of side "lower", with the witness computed again.
+
+    Raises:
+        ValueError: No release can be bounded, the shift is not one a clipped record can cause, or the direction is
+            not one of the claim's adjacency.
+
+    Example:
+        >>> from dpaudit.mechanisms import Laplace
+        >>> claim = Claim.single(Laplace(2.0, dimension=3), epsilon=0.2, delta=1e-5)
+        >>> found = certified_lower(claim)
+        >>> again = replayed_lower(claim, Witness.from_dict(found.witness.to_dict()))
+        >>> bool(again.delta(np.array([0.2])) == found.delta(np.array([0.2])))
+        True
+    """
+    phases = [phase for phase in claim.phases if _bounded(phase)]
+    if not phases:
+        raise ValueError(f"Expected claim {claim.id!r} to have a release that can be bounded.")
+    swaps = claim.adjacency == "replace-one"
+    if witness.direction not in (("swap",) if swaps else ("remove", "add")):
+        raise ValueError(f"Expected direction={witness.direction!r} to fit adjacency={claim.adjacency!r}.")
+    shift = feasible(phases[0].mechanism, witness.shift, witness.family)
+    ways = directions(claim, phases) if swaps else [witness.direction]
+    return _curve([_certify(claim, phases, shift, way) for way in ways], claim, phases)
+
+
+def _curve(findings: Sequence[_Finding], claim: Claim, phases: Sequence[Phase]) -> Curve:
+    """The pointwise best of the findings, with the witness that is best at the claim."""
+
+    def delta(epsilon: Array) -> Array:
+        return np.asarray(np.max([found.points.delta(epsilon) for found in findings], axis=0))
+
+    def epsilon(delta: Array) -> Array:
+        return np.asarray(np.max([found.points.epsilon(delta) for found in findings], axis=0))
+
+    best = max(findings, key=lambda found: _merit(found, claim))
+    return Curve("lower", "witness", THEOREM, delta, epsilon, _assumptions(claim, phases), _witness(best, claim))
+
+
+def _merit(found: _Finding, claim: Claim) -> tuple[float, float]:
+    """What a finding proves: delta at the claimed epsilon, or epsilon at the claimed delta where that is nothing."""
+    points = found.points
+    return float(points.delta(np.array([claim.epsilon]))[0]), float(points.epsilon(np.array([claim.delta]))[0])
 
 
 def _nothing(points: Array) -> Array:
@@ -79,19 +135,29 @@ def _bounded(phase: Phase) -> bool:
     return known and phase.sampling_kind in ("poisson", "none")
 
 
-def _promising(claim: Claim, phases: Sequence[Phase]) -> list[int]:
-    """Numbers of equal coordinates worth certifying, ranked on the phase that contributes most."""
+def _promising(claim: Claim, phases: Sequence[Phase]) -> list[Shift]:
+    """Shifts of the first phase worth certifying, ranked on the phase that contributes most."""
     main = max(phases, key=lambda phase: phase.steps * rate(phase) ** 2)
     smallest = min((phase.mechanism for phase in phases), key=lambda m: m.dimension or 1)
     structure, distance = main.mechanism.structure, 1.0 if claim.adjacency == "add-remove" else 2.0
+    first = phases[0].mechanism
     if isinstance(structure, Radial) or (
         isinstance(structure, IIDCoordinates) and structure.gaussian_sigma is not None
     ):
-        return [min(longest_count(main.mechanism), max(smallest.dimension or 1, 1))]
+        return [equal(first, min(longest_count(main.mechanism), max(smallest.dimension or 1, 1)))]
+    if isinstance(structure, ScaleMixture):
+        return [equal(first, m) for m in _mixture_counts(structure, smallest, main, distance, claim.delta)]
     counts = candidate_counts(smallest)
-    if isinstance(structure, IIDCoordinates):
-        return ranked_counts(structure, main, distance, counts, claim.delta)[:CERTIFIED]
-    return _mixture_counts(structure, smallest, main, distance, claim.delta)
+    if len(counts) == 1:
+        return [equal(first, 1)]
+    alike = [equal(main.mechanism, count) for count in counts]
+    others = [*two_level(main.mechanism, counts[-1]), *majorization(main.mechanism, counts[-1])]
+    found = scores(structure, main, distance, alike + others, claim.delta)
+    best = [alike[i] for i in np.argsort(-found[: len(alike)], kind="stable")[:CERTIFIED]]
+    rival = int(np.argmax(found))
+    if found[rival] > BETTER * found[: len(alike)].max():
+        best.append(others[rival - len(alike)])
+    return [carried(shift, main.mechanism, first) for shift in best]
 
 
 def _mixture_counts(
@@ -105,20 +171,20 @@ def _mixture_counts(
     return ranked_counts(law, phase, distance, counts, delta)[: 1 if gauges else 2]
 
 
-def _certify(claim: Claim, phases: Sequence[Phase], count: int) -> list[_Finding]:
-    """Both directions of one shift; one where they are mirror images (a replacement, or no sampling at all)."""
-    releases = tuple(release(claim, phase, count) for phase in phases)
+def directions(claim: Claim, phases: Sequence[Phase]) -> list[str]:
+    """Both directions; one where they are mirror images (a replacement, or no sampling at all)."""
     sampled = any(rate(phase) < 1.0 for phase in phases)
-    nothing = any(len(item.multiples) == 2 for item in releases)
     if claim.adjacency == "replace-one":
-        directions = ["swap", "add"] if sampled and nothing else ["swap"]
-    else:
-        directions = ["remove", "add"] if sampled else ["remove"]
-    return [_Finding(releases, way, history_points(releases, way, claim)) for way in directions]
+        nothing = any(isinstance(phase.mechanism.structure, Radial) and rate(phase) < 1.0 for phase in phases)
+        return ["swap", "add"] if nothing else ["swap"]
+    return ["remove", "add"] if sampled else ["remove"]
 
 
-def _delta_at(found: _Finding, claim: Claim) -> float:
-    return float(found.points.delta(np.array([claim.epsilon]))[0])
+def _certify(claim: Claim, phases: Sequence[Phase], shift: Shift, direction: str) -> _Finding:
+    """The history under a shift of its first phase, in one direction."""
+    owner = phases[0].mechanism
+    releases = tuple(release(claim, phase, carried(shift, owner, phase.mechanism)) for phase in phases)
+    return _Finding(releases, direction, history_points(releases, direction, claim))
 
 
 def _assumptions(claim: Claim, phases: Sequence[Phase]) -> tuple[str, ...]:
@@ -152,10 +218,10 @@ def _witness(found: _Finding, claim: Claim) -> Witness:
         )
     direction = "swap" if claim.adjacency == "replace-one" else found.direction
     return Witness(
-        family="equal",
+        family=shift.family,
         coordinates=shift.coordinates,
         norm=shift.norm,
-        shift=[[shift.value, shift.coordinates]],
+        shift=[[value, count] for value, count in shift.groups],
         direction=direction,  # type: ignore[arg-type]
         event=event,
     )

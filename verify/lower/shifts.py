@@ -11,12 +11,12 @@ from scipy.special import gammaln, logsumexp
 from dpaudit.mechanisms.base import IIDCoordinates, Mechanism
 from dpaudit.verify.claims import Adjacency, Phase
 from dpaudit.verify.loss.cells import Pair, interval_masses, scan_points
+from dpaudit.verify.lower.families import MAX_COORDINATES, Shift, equal
 
 Array = NDArray[np.float64]
 
-UNIT = 2.0**-53
-MAX_COORDINATES = 2**20  # beyond it the gain of spreading a shift further is not worth the time
 ORDERS = np.array([2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128])
+NODES_PER_E = 8.0  # shifts at which a coordinate's moments are computed, per factor e
 
 
 @dataclass(frozen=True)
@@ -49,19 +49,8 @@ def equal_shift(mechanism: Mechanism, coordinates: int) -> EqualShift:
         >>> equal_shift(Laplace(2.0, clip=1.0, dimension=4), 4).coordinates
         4
     """
-    if coordinates > max(mechanism.dimension or 1, 1):
-        raise ValueError(f"Expected coordinates={coordinates} in [1, {mechanism.dimension or 1}].")
-    spread = _spread(coordinates, mechanism.clip_norm)
-    value = mechanism.clip / spread * (1.0 - 8.0 * UNIT)  # so that rounding cannot leave the ball
-    norm = value * spread
-    if not norm <= mechanism.clip:
-        raise ValueError(f"Expected norm={norm!r} at most clip={mechanism.clip!r}.")
-    return EqualShift(coordinates, value, norm)
-
-
-def _spread(coordinates: int, p: float) -> float:
-    """The l_p norm of `coordinates` ones."""
-    return 1.0 if math.isinf(p) else float(coordinates) ** (1.0 / p)
+    shift = equal(mechanism, coordinates)
+    return EqualShift(coordinates, shift.groups[0][0], shift.norm)
 
 
 def candidate_counts(mechanism: Mechanism, limit: int = MAX_COORDINATES) -> list[int]:
@@ -114,7 +103,7 @@ def pair_of(phase: Phase, multiples: Sequence[float], direction: str) -> Pair:
 
 
 def ranked_counts(law: IIDCoordinates, phase: Phase, distance: float, counts: Sequence[int], delta: float) -> list[int]:
-    """The candidates, most promising first, by their Renyi epsilon: a guide to the search, never a bound.
+    """Numbers of equal coordinates, most promising first; see `scores`.
 
     Args:
         law: Law of one coordinate.
@@ -125,28 +114,59 @@ def ranked_counts(law: IIDCoordinates, phase: Phase, distance: float, counts: Se
     """
     if len(counts) == 1:
         return list(counts)
+    found = scores(law, phase, distance, [equal(phase.mechanism, count) for count in counts], delta)
+    return [counts[i] for i in np.argsort(-found, kind="stable")]
+
+
+def scores(law: IIDCoordinates, phase: Phase, distance: float, shifts: Sequence[Shift], delta: float) -> Array:
+    """The Renyi epsilon of every shift: a guide to the search, never a bound.
+
+    Args:
+        law: Law of one coordinate.
+        phase: Steps, rate and clipping.
+        distance: Distance of the two centres in multiples of the shift.
+        shifts: The candidates.
+        delta: Where epsilon is compared.
+    """
+    values = np.array([value for shift in shifts for value, _ in shift.groups])
+    counts = np.array([count for shift in shifts for _, count in shift.groups], dtype=np.float64)
+    starts = np.cumsum([0] + [len(shift.groups) for shift in shifts[:-1]])
+    moments = np.add.reduceat(counts[:, None] * _log_moments(law, distance * values), starts, axis=0)
+    return _renyi_epsilon(moments, rate(phase), phase.steps, max(delta, 1e-12))
+
+
+def _log_moments(law: IIDCoordinates, shifts: Array) -> Array:
+    """log E_Q (P/Q)^eta of one coordinate for eta = 0..128, interpolated in the logarithm between few shifts."""
+    low, high = float(shifts.min()), float(shifts.max())
+    known = np.geomspace(low, high, 2 + math.ceil(NODES_PER_E * math.log(high / low)))
     eta = np.arange(ORDERS[-1] + 1)
-    scores = []
-    for count in counts:
-        centres = np.array([0.0, distance * equal_shift(phase.mechanism, count).value])
+    table = []
+    for shift in known:
+        centres = np.array([0.0, shift])
         cells = interval_masses(law, scan_points(law, centres, 1e-12)[::4], centres)
         log_q = np.log(cells.upper[0])
-        moments = count * logsumexp(log_q + np.outer(eta, np.log(cells.upper[1]) - log_q), axis=1)
-        scores.append(_renyi_epsilon(moments, rate(phase), phase.steps, max(delta, 1e-12)))
-    return [counts[i] for i in np.argsort(-np.array(scores), kind="stable")]
+        table.append(logsumexp(log_q + np.outer(eta, np.log(cells.upper[1]) - log_q), axis=1))
+    logs = np.log(np.maximum(np.array(table), 1e-300))
+    at, grid = np.log(shifts), np.log(known)
+    right = np.clip(np.searchsorted(grid, at), 1, len(grid) - 1)
+    share = ((at - grid[right - 1]) / np.maximum(grid[right] - grid[right - 1], 1e-300))[:, None]
+    moments = np.exp((1.0 - share) * logs[right - 1] + share * logs[right])
+    moments[:, :2] = 0.0  # E_Q 1 = E_Q P/Q = 1
+    return np.asarray(moments)
 
 
-def _renyi_epsilon(moments: Array, q: float, steps: int, delta: float) -> float:
-    """Least epsilon over ORDERS of the subsampled, composed moments log E_Q (P/Q)^eta (Balle et al. 2020)."""
-    best = math.inf
+def _renyi_epsilon(moments: Array, q: float, steps: int, delta: float) -> Array:
+    """Least epsilon over ORDERS of the subsampled, composed moments log E_Q (P/Q)^eta, row by row."""
+    best = np.full(len(moments), math.inf)
     for order in ORDERS:
         eta = np.arange(order + 1)
         if q == 1.0:
-            log_moment = moments[order]
+            log_moment = moments[:, order]
         else:
             binomial = gammaln(order + 1) - gammaln(eta + 1) - gammaln(order - eta + 1)
-            log_moment = logsumexp(binomial + (order - eta) * math.log1p(-q) + eta * math.log(q) + moments[: order + 1])
+            weights = binomial + (order - eta) * math.log1p(-q) + eta * math.log(q)
+            log_moment = logsumexp(weights + moments[:, : order + 1], axis=1)
         lam = order - 1.0
         value = steps * log_moment / lam + math.log(lam / order) - (math.log(delta) + math.log(order)) / lam
-        best = min(best, float(value))
+        best = np.minimum(best, value)
     return best

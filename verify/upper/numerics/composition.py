@@ -12,17 +12,18 @@ around can only add, except that above the window, which is bounded by Chernoff 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from dpaudit.mechanisms.base import Array
-from dpaudit.verify.loss.fourier import UNIT, Lattice, log_mgf, tilted_power
+from dpaudit.verify.loss.fourier import UNIT, Lattice, decayed_sums, log_mgf, tilted_power
 
 AIMS = (0.2, 1e-8, 1e-14, 1e-22)  # tail probabilities in whose neighbourhood the tilts are most accurate
 BORDERS = (math.inf, 1e-6, 1e-11, 1e-18)  # the next tilt is tried too for deltas that come out below its border
 MAX_SIZE = 1 << 21
+FLATTEST = 1e-7  # least tilt in units of 1/deviation: practically none
 LOG_OUTSIDE = -25.0  # log of the tilted mass outside the window, which costs tightness only
-LONGEST_DECAY = 600.0  # log of the largest ratio of weights within a window
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,6 @@ class Composed:
         ks = np.sum([count * log_mgf(part, thetas) for part, count in self.parts], axis=0)
         low, high = _window(thetas, ks, theta)
         start = math.floor(min(low, 0.0)) - 1
-        start = max(start, math.ceil(high - LONGEST_DECAY / theta))
         # a shorter window stays valid: what lies above it is added through `beyond`
         size = min(1 << max(6, math.ceil(math.log2(high - start + 2))), MAX_SIZE)
         end = start + size
@@ -107,6 +107,9 @@ class Composed:
     def _aimed(self, aim: float, deviation: float) -> float:
         """The tilt at whose mean the Chernoff bound on the tail is e^aim."""
         low, high = 0.05 / deviation, 0.2 / deviation
+        # rare losses far above the deviation dominate a tilt that would suit a normal law
+        while low > FLATTEST / deviation and self._reach(low) <= aim:
+            low, high = 0.25 * low, low
         while high < 1e3 / deviation and self._reach(high) > aim:
             low, high = high, 2.0 * high
         for _ in range(12):
@@ -117,14 +120,19 @@ class Composed:
     def _reach(self, theta: float) -> float:
         """K(theta) - theta K'(theta): log of the Chernoff bound at the mean of the tilted total."""
         total = 0.0
-        for part, count in self.parts:
-            support = np.flatnonzero(part.masses > 0)
-            exponents = np.log(part.masses[support]) + theta * support
+        for log_masses, places, count in self._logs:
+            exponents = log_masses + theta * places
             top = float(exponents.max())
             weights = np.exp(exponents - top)
             mass = float(weights.sum())
-            total += count * (top + math.log(mass) - theta * float(weights @ support) / mass)
+            total += count * (top + math.log(mass) - theta * float(weights @ places) / mass)
         return total
+
+    @cached_property
+    def _logs(self) -> list[tuple[Array, Array, int]]:
+        """(log mass, place, count) of every part's support, places from 0."""
+        supports = [(part.masses, np.flatnonzero(part.masses > 0), count) for part, count in self.parts]
+        return [(np.log(masses[at]), at.astype(np.float64), count) for masses, at, count in supports]
 
     def _evaluate(self, tail: Tail, epsilon: Array) -> Array:
         first = np.floor(epsilon / self.step).astype(np.int64) + 1  # the first loss above epsilon
@@ -163,20 +171,5 @@ def _suffix_sums(
 ) -> Tail:
     """Both families of weighted suffix sums; negative masses are float error, covered by `error`."""
     masses = np.maximum(values, 0.0)
-    upper, lower = (_decayed(masses, rate) for rate in (theta, theta + step))
+    upper, lower = (decayed_sums(masses, rate) for rate in (theta, theta + step))
     return Tail(start, upper, lower, error, theta, log_scale, relative, beyond)
-
-
-def _decayed(masses: Array, rate: float) -> Array:
-    """sum_{k >= j} masses_k e^(-rate (k - j)) for every j, by blocks within which the weights stay in range."""
-    length = len(masses)
-    block = length if rate <= 0 else max(1, min(length, int(300.0 / rate)))
-    result = np.empty(length)
-    carry = 0.0
-    for end in range(length, 0, -block):
-        begin = max(0, end - block)
-        weights = np.exp(-rate * np.arange(end - begin))
-        sums = np.cumsum((masses[begin:end] * weights)[::-1])[::-1] / weights
-        result[begin:end] = sums + carry * np.exp(-rate * np.arange(end - begin, 0, -1))
-        carry = float(result[begin])
-    return result

@@ -19,7 +19,7 @@ TAIL = 1e-27  # P-mass over the whole history that may go to an infinite loss
 FINENESS = 0.04  # grid step in standard deviations of one release's loss: the rounding then adds h^2/6 to its
 # variance at most, 0.03% of it, hence about 0.015% to epsilon
 SHORT = 64  # histories this short afford a grid four times as fine
-MAX_CELLS = 1 << 19
+MAX_CELLS = 1 << 18
 NEAR = 30.0  # of a heavy pair, a single loss this far above the claimed epsilon counts as infinite: the price is a
 # factor 1 + e^-30 on the mass it adds to delta there
 
