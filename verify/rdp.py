@@ -21,6 +21,7 @@ Moments = Callable[[Array], Array]  # orders lam (ascending, > 0) -> alpha(lam) 
 
 LARGEST_ORDER = {False: 1e7, True: 2.0**14}  # without and with sampling: there every order needs all below it
 SMALLEST_DELTA = 1e-300  # no underflow may pass for a proof of delta = 0
+MAX_NODES = 2**20  # of one quadrature, beyond which a moment of a huge loss is bounded instead
 MARGIN = 1e-12  # relative, for the rounding of a few additions
 
 
@@ -187,6 +188,8 @@ def _gaussian_moment(mu: float, q: float, a: float) -> float:
     accuracy = 34.0  # -log of the discretization error, relative
     h = 2 * math.pi * d / (d * d / 2 + math.log(2.0) + accuracy)
     reach = 15.0
+    if (a * mu + 2 * reach) / h > MAX_NODES:  # r^a is convex: (1-q+qW)^a <= 1-q + q W^a
+        return float(np.logaddexp(math.log1p(-q), math.log(q) + a * (a - 1) * mu * mu / 2)) * (1 + 1e-12)
     x = np.arange(-reach, a * mu + reach + h, h)
     loss = mu * x - mu * mu / 2
     base = np.where(

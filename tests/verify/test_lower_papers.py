@@ -1,12 +1,14 @@
 """The witnesses against the four papers' claims, reproduced, and what may never happen."""
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
 
 from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian, GeneralizedGaussian, Laplace, Product
 from dpaudit.mechanisms.base import Mechanism
+from dpaudit.verify import check
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower import certified_lower
@@ -200,3 +202,27 @@ def test_what_has_no_theorem_is_left_out_and_said_so() -> None:
     unknown = certified_lower(Claim.single(Laplace(1.0), epsilon=1.0, delta=1e-5))
     assert any("dimension is not given" in note for note in unknown.assumptions)
     assert certified_lower(Claim.single(Product(10.0), epsilon=1.0, delta=1e-5)).epsilon(DELTA)[0] == 0.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        GammaPLRV(k=40_000.0, theta=1 / 6e-5, clip=0.5, dimension=26_000),
+        GammaPLRVIID(k=40_000.0, theta=1 / 6e-5, clip=0.5, dimension=26_000),
+        Laplace(scale=1e-6, dimension=26_000),
+    ],
+    ids=lambda mechanism: mechanism.name,
+)
+def test_hardly_any_noise_is_refuted_within_a_gigabyte(mechanism: Mechanism) -> None:
+    """One coordinate tells the neighbours apart; grids over all of them would take hundreds of gigabytes."""
+    claim = Claim.single(mechanism, epsilon=1.6, delta=1e-5)
+    tracemalloc.start()
+    try:
+        verdict = check(claim)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert verdict.verdict == "refuted"
+    assert verdict.delta_lower > 0.999
+    assert peak < 2**30

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dpaudit.mechanisms import Gaussian
+from dpaudit.verify import rdp
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.rdp import (
     composed_moments,
@@ -120,3 +121,14 @@ def test_one_sampled_release_under_replace_one() -> None:
     expected = q * base.delta(np.log1p(np.expm1(epsilon) / q))
     np.testing.assert_allclose(replace_one_release(base, q).delta(epsilon), expected, rtol=1e-9)
     np.testing.assert_allclose(replace_one_release(base, 1.0).delta(epsilon), base.delta(epsilon), rtol=1e-9)
+
+
+@pytest.mark.parametrize(("mu", "q", "lam"), [(3.0, 0.1, 4.5), (20.0, 0.01, 2.0), (1.0, 0.5, 30.0)])
+def test_a_moment_too_large_for_quadrature_is_bounded_by_convexity(
+    monkeypatch: pytest.MonkeyPatch, mu: float, q: float, lam: float
+) -> None:
+    monkeypatch.setattr(rdp, "MAX_NODES", 10)
+    exact, bound = oracle_moment(mu, q, lam), float(gaussian_moments(mu, q, np.array([lam]))[0])
+    assert exact < bound < exact + lam * math.log(1 / q) + 1e-6
+    huge = float(gaussian_moments(1e6, q, np.array([lam]))[0])
+    assert huge == pytest.approx(lam * (lam + 1) * 1e12 / 2, rel=1e-9)

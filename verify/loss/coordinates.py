@@ -75,12 +75,16 @@ Part = tuple[list[tuple[Lattice, Lattice]], int]
 
 
 def loss_deviation(law: IIDCoordinates, centres: Array, tail: float) -> float:
-    """Standard deviation of one coordinate's log p(x - last centre) - log p(x - first centre); a guide to the grid."""
+    """Standard deviation of one coordinate's log p(x - last centre) - log p(x - first centre); a guide to the grid.
+
+    Never so little that a grid by it would need more than MAX_CELLS cells.
+    """
     x = scan_points(law, centres, tail)
     ratio = law.logpdf(x - centres[-1]) - law.logpdf(x - centres[0])
     weight = interval_masses(law, x, centres).upper[-1][1:-1]
     weight, value = weight / weight.sum(), 0.5 * (ratio[1:] + ratio[:-1])
-    return max(math.sqrt(float(weight @ np.square(value - weight @ value))), TINY)
+    least = float(np.ptp(ratio)) * FINEST / MAX_CELLS
+    return max(math.sqrt(float(weight @ np.square(value - weight @ value))), least, TINY)
 
 
 def common_step(deviations: Sequence[tuple[float, int]], resolution: float, coarsest: float) -> float:

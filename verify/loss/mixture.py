@@ -32,6 +32,7 @@ SCALE_TAIL = 1e-24  # scale probability on each side beyond the nodes
 SMALL_SCALES = 1e-7  # the same on the lower side where gauges tell such scales from all others
 GAUGES = 800  # untouched coordinates that estimate u
 KNOWN = 0.03  # relative uncertainty of u below which it needs no estimate
+PLAIN = 200.0  # nats
 RESOLUTION = 60.0  # standard deviation of the sum, in cells
 MAX_NODES = 1200
 
@@ -88,6 +89,8 @@ def mixture_cells(noise: ScaleMixture, centres: Array, count: int, dimension: in
     law = noise.given(middle)
     gauges = min(gauge_count(noise, dimension), dimension - count) if law.laplace_scale is not None else 0
     top = float(noise.scale_isf(np.array(1e-9)))
+    if count == 1 and top * float(np.ptp(centres)) > PLAIN:
+        dimension, gauges = 1, 0  # the moved coordinate tells the distributions apart without the others
     scales = scale_nodes(noise, gauges, 2.0 * top * float(np.ptp(centres)) * math.sqrt(count))
     by_sum = _sum_masses(noise, scales, centres, count, dimension, tail)
     gauge, reached = _gauge_masses(noise, scales, gauges)

@@ -19,6 +19,7 @@ from dpaudit.verify.results import Witness
 
 Array = NDArray[np.float64]
 
+PLAIN = 500.0  # nats that one coordinate costs (masses end at 690), beyond which no other shift is worth its time
 CERTIFIED = 3  # shifts of equal coordinates that are certified after the ranking
 BETTER = 1.01  # by how much the score of another family must exceed theirs, to be worth its time
 THEOREM = (
@@ -153,6 +154,8 @@ def _promising(claim: Claim, phases: Sequence[Phase]) -> list[Shift]:
     alike = [equal(main.mechanism, count) for count in counts]
     others = [*two_level(main.mechanism, counts[-1]), *majorization(main.mechanism, counts[-1])]
     found = scores(structure, main, distance, alike + others, claim.delta)
+    if found[0] > max(PLAIN, 2 * claim.epsilon):
+        return [equal(first, 1)]
     best = [alike[i] for i in np.argsort(-found[: len(alike)], kind="stable")[:CERTIFIED]]
     rival = int(np.argmax(found))
     if found[rival] > BETTER * found[: len(alike)].max():
@@ -168,6 +171,8 @@ def _mixture_counts(
     limit = max(1, (mechanism.dimension or 1) - gauges)
     counts = candidate_counts(mechanism, min(limit, MAX_COORDINATES))
     law = structure.given(float(structure.scale_isf(np.array(1e-2))))
+    if scores(law, phase, distance, [equal(mechanism, 1)], delta)[0] > PLAIN:
+        return [1]
     return ranked_counts(law, phase, distance, counts, delta)[: 1 if gauges else 2]
 
 
