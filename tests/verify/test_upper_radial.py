@@ -103,7 +103,7 @@ def test_a_direct_double_integral(dimension: int) -> None:
         exact = tail(epsilon, 1.0) - math.exp(epsilon) * tail(epsilon, -1.0)
         value = float(bound(dimension, sigma, epsilon).delta(np.array([epsilon]))[0])  # type: ignore[attr-defined]
         # in 2 and 3 dimensions the angle's law has kinks at its ends, and the quadrature is charged for them
-        assert value == pytest.approx(exact, rel=1e-5 if dimension == 30 else 0.02)
+        assert value == pytest.approx(exact, rel=1e-5 if dimension == 30 else 0.03)
         assert value >= exact - 1e-9
 
 
@@ -170,3 +170,18 @@ def test_histories_grow_and_mix() -> None:
     assert mixed.applies(claim)
     assert float(mixed.bound(claim).delta(epsilon)[0]) == pytest.approx(one, rel=1e-2)
     assert not radial_pld.applies(Claim.single(Product(1.0), epsilon=1.0, delta=1e-5))
+
+
+@pytest.mark.parametrize("sigma", [1e6, 1e9, 1e11, 1e12, 1e14])
+def test_enormous_noise_does_not_cost_nothing(sigma: float) -> None:
+    """delta(epsilon) is P(L > epsilon) - e^epsilon Q(L > epsilon) of radii so small that it is proportional to 1/sigma.
+
+    At sigma = 1e12 the errors of levels of 1e-10, taken from probabilities of 0.1, once left a bound of zero.
+    """
+    curve, reference = (
+        radial_pld.bound(Claim.single(Product(s, dimension=1000), epsilon=1.6, delta=1e-5)) for s in (sigma, 1e5)
+    )
+    for epsilon in (1.5, 1.6, 1.7):
+        point = np.array([epsilon])
+        expected = float(reference.delta(point)[0]) * 1e5 / sigma
+        assert expected * 0.99 <= float(curve.delta(point)[0]) <= expected * 1.1 + 5e-14
