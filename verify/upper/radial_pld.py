@@ -86,7 +86,7 @@ def _profile(noise: Radial, dimension: int, length: float, losses: Array) -> Arr
     with np.errstate(divide="ignore"):
         taken = np.exp(np.minimum(losses + np.log(np.maximum(found.second - found.second_error, 0.0)), 10.0))
     difference = most - taken * (1 - 1e-12)
-    # P(L > l) exceeds e^l Q(L > l): where it does not, an error was larger than charged, and the difference says nothing
+    # P(L > l) exceeds e^l Q(L > l): where it does not, an error is larger than charged, and the difference is nothing
     return np.clip(np.where(difference > 0, difference, most), 1e-300, 1.0)
 
 
