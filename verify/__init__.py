@@ -4,6 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dpaudit.verify.accountant_audit import audit_accountant as audit_accountant
+    from dpaudit.verify.accountant_table import cross_check as cross_check
     from dpaudit.verify.calibration.noise import calibrate as calibrate
     from dpaudit.verify.checking import check as check
     from dpaudit.verify.claims import Claim as Claim
@@ -14,10 +16,12 @@ _HOMES = {
     "Claim": "dpaudit.verify.claims",
     "Phase": "dpaudit.verify.claims",
     "Verdict": "dpaudit.verify.results",
+    "audit_accountant": "dpaudit.verify.accountant_audit",
     "calibrate": "dpaudit.verify.calibration.noise",
     "check": "dpaudit.verify.checking",
+    "cross_check": "dpaudit.verify.accountant_table",
 }
-__all__ = ["Claim", "Phase", "Verdict", "calibrate", "check"]
+__all__ = ["Claim", "Phase", "Verdict", "audit_accountant", "calibrate", "check", "cross_check"]
 
 
 def __getattr__(name: str) -> Any:

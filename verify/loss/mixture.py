@@ -10,13 +10,14 @@ rule with every second node is charged as the error, and so is the scale mass be
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammainc, gammaincc
 
-from dpaudit.mechanisms.base import ScaleMixture
+from dpaudit.mechanisms.base import IIDCoordinates, ScaleMixture
 from dpaudit.verify.loss.cells import CDF_ERROR, TINY, Cells, interval_masses, scan_points
 from dpaudit.verify.loss.coordinates import (
     common_step,
@@ -25,6 +26,7 @@ from dpaudit.verify.loss.coordinates import (
     sum_cells,
     sum_window,
 )
+from dpaudit.verify.loss.fourier import Lattice
 
 Array = NDArray[np.float64]
 
@@ -32,7 +34,8 @@ SCALE_TAIL = 1e-24  # scale probability on each side beyond the nodes
 SMALL_SCALES = 1e-7  # the same on the lower side where gauges tell such scales from all others
 GAUGES = 800  # untouched coordinates that estimate u
 KNOWN = 0.03  # relative uncertainty of u below which it needs no estimate
-PLAIN = 200.0  # nats
+PLAIN = 200.0  # nats that one coordinate costs, beyond which the others are not looked at
+MAX_SUM = 2**15  # cells of a sum
 RESOLUTION = 60.0  # standard deviation of the sum, in cells
 MAX_NODES = 1200
 
@@ -150,25 +153,30 @@ def _sum_masses(
         return np.stack([c.lower for c in found]), np.stack([c.upper for c in found])
     each = tail / count
     step = common_step([(loss_deviation(law, centres, each), count)], RESOLUTION, 1.0)
-    statistic = coordinate_statistic(law, centres, step, each)
-    lattices = [statistic.lattices(one, centres) for one in laws]
+    lattices, first, last = _lattices(laws, law, centres, count, step, each)
+    if count > 1 and last - first > MAX_SUM:  # the centres lie far apart: nothing is lost by coarser steps
+        lattices, first, last = _lattices(laws, law, centres, count, step * (last - first) / MAX_SUM, each)
     if count == 1:
         return tuple(np.stack([[pair[side].masses for pair in row] for row in lattices]) for side in (0, 1))  # type: ignore[return-value]
-    first = int(statistic.labels.min()) * count
-    last = int(statistic.labels.max()) * count
-    if last - first > 2**10:
-        windows = [sum_window([(row, count)], tails=False) for row in lattices]
-        first, last = (
-            max(first, math.floor(min(w[0] for w in windows))),
-            min(last, math.ceil(max(w[1] for w in windows))),
-        )
-    found = [sum_cells([(row, count)], (first, last), tails=False) for row in lattices]
     group = max(1, 2 ** math.floor(math.log2((last - first) / 1000.0))) if last - first > 1000 else 1
-    # merging cells is one more post-processing; sizes are powers of two
-    return tuple(
-        np.stack([s.reshape(len(centres), -1, group).sum(axis=2) for s in side])
-        for side in (  # type: ignore[return-value]
-            [c.lower for c in found],
-            [c.upper for c in found],
-        )
-    )
+    sides: tuple[list[Array], list[Array]] = ([], [])
+    for row in lattices:
+        cells = sum_cells([(row, count)], (first, last), tails=False)
+        # merging cells is one more post-processing; sizes are powers of two
+        for side, masses in zip(sides, (cells.lower, cells.upper), strict=True):
+            side.append(masses.reshape(len(centres), -1, group).sum(axis=2))
+    return np.stack(sides[0]), np.stack(sides[1])
+
+
+def _lattices(
+    laws: Sequence[IIDCoordinates], law: IIDCoordinates, centres: Array, count: int, step: float, tail: float
+) -> tuple[list[list[tuple[Lattice, Lattice]]], int, int]:
+    """Given each u, one coordinate's masses in steps; and the first and last integer of the sum that matter."""
+    statistic = coordinate_statistic(law, centres, step, tail)
+    lattices = [statistic.lattices(one, centres) for one in laws]
+    first, last = int(statistic.labels.min()) * count, int(statistic.labels.max()) * count
+    if count > 1 and last - first > 2**10:
+        windows = [sum_window([(row, count)], tails=False) for row in lattices]
+        first = max(first, math.floor(min(low for low, _ in windows)))
+        last = min(last, math.ceil(max(high for _, high in windows)))
+    return lattices, first, last
