@@ -85,7 +85,7 @@ def feasible(mechanism: Mechanism, groups: Sequence[Sequence[float]], family: st
         >>> from dpaudit.mechanisms import Laplace
         >>> feasible(Laplace(2.0, dimension=3), [[0.9, 1], [0.3, 2]], "two-level").coordinates
         3
-        >>> feasible(Laplace(2.0, dimension=3), [[0.9, 1], [0.5, 2]], "two-level")
+        >>> feasible(Laplace(2.0, dimension=3), [[0.9, 1], [0.5, 2]], "two-level")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
             ...
         ValueError: Expected shift norm=1.144552... to be at most clip=1.0.
