@@ -142,7 +142,7 @@ def _compare(
     claims: Sequence[Claim], verdicts: Sequence[Verdict], stage: Stage, exact: bool
 ) -> tuple[dict[int, list[dict[str, Any]]], bool]:
     """Accountants side by side for the claims that the page explains, while time is left; and whether interrupted."""
-    from dpaudit.verify.accountant_table import cross_check  # loads every published formula
+    from dpaudit.verify.accountants.table import cross_check  # loads every published formula
 
     wanted = shown_in_detail(verdicts)
     advance, started = stage("Comparing accountants", len(wanted)), time.monotonic()

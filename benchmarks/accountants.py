@@ -16,8 +16,8 @@ import time
 from dataclasses import dataclass, field
 
 from dpaudit.mechanisms.base import Mechanism
-from dpaudit.verify.accountant_audit import audit_accountant
 from dpaudit.verify.accountants import Accountant, DPAccounting, Opacus, PRVAccountant
+from dpaudit.verify.accountants.audit import audit_accountant
 from dpaudit.verify.strategies import gaussian_settings
 
 ACCOUNTANTS: dict[str, Accountant] = {

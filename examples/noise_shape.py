@@ -20,6 +20,7 @@ from typing import Any
 import joblib
 import numpy as np
 from scipy import stats
+from tqdm import tqdm
 
 from dpaudit.audit.inputs.datasets import Dataset, load
 from dpaudit.mechanisms.base import Mechanism
@@ -73,7 +74,7 @@ TASKS = {
     "digits-linear": Task("digits", "linear", 0.2, 50),
     "fashion-linear": Task("fashion-mnist", "linear", 1 / 120, 240),
     "fashion-fnn": Task("fashion-mnist", "fnn", 1 / 120, 240),
-    "fashion-cnn": Task("fashion-mnist", "cnn", 1 / 240, 240, (1.0,), (0.1, 0.5, 2.0), 1, 3),
+    "fashion-cnn": Task("fashion-mnist", "cnn", 1 / 240, 240, (1.0,), (0.1, 0.5, 2.0), 1),
 }
 
 
@@ -199,12 +200,13 @@ def main() -> None:
     started = time.perf_counter()
     with (
         joblib.parallel_config("loky", n_jobs=joblib.cpu_count(), inner_max_num_threads=1),
-        joblib.Parallel() as pool,
+        joblib.Parallel(return_as="generator") as pool,
     ):
-        found = pool(joblib.delayed(cells)(task, dimension, shape) for shape in arguments.shapes)
+        found = list(pool(joblib.delayed(cells)(task, dimension, shape) for shape in arguments.shapes))
         points = [cell for group in found for cell in group]
         print(f"{len(points)} points calibrated in {time.perf_counter() - started:.0f} s", file=sys.stderr)
-        rows = pool(joblib.delayed(measure)(task, data, cell, i) for i, cell in enumerate(points, 1))
+        work = pool(joblib.delayed(measure)(task, data, cell, i) for i, cell in enumerate(points, 1))
+        rows = list(tqdm(work, total=len(points), unit="point"))
     seconds = time.perf_counter() - started
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps({"task": arguments.task, "delta": DELTA, "seconds": seconds, "rows": rows}))

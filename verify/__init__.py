@@ -4,8 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpaudit.verify.accountant_audit import audit_accountant as audit_accountant
-    from dpaudit.verify.accountant_table import cross_check as cross_check
+    from dpaudit.verify.accountants.audit import audit_accountant as audit_accountant
+    from dpaudit.verify.accountants.table import cross_check as cross_check
     from dpaudit.verify.calibration.noise import calibrate as calibrate
     from dpaudit.verify.checking import check as check
     from dpaudit.verify.claims import Claim as Claim
@@ -16,10 +16,10 @@ _HOMES = {
     "Claim": "dpaudit.verify.claims",
     "Phase": "dpaudit.verify.claims",
     "Verdict": "dpaudit.verify.results",
-    "audit_accountant": "dpaudit.verify.accountant_audit",
+    "audit_accountant": "dpaudit.verify.accountants.audit",
     "calibrate": "dpaudit.verify.calibration.noise",
     "check": "dpaudit.verify.checking",
-    "cross_check": "dpaudit.verify.accountant_table",
+    "cross_check": "dpaudit.verify.accountants.table",
 }
 __all__ = ["Claim", "Phase", "Verdict", "audit_accountant", "calibrate", "check", "cross_check"]
 

@@ -21,7 +21,7 @@ from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian, GeneralizedGau
 from dpaudit.reports import ClaimEntry
 from dpaudit.reports.rendering import schema
 from dpaudit.reports.verdict_page import snippet
-from dpaudit.verify import accountant_table
+from dpaudit.verify.accountants import table as accountant_table
 from dpaudit.verify.claim_files import parse_claims
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.results import Verdict

@@ -121,7 +121,7 @@ def test_an_unknown_published_formula_is_refused() -> None:
 
 def test_the_adapters_load_no_package_before_they_are_asked() -> None:
     program = (
-        "import sys, dpaudit.verify.accountant_table, dpaudit.verify.accountants as a; a.Opacus('gdp');"
+        "import sys, dpaudit.verify.accountants.table, dpaudit.verify.accountants as a; a.Opacus('gdp');"
         "print([m for m in ('torch', 'opacus', 'dp_accounting', 'prv_accountant') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -14,8 +14,8 @@ from scipy.special import log_ndtr, ndtr
 
 from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian, GeneralizedGaussian, Laplace, Product
 from dpaudit.mechanisms.base import Mechanism
-from dpaudit.verify.accountant_audit import audit_accountant
 from dpaudit.verify.accountants import DPAccounting, Opacus, Published
+from dpaudit.verify.accountants.audit import audit_accountant
 from dpaudit.verify.claims import Phase
 from dpaudit.verify.strategies import Setting, gaussian_settings, round_numbers
 

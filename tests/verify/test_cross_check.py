@@ -14,9 +14,9 @@ from scipy.stats import norm
 
 from dpaudit.mechanisms import GammaPLRV, Gaussian, GeneralizedGaussian, Laplace, Product
 from dpaudit.mechanisms.base import Mechanism
-from dpaudit.verify.accountant_table import AccountantRow, cross_check
-from dpaudit.verify.accountant_values import advanced_composition
 from dpaudit.verify.accountants import DPAccounting, Opacus
+from dpaudit.verify.accountants.table import AccountantRow, cross_check
+from dpaudit.verify.accountants.values import advanced_composition
 from dpaudit.verify.claims import Claim, Phase
 
 DELTA = 1e-5

@@ -15,7 +15,8 @@ import numpy as np
 
 from dpaudit.mechanisms.base import Radial
 from dpaudit.mechanisms.published import ACCOUNTANTS, PublishedValue
-from dpaudit.verify.accountant_values import (
+from dpaudit.verify.accountants.base import Accountant, HistoryAccountant, quiet
+from dpaudit.verify.accountants.values import (
     AccountantValue,
     NotApplicable,
     advanced,
@@ -26,7 +27,6 @@ from dpaudit.verify.accountant_values import (
     rdp,
     require_known_sampling,
 )
-from dpaudit.verify.accountants.base import Accountant, HistoryAccountant, quiet
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.results import to_json
