@@ -32,7 +32,9 @@ Array = NDArray[np.float64]
 
 SCALE_TAIL = 1e-24  # scale probability on each side beyond the nodes
 SMALL_SCALES = 1e-7  # the same on the lower side where gauges tell such scales from all others
-GAUGES = 800  # untouched coordinates that estimate u
+GAUGES = 800  # untouched coordinates that estimate u, at least
+MOST_GAUGES = 20_000  # beyond it the time is not worth what is left to know
+SHARPER = 8.0  # how much less uncertain the estimate is to leave u
 KNOWN = 0.03  # relative uncertainty of u below which it needs no estimate
 PLAIN = 200.0  # nats that one coordinate costs, beyond which the others are not looked at
 MAX_SUM = 2**15  # cells of a sum
@@ -57,8 +59,10 @@ def uncertainty(noise: ScaleMixture) -> float:
 
 
 def gauge_count(noise: ScaleMixture, dimension: int) -> int:
-    """How many coordinates are left untouched to estimate u."""
-    return 0 if uncertainty(noise) < KNOWN else min(GAUGES, dimension // 4)
+    """How many coordinates are left untouched to estimate u, to a relative 1 / sqrt(count)."""
+    before = uncertainty(noise)
+    wanted = min(max(GAUGES, math.ceil((SHARPER / before) ** 2)), MOST_GAUGES)
+    return 0 if before < KNOWN else min(wanted, dimension // 4)
 
 
 def scale_nodes(noise: ScaleMixture, gauges: int, reach: float) -> Scales:
