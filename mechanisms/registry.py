@@ -9,6 +9,7 @@ from typing import Any
 from dpaudit.mechanisms.base import CLIP, CLIP_NORM, DIMENSION, Mechanism
 from dpaudit.mechanisms.gamma_plrv import GammaPLRV
 from dpaudit.mechanisms.gamma_plrv_iid import GammaPLRVIID
+from dpaudit.mechanisms.gamma_scale_laplace import GammaScaleLaplace
 from dpaudit.mechanisms.gaussian import Gaussian
 from dpaudit.mechanisms.generalized_gaussian import GeneralizedGaussian
 from dpaudit.mechanisms.laplace import Laplace
@@ -22,6 +23,7 @@ _KINDS: tuple[type[Mechanism], ...] = (
     GammaPLRVIID,
     Product,
     GeneralizedGaussian,
+    GammaScaleLaplace,
 )
 
 MECHANISMS: dict[str, type[Any]] = {kind.name: kind for kind in _KINDS}

@@ -176,6 +176,13 @@ def _generalized_gaussian(mechanism: Any, generator: torch.Generator, out: Tenso
     out.mul_(torch._standard_gamma(shape, generator=generator).pow_(1.0 / mechanism.beta))
 
 
+def _gamma_scale_laplace(mechanism: Any, generator: torch.Generator, out: Tensor) -> None:
+    """theta G E with E standard Laplace and G ~ Gamma(k), k > 2, for every coordinate."""
+    scale = torch._standard_gamma(torch.full_like(out, mechanism.k), generator=generator)
+    _standard_laplace(generator, out)
+    out.mul_(scale.mul_(mechanism.theta))
+
+
 SAMPLERS: dict[str, Sampler] = {
     "gaussian": _gaussian,
     "laplace": _laplace,
@@ -183,4 +190,5 @@ SAMPLERS: dict[str, Sampler] = {
     "gamma-plrv-iid": _gamma_plrv_iid,
     "product": _product,
     "generalized-gaussian": _generalized_gaussian,
+    "gamma-scale-laplace": _gamma_scale_laplace,
 }

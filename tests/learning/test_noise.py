@@ -8,9 +8,17 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special, stats
 
-from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian, GeneralizedGaussian, Laplace, Product
+from dpaudit.mechanisms import (
+    GammaPLRV,
+    GammaPLRVIID,
+    GammaScaleLaplace,
+    Gaussian,
+    GeneralizedGaussian,
+    Laplace,
+    Product,
+)
 from dpaudit.mechanisms.base import Domain, Mechanism
 from dpaudit.mechanisms.learning.noise import SAMPLERS, Streams, draw
 from dpaudit.mechanisms.registry import MECHANISMS
@@ -28,12 +36,21 @@ IID = {
     "generalized-gaussian 40": (GeneralizedGaussian(40.0, 5.0), stats.gennorm(40.0, scale=5.0).cdf),
     "gamma-plrv-iid": (GammaPLRVIID(4.0, 0.02), lambda x: pareto_cdf(x, 4.0, 0.02)),
     "gamma-plrv-iid heavy": (GammaPLRVIID(0.5, 2.0), lambda x: pareto_cdf(x, 0.5, 2.0)),
+    "gamma-scale-laplace": (GammaScaleLaplace(2.5, 0.3), lambda x: bessel_cdf(x, 2.5, 0.3)),
+    "gamma-scale-laplace narrow": (GammaScaleLaplace(80.0, 0.02), lambda x: bessel_cdf(x, 80.0, 0.02)),
 }
 
 
 def pareto_cdf(x: NDArray[np.float64], k: float, theta: float) -> NDArray[np.float64]:
     """The integral of (k theta / 2)(1 + theta |x|)^-(k+1)."""
     tail = 0.5 * (1 + theta * np.abs(x)) ** -k
+    return np.where(x > 0, 1 - tail, tail)
+
+
+def bessel_cdf(x: NDArray[np.float64], k: float, theta: float) -> NDArray[np.float64]:
+    """The integral of exp(-|x|/b)/(2b) over b ~ Gamma(k, theta) and x."""
+    y = np.abs(x) / theta
+    tail = np.exp(k / 2 * np.log(y) + np.log(special.kve(k, 2 * np.sqrt(y))) - 2 * np.sqrt(y) - math.lgamma(k))
     return np.where(x > 0, 1 - tail, tail)
 
 

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from mpmath import mpf
 
-from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian, GeneralizedGaussian, Laplace, Product
+from dpaudit.mechanisms import (
+    GammaPLRV,
+    GammaPLRVIID,
+    GammaScaleLaplace,
+    Gaussian,
+    GeneralizedGaussian,
+    Laplace,
+    Product,
+)
 
 MECHANISMS: list[Any] = [
     Gaussian(noise_multiplier=0.7, clip=1.3),
@@ -23,6 +31,7 @@ MECHANISMS: list[Any] = [
     GeneralizedGaussian(beta=1.5, scale=2.88777),
     GeneralizedGaussian(beta=2.0, scale=1.1),
     GeneralizedGaussian(beta=4.0, scale=15.892),
+    GammaScaleLaplace(k=5.5, theta=0.3),
 ]
 
 
@@ -40,6 +49,9 @@ def log_density(mechanism: Any, z: list[Any]) -> Any:
     if mechanism.name == "product":
         square = sum(x * x for x in z)
         return -(n - 1) * mpmath.log(square) / 2 - square / (2 * mpf(mechanism.sigma) ** 2)
+    if mechanism.name == "gamma-scale-laplace":
+        order, y = mpf(mechanism.k) - 1, [x / mpf(mechanism.theta) or mpf("1e-400") for x in absolute]
+        return sum(order / 2 * mpmath.log(x) + mpmath.log(mpmath.besselk(order, 2 * mpmath.sqrt(x))) for x in y)
     assert mechanism.name == "generalized-gaussian"
     return -sum((x / mpf(mechanism.scale)) ** mpf(mechanism.beta) for x in absolute)
 

@@ -13,9 +13,10 @@ from dpaudit.mechanisms import GammaPLRV, Gaussian, Laplace, Product, from_dict,
 from dpaudit.mechanisms.registry import MECHANISMS, describe
 
 
-def test_the_six_mechanisms_of_the_contract() -> None:
+def test_the_six_mechanisms_of_the_contract_and_what_released_code_draws() -> None:
     plrv = ["gamma-plrv", "gamma-plrv-iid"]
-    assert list(MECHANISMS) == ["gaussian", "laplace", *plrv, "product", "generalized-gaussian"]
+    six = ["gaussian", "laplace", *plrv, "product", "generalized-gaussian"]
+    assert list(MECHANISMS) == [*six, "gamma-scale-laplace"]
 
 
 def test_a_claims_file_table_is_read_as_written() -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import mpmath
 import pytest
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+from dp_accounting.rdp import RdpAccountant
 
 from dpaudit.mechanisms import GeneralizedGaussian, Laplace
 from dpaudit.mechanisms.published import lap2, product
@@ -24,13 +26,14 @@ CLAIMS = {claim.id: claim for name in FILES for claim in load_claims(ROOT / f"re
 # what a verdict may be; every other row of the tables is certified
 REFUTED = re.compile(
     r"plrvo-table2-row1-shared|plrvo-table13-row[45679]-(shared|iid)|product-.*|lap2-table3-row[15]"
-    r"|gg-b2-beta(1\.5|2\.33|3|4)-n1\d+|lap2-code-b(15|30)|gg-code-beta1(\.5)?"
+    r"|gg-b2-beta(1\.5|2\.33|3|4)-n1\d+|lap2-code-b(15|30)|gg-code-beta1(\.5)?|plrvo-code-(nlp|ftrl)"
 )
 OPEN = {"gg-code-beta3", "gg-code-beta4"}  # no theorem for this clipping is tight; not a row of a paper
 FAST = {
     "plrvo-table2-row2-iid", "plrvo-table2-row3-gaussian", "plrvo-table2-row4-gaussian", "plrvo-table12-row2-shared",
     "plrvo-table13-row9-shared", "plrvo-table13-row9-iid", "lap2-table2-row11", "lap2-table3-row4",
     "gg-b2-beta1-n10000", "gg-b2-beta1.5-n1", "gg-b2-beta1.5-n100", "gg-b2-beta2-n1000000", "gg-b2-beta3-n1",
+    "plrvo-code-nlp", "lap2-code-nlp",
 }  # fmt: skip
 ROWS = [claim if claim in FAST else pytest.param(claim, marks=pytest.mark.slow) for claim in CLAIMS]
 
@@ -63,7 +66,7 @@ def test_verdict(name: str) -> None:
 def test_every_row_of_the_tables_is_there() -> None:
     counts = {"plrvo-table2": 6, "plrvo-table11": 6, "plrvo-table12": 20, "plrvo-table13": 18, "lap2-table2": 12,
               "lap2-table3": 8, "product-a6": 2, "product-table12": 5, "gg-b2": 24,
-              "lap2-code": 3, "plrvo-code": 26, "plrvo-mean": 1, "product-code": 1, "gg-code": 5}  # fmt: skip
+              "lap2-code": 4, "plrvo-code": 30, "plrvo-mean": 1, "product-code": 1, "gg-code": 5}  # fmt: skip
     for prefix, count in counts.items():
         assert sum(name.startswith(prefix + "-") for name in CLAIMS) == count
     assert sum(counts.values()) == len(CLAIMS)
@@ -128,6 +131,30 @@ def test_reference_deltas_of_one_release() -> None:
 @pytest.mark.slow
 def test_published_formula(name: str, value: float, digits: int) -> None:
     assert verdict_of(name).published_epsilon == pytest.approx(value, abs=0.51 * 10**-digits)
+
+
+def test_scale_of_lap2s_language_models_is_the_gaussian_one() -> None:
+    """Clip times the multiplier, rounded to four digits, that Gaussian Renyi accounting gives for the claim."""
+    claim = CLAIMS["lap2-code-nlp"]
+    [phase] = claim.phases
+    noise = phase.mechanism
+    assert isinstance(noise, Laplace)
+    accountant = RdpAccountant()
+    event = PoissonSampledDpEvent(phase.sampling_prob, GaussianDpEvent(noise.scale / noise.clip))
+    accountant.compose(SelfComposedDpEvent(event, phase.steps))
+    assert accountant.get_epsilon(claim.delta) == pytest.approx(claim.epsilon, abs=2e-4)
+    assert phase.sampling_prob == pytest.approx(1024 / 67_349, rel=1e-12)
+    assert claim.delta == pytest.approx(1 / (2 * 67_349), rel=1e-4)
+
+
+def test_the_language_models_differ_in_their_noise_alone() -> None:
+    """Sizes of the noise as the page tells them: 0.173 as it is, 5.78 inverted, and 0.4 of that with the clip."""
+    names = ("plrvo-code-nlp", "plrvo-code-nlp-inverted", "plrvo-code-nlp-times-clip", "plrvo-code-ftrl")
+    plain, inverted, clipped, rate = (CLAIMS[name].phases[0].mechanism for name in names)
+    sizes = [float(one.expected_norm(1)) / (one.dimension or 0) for one in (plain, inverted, clipped, rate)]
+    assert sizes == pytest.approx([0.17304, 5.7810, 0.4 * 5.7810, 1.5e-9], rel=1e-3)
+    assert len({(one.clip, one.dimension) for one in (plain, inverted, clipped)}) == 1
+    assert len({(CLAIMS[name].epsilon, CLAIMS[name].delta, CLAIMS[name].phases[0].steps) for name in names[:3]}) == 1
 
 
 REFERENCE_SCALES = {

@@ -1,0 +1,262 @@
+"""Laplace noise whose scale, and not its inverse, is Gamma distributed: a scale for every coordinate."""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import ClassVar
+
+import numpy as np
+
+from dpaudit.mechanisms.base import Array, Domain, IIDCoordinates, require_dimension, validate_fields
+from dpaudit.mechanisms.numerics import aligned, magnitude_drop, unknown_order
+
+K = Domain(2.0, math.inf, (5.0, 5_000.0), "shape of the Gamma law of the scale")
+THETA = Domain(0.0, math.inf, (1e-4, 1.0), "scale of the Gamma law of the scale")
+
+# With t = log b about its saddle point the integrals below are of exp(-order g) for a convex g, analytic in a strip of
+# half-width pi/2: the trapezoidal rule with this step, in widths of the peak, is right to rounding (against mpmath).
+_STEP = 0.5
+_DEEP = 40.0  # exponents beyond this are below rounding
+_FARTHEST = 1e300  # y/order^2 beyond which the tail is 0 anyway
+_NEWTON = 40
+
+# One integral per number would take microseconds, so for every order a table of Chebyshev polynomials in log s is made.
+# The function is analytic for |Im log s| < pi: on cells of half-width 1/2 the coefficients fall by 12 from each degree
+# to the next.
+_CELLS = np.arange(-36.0, 36.0)  # left ends
+_DEGREE = 15
+_CLOSE = 0.05  # differences of log s below this go by the derivative
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)
+
+
+def _saddle(y: Array, order: float) -> Array:
+    """s >= 0 with s + s^2 = y/order^2: the peak of b^order e^(-b - y/b) in log b lies at b = order (1 + s)."""
+    c = np.minimum(y / order / order, _FARTHEST)
+    return np.asarray(2.0 * c / (1.0 + np.sqrt(1.0 + 4.0 * c)))
+
+
+def _peak(s: Array, order: float) -> tuple[Array, Array, Array]:
+    """(weights at the nodes, cosh u - 1 there, the integral of e^(-order g(u)) du), a row for every s.
+
+    g(u) = (e^u - 1 - u) + 2 s (cosh u - 1), with u = 0 at the peak. Left of it g >= -1 - u, and g >= u^2/2 right of it.
+    """
+    step = _STEP / (math.sqrt(order) * np.sqrt(1.0 + 2.0 * s + 4.0 / order)[:, None])
+    widest = _STEP / math.sqrt(order + 4.0)
+    side = math.sqrt(2 * _DEEP / order)
+    # the half in place of one keeps the digits of small exponents, whose terms are e^-u times larger
+    u = step * np.arange(-math.ceil((side + _DEEP / (order - 0.5)) / widest), math.ceil(side / widest) + 1)
+    bowl = 2.0 * np.sinh(u / 2.0) ** 2
+    square = u * u
+    series = 1 + square / 20 * (1 + square / 42 * (1 + square / 72 * (1 + square / 110 * (1 + square / 156))))
+    lift = np.where(np.abs(u) < 0.5, bowl + u * square / 6 * series, np.expm1(u) - u)
+    weight = np.exp(-order * (lift + 2.0 * s[:, None] * bowl))
+    return weight, bowl, step[:, 0] * weight.sum(axis=1)
+
+
+def _rest_by_quadrature(s: Array, order: float) -> Array:
+    """log I(0) - log I(s) for the integral I of `_peak`, nonnegative and nearly all digits right."""
+    weight, bowl, total = _peak(np.zeros(1), order)
+    result = np.empty(len(s))
+    near = s <= 0.5  # one grid fits both: the difference is a sum of terms of one sign
+    lost = (weight * np.expm1(-2.0 * order * s[near, None] * bowl)).sum(axis=1)
+    result[near] = -np.log1p(lost / weight.sum())
+    result[~near] = np.log(total) - np.log(_peak(s[~near], order)[2])
+    return result
+
+
+@lru_cache(maxsize=256)
+def _table(order: float) -> tuple[Array, Array]:
+    """Coefficients, degree by cell, of the rest over log(1 + 2 s) as a function of log s, and of its derivative."""
+    x = np.polynomial.chebyshev.chebpts1(_DEGREE + 1)
+    s = np.exp(_CELLS[None, :] + 0.5 * (1.0 + x[:, None]))
+    ratio = _rest_by_quadrature(s.ravel(), order).reshape(s.shape) / np.log1p(2.0 * s)
+    coefficients = np.asarray(np.linalg.solve(np.polynomial.chebyshev.chebvander(x, _DEGREE), ratio), dtype=np.float64)
+    return coefficients, np.asarray(2.0 * np.polynomial.chebyshev.chebder(coefficients))
+
+
+def _clenshaw(coefficients: Array, t: Array) -> Array:
+    """The tabulated function at log s = t, inside the cells."""
+    cell = np.clip((t - _CELLS[0]).astype(np.int64), 0, len(_CELLS) - 1)
+    doubled = 4.0 * (t - _CELLS[cell]) - 2.0
+    last = before = np.zeros(t.shape)
+    for row in coefficients[:0:-1]:
+        last, before = row[cell] + doubled * last - before, last
+    return np.asarray(coefficients[0][cell] + 0.5 * doubled * last - before)
+
+
+def _rest(s: Array, order: float) -> Array:
+    """log I(0) - log I(s), from the table where it reaches."""
+    with np.errstate(divide="ignore"):
+        t = np.log(s)
+    inside = (t >= _CELLS[0]) & (t < _CELLS[-1] + 1.0)
+    result = np.empty(len(s))
+    result[inside] = _clenshaw(_table(order)[0], t[inside]) * np.log1p(2.0 * s[inside])
+    result[~inside] = _rest_by_quadrature(s[~inside], order)
+    return result
+
+
+def _rest_drop(low: Array, rise: Array, order: float) -> Array:
+    """log I(low) - log I(low + rise), with the digits of a small rise."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # low may be 0
+        t, gap = np.log(low), np.log1p(rise / low)
+        close = (gap < _CLOSE) & (t >= _CELLS[0]) & (np.log(low + rise) < _CELLS[-1] + 1.0)
+    result = np.empty(len(low))
+    result[~close] = _rest(low[~close] + rise[~close], order) - _rest(low[~close], order)
+    low, rise, t, gap = low[close], rise[close], t[close], gap[close]
+    values, slopes = _table(order)
+    turn = 0.5 * gap * (_clenshaw(slopes, t[:, None] + 0.5 * gap[:, None] * (1.0 + _NODES)) @ _WEIGHTS)
+    result[close] = _clenshaw(values, t + gap) * np.log1p(2.0 * rise / (1.0 + 2.0 * low)) + turn * np.log1p(2.0 * low)
+    return result
+
+
+def laplace_exponent(y: Array, order: float) -> Array:
+    """-log E exp(-y/G) for G ~ Gamma(order), that is -log(2 y^(order/2) K_order(2 sqrt(y)) / Gamma(order)).
+
+    With s from `_saddle`, order (2 s - log(1+s)) is the value at the saddle point, and what is left is an integral over
+    log G about it, done by the trapezoidal rule. Relative error below 1e-13 for every y >= 0.
+
+    Args:
+        y: At least 0, any shape.
+        order: At least 1.
+
+    >>> round(float(laplace_exponent(np.array(1e-20), 3.0)) / 1e-20, 12)  # E 1/G = 1/2
+    0.5
+    """
+    y = np.asarray(y, dtype=np.float64)
+    s = _saddle(y.ravel(), order)
+    value = order * (2.0 * s - np.log1p(s)) + _rest(s, order)
+    return np.asarray(np.where(np.isinf(y), np.inf, value.reshape(y.shape)))
+
+
+def _units(x: Array, theta: float) -> Array:
+    """|x|/theta; infinite where it leaves the range of floats."""
+    with np.errstate(over="ignore"):
+        return np.asarray(np.abs(x) / theta)
+
+
+def _logpdf(x: Array, k: float, theta: float) -> Array:
+    at_zero = -math.log(2.0) - math.log(theta) - math.log(k - 1.0)
+    return np.asarray(at_zero - laplace_exponent(_units(x, theta), k - 1.0))
+
+
+def _cdf(x: Array, k: float, theta: float) -> Array:
+    tail = 0.5 * np.exp(-laplace_exponent(_units(x, theta), k))
+    return np.asarray(np.where(np.asarray(x) < 0, tail, 1.0 - tail))
+
+
+def _ppf(p: Array, k: float, theta: float) -> Array:
+    """Newton's method on the concave exponent: from its first step on it approaches the root from the left."""
+    centred = np.atleast_1d(np.asarray(p, dtype=np.float64)) - 0.5
+    with np.errstate(divide="ignore"):
+        goal = -np.log(2.0 * np.minimum(np.atleast_1d(p), 1.0 - np.atleast_1d(p)))
+    least = goal * (k - 1.0)  # the exponent is at most y E 1/G
+    y = np.where(np.isinf(goal), np.inf, least + np.square(goal) / 4.0)
+    todo = np.flatnonzero((goal > 0) & np.isfinite(goal))
+    for _ in range(_NEWTON):
+        if not len(todo):
+            break
+        at, value = y[todo], laplace_exponent(y[todo], k)
+        slope = np.exp(value - laplace_exponent(at, k - 1.0)) / (k - 1.0)
+        y[todo] = np.maximum(at + (goal[todo] - value) / slope, least[todo])
+        todo = todo[np.abs(y[todo] - at) > 1e-15 * at]
+    return np.asarray(np.copysign(theta * y, centred)).reshape(np.shape(p))
+
+
+@dataclass(frozen=True)
+class GammaScaleLaplace:
+    """Laplace noise of a random scale per coordinate: b_i ~ Gamma(k, scale theta), then z_i ~ Laplace(b_i).
+
+    The law that plrvo's released language-model code draws, where its paper inverts the Gamma number. The coordinates
+    are independent; with y = |x|/theta their density and tail are
+
+        f(x) = E exp(-|x|/b) / (2 b) = y^((k-1)/2) K_(k-1)(2 sqrt(y)) / (theta Gamma(k)),
+        P(X > |x|) = E exp(-|x|/b) / 2 = y^(k/2) K_k(2 sqrt(y)) / Gamma(k)
+
+    (Gradshteyn and Ryzhik (2007), 3.471.9). Facts that proofs rest on, for x > 0:
+
+    - log f is convex: f is a mixture of exponentials e^(-x/b), and log E e^(-x/b) is convex (Hoelder).
+    - |(log f)'| <= 1/((k-2) theta). The slope is E[1/b] under the law of b given x, of density ~ b^(k-2)
+      e^(-b/theta - x/b). The ratio of two such laws, e^(-(x'-x)/b) with x' > x, grows with b, so b grows with x and
+      E[1/b] falls from its value at x = 0, where b is Gamma(k-1, theta). For k <= 2 that value is infinite, and so
+      the domain of k begins there.
+    - 1/f is convex for k >= 4: that is E[1/b^2] <= 2 E[1/b]^2 given x. Let M_p be the integral of
+      b^p e^(-b/theta - x/b) and r_p = M_p/M_(p-1), which grows with p (Hoelder). Integration by parts gives
+      r_p = theta (p + x/r_(p-1)), so with a = x/r_(k-3) the ratio M_(k-4) M_(k-2)/M_(k-3)^2 = r_(k-2)/r_(k-3) is at
+      most (k-2+a)/(k-3+a) <= 2.
+
+    Args:
+        k: Shape of the Gamma law of b_i, in (2, inf).
+        theta: Scale of the Gamma law of b_i, absolute (not in units of clip), in (0, inf).
+        clip: Bound on the l_p norm of one record's contribution, in (0, inf).
+        clip_norm: That p, in [1, inf].
+        dimension: Length of the noise vector, None until a model fixes it.
+
+    Raises:
+        TypeError, ValueError: A field is outside its domain.
+
+    >>> GammaScaleLaplace(k=3000.0, theta=5e-5, dimension=10).expected_norm(1)
+    1.5
+    """
+
+    name: ClassVar[str] = "gamma-scale-laplace"
+    summary: ClassVar[str] = "Laplace noise whose scale (not inverted) is Gamma(k, theta), drawn for every coordinate"
+    domains: ClassVar[dict[str, Domain]] = {"k": K, "theta": THETA}
+
+    k: float
+    theta: float
+    clip: float = 1.0
+    clip_norm: float = 2.0
+    dimension: int | None = None
+
+    def __post_init__(self) -> None:
+        validate_fields(self)
+
+    @property
+    def structure(self) -> IIDCoordinates:
+        """Independent coordinates, the scale integrated out."""
+        k, theta = float(self.k), float(self.theta)
+        return IIDCoordinates(
+            partial(_logpdf, k=k, theta=theta), partial(_cdf, k=k, theta=theta), partial(_ppf, k=k, theta=theta)
+        )
+
+    def sample(self, rng: np.random.Generator, size: int) -> Array:
+        """Draw `size` independent noise vectors, shape (size, dimension).
+
+        Raises:
+            ValueError: The dimension is not set.
+        """
+        shape = (size, require_dimension(self))
+        noise = rng.gamma(self.k, self.theta, shape)
+        noise *= rng.laplace(0.0, 1.0, shape)
+        return noise
+
+    def privacy_loss(self, output: Array, shift: Array) -> Array:
+        """log dP/dQ = sum_i [log f(o_i - v_i) - log f(o_i)], Q centred at 0 and P at v.
+
+        Args:
+            output: o, shape (..., n).
+            shift: v, shape (n,).
+
+        Raises:
+            ValueError: The shapes do not fit.
+        """
+        output, shift = aligned(output, shift)
+        order, theta = float(self.k) - 1.0, float(self.theta)
+        drop = magnitude_drop(output, shift)
+        at_zero, at_shift = (_saddle(_units(x, theta).ravel(), order) for x in (output, output - shift))
+        low = np.minimum(at_zero, at_shift)
+        # from s + s^2 = y/order^2, so that the difference of the saddles keeps the digits of the drop
+        rise = _units(drop, theta).ravel() / order / order / (1.0 + at_zero + at_shift)
+        size = order * (2.0 * rise - np.log1p(rise / (1.0 + low))) + _rest_drop(low, rise, order)
+        return np.asarray(np.copysign(size.reshape(drop.shape), drop).sum(axis=-1))
+
+    def expected_norm(self, order: int) -> float:
+        """E|z|_1 = n k theta for order 1, sqrt(E|z|_2^2) = theta sqrt(2 n k (k+1)) for order 2.
+
+        Raises:
+            ValueError: Another order, or the dimension is not set.
+        """
+        n, k, theta = require_dimension(self), float(self.k), float(self.theta)
+        if order not in (1, 2):
+            raise unknown_order(order)
+        return n * k * theta if order == 1 else theta * math.sqrt(2 * n * k * (k + 1))
