@@ -76,6 +76,7 @@ class IIDCoordinates:
         gaussian_sigma: Standard deviation where the law IS normal, else None.
         laplace_scale: Scale where the law IS Laplace, else None.
         power: beta where the law is exp(-(|x|/scale)^beta), else None.
+        lipschitz: A proved Lipschitz constant of the log-density, else None.
     """
 
     logpdf: Function
@@ -84,6 +85,7 @@ class IIDCoordinates:
     gaussian_sigma: float | None = None
     laplace_scale: float | None = None
     power: float | None = None
+    lipschitz: float | None = None
 
 
 @dataclass(frozen=True)

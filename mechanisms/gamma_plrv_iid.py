@@ -66,10 +66,13 @@ class GammaPLRVIID:
 
     @property
     def structure(self) -> IIDCoordinates:
-        """Independent coordinates, the scale integrated out."""
+        """Independent coordinates, the scale integrated out: the slope of log f is at most (k+1) theta, at 0."""
         k, theta = float(self.k), float(self.theta)
         return IIDCoordinates(
-            partial(_logpdf, k=k, theta=theta), partial(_cdf, k=k, theta=theta), partial(_ppf, k=k, theta=theta)
+            partial(_logpdf, k=k, theta=theta),
+            partial(_cdf, k=k, theta=theta),
+            partial(_ppf, k=k, theta=theta),
+            lipschitz=(k + 1.0) * theta,
         )
 
     def sample(self, rng: np.random.Generator, size: int) -> Array:

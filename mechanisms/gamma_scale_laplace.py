@@ -216,7 +216,10 @@ class GammaScaleLaplace:
         """Independent coordinates, the scale integrated out."""
         k, theta = float(self.k), float(self.theta)
         return IIDCoordinates(
-            partial(_logpdf, k=k, theta=theta), partial(_cdf, k=k, theta=theta), partial(_ppf, k=k, theta=theta)
+            partial(_logpdf, k=k, theta=theta),
+            partial(_cdf, k=k, theta=theta),
+            partial(_ppf, k=k, theta=theta),
+            lipschitz=1.0 / ((k - 2.0) * theta),
         )
 
     def sample(self, rng: np.random.Generator, size: int) -> Array:

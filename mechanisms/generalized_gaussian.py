@@ -108,6 +108,7 @@ class GeneralizedGaussian:
             gaussian_sigma=scale / math.sqrt(2) if beta == 2 else None,
             laplace_scale=scale if beta == 1 else None,
             power=beta,
+            lipschitz=1.0 / scale if beta == 1 else None,
         )
 
     def sample(self, rng: np.random.Generator, size: int) -> Array:

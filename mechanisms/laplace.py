@@ -34,7 +34,7 @@ def laplace_law(scale: float) -> IIDCoordinates:
     """
     return IIDCoordinates(
         partial(_logpdf, scale=scale), partial(_cdf, scale=scale), partial(_ppf, scale=scale),
-        laplace_scale=scale, power=1.0,
+        laplace_scale=scale, power=1.0, lipschitz=1.0 / scale,
     )  # fmt: skip
 
 

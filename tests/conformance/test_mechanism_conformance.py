@@ -145,6 +145,24 @@ def test_coordinate_laws_are_symmetric_and_unimodal(mechanism: Any) -> None:
 
 
 @conformance(30)
+def test_no_slope_of_the_log_density_exceeds_the_declared_constant(mechanism: Any) -> None:
+    """Nor is the constant more than a few times the steepest slope, which would make every bound worthless."""
+    structure = mechanism.structure
+    if isinstance(structure, Radial):
+        return
+    law = structure if isinstance(structure, IIDCoordinates) else structure.given(0.7)
+    x = float(law.ppf(np.array(0.75))) * np.concatenate([[0.0], np.geomspace(1e-6, 1e3, 600)])
+    slopes = np.abs(np.diff(law.logpdf(x))) / np.diff(x)
+    rounding = 1e-14 * (1 + np.abs(law.logpdf(x[1:]))) / np.diff(x)
+    if law.lipschitz is None:
+        assert law.power is not None or law.gaussian_sigma is not None
+        assert law.power != 1
+    else:
+        assert (slopes <= law.lipschitz * (1 + 1e-12) + rounding).all()
+        assert slopes.max() > 0.3 * law.lipschitz
+
+
+@conformance(30)
 def test_scale_survival_and_distribution_functions_agree(mechanism: Any) -> None:
     structure = mechanism.structure
     if not isinstance(structure, ScaleMixture):

@@ -10,13 +10,12 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.special import ndtr
 
-from dpaudit.mechanisms import GammaPLRVIID, GeneralizedGaussian, Laplace
+from dpaudit.mechanisms import GammaPLRVIID, Laplace
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.rdp import gaussian_moments, sampled_moments
 from dpaudit.verify.upper import gaussian_pld, laplace_gaussian_domination
 from dpaudit.verify.upper.gaussian_pld import analytic_delta
-from dpaudit.verify.upper.laplace_gaussian_domination import inverse_scale
 from dpaudit.verify.upper.numerics.smoothing import excess, smoothing_cost
 
 
@@ -140,17 +139,6 @@ def test_above_every_witness_and_near_the_gaussian(
     twin = Claim.single(Laplace(1 / mu, 1.0, 2.0), epsilon=1.0, delta=delta, steps=steps, sampling_prob=q)
     again = float(laplace_gaussian_domination.bound(twin).epsilon(point)[0])
     assert again == pytest.approx(float(upper.epsilon(point)[0]), rel=1e-6)
-
-
-def test_slope_of_the_log_density() -> None:
-    """Laplace 1/b, Gamma-PLRV per coordinate (k+1) theta; none for a power between 1 and 2 or a normal law."""
-    assert inverse_scale(Laplace(2.5).structure) == 0.4
-    for k, theta in ((3.0, 0.1), (60_000.0, 1e-5)):
-        slope = inverse_scale(GammaPLRVIID(k, theta).structure)
-        assert slope is not None
-        assert (k + 1) * theta <= slope <= (k + 1) * theta * (1 + 1e-4)
-    assert inverse_scale(GeneralizedGaussian(1.5, 1.0).structure) is None
-    assert inverse_scale(GeneralizedGaussian(2.0, 1.0).structure) is None
 
 
 @pytest.mark.parametrize("mu", [0.3, 3.0])

@@ -120,7 +120,7 @@ def calibrate(
     unit = build(1.0)
     target.claim(unit)  # refuses epsilon, delta, steps and the like
     _needs_noise(target)
-    power = 1.0 if spread(build(2.0)) > spread(unit) else -1.0  # theta and k are inverse to the noise
+    power = 1.0 if spread(build(2.0)) > spread(unit) else -1.0  # theta and k may be inverse to the noise
     start = wanted_spread(unit, target) / spread(unit)
     trials = least_noise(lambda noise: cost.excess(build(noise**power), target), start, tolerance)
     _refuse(trials, cost, lambda noise: build(noise**power), target)

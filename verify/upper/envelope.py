@@ -23,7 +23,6 @@ from dpaudit.mechanisms.base import Array, IIDCoordinates, Mechanism
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.rdp import Moments, rdp_curve, replace_one_release, sampled_moments
-from dpaudit.verify.upper.laplace_gaussian_domination import inverse_scale
 from dpaudit.verify.upper.numerics.allocation import spread_moment
 from dpaudit.verify.upper.numerics.coordinate import Coordinate, coordinate
 from dpaudit.verify.upper.numerics.radii import moments_reach
@@ -108,7 +107,7 @@ def _dominated(one: Coordinate, claim: Claim) -> bool:
 
     Moments cost the envelope some 10% of epsilon against the smoothed curve, and 1/b^2 over J is 5% of it.
     """
-    slope = inverse_scale(one.law)
+    slope = one.law.lipschitz
     l2 = all(phase.mechanism.clip_norm == 2 for phase in claim.phases)
     return l2 and slope is not None and one.fisher >= 0.9 * slope**2
 

@@ -3,7 +3,7 @@
 If |log f(x) - log f(y)| <= |x - y|/b in one coordinate, a shift v has losses of at most s_i = |v_i|/b there, and the
 Gaussian pair of mu = C/b dominates the history for all functions of `numerics.smoothing`: powers of the likelihood
 ratio, hence moments at every real order >= 1, and smoothed hockey sticks, hence the smoothed Gaussian curve. Laplace(b)
-is such noise, and so is a heavy tail: where 1/f is convex in |x|, 1/b = sup |(log f)'| <= (f(0)/f(x) - 1)/x, any x > 0.
+is such noise, and so is a heavy tail. A law declares the constant 1/b, which is then proved with its density.
 
 For Laplace noise and moments there is a direct proof too. One coordinate moved by s has E_Q[W^eta] = F(s, eta),
 
@@ -34,7 +34,6 @@ from dpaudit.verify.rdp import (
     rdp_curve,
     replace_one_release,
 )
-from dpaudit.verify.upper.numerics.coordinate import coordinate
 from dpaudit.verify.upper.numerics.pair_curve import PairPhase, compose_pairs, worst_delta
 from dpaudit.verify.upper.numerics.pairs import gaussian_pair
 from dpaudit.verify.upper.numerics.radii import moments_reach, radius
@@ -48,20 +47,6 @@ SMOOTHED = (
     "Gaussian domination of noise with a Lipschitz log-density under l2 clipping: its delta is at most the smoothed "
     "Gaussian curve; Kairouz, Oh and Viswanath (2015), Theorem 3.4; Zhu, Dong and Wang (2022), Theorems 10 and 11"
 )
-NEAR_ZERO = 1e-5  # in quartiles: where the slope at 0 of a heavy tail is read
-
-
-def inverse_scale(law: IIDCoordinates) -> float | None:
-    """A bound on the Lipschitz constant 1/b of log f, None where none is recognised."""
-    if law.laplace_scale is not None:
-        return 1.0 / law.laplace_scale
-    one = None if law.power is not None or law.gaussian_sigma is not None else coordinate(law)
-    if one is None or one.convex:
-        return None
-    x = np.array([NEAR_ZERO * one.quartile])
-    size = abs(float(law.logpdf(x)[0])) + 1.0
-    # both logarithms are rounded by a few ulp
-    return (float(np.expm1(one.phi(x))[0]) + 2e-15 * size) / float(x[0]) * (1 + 1e-12)
 
 
 def gaussian_shift(claim: Claim, phase: Phase) -> float | None:
@@ -69,7 +54,7 @@ def gaussian_shift(claim: Claim, phase: Phase) -> float | None:
     structure = phase.mechanism.structure
     if not isinstance(structure, IIDCoordinates):
         return None
-    slope, length = inverse_scale(structure), radius(phase.mechanism, 2.0, claim.adjacency)
+    slope, length = structure.lipschitz, radius(phase.mechanism, 2.0, claim.adjacency)
     return None if slope is None or length is None else length * slope * (1 + 1e-14)
 
 
