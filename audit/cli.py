@@ -239,7 +239,7 @@ def main() -> None:
     except OSError as error:
         _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error), BAD_INPUT)
     except ValueError as error:
-        if type(error).__name__ != "InputError":  # named, not imported: --help stays quick
+        if type(error).__name__ not in ("InputError", "ToleranceError"):  # named, not imported: --help stays quick
             raise
         _fail(" ".join(str(error).split()), BAD_INPUT)
 

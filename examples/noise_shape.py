@@ -23,11 +23,11 @@ from scipy import stats
 from tqdm import tqdm
 
 from dpaudit.audit.inputs.datasets import Dataset, load
-from dpaudit.mechanisms.base import Mechanism
+from dpaudit.mechanisms.base import Mechanism, at_clip
 from dpaudit.mechanisms.learning.architectures import parameter_count
 from dpaudit.mechanisms.learning.spec import Architecture, Pool, TrainingSpec
 from dpaudit.mechanisms.learning.training import logits, train
-from dpaudit.mechanisms.registry import from_dict, to_dict
+from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify import Claim, calibrate, check
 from dpaudit.verify.accountants import Published
 
@@ -41,8 +41,6 @@ SHAPES: dict[str, tuple[dict[str, Any], str | None]] = {
     "product": ({"name": "product"}, "product-theorem-8"),
     "generalized-gaussian": ({"name": "generalized-gaussian", "beta": 1.5, "clip_norm": 1.5}, "gg-b.2"),
 }
-ABSOLUTE = {"laplace": ("scale", 1), "gamma-plrv-iid": ("theta", -1), "product": ("sigma", 1),
-            "generalized-gaussian": ("scale", 1)}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -129,15 +127,6 @@ def _cell(task: Task, shape: str, target: float, by: str, mechanism: Mechanism, 
     bracket = check(claim)
     claimed = published(mechanism, task.sampling_prob, task.steps, DELTA) if published else None
     return Cell(shape, target, by, mechanism, bracket.epsilon_lower, bracket.epsilon_upper, claimed)
-
-
-def at_clip(mechanism: Mechanism, clip: float) -> Mechanism:
-    """The same privacy at another clip: absolute noise parameters scale with it."""
-    change: dict[str, Any] = {"clip": clip}
-    if mechanism.name in ABSOLUTE:
-        name, power = ABSOLUTE[mechanism.name]
-        change[name] = getattr(mechanism, name) * clip**power
-    return from_dict({**to_dict(mechanism), **change})
 
 
 def accuracies(

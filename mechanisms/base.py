@@ -6,8 +6,8 @@ structures below is verified, trained and audited without a line of change elsew
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,8 @@ class Domain:
         high: Upper end; excluded unless `closed_high`.
         typical: (low, high) of ordinary use, inside the domain.
         unit: What the number is measured in, for docs and listings.
+        length_power: Power of the contributions' unit of length in it: 1 for the size of absolute noise, -1 for its
+            inverse, 0 for a pure number.
     """
 
     low: float
@@ -36,6 +38,7 @@ class Domain:
     closed_low: bool = False
     closed_high: bool = False
     integer: bool = False
+    length_power: int = 0
 
     def __str__(self) -> str:
         kind = "the integers of " if self.integer else ""
@@ -60,7 +63,7 @@ class Domain:
             raise ValueError(f"Expected {name}={value!r} in {self}.")
 
 
-CLIP = Domain(0.0, math.inf, (0.1, 10.0), "norm of one record's contribution")
+CLIP = Domain(0.0, math.inf, (0.1, 10.0), "norm of one record's contribution", length_power=1)
 CLIP_NORM = Domain(1.0, math.inf, (1.0, 4.0), "order p of the l_p norm", closed_low=True, closed_high=True)
 DIMENSION = Domain(1, math.inf, (1, 64), "coordinates", closed_low=True, integer=True)
 
@@ -179,6 +182,26 @@ def validate_fields(mechanism: Any) -> None:
         if field.name == "dimension" and value is None:
             continue
         (mechanism.domains.get(field.name) or common[field.name]).validate(field.name, value)
+
+
+def at_clip(mechanism: Mechanism, clip: float) -> Any:
+    """The same release in another unit of length: clip and absolute noise multiplied alike, at the same cost.
+
+    Args:
+        mechanism: In any unit.
+        clip: Its clip in the new one, > 0.
+
+    >>> from dpaudit.mechanisms import GammaPLRV
+    >>> at_clip(GammaPLRV(k=3.0, theta=0.5), 2.0).theta
+    0.25
+    """
+    factor = clip / float(mechanism.clip)
+    noise = {
+        name: getattr(mechanism, name) * factor**domain.length_power
+        for name, domain in mechanism.domains.items()
+        if domain.length_power
+    }
+    return replace(cast(Any, mechanism), clip=clip, **noise)
 
 
 def require_dimension(mechanism: Mechanism) -> int:

@@ -13,7 +13,7 @@ from dpaudit.mechanisms.laplace import laplace_law
 from dpaudit.mechanisms.numerics import aligned, finite, log_ratio, magnitude_drop, unknown_order
 
 K = Domain(0.0, math.inf, (2.5, 50_000.0), "shape of the Gamma law of the inverse scale")
-THETA = Domain(0.0, math.inf, (1e-5, 0.1), "scale of the Gamma law of the inverse scale, 1 / noise")
+THETA = Domain(0.0, math.inf, (1e-5, 0.1), "scale of the Gamma law of the inverse scale, 1 / noise", length_power=-1)
 
 
 def _stirling(k: float) -> float:

@@ -11,7 +11,7 @@ from dpaudit.mechanisms.base import Array, Domain, IIDCoordinates, require_dimen
 from dpaudit.mechanisms.numerics import aligned, magnitude_drop, unknown_order
 
 K = Domain(2.0, math.inf, (5.0, 5_000.0), "shape of the Gamma law of the scale")
-THETA = Domain(0.0, math.inf, (1e-4, 1.0), "scale of the Gamma law of the scale")
+THETA = Domain(0.0, math.inf, (1e-4, 1.0), "scale of the Gamma law of the scale", length_power=1)
 
 # With t = log b about its saddle point the integrals below are of exp(-order g) for a convex g, analytic in a strip of
 # half-width pi/2: the trapezoidal rule with this step, in widths of the peak, is right to rounding (against mpmath).

@@ -61,7 +61,7 @@ class Laplace:
     name: ClassVar[str] = "laplace"
     summary: ClassVar[str] = "independent Laplace noise of one fixed scale"
     domains: ClassVar[dict[str, Domain]] = {
-        "scale": Domain(0.0, math.inf, (0.5, 50.0), "mean magnitude of one coordinate's noise"),
+        "scale": Domain(0.0, math.inf, (0.5, 50.0), "mean magnitude of one coordinate's noise", length_power=1),
     }
 
     scale: float

@@ -61,7 +61,7 @@ class Product:
     name: ClassVar[str] = "product"
     summary: ClassVar[str] = "half-normal radius times a uniform direction, in at least 2 dimensions"
     domains: ClassVar[dict[str, Domain]] = {
-        "sigma": Domain(0.0, math.inf, (1.0, 5000.0), "root mean square of the noise vector's length"),
+        "sigma": Domain(0.0, math.inf, (1.0, 5000.0), "root mean square of the noise vector's length", length_power=1),
     }
 
     sigma: float

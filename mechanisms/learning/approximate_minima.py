@@ -19,6 +19,7 @@ which bounds one of the two vectors and not their difference. Hence `output_mech
 for an add-remove claim, and Gamma/Lambda, half of the sensitivity, for a replace-one claim.
 """
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -33,6 +34,7 @@ from dpaudit.mechanisms.learning.minimiser import (
     LOGISTIC,
     Array,
     Loss,
+    ToleranceError,
     bounded_records,
     find_minimum,
 )
@@ -97,7 +99,7 @@ def train(
 
     Raises:
         ValueError: A parameter is missing, or a mechanism is accounted for a smaller sensitivity than there is.
-        RuntimeError: No point with a gradient of norm at most Gamma was found; nothing is released then.
+        ToleranceError: No point with a gradient of norm at most Gamma was found; nothing is released then.
     """
     output = _checked(spec, len(pool.y))
     defect = spec.defect or Defect()
@@ -110,13 +112,14 @@ def train(
         for mechanism in (spec.mechanism, output):
             if defect.fixed_seed is not None:
                 stream.noise.manual_seed(defect.fixed_seed)
-            noise.append(factor * draw(mechanism, stream.noise, inputs, cpu).double().numpy())
+            noise.append(_finite(factor * draw(mechanism, stream.noise, inputs, cpu).double().numpy()))
             draws += 1
         x, y = pool.x[row], pool.y[row]
         found = find_minimum(
             bounded_records(defect, x, y), y, spec.regularization, loss=LOSSES[spec.loss], linear=noise[0],
-            accepted=spec.gradient_norm / 2,  # the other half is for the rounding of the gradient
+            accepted=math.inf,
         )  # fmt: skip
+        _require_reached(found.gradient_upper, spec.gradient_norm)
         released[model, 0] = torch.from_numpy(found.weights + noise[1])
         if progress is not None:
             progress(1)
@@ -132,6 +135,23 @@ def train(
         releases=(1,) * draws,
     )
     return TrainedModels({"weight": released}, spec.architecture, ledger)
+
+
+def _finite(noise: Array) -> Array:
+    if not np.isfinite(noise).all():
+        raise ToleranceError(
+            "Expected the noise of mechanism and output_mechanism to be finite: float32 holds no more."
+        )
+    return noise
+
+
+def _require_reached(reached: float, wanted: float) -> None:
+    if not reached <= wanted:
+        raise ToleranceError(
+            f"Expected gradient_norm={wanted:g} to be at least {1.01 * reached:.3g}: a norm of {reached:.3g}, rounding "
+            "included, is the least that was reached. Raise gradient_norm, and output_mechanism.clip with it, or lower "
+            "the noise of mechanism."
+        )
 
 
 def implied_noise(weights: Array, x: NDArray[np.float32], y: NDArray[np.int64], spec: TrainingSpec) -> Array:
@@ -170,8 +190,9 @@ def _checked(spec: TrainingSpec, records: int) -> Mechanism:
     if not spec.regularization > 0:
         raise ValueError(f"Expected regularization={spec.regularization!r} > 0 for approximate minima.")
     if not spec.gradient_norm >= GRADIENT * records:
-        raise ValueError(
-            f"Expected gradient_norm={spec.gradient_norm!r} >= {GRADIENT * records:g}: {GRADIENT:g} for each record."
+        raise ToleranceError(
+            f"Expected gradient_norm={spec.gradient_norm:g} >= {GRADIENT * records:g}, {GRADIENT:g} for each record: "
+            "sums of so many gradients are rounded by about that much."
         )
     if spec.output_mechanism is None:
         raise ValueError("Expected output_mechanism to be set for approximate minima.")

@@ -1,6 +1,7 @@
-"""The convolutional network of the papers (26,010 parameters on 28 x 28 inputs, 10 classes), trained by DP-SGD."""
+"""The convolutional network of the papers (26,010 parameters on 28 x 28 inputs), trained by DP-SGD or DP-FTRL."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dpaudit.mechanisms.learning.convolution_gradients import C1, C2, HIDDEN, K1, K2, PAD, ClippedSum, Shape
+from dpaudit.mechanisms.learning.dp_ftrl import TreeNoise, public_batch
 from dpaudit.mechanisms.learning.noise import Streams
 from dpaudit.mechanisms.learning.one_model import clipping, initialised, sample_rows, step_noise, train_each
 from dpaudit.mechanisms.learning.spec import Pool, Progress, TrainedModels, TrainingSpec
@@ -52,9 +54,10 @@ def train(
     device: str = "cpu",
     progress: Progress | None = None,
 ) -> TrainedModels:
-    """Train convolutional networks by DP-SGD, one after another.
+    """Train convolutional networks by DP-SGD or DP-FTRL, one after another.
 
-    Every step: w <- w - learning_rate / expected_batch_size * (clipped sum + noise), with heavy-ball momentum.
+    Every step: w <- w - learning_rate / expected_batch_size * (clipped sum + noise), with heavy-ball momentum; DP-FTRL
+    differs in who is in the batch and in the noise, which is that of a tree of sums.
 
     Args:
         spec: What to train; its architecture is the "cnn".
@@ -65,7 +68,7 @@ def train(
         progress: Called with 1 after every step of every model.
 
     Raises:
-        ValueError: Images that are not square or too small, or a specification that is not DP-SGD.
+        ValueError: Images that are not square or too small, or a specification that is neither.
     """
     place = torch.device(device)
     architecture = spec.architecture
@@ -73,21 +76,31 @@ def train(
         shapes = {name: p.shape for name, p in build(architecture.inputs, architecture.classes).named_parameters()}
     sizes = [shape.numel() for shape in shapes.values()]
     x, y = pool.tensors(place)
+    places, entered = torch.arange(len(y), device=place), list[int]()
     clipped_sum = ClippedSum(Shape.of(architecture.inputs, architecture.classes), x, y, *clipping(spec))
 
     def fit(streams: Streams, mask: Tensor) -> tuple[dict[str, Tensor], list[int]]:
         flat = nn.utils.parameters_to_vector(initialised(spec, streams, place).parameters())
         velocity = torch.zeros_like(flat)
         batch_sizes = []
-        for _ in range(spec.steps):
-            rows = sample_rows(spec, streams, mask)
-            noisy = clipped_sum(flat, rows) + step_noise(spec, streams, len(flat), place)
+        tree = TreeNoise(spec.batches) if spec.algorithm == "dp-ftrl" else None
+        for step in range(spec.steps):
+            noise = step_noise(spec, streams, len(flat), place)
+            if tree is None:
+                rows = sample_rows(spec, streams, mask)
+            else:
+                due = public_batch(places, step, spec.batches, mask[None], 1)
+                assert due is not None  # it is where everyone is in all batches of all models
+                rows, noise = due[0].nonzero().squeeze(1), tree.increment(noise[None])[0]
+            noisy = clipped_sum(flat, rows) + noise
             velocity.mul_(spec.momentum).add_(noisy, alpha=1 / spec.expected_batch_size)
             flat.sub_(velocity, alpha=spec.learning_rate)
             batch_sizes.append(len(rows))
             if progress is not None:
                 progress(1)
+        entered.append(spec.steps if tree is None else int(tree.entered.max()))
         parts = zip(shapes.items(), flat.split_with_sizes(sizes), strict=True)
         return {name: part.view(shape) for (name, shape), part in parts}, batch_sizes
 
-    return train_each(spec, members, seeds, fit, engine="convolution", device=place)
+    models = train_each(spec, members, seeds, fit, engine="convolution", device=place)
+    return replace(models, ledger=replace(models.ledger, releases=(entered[0],)))

@@ -135,11 +135,12 @@ def train_each(
         device: Where it runs.
 
     Raises:
-        ValueError: The specification is not DP-SGD, or members and seeds disagree.
+        ValueError: The specification is neither DP-SGD nor DP-FTRL, or members and seeds disagree.
     """
-    if spec.algorithm != "dp-sgd":
+    if spec.algorithm not in ("dp-sgd", "dp-ftrl"):
         raise ValueError(
-            f"Expected algorithm={spec.algorithm!r} to be 'dp-sgd' for architecture {spec.architecture.name!r}."
+            f"Expected algorithm={spec.algorithm!r} to be 'dp-sgd' or 'dp-ftrl' for architecture "
+            f"{spec.architecture.name!r}."
         )
     if len(members) != len(seeds) or not len(seeds):
         raise ValueError(

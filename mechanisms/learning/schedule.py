@@ -4,13 +4,14 @@ The privacy of a step depends on the ratio of its noise to its clip alone (lap2,
 clips and noise may follow any two curves; the history that is accounted lists every pair that occurred, with how often.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Domain, Mechanism
+from dpaudit.mechanisms.base import Domain, Mechanism, at_clip
 
 _LEVELS = Domain(1, 1e6, (2, 10), "different values", closed_low=True, integer=True)
 FIXED = ("clip_norm", "dimension")  # of all steps: one geometry, one model
@@ -95,13 +96,38 @@ def step_mechanisms(mechanism: Mechanism, steps: int, curves: Mapping[str, Curve
 def occurrences(mechanisms: Sequence[Mechanism]) -> dict[Mechanism, int]:
     """How often each mechanism occurred, in the order of first occurrence: the history's phases.
 
-    Their order does not matter to what they cost together: composition commutes.
+    Their order does not matter to what they cost together: composition commutes. Nor does the unit of length: clip and
+    noise multiplied by one number multiply the release by it. So mechanisms whose noise is the same in units of their
+    clip, to fourteen digits, count as one; the one with the least noise is kept.
 
     >>> from dpaudit.mechanisms import Laplace
     >>> list(occurrences([Laplace(1.0), Laplace(2.0), Laplace(1.0)]).values())
     [2, 1]
+    >>> occurrences([Laplace(4.0, clip=1.0), Laplace(2.0, clip=0.5)])
+    {Laplace(scale=4.0, clip=1.0, clip_norm=2.0, dimension=None): 2}
     """
     counts: dict[Mechanism, int] = {}
     for mechanism in mechanisms:
         counts[mechanism] = counts.get(mechanism, 0) + 1
-    return counts
+    alike: dict[Any, list[Mechanism]] = {}
+    for mechanism in counts:
+        alike.setdefault(_in_clips(mechanism), []).append(mechanism)
+    return {min(same, key=_noise_in_clips): sum(counts[one] for one in same) for same in alike.values()}
+
+
+def _in_clips(mechanism: Mechanism) -> Any:
+    """What the mechanism is in units of its clip; itself where those are beyond the range of floats."""
+    try:
+        unit = at_clip(mechanism, 1.0)
+    except (ValueError, OverflowError):
+        return mechanism
+    noise = tuple(f"{float(getattr(unit, name)):.14g}" for name in mechanism.domains)
+    return type(mechanism), noise, unit.clip_norm, unit.dimension
+
+
+def _noise_in_clips(mechanism: Mechanism) -> float:
+    """A number that grows with the noise per clip, among mechanisms that are alike in all else."""
+    return math.prod(
+        (float(getattr(mechanism, name)) / float(mechanism.clip) ** domain.length_power) ** domain.length_power
+        for name, domain in mechanism.domains.items()
+    )

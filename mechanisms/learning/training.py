@@ -120,8 +120,8 @@ def _check_order_and_schedule(spec: TrainingSpec) -> None:
     """What only DP-FTRL has, and what only DP-SGD has."""
     dense = spec.architecture.build is None and spec.architecture.name in DENSE
     if spec.algorithm == "dp-ftrl":
-        if not dense:
-            raise ValueError(f"Expected architecture={spec.architecture.name!r} among {', '.join(DENSE)} for DP-FTRL.")
+        if spec.architecture.build is not None:
+            raise ValueError(f"Expected architecture={spec.architecture.name!r} to be a named one for DP-FTRL.")
         if spec.sampling_prob != 1:
             raise ValueError(f"Expected sampling_prob={spec.sampling_prob} to be 1: DP-FTRL does not sample.")
     elif spec.batches != 1:

@@ -14,7 +14,7 @@ from dpaudit.mechanisms import Gaussian, Laplace, Product
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.broken import Defect
 from dpaudit.mechanisms.learning.approximate_minima import HALF_WIDTH, LOSSES, implied_noise, jacobian_loss
-from dpaudit.mechanisms.learning.minimiser import bounded_records, find_minimum
+from dpaudit.mechanisms.learning.minimiser import ToleranceError, bounded_records, find_minimum
 from dpaudit.mechanisms.learning.noise import Streams, draw
 from dpaudit.mechanisms.learning.spec import Architecture, Pool, TrainingSpec
 from dpaudit.mechanisms.learning.training import train
@@ -172,6 +172,7 @@ def test_ledger_defects_and_seeds() -> None:
     [
         ({"output_mechanism": None}, "Expected output_mechanism to be set"),
         ({"gradient_norm": 1e-9}, r"Expected gradient_norm=1e-09 >= 8e-09"),
+        ({"mechanism": Gaussian(1e60)}, "Expected the noise of mechanism and output_mechanism to be finite"),
         ({"regularization": 0.0}, r"Expected regularization=0\.0 > 0 for approximate minima"),
         ({"mechanism": Gaussian(2.0, clip=0.9)}, r"Expected mechanism\.clip=0\.9 >= 1"),
         ({"mechanism": Gaussian(2.0, clip_norm=1.0)}, r"Expected mechanism\.clip_norm=1\.0 >= 2"),
@@ -184,6 +185,21 @@ def test_ledger_defects_and_seeds() -> None:
 def test_what_does_not_fit_is_refused(changes: dict[str, object], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         train(specification(**changes), pool(), np.ones((1, RECORDS), dtype=bool), [1])  # type: ignore[arg-type]
+
+
+def test_a_gradient_norm_below_rounding_is_refused_with_one_that_is_not() -> None:
+    """Noise of 1e9 in the objective: gradients are sums of such numbers, known to 1e-7 or so."""
+    loud = {"mechanism": Gaussian(1e9), "gradient_norm": 1e-8}
+    members = np.ones((1, RECORDS), dtype=bool)
+    with pytest.raises(ToleranceError, match=r"Expected gradient_norm=1e-08 to be at least \S+: ") as caught:
+        train(specification(**loud), pool(), members, [1])
+    named = float(str(caught.value).split("at least ")[1].split(":")[0])
+    output = Gaussian(2.0, clip=2 * named / LAMBDA)
+    train(specification(**{**loud, "gradient_norm": named, "output_mechanism": output}), pool(), members, [1])
+    with pytest.raises(ToleranceError, match="to be at least"):
+        train(
+            specification(**{**loud, "gradient_norm": named / 1.03, "output_mechanism": output}), pool(), members, [1]
+        )
 
 
 def test_the_jacobian_loss_is_below_the_papers_bound() -> None:

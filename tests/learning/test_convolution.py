@@ -204,10 +204,13 @@ def fashion_mnist(records: int, part: str) -> Pool:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not FASHION_MNIST.is_dir(), reason="needs the folder fashion_mnist in the one DPAUDIT_DATA names")
-def test_it_learns_fashion_mnist_with_noise() -> None:
+@pytest.mark.parametrize("algorithm", ["dp-sgd", "dp-ftrl"])
+def test_it_learns_fashion_mnist_with_noise(algorithm: str) -> None:
     pool, held_out = fashion_mnist(10_000, "train"), fashion_mnist(2000, "t10k")
     spec = specification(steps=200, sampling_prob=0.05, expected_batch_size=500.0, learning_rate=0.25, momentum=0.9)
     spec = replace(spec, mechanism=Gaussian(1.0, clip=1.0))
+    if algorithm == "dp-ftrl":  # ten passes of twenty batches of 500
+        spec = replace(spec, algorithm="dp-ftrl", sampling_prob=1.0, batches=20)
     models = convolution.train(spec, pool, np.ones((1, 10_000), dtype=bool), [1])
     module = convolution.build(784, 10)
     module.load_state_dict(models.state_dict(0))

@@ -21,6 +21,10 @@ INPUTS, CLASSES, RECORDS = 12, 3, 23
 LINEAR, FNN = Architecture("linear", INPUTS, CLASSES), Architecture("fnn", INPUTS, CLASSES, {"hidden": 5})
 
 
+def own(inputs: int, classes: int) -> nn.Module:
+    return nn.Linear(inputs, classes)
+
+
 def nodes_of(leaves: int) -> list[tuple[int, int]]:
     """[start, end) of the tree nodes that prefix `leaves` is made of: greedily the largest aligned blocks."""
     nodes, start = [], 0
@@ -138,9 +142,26 @@ def test_the_seed_alone_decides_the_bits() -> None:
         ({"sampling_prob": 0.5}, "Expected sampling_prob=0.5 to be 1: DP-FTRL does not sample"),
         ({"batches": 0}, r"Expected batches=0 in .*\[1, inf\)"),
         ({"algorithm": "dp-sgd"}, "Expected batches=7 to be 1 with algorithm='dp-sgd'"),
-        ({"architecture": Architecture("cnn", 196, 3)}, "Expected architecture='cnn' among linear, fnn for DP-FTRL"),
+        (
+            {"architecture": Architecture("own", 12, 3, build=own)},
+            "Expected architecture='own' to be a named one for DP-FTRL",
+        ),
     ],
 )
 def test_what_dp_ftrl_is_not_for_is_refused(changes: dict[str, object], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         train(specification(**changes), pool(), np.ones((1, RECORDS), dtype=bool), [1])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("steps", "batches"), [(7, 7), (5, 3), (2, 1)])
+def test_the_convolutional_network_is_trained_by_the_same_prefix_sums(steps: int, batches: int) -> None:
+    rng = np.random.default_rng(5)
+    data = Pool(rng.normal(size=(RECORDS, 196)).astype(np.float32), rng.integers(0, CLASSES, RECORDS))
+    spec = specification(Architecture("cnn", 196, CLASSES), steps=steps, batches=batches)
+    members = np.ones((2, RECORDS), dtype=bool)
+    members[1, ::3] = False
+    models = train(spec, data, members, [8, 9])
+    assert models.ledger.releases == (releases_per_record(steps, batches),)
+    for model, seed in enumerate((8, 9)):
+        got = np.concatenate([tensor[model].numpy().ravel() for tensor in models.parameters.values()])
+        np.testing.assert_allclose(got, prefix_sums(spec, data, members[model], seed), atol=2e-4, rtol=2e-4)

@@ -1,6 +1,7 @@
 """Output perturbation: an exact minimiser, its proven sensitivity, and noise released once."""
 
 import math
+import pickle
 from dataclasses import replace
 
 import mpmath
@@ -13,7 +14,8 @@ from sklearn.linear_model import LogisticRegression
 from dpaudit.mechanisms import Gaussian, Laplace, Product
 from dpaudit.mechanisms.broken import Defect
 from dpaudit.mechanisms.learning import minimiser
-from dpaudit.mechanisms.learning.minimiser import find_minimum, minimise
+from dpaudit.mechanisms.learning.approximate_minima import LOSSES
+from dpaudit.mechanisms.learning.minimiser import ToleranceError, find_minimum, minimise
 from dpaudit.mechanisms.learning.spec import Architecture, Pool, TrainingSpec
 
 INPUTS, LAMBDA = 30, 4.0
@@ -57,7 +59,7 @@ def test_the_minimum_agrees_with_fifty_digits(regularization: float) -> None:
             mpmath.sqrt(mpmath.fsum((a - b) ** 2 for a, b in zip(exact, found.weights.tolist(), strict=True)))
         )
     size = float(np.linalg.norm(found.weights))
-    assert error <= found.distance_upper + 1e-14 * size / regularization  # a gradient is rounded too
+    assert error <= found.distance_upper
     assert error < 1e-11 * (1 + size)
 
 
@@ -71,7 +73,9 @@ def test_the_minimum_is_found_in_hundreds_of_dimensions_and_nearly_separable_dat
     x, y = two_classes(3, count=500, inputs=784)
     for regularization in (1e-4, 10.0):
         found = find_minimum(x, y, regularization)
-        assert found.distance_upper < 1e-9 * np.linalg.norm(found.weights)
+        assert found.distance_upper < 1e-7 * np.linalg.norm(
+            found.weights
+        )  # 1e-4 allows little: sums of 500 are rounded
 
 
 def test_rows_longer_than_one_are_scaled_to_one_and_others_are_not() -> None:
@@ -193,6 +197,43 @@ def test_the_ledger_says_what_happened() -> None:
 def test_what_was_not_accounted_is_refused(changes: dict[str, object], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         minimiser.train(specification(**changes), pool_of(two_classes(11)), np.ones((1, 200), dtype=bool), [1])
+
+
+def test_a_gradient_that_rounding_keeps_away_from_zero_is_no_minimum() -> None:
+    x, y = two_classes(13)
+    reached = find_minimum(x, y, LAMBDA, accepted=math.inf)
+    assert 0 < reached.gradient_upper < 1e-10
+    assert reached.distance_upper == reached.gradient_upper / LAMBDA
+    with pytest.raises(
+        ToleranceError, match=r"Expected a gradient of norm at most 1e-30 .* the least that can be vouched for is"
+    ) as no:
+        find_minimum(x, y, LAMBDA, accepted=1e-30)
+    assert str(pickle.loads(pickle.dumps(no.value))) == str(no.value)  # workers hand it to the parent
+
+
+@pytest.mark.parametrize("size", [0.0, 1.0, 1e5, 1e9])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_bound_on_the_gradient_holds_in_fifty_digits_and_is_not_far_off(loss: str, size: float) -> None:
+    """At 1e9 the computed gradient is often exactly 0, when the true one is not."""
+    rng, ratios = np.random.default_rng(14), []
+    for _ in range(8):
+        x, y = two_classes(int(rng.integers(1 << 30)), count=40, inputs=5)
+        linear = size * rng.normal(size=5)
+        found = find_minimum(x, y, LAMBDA, loss=LOSSES[loss], linear=linear, accepted=math.inf)
+        with mpmath.workdps(50):
+            total = [LAMBDA * mpmath.mpf(w) + mpmath.mpf(b) for w, b in zip(found.weights, linear, strict=True)]
+            for row, label in zip(x.tolist(), y.tolist(), strict=True):
+                sign = 2 * label - 1
+                margin = sign * mpmath.fsum(mpmath.mpf(a) * w for a, w in zip(row, found.weights.tolist(), strict=True))
+                if loss == "logistic":
+                    slope = 1 / (1 + mpmath.exp(margin))
+                else:
+                    slope = min(max((mpmath.mpf("1.1") - margin) / mpmath.mpf("0.2"), 0), 1)
+                total = [t - slope * sign * a for t, a in zip(total, row, strict=True)]
+            true = float(mpmath.sqrt(mpmath.fsum(t * t for t in total)))
+        assert true <= found.gradient_upper
+        ratios.append(found.gradient_upper / max(true, 1e-300))
+    assert min(ratios) < 1000
 
 
 def test_other_labels_and_regularizations_are_refused() -> None:

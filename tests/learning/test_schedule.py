@@ -1,5 +1,7 @@
 """Noise and clips that change from step to step: against the plain loop, and accounted phase by phase."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,12 +12,15 @@ from reference import CPU, clipped, first_module, record_gradient, train_one
 from torch import nn
 
 from dpaudit.mechanisms import Gaussian, Laplace
+from dpaudit.mechanisms.base import Mechanism, at_clip
 from dpaudit.mechanisms.learning.noise import Streams, draw
 from dpaudit.mechanisms.learning.schedule import Decay, occurrences, step_mechanisms
 from dpaudit.mechanisms.learning.spec import Architecture, Pool, TrainingSpec
 from dpaudit.mechanisms.learning.training import train
+from dpaudit.mechanisms.registry import MECHANISMS
 from dpaudit.verify.checking import check
 from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.results import Verdict
 
 INPUTS, CLASSES, RECORDS, STEPS = 10, 3, 30, 4
 BASE = Laplace(0.2, clip=1.0)
@@ -66,10 +71,10 @@ def plain_loop(spec: TrainingSpec, members: NDArray[np.bool_], seed: int) -> NDA
 def test_the_ledger_counts_every_mechanism_of_the_schedule() -> None:
     spec = specification()
     ledger = train(spec, pool(), np.ones((1, RECORDS), dtype=bool), [1]).ledger
-    assert ledger.releases == (1, 2, 1)
+    assert ledger.releases == (3, 1)  # the ratio is 0.2, but for the third step, where it is 1.6
     assert ledger.noise_draws == STEPS
     assert ledger.clip == 1.0
-    assert list(occurrences(spec.schedule).values()) == [1, 2, 1]
+    assert list(occurrences(spec.schedule).values()) == [3, 1]
 
 
 def test_a_schedule_that_changes_nothing_gives_the_same_bits() -> None:
@@ -82,19 +87,66 @@ def test_a_schedule_that_changes_nothing_gives_the_same_bits() -> None:
 
 def test_only_the_ratio_of_noise_to_clip_is_accounted() -> None:
     """Clips and scales halved together cost the same; a ratio that really falls costs more."""
-    claims = [
-        Claim(2.0, 1e-5, [Phase(m, n, 0.1) for m, n in occurrences(step_mechanisms(Laplace(4.0), 20, curves)).items()])
+    same, halved, cheaper = (
+        step_mechanisms(Laplace(4.0), 20, curves)
         for curves in (
             {"clip": [1.0] * 20},
             {"clip": Decay(1.0, 0.125, 4), "scale": Decay(4.0, 0.5, 4)},
             {"scale": Decay(4.0, 2.0, 4)},
         )
+    )
+
+    def verdict(steps: Sequence[Mechanism], phases: int) -> Verdict:
+        history = [Phase(mechanism, count, 0.1) for mechanism, count in occurrences(steps).items()]
+        assert len(history) == phases
+        return check(Claim(2.0, 1e-5, history))
+
+    constant, together, falling = verdict(same, 1), verdict(halved, 1), verdict(cheaper, 4)
+    apart = check(Claim(2.0, 1e-5, [Phase(mechanism, 5, 0.1) for mechanism in dict.fromkeys(halved)]))
+    assert together.epsilon_upper == pytest.approx(constant.epsilon_upper, rel=1e-12)
+    assert together.epsilon_upper == pytest.approx(apart.epsilon_upper, rel=1e-6)
+    assert together.epsilon_lower == pytest.approx(apart.epsilon_lower, rel=0.01)
+    assert falling.epsilon_lower > constant.epsilon_upper
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_clip_and_noise_multiplied_together_are_one_phase_and_nothing_else_is(name: str) -> None:
+    """For every registered mechanism, by its loss: scaled outputs and shifts have the loss of the unscaled ones."""
+    kind, length = MECHANISMS[name], 1.7
+    typical = {key: math.sqrt(domain.typical[0] * domain.typical[1]) for key, domain in kind.domains.items()}
+    base = kind(**typical, clip=0.5, dimension=3)
+    rng = np.random.default_rng(2)
+    outputs, shift = base.sample(rng, 20), np.array([0.3, 0.0, -0.4])
+
+    def same_law(other: Mechanism) -> bool:
+        return bool(
+            np.allclose(other.privacy_loss(length * outputs, length * shift), base.privacy_loss(outputs, shift))
+        )
+
+    scaled = [
+        other
+        for key in kind.domains
+        for power in (-1, 0, 1)
+        if same_law(other := replace(base, clip=length * 0.5, **{key: typical[key] * length**power}))
     ]
-    same, halved, cheaper = (check(claim) for claim in claims)
-    assert [len(claim.phases) for claim in claims] == [1, 4, 4]
-    assert halved.epsilon_upper == pytest.approx(same.epsilon_upper, rel=1e-6)
-    assert halved.epsilon_lower == pytest.approx(same.epsilon_lower, rel=0.01)
-    assert cheaper.epsilon_lower > same.epsilon_upper
+    assert scaled  # Gaussian noise is in units of clip, the others have one absolute scale
+    assert same_law(at_clip(base, length * 0.5))
+    for other in scaled:
+        assert occurrences([base, other, base]) in ({base: 3}, {other: 3})
+    for change in ({"clip_norm": 1.5}, {"dimension": 4}, *({key: 1.1 * value} for key, value in typical.items())):
+        other = replace(scaled[0], **change)
+        assert occurrences([base, other, base]) == {base: 2, other: 1}
+
+
+def test_equal_ratios_are_told_from_nearly_equal_ones() -> None:
+    """0.3/0.1 rounds to 2.9999999999999996, 3 but for the last place; 1e-12 more is another ratio."""
+    base, rounded = Laplace(3.0), Laplace(0.3, clip=0.1)
+    assert rounded.scale / rounded.clip < 3.0
+    assert occurrences([base, rounded]) == {rounded: 2}  # the smaller ratio, which costs more
+    other = Laplace(3.0 * (1 + 1e-12), clip=1.0)
+    assert occurrences([base, rounded, other]) == {rounded: 2, other: 1}
+    extreme = [Laplace(1e300, clip=1e-100), Laplace(1e299, clip=1e-101)]
+    assert len(occurrences(extreme)) == 2  # both ratios overflow
 
 
 def test_a_gaussian_schedule_costs_the_sum_of_its_squared_ratios() -> None:
