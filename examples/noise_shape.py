@@ -34,6 +34,8 @@ from dpaudit.verify.accountants import Published
 DELTA = 1e-5
 EPSILONS = (0.5, 2.0, 8.0)
 CONFIDENCE = 0.95
+WINDOW = (0.2, 200.0)  # epsilons that are drawn
+CHANCE = 0.1
 SHAPES: dict[str, tuple[dict[str, Any], str | None]] = {
     "gaussian": ({"name": "gaussian"}, None),
     "laplace": ({"name": "laplace"}, "lap2-theorem-iii.7"),
@@ -177,12 +179,50 @@ def row_text(row: Mapping[str, Any]) -> str:
     return f"| {row['shape']} | {row['by']} | {row['target']:g} | {bracket} | {claimed} | {accuracy} |"
 
 
+def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Accuracy against the true epsilon (its certified bracket), and against the one that is claimed.
+
+    The Gaussian has one accountant, so that its claim is its true epsilon. Every calibration counts in both pictures;
+    what lies outside the window is counted below it.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4.6), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    hidden: dict[str, list[str]] = {"true": [], "claimed": []}
+    for color, shape in enumerate(SHAPES):
+        mine = [row for row in rows if row["shape"] == shape]
+        for axes, kind in zip(panels, hidden, strict=True):
+            shown = []
+            for row in mine:
+                low, high = row["epsilon_lower"], row["epsilon_upper"]
+                if kind == "claimed":
+                    low = high = high if row["claimed"] is None else row["claimed"]
+                centre = math.sqrt(low * high)
+                if WINDOW[0] < centre < WINDOW[1] and row["accuracy"] > 2 * CHANCE:
+                    shown.append((centre, low, high, row["accuracy"], row["accuracy_low"], row["accuracy_high"]))
+                else:
+                    hidden[kind].append(shape)
+            if shown:
+                x, low, high, y, bottom, top = np.array(sorted(shown)).T
+                bars = {"xerr": [x - low, high - x], "yerr": [y - bottom, top - y]}
+                axes.errorbar(x, y, **bars, fmt="o-", color=f"C{color}", label=shape, capsize=2, markersize=4)
+    for axes, (kind, names) in zip(panels, hidden.items(), strict=True):
+        outside = "".join(f"; {names.count(name)} points of {name} outside" for name in dict.fromkeys(names))
+        axes.set_xlabel(f"{kind} epsilon at delta = {DELTA:g}{outside}")
+        axes.set(xscale="log", xlim=WINDOW)
+        axes.grid(alpha=0.3)
+    panels[0].set_ylabel("test accuracy, 95% interval")
+    panels[1].legend(loc="lower right")
+    figure.savefig(path, dpi=110)
+
+
 def main() -> None:
     """Calibrate, tune, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", choices=list(TASKS), default="digits-linear")
     parser.add_argument("--shapes", nargs="+", choices=list(SHAPES), default=list(SHAPES))
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="JSON file; a picture goes beside it")
     arguments = parser.parse_args()
     task, data = TASKS[arguments.task], load(TASKS[arguments.task].dataset)
     dimension = parameter_count(Architecture(task.network, data.x.shape[1], data.classes))
@@ -199,6 +239,7 @@ def main() -> None:
     seconds = time.perf_counter() - started
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps({"task": arguments.task, "delta": DELTA, "seconds": seconds, "rows": rows}))
+    draw(rows, arguments.out.with_suffix(".png"))
     print("| noise | calibrated by | to epsilon | true epsilon | claimed | test accuracy (95%) |")
     print("|---|---|---|---|---|---|")
     for row in sorted(rows, key=lambda row: (row["target"], row["by"] != "valid", row["shape"])):

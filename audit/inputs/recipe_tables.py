@@ -17,7 +17,7 @@ _WIDTH: _Rule = (lambda value: type(value) is int and 1 <= value <= 1_000_000, "
 KWARGS: dict[str, dict[str, _Rule]] = {"linear": {"bias": _TRUTH}, "fnn": {"hidden": _WIDTH}, "cnn": {}, "logistic": {}}
 
 ON_MINIMA = ("output-perturbation", "approximate-minima")
-DENSE = ("linear", "fnn")  # schedules are for networks of linear layers, DP-FTRL for the cnn as well
+NETWORKS = ("linear", "fnn", "cnn")  # what DP-FTRL and schedules are for
 KEYS: dict[str, tuple[set[str], set[str]]] = {  # algorithm: (keys it needs, keys it may have besides)
     "dp-sgd": ({"steps", "sampling"}, {"schedule"}),
     "dp-ftrl": ({"steps", "batches"}, {"sampling"}),
@@ -174,14 +174,10 @@ def check_structure(algorithm: str, architecture: str, *, steps: int, sampling: 
         raise ValueError(
             f"architecture.name: Expected 'logistic' only with algorithm={' or '.join(map(repr, ON_MINIMA))}."
         )
-    if schedule and architecture not in DENSE:
+    if (algorithm == "dp-ftrl" or schedule) and architecture not in NETWORKS:
         raise ValueError(
-            f"architecture.name: Expected {architecture!r} to be one of {', '.join(DENSE)} with a schedule."
-        )
-    if algorithm == "dp-ftrl" and architecture not in (*DENSE, "cnn"):
-        raise ValueError(
-            f"architecture.name: Expected {architecture!r} to be one of {', '.join(DENSE)}, cnn "
-            f"with algorithm={algorithm!r}."
+            f"architecture.name: Expected {architecture!r} to be one of {', '.join(NETWORKS)} "
+            f"with {'a schedule' if schedule else 'algorithm=' + repr(algorithm)}."
         )
 
 

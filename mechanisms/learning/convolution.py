@@ -8,10 +8,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.learning.convolution_gradients import C1, C2, HIDDEN, K1, K2, PAD, ClippedSum, Shape
 from dpaudit.mechanisms.learning.dp_ftrl import TreeNoise, public_batch
 from dpaudit.mechanisms.learning.noise import Streams
 from dpaudit.mechanisms.learning.one_model import clipping, initialised, sample_rows, step_noise, train_each
+from dpaudit.mechanisms.learning.schedule import occurrences
 from dpaudit.mechanisms.learning.spec import Pool, Progress, TrainedModels, TrainingSpec
 
 
@@ -76,31 +78,35 @@ def train(
         shapes = {name: p.shape for name, p in build(architecture.inputs, architecture.classes).named_parameters()}
     sizes = [shape.numel() for shape in shapes.values()]
     x, y = pool.tensors(place)
-    places, entered = torch.arange(len(y), device=place), list[int]()
-    clipped_sum = ClippedSum(Shape.of(architecture.inputs, architecture.classes), x, y, *clipping(spec))
+    places, entered = torch.arange(len(y), device=place), list[tuple[int, ...]]()
+    _, order, exempt = clipping(spec)
+    clipped_sum = ClippedSum(Shape.of(architecture.inputs, architecture.classes), x, y, order, exempt)
 
     def fit(streams: Streams, mask: Tensor) -> tuple[dict[str, Tensor], list[int]]:
         flat = nn.utils.parameters_to_vector(initialised(spec, streams, place).parameters())
         velocity = torch.zeros_like(flat)
-        batch_sizes = []
+        batch_sizes, used = [], list[Mechanism]()
         tree = TreeNoise(spec.batches) if spec.algorithm == "dp-ftrl" else None
         for step in range(spec.steps):
-            noise = step_noise(spec, streams, len(flat), place)
+            mechanism = spec.mechanism_at(step)
+            noise = step_noise(spec, mechanism, streams, len(flat), place)
             if tree is None:
                 rows = sample_rows(spec, streams, mask)
             else:
                 due = public_batch(places, step, spec.batches, mask[None], 1)
                 assert due is not None  # it is where everyone is in all batches of all models
                 rows, noise = due[0].nonzero().squeeze(1), tree.increment(noise[None])[0]
-            noisy = clipped_sum(flat, rows) + noise
+            noisy = clipped_sum(flat, rows, float(mechanism.clip)) + noise
             velocity.mul_(spec.momentum).add_(noisy, alpha=1 / spec.expected_batch_size)
             flat.sub_(velocity, alpha=spec.learning_rate)
             batch_sizes.append(len(rows))
+            used.append(mechanism)
             if progress is not None:
                 progress(1)
-        entered.append(spec.steps if tree is None else int(tree.entered.max()))
+        counts = occurrences(used).values() if tree is None else [int(tree.entered.max())]
+        entered.append(tuple(counts))
         parts = zip(shapes.items(), flat.split_with_sizes(sizes), strict=True)
         return {name: part.view(shape) for (name, shape), part in parts}, batch_sizes
 
     models = train_each(spec, members, seeds, fit, engine="convolution", device=place)
-    return replace(models, ledger=replace(models.ledger, releases=(entered[0],)))
+    return replace(models, ledger=replace(models.ledger, releases=entered[0]))

@@ -169,29 +169,29 @@ class ClippedSum:
         shape: Of the network.
         x: Flat images, shape (records, pixels), on the device.
         y: Labels, shape (records,).
-        clip: Bound on one record's gradient.
-        clip_norm: The p of its norm, over all parameters together.
+        clip_norm: The p of the norm that is bounded, over all parameters together.
         exempt: Class that is not clipped (a planted fault), None for none.
     """
 
-    def __init__(self, shape: Shape, x: Tensor, y: Tensor, clip: float, clip_norm: float, exempt: int | None) -> None:
+    def __init__(self, shape: Shape, x: Tensor, y: Tensor, clip_norm: float, exempt: int | None) -> None:
         self._images = functional.pad(x.view(-1, shape.side, shape.side), (PAD, PAD, PAD, PAD))
         self._labels, self._shape, self._exempt = y, shape, exempt
-        self._clip, self._order = clip, clip_norm
+        self._order = clip_norm
         self._chunk = CHUNK[x.device.type]
         self._buffers = _Buffers(x.device)
 
-    def __call__(self, flat: Tensor, rows: Tensor) -> Tensor:
+    def __call__(self, flat: Tensor, rows: Tensor, clip: float) -> Tensor:
         """The clipped sum as one vector in torch's parameter order; zeros for no rows.
 
         Args:
             flat: Parameters in torch's order.
             rows: Indices of the batch, shape (batch,).
+            clip: Bound on one record's gradient.
         """
         parts = _split(flat, self._shape)
         totals = [torch.zeros_like(part, memory_format=torch.contiguous_format) for part in parts]
         for chunk in rows.tensor_split(math.ceil(len(rows) / self._chunk)) if len(rows) else ():
-            self._add(parts, totals, chunk)
+            self._add(parts, totals, chunk, clip)
         return _join(totals, self._shape)
 
     def _forward(self, parts: Sequence[Tensor], images: Tensor) -> _Seen:
@@ -224,7 +224,7 @@ class ClippedSum:
         delta1 = _max_pool_backward(down.permute(0, 2, 3, 1), seen.pooled1, *seen.won1, "1", buffers)
         return delta1.flatten(1, 2), delta2.flatten(1, 2), delta3, delta4
 
-    def _add(self, parts: Sequence[Tensor], totals: Sequence[Tensor], rows: Tensor) -> None:
+    def _add(self, parts: Sequence[Tensor], totals: Sequence[Tensor], rows: Tensor, clip: float) -> None:
         """Add the clipped gradients of one chunk to the totals."""
         labels, buffers, order, records = self._labels[rows], self._buffers, self._order, len(rows)
         side = self._shape.side + 2 * PAD
@@ -242,7 +242,7 @@ class ClippedSum:
             size = row_norms(delta, order)  # |delta x input|_p = |delta|_p |input|_p
             norms += [size * row_norms(entering, order), size]
         exempt = None if self._exempt is None else labels == self._exempt
-        factors = clip_factors(row_norms(torch.stack(norms, dim=1), order), self._clip, exempt)
+        factors = clip_factors(row_norms(torch.stack(norms, dim=1), order), clip, exempt)
         for total, gradient in zip(totals, gradients, strict=False):
             total.view(-1).addmv_(gradient.T, factors)
         for i, (delta, entering) in enumerate(zip((delta3, delta4), inputs, strict=True)):

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.broken import Defect
 from dpaudit.mechanisms.learning.architectures import build_module
 from dpaudit.mechanisms.learning.noise import Streams, draw
@@ -78,11 +79,12 @@ def sample_rows(spec: TrainingSpec, streams: Streams, members: Tensor) -> Tensor
     return ((coins < spec.sampling_prob) & members).nonzero().squeeze(1)
 
 
-def step_noise(spec: TrainingSpec, streams: Streams, size: int, device: torch.device) -> Tensor:
+def step_noise(spec: TrainingSpec, mechanism: Mechanism, streams: Streams, size: int, device: torch.device) -> Tensor:
     """The noise of one step on the SUM, planted faults included.
 
     Args:
-        spec: Holds the mechanism and the fault.
+        spec: Holds the fault.
+        mechanism: Of this step.
         streams: The model's; only the noise stream moves.
         size: Number of trained parameters.
         device: Where it is drawn.
@@ -93,7 +95,7 @@ def step_noise(spec: TrainingSpec, streams: Streams, size: int, device: torch.de
     defect = spec.defect or Defect()
     if defect.fixed_seed is not None:
         streams.noise.manual_seed(defect.fixed_seed)
-    noise = draw(spec.mechanism, streams.noise, size, device)
+    noise = draw(mechanism, streams.noise, size, device)
     factor = defect.noise_factor / (spec.expected_batch_size if defect.divide_before_noise else 1.0)
     return noise if factor == 1 else noise * factor
 
@@ -163,7 +165,7 @@ def train_each(
         sampling_prob=spec.sampling_prob,
         batch_sizes=tuple(sizes[0]),
         divisor=spec.expected_batch_size,
-        clip=clip,
+        clip=max((float(mechanism.clip) for mechanism in spec.schedule), default=clip),
         clip_norm=clip_norm,
         device=device.type,
         engine=engine,

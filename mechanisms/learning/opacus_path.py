@@ -189,7 +189,7 @@ def _descend(
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     optimizer = MechanismOptimizer(
         torch.optim.SGD(trained, lr=spec.learning_rate, momentum=spec.momentum),
-        noise=lambda size: step_noise(spec, streams, size, x.device),
+        noise=lambda size: step_noise(spec, spec.mechanism, streams, size, x.device),
         clip=clip,
         clip_norm=clip_norm,
         expected_batch_size=spec.expected_batch_size,

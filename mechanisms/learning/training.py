@@ -118,9 +118,9 @@ def _check_spec(spec: TrainingSpec) -> None:
 
 def _check_order_and_schedule(spec: TrainingSpec) -> None:
     """What only DP-FTRL has, and what only DP-SGD has."""
-    dense = spec.architecture.build is None and spec.architecture.name in DENSE
+    own = spec.architecture.build is not None
     if spec.algorithm == "dp-ftrl":
-        if spec.architecture.build is not None:
+        if own:
             raise ValueError(f"Expected architecture={spec.architecture.name!r} to be a named one for DP-FTRL.")
         if spec.sampling_prob != 1:
             raise ValueError(f"Expected sampling_prob={spec.sampling_prob} to be 1: DP-FTRL does not sample.")
@@ -128,9 +128,9 @@ def _check_order_and_schedule(spec: TrainingSpec) -> None:
         raise ValueError(f"Expected batches={spec.batches} to be 1 with algorithm={spec.algorithm!r}.")
     if not spec.schedule:
         return
-    if spec.algorithm != "dp-sgd" or not dense:
+    if spec.algorithm != "dp-sgd" or own:
         raise ValueError(
-            f"Expected a schedule with algorithm='dp-sgd' and architecture {' or '.join(DENSE)} only, not with "
+            f"Expected a schedule with algorithm='dp-sgd' and a named architecture only, not with "
             f"{spec.algorithm!r} and {spec.architecture.name!r}."
         )
     if len(spec.schedule) != spec.steps:

@@ -195,7 +195,7 @@ def test_the_papers_calibration_of_approximate_minima_is_refuted_by_attack(tmp_p
         ),
         ("digits-laplace-schedule", {"schedule__sigma": [1.0] * 100}, r"schedule\.sigma to be one of scale, clip"),
         ("digits-laplace-schedule", {"schedule__clip": {"start": 1.0, "end": 1.0}}, r"schedule\.clip.*levels"),
-        ("digits-laplace-schedule", {"architecture__name": "cnn"}, "to be one of linear, fnn with a schedule"),
+        ("digits-laplace-schedule", {"architecture__name": "own.py:build"}, "to be one of linear, fnn, cnn with a sch"),
         ("digits-approximate-minima", {"gradient_norm": None}, "gradient_norm: Expected this key"),
         ("digits-approximate-minima", {"output_mechanism": None}, "output_mechanism: Expected this key"),
         ("digits-approximate-minima", {"loss": "hinge"}, "loss: Expected 'hinge'"),

@@ -86,9 +86,9 @@ def test_one_record_moves_the_sum_by_exactly_its_clip_and_no_more(order: float) 
     x, y = torch.from_numpy(pool.x), torch.from_numpy(pool.y)
     weights = torch.nn.utils.parameters_to_vector(first_module(specification(), seed=5).parameters()).detach()
     clip = MEDIAN_NORM[order]
-    clipped_sum = convolution_gradients.ClippedSum(shape, x, y, clip, order, None)
+    clipped_sum = convolution_gradients.ClippedSum(shape, x, y, order, None)
     with torch.no_grad():
-        sums = torch.stack([clipped_sum(weights, torch.tensor([row])) for row in range(40)]).double().numpy()
+        sums = torch.stack([clipped_sum(weights, torch.tensor([row]), clip) for row in range(40)]).double().numpy()
     norms = np.linalg.norm(sums, ord=order, axis=1)
     assert norms.max() <= clip * (1 + 1e-5)
     assert 5 <= np.sum(norms >= clip * (1 - 1e-5)) <= 35

@@ -27,9 +27,13 @@ BASE = Laplace(0.2, clip=1.0)
 CHANGING = {"clip": [1.0, 0.5, 0.25, 0.5], "scale": [0.2, 0.1, 0.4, 0.1]}
 
 
-def pool() -> Pool:
+def own(inputs: int, classes: int) -> nn.Module:
+    return nn.Linear(inputs, classes)
+
+
+def pool(inputs: int = INPUTS) -> Pool:
     rng = np.random.default_rng(1)
-    return Pool(2 * rng.normal(size=(RECORDS, INPUTS)).astype(np.float32), rng.integers(0, CLASSES, RECORDS))
+    return Pool(2 * rng.normal(size=(RECORDS, inputs)).astype(np.float32), rng.integers(0, CLASSES, RECORDS))
 
 
 def specification(**changes: object) -> TrainingSpec:
@@ -40,22 +44,25 @@ def specification(**changes: object) -> TrainingSpec:
     return replace(spec, **changes)  # type: ignore[arg-type]
 
 
-def test_training_is_the_plain_loop_with_each_steps_own_clip_and_noise() -> None:
-    spec, members = specification(), np.ones((2, RECORDS), dtype=bool)
+@pytest.mark.parametrize("architecture", [Architecture("linear", INPUTS, CLASSES), Architecture("cnn", 196, CLASSES)])
+def test_training_is_the_plain_loop_with_each_steps_own_clip_and_noise(architecture: Architecture) -> None:
+    spec, members = specification(architecture=architecture), np.ones((2, RECORDS), dtype=bool)
     members[1, ::3] = False
-    models = train(spec, pool(), members, [8, 9])
+    data = pool(architecture.inputs)
+    models = train(spec, data, members, [8, 9])
+    assert (models.ledger.clip, models.ledger.releases) == (1.0, (3, 1))
     for model, seed in enumerate((8, 9)):
         got = np.concatenate([tensor[model].numpy().ravel() for tensor in models.parameters.values()])
-        np.testing.assert_allclose(got, plain_loop(spec, members[model], seed), atol=1e-4, rtol=1e-4)
-        unchanged = train_one(replace(spec, schedule=()), pool(), members[model], seed)
+        np.testing.assert_allclose(got, plain_loop(spec, data, members[model], seed), atol=1e-4, rtol=1e-4)
+        unchanged = train_one(replace(spec, schedule=()), data, members[model], seed)
         assert np.abs(got - unchanged).max() > 1e-2
 
 
-def plain_loop(spec: TrainingSpec, members: NDArray[np.bool_], seed: int) -> NDArray[np.float64]:
+def plain_loop(spec: TrainingSpec, data: Pool, members: NDArray[np.bool_], seed: int) -> NDArray[np.float64]:
     """One record at a time."""
     module, streams = first_module(spec, seed).double(), Streams(seed, CPU)
     parameters = list(module.parameters())
-    x, y = torch.from_numpy(pool().x).double(), torch.from_numpy(pool().y)
+    x, y = torch.from_numpy(data.x).double(), torch.from_numpy(data.y)
     weights = nn.utils.parameters_to_vector(parameters).detach().numpy().copy()
     for clip, scale in zip(CHANGING["clip"], CHANGING["scale"], strict=True):
         coins = torch.rand(RECORDS, generator=streams.sampling).numpy()
@@ -176,7 +183,7 @@ def test_a_schedule_that_does_not_fit_is_refused(curves: dict[str, list[float]],
     ("changes", "reason"),
     [
         ({"steps": 5}, "Expected a schedule of 4 mechanisms to have"),
-        ({"architecture": Architecture("cnn", 196, 3)}, "Expected a schedule with algorithm='dp-sgd' and architecture"),
+        ({"architecture": Architecture("own", INPUTS, 3, build=own)}, "Expected a schedule .* a named architecture"),
         ({"algorithm": "dp-ftrl", "sampling_prob": 1.0}, "Expected a schedule with algorithm='dp-sgd'"),
         ({"schedule": (BASE, BASE, BASE, Laplace(1.0, clip_norm=1.0))}, r"Expected one clip_norm .*\[1\.0, 2\.0\]"),
         ({"schedule": (*[BASE] * 3, Laplace(1.0, dimension=5))}, "Expected dimension=5 to be 33"),

@@ -1,6 +1,7 @@
 """The least noise, against closed forms, another library's calibration, and its own definition."""
 
 import math
+import pickle
 import time
 from typing import Any
 
@@ -240,3 +241,8 @@ def test_a_hundred_million_coordinates_take_less_than_30_seconds() -> None:
         found = calibrate({**table, "dimension": 10**8}, epsilon=1.0, delta=1e-6, sampling_prob=0.01, steps=500)
         assert found.verdict.verdict == "certified"
         assert time.process_time() - started < 30, table
+
+
+def test_the_nearest_value_survives_the_way_from_another_process() -> None:
+    error = pickle.loads(pickle.dumps(InfeasibleError("Expected c3: k > 1.", 1.01)))
+    assert (type(error), str(error), error.nearest) == (InfeasibleError, "Expected c3: k > 1.", 1.01)

@@ -1,129 +1,17 @@
-"""The four papers' parameter searches: printed values, plain oracles, and what their optima really cost."""
+"""The parameter searches of lap2, product and gg: printed values, plain oracles, and what their optima really cost."""
 
 import math
-import time
 from functools import partial
 
-import numpy as np
 import pytest
-from scipy.optimize import brentq
 
-from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID
-from dpaudit.mechanisms.published import plrvo as formulas
 from dpaudit.mechanisms.published.gaussian_baselines import analytic_gaussian_sigma
 from dpaudit.mechanisms.published.product import theorem_8_delta
 from dpaudit.verify.accountants.published_adapter import Published
-from dpaudit.verify.calibration import gg, lap2, plrvo, product
+from dpaudit.verify.calibration import gg, lap2, product
 from dpaudit.verify.calibration.comparison import compare
 from dpaudit.verify.calibration.costs import Target
 from dpaudit.verify.calibration.search import InfeasibleError
-
-TABLE_13 = Target(1.606, 1e-5, 300, 0.01)
-SPACE = plrvo.Space(dimension=26_000, clip_min=0.5, clip_max=1.0, k_max=40_000.0)
-THEIRS = plrvo.Theorem49(80)
-
-
-@pytest.fixture(scope="module")
-def table_13_optimum() -> plrvo.Optimum:
-    return plrvo.optimum(TABLE_13, SPACE, accountant=THEIRS)
-
-
-def test_plrvo_finds_the_objective_of_its_own_table(table_13_optimum: plrvo.Optimum) -> None:
-    printed = formulas.objective(GammaPLRV(k=40_000.0, theta=6e-5, clip=0.5, dimension=26_000))  # Table 13, last row
-    assert table_13_optimum.objective == pytest.approx(printed, rel=1e-3)
-    assert min(table_13_optimum.slacks.values()) >= -1e-12
-    assert 1.606 * (1 - 1e-3) <= table_13_optimum.epsilon <= 1.606
-
-
-def test_plrvo_optimum_is_not_what_it_seems(table_13_optimum: plrvo.Optimum) -> None:
-    assert table_13_optimum.verdict.verdict == "refuted"
-    assert table_13_optimum.verdict.epsilon_lower > 1.7
-
-
-def test_plrvo_optimum_beats_a_plain_scan(table_13_optimum: plrvo.Optimum) -> None:
-    def excess(log_x: float, k: float) -> float:
-        noise = GammaPLRV(k=k, theta=math.exp(log_x), clip=1.0, dimension=26_000)
-        value = formulas.theorem_4_9(noise, sampling_prob=0.01, steps=300, delta=1e-5, max_order=80).epsilon
-        return math.log(min(value, 1e6) / 1.606)
-
-    found = []
-    for k in np.geomspace(2.0, SPACE.k_max, 6):
-        x = math.exp(brentq(excess, math.log(0.2 / k), math.log(2.0 / k), args=(float(k),), xtol=1e-5))
-        found.append((k - 1) * min(x, 1 / 80))
-    assert max(found) == pytest.approx(table_13_optimum.objective, rel=3e-4)
-
-
-def test_plrvo_solvers_agree(table_13_optimum: plrvo.Optimum) -> None:
-    other = plrvo.optimum(TABLE_13, SPACE, solver="trust-constr", accountant=THEIRS)
-    assert other.objective == pytest.approx(table_13_optimum.objective, rel=2e-3)
-    assert other.solver == "trust-constr"
-    assert min(other.slacks.values()) >= -1e-12
-
-
-def test_plrvo_moments_constraint_binds_in_low_privacy() -> None:
-    # at epsilon = 30 and k <= 100 the frontier lies beyond theta lam_max C = 1
-    space = plrvo.Space(dimension=1000, clip_min=0.5, clip_max=1.0, k_max=100.0)
-    found = plrvo.optimum(Target(30.0, 1e-5, 300, 0.01), space, accountant=THEIRS)
-    assert found.slacks["mgf"] == pytest.approx(0.0, abs=1e-4)
-    assert found.objective == pytest.approx(99 / 80, rel=1e-4)
-    assert found.epsilon < 29
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["gamma-plrv", "gamma-plrv-iid"])
-def test_plrvo_both_optima_at_a_hundred_million_coordinates(name: str) -> None:
-    space = plrvo.Space(dimension=10**8, clip_min=0.5, clip_max=1.0, name=name)  # type: ignore[arg-type]
-    started = time.process_time()
-    found = compare(lambda accountant: plrvo.optimum(TABLE_13, space, accountant=accountant), THEIRS)
-    assert time.process_time() - started < 60  # two searches
-    assert found.valid.verdict.verdict == "certified"
-    assert found.valid.epsilon <= 1.606
-    assert min(found.valid.slacks.values()) >= -1e-12
-    # k near its end, as for the published accountant
-    assert isinstance(found.valid.mechanism, (GammaPLRV, GammaPLRVIID))
-    assert found.valid.mechanism.k > 1000
-
-
-def test_plrvo_refuses_an_epsilon_below_its_own_conversion() -> None:
-    lam = np.arange(1.0, 81.0)
-    floor = float(np.min(np.log(lam / (lam + 1)) - (math.log(1e-5) + np.log(lam + 1)) / lam))
-    with pytest.raises(InfeasibleError, match="c2") as caught:
-        plrvo.optimum(Target(0.5 * floor, 1e-5, 300, 0.01), SPACE, accountant=THEIRS)
-    assert caught.value.nearest == pytest.approx(floor, rel=1e-6)
-
-
-def test_plrvo_refuses_a_clip_that_its_noise_cap_cannot_carry() -> None:
-    with pytest.raises(InfeasibleError, match=r"c[14]: .* within reach: clip_min=20") as caught:
-        plrvo.optimum(TABLE_13, plrvo.Space(26_000, 20.0, 40.0, k_max=40_000.0), accountant=THEIRS)
-    nearest = plrvo.Space(26_000, 0.999 * caught.value.nearest, 40.0, k_max=40_000.0)
-    assert plrvo.optimum(TABLE_13, nearest, accountant=THEIRS).slacks["c4"] >= -1e-9
-
-
-def test_plrvo_search_space_around_a_gaussian() -> None:
-    # b = C sigma sqrt(2/pi) at most and lower moments than the Gaussian: only little noise leaves room for both
-    wide = Target(30.0, 1e-5, 300, 0.01)
-    found = plrvo.optimum(wide, plrvo.Space(26_000, 0.5, 1.0, gaussian_baseline=0.5), accountant=THEIRS)
-    inside = formulas.search_space_slacks(found.mechanism, noise_multiplier=0.5, max_order=80)
-    assert min(inside.values()) >= -1e-3
-    with pytest.raises(InfeasibleError, match=r"Theorem D\.1"):
-        plrvo.optimum(wide, plrvo.Space(26_000, 0.5, 1.0, gaussian_baseline=2.0), accountant=THEIRS)
-
-
-def test_plrvo_configurations_its_theorem_says_nothing_about() -> None:
-    plrvo.require_feasible(GammaPLRV(k=3.0, theta=0.01, clip=1.0), max_order=80)
-    with pytest.raises(InfeasibleError, match="theta lam_max C < 1") as caught:
-        plrvo.require_feasible(GammaPLRV(k=3.0, theta=0.02, clip=1.0), max_order=80)
-    assert caught.value.nearest == 1 / 80
-    with pytest.raises(InfeasibleError, match="c3: k > 1") as caught:
-        plrvo.require_feasible(GammaPLRV(k=0.5, theta=0.02, clip=1.0), max_order=80)
-    assert caught.value.nearest == 1.0
-
-
-@pytest.mark.parametrize("change", [{"clip_max": 0.1}, {"k_max": 1.0}, {"max_order": 0}, {"gaussian_baseline": -1.0}])
-def test_plrvo_refuses_a_bad_space(change: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=next(iter(change))):
-        plrvo.Space(**{"dimension": 10, "clip_min": 0.5, "clip_max": 1.0, **change})  # type: ignore[arg-type]
-
 
 LAP2 = Target(1.68, 1e-5, 5860, 0.0043)
 

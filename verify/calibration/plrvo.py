@@ -1,9 +1,10 @@
 """plrvo: Algorithm 1, the (k, theta, C) of largest signal-to-noise ratio, by its own accountant or by the valid bound.
 
 Noise scaled together with the contributions costs the same, so privacy and the objective J = C (k-1) theta depend on k
-and x = C theta alone. For every k there is a largest x within the privacy target; that frontier is computed at a few k
-and joined smoothly, and scipy's constrained solvers get it as constraint c2. The optimum they return is moved onto the
-true frontier, so that it meets the target by its own accountant.
+and x = C theta alone. For every k there is a largest x within the privacy target. That frontier is computed at a few
+k, from the largest down for as long as J is near its best, and joined smoothly; scipy's constrained solvers get it as
+constraint c2. The optimum they return is moved onto the true frontier, so that it meets the target by its own
+accountant.
 """
 
 import math
@@ -16,28 +17,26 @@ from scipy.interpolate import PchipInterpolator
 from scipy.optimize import Bounds, NonlinearConstraint, minimize
 from scipy.special import gammaincinv
 
-from dpaudit.mechanisms.base import Array, Domain, Mechanism
+from dpaudit.mechanisms.base import Array, Mechanism
 from dpaudit.mechanisms.published import plrvo
-from dpaudit.mechanisms.registry import from_dict
 from dpaudit.verify.accountants.base import Accountant
 from dpaudit.verify.calibration.costs import AccountantCost, Cost, Target, ValidCost
 from dpaudit.verify.calibration.first_guess import spread, wanted_spread
-from dpaudit.verify.calibration.search import InfeasibleError, least_noise
+from dpaudit.verify.calibration.plrvo_space import INSIDE, K_LOW, POSITIVE, Space, require_feasible, require_room
+from dpaudit.verify.calibration.search import InfeasibleError, Trials, least_noise
 from dpaudit.verify.checking import check
 from dpaudit.verify.results import Verdict
 
+__all__ = ["Optimum", "Solver", "Space", "Theorem49", "optimum", "require_feasible"]
+
 Solver = Literal["SLSQP", "trust-constr"]
-_INSIDE = 1 - 1e-6  # the open constraints are kept by this much
-_NODES = 7
+_NODES = 5
+_WORTH = 0.9  # of the best J: below it no smaller k is looked at
 _FAR = 50.0  # stands for an infinite slack, which solvers do not take
 _START_INSIDE = 0.1  # how far below the frontier, in log x, the solvers start
-_K_LOW = 1.01
+_AT_END = 0.99  # a k this near to k_max is k_max: J is flat there, and solvers stop just short of a bound
 _TOLERANCE = 1e-4  # of the frontier at the optimum
-_NODE_TOLERANCE = 3e-4
-_POSITIVE = Domain(0.0, math.inf, (0.1, 10.0), "norm of one record's contribution")
-_K_MAX = Domain(_K_LOW, math.inf, (1e3, 1e5), "shape")
-_ORDER = Domain(1, math.inf, (80, 1000), "order", closed_low=True, integer=True)
-_CDF = Domain(0.0, 1.0, (1e-6, 0.1), "probability")
+_NODE_TOLERANCE = 5e-3  # interpolated within, a node is right to about the square of this
 
 
 @dataclass(frozen=True)
@@ -60,46 +59,6 @@ class Theorem49:
 
 
 @dataclass(frozen=True)
-class Space:
-    """Where Algorithm 1 searches.
-
-    Args:
-        dimension: Coordinates.
-        clip_min: C_min > 0 of c0.
-        clip_max: C_max, at least C_min; the paper takes 2 C_min.
-        k_max: Largest k. J grows with k towards that of Laplace noise, so this end is reached.
-        max_order: lam_max: theta lam_max C < 1.
-        cdf_at_tenth: c1: GammaCDF(0.1; k, theta) at most this.
-        name: "gamma-plrv" or "gamma-plrv-iid".
-        gaussian_baseline: sigma in units of clip, to stay inside the search space of Theorem D.1 as well; None without.
-    """
-
-    dimension: int
-    clip_min: float
-    clip_max: float
-    k_max: float = 50_000.0
-    max_order: int = 80
-    cdf_at_tenth: float = 1e-3
-    name: Literal["gamma-plrv", "gamma-plrv-iid"] = "gamma-plrv"
-    gaussian_baseline: float | None = None
-
-    def __post_init__(self) -> None:
-        for name, domain in (
-            ("clip_min", _POSITIVE), ("clip_max", _POSITIVE), ("k_max", _K_MAX), ("max_order", _ORDER),
-            ("cdf_at_tenth", _CDF),
-        ):  # fmt: skip
-            domain.validate(name, getattr(self, name))
-        if self.gaussian_baseline is not None:
-            _POSITIVE.validate("gaussian_baseline", self.gaussian_baseline)
-        if self.clip_max < self.clip_min:
-            raise ValueError(f"Expected clip_max={self.clip_max!r} to be at least clip_min={self.clip_min!r}.")
-
-    def mechanism(self, k: float, theta: float, clip: float) -> Mechanism:
-        """The noise of one configuration."""
-        return from_dict({"name": self.name, "k": k, "theta": theta, "clip": clip, "dimension": self.dimension})
-
-
-@dataclass(frozen=True)
 class Optimum:
     """The best configuration by one accountant, and what it really costs.
 
@@ -110,6 +69,7 @@ class Optimum:
         slacks: Of every constraint, at least 0.
         solver: "SLSQP" or "trust-constr".
         iterations: Of the solver.
+        evaluations: How often the accountant was asked by the search.
         verdict: The check of the target with this mechanism.
     """
 
@@ -119,6 +79,7 @@ class Optimum:
     slacks: Mapping[str, float]
     solver: Solver
     iterations: int
+    evaluations: int
     verdict: Verdict
 
 
@@ -133,29 +94,28 @@ def optimum(target: Target, space: Space, *, solver: Solver = "SLSQP", accountan
 
     Raises:
         ValueError: A value outside its domain.
-        InfeasibleError: A constraint cannot be met; the message names it. `nearest` is the least epsilon (c2), the
-            largest clip_min (c1, c4), or by how much the constraints miss each other (Theorem D.1).
+        InfeasibleError: A constraint cannot be met; the message names it. `nearest` is the least feasible epsilon (c2),
+            the largest clip_min (c1, c4) or the nearest gaussian_baseline (Theorem D.1; NaN where there is none).
     """
-    _POSITIVE.validate("epsilon", target.epsilon)
+    POSITIVE.validate("epsilon", target.epsilon)
     frontier = _Frontier(target, space, ValidCost() if accountant is None else AccountantCost(accountant))
-    k = np.geomspace(_K_LOW, space.k_max, _NODES)
-    log_x = np.log([frontier.largest(float(value)) for value in k])
-    _require_reach(space, float(log_x[-1]))
-    # log J is flat towards large k, and joined without overshooting: it rises with k where its nodes do
-    joined = PchipInterpolator(np.log(k), log_x + np.log(k - 1))
-    found = _solve(space, joined, solver)
-    k_best, clip = (float(value) for value in np.exp(found.x[[0, 2]]))
-    x = min(frontier.largest(k_best, near=math.exp(found.x[1]), tolerance=_TOLERANCE), _INSIDE / space.max_order)
-    x = min(x, math.exp(found.x[1])) if space.gaussian_baseline is not None else x
-    best = space.mechanism(k_best, x / clip, clip)
+    require_room(space, frontier.largest(space.k_max))
+    found = _solve(space, frontier.joined(), solver)
+    k, clip = (float(value) for value in np.exp(found.x[[0, 2]]))
+    if k > _AT_END * space.k_max or frontier.top(k) < space.least_x(k):
+        k = space.k_max  # the largest k leaves the most room
+    x = frontier.top(k)
+    clip = min(max(min(clip, space.largest_clip(k, x)), space.clip_min), space.clip_max)
+    best = space.mechanism(k, x / clip, clip)
     epsilon = frontier.cost.epsilon(best, target)
     slacks = plrvo.constraint_slacks(
         best, clip_min=space.clip_min, clip_max=space.clip_max, epsilon=epsilon, epsilon_target=target.epsilon,
         max_order=space.max_order, cdf_at_tenth=space.cdf_at_tenth,
     )  # fmt: skip
+    verdict = check(target.claim(best, id="plrvo"))
     return Optimum(
-        best, plrvo.objective(best), epsilon, slacks, solver, int(found.nit), check(target.claim(best, id="plrvo"))
-    )
+        best, plrvo.objective(best), epsilon, slacks, solver, int(found.nit), frontier.evaluations, verdict
+    )  # fmt: skip
 
 
 class _Frontier:
@@ -163,46 +123,70 @@ class _Frontier:
 
     def __init__(self, target: Target, space: Space, cost: Cost) -> None:
         self.cost, self._target, self._space = cost, target, space
-        self._near: float | None = None  # x k of the last answer, a good guess for the next
+        self.evaluations = 0
+        self._known: dict[float, float] = {}  # k -> noise k, the reciprocal of x, times k: flat in k
+        self._largest: dict[float, float] = {}
 
-    def largest(self, k: float, *, near: float | None = None, tolerance: float = _NODE_TOLERANCE) -> float:
-        """The largest x to a relative tolerance, on the private side.
+    def _excess(self, k: float, x: float) -> float:
+        self.evaluations += 1
+        return self.cost.excess(self._space.mechanism(k, x, 1.0), self._target)
+
+    def _guess(self, k: float) -> float:
+        """1/x at k: noise per k is nearly a straight line in 1/k."""
+        unit = self._space.mechanism(k, 1.0, 1.0)
+        if not self._known:
+            return wanted_spread(unit, self._target) / spread(unit)
+        (a, low), (b, high) = (list(self._known.items())[-2:] * 2)[-2:]
+        line = high + (low - high) / (1 / a - 1 / b) * (1 / k - 1 / b) if a != b else high
+        return k * max(line, 0.5 * high)
+
+    def _trials(self, k: float, tolerance: float) -> Trials:
+        """Noise 1/x tried at k until the frontier is known to a relative tolerance.
 
         Raises:
             InfeasibleError: No x is small enough.
         """
-        unit = self._space.mechanism(k, 1.0, 1.0)
-        if near is None:
-            near = spread(unit) / wanted_spread(unit, self._target) if self._near is None else self._near / k
-        trials = least_noise(
-            lambda noise: self.cost.excess(self._space.mechanism(k, 1 / noise, 1.0), self._target), 1 / near, tolerance
-        )
+        trials = least_noise(lambda noise: self._excess(k, 1 / noise), self._guess(k), tolerance)
         if math.isinf(trials.enough):
-            least = self.cost.epsilon(self._space.mechanism(k, 1 / trials.short, 1.0), self._target)
-            raise InfeasibleError(
-                f"Expected c2: epsilon={self._target.epsilon:g} to be at least {least:.4g} at "
-                f"delta={self._target.delta:g}: no theta gives less.",
-                least,
-            )
-        self._near = k / trials.enough
-        return 1 / trials.enough
+            self._refuse(k)
+        low, high = math.log(trials.short), math.log(trials.enough)
+        above, below = trials(trials.short), trials(trials.enough)
+        self._known[k] = math.exp(low + (high - low) * above / (above - below)) / k
+        return trials
 
-
-def _require_reach(space: Space, log_x: float) -> None:
-    """Refuse clips too large for c1 and c4 even at k_max and C_min, where both are easiest.
-
-    Both are lower bounds on theta = x/C: 0.1/(k-1), and 0.1 over a quantile of Gamma(k, 1).
-    """
-    x = min(math.exp(log_x), _INSIDE / space.max_order)
-    reach = {
-        "c4: (k-1) theta >= 0.1": x * (space.k_max - 1) / 0.1,
-        "c1: GammaCDF(0.1; k, theta) small": x * float(gammaincinv(space.k_max, space.cdf_at_tenth)) / 0.1,
-    }
-    name, largest = min(reach.items(), key=lambda item: item[1])
-    if largest < space.clip_min:
+    def _refuse(self, k: float) -> None:
+        """No theta is private enough: the least epsilon is that of the least x that the other constraints leave."""
+        space = self._space
+        x = min(space.least_x(k), space.most_x(k))
+        least = self.cost.epsilon(space.mechanism(k, x, 1.0), self._target) * (1 + 1e-9)
         raise InfeasibleError(
-            f"Expected {name} to be within reach: clip_min={space.clip_min:g} must be at most {largest:.6g}.", largest
+            f"Expected c2: epsilon={self._target.epsilon:g} to be at least {least:.4g} at "
+            f"delta={self._target.delta:g}: no theta reaches it, and what clip_min, c1 and c4 leave gives no less.",
+            least,
         )
+
+    def largest(self, k: float) -> float:
+        """The largest x to a relative tolerance, on the private side; the least that is of use, where it is as good."""
+        if k not in self._largest:
+            x, least = 1 / self._trials(k, _TOLERANCE).enough, self._space.least_x(k)
+            near = x < least <= x * (1 + 2 * _TOLERANCE)
+            self._largest[k] = least if near and self._excess(k, least) <= 0 else x
+        return self._largest[k]
+
+    def top(self, k: float) -> float:
+        """The largest x within all constraints."""
+        return min(self.largest(k), self._space.most_x(k))
+
+    def joined(self) -> PchipInterpolator:
+        """log(x k) over log k, from k_max down to where J is no longer near its best; without overshooting."""
+        most = INSIDE / self._space.max_order
+        best = (self._space.k_max - 1) * min(self.largest(self._space.k_max), most)
+        for k in np.geomspace(self._space.k_max, min(K_LOW, 0.5 + 0.5 * self._space.k_max), _NODES)[1:]:
+            self._trials(float(k), _NODE_TOLERANCE)
+            if (k - 1) * min(1 / (k * self._known[float(k)]), most) < _WORTH * best:
+                break
+        k, noise = np.array(sorted(self._known.items())).T
+        return PchipInterpolator(np.log(k), -np.log(noise))
 
 
 def _solve(space: Space, joined: PchipInterpolator, solver: Solver) -> Any:
@@ -213,7 +197,7 @@ def _solve(space: Space, joined: PchipInterpolator, solver: Solver) -> Any:
         k, log_theta = math.exp(z[0]), z[1] - z[2]
         rows = [
             math.log(float(gammaincinv(k, space.cdf_at_tenth)) / 0.1) + log_theta,
-            float(joined(z[0])) - math.log(math.expm1(z[0])) - z[1],
+            float(joined(z[0])) - z[0] - z[1],
             math.log((k - 1) / 0.1) + log_theta,
         ]
         if space.gaussian_baseline is not None:
@@ -225,12 +209,13 @@ def _solve(space: Space, joined: PchipInterpolator, solver: Solver) -> Any:
             rows += [there["moments"], there["distortion"]]
         return np.asarray(np.clip(rows, -_FAR, _FAR))
 
-    low = np.log([_K_LOW, 1e-12, space.clip_min])
-    high = np.log([space.k_max, _INSIDE / space.max_order, space.clip_max])
-    start_k = float(np.clip(math.sqrt(space.k_max), _K_LOW, space.k_max))
-    inside = min(float(joined(math.log(start_k))) - math.log(start_k - 1), high[1]) - _START_INSIDE
-    start = np.array([math.log(start_k), inside, 0.9 * low[2] + 0.1 * high[2]])
-    found = minimize(
+    first, last = float(joined.x[0]), float(joined.x[-1])
+    low = np.array([first, math.log(1e-12), math.log(space.clip_min)])
+    high = np.array([last, math.log(INSIDE / space.max_order), math.log(space.clip_max)])
+    middle = 0.5 * (first + last)
+    inside = min(float(joined(middle)) - middle, high[1]) - _START_INSIDE
+    start = np.array([middle, inside, 0.9 * low[2] + 0.1 * high[2]])
+    return minimize(
         lambda z: -math.log(math.expm1(z[0])) - z[1],
         np.clip(start, low, high),
         jac=lambda z: np.array([1 / math.expm1(-z[0]), -1.0, 0.0]),
@@ -240,16 +225,6 @@ def _solve(space: Space, joined: PchipInterpolator, solver: Solver) -> Any:
         constraints=_constraints(slacks, solver),
         options={"maxiter": 1000, "gtol": 1e-9} if solver == "trust-constr" else {"maxiter": 400, "ftol": 1e-12},
     )
-    worst = float(slacks(found.x).min())
-    if worst < -1e-4:
-        names = ("c1", "c2", "c4", "Theorem D.1 (moments)", "Theorem D.1 (distortion)")
-        name = names[int(np.argmin(slacks(found.x)))]
-        raise InfeasibleError(
-            f"Expected {name} to be met together with the other constraints: the least violation found is "
-            f"{-worst:.3g}.",
-            -worst,
-        )
-    return found
 
 
 def _constraints(slacks: Callable[[Array], Array], solver: Solver) -> Any:
@@ -257,25 +232,3 @@ def _constraints(slacks: Callable[[Array], Array], solver: Solver) -> Any:
         return {"type": "ineq", "fun": slacks}
     # in logarithms the constraints are nearly straight; quasi-Newton curvature warns where they are straight indeed
     return NonlinearConstraint(slacks, 0.0, math.inf, jac="2-point", hess=lambda z, v: np.zeros((3, 3)))
-
-
-def require_feasible(mechanism: Mechanism, *, max_order: int) -> None:
-    """Refuse Gamma-PLRV noise that the paper's accountant says nothing about (plrvo, Section 5.1).
-
-    Args:
-        mechanism: Gamma-PLRV noise of either kind.
-        max_order: lam_max.
-
-    Raises:
-        TypeError: Another mechanism.
-        InfeasibleError: k <= 1 (c3), or theta lam_max C >= 1; `nearest` is the end of what is allowed.
-    """
-    slacks = plrvo.constraint_slacks(
-        mechanism, clip_min=mechanism.clip, clip_max=mechanism.clip, epsilon=0.0, epsilon_target=0.0,
-        max_order=max_order,
-    )  # fmt: skip
-    if slacks["c3"] <= 0:
-        raise InfeasibleError(f"Expected c3: k > 1, found k={1 + slacks['c3']:g}.", 1.0)
-    if slacks["mgf"] <= 0:
-        nearest = 1 / (max_order * float(mechanism.clip))
-        raise InfeasibleError(f"Expected theta lam_max C < 1: theta must be below {nearest:.6g}.", nearest)

@@ -45,15 +45,26 @@ class Predictor:
 
     Args:
         model: scikit-learn's GradientBoostingRegressor, from logs of the inputs to log theta.
-        held_out_error: Median of |theta predicted / theta solved - 1| over configurations not learned from.
-        held_out: How many they are.
-        importance: Share of every input in the trees' splits; they sum to 1.
+        held_out: The configurations that were not learned from.
+        importance: Share of every input in the trees' splits, which see what F_0 leaves; they sum to 1.
     """
 
     model: Any
-    held_out_error: float
-    held_out: int
+    held_out: Solved
     importance: dict[str, float]
+
+    @property
+    def held_out_ratios(self) -> Array:
+        """theta predicted over theta solved: above 1 a prediction costs more than its target epsilon."""
+        return np.asarray(np.exp(self.model.predict(np.log(self.held_out.inputs))) / self.held_out.theta)
+
+    def held_out_error(self, quantile: float = 0.5) -> float:
+        """Quantile of |theta predicted / theta solved - 1| over the held-out configurations, their median by default.
+
+        Args:
+            quantile: In [0, 1].
+        """
+        return float(np.quantile(np.abs(self.held_out_ratios - 1), quantile))
 
     def theta(self, *, k: float, epsilon: float, clip: float, steps: float, sampling_prob: float) -> float:
         """theta predicted for one configuration.
@@ -111,17 +122,20 @@ def solve_configurations(
     return Solved(np.array(rows), np.array(thetas), refused)
 
 
-def fit(solved: Solved, *, rng: np.random.Generator) -> Predictor:
+def fit(solved: Solved, *, rng: np.random.Generator, line: bool = True) -> Predictor:
     """Gradient boosting on three quarters of the configurations, its error on the rest (plrvo, Appendix D).
 
     Args:
         solved: At least 20 configurations.
         rng: Splits them, and seeds the trees.
+        line: Boost from the least-squares line, as theta is nearly a product of powers of the inputs; False to start
+            from a constant. The paper does not say what F_0 is.
 
     Raises:
         ValueError: Too few configurations.
     """
     from sklearn.ensemble import GradientBoostingRegressor  # costs a second
+    from sklearn.linear_model import LinearRegression
 
     total = len(solved.theta)
     if total < 20:
@@ -129,10 +143,10 @@ def fit(solved: Solved, *, rng: np.random.Generator) -> Predictor:
     order = rng.permutation(total)
     held = math.ceil(HELD_OUT * total)
     model = GradientBoostingRegressor(
-        n_estimators=400, learning_rate=0.05, max_depth=3, subsample=0.8, random_state=int(rng.integers(2**31))
-    )
-    inputs, theta = np.log(solved.inputs), np.log(solved.theta)
-    model.fit(inputs[order[held:]], theta[order[held:]])
-    ratio = np.exp(model.predict(inputs[order[:held]]) - theta[order[:held]])
+        n_estimators=400, learning_rate=0.05, max_depth=3, subsample=0.8, random_state=int(rng.integers(2**31)),
+        init=LinearRegression() if line else None,
+    )  # fmt: skip
+    unseen, seen = order[:held], order[held:]
+    model.fit(np.log(solved.inputs[seen]), np.log(solved.theta[seen]))
     importance = dict(zip(FEATURES, map(float, model.feature_importances_), strict=True))
-    return Predictor(model, float(np.median(np.abs(ratio - 1))), held, importance)
+    return Predictor(model, Solved(solved.inputs[unseen], solved.theta[unseen], 0), importance)

@@ -27,6 +27,10 @@ class InfeasibleError(ValueError):
         super().__init__(message)
         self.nearest = nearest
 
+    def __reduce__(self) -> tuple[type["InfeasibleError"], tuple[str, float]]:
+        """So that the error comes back whole from another process."""
+        return type(self), (str(self), self.nearest)
+
 
 class Trials:
     """Every noise level tried: the least that was enough, the largest below it that was not.
