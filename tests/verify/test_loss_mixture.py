@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 from scipy.stats import beta as beta_law
 
-from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID
+from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Laplace
+from dpaudit.verify.claims import Claim
 from dpaudit.verify.loss.cells import Pair, mix
 from dpaudit.verify.loss.composition import single_points
-from dpaudit.verify.loss.mixture import mixture_cells, scale_nodes
+from dpaudit.verify.loss.coordinates import coordinate_statistic
+from dpaudit.verify.loss.mixture import mixture_cells, resolved, scale_nodes
+from dpaudit.verify.lower import certified_lower
 
 REMOVE = Pair((0.0, 1.0), (1.0, 0.0))
 
@@ -52,3 +55,23 @@ def test_the_bound_stays_below_the_sampled_truth_and_near_it(dimension: int, cou
     found = single_points(*mix(cells, REMOVE)).delta(np.array([epsilon]))[0]
     assert found <= high[0] - math.exp(epsilon) * low[1]
     assert found >= 0.75 * (low[0] - math.exp(epsilon) * high[1])
+
+
+def test_a_shift_spread_thinner_than_its_cells_is_not_chosen() -> None:
+    """880,414 coordinates would need sums wider than the cells; fewer serve as well where the noise is that small."""
+    mechanism = GammaPLRV(k=14.6, theta=0.78, dimension=880_414)
+    assert not resolved(mechanism.structure, mechanism.clip / math.sqrt(880_414), 880_414)
+    found = certified_lower(Claim.single(mechanism, epsilon=6.0, delta=1e-8, sampling_prob=0.0065))
+    fewer = certified_lower(
+        Claim.single(GammaPLRV(k=14.6, theta=0.78, dimension=2000), epsilon=6.0, delta=1e-8, sampling_prob=0.0065)
+    )
+    at = np.array([1e-8])
+    assert float(found.epsilon(at)[0]) == pytest.approx(float(fewer.epsilon(at)[0]), rel=0.02)
+
+
+def test_a_step_beyond_the_whole_loss_tells_nothing() -> None:
+    law, centres = Laplace(1.0).structure, np.array([0.0, 0.1])
+    statistic = coordinate_statistic(law, centres, 1.0, 1e-12)
+    for lower, upper in statistic.lattices(law, centres):
+        assert (len(lower.masses), len(upper.masses)) == (1, 1)
+        assert lower.masses[0] == pytest.approx(1.0)

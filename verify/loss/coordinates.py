@@ -112,6 +112,8 @@ def coordinate_statistic(law: IIDCoordinates, centres: Array, step: float, tail:
     x = scan_points(law, centres, tail)
     ratio = law.logpdf(x - centres[-1]) - law.logpdf(x - centres[0])
     edges = level_edges(x, ratio, step)
+    if not len(edges):  # a step beyond the whole ratio: one cell, which tells nothing
+        return Statistic(edges, np.zeros(1, dtype=np.int64))
     inside = np.concatenate([[x[0]], 0.5 * (edges[1:] + edges[:-1]), [x[-1]]])
     return Statistic(edges, np.rint(np.interp(inside, x, ratio) / step).astype(np.int64))
 

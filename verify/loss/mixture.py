@@ -65,6 +65,15 @@ def gauge_count(noise: ScaleMixture, dimension: int) -> int:
     return 0 if before < KNOWN else min(wanted, dimension // 4)
 
 
+def resolved(noise: ScaleMixture, shift: float, count: int) -> bool:
+    """Whether a sum of `count` coordinates, each told in steps of its deviation, fits the cells at every scale.
+
+    It spans count u shift between the centres and some 12 deviations sqrt(count) beyond, u being at most the largest.
+    """
+    top = float(noise.scale_isf(np.array(SCALE_TAIL)))
+    return count * min(top * shift, 1.0) + 24.0 * math.sqrt(count) <= MAX_SUM
+
+
 def scale_nodes(noise: ScaleMixture, gauges: int, reach: float) -> Scales:
     """Nodes of the trapezoidal rule in log u, half a standard deviation of the sharpest factor apart.
 

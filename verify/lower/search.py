@@ -11,7 +11,7 @@ from dpaudit.mechanisms.base import IIDCoordinates, Mechanism, Radial, ScaleMixt
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.loss.composition import Points
-from dpaudit.verify.loss.mixture import gauge_count
+from dpaudit.verify.loss.mixture import gauge_count, resolved
 from dpaudit.verify.lower.families import MAX_COORDINATES, Shift, carried, equal, feasible, majorization, two_level
 from dpaudit.verify.lower.histories import Release, history_points, release
 from dpaudit.verify.lower.shifts import candidate_counts, longest_count, ranked_counts, rate, scores
@@ -170,6 +170,7 @@ def _mixture_counts(
     gauges = gauge_count(structure, mechanism.dimension or 1)
     limit = max(1, (mechanism.dimension or 1) - gauges)
     counts = candidate_counts(mechanism, min(limit, MAX_COORDINATES))
+    counts = [m for m in counts if m <= 10 or resolved(structure, distance * equal(mechanism, m).groups[0][0], m)]
     law = structure.given(float(structure.scale_isf(np.array(1e-2))))
     if scores(law, phase, distance, [equal(mechanism, 1)], delta)[0] > PLAIN:
         return [1]
