@@ -59,9 +59,13 @@ def hockey_stick(x: Array, first: Array, second: Array, atoms: tuple[float, floa
 
 
 @pytest.mark.parametrize(
-    ("n", "noncentrality"), [(2, 9000.0), (40, 2000.0), (26_000, 1200.0), (26_000, 8e5), (10**6, 5e5)]
-)
-@pytest.mark.parametrize("z", [-9.0, -4.0, -0.5, 0.5, 4.0, 9.0])
+    ("n", "noncentrality"),
+    [
+        (2, 9000.0), (40, 2000.0), (26_000, 1200.0), (26_000, 8e5), (10**6, 5e5),
+        (2, revealed.LARGEST_NONCENTRALITY), (revealed.LARGEST_DIMENSION, revealed.LARGEST_NONCENTRALITY),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("z", [-12.0, -4.0, -0.5, 0.5, 4.0, 12.0])
 def test_noncentral_chi_square_keeps_the_error_charged(n: int, noncentrality: float, z: float) -> None:
     y = n + noncentrality + z * math.sqrt(2 * (n + 2 * noncentrality))
     with mpmath.workdps(40):
@@ -110,7 +114,9 @@ def test_sizes_and_their_range_against_mpmath(records: int, q: float) -> None:
 
 def test_tails_of_statistics_against_mpmath() -> None:
     with mpmath.workdps(40):
-        for shape, x in [(0.5, 0.1), (13_000.0, 12_400.0), (13_000.0, 13_600.0), (5e5, 4.96e5), (5e5, 5.04e5)]:
+        most = float(statistics.LARGEST_SHAPE)
+        for shape, z in [(0.5, 1.0), (13_000.0, -5.0), (13_000.0, 5.0), *((most, z) for z in (-9, -6, -4.5, 4.5, 9))]:
+            x = shape + z * math.sqrt(shape)
             cells = statistics.from_tails(*_gamma_tails(shape, x))
             below = float(mpmath.gammainc(shape, 0, x, regularized=True))
             assert cells.lower[0] <= below <= cells.upper[0]
@@ -375,6 +381,14 @@ def test_simulated_histories_stay_below_the_upper_bound() -> None:
             p = clopper_pearson(int((totals[1] > cut).sum()), trials, confidence=0.999)[0]
             other = clopper_pearson(int((totals[0] > cut).sum()), trials, confidence=0.999)[1]
             assert p - math.exp(0.5) * other <= verdict.delta_upper
+
+
+def test_a_noncentral_chi_square_out_of_reach_is_no_bound() -> None:
+    """Hardly any noise: the mean of the loss is some 1e15, and the bound by the others' number is left out."""
+    claim = Claim.single(Gaussian(1e-6, dimension=3), epsilon=1.0, delta=1e-5)
+    assert revealed.upper_curve(claim.phases[0], reading="realised", records=100, delta=1e-5) is None
+    found = batch_reading_bracket(claim, reading="realised", records=100)
+    assert (found.verdict, found.epsilon_upper) == ("refuted", math.inf)
 
 
 def test_without_sampling_the_others_are_known() -> None:

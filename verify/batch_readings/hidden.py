@@ -10,7 +10,7 @@ Families of data sets: "apart", where the others contribute nothing and the reco
 record contributes C e and the one in question -C e. Under "realised" the latter moves the release's distance from C e
 from z/k to (z - 2 C e)/(k+1): the sum reading's z and z - 2 C e, seen at a scale that changes a little with k.
 
-Statistics: for Gaussian noise the coordinate along e and the squared length of all others, together sufficient. For
+Statistics: for Gaussian noise the coordinate along e and the squared length of (up to 200,000) others. For
 noise with independent coordinates under "realised", e spread over many of them: how many lie below C e, whose law does
 not depend on k; and for Laplace noise the sum of magnitudes of the others. For Laplace noise under "per-example": one
 coordinate and how many of the others are large. An empty batch (k = 0, record out) is a cell of its own: it releases
@@ -162,7 +162,8 @@ def _gaussian(
             deviation = sigma * np.sqrt(np.stack([k, k + 1]))
         parts = [statistics.normal(mean, deviation, likely)]
         if n > 1:
-            parts.append(statistics.gamma((n - 1) / 2, 2 * deviation**2, likely))
+            rest = min(n - 1, 2 * statistics.LARGEST_SHAPE)
+            parts.append(statistics.gamma(rest / 2, 2 * deviation**2, likely))
         value = each if family == "apart" else -each
         found.append(Pictured(family, [[value, moved]], tuple(parts)))
     return found
@@ -173,7 +174,8 @@ def _signs(
 ) -> list[Pictured]:
     """How many of m coordinates lie below that of C e: half of them, or P(z <= twice that) of them, at any k."""
     laplace = law.laplace_scale if isinstance(law, IIDCoordinates) else None
-    gauges = min(n // 4, GAUGED * int(others.sizes[likely].mean() + 1)) if laplace is not None else 0
+    most = min(n // 4, statistics.LARGEST_SHAPE)
+    gauges = min(most, GAUGED * int(others.sizes[likely].mean() + 1)) if laplace is not None else 0
     m = n - gauges
     each = float(mechanism.clip) * m ** (-1.0 / mechanism.clip_norm) * (1 - 1e-14)
     if isinstance(law, ScaleMixture):

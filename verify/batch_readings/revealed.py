@@ -30,6 +30,7 @@ and |x - kappa u|^2 is s^2 or t^2 times a noncentral chi-square of n degrees of 
 """
 
 import math
+import warnings
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -56,10 +57,15 @@ THEOREM = (
     "Theorems 10 and 11; rounded up by Doroshenko et al. (2022), Theorem 4.3"
 )
 NCX2_ERROR = 1e-9  # relative error granted to a tail of scipy's noncentral chi-square; tests compare with mpmath
-LARGEST_DIMENSION = 10_000_000  # beyond it the noncentral chi-square has not been compared
+LARGEST_DIMENSION = 1_000_000  # beyond these the noncentral chi-square has not been compared
+LARGEST_NONCENTRALITY = 1e6
 LEVELS = 1500
 TAIL = 1e-27  # P-mass over the whole history that may go to an infinite loss
 SHARE = 1e-4  # share of the claimed delta that values of K left out may take
+
+
+class UnresolvedError(ArithmeticError):
+    """The noncentral chi-square could not be computed, so there is no bound."""
 
 
 @dataclass(frozen=True)
@@ -100,13 +106,19 @@ class Scaled:
 
 def _chi_square(x: Array, dimension: int, noncentrality: float) -> tuple[Array, Array]:
     """Distribution and survival function; the larger one is the other's complement."""
+    if noncentrality > LARGEST_NONCENTRALITY:
+        raise UnresolvedError(f"Expected noncentrality={noncentrality:g} to be at most {LARGEST_NONCENTRALITY:g}.")
     left = x < dimension + noncentrality
     below, above = np.empty_like(x), np.empty_like(x)
-    below[left] = ncx2.cdf(x[left], dimension, noncentrality)
-    above[~left] = ncx2.sf(x[~left], dimension, noncentrality)
+    with warnings.catch_warnings(record=True) as told:  # a series that did not converge is told by a warning alone
+        warnings.simplefilter("always")
+        below[left] = ncx2.cdf(x[left], dimension, noncentrality)
+        above[~left] = ncx2.sf(x[~left], dimension, noncentrality)
+    if told:
+        raise UnresolvedError(f"Expected noncentrality={noncentrality:g} to be within reach: {told[0].message}")
     below[~left], above[left] = 1.0 - above[~left], 1.0 - below[left]
     if not (np.isfinite(below).all() and np.isfinite(above).all()):
-        raise ArithmeticError(f"Expected the noncentral chi-square of {dimension} degrees of freedom to be finite.")
+        raise UnresolvedError(f"Expected the noncentral chi-square of {dimension} degrees of freedom to be finite.")
     return below, above
 
 
@@ -194,7 +206,10 @@ def upper_curve(phase: Phase, *, reading: Reading, records: int, delta: float) -
     others = other_records(records, phase.sampling_prob, tail, smallest=1)
     if not others.weights.sum() > 0:
         return None
-    composed = compose_revealed(revealed_pair(reading, mu, dimension, others), phase.sampling_prob, phase.steps)
+    try:
+        composed = compose_revealed(revealed_pair(reading, mu, dimension, others), phase.sampling_prob, phase.steps)
+    except UnresolvedError:
+        return None
     left_out = min(1.0, phase.steps * others.outside)
 
     def bound(epsilon: Array) -> Array:

@@ -13,6 +13,7 @@ from scipy.special import betainc, betaincc, gammainc, gammaincc, gammaln, ndtr
 from dpaudit.mechanisms.base import Array, ScaleMixture
 
 TAIL_ERROR = 1e-10  # tests compare with mpmath
+LARGEST_SHAPE = 100_000  # of a Gamma variable: from 500,000 on scipy's lower tails lose up to half of their digits
 TINY = 1e-300
 REACH = 9.0  # standard deviations beyond which a statistic is one cell
 FINENESS = 0.2  # cells in standard deviations given K: 0.3% of the information about a shift is lost
@@ -68,7 +69,7 @@ def gamma(shape: float, scale: Array, likely: NDArray[np.int64]) -> Statistic:
     """A Gamma variable: a sum of squares of normal, or of magnitudes of Laplace variables.
 
     Args:
-        shape: a, > 0.
+        shape: a, > 0 and at most LARGEST_SHAPE.
         scale: Given K, shape (2, values of K); 0 where the record is out and K = 0.
         likely: As in `normal`.
     """
@@ -108,7 +109,9 @@ def hidden_scale_count(trials: int, mixture: ScaleMixture, shift: float) -> Stat
     levels = np.linspace(0.0, 1.0, SCALES + 1)
     levels[0], levels[-1] = SCALE_TAIL, 1 - SCALE_TAIL
     scales = np.asarray(mixture.scale_ppf(levels))
-    weights = np.diff(np.asarray(mixture.scale_cdf(scales))) * (1 - 1e-10) - 1e-15
+    weights = (
+        np.diff(np.asarray(mixture.scale_cdf(scales))) * (1 - 1e-7) - 1e-12
+    )  # room for a Gamma law of a large shape
     prob = np.array([mixture.given(float(u)).cdf(np.array([shift]))[0] for u in scales])
     found = count(trials, np.stack([np.full(len(prob), 0.5), prob]), np.arange(len(prob)))
     ends = np.minimum(found.lower[1, :-1], found.lower[1, 1:])
