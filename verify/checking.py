@@ -52,41 +52,36 @@ def check(
     started = time.perf_counter()
     uppers = [] if method == "monte-carlo" else upper_curves(claim)
     lower = _lower(claim, method, confidence, rng)
-    sampled = lower.method == "monte-carlo"
-    bounds = _Bounds(uppers, lower)
-    delta_lower, delta_upper = (float(side[0]) for side in bounds.delta(np.array([claim.epsilon])))
-    epsilon_lower, epsilon_upper = (float(side[0]) for side in bounds.epsilon(np.array([claim.delta])))
-    name = _decide(claim, delta_lower, delta_upper, sampled=sampled)
+    bracket = Bracket(claim, uppers, lower)
     published = _published(claim)
-    best = _best(uppers, claim)
-    used = [curve for curve in (best, lower) if curve is not None]
-    return Verdict(
-        id=claim.id,
-        verdict=name,
-        reason=_reason(claim, name, best, lower, (delta_lower, delta_upper), (epsilon_lower, epsilon_upper)),
-        epsilon_claimed=float(claim.epsilon),
-        delta_claimed=float(claim.delta),
-        epsilon_lower=epsilon_lower,
-        epsilon_upper=epsilon_upper,
-        delta_lower=delta_lower,
-        delta_upper=delta_upper,
-        confidence=confidence if sampled else 1.0,
-        sensitivity_ratio=None,
-        witness=lower.witness,
-        published_epsilon=published,
-        methods=list(dict.fromkeys(curve.method for curve in used)),
-        assumptions=_assumptions(claim, used),
-        seconds=time.perf_counter() - started,
-        delta_curve=bounds.delta,
-        epsilon_curve=bounds.epsilon,
+    return bracket.verdict(
+        _reason(bracket, lower),
+        (SUM,),
+        confidence=confidence if bracket.sampled else 1.0,
+        published=published,
+        started=started,
     )
 
 
-class _Bounds:
-    """The bracket around the true curve: the pointwise least of the upper bounds, and the lower one."""
+class Bracket:
+    """Valid bounds around a claim's true curve, and what they decide.
 
-    def __init__(self, uppers: Sequence[Curve], lower: Curve) -> None:
-        self._uppers, self._lower = uppers, lower
+    Args:
+        claim: The claim.
+        uppers: Upper bounds, of which the pointwise least counts.
+        lower: The lower bound, None where there is none.
+
+    Raises:
+        ArithmeticError: A lower bound that was not sampled exceeds an upper one.
+    """
+
+    def __init__(self, claim: Claim, uppers: Sequence[Curve], lower: Curve | None) -> None:
+        self.claim, self._uppers, self._lower = claim, uppers, lower
+        self.sampled = lower is not None and lower.method == "monte-carlo"
+        self.delta_lower, self.delta_upper = (float(side[0]) for side in self.delta(np.array([claim.epsilon])))
+        self.epsilon_lower, self.epsilon_upper = (float(side[0]) for side in self.epsilon(np.array([claim.delta])))
+        self.name = _decide(claim, self.delta_lower, self.delta_upper, sampled=self.sampled)
+        self.best = _best(uppers, claim)
 
     def delta(self, epsilon: Array) -> tuple[Array, Array]:
         """(lower, upper) at each epsilon >= 0."""
@@ -95,7 +90,8 @@ class _Bounds:
         # a bound of 1 is always right, and 0 is right at an infinite epsilon
         finite = np.isfinite(epsilon)
         upper, lower = np.where(finite, 1.0, 0.0), np.zeros(len(epsilon))
-        lower[finite] = self._lower.delta(epsilon[finite])
+        if self._lower is not None:
+            lower[finite] = self._lower.delta(epsilon[finite])
         for curve in self._uppers:
             upper[finite] = np.minimum(upper[finite], curve.delta(epsilon[finite]))
         return lower, upper
@@ -107,7 +103,59 @@ class _Bounds:
         upper = np.full(len(delta), np.inf)
         for curve in self._uppers:
             upper = np.minimum(upper, curve.epsilon(delta))
-        return self._lower.epsilon(delta), upper
+        return np.zeros(len(delta)) if self._lower is None else self._lower.epsilon(delta), upper
+
+    @property
+    def gap(self) -> str:
+        """Where the true epsilon lies, in words."""
+        low, high = self.epsilon_lower, self.epsilon_upper
+        return f"The true epsilon lies in [{low:.4g}, {high:.4g}] at delta={self.claim.delta:.4g}"
+
+    @property
+    def proof(self) -> str:
+        """The sentence of a certified claim."""
+        assert self.best is not None  # nothing else certifies
+        return f"delta is at most {self.delta_upper:.4g} at epsilon={self.claim.epsilon:.4g}, by {self.best.theorem}."
+
+    def verdict(
+        self,
+        reason: str,
+        reading: Sequence[str],
+        *,
+        started: float,
+        confidence: float = 1.0,
+        published: float | None = None,
+    ) -> Verdict:
+        """The verdict with its reason.
+
+        Args:
+            reason: One or two sentences.
+            reading: How the release is read, before all other assumptions.
+            started: `time.perf_counter()` when the work began.
+            confidence: Of a sampled bound.
+            published: What the claim's published formula gives.
+        """
+        claim, used = self.claim, [curve for curve in (self.best, self._lower) if curve is not None]
+        return Verdict(
+            id=claim.id,
+            verdict=self.name,
+            reason=reason,
+            epsilon_claimed=float(claim.epsilon),
+            delta_claimed=float(claim.delta),
+            epsilon_lower=self.epsilon_lower,
+            epsilon_upper=self.epsilon_upper,
+            delta_lower=self.delta_lower,
+            delta_upper=self.delta_upper,
+            confidence=confidence,
+            sensitivity_ratio=None,
+            witness=self._lower.witness if self._lower is not None else None,
+            published_epsilon=published,
+            methods=list(dict.fromkeys(curve.method for curve in used)),
+            assumptions=_assumptions(claim, reading, used),
+            seconds=time.perf_counter() - started,
+            delta_curve=self.delta,
+            epsilon_curve=self.epsilon,
+        )
 
 
 def _lower(claim: Claim, method: str, confidence: float, rng: np.random.Generator | int | None) -> Curve:
@@ -163,27 +211,20 @@ def _best(uppers: Sequence[Curve], claim: Claim) -> Curve | None:
     return min(uppers, key=lambda curve: float(curve.delta(point)[0]), default=None)
 
 
-def _reason(
-    claim: Claim,
-    name: VerdictName,
-    best: Curve | None,
-    lower: Curve,
-    delta: tuple[float, float],
-    epsilon: tuple[float, float],
-) -> str:
+def _reason(bracket: Bracket, lower: Curve) -> str:
     """One or two sentences with the numbers that decided, or would decide."""
+    claim, delta, best = bracket.claim, (bracket.delta_lower, bracket.delta_upper), bracket.best
     goal = f"delta={claim.delta:.4g} at epsilon={claim.epsilon:.4g}"
-    if name == "certified" and best is not None:
-        return f"delta is at most {delta[1]:.4g} at epsilon={claim.epsilon:.4g}, by {best.theorem}."
-    if name == "refuted":
+    if bracket.name == "certified":
+        return bracket.proof
+    if bracket.name == "refuted":
         forced = f"delta >= {delta[0]:.4g} at epsilon={claim.epsilon:.4g}"
         return f"{_witness(lower)} forces {forced}, more than {claim.delta:.4g}."
-    gap = f"The true epsilon lies in [{epsilon[0]:.4g}, {epsilon[1]:.4g}] at delta={claim.delta:.4g}"
     if best is None:
-        return f"{gap}: {obstacle(claim)}. A theorem for it, or a stronger witness, would decide {goal}."
+        return f"{bracket.gap}: {obstacle(claim)}. A theorem for it, or a stronger witness, would decide {goal}."
     return (
-        f"{gap}, and the claim lies between. To decide {goal}, it takes a witness stronger than delta={delta[0]:.4g} "
-        f"or an upper bound tighter than delta={delta[1]:.4g} ({best.theorem})."
+        f"{bracket.gap}, and the claim lies between. To decide {goal}, it takes a witness stronger than "
+        f"delta={delta[0]:.4g} or an upper bound tighter than delta={delta[1]:.4g} ({best.theorem})."
     )
 
 
@@ -198,9 +239,9 @@ def _witness(lower: Curve) -> str:
     )
 
 
-def _assumptions(claim: Claim, used: Sequence[Curve]) -> list[str]:
+def _assumptions(claim: Claim, reading: Sequence[str], used: Sequence[Curve]) -> list[str]:
     """What the reader must accept for the verdict."""
-    own = [SUM, ADJACENCY[claim.adjacency]]
+    own = [*reading, ADJACENCY[claim.adjacency]]
     if any(phase.sampling_prob < 1 for phase in claim.phases):
         own.append(POISSON)
     if sum(phase.steps for phase in claim.phases) > 1:

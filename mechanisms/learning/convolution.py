@@ -1,7 +1,6 @@
 """The convolutional network of the papers (26,010 parameters on 28 x 28 inputs), trained by DP-SGD or DP-FTRL."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -78,11 +77,11 @@ def train(
         shapes = {name: p.shape for name, p in build(architecture.inputs, architecture.classes).named_parameters()}
     sizes = [shape.numel() for shape in shapes.values()]
     x, y = pool.tensors(place)
-    places, entered = torch.arange(len(y), device=place), list[tuple[int, ...]]()
+    places = torch.arange(len(y), device=place)
     _, order, exempt = clipping(spec)
     clipped_sum = ClippedSum(Shape.of(architecture.inputs, architecture.classes), x, y, order, exempt)
 
-    def fit(streams: Streams, mask: Tensor) -> tuple[dict[str, Tensor], list[int]]:
+    def fit(streams: Streams, mask: Tensor) -> tuple[dict[str, Tensor], list[int], tuple[int, ...]]:
         flat = nn.utils.parameters_to_vector(initialised(spec, streams, place).parameters())
         velocity = torch.zeros_like(flat)
         batch_sizes, used = [], list[Mechanism]()
@@ -104,9 +103,7 @@ def train(
             if progress is not None:
                 progress(1)
         counts = occurrences(used).values() if tree is None else [int(tree.entered.max())]
-        entered.append(tuple(counts))
         parts = zip(shapes.items(), flat.split_with_sizes(sizes), strict=True)
-        return {name: part.view(shape) for (name, shape), part in parts}, batch_sizes
+        return {name: part.view(shape) for (name, shape), part in parts}, batch_sizes, tuple(counts)
 
-    models = train_each(spec, members, seeds, fit, engine="convolution", device=place)
-    return replace(models, ledger=replace(models.ledger, releases=entered[0]))
+    return train_each(spec, members, seeds, fit, engine="convolution", device=place)

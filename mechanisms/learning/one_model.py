@@ -15,7 +15,8 @@ from dpaudit.mechanisms.learning.architectures import build_module
 from dpaudit.mechanisms.learning.noise import Streams, draw
 from dpaudit.mechanisms.learning.spec import Ledger, TrainedModels, TrainingSpec
 
-Fit = Callable[[Streams, Tensor], tuple[dict[str, Tensor], list[int]]]  # (streams, members) -> parameters, batch sizes
+# (streams, members) -> parameters, batch sizes, the releases that any one record entered at most, phase by phase
+Fit = Callable[[Streams, Tensor], tuple[dict[str, Tensor], list[int], tuple[int, ...]]]
 
 
 def row_norms(values: Tensor, order: float) -> Tensor:
@@ -132,7 +133,7 @@ def train_each(
         spec: What is trained.
         members: Who trains which model, bool, shape (models, records).
         seeds: One nonnegative integer per model.
-        fit: Trains one model; returns its state dict and the batch sizes.
+        fit: Trains one model.
         engine: Name of the path, for the ledger.
         device: Where it runs.
 
@@ -148,7 +149,7 @@ def train_each(
         raise ValueError(
             f"Expected members of {len(members)} models and {len(seeds)} seeds to be equally many, at least one."
         )
-    models, sizes = [], []
+    models, sizes, releases = [], [], []
     with (
         # TF32 would round products to 10 bits, and cuDNN's fastest algorithms are not the same from run to run
         torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False),
@@ -156,9 +157,10 @@ def train_each(
     ):
         for row, seed in zip(members, seeds, strict=True):
             mask = torch.from_numpy(np.array(row)).to(device)
-            parameters, batch_sizes = fit(Streams(seed, device), mask)
+            parameters, batch_sizes, entered = fit(Streams(seed, device), mask)
             models.append({name: tensor.detach().cpu() for name, tensor in parameters.items()})
             sizes.append(batch_sizes)
+            releases.append(entered)
     clip, clip_norm, _ = clipping(spec)
     ledger = Ledger(
         noise_draws=len(sizes[0]),
@@ -169,7 +171,7 @@ def train_each(
         clip_norm=clip_norm,
         device=device.type,
         engine=engine,
-        releases=(len(sizes[0]),),
+        releases=releases[0],
     )
     stacked = {name: torch.stack([model[name] for model in models]) for name in models[0]}
     return TrainedModels(stacked, spec.architecture, ledger)

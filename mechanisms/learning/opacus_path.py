@@ -164,10 +164,10 @@ def train(
     place = torch.device(device)
     x, y = pool.tensors(place)
 
-    def fit(streams: Streams, mask: Tensor) -> tuple[dict[str, Tensor], list[int]]:
+    def fit(streams: Streams, mask: Tensor) -> tuple[dict[str, Tensor], list[int], tuple[int, ...]]:
         module = initialised(spec, streams, place)
         sizes = _descend(spec, module, x, y, mask, streams, progress)
-        return module.state_dict(), sizes
+        return module.state_dict(), sizes, (len(sizes),)
 
     with warnings.catch_warnings():
         # Opacus's hooks make torch remark, at every step, that the network's inputs need no gradient: they do not

@@ -1,6 +1,5 @@
 """Certified lower bounds on a claim's privacy curve: search for a witness, certify it, keep the best."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from dpaudit.verify.loss.mixture import gauge_count, resolved
 from dpaudit.verify.lower.families import MAX_COORDINATES, Shift, carried, equal, feasible, majorization, two_level
 from dpaudit.verify.lower.histories import Release, history_points, release
 from dpaudit.verify.lower.shifts import candidate_counts, longest_count, ranked_counts, rate, scores
+from dpaudit.verify.lower.strongest import aim, event, merit, strongest_curve
 from dpaudit.verify.results import Witness
 
 Array = NDArray[np.float64]
@@ -26,6 +26,7 @@ THEOREM = (
     "definition of delta: P(S) - e^epsilon Q(S) of one event S for one feasible pair of neighbours, with both "
     "probabilities bounded from exact cell masses (post-processing; Chernoff; Higham 2002, Theorem 24.2)"
 )
+EVENT = "privacy loss of the whole history (each step's to the nearest grid point)"
 QUADRATURE = "lower bound: quadrature errors are taken to be at most the change when every second node is left out"
 SKIPPED = "lower bound: releases whose sampling or dimension has no theorem here are left out, which only lowers it"
 ONE_COORDINATE = "lower bound: the dimension is not given, so only shifts of one coordinate were searched"
@@ -67,7 +68,7 @@ def certified_lower(claim: Claim) -> Curve:
         return Curve("lower", "witness", "none applies", _nothing, _nothing, (SKIPPED,))
     ways = directions(claim, phases)
     findings = [_certify(claim, phases, shift, ways[0]) for shift in _promising(claim, phases)]
-    releases = max(findings, key=lambda found: _merit(found, claim)).releases
+    releases = max(findings, key=lambda found: merit(found.points, claim)).releases
     findings += [_Finding(releases, way, history_points(releases, way, claim)) for way in ways[1:]]
     return _curve(findings, claim, phases)
 
@@ -108,21 +109,10 @@ def replayed_lower(claim: Claim, witness: Witness) -> Curve:
 
 def _curve(findings: Sequence[_Finding], claim: Claim, phases: Sequence[Phase]) -> Curve:
     """The pointwise best of the findings, with the witness that is best at the claim."""
-
-    def delta(epsilon: Array) -> Array:
-        return np.asarray(np.max([found.points.delta(epsilon) for found in findings], axis=0))
-
-    def epsilon(delta: Array) -> Array:
-        return np.asarray(np.max([found.points.epsilon(delta) for found in findings], axis=0))
-
-    best = max(findings, key=lambda found: _merit(found, claim))
-    return Curve("lower", "witness", THEOREM, delta, epsilon, _assumptions(claim, phases), _witness(best, claim))
-
-
-def _merit(found: _Finding, claim: Claim) -> tuple[float, float]:
-    """What a finding proves: delta at the claimed epsilon, or epsilon at the claimed delta where that is nothing."""
-    points = found.points
-    return float(points.delta(np.array([claim.epsilon]))[0]), float(points.epsilon(np.array([claim.delta]))[0])
+    points = [found.points for found in findings]
+    return strongest_curve(
+        points, claim, THEOREM, _assumptions(claim, phases), lambda index: _witness(findings[index], claim)
+    )
 
 
 def _nothing(points: Array) -> Array:
@@ -210,18 +200,8 @@ def _assumptions(claim: Claim, phases: Sequence[Phase]) -> tuple[str, ...]:
 
 
 def _witness(found: _Finding, claim: Claim) -> Witness:
-    """The pair and the event that is best at the claimed epsilon, or at the claimed delta if that proves nothing."""
-    shift, points = found.releases[0].shift, found.points
-    claimed = float(points.delta(np.array([claim.epsilon]))[0]) > 0
-    at = claim.epsilon if claimed else float(points.epsilon(np.array([claim.delta]))[0])
-    event = "none"
-    if len(points.threshold):
-        best = points.best_event(at)
-        event = (
-            f"privacy loss of the whole history (each step's to the nearest grid point) >= "
-            f"{points.threshold[best]:.6g}: probability at least {points.first_lower[best]:.6g} against at most "
-            f"{math.exp(points.log_second_upper[best]):.6g}"
-        )
+    """The pair, and the event that is best at the claim."""
+    shift = found.releases[0].shift
     direction = "swap" if claim.adjacency == "replace-one" else found.direction
     return Witness(
         family=shift.family,
@@ -229,5 +209,5 @@ def _witness(found: _Finding, claim: Claim) -> Witness:
         norm=shift.norm,
         shift=[[value, count] for value, count in shift.groups],
         direction=direction,  # type: ignore[arg-type]
-        event=event,
+        event=event(found.points, aim(found.points, claim), EVENT),
     )

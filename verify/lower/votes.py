@@ -27,6 +27,7 @@ from dpaudit.verify.loss.composition import (
     operating_points,
     single_points,
 )
+from dpaudit.verify.lower.strongest import event
 from dpaudit.verify.results import Witness
 from dpaudit.verify.votes import VoteHistory
 
@@ -230,16 +231,11 @@ def _points(history: VoteHistory, gap: int, delta: float) -> Points:
 
 def _witness(history: VoteHistory, gap: int, points: Points, epsilon: float) -> Witness:
     with_vote, changed = (votes[: history.classes] for votes in _votes(history, gap))
-    event = "none"
-    if len(points.threshold):
-        best = points.best_event(epsilon)
-        event = (
-            f"every query with the votes {with_vote}, against {changed} (all other classes 0): privacy loss of the "
-            f"labels >= {points.threshold[best]:.6g}: probability at least {points.first_lower[best]:.6g} against at "
-            f"most {math.exp(points.log_second_upper[best]):.6g}"
-        )
+    what = (
+        f"every query with the votes {with_vote}, against {changed} (all other classes 0): privacy loss of the labels"
+    )
     order = float(history.noise.clip_norm)
     norm = 1.0 if math.isinf(order) else history.moved ** (1.0 / order)
     shift = [[1.0, 1.0], [-1.0, 1.0]][: history.moved]
     way = "swap" if history.moved == 2 else "remove"
-    return Witness("one vote", history.moved, norm, shift, way, event)  # type: ignore[arg-type]
+    return Witness("one vote", history.moved, norm, shift, way, event(points, epsilon, what))  # type: ignore[arg-type]

@@ -1,0 +1,63 @@
+"""Several certified witnesses as one lower bound: the best of them at every point."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from dpaudit.mechanisms.base import Array
+from dpaudit.verify.claims import Claim
+from dpaudit.verify.curves import Curve
+from dpaudit.verify.loss.composition import Points
+from dpaudit.verify.results import Witness
+
+
+def merit(points: Points, claim: Claim) -> tuple[float, float]:
+    """What a witness proves: delta at the claimed epsilon, or epsilon at the claimed delta where that is nothing."""
+    return float(points.delta(np.array([claim.epsilon]))[0]), float(points.epsilon(np.array([claim.delta]))[0])
+
+
+def strongest_curve(
+    found: Sequence[Points], claim: Claim, theorem: str, assumptions: Sequence[str], witness: Callable[[int], Witness]
+) -> Curve:
+    """The pointwise best of the witnesses, with the one that is best at the claim.
+
+    Args:
+        found: Their certified operating points, at least one.
+        claim: Where the best is chosen.
+        theorem: What proves them, in one line.
+        assumptions: What the reader must accept for them.
+        witness: Index into `found` -> the neighbouring pair.
+    """
+
+    def delta(epsilon: Array) -> Array:
+        return np.asarray(np.max([points.delta(epsilon) for points in found], axis=0))
+
+    def epsilon(delta: Array) -> Array:
+        return np.asarray(np.max([points.epsilon(delta) for points in found], axis=0))
+
+    best = max(range(len(found)), key=lambda index: merit(found[index], claim))
+    return Curve("lower", "witness", theorem, delta, epsilon, tuple(assumptions), witness(best))
+
+
+def aim(points: Points, claim: Claim) -> float:
+    """The epsilon at which a witness is shown: the claimed one, or what it proves at delta if that proves nothing."""
+    excess, at = merit(points, claim)
+    return claim.epsilon if excess > 0 else at
+
+
+def event(points: Points, epsilon: float, what: str) -> str:
+    """The event with the largest P - e^epsilon Q, in words.
+
+    Args:
+        points: Of the witness.
+        epsilon: Where it is best.
+        what: The number that is compared with a threshold.
+    """
+    if not len(points.threshold):
+        return "none"
+    best = points.best_event(epsilon)
+    return (
+        f"{what} >= {points.threshold[best]:.6g}: probability at least {points.first_lower[best]:.6g} against at most "
+        f"{math.exp(points.log_second_upper[best]):.6g}"
+    )
