@@ -10,14 +10,13 @@ ONE_THREAD := OMP_NUM_THREADS=1
 .PHONY: audit test check clean
 .DELETE_ON_ERROR:
 
-$(STAMP): pyproject.toml setup.py constraints.txt
+$(STAMP): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null 2>&1 || { echo "dpaudit needs Python >= 3.11, and '$(PYTHON)' is not installed: apt-get install python3 python3-venv" >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dpaudit needs Python >= 3.11, and '$(PYTHON)' is $$($(PYTHON) -V 2>&1): name a newer one with make PYTHON=..." >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "dpaudit needs Python's venv module: apt-get install python3-venv" >&2; exit 2; }
 	@echo "Setting up $(VENV) (a minute or two; most of it is torch)"
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
-	@mkdir -p $(VENV)/ns && ln -sfn "$(CURDIR)" $(VENV)/ns/dpaudit
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,rigorous]' -c constraints.txt
 	@touch $@
 
 audit: $(STAMP)
@@ -26,13 +25,13 @@ audit: $(STAMP)
 	@$(BIN)/dpaudit run out/digits-gaussian.pt --out $(AUDIT_OUT) --seed 1
 
 test: $(STAMP)
-	@$(ONE_THREAD) $(BIN)/python -m pytest -n auto
+	@$(ONE_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal
 
 check: $(STAMP)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@MYPYPATH=$(VENV)/ns $(BIN)/mypy --explicit-package-bases -p dpaudit.mechanisms -p dpaudit.verify -p dpaudit.audit -p dpaudit.reports
-	@$(ONE_THREAD) $(BIN)/python -m pytest -n auto -q -m "not slow"
+	@$(BIN)/mypy
+	@$(ONE_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal -q -m "not slow and not papers"
 
 clean:
 	rm -rf $(VENV) out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -3,79 +3,80 @@
 import json
 import math
 import textwrap
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from dpaudit.audit.inputs.errors import InputError
-from dpaudit.audit.inputs.files import atomic_write
+from dpaudit._files import write_whole
+from dpaudit.audit.inputs.files import InputError
 from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.calibration.noise import Calibration, calibrate
-from dpaudit.verify.claims import Adjacency
 
 WIDTH = 100
 
 
-@dataclass(frozen=True)
-class CalibrateSettings:
-    """What is to be met, and where the answer goes.
-
-    Args:
-        epsilon: At least 0.
-        delta: In [0, 1).
-        steps: Releases.
-        sampling_prob: Poisson rate, 1.0 without sampling.
-        adjacency: "add-remove" or "replace-one".
-        free: The free parameter by name, None for the one that is missing.
-        json: File for the JSON; "-" for stdout and nothing else there.
-    """
-
-    epsilon: float
-    delta: float
-    steps: int
-    sampling_prob: float
-    adjacency: str
-    free: str | None
-    json: str | None
-
-
-def run_calibrate(mechanism: Mapping[str, Any], settings: CalibrateSettings, *, show: Callable[[str], None]) -> None:
+def run_calibrate(
+    mechanism: Mapping[str, Any], fixed: Sequence[str], *, json_file: str | None, show: Callable[[str], None],
+    **target: Any,
+) -> None:  # fmt: skip
     """Find the least noise and print it as a claims file, the bracket and the assumptions in comments.
 
     Args:
-        mechanism: Its table; parameters that are None count as missing.
-        settings: What is to be met.
+        mechanism: Its name and clipping.
+        fixed: The noise parameters that are not free, as "name=value".
+        json_file: File for the JSON; "-" for stdout and nothing else there.
         show: Prints the result.
+        target: What is to be met, and which parameter is free: the keywords of `verify.calibrate`.
 
     Raises:
         InputError: A value outside its domain, an unknown name, no theorem, or a target out of reach.
     """
-    given = {key: value for key, value in mechanism.items() if value is not None}
     try:
-        found = calibrate(
-            given, epsilon=settings.epsilon, delta=settings.delta, steps=settings.steps,
-            sampling_prob=settings.sampling_prob, adjacency=cast("Adjacency", settings.adjacency), free=settings.free,
-        )  # fmt: skip
+        calibration = calibrate(with_parameters(mechanism, fixed), **target)
     except (TypeError, ValueError) as error:
         raise InputError(str(error)) from error
-    document = json.dumps(found.to_dict(), indent=2)
-    if settings.json == "-":
+    document = json.dumps(calibration.to_dict(), indent=2)
+    if json_file == "-":
         show(document)
         return
-    if settings.json is not None:
-        with atomic_write(settings.json) as file:
-            file.write(document.encode() + b"\n")
-    show(calibration_text(found))
+    if json_file is not None:
+        write_whole({json_file: document.encode() + b"\n"})
+    show(calibration_text(calibration))
 
 
-def calibration_text(found: Calibration) -> str:
+def with_parameters(mechanism: Mapping[str, Any], texts: Sequence[str]) -> dict[str, Any]:
+    """A mechanism's table with parameters from the command line.
+
+    Args:
+        mechanism: The table.
+        texts: Such as "nu=3".
+
+    Raises:
+        ValueError: A text is not of that form, or a parameter is given twice.
+
+    >>> with_parameters({"name": "gamma-plrv"}, ["k=3"])
+    {'name': 'gamma-plrv', 'k': 3.0}
+    """
+    table = dict(mechanism)
+    for text in texts:
+        name, _, value = text.partition("=")
+        if name in table:
+            raise ValueError(f"Expected {name} once: {text!r} gives it again.")
+        try:
+            table[name] = float(value)
+        except ValueError:
+            raise ValueError(f"Expected set={text!r} to be a parameter and a number, such as scale=2.") from None
+    return table
+
+
+def calibration_text(calibration: Calibration) -> str:
     """The claim as TOML that `dpaudit verify` reads; what is proved, and on what assumptions, in comments."""
-    verdict, target = found.verdict, found.target
+    verdict, target = calibration.verdict, calibration.target
     lines = [
-        f"least noise to {found.tolerance:g}: {found.free}={found.value:.6g} is enough, {found.too_little:.6g} is not",
+        f"least noise to {calibration.tolerance:g}: {calibration.free}={calibration.value:.6g} is enough, "
+        f"{calibration.too_little:.6g} is not",
         f"{verdict.verdict}: epsilon in [{verdict.epsilon_lower:.5g}, {verdict.epsilon_upper:.5g}] "
         f"at delta {target.delta:g}",
-        f"by {found.theorem}",
+        f"by {calibration.theorem}",
         *(f"assumes: {text}" for text in verdict.assumptions),
         "in a recipe the last table is called [mechanism]",
     ]
@@ -86,17 +87,11 @@ def calibration_text(found: Calibration) -> str:
         "id": verdict.id, "epsilon": float(target.epsilon), "delta": float(target.delta),
         "adjacency": target.adjacency, "steps": int(target.steps), "sampling_prob": float(target.sampling_prob),
     }  # fmt: skip
-    tables = [*comments, "[[claim]]", *_rows(claim), "[claim.mechanism]", *_rows(to_dict(found.mechanism))]
+    tables = [*comments, "[[claim]]", *_rows(claim), "[claim.mechanism]", *_rows(to_dict(calibration.mechanism))]
     return "\n".join(tables)
 
 
 def _rows(table: Mapping[str, Any]) -> list[str]:
-    return [f"{key} = {_value(value)}" for key, value in table.items()]
-
-
-def _value(value: Any) -> str:
-    """A TOML value; shortest digits that read back the same."""
-    if isinstance(value, str):
-        return json.dumps(value)
-    assert not isinstance(value, float) or math.isfinite(value)
-    return repr(value)
+    """Rows of TOML; numbers with the shortest digits that read back the same."""
+    assert all(math.isfinite(value) for value in table.values() if isinstance(value, float))
+    return [f"{key} = {json.dumps(value) if isinstance(value, str) else repr(value)}" for key, value in table.items()]

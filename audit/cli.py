@@ -55,7 +55,9 @@ def run(
     model: Annotated[Path, typer.Argument(help="An audit bundle, or weights (.pt, .safetensors) with --recipe.")],
     recipe: Annotated[Path | None, typer.Option(help="Recipe of weights that carry none.")] = None,
     data: Annotated[str | None, typer.Option(help="Data set name or .npz file, if not the recipe's.")] = None,
-    attacks: Annotated[str, typer.Option(help="Which attacks, separated by commas.")] = "membership,clipbkd",
+    attacks: Annotated[
+        str | None, typer.Option(help="Which attacks, separated by commas; if absent, all that apply by default.")
+    ] = None,
     trials: Annotated[int | None, typer.Option(help="Models per arm; default from the power estimate.")] = None,
     confidence: Annotated[float, typer.Option(help="Level of all bounds together.")] = 0.95,
     budget: Annotated[str | None, typer.Option(help="Start no new trial after this time: 90s, 10m, 2h.")] = None,
@@ -75,19 +77,18 @@ def run(
     from dpaudit.audit.inputs.recipes import load_recipe
 
     if engine != "local":
-        raise _bad(f"Expected engine={engine!r} to be 'local'.")
+        raise typer.BadParameter(f"Expected engine={engine!r} to be 'local'.")
     seconds = _seconds(budget)
     bundle = load_bundle(model, recipe=None if recipe is None else load_recipe(recipe))
 
-    from dpaudit.audit.claim_check import check_recipe
-    from dpaudit.audit.plan import Settings, plan_audit  # after the file: a bad one is refused before these load
-    from dpaudit.audit.runner import run as audit
+    from dpaudit.audit import runner  # after the file: a bad one is refused before this loads
+    from dpaudit.audit.settings import Settings
 
     folder = out or Path(f"{model.stem}.audit")
     chosen = _seed(seed)
     settings = Settings(
         seed=chosen,
-        attacks=tuple(name.strip() for name in attacks.split(",")),
+        attacks=() if attacks is None else tuple(name.strip() for name in attacks.split(",")),
         trials=trials,
         confidence=confidence,
         budget=seconds,
@@ -98,13 +99,14 @@ def run(
         command=_command(chosen),
     )
     with _progress() as stage:
+        dataset = bundle.recipe.load_dataset(data, progress=stage)
         if dry_run:
-            verdict = check_recipe(bundle.recipe)
-            typer.echo(_plan_text(verdict, plan_audit(verdict, settings, coins=bundle.one_run)))
+            prepared = runner.prepare(bundle, dataset, settings, stage=stage)
+            typer.echo(_plan_text(prepared.claim_check, runner.plan_audit(prepared)))
             return
-        result = audit(bundle, bundle.recipe.load_dataset(data, progress=stage), settings, stage=stage)
+        result = runner.run(bundle, dataset, settings, stage=stage)
     _deliver(result, folder, json)
-    raise typer.Exit(_status(result))
+    raise typer.Exit({"refuted": REFUTED, "gave_up": GAVE_UP, "not_refuted": 0}[result.verdict])
 
 
 @app.command()
@@ -119,19 +121,23 @@ def verify(
     seed: Seed = None,
 ) -> None:
     """Check claimed (epsilon, delta) of mechanisms: no model, no data."""
-    from dpaudit.audit.claims_run import ClaimsSettings, run_claims
+    from dpaudit.audit.claims_run import run_claims
 
-    settings = ClaimsSettings(
-        only=only,
-        method=_one_of("method", method, ("exact", "monte-carlo", "both")),
-        require=None if require is None else _one_of("require", require, ("certified",)),
-        format=_one_of("format", format, ("text", "junit", "sarif")),
-        json=json,
-        seed=0 if method == "exact" else _seed(seed),
-        out=out,
-    )
+    exact = _one_of("method", method, ("exact", "monte-carlo", "both")) == "exact"
+    chosen = 0 if exact else _seed(seed)
     with _progress() as stage:
-        status = run_claims(claims, settings, stage=stage, show=typer.echo)
+        status = run_claims(
+            claims,
+            only=only,
+            method=method,
+            require=None if require is None else _one_of("require", require, ("certified",)),
+            form=_one_of("format", format, ("text", "junit", "sarif")),
+            json_file=json,
+            seed=chosen,
+            out=out,
+            stage=stage,
+            show=typer.echo,
+        )
     raise typer.Exit(status)
 
 
@@ -164,7 +170,7 @@ def report(
     try:
         page = write_again(result, out)
     except ValueError as error:
-        raise _bad(str(error)) from error
+        raise typer.BadParameter(str(error)) from error
     typer.echo(str(page))
 
 
@@ -173,9 +179,9 @@ def calibrate(
     mechanism: Annotated[str, typer.Option(help="Its name; see dpaudit mechanisms.", metavar="NAME")],
     epsilon: Annotated[float, typer.Option(help="Privacy budget to meet, at least 0.")],
     delta: Annotated[float, typer.Option(help="In [0, 1).")],
-    k: Annotated[float | None, typer.Option("--k", help="Gamma-PLRV's shape, unless free.")] = None,
-    theta: Annotated[float | None, typer.Option(help="Gamma-PLRV's scale, unless free.")] = None,
-    beta: Annotated[float | None, typer.Option(help="Generalized Gaussian's power.")] = None,
+    parameters: Annotated[
+        list[str] | None, typer.Option("--set", help="Noise parameter that is fixed; repeatable.", metavar="NAME=VALUE")
+    ] = None,
     free: Annotated[str | None, typer.Option(help="Parameter to find; the missing one.", metavar="NAME")] = None,
     clip: Annotated[float, typer.Option(help="Bound on a record's contribution.")] = 1.0,
     clip_norm: Annotated[float, typer.Option(help="The p of its l_p norm, or inf.")] = 2.0,
@@ -186,11 +192,13 @@ def calibrate(
     json: Annotated[str | None, typer.Option(help="Write JSON here as well; - prints it alone.")] = None,
 ) -> None:
     """Find the least noise whose proven bound meets (epsilon, delta)."""
-    from dpaudit.audit.calibrate_run import CalibrateSettings, run_calibrate
+    from dpaudit.audit.calibrate_run import run_calibrate
 
-    table = {"name": mechanism, "k": k, "theta": theta, "beta": beta, "clip": clip, "clip_norm": clip_norm}
-    settings = CalibrateSettings(epsilon, delta, steps, sampling_prob, adjacency, free, json)
-    run_calibrate({**table, "dimension": dimension}, settings, show=typer.echo)
+    table = {"name": mechanism, "clip": clip, "clip_norm": clip_norm, "dimension": dimension}
+    run_calibrate(
+        table, parameters or [], json_file=json, show=typer.echo, epsilon=epsilon, delta=delta, steps=steps,
+        sampling_prob=sampling_prob, adjacency=adjacency, free=free,
+    )  # fmt: skip
 
 
 @app.command()
@@ -246,12 +254,8 @@ def main() -> None:
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
-        raise _bad(f"Expected {name}={value!r} to be {' or '.join(allowed)}.")
+        raise typer.BadParameter(f"Expected {name}={value!r} to be {' or '.join(allowed)}.")
     return value
-
-
-def _bad(message: str) -> typer.BadParameter:
-    return typer.BadParameter(message)
 
 
 def _fail(message: str, status: int) -> None:
@@ -278,7 +282,7 @@ def _seconds(text: str | None) -> float | None:
         return None
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
     if match is None:
-        raise _bad(f"Expected budget={text!r} such as 90s, 10m or 2h.")
+        raise typer.BadParameter(f"Expected budget={text!r} such as 90s, 10m or 2h.")
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
@@ -303,7 +307,7 @@ def _progress() -> Iterator["Stage"]:
 
 def _deliver(result: "AuditResult", folder: Path, json: str | None) -> None:
     """The report and the JSON into the folder; the verdict, or the JSON, on stdout."""
-    from dpaudit.audit.inputs.files import atomic_write
+    from dpaudit._files import write_whole
     from dpaudit.reports import result_json, verdict_sentence, write_report
 
     page = write_report(result, folder)
@@ -311,8 +315,7 @@ def _deliver(result: "AuditResult", folder: Path, json: str | None) -> None:
         typer.echo(result_json(result))
         return
     if json is not None:
-        with atomic_write(json) as file:
-            file.write(result_json(result).encode())
+        write_whole({json: result_json(result).encode()})
     typer.echo(f"{result.verdict}: {verdict_sentence(result)}")
     check = result.claim_check
     if check is not None:
@@ -323,10 +326,6 @@ def _deliver(result: "AuditResult", folder: Path, json: str | None) -> None:
     typer.echo(f"report: {page}")
     if result.verdict == "gave_up" or result.reproduce.get("stopped"):
         typer.echo("to go on: repeat the command with the same --out and --seed; finished trials are kept", err=True)
-
-
-def _status(result: "AuditResult") -> int:
-    return {"refuted": REFUTED, "gave_up": GAVE_UP, "not_refuted": 0}[result.verdict]
 
 
 def _plan_text(verdict: Any, plan: Any) -> str:

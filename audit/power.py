@@ -4,30 +4,15 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 from scipy.stats import beta, norm
+
+from dpaudit.mechanisms.published.gaussian_baselines import analytic_gaussian_sigma
 
 Array = NDArray[np.float64]
 SELECTION = 0.2  # share of the trials that choose the threshold; the rest are counted
 FEWEST, MOST = 100, 5000
 GRID = np.unique(np.geomspace(FEWEST, 200_000, 40).astype(int))
 SLACK = 1.645  # expected counts less this many standard deviations: the test succeeds about 19 times in 20
-
-
-def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The mu of the Gaussian mechanism that costs exactly (epsilon, delta) (Balle and Wang 2018, Theorem 8)."""
-
-    def excess(mu: float) -> float:
-        return float(norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon + norm.logcdf(-mu / 2 - epsilon / mu))) - delta
-
-    return float(brentq(excess, 1e-6, 1e3))
-
-
-def twin_rates(epsilon: float, delta: float) -> tuple[Array, Array]:
-    """(FPR, TPR) over thresholds of the Gaussian twin of a claim that adds half the noise."""
-    mu = 2.0 * gaussian_mu(epsilon, max(delta, 1e-12))
-    fpr = norm.sf(np.linspace(-1.0, 5.0, 121))
-    return fpr, norm.sf(norm.isf(fpr) - mu)
 
 
 def models_needed(
@@ -44,7 +29,10 @@ def models_needed(
     Returns:
         {"epsilon_lower": N, "curve": N}, selection included; None where 200,000 are not enough.
     """
-    fpr, tpr = twin_rates(epsilon, delta)
+    # the twin is the Gaussian mechanism of this claim with half its noise
+    mu = 2.0 / analytic_gaussian_sigma(1.0, epsilon=epsilon, delta=max(delta, 1e-12))
+    fpr = norm.sf(np.linspace(-1.0, 5.0, 121))
+    tpr = norm.sf(norm.isf(fpr) - mu)
     grid = np.linspace(0.0, max(2.0 * epsilon, 1.0), 200)
     allowed = np.asarray(delta_upper(grid))
     need: dict[str, int | None] = {"epsilon_lower": None, "curve": None}

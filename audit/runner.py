@@ -1,39 +1,32 @@
-"""One audit, read from top to bottom: claim check, attacks, one combined bound, verdict."""
+"""One audit, read from top to bottom: claim check, plan, attacks, one combined bound, verdict."""
 
 import time
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 
 import joblib
 import numpy as np
 
-from dpaudit.audit.attacks import membership
-from dpaudit.audit.claim_check import check_recipe
-from dpaudit.audit.game import build_experiment, game_result
+from dpaudit.audit.attacks import ATTACKS
+from dpaudit.audit.attacks.base import Attack, Audit
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.datasets import Dataset
+from dpaudit.audit.inputs.files import InputError
+from dpaudit.audit.inputs.recipes import ApproximateMinimaRecipe, Recipe
 from dpaudit.audit.inputs.sources import Stage
-from dpaudit.audit.plan import Plan, Settings, delta_upper, plan_audit
-from dpaudit.audit.trials.engine import run_trials
+from dpaudit.audit.settings import Settings
+from dpaudit.audit.trials.engine import TrialRunner, no_progress
 from dpaudit.audit.trials.store import TrialStore
-from dpaudit.mechanisms.learning.training import ON_MINIMA, logits
-from dpaudit.verify.bounds import auc, one_run_from_scores, roc, tpr_at_fpr, tradeoff_curve
+from dpaudit.mechanisms.learning.approximate_minima import jacobian_loss
+from dpaudit.verify.bounds import tradeoff_curve
+from dpaudit.verify.checking import check
+from dpaudit.verify.perturbed_objective import check_perturbed_objective
 from dpaudit.verify.results import AttackResult, AuditResult, AuditVerdict, Verdict
 
 PACKAGES = ("dpaudit", "numpy", "scipy", "torch", "statsmodels", "dp-accounting", "opacus", "scikit-learn")
 
 
-@dataclass
-class Findings:
-    """What the attacks brought, and why they ended."""
-
-    attacks: list[AttackResult] = field(default_factory=list)
-    stopped: str = ""
-    notes: list[str] = field(default_factory=list)
-
-
-def run(bundle: Bundle, dataset: Dataset, settings: Settings, *, stage: Stage | None = None) -> AuditResult:
+def run(bundle: Bundle, dataset: Dataset, settings: Settings, *, stage: Stage = no_progress) -> AuditResult:
     """Audit a trained model: check its claim, attack it, and combine what the evidence proves.
 
     Args:
@@ -46,112 +39,102 @@ def run(bundle: Bundle, dataset: Dataset, settings: Settings, *, stage: Stage | 
         Everything found; `verdict` is "refuted" if the claim check or any attack refutes the claim.
     """
     began = time.monotonic()
-    deadline = None if settings.budget is None else began + settings.budget
-    begin = stage or (lambda what, total: lambda done: None)
-    advance = begin("Checking the claim", 1)
+    audit = prepare(bundle, dataset, settings, stage=stage)
+    plan = plan_audit(audit)
+    if bundle.recipe.planted_defect is not None:
+        audit.notes.append(f"The recipe plants the defect {bundle.recipe.planted_defect!r}: a positive control.")
+    found = []
+    with TrialStore(settings.store, fresh=settings.fresh) as store:
+        trials = replace(
+            audit.trials,
+            store=store,
+            workers=settings.workers or joblib.cpu_count(),
+            deadline=None if settings.budget is None else began + settings.budget,
+        )
+        for attack in plan.attacks:
+            if not trials.stopped:
+                found.append(attack.run(replace(audit, trials=trials), plan.shares))
+    attacks = [result for result in found if result is not None]
+    return _conclude(audit, plan, attacks, trials.stopped, time.monotonic() - began)
+
+
+def prepare(bundle: Bundle, dataset: Dataset, settings: Settings, *, stage: Stage = no_progress) -> Audit:
+    """What attacks are given, the claim checked: the first part of `run`, and all that a plan needs."""
+    advance = stage("Checking the claim", 1)
     verdict = check_recipe(bundle.recipe)
     advance(1)
-    plan = plan_audit(verdict, settings, coins=bundle.one_run)
-    findings = Findings()
-    if bundle.recipe.planted_defect is not None:
-        findings.notes.append(f"The recipe plants the defect {bundle.recipe.planted_defect!r}: a positive control.")
-    if "membership" in settings.attacks:
-        findings.attacks.append(_membership(bundle, dataset, plan, settings))
-    if "clipbkd" in settings.attacks:
-        _retraining(bundle, dataset, verdict, plan, settings, deadline, begin, findings)
-    return _conclude(bundle, dataset, settings, verdict, plan, findings, time.monotonic() - began)
+    return Audit(bundle, bundle.recipe.spec(dataset), dataset, verdict, settings, TrialRunner(stage=stage))
 
 
-def _membership(bundle: Bundle, dataset: Dataset, plan: Plan, settings: Settings) -> AttackResult:
-    """Loss-based membership inference on the model as given."""
-    spec = bundle.recipe.spec(dataset)
-    models = bundle.models(spec)
-    scores = membership.negative_loss(logits(models, dataset.x)[0].numpy(), dataset.y)
-    bound = best = None
-    share = 0.0
-    if bundle.coins is not None:
-        drawn, included = bundle.coins.records, bundle.coins.included
-        inside, outside = scores[drawn[included]], scores[drawn[~included]]
-        arms = {"pair": "audit records that fair coins put in, and those they left out", "coins": len(drawn)}
-        if "membership:epsilon_lower" in plan.shares:
-            share = plan.shares["membership:epsilon_lower"]
-            one_run = partial(one_run_from_scores, delta=bundle.recipe.claim.delta, confidence=1.0 - share)
-            bound = one_run(scores[drawn], included)
-            best = one_run(included.astype(np.float64), included).epsilon_lower
-    else:
-        inside = scores
-        outside = membership.negative_loss(logits(models, dataset.x_test)[0].numpy(), dataset.y_test)
-        arms = {"pair": "training records, and test records the model never saw", "coins": 0}
-    area = auc(inside, outside)
-    return AttackResult(
-        name="membership",
-        epsilon_lower=None if bound is None else bound.epsilon_lower,
-        curve_violation=None,
-        arms=arms,
-        confidence_spent=share,
-        auc=area,
-        tpr_at_fpr={str(rate): tpr_at_fpr(inside, outside, rate) for rate in (0.01, 0.001)},
-        trials=min(len(inside), len(outside)),
-        best_possible_epsilon=best,
-        bound=bound,
-        roc=roc(inside, outside, confidence=settings.confidence),
-        details={"tailored_auc": membership.tailored_auc(area), "members": len(inside), "non_members": len(outside)},
-    )
+def check_recipe(recipe: Recipe) -> Verdict:
+    """The claim of a recipe, its mechanisms' dimension filled in, checked by calculation.
+
+    It is the history's own; where noise goes into an objective, the bound derived from it.
+    """
+    claim = recipe.claim_object()
+    if not isinstance(recipe, ApproximateMinimaRecipe):
+        return check(claim)
+    return check_perturbed_objective(claim, jacobian=jacobian_loss(recipe.loss or "logistic", recipe.regularization))
 
 
-def _retraining(
-    bundle: Bundle,
-    dataset: Dataset,
-    verdict: Verdict,
-    plan: Plan,
-    settings: Settings,
-    deadline: float | None,
-    begin: Stage,
-    findings: Findings,
-) -> None:
-    """The canary game on freshly trained models, or freshly drawn releases."""
-    experiment, description = build_experiment(bundle.recipe, dataset, settings)
-    advance = begin(
-        "Drawing releases" if experiment.spec.algorithm in ON_MINIMA else "Training models", 2 * plan.trials
-    )
-    with TrialStore(settings.store, fresh=settings.fresh) as store:
-        trials = run_trials(
-            experiment,
-            plan.trials,
-            store,
-            workers=settings.workers or joblib.cpu_count(),
-            deadline=deadline,
-            progress=advance,
+@dataclass(frozen=True)
+class AuditPlan:
+    """What an audit will do, known before it starts.
+
+    Args:
+        attacks: What will be carried out, in this order.
+        trials: Models per arm.
+        needed: Models per arm that refute a half-noise twin, by test; None: more than 200,000.
+        shares: Error probability of each test, by its name.
+    """
+
+    attacks: tuple[Attack, ...]
+    trials: int
+    needed: dict[str, int | None]
+    shares: dict[str, float]
+
+
+def plan_audit(audit: Audit) -> AuditPlan:
+    """The plan that follows from a checked claim: all that `--dry-run` does.
+
+    Every test gets an equal share of 1 - confidence (Bonferroni): whatever the dependence between the tests, all
+    bounds hold together with probability at least `confidence`. Tests that are planned but not carried out keep their
+    share: it is not handed on once data were seen.
+
+    Raises:
+        InputError: The settings name an attack that there is not, or that does not apply to what is audited.
+    """
+    attacks = choose_attacks(audit)
+    tests = [test for attack in attacks for test in attack.tests(audit)]
+    shares = {test: (1.0 - audit.settings.confidence) / len(tests) for test in tests}
+    share = min(shares.values(), default=0.05)
+    return AuditPlan(attacks, audit.models_per_arm(share), audit.models_needed(share), shares)
+
+
+def choose_attacks(audit: Audit) -> tuple[Attack, ...]:
+    """The attacks that the settings name, or all that apply by default, in the order of ATTACKS."""
+    algorithm, names = audit.spec.algorithm, audit.settings.attacks
+    applying = [attack for attack in ATTACKS.values() if algorithm in attack.algorithms]
+    if not set(names) <= {attack.name for attack in applying}:
+        raise InputError(
+            f"Expected attacks={','.join(names)!r} among {', '.join(attack.name for attack in applying)}, which apply "
+            f"to algorithm={algorithm!r}."
         )
-    findings.stopped = trials.stopped
-    findings.notes.append(
-        "ClipBKD trains new models from the recipe: it judges the training procedure, on data sets of its own making."
-    )
-    if len(trials.without) < 10:
-        findings.notes.append(f"ClipBKD was stopped after {len(trials.without)} models per arm: too few for a bound.")
-        return
-    findings.attacks.append(game_result(trials, verdict, plan, description, settings.confidence))
+    return tuple(attack for attack in applying if (attack.name in names if names else attack.by_default))
 
 
-def _conclude(
-    bundle: Bundle,
-    dataset: Dataset,
-    settings: Settings,
-    verdict: Verdict,
-    plan: Plan,
-    findings: Findings,
-    seconds: float,
-) -> AuditResult:
+def _conclude(audit: Audit, plan: AuditPlan, attacks: list[AttackResult], stopped: str, seconds: float) -> AuditResult:
     """One combined bound and the verdict."""
+    bundle, verdict, settings = audit.bundle, audit.claim_check, audit.settings
     claimed = verdict.epsilon_claimed
     refuted_by = ["claim-check"] if verdict.verdict == "refuted" else []
-    for attack in findings.attacks:
+    for attack in attacks:
         if attack.epsilon_lower is not None and attack.epsilon_lower > claimed:
             refuted_by.append(f"{attack.name}:epsilon_lower")
         if attack.curve_violation is not None:
             refuted_by.append(f"{attack.name}:curve_violation")
-    lowers = [attack.epsilon_lower for attack in findings.attacks if attack.epsilon_lower is not None]
-    outcome: AuditVerdict = "refuted" if refuted_by else "gave_up" if findings.stopped else "not_refuted"
+    lowers = [attack.epsilon_lower for attack in attacks if attack.epsilon_lower is not None]
+    outcome: AuditVerdict = "refuted" if refuted_by else "gave_up" if stopped else "not_refuted"
     epsilons = np.unique(np.concatenate([np.linspace(0.0, max(2.0 * claimed, 1.0), 101), [claimed]]))
     lower, upper = verdict.delta(epsilons)
     fpr = np.concatenate([[0.0], np.geomspace(1e-5, 1.0, 121)])
@@ -164,19 +147,19 @@ def _conclude(
         confidence=settings.confidence,
         epsilon_claimed=claimed,
         claim_check=verdict,
-        attacks=findings.attacks,
+        attacks=attacks,
         seed=settings.seed,
         versions={name: version(name) for name in PACKAGES},
         seconds=seconds,
         certified_curve={"epsilon": epsilons, "delta_lower": lower, "delta_upper": upper},
-        tradeoff={"fpr": fpr, "tpr_max": tradeoff_curve(delta_upper(verdict), fpr)},
+        tradeoff={"fpr": fpr, "tpr_max": tradeoff_curve(audit.delta_upper, fpr)},
         budget=plan.shares,
         reproduce={
             "command": settings.command,
-            "data_sha256": dataset.sha256,
+            "data_sha256": audit.dataset.sha256,
             "recipe": bundle.recipe.to_dict(),
             "trials": plan.trials,
-            "stopped": findings.stopped,
+            "stopped": stopped,
         },
-        notes=findings.notes,
+        notes=audit.notes,
     )

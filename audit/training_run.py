@@ -8,7 +8,7 @@ from dpaudit.audit.inputs.bundles import save_bundle
 from dpaudit.audit.inputs.coins import draw_coins
 from dpaudit.audit.inputs.recipes import Recipe
 from dpaudit.audit.inputs.sources import Stage
-from dpaudit.audit.plan import usable_device
+from dpaudit.audit.settings import usable_device
 from dpaudit.mechanisms.learning.spec import Pool
 from dpaudit.mechanisms.learning.training import logits, train
 

@@ -26,7 +26,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit.mechanisms import Gaussian
 from dpaudit.mechanisms.learning import convolution, opacus_path
-from dpaudit.mechanisms.learning.spec import Architecture, Pool, TrainingSpec
+from dpaudit.mechanisms.learning.architectures import cnn
+from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool
 
 RECORDS, BATCH, LEARNING_RATE, CLIP = 1000, 250, 0.15, 1.0
 OURS, OURS_OPACUS, HOOKS, HOOKS_ONLY = "convolution path", "our Opacus path", "Opacus hooks", "Opacus hooks, no loader"
@@ -41,18 +42,19 @@ def data(rng: np.random.Generator) -> Pool:
 
 def ours(pool: Pool, steps: int, own_module: bool) -> None:
     """One model by the convolution path, or as a user's own module by the Opacus path."""
-    architecture = (
-        Architecture("mine", 784, 10, build=convolution.build) if own_module else Architecture("cnn", 784, 10)
-    )
+    architecture = Architecture("mine", 784, 10, build=cnn) if own_module else Architecture("cnn", 784, 10)
     mechanism = Gaussian(1.0, clip=CLIP, clip_norm=2.0, dimension=26_010)
-    spec = TrainingSpec("dp-sgd", architecture, mechanism, steps, BATCH / RECORDS, BATCH, learning_rate=LEARNING_RATE)
+    spec = DPSGDSpec(
+        architecture=architecture, mechanism=mechanism, steps=steps, sampling_prob=BATCH / RECORDS,
+        expected_batch_size=BATCH, learning_rate=LEARNING_RATE,
+    )  # fmt: skip
     path = opacus_path if own_module else convolution
     path.train(spec, pool, np.ones((1, RECORDS), dtype=bool), [1])
 
 
 def opacus_hooks(pool: Pool, steps: int) -> None:
     """One model as Opacus's documentation says, its loader included."""
-    module = convolution.build(784, 10)
+    module = cnn(784, 10)
     dataset = TensorDataset(torch.from_numpy(pool.x), torch.from_numpy(pool.y))
     module, optimizer, loader = PrivacyEngine().make_private(
         module=module,
@@ -78,7 +80,7 @@ def opacus_without_loader(pool: Pool, steps: int, generator: torch.Generator) ->
     batches = [(torch.rand(RECORDS, generator=generator) < BATCH / RECORDS).nonzero().squeeze(1) for _ in range(steps)]
 
     def run() -> None:
-        module = GradSampleModule(convolution.build(784, 10))
+        module = GradSampleModule(cnn(784, 10))
         optimizer = DPOptimizer(
             torch.optim.SGD(module.parameters(), lr=LEARNING_RATE),
             noise_multiplier=1.0,

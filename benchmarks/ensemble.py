@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from dpaudit.mechanisms import Gaussian
 from dpaudit.mechanisms.learning import ensemble, products
 from dpaudit.mechanisms.learning.architectures import build_module
-from dpaudit.mechanisms.learning.spec import Architecture, Pool, TrainingSpec
+from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool
 
 RECORDS, INPUTS, CLASSES, EPOCHS, LEARNING_RATE = 1000, 784, 10, 24, 0.15
 SIDE = 1536  # of the square matrices that measure the machine
@@ -62,9 +62,10 @@ def operations(name: str) -> float:
 def ours(pool: Pool, name: str, sampling_prob: float, models: int) -> None:
     """All models in one call."""
     steps, batch = round(EPOCHS / sampling_prob), RECORDS * sampling_prob
-    spec = TrainingSpec(
-        "dp-sgd", Architecture(name, INPUTS, CLASSES), Gaussian(1.0), steps, sampling_prob, batch, LEARNING_RATE
-    )
+    spec = DPSGDSpec(
+        architecture=Architecture(name, INPUTS, CLASSES), mechanism=Gaussian(1.0), steps=steps,
+        sampling_prob=sampling_prob, expected_batch_size=batch, learning_rate=LEARNING_RATE,
+    )  # fmt: skip
     ensemble.train(spec, pool, np.ones((models, RECORDS), dtype=bool), range(models))
 
 
@@ -83,8 +84,9 @@ def private(pool: Pool, name: str, sampling_prob: float, mode: str) -> tuple[Any
     if mode == "hooks":
         module, optimizer, loader = PrivacyEngine().make_private(**common)
         return module, optimizer, criterion, loader
-    made = PrivacyEngine().make_private(**common, criterion=criterion, grad_sample_mode="ghost")
-    module, optimizer, criterion, loader = made
+    module, optimizer, criterion, loader = PrivacyEngine().make_private(
+        **common, criterion=criterion, grad_sample_mode="ghost"
+    )
     return module, optimizer, criterion, loader
 
 

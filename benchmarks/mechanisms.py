@@ -13,11 +13,13 @@ from typing import Any
 
 import joblib
 
-from dpaudit.audit.game import build_experiment
+from dpaudit.audit.attacks.base import Audit
+from dpaudit.audit.attacks.clipbkd import CLIPBKD
+from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.recipes import Recipe
-from dpaudit.audit.plan import Settings
-from dpaudit.audit.trials.engine import run_trials
-from dpaudit.audit.trials.store import TrialStore
+from dpaudit.audit.settings import Settings
+from dpaudit.audit.trials.engine import TrialRunner
+from dpaudit.verify.checking import check
 
 MECHANISMS: list[dict[str, Any]] = [
     {"name": "gaussian", "noise_multiplier": 4.0},
@@ -58,13 +60,15 @@ def main() -> None:
     rows = []
     for mechanism in MECHANISMS:
         parsed = recipe(mechanism, SETTINGS[arguments.setting])
-        dataset = parsed.load_dataset()
+        dataset, verdict = parsed.load_dataset(), check(parsed.claim_object())
+        settings = Settings(seed=1, device="cpu")
         began = time.perf_counter()
-        experiment, _ = build_experiment(parsed, dataset, Settings(seed=1, device="cpu"))
-        trials = run_trials(experiment, arguments.trials, TrialStore(None), workers=joblib.cpu_count())
-        seconds = time.perf_counter() - began
-        rows.append({"mechanism": mechanism["name"], "seconds": round(seconds, 1), "models": 2 * len(trials.without)})
-        print(f"{mechanism['name']:<22} {seconds:7.1f} s for {2 * len(trials.without)} models", flush=True)
+        arms, setup = CLIPBKD.setup(Audit(Bundle("", "", {}, parsed), parsed.spec(dataset), dataset, verdict, settings))
+        trials = arms.trials(arguments.trials, settings.seed)
+        done = TrialRunner(workers=joblib.cpu_count()).run(setup, *trials)
+        seconds, models = time.perf_counter() - began, sum(map(len, done))
+        rows.append({"mechanism": mechanism["name"], "seconds": round(seconds, 1), "models": models})
+        print(f"{mechanism['name']:<22} {seconds:7.1f} s for {models} models", flush=True)
     total = sum(row["seconds"] for row in rows)
     print(json.dumps({"setting": arguments.setting, "cores": joblib.cpu_count(), "total_seconds": total, "rows": rows}))
 

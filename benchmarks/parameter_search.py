@@ -20,14 +20,14 @@ from tqdm import tqdm
 
 from dpaudit.mechanisms import GammaPLRV
 from dpaudit.mechanisms.published import plrvo as formulas
-from dpaudit.verify.calibration.comparison import compare
+from dpaudit.verify.accountants.published_adapter import Published
 from dpaudit.verify.calibration.costs import AccountantCost, Target
 from dpaudit.verify.calibration.first_guess import spread, wanted_spread
-from dpaudit.verify.calibration.plrvo import Optimum, Space, Theorem49, optimum
-from dpaudit.verify.calibration.plrvo_prediction import Predictor, Solved, fit, solve_configurations
 from dpaudit.verify.calibration.search import least_noise
+from dpaudit.verify.papers.searches.plrvo import Space, optimum
+from dpaudit.verify.papers.searches.plrvo_prediction import Predictor, Solved, fit, solve_configurations
 
-PUBLISHED = Theorem49(80)
+PUBLISHED = Published("plrvo-theorem-4.9", {"max_order": 80})
 TABLE_13 = (
     (0.065, 0.1, 1e-5, 60_000), (0.171, 0.1, 5e-5, 30_000), (0.284, 0.3, 8e-5, 10_000), (0.596, 0.3, 8e-4, 20_000),
     (0.757, 0.3, 5e-4, 40_000), (0.921, 0.3, 6e-4, 40_000), (0.962, 0.5, 3e-4, 50_000), (1.172, 0.5, 3e-5, 60_000),
@@ -59,18 +59,15 @@ def table() -> Iterator[dict[str, Any]]:
     for epsilon, clip, theta, k in TABLE_13:
         space = Space(DIMENSION, clip, 2 * clip, k_max=float(k), max_order=TABLE_ORDER)
         target = Target(epsilon, DELTA, 300, 0.01)
-
-        def solve(accountant: Any, target: Target = target, space: Space = space) -> Optimum:
-            return optimum(target, space, accountant=accountant)
-
-        found = compare(solve, Theorem49(TABLE_ORDER))
-        truth = found.published.verdict
+        accountants = Published("plrvo-theorem-4.9", {"max_order": TABLE_ORDER}), None
+        published, valid = (optimum(target, space, accountant=accountant) for accountant in accountants)
+        truth = published.verdict
         yield {
             "epsilon": epsilon, "printed_objective": formulas.objective(GammaPLRV(k=k, theta=theta, clip=clip)),
-            "published_objective": found.published.objective,
+            "published_objective": published.objective,
             "true_epsilon": [truth.epsilon_lower, truth.epsilon_upper],
-            "verdict": truth.verdict, "valid_objective": found.valid.objective,
-            "ratio": found.valid.objective / found.published.objective,
+            "verdict": truth.verdict, "valid_objective": valid.objective,
+            "ratio": valid.objective / published.objective,
         }  # fmt: skip
 
 

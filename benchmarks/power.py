@@ -12,12 +12,13 @@ import json
 import time
 from dataclasses import replace
 
-from dpaudit.audit.game import build_experiment, game_result
+from dpaudit.audit.attacks.base import Audit
+from dpaudit.audit.attacks.clipbkd import CLIPBKD
+from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.recipes import load_recipe
-from dpaudit.audit.plan import Settings, plan_audit
-from dpaudit.audit.trials.engine import run_trials
-from dpaudit.audit.trials.store import TrialStore
-from dpaudit.mechanisms.broken import DEFECTS
+from dpaudit.audit.runner import plan_audit
+from dpaudit.audit.settings import Settings
+from dpaudit.mechanisms.defects import DEFECTS
 from dpaudit.verify.checking import check
 
 
@@ -30,17 +31,16 @@ def main() -> None:
     recipe = load_recipe(arguments.recipe)
     dataset = recipe.load_dataset()
     verdict = check(recipe.claim_object())
+    spec, bundle = recipe.spec(dataset), Bundle("", "", {}, recipe)
     rows = []
     for trials in (25_000, 1_000):
         for twin, defect in (("half noise", DEFECTS["half-noise"]), ("correct", None)):
             began, headline, curve = time.perf_counter(), 0, 0
             for seed in range(arguments.seeds):
                 settings = Settings(seed=seed, attacks=("clipbkd",), trials=trials, device="cpu", workers=1)
-                plan = plan_audit(verdict, settings, coins=False)
-                experiment, description = build_experiment(recipe, dataset, settings)
-                experiment = replace(experiment, spec=replace(experiment.spec, defect=defect))
-                done = run_trials(experiment, trials, TrialStore(None), workers=1)
-                attack = game_result(done, verdict, plan, description, settings.confidence)
+                audit = Audit(bundle, replace(spec, defect=defect), dataset, verdict, settings)
+                attack = CLIPBKD.run(audit, plan_audit(audit).shares)
+                assert attack is not None
                 headline += (attack.epsilon_lower or 0.0) > verdict.epsilon_claimed
                 curve += attack.curve_violation is not None
             seconds = (time.perf_counter() - began) / arguments.seeds

@@ -25,7 +25,7 @@ from tqdm import tqdm
 from dpaudit.audit.inputs.datasets import Dataset, load
 from dpaudit.mechanisms.base import Mechanism, at_clip
 from dpaudit.mechanisms.learning.architectures import parameter_count
-from dpaudit.mechanisms.learning.spec import Architecture, Pool, TrainingSpec
+from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool
 from dpaudit.mechanisms.learning.training import logits, train
 from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify import Claim, calibrate, check
@@ -136,8 +136,7 @@ def accuracies(
 ) -> list[float]:
     """Test accuracy of one model per seed."""
     architecture = Architecture(task.network, data.x.shape[1], data.classes)
-    spec = TrainingSpec(
-        algorithm="dp-sgd",
+    spec = DPSGDSpec(
         architecture=architecture,
         mechanism=replace(at_clip(mechanism, clip), dimension=parameter_count(architecture)),  # type: ignore[type-var]
         steps=task.steps,

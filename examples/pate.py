@@ -19,11 +19,11 @@ from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from dpaudit.audit.inputs.datasets import load
 from dpaudit.audit.inputs.votes import load_votes
 from dpaudit.mechanisms import GeneralizedGaussian
-from dpaudit.mechanisms.learning.pate import Aggregator, Predict, VoteLedger, aggregate, pate
+from dpaudit.mechanisms.learning.pate.teachers import Aggregator, Predict, VoteLedger, aggregate, pate
 from dpaudit.mechanisms.published import gg
-from dpaudit.verify.lower.votes import votes_lower
-from dpaudit.verify.upper.votes import votes_upper
-from dpaudit.verify.votes import VoteHistory
+from dpaudit.verify.papers.votes.history import VoteHistory
+from dpaudit.verify.papers.votes.lower import votes_lower
+from dpaudit.verify.papers.votes.upper import votes_upper
 
 Labels = NDArray[np.int64]
 

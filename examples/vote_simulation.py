@@ -27,12 +27,12 @@ from scipy import stats
 from tqdm import tqdm
 
 from dpaudit.mechanisms import GeneralizedGaussian
-from dpaudit.mechanisms.learning.pate import noisy_argmax
+from dpaudit.mechanisms.learning.pate.teachers import noisy_argmax
 from dpaudit.verify import calibrate
 from dpaudit.verify.accountants import Published
-from dpaudit.verify.lower.votes import votes_lower
-from dpaudit.verify.upper.votes import votes_upper
-from dpaudit.verify.votes import VoteHistory
+from dpaudit.verify.papers.votes.history import VoteHistory
+from dpaudit.verify.papers.votes.lower import votes_lower
+from dpaudit.verify.papers.votes.upper import votes_upper
 
 Votes = NDArray[np.int64]
 

@@ -66,6 +66,7 @@ class Domain:
 CLIP = Domain(0.0, math.inf, (0.1, 10.0), "norm of one record's contribution", length_power=1)
 CLIP_NORM = Domain(1.0, math.inf, (1.0, 4.0), "order p of the l_p norm", closed_low=True, closed_high=True)
 DIMENSION = Domain(1, math.inf, (1, 64), "coordinates", closed_low=True, integer=True)
+COMMON = {"clip": CLIP, "clip_norm": CLIP_NORM, "dimension": DIMENSION}  # fields of every mechanism beside its noise
 
 
 @dataclass(frozen=True)
@@ -76,19 +77,50 @@ class IIDCoordinates:
         logpdf: Log-density of one coordinate; vectorised.
         cdf: Distribution function of one coordinate; vectorised. By symmetry P(X > x) = cdf(-x).
         ppf: Inverse of `cdf`; vectorised.
-        gaussian_sigma: Standard deviation where the law IS normal, else None.
-        laplace_scale: Scale where the law IS Laplace, else None.
-        power: beta where the law is exp(-(|x|/scale)^beta), else None.
         lipschitz: A proved Lipschitz constant of the log-density, else None.
+        reciprocal_convex: Whether it is proved that -log f is concave and 1/f convex on (0, inf), as for heavy tails.
     """
 
     logpdf: Function
     cdf: Function
     ppf: Function
-    gaussian_sigma: float | None = None
-    laplace_scale: float | None = None
-    power: float | None = None
     lipschitz: float | None = None
+    reciprocal_convex: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerCoordinates(IIDCoordinates):
+    """Independent coordinates of an exponential power law, density ~ exp(-(|x|/scale)^beta): log-concave.
+
+    Args:
+        beta: The power, at least 1.
+    """
+
+    beta: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormalCoordinates(PowerCoordinates):
+    """Independent N(0, sigma^2) coordinates.
+
+    Args:
+        sigma: Standard deviation, > 0.
+    """
+
+    beta: float = 2.0
+    sigma: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaplaceCoordinates(PowerCoordinates):
+    """Independent Laplace coordinates, density exp(-|x|/scale) / (2 scale).
+
+    Args:
+        scale: Mean magnitude, > 0.
+    """
+
+    beta: float = 1.0
+    scale: float
 
 
 @dataclass(frozen=True)
@@ -104,6 +136,17 @@ class Radial:
     radius_logpdf: Function
     radius_cdf: Function
     radius_ppf: Function
+
+
+@dataclass(frozen=True, kw_only=True)
+class HalfNormalRadius(Radial):
+    """Noise whose radius is |N(0, sigma^2)|.
+
+    Args:
+        sigma: Root mean square of the radius, > 0.
+    """
+
+    sigma: float
 
 
 @dataclass(frozen=True)
@@ -164,10 +207,6 @@ class Mechanism(Protocol):
         """log dP/dQ at outputs of shape (..., n): Q is the noise centred at 0, P centred at `shift` of shape (n,)."""
         ...
 
-    def expected_norm(self, order: int) -> float:
-        """E |z|_order of the noise vector, order 1 or 2 (the root of the mean square for order 2)."""
-        ...
-
 
 def validate_fields(mechanism: Any) -> None:
     """Check every field of a mechanism against its declared domain; called from `__post_init__`.
@@ -176,12 +215,11 @@ def validate_fields(mechanism: Any) -> None:
         TypeError: A field is not a number.
         ValueError: A field is outside its domain; the message names the value and the rule.
     """
-    common = {"clip": CLIP, "clip_norm": CLIP_NORM, "dimension": DIMENSION}
     for field in fields(mechanism):
         value = getattr(mechanism, field.name)
         if field.name == "dimension" and value is None:
             continue
-        (mechanism.domains.get(field.name) or common[field.name]).validate(field.name, value)
+        (mechanism.domains.get(field.name) or COMMON[field.name]).validate(field.name, value)
 
 
 def at_clip(mechanism: Mechanism, clip: float) -> Any:
@@ -204,8 +242,22 @@ def at_clip(mechanism: Mechanism, clip: float) -> Any:
     return replace(cast(Any, mechanism), clip=clip, **noise)
 
 
+def with_dimension(mechanism: Mechanism, dimension: int) -> Mechanism:
+    """The same noise on vectors of another length.
+
+    Args:
+        mechanism: Its dimension may still be None.
+        dimension: Coordinates, at least 1.
+
+    >>> from dpaudit.mechanisms import Laplace
+    >>> with_dimension(Laplace(scale=2.0), 3)
+    Laplace(scale=2.0, clip=1.0, clip_norm=2.0, dimension=3)
+    """
+    return cast(Mechanism, replace(cast(Any, mechanism), dimension=dimension))
+
+
 def require_dimension(mechanism: Mechanism) -> int:
-    """The dimension, or a ValueError that says how to set it."""
+    """A mechanism's dimension; a ValueError that says how to set it where it is None."""
     if mechanism.dimension is None:
         raise ValueError(f"Expected {mechanism.name}.dimension to be set: it fixes the length of the noise vector.")
     return int(mechanism.dimension)

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpaudit.mechanisms.base import CLIP, CLIP_NORM, Array
+from dpaudit.mechanisms.base import CLIP, CLIP_NORM, Array, Mechanism
 
 # a clipped record's norm is a few roundings away from clip; aiming this much lower keeps it on the right side
 _MARGIN = 1.0 - 8 * float(np.finfo(np.float64).eps)
@@ -37,7 +37,7 @@ def norms(records: ArrayLike, order: float) -> Array:
 
 
 def clip_records(records: ArrayLike, clip: float, order: float) -> Array:
-    """Every record scaled by min(1, clip / |record|_p), so that no norm exceeds clip, rounding included.
+    """Clipped records: each scaled by min(1, clip / |record|_p), so that no norm exceeds clip, rounding included.
 
     Args:
         records: Finite, shape (n, d); left as they are.
@@ -62,6 +62,23 @@ def clip_records(records: ArrayLike, clip: float, order: float) -> Array:
     # finite entries of infinite norm get the factor 0, which is within the bound too
     np.divide(clip * _MARGIN, sizes, out=factors, where=beyond)
     return np.asarray(values * factors[:, None])
+
+
+def check_sensitivity(key: str, mechanism: Mechanism, least: float) -> None:
+    """Refuse a mechanism that is accounted for less than the l2 sensitivity of a release without clipping.
+
+    Args:
+        key: What to call it in the message.
+        mechanism: Its clip is the sensitivity it is accounted for.
+        least: The sensitivity that there is.
+
+    Raises:
+        ValueError: Its clip is below `least`, or its norm below l2.
+    """
+    if mechanism.clip < least * (1 - 1e-9):
+        raise ValueError(f"{key}.clip: Expected {mechanism.clip!r} to be at least {least:g}, the sensitivity.")
+    if mechanism.clip_norm < 2:
+        raise ValueError(f"{key}.clip_norm: Expected {mechanism.clip_norm!r} to be at least 2: sensitivity is in l2.")
 
 
 def _records(records: ArrayLike) -> Array:

@@ -10,7 +10,7 @@ from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv
 
 from dpaudit.mechanisms.base import Array, Domain, IIDCoordinates, ScaleMixture, require_dimension, validate_fields
 from dpaudit.mechanisms.laplace import laplace_law
-from dpaudit.mechanisms.numerics import aligned, finite, log_ratio, magnitude_drop, unknown_order
+from dpaudit.mechanisms.numerics import aligned, finite, log_ratio, magnitude_drop
 
 K = Domain(0.0, math.inf, (2.5, 50_000.0), "shape of the Gamma law of the inverse scale")
 THETA = Domain(0.0, math.inf, (1e-5, 0.1), "scale of the Gamma law of the inverse scale, 1 / noise", length_power=-1)
@@ -55,27 +55,6 @@ def _given(u: float) -> IIDCoordinates:
     return laplace_law(1.0 / u)
 
 
-def gamma_plrv_norm(k: float, theta: float, n: int, order: int) -> float:
-    """E|z|_1 = n / ((k-1) theta) or sqrt(E|z|_2^2) = sqrt(2 n / ((k-1)(k-2))) / theta; infinite up to k = 1 and 2.
-
-    The same whether the scale is drawn per vector or per coordinate: both are sums over coordinates.
-
-    Args:
-        k: Shape of the inverse scale, > 0.
-        theta: Its scale, > 0.
-        n: Coordinates.
-        order: 1 or 2.
-
-    Raises:
-        ValueError: Another order.
-    """
-    if order not in (1, 2):
-        raise unknown_order(order)
-    if k <= order:
-        return math.inf
-    return n / (k - 1) / theta if order == 1 else math.sqrt(2 * n / (k - 1) / (k - 2)) / theta
-
-
 @dataclass(frozen=True)
 class GammaPLRV:
     """Laplace noise of one random scale: u ~ Gamma(k, scale theta) once per vector, then z_i ~ Laplace(1/u).
@@ -94,8 +73,8 @@ class GammaPLRV:
     Raises:
         TypeError, ValueError: A field is outside its domain.
 
-    >>> GammaPLRV(k=3.0, theta=0.5, dimension=10).expected_norm(1)
-    10.0
+    >>> float(GammaPLRV(k=3.0, theta=0.5, dimension=1).privacy_loss(np.array([2.0]), np.array([2.0])))  # 4 log(2)
+    2.772588722239781
     """
 
     name: ClassVar[str] = "gamma-plrv"
@@ -151,11 +130,3 @@ class GammaPLRV:
             at_zero, at_shift = (1.0 / self.theta + np.abs(x).sum(axis=-1) for x in (output, output - shift))
         drop = magnitude_drop(output, shift).sum(axis=-1)
         return (len(shift) + self.k) * log_ratio(drop, at_zero, at_shift)
-
-    def expected_norm(self, order: int) -> float:
-        """E|z|_1 = n/((k-1) theta), infinite for k <= 1; sqrt(E|z|_2^2) = sqrt(2n/((k-1)(k-2)))/theta, for k <= 2.
-
-        Raises:
-            ValueError: Another order, or the dimension is not set.
-        """
-        return gamma_plrv_norm(float(self.k), float(self.theta), require_dimension(self), order)

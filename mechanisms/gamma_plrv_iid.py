@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from dpaudit.mechanisms.base import Array, Domain, IIDCoordinates, require_dimension, validate_fields
-from dpaudit.mechanisms.gamma_plrv import THETA, K, gamma_plrv_norm
+from dpaudit.mechanisms.gamma_plrv import THETA, K
 from dpaudit.mechanisms.numerics import aligned, finite, log_ratio, magnitude_drop
 
 
@@ -73,6 +73,7 @@ class GammaPLRVIID:
             partial(_cdf, k=k, theta=theta),
             partial(_ppf, k=k, theta=theta),
             lipschitz=(k + 1.0) * theta,
+            reciprocal_convex=True,  # 1/f is (1 + theta x)^(k+1) up to a factor
         )
 
     def sample(self, rng: np.random.Generator, size: int) -> Array:
@@ -100,11 +101,3 @@ class GammaPLRVIID:
         output, shift = aligned(output, shift)
         at_zero, at_shift = (1.0 / self.theta + np.abs(x) for x in (output, output - shift))
         return np.asarray((self.k + 1.0) * log_ratio(magnitude_drop(output, shift), at_zero, at_shift).sum(axis=-1))
-
-    def expected_norm(self, order: int) -> float:
-        """E|z|_1 = n/((k-1) theta), infinite for k <= 1; sqrt(E|z|_2^2) = sqrt(2n/((k-1)(k-2)))/theta, for k <= 2.
-
-        Raises:
-            ValueError: Another order, or the dimension is not set.
-        """
-        return gamma_plrv_norm(float(self.k), float(self.theta), require_dimension(self), order)

@@ -8,30 +8,27 @@ from typing import ClassVar
 import numpy as np
 
 from dpaudit.mechanisms.base import Array, Domain, IIDCoordinates, require_dimension, validate_fields
-from dpaudit.mechanisms.numerics import aligned, magnitude_drop, unknown_order
-
-K = Domain(2.0, math.inf, (5.0, 5_000.0), "shape of the Gamma law of the scale")
-THETA = Domain(0.0, math.inf, (1e-4, 1.0), "scale of the Gamma law of the scale", length_power=1)
+from dpaudit.mechanisms.numerics import aligned, magnitude_drop
 
 # With t = log b about its saddle point the integrals below are of exp(-order g) for a convex g, analytic in a strip of
 # half-width pi/2: the trapezoidal rule with this step, in widths of the peak, is right to rounding (against mpmath).
 _STEP = 0.5
-_DEEP = 40.0  # exponents beyond this are below rounding
-_FARTHEST = 1e300  # y/order^2 beyond which the tail is 0 anyway
-_NEWTON = 40
+_LARGEST_EXPONENT = 40.0  # exponents beyond this are below rounding
+_LARGEST_RATIO = 1e300  # y/order^2 beyond which the tail is 0 anyway
+_NEWTON_STEPS = 40
 
 # One integral per number would take microseconds, so for every order a table of Chebyshev polynomials in log s is made.
 # The function is analytic for |Im log s| < pi: on cells of half-width 1/2 the coefficients fall by 12 from each degree
 # to the next.
 _CELLS = np.arange(-36.0, 36.0)  # left ends
 _DEGREE = 15
-_CLOSE = 0.05  # differences of log s below this go by the derivative
+_SMALL_GAP = 0.05  # differences of log s below this go by the derivative
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)
 
 
 def _saddle(y: Array, order: float) -> Array:
     """s >= 0 with s + s^2 = y/order^2: the peak of b^order e^(-b - y/b) in log b lies at b = order (1 + s)."""
-    c = np.minimum(y / order / order, _FARTHEST)
+    c = np.minimum(y / order / order, _LARGEST_RATIO)
     return np.asarray(2.0 * c / (1.0 + np.sqrt(1.0 + 4.0 * c)))
 
 
@@ -42,9 +39,9 @@ def _peak(s: Array, order: float) -> tuple[Array, Array, Array]:
     """
     step = _STEP / (math.sqrt(order) * np.sqrt(1.0 + 2.0 * s + 4.0 / order)[:, None])
     widest = _STEP / math.sqrt(order + 4.0)
-    side = math.sqrt(2 * _DEEP / order)
+    side = math.sqrt(2 * _LARGEST_EXPONENT / order)
     # the half in place of one keeps the digits of small exponents, whose terms are e^-u times larger
-    u = step * np.arange(-math.ceil((side + _DEEP / (order - 0.5)) / widest), math.ceil(side / widest) + 1)
+    u = step * np.arange(-math.ceil((side + _LARGEST_EXPONENT / (order - 0.5)) / widest), math.ceil(side / widest) + 1)
     bowl = 2.0 * np.sinh(u / 2.0) ** 2
     square = u * u
     series = 1 + square / 20 * (1 + square / 42 * (1 + square / 72 * (1 + square / 110 * (1 + square / 156))))
@@ -99,7 +96,7 @@ def _rest_drop(low: Array, rise: Array, order: float) -> Array:
     """log I(low) - log I(low + rise), with the digits of a small rise."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):  # low may be 0
         t, gap = np.log(low), np.log1p(rise / low)
-        close = (gap < _CLOSE) & (t >= _CELLS[0]) & (np.log(low + rise) < _CELLS[-1] + 1.0)
+        close = (gap < _SMALL_GAP) & (t >= _CELLS[0]) & (np.log(low + rise) < _CELLS[-1] + 1.0)
     result = np.empty(len(low))
     result[~close] = _rest(low[~close] + rise[~close], order) - _rest(low[~close], order)
     low, rise, t, gap = low[close], rise[close], t[close], gap[close]
@@ -152,7 +149,7 @@ def _ppf(p: Array, k: float, theta: float) -> Array:
     least = goal * (k - 1.0)  # the exponent is at most y E 1/G
     y = np.where(np.isinf(goal), np.inf, least + np.square(goal) / 4.0)
     todo = np.flatnonzero((goal > 0) & np.isfinite(goal))
-    for _ in range(_NEWTON):
+    for _ in range(_NEWTON_STEPS):
         if not len(todo):
             break
         at, value = y[todo], laplace_exponent(y[todo], k)
@@ -194,13 +191,17 @@ class GammaScaleLaplace:
     Raises:
         TypeError, ValueError: A field is outside its domain.
 
-    >>> GammaScaleLaplace(k=3000.0, theta=5e-5, dimension=10).expected_norm(1)
-    1.5
+    >>> law = GammaScaleLaplace(k=3.0, theta=1.0).structure
+    >>> round(float(np.exp(law.logpdf(np.array(0.0)))), 12)  # E 1/(2 b) = 1/(2 (k-1) theta)
+    0.25
     """
 
     name: ClassVar[str] = "gamma-scale-laplace"
     summary: ClassVar[str] = "Laplace noise whose scale (not inverted) is Gamma(k, theta), drawn for every coordinate"
-    domains: ClassVar[dict[str, Domain]] = {"k": K, "theta": THETA}
+    domains: ClassVar[dict[str, Domain]] = {
+        "k": Domain(2.0, math.inf, (5.0, 5_000.0), "shape of the Gamma law of the scale"),
+        "theta": Domain(0.0, math.inf, (1e-4, 1.0), "scale of the Gamma law of the scale", length_power=1),
+    }
 
     k: float
     theta: float
@@ -213,13 +214,20 @@ class GammaScaleLaplace:
 
     @property
     def structure(self) -> IIDCoordinates:
-        """Independent coordinates, the scale integrated out."""
+        """Independent coordinates, the scale integrated out.
+
+        f is a mixture of exponentials e^-xt, t = 1/b, hence log-convex; 1/f is convex where f f'' <= 2 f'^2. These are
+        moments of t under t^-k e^(-1/(theta t) - x t), Bessel functions of y = 2 sqrt(x/theta): the condition reads
+        K_(nu-1) K_(nu+1) <= 2 K_nu^2 at nu = k - 2, and holds for nu >= 2, as K_(nu-1) K_(nu+1) < nu/(nu-1) K_nu^2
+        (Baricz 2010, "Turan type inequalities for modified Bessel functions").
+        """
         k, theta = float(self.k), float(self.theta)
         return IIDCoordinates(
             partial(_logpdf, k=k, theta=theta),
             partial(_cdf, k=k, theta=theta),
             partial(_ppf, k=k, theta=theta),
             lipschitz=1.0 / ((k - 2.0) * theta),
+            reciprocal_convex=k >= 4.0,
         )
 
     def sample(self, rng: np.random.Generator, size: int) -> Array:
@@ -252,14 +260,3 @@ class GammaScaleLaplace:
         rise = _units(drop, theta).ravel() / order / order / (1.0 + at_zero + at_shift)
         size = order * (2.0 * rise - np.log1p(rise / (1.0 + low))) + _rest_drop(low, rise, order)
         return np.asarray(np.copysign(size.reshape(drop.shape), drop).sum(axis=-1))
-
-    def expected_norm(self, order: int) -> float:
-        """E|z|_1 = n k theta for order 1, sqrt(E|z|_2^2) = theta sqrt(2 n k (k+1)) for order 2.
-
-        Raises:
-            ValueError: Another order, or the dimension is not set.
-        """
-        n, k, theta = require_dimension(self), float(self.k), float(self.theta)
-        if order not in (1, 2):
-            raise unknown_order(order)
-        return n * k * theta if order == 1 else theta * math.sqrt(2 * n * k * (k + 1))

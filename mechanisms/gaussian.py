@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from dpaudit.mechanisms.base import Array, Domain, IIDCoordinates, require_dimension, validate_fields
-from dpaudit.mechanisms.numerics import aligned, unknown_order
+from dpaudit.mechanisms.base import Array, Domain, NormalCoordinates, require_dimension, validate_fields
+from dpaudit.mechanisms.numerics import aligned
 
 
 def _logpdf(x: Array, sigma: float) -> Array:
@@ -22,18 +22,6 @@ def _cdf(x: Array, sigma: float) -> Array:
 
 def _ppf(p: Array, sigma: float) -> Array:
     return np.asarray(sigma * ndtri(p))
-
-
-def gaussian_law(sigma: float) -> IIDCoordinates:
-    """Independent N(0, sigma^2) coordinates.
-
-    Args:
-        sigma: Standard deviation, > 0.
-    """
-    return IIDCoordinates(
-        partial(_logpdf, sigma=sigma), partial(_cdf, sigma=sigma), partial(_ppf, sigma=sigma),
-        gaussian_sigma=sigma, power=2.0,
-    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -53,8 +41,8 @@ class Gaussian:
         TypeError, ValueError: A field is outside its domain, or sigma outside the range of floats.
 
     >>> mechanism = Gaussian(noise_multiplier=2.0, clip=0.5, dimension=1)
-    >>> mechanism.sigma, mechanism.expected_norm(2)
-    (1.0, 1.0)
+    >>> mechanism.sigma
+    1.0
     >>> float(mechanism.privacy_loss(np.array([0.5]), np.array([0.5])))
     0.125
     """
@@ -83,9 +71,12 @@ class Gaussian:
         return float(self.noise_multiplier) * float(self.clip)
 
     @property
-    def structure(self) -> IIDCoordinates:
+    def structure(self) -> NormalCoordinates:
         """Independent normal coordinates."""
-        return gaussian_law(self.sigma)
+        sigma = self.sigma
+        return NormalCoordinates(
+            partial(_logpdf, sigma=sigma), partial(_cdf, sigma=sigma), partial(_ppf, sigma=sigma), sigma=sigma
+        )
 
     def sample(self, rng: np.random.Generator, size: int) -> Array:
         """Draw `size` independent noise vectors, shape (size, dimension).
@@ -107,16 +98,3 @@ class Gaussian:
         """
         output, shift = aligned(output, shift)
         return np.asarray(((output - 0.5 * shift) / self.sigma) @ (shift / self.sigma))
-
-    def expected_norm(self, order: int) -> float:
-        """E|z|_1 = n sigma sqrt(2/pi) for order 1, sqrt(E|z|_2^2) = sigma sqrt(n) for order 2.
-
-        Raises:
-            ValueError: Another order, or the dimension is not set.
-        """
-        n = require_dimension(self)
-        if order == 1:
-            return n * self.sigma * math.sqrt(2 / math.pi)
-        if order == 2:
-            return self.sigma * math.sqrt(n)
-        raise unknown_order(order)

@@ -8,11 +8,19 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import gammainc, gammaincc, gammainccinv
 
-from dpaudit.mechanisms.base import Array, Domain, IIDCoordinates, require_dimension, validate_fields
-from dpaudit.mechanisms.numerics import aligned, magnitude_drop, unknown_order
+from dpaudit.mechanisms.base import (
+    Array,
+    Domain,
+    LaplaceCoordinates,
+    NormalCoordinates,
+    PowerCoordinates,
+    require_dimension,
+    validate_fields,
+)
+from dpaudit.mechanisms.numerics import aligned, magnitude_drop
 
 # below this y the regularised incomplete gamma function is y^(1/beta) / Gamma(1 + 1/beta) to the last bit
-_TINY = 1e-17
+_LINEAR_POWER = 1e-17
 
 
 def _logpdf(x: Array, beta: float, scale: float) -> Array:
@@ -28,7 +36,7 @@ def _cdf(x: Array, beta: float, scale: float) -> Array:
         power = size**beta
     # for large beta the power underflows at ordinary x, where the law is nearly uniform
     linear = 0.5 * size / math.gamma(1.0 + 1.0 / beta)
-    small = power < _TINY
+    small = power < _LINEAR_POWER
     tail = np.where(small, 0.5 - linear, 0.5 * gammaincc(1.0 / beta, power))
     centre = np.where(small, linear, 0.5 * gammainc(1.0 / beta, power))
     return np.asarray(np.where(x < 0, tail, 0.5 + centre))
@@ -39,7 +47,7 @@ def _ppf(p: Array, beta: float, scale: float) -> Array:
     linear = np.abs(2.0 * p - 1.0) * math.gamma(1.0 + 1.0 / beta)
     with np.errstate(under="ignore"):
         size = np.where(
-            linear**beta < _TINY, linear, gammainccinv(1.0 / beta, 2.0 * np.minimum(p, 1.0 - p)) ** (1.0 / beta)
+            linear**beta < _LINEAR_POWER, linear, gammainccinv(1.0 / beta, 2.0 * np.minimum(p, 1.0 - p)) ** (1.0 / beta)
         )
     return np.asarray(np.copysign(scale * size, p - 0.5))
 
@@ -98,18 +106,19 @@ class GeneralizedGaussian:
         validate_fields(self)
 
     @property
-    def structure(self) -> IIDCoordinates:
-        """Independent coordinates; marked normal at beta = 2 and Laplace at beta = 1."""
+    def structure(self) -> PowerCoordinates:
+        """Independent coordinates of an exponential power law: the normal one at beta = 2, Laplace's at beta = 1."""
         beta, scale = float(self.beta), float(self.scale)
-        return IIDCoordinates(
+        law = (
             partial(_logpdf, beta=beta, scale=scale),
             partial(_cdf, beta=beta, scale=scale),
             partial(_ppf, beta=beta, scale=scale),
-            gaussian_sigma=scale / math.sqrt(2) if beta == 2 else None,
-            laplace_scale=scale if beta == 1 else None,
-            power=beta,
-            lipschitz=1.0 / scale if beta == 1 else None,
         )
+        if beta == 2:
+            return NormalCoordinates(*law, sigma=scale / math.sqrt(2))
+        if beta == 1:
+            return LaplaceCoordinates(*law, scale=scale, lipschitz=1.0 / scale)
+        return PowerCoordinates(*law, beta=beta)
 
     def sample(self, rng: np.random.Generator, size: int) -> Array:
         """Draw `size` independent noise vectors, shape (size, dimension).
@@ -138,17 +147,3 @@ class GeneralizedGaussian:
         """
         output, shift = aligned(output, shift)
         return np.asarray(_power_drop(output, shift, float(self.beta), float(self.scale)).sum(axis=-1))
-
-    def expected_norm(self, order: int) -> float:
-        """E|z|_1 = n scale Gamma(2/beta)/Gamma(1/beta), sqrt(E|z|_2^2) = scale sqrt(n Gamma(3/beta)/Gamma(1/beta)).
-
-        Raises:
-            ValueError: Another order, or the dimension is not set.
-        """
-        n, beta, scale = require_dimension(self), float(self.beta), float(self.scale)
-        if order not in (1, 2):
-            raise unknown_order(order)
-        # Gamma(j/beta)/Gamma(1/beta) = Gamma(1 + j/beta) / (j Gamma(1 + 1/beta)), finite as beta grows
-        j = order + 1
-        moment = math.gamma(1 + j / beta) / (j * math.gamma(1 + 1 / beta))
-        return n * scale * moment if order == 1 else scale * math.sqrt(n * moment)

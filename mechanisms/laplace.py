@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array, Domain, IIDCoordinates, require_dimension, validate_fields
-from dpaudit.mechanisms.numerics import aligned, magnitude_drop, unknown_order
+from dpaudit.mechanisms.base import Array, Domain, LaplaceCoordinates, require_dimension, validate_fields
+from dpaudit.mechanisms.numerics import aligned, magnitude_drop
 
 
 def _logpdf(x: Array, scale: float) -> Array:
@@ -26,15 +26,15 @@ def _ppf(p: Array, scale: float) -> Array:
         return np.asarray(np.copysign(-scale * np.log(2.0 * np.minimum(p, 1.0 - np.asarray(p))), centred))
 
 
-def laplace_law(scale: float) -> IIDCoordinates:
+def laplace_law(scale: float) -> LaplaceCoordinates:
     """Independent Laplace coordinates, density exp(-|x|/scale) / (2 scale).
 
     Args:
         scale: Mean magnitude, > 0.
     """
-    return IIDCoordinates(
+    return LaplaceCoordinates(
         partial(_logpdf, scale=scale), partial(_cdf, scale=scale), partial(_ppf, scale=scale),
-        laplace_scale=scale, power=1.0, lipschitz=1.0 / scale,
+        lipschitz=1.0 / scale, scale=scale,
     )  # fmt: skip
 
 
@@ -73,7 +73,7 @@ class Laplace:
         validate_fields(self)
 
     @property
-    def structure(self) -> IIDCoordinates:
+    def structure(self) -> LaplaceCoordinates:
         """Independent Laplace coordinates."""
         return laplace_law(float(self.scale))
 
@@ -96,16 +96,3 @@ class Laplace:
             ValueError: The shapes do not fit.
         """
         return np.asarray(magnitude_drop(*aligned(output, shift)).sum(axis=-1) / self.scale)
-
-    def expected_norm(self, order: int) -> float:
-        """E|z|_1 = n scale for order 1, sqrt(E|z|_2^2) = scale sqrt(2 n) for order 2.
-
-        Raises:
-            ValueError: Another order, or the dimension is not set.
-        """
-        n = require_dimension(self)
-        if order == 1:
-            return n * float(self.scale)
-        if order == 2:
-            return float(self.scale) * math.sqrt(2 * n)
-        raise unknown_order(order)

@@ -1,14 +1,17 @@
-"""Exact differences and ratios that the privacy losses share, arranged so that nothing cancels."""
+"""Exact differences and ratios that the privacy losses share, arranged so that nothing cancels; the Gaussian curve."""
+
+import math
 
 import numpy as np
+from scipy.special import log_ndtr, ndtr
 
 from dpaudit.mechanisms.base import Array
 
-_LARGEST = float(np.finfo(np.float64).max)
+_LARGEST_FLOAT = float(np.finfo(np.float64).max)
 
 
 def aligned(output: Array, shift: Array, dimension: int | None = None) -> tuple[Array, Array]:
-    """Both arguments of a privacy loss as float64, their shapes checked.
+    """Output and shift of a privacy loss as float64, their shapes checked.
 
     Args:
         output: Shape (..., n).
@@ -29,7 +32,7 @@ def aligned(output: Array, shift: Array, dimension: int | None = None) -> tuple[
 
 
 def magnitude_drop(output: Array, shift: Array) -> Array:
-    """|o| - |o - v| for every coordinate, which is clip(2 o, 0, 2 v) - v for v > 0.
+    """Drop of the magnitude, |o| - |o - v|, for every coordinate, which is clip(2 o, 0, 2 v) - v for v > 0.
 
     The two magnitudes are never subtracted: where o lies outside [0, v] the value is +-|v| to the last bit, even if
     |o| is so large that o - v rounds to o.
@@ -70,9 +73,23 @@ def finite(values: Array) -> Array:
 
     A law with a very heavy tail really does leave that range, and an infinite output would make every loss NaN.
     """
-    return np.clip(values, -_LARGEST, _LARGEST, out=values)
+    return np.clip(values, -_LARGEST_FLOAT, _LARGEST_FLOAT, out=values)
 
 
-def unknown_order(order: int) -> ValueError:
-    """What `expected_norm` raises for an order it does not know."""
-    return ValueError(f"Expected order={order!r} to be 1 or 2.")
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """delta(epsilon) of a mu-GDP mechanism: Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu).
+
+    Args:
+        mu: Sensitivity over noise, at least 0.
+        epsilon: At least 0.
+
+    To rounding, not rounded up: a certified bound is `verify.upper.gaussian_pld.analytic_delta`.
+
+    Source: Balle and Wang (2018), Theorem 8; Dong, Roth and Su (2022), Corollary 1.
+
+    >>> print(f"{gaussian_delta(1.0, 1.0):.6f}")
+    0.126937
+    """
+    if mu == 0.0:
+        return 0.0
+    return float(ndtr(mu / 2 - epsilon / mu)) - math.exp(epsilon + float(log_ndtr(-mu / 2 - epsilon / mu)))

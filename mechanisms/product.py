@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import erf, erfinv
 
-from dpaudit.mechanisms.base import Array, Domain, Radial, require_dimension, validate_fields
-from dpaudit.mechanisms.numerics import aligned, log_ratio, unknown_order
+from dpaudit.mechanisms.base import Array, Domain, HalfNormalRadius, require_dimension, validate_fields
+from dpaudit.mechanisms.numerics import aligned, log_ratio
 
 
 def _radius_logpdf(r: Array, sigma: float) -> Array:
@@ -24,15 +24,6 @@ def _radius_cdf(r: Array, sigma: float) -> Array:
 
 def _radius_ppf(p: Array, sigma: float) -> Array:
     return np.asarray(sigma * math.sqrt(2) * erfinv(p))
-
-
-def _mean_direction(n: int) -> float:
-    """E|h|_1 = n Gamma(n/2) / (sqrt(pi) Gamma((n+1)/2)) of a uniform unit vector h in R^n."""
-    m = n / 2
-    if n < 2000:
-        return n / math.sqrt(math.pi) * math.exp(math.lgamma(m) - math.lgamma(m + 0.5))
-    # Gamma(m+1/2)/Gamma(m) = sqrt(m) (1 - 1/8m + 1/128m^2 + 5/1024m^3 - ...): the log-gammas are too large to subtract
-    return n / math.sqrt(math.pi * m) / (1 - 1 / (8 * m) + 1 / (128 * m**2) + 5 / (1024 * m**3) - 21 / (32768 * m**4))
 
 
 @dataclass(frozen=True)
@@ -75,12 +66,11 @@ class Product:
             raise ValueError(f"Expected dimension={self.dimension!r} in [2, inf): product noise has a direction.")
 
     @property
-    def structure(self) -> Radial:
+    def structure(self) -> HalfNormalRadius:
         """A half-normal radius in a uniform direction."""
         sigma = float(self.sigma)
-        return Radial(
-            partial(_radius_logpdf, sigma=sigma), partial(_radius_cdf, sigma=sigma), partial(_radius_ppf, sigma=sigma)
-        )
+        laws = (partial(law, sigma=sigma) for law in (_radius_logpdf, _radius_cdf, _radius_ppf))
+        return HalfNormalRadius(*laws, sigma=sigma)
 
     def sample(self, rng: np.random.Generator, size: int) -> Array:
         """Draw `size` independent noise vectors, shape (size, dimension).
@@ -113,16 +103,3 @@ class Product:
         # q2 - p2, which subtraction would lose far from both centres
         difference = 2.0 * (((output - 0.5 * shift) / self.sigma) @ (shift / self.sigma))
         return np.asarray(0.5 * (difference + (len(shift) - 1) * log_ratio(difference, q2, p2)))
-
-    def expected_norm(self, order: int) -> float:
-        """E|z|_1 = sigma sqrt(2/pi) E|h|_1 for order 1, sqrt(E|z|_2^2) = sigma for order 2.
-
-        Raises:
-            ValueError: Another order, or the dimension is not set.
-        """
-        n = require_dimension(self)
-        if order == 1:
-            return float(self.sigma) * math.sqrt(2 / math.pi) * _mean_direction(n)
-        if order == 2:
-            return float(self.sigma)
-        raise unknown_order(order)

@@ -6,7 +6,7 @@ from dataclasses import MISSING, fields
 from difflib import get_close_matches
 from typing import Any
 
-from dpaudit.mechanisms.base import CLIP, CLIP_NORM, DIMENSION, Mechanism
+from dpaudit.mechanisms.base import COMMON, Mechanism
 from dpaudit.mechanisms.gamma_plrv import GammaPLRV
 from dpaudit.mechanisms.gamma_plrv_iid import GammaPLRVIID
 from dpaudit.mechanisms.gamma_scale_laplace import GammaScaleLaplace
@@ -53,11 +53,11 @@ def from_dict(data: Mapping[str, Any]) -> Mechanism:
     if not isinstance(name, str) or name not in MECHANISMS:
         raise ValueError(f"Expected name={name!r} to be a mechanism: {_suggestion(name, MECHANISMS)}")
     mechanism = MECHANISMS[name]
-    known = {field.name: field for field in fields(mechanism)}
+    parameters = {field.name: field for field in fields(mechanism)}
     for key in data:
-        if key != "name" and key not in known:
-            raise ValueError(f"Expected {key!r} to be a key of {name}: {_suggestion(key, known)}")
-    for key, field in known.items():
+        if key != "name" and key not in parameters:
+            raise ValueError(f"Expected {key!r} to be a key of {name}: {_suggestion(key, parameters)}")
+    for key, field in parameters.items():
         if field.default is MISSING and key not in data:
             raise ValueError(f"Expected {name} to have {key}, in {mechanism.domains[key]}.")
     values = {key: value for key, value in data.items() if key != "name"}
@@ -71,7 +71,7 @@ def from_dict(data: Mapping[str, Any]) -> Mechanism:
 
 
 def to_dict(mechanism: Mechanism) -> dict[str, Any]:
-    """The inverse of `from_dict`, ready for JSON: plain numbers, an infinite clip_norm as "inf", no dimension if None.
+    """A mechanism's name and fields, ready for JSON: an infinite clip_norm as "inf", no dimension if it is None.
 
     >>> to_dict(Laplace(scale=2, clip_norm=math.inf, dimension=3))
     {'name': 'laplace', 'scale': 2.0, 'clip': 1.0, 'clip_norm': 'inf', 'dimension': 3}
@@ -88,7 +88,7 @@ def to_dict(mechanism: Mechanism) -> dict[str, Any]:
 
 
 def describe() -> list[dict[str, Any]]:
-    """What there is to choose from, a row per mechanism.
+    """The registered mechanisms with their parameters, a row for each.
 
     Returns:
         Rows of {"name", "summary", "parameters"}, the latter rows of {"name", "domain", "unit", "typical"}, as text.
@@ -96,7 +96,6 @@ def describe() -> list[dict[str, Any]]:
     >>> [row["name"] for row in describe()][:3]
     ['gaussian', 'laplace', 'gamma-plrv']
     """
-    common = {"clip": CLIP, "clip_norm": CLIP_NORM, "dimension": DIMENSION}
     return [
         {
             "name": name,
@@ -108,7 +107,7 @@ def describe() -> list[dict[str, Any]]:
                     "unit": domain.unit,
                     "typical": "{:g} to {:g}".format(*domain.typical),
                 }
-                for parameter, domain in {**mechanism.domains, **common}.items()
+                for parameter, domain in {**mechanism.domains, **COMMON}.items()
             ],
         }
         for name, mechanism in MECHANISMS.items()

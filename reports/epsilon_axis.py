@@ -71,16 +71,11 @@ def axis_figure(claimed: float, where: str, rows: Sequence[Row], *, key: str, wi
         for height, row in zip(reversed(range(len(rows))), rows, strict=True):
             _label(axes, row, height, wide=wide)
             row.draw(axes, height if wide else height - 0.12, low, high)
-        axes.set_ylim(-0.5, len(rows) - 0.45)
-        axes.set_yticks([])
+        label = f"epsilon{where}  (shaded: more than was promised)"
+        axes.set(ylim=(-0.5, len(rows) - 0.45), yticks=[], xlabel=label)
         axes.spines["left"].set_visible(False)
-        axes.set_xlabel(f"epsilon{where}  (shaded: more than was promised)")
-        return svg(drawing, key, axis_text(claimed, rows))
-
-
-def axis_text(claimed: float, rows: Sequence[Row]) -> str:
-    """The same figure in words."""
-    return ". ".join([f"Epsilon axis. Promised: {stated(claimed)}", *(f"{row.name}: {row.text}" for row in rows)])
+        findings = [f"{row.name}: {row.text}" for row in rows]
+        return svg(drawing, key, ". ".join([f"Epsilon axis. Promised: {stated(claimed)}", *findings]))
 
 
 def check_row(name: str, check: Verdict) -> Row:

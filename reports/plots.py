@@ -19,7 +19,7 @@ from dpaudit.reports.drawing import (
     short,
     svg,
 )
-from dpaudit.reports.epsilon_axis import Row, attack_row, axis_figure, axis_text, check_row
+from dpaudit.reports.epsilon_axis import Row, attack_row, axis_figure, check_row
 from dpaudit.reports.wording import at_delta, at_least, at_most, claimed_delta, figure
 from dpaudit.verify.results import AttackResult, AuditResult
 
@@ -33,11 +33,6 @@ def bracket_figure(result: AuditResult, *, wide: bool) -> Markup:
     """
     key = "wide" if wide else "narrow"
     return axis_figure(result.epsilon_claimed, at_delta(result), _rows(result), key=key, wide=wide)
-
-
-def bracket_text(result: AuditResult) -> str:
-    """The same figure in words."""
-    return axis_text(result.epsilon_claimed, _rows(result))
 
 
 def curve_figure(result: AuditResult) -> Markup | None:
@@ -82,10 +77,8 @@ def curve_figure(result: AuditResult) -> Markup | None:
                     color=ATTACK,
                     label=f"{short(attack.name)}: at least this was seen",
                 )
-        axes.set_xlim(0.0, max(float(epsilon[-1]), result.epsilon_claimed) or 1.0)
-        axes.set_ylim(floor, 2.0)
-        axes.set_xlabel("epsilon")
-        axes.set_ylabel("delta")
+        widest = max(float(epsilon[-1]), result.epsilon_claimed) or 1.0
+        axes.set(xlim=(0.0, widest), ylim=(floor, 2.0), xlabel="epsilon", ylabel="delta")
         axes.grid(visible=True)
         legend(drawing)
         return svg(drawing, "curve", curve_text(result))
@@ -147,10 +140,7 @@ def roc_figure(attack: AttackResult, tradeoff: Mapping[str, Any] | None, *, key:
                 label="most the certified mechanism allows",
             )
         axes.plot([floor, 1.0], [floor, 1.0], color=GREY, linestyle=":", label="guessing")
-        axes.set_xlim(floor, 1.0)
-        axes.set_ylim(floor, 1.25)
-        axes.set_xlabel("false-positive rate")
-        axes.set_ylabel("true-positive rate")
+        axes.set(xlim=(floor, 1.0), ylim=(floor, 1.25), xlabel="false-positive rate", ylabel="true-positive rate")
         axes.grid(visible=True)
         legend(drawing)
         return svg(drawing, key, roc_text(attack))

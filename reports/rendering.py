@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,8 +12,9 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 from markupsafe import Markup, escape
 
+from dpaudit._files import write_whole
 from dpaudit.reports import plots, wording
-from dpaudit.verify.results import AttackResult, AuditResult
+from dpaudit.verify.results import AuditResult
 
 PAGE, DATA = "report.html", "result.json"
 
@@ -40,26 +40,9 @@ def write_report(result: AuditResult, out: Path) -> Path:
     data = (result_json(result) + "\n").encode()
     as_read = AuditResult.from_dict(result.to_dict())  # so that `load_result` leads to the same page
     page = _html(as_read, hashlib.sha256(data).hexdigest()).encode("utf-8", "replace")
+    out.mkdir(parents=True, exist_ok=True)
     write_whole({out / DATA: data, out / PAGE: page})
     return out / PAGE
-
-
-def write_whole(parts: Mapping[Path, bytes]) -> None:
-    """Write files into a folder, made if absent, each complete or not at all.
-
-    Args:
-        parts: The content of every file.
-    """
-    partial = {target: target.with_name(f".{target.name}.{os.getpid()}.partial") for target in parts}
-    try:
-        for target, content in parts.items():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            partial[target].write_bytes(content)
-        for target, written in partial.items():
-            written.replace(target)
-    finally:
-        for written in partial.values():
-            written.unlink(missing_ok=True)
 
 
 def result_json(result: AuditResult) -> str:
@@ -106,8 +89,7 @@ def load_json(path: Path, kind: str) -> dict[str, Any]:
 
 def schema(name: str) -> dict[str, Any]:
     """A JSON schema shipped with the package: "result" or "verdicts"."""
-    loaded: dict[str, Any] = json.loads((_HERE / "schemas" / f"{name}.schema.json").read_text())
-    return loaded
+    return dict(json.loads((_HERE / "schemas" / f"{name}.schema.json").read_text()))
 
 
 def _refuse(constant: str) -> float:
@@ -134,7 +116,7 @@ def fill(template: str, **context: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for function in (
+    filters = (
         wording.figure,
         wording.at_least,
         wording.at_most,
@@ -144,9 +126,8 @@ def fill(template: str, **context: Any) -> str:
         wording.plain,
         wording.rate,
         wording.duration,
-    ):
-        environment.filters[function.__name__] = function
-    environment.filters["unbroken"] = _unbroken
+    )
+    environment.filters |= {**{function.__name__: function for function in filters}, "unbroken": _unbroken}
     return environment.get_template(template).render(**context)
 
 
@@ -160,7 +141,14 @@ def _html(result: AuditResult, digest: str) -> str:
         delta=wording.claimed_delta(result),
         brackets=[("wide" if wide else "narrow", plots.bracket_figure(result, wide=wide)) for wide in (True, False)],
         curve=plots.curve_figure(result),
-        attacks=[_attack(attack, result, index) for index, attack in enumerate(result.attacks)],
+        attacks=[
+            {
+                "result": attack,
+                "roc": plots.roc_figure(attack, result.tradeoff, key=f"roc{index}"),
+                "contradicts": f"{attack.name}:epsilon_lower" in result.refuted_by,
+            }
+            for index, attack in enumerate(result.attacks)
+        ],
         rates=list(dict.fromkeys(rate for attack in result.attacks for rate in attack.tpr_at_fpr)),
         digest=digest,
         data_name=DATA,
@@ -170,12 +158,3 @@ def _html(result: AuditResult, digest: str) -> str:
 def _unbroken(text: str) -> Markup:
     """Markup in which no line ends inside a number such as 1e-5; for text, not for attributes."""
     return Markup(_EXPONENT.sub(r'<span class="whole">\g<0></span>', str(escape(text))))
-
-
-def _attack(attack: AttackResult, result: AuditResult, index: int) -> dict[str, Any]:
-    """What the template shows of one attack."""
-    return {
-        "result": attack,
-        "roc": plots.roc_figure(attack, result.tradeoff, key=f"roc{index}"),
-        "contradicts": f"{attack.name}:epsilon_lower" in result.refuted_by,
-    }

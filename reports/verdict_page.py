@@ -9,13 +9,15 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from pprint import pformat
 from typing import Any, Self
 
+from dpaudit._files import write_whole
 from dpaudit.reports import verdict_wording
 from dpaudit.reports.epsilon_axis import verdict_figure
-from dpaudit.reports.rendering import fill, load_json, load_result, write_report, write_whole
+from dpaudit.reports.rendering import fill, load_json, load_result, write_report
 from dpaudit.verify.results import VERDICTS_FORMAT, Verdict, to_json
 
 PAGE, DATA = "verdicts.html", "verdicts.json"
@@ -83,6 +85,7 @@ def write_verdicts(entries: Sequence[ClaimEntry], out: Path, *, versions: Mappin
     data = (json.dumps(document, indent=1, allow_nan=False) + "\n").encode()
     as_read = [ClaimEntry.from_dict(claim) for claim in claims]  # so that `write_again` leads to the same page
     page = _html(as_read, versions, hashlib.sha256(data).hexdigest())
+    out.mkdir(parents=True, exist_ok=True)
     write_whole({out / DATA: data, out / PAGE: page.encode("utf-8", "replace")})
     return out / PAGE
 
@@ -125,12 +128,8 @@ def snippet(entry: ClaimEntry) -> str | None:
     """Python that recomputes delta_lower from the witness; None where there is no witness or the claim is not known."""
     if entry.claim is None or entry.verdict.witness is None:
         return None
-    claim, witness = dict(entry.claim), entry.verdict.witness.to_dict()
-    return _SNIPPET.format(claim=_python(claim), witness=_python(witness))
-
-
-def _python(value: Mapping[str, Any]) -> str:
-    return pformat(value, width=100, sort_dicts=False)
+    python = partial(pformat, width=100, sort_dicts=False)
+    return _SNIPPET.format(claim=python(dict(entry.claim)), witness=python(entry.verdict.witness.to_dict()))
 
 
 def _by_weight(verdicts: Sequence[Verdict]) -> list[int]:
@@ -141,29 +140,27 @@ def _html(entries: Sequence[ClaimEntry], versions: Mapping[str, str], digest: st
     verdicts = [entry.verdict for entry in entries]
     counts: Counter[str] = Counter(verdict.verdict for verdict in verdicts)
     order = _by_weight(verdicts)
-    detailed = shown_in_detail(verdicts)
+    detailed = order[:DETAILED]
     return fill(
         "verdicts.html",
         overall=next((name for name in ORDER if counts[name]), "none"),
         title=verdict_wording.title(counts),
         sentence=verdict_wording.summary(counts),
         counts=[(name, counts[name]) for name in ORDER],
-        rows=[_row(index, verdicts[index], index in detailed) for index in order[:LISTED]],
+        rows=[
+            {
+                "verdict": verdicts[index],
+                "words": verdict_wording.in_words(verdicts[index]),
+                "anchor": f"claim-{index + 1}" if index in detailed else None,
+            }
+            for index in order[:LISTED]
+        ],
         details=[_detail(index, entries[index]) for index in detailed],
         left_out=verdict_wording.left_out(len(entries), LISTED, DETAILED),
         versions=versions,
         digest=digest,
         data_name=DATA,
     )
-
-
-def _row(index: int, verdict: Verdict, detailed: bool) -> dict[str, Any]:
-    """What the table says about a claim."""
-    return {
-        "verdict": verdict,
-        "words": verdict_wording.in_words(verdict),
-        "anchor": f"claim-{index + 1}" if detailed else None,
-    }
 
 
 def _detail(index: int, entry: ClaimEntry) -> dict[str, Any]:

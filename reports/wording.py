@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from typing import Any
 
-from dpaudit.verify.results import AttackResult, AuditResult, Verdict
+from dpaudit.verify.results import AuditResult, Verdict
 
 DASH = "–"
 DIGITS = 4
@@ -148,7 +148,8 @@ def finding(result: AuditResult, name: str) -> str:
             "by calculation alone, the mechanism can leak more than promised "
             f"(at least epsilon = {shown}{at_delta(result)}{level}; {promised})"
         )
-    attack, kind = _attack_behind(result, name)
+    attack_name, _, kind = name.rpartition(":")
+    attack = next((attack for attack in result.attacks if attack.name == attack_name), None)
     if attack is not None and kind == "epsilon_lower":
         shown = at_least(attack.epsilon_lower, above=result.epsilon_claimed)
         return (
@@ -209,11 +210,6 @@ def _proof(check: Verdict | None) -> str:
             "trained exactly as the recipe says."
         )
     return f"and the claim check proves nothing either way: {check.verdict}."
-
-
-def _attack_behind(result: AuditResult, name: str) -> tuple[AttackResult | None, str]:
-    attack_name, _, kind = name.rpartition(":")
-    return next((attack for attack in result.attacks if attack.name == attack_name), None), kind
 
 
 def _nested(value: Any) -> str:

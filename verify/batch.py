@@ -6,10 +6,10 @@ from dataclasses import replace
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.results import Verdict
 
-Check = Callable[[Claim], Verdict]
 
-
-def check_all(claims: Sequence[Claim], check: Check, progress: Callable[[int], None]) -> Iterator[Verdict]:
+def check_all(
+    claims: Sequence[Claim], check: Callable[[Claim], Verdict], progress: Callable[[int], None]
+) -> Iterator[Verdict]:
     """Verdicts in the order of the claims.
 
     Args:
@@ -22,8 +22,8 @@ def check_all(claims: Sequence[Claim], check: Check, progress: Callable[[int], N
     """
     known: dict[Claim, Verdict] = {}
     for claim in claims:
-        question = replace(claim, id="", source="")
-        if question not in known:
-            known[question] = check(question)
-        yield replace(known[question], id=claim.id)
+        unnamed = replace(claim, id="", source="")
+        if unnamed not in known:
+            known[unnamed] = check(unnamed)
+        yield replace(known[unnamed], id=claim.id)
         progress(1)

@@ -10,21 +10,19 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpaudit.mechanisms.base import Domain
+from dpaudit.mechanisms.base import Array, Domain
 from dpaudit.verify.bounds import choose_threshold, epsilon_from_counts
 from dpaudit.verify.bounds.rates import valid_confidence, valid_count, valid_scores
 from dpaudit.verify.claims import DELTA, EPSILON
 from dpaudit.verify.results import Verdict
 
-Array = NDArray[np.float64]
 Sampler = Callable[[np.random.Generator, int], Array]
 Score = Callable[[Array], Array]
 
 OUTPUTS = Domain(100, math.inf, (1_000, 100_000), "outputs from each side", closed_low=True, integer=True)
 BLOCK = 5_000  # outputs held at a time while they are counted
-FARTHEST = 50.0  # quartile distances from the median beyond which the linear classifier sees no difference
+QUARTILE_DISTANCE = 50.0  # quartile distances from the median beyond which the linear classifier sees no difference
 
 
 def check_sampler(
@@ -88,12 +86,14 @@ def check_sampler(
     delta_lower = _delta_lower(bound.inputs["tpr_lower"], bound.inputs["fpr_upper"], epsilon)
     refuted = bound.epsilon_lower > epsilon
     event = f"score > {threshold:.6g}: {tp} of {trials} with the record, {fp} of {trials} without"
-    found = f"epsilon {bound.epsilon_lower:.4g} at delta {delta:g} and confidence {confidence:g} ({event})"
+    proven = f"epsilon {bound.epsilon_lower:.4g} at delta {delta:g} and confidence {confidence:g} ({event})"
+    reason = f"sampling proves at least {proven}"
+    if not refuted:
+        reason = f"sampling proves no more than {proven}; a proof of privacy needs a density"
     return Verdict(
         id="",
         verdict="refuted" if refuted else "undecided",
-        reason=f"sampling proves at least {found}" if refuted else f"sampling proves no more than {found}; a proof of "
-        "privacy needs a density",
+        reason=reason,
         epsilon_claimed=epsilon,
         delta_claimed=delta,
         epsilon_lower=bound.epsilon_lower,
@@ -154,7 +154,9 @@ def _learn(outputs_p: Array, outputs_q: Array, *, delta: float, rng: np.random.G
     width = np.where(high > low, high - low, 1.0)
 
     def scaled(outputs: Array) -> Array:
-        return np.asarray(np.clip((np.clip(outputs, -largest, largest) - middle) / width, -FARTHEST, FARTHEST))
+        return np.asarray(
+            np.clip((np.clip(outputs, -largest, largest) - middle) / width, -QUARTILE_DISTANCE, QUARTILE_DISTANCE)
+        )
 
     boosted = HistGradientBoostingClassifier(max_iter=60, max_leaf_nodes=8, random_state=int(rng.integers(2**31)))
     scores: list[Score] = [

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.base import Array, Mechanism, Radial, ScaleMixture
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower import certified_lower
@@ -13,13 +13,15 @@ from dpaudit.verify.results import Verdict, VerdictName
 from dpaudit.verify.upper import obstacle, upper_curves
 
 METHODS = ("exact", "monte-carlo", "both")
+DISAGREEMENT = "disagreement"
+LARGEST_RATIO = 1e140  # of noise and clip, either way: squares of it stay in the range of floats
 SUM = "noise is added to the sum of clipped contributions; the divisor that turns the sum into a mean is public"
 ADJACENCY = {
     "add-remove": "neighbours differ by the presence of one record",
     "replace-one": "neighbours differ in the value of one record, and both values are clipped",
 }
 POISSON = "each release samples every record independently, and which records were in is secret"
-ADAPTIVE = "the adversary sees every release, and later ones may depend on earlier ones"
+ADAPTIVITY = "the adversary sees every release, and later ones may depend on earlier ones"
 
 
 def check(
@@ -50,6 +52,10 @@ def check(
     if not 0 < confidence < 1:
         raise ValueError(f"Expected confidence={confidence!r} in (0, 1).")
     started = time.perf_counter()
+    beyond = _beyond_floats(claim)
+    if beyond:
+        bracket = Bracket(claim, [], None)
+        return bracket.verdict(f"{bracket.gap}: {beyond}.", (SUM,), started=started)
     uppers = [] if method == "monte-carlo" else upper_curves(claim)
     lower = _lower(claim, method, confidence, rng)
     bracket = Bracket(claim, uppers, lower)
@@ -71,8 +77,8 @@ class Bracket:
         uppers: Upper bounds, of which the pointwise least counts.
         lower: The lower bound, None where there is none.
 
-    Raises:
-        ArithmeticError: A lower bound that was not sampled exceeds an upper one.
+    A lower bound that was not sampled and exceeds an upper one is a fault of one of them: nothing is decided then, and
+    "disagreement" stands among the methods.
     """
 
     def __init__(self, claim: Claim, uppers: Sequence[Curve], lower: Curve | None) -> None:
@@ -80,8 +86,10 @@ class Bracket:
         self.sampled = lower is not None and lower.method == "monte-carlo"
         self.delta_lower, self.delta_upper = (float(side[0]) for side in self.delta(np.array([claim.epsilon])))
         self.epsilon_lower, self.epsilon_upper = (float(side[0]) for side in self.epsilon(np.array([claim.delta])))
-        self.name = _decide(claim, self.delta_lower, self.delta_upper, sampled=self.sampled)
-        self.best = _best(uppers, claim)
+        crossed = self.delta_lower > self.delta_upper
+        self.disagreement = crossed and not self.sampled
+        self.name = "undecided" if crossed else _decide(claim, self.delta_lower, self.delta_upper)
+        self.best = min(uppers, key=lambda curve: float(curve.delta(np.array([claim.epsilon]))[0]), default=None)
 
     def delta(self, epsilon: Array) -> tuple[Array, Array]:
         """(lower, upper) at each epsilon >= 0."""
@@ -150,7 +158,7 @@ class Bracket:
             sensitivity_ratio=None,
             witness=self._lower.witness if self._lower is not None else None,
             published_epsilon=published,
-            methods=list(dict.fromkeys(curve.method for curve in used)),
+            methods=[*dict.fromkeys(curve.method for curve in used), *([DISAGREEMENT] if self.disagreement else [])],
             assumptions=_assumptions(claim, reading, used),
             seconds=time.perf_counter() - started,
             delta_curve=self.delta,
@@ -166,7 +174,7 @@ def _lower(claim: Claim, method: str, confidence: float, rng: np.random.Generato
         raise ValueError(f"Expected rng to be a generator or a seed with method={method!r}.")
     from dpaudit.verify.monte_carlo import monte_carlo_lower  # costs a second
 
-    sampled = monte_carlo_lower(claim, rng=np.random.default_rng(rng), confidence=confidence).curve
+    sampled = monte_carlo_lower(claim, rng=np.random.default_rng(rng), confidence=confidence)
     if method == "monte-carlo":
         return sampled
     point = np.array([claim.epsilon])
@@ -191,30 +199,47 @@ def _published(claim: Claim) -> float | None:
     return float(value.epsilon)
 
 
-def _decide(claim: Claim, delta_lower: float, delta_upper: float, *, sampled: bool) -> VerdictName:
-    """The verdict; both bounds carry their float errors, and a sampled one is wrong now and then."""
-    if delta_lower > delta_upper and sampled:
-        return "undecided"
-    if delta_lower > delta_upper:
-        raise ArithmeticError(
-            f"Expected delta_lower={delta_lower} to be at most delta_upper={delta_upper} for claim {claim.id!r}: "
-            "one of the two bounds is wrong."
-        )
+def _beyond_floats(claim: Claim) -> str:
+    """Why a claim's noise is out of the reach of floating point, "" if it is not."""
+    for phase in claim.phases:
+        with np.errstate(all="ignore"):
+            sizes = _noise_sizes(phase.mechanism) / float(phase.mechanism.clip)
+        if not (np.isfinite(sizes).all() and (sizes > 1.0 / LARGEST_RATIO).all() and (sizes < LARGEST_RATIO).all()):
+            return (
+                f"the noise of {phase.mechanism.name} is {np.min(sizes):.3g} to {np.max(sizes):.3g} times the clip; "
+                f"what is not between {1.0 / LARGEST_RATIO:g} and {LARGEST_RATIO:g} is out of reach of floating point"
+            )
+    return ""
+
+
+def _noise_sizes(mechanism: Mechanism) -> Array:
+    """Ordinary and rare sizes of the noise."""
+    structure = mechanism.structure
+    if isinstance(structure, Radial):
+        return structure.radius_ppf(np.array([1e-3, 1.0 - 1e-9]))
+    if isinstance(structure, ScaleMixture):
+        return 1.0 / structure.scale_ppf(np.array([1e-9, 1.0 - 1e-9]))
+    return -structure.ppf(np.array([0.25, 1e-9]))
+
+
+def _decide(claim: Claim, delta_lower: float, delta_upper: float) -> VerdictName:
+    """The verdict of bounds that do not cross; both carry their float errors."""
     if delta_lower > claim.delta:
         return "refuted"
     return "certified" if delta_upper <= claim.delta else "undecided"
-
-
-def _best(uppers: Sequence[Curve], claim: Claim) -> Curve | None:
-    """The upper bound that is least at the claimed epsilon."""
-    point = np.array([claim.epsilon])
-    return min(uppers, key=lambda curve: float(curve.delta(point)[0]), default=None)
 
 
 def _reason(bracket: Bracket, lower: Curve) -> str:
     """One or two sentences with the numbers that decided, or would decide."""
     claim, delta, best = bracket.claim, (bracket.delta_lower, bracket.delta_upper), bracket.best
     goal = f"delta={claim.delta:.4g} at epsilon={claim.epsilon:.4g}"
+    if bracket.disagreement:
+        upper = best.theorem if best is not None else "the trivial bound"
+        return (
+            f"Two bounds disagree, please report: delta is at least {delta[0]:.6g} by {lower.theorem}, and at most "
+            f"{delta[1]:.6g} by {upper}; epsilon at least {bracket.epsilon_lower:.6g} and at most "
+            f"{bracket.epsilon_upper:.6g}."
+        )
     if bracket.name == "certified":
         return bracket.proof
     if bracket.name == "refuted":
@@ -245,5 +270,5 @@ def _assumptions(claim: Claim, reading: Sequence[str], used: Sequence[Curve]) ->
     if any(phase.sampling_prob < 1 for phase in claim.phases):
         own.append(POISSON)
     if sum(phase.steps for phase in claim.phases) > 1:
-        own.append(ADAPTIVE)
+        own.append(ADAPTIVITY)
     return list(dict.fromkeys([*own, *(text for curve in used for text in curve.assumptions)]))

@@ -1,19 +1,19 @@
-"""Claims files: TOML in, claims out, and every mistake named by claim, key, value and rule.
+"""Claims as files hold them: read, written, and every mistake named by claim, key, value and rule.
 
 A mistake is the file's, never a traceback: `ClaimFileError` carries one line.
 """
 
 import tomllib
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from dpaudit.mechanisms.base import Mechanism
-from dpaudit.mechanisms.registry import from_dict
-from dpaudit.verify.claims import Claim, Phase
+from dpaudit.mechanisms.registry import from_dict, to_dict
+from dpaudit.verify.claims import Adjacency, Claim, Phase, SamplingKind
+from dpaudit.verify.validation import one_line
 
 MAX_BYTES = 64 * 2**20
 
@@ -30,7 +30,7 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class _Sampling(_Strict):
-    kind: Literal["poisson", "none", "shuffled", "without-replacement"]
+    kind: SamplingKind
     prob: Number | None = None
 
 
@@ -45,7 +45,7 @@ class _Claim(_Strict):
     id: str = Field(min_length=1, max_length=200)
     epsilon: Number
     delta: Number
-    adjacency: Literal["add-remove", "replace-one"] = "add-remove"
+    adjacency: Adjacency = "add-remove"
     accountant: str | None = None
     source: str = ""
     mechanism: dict[str, Any] | None = None
@@ -55,7 +55,7 @@ class _Claim(_Strict):
     phase: list[_Phase] | None = None
 
 
-_CLAIMS = TypeAdapter(list[dict[str, Any]])
+_CLAIMS = TypeAdapter(Annotated[list[dict[str, Any]], Field(min_length=1)])
 
 
 def load_claims(path: Path) -> list[Claim]:
@@ -98,13 +98,11 @@ def parse_claims(data: Mapping[str, Any], *, source: str) -> list[Claim]:
         rows = _CLAIMS.validate_python(data.get("claim"))
     except ValidationError as error:
         raise ClaimFileError(f"{source}: expected one or more [[claim]] tables.") from error
-    if not rows:
-        raise ClaimFileError(f"{source}: expected one or more [[claim]] tables.")
     mechanisms: dict[str, Mechanism] = {}
     claims, seen = [], set()
     for number, row in enumerate(rows, start=1):
         where = f"{source}: claim {row.get('id', number)!r}"
-        claim = _claim(row, where, mechanisms)
+        claim = claim_from_dict(row, where=where, mechanisms=mechanisms)
         if claim.id in seen:
             raise ClaimFileError(f"{where}: id appears twice: expected every id once.")
         seen.add(claim.id)
@@ -112,38 +110,60 @@ def parse_claims(data: Mapping[str, Any], *, source: str) -> list[Claim]:
     return claims
 
 
-def _claim(row: Mapping[str, Any], where: str, mechanisms: dict[str, Mechanism]) -> Claim:
-    """One claim, its errors rewritten to one line each."""
+def claim_from_dict(
+    data: Mapping[str, Any], *, where: str = "claim", mechanisms: dict[str, Mechanism] | None = None
+) -> Claim:
+    """A claim from one [[claim]] table.
+
+    Args:
+        data: The table.
+        where: What error messages call the claim.
+        mechanisms: Those of other claims; equal ones become one object.
+
+    Raises:
+        ClaimFileError: As `load_claims`.
+    """
     try:
-        read = _Claim.model_validate(row)
-        _check_accountant(read.accountant)
-        phases = _phases(read, mechanisms)
+        read = _Claim.model_validate(data)
+        if read.accountant is not None:
+            from dpaudit.mechanisms.published import ACCOUNTANTS  # loads mpmath, which most files do not need
+
+            if read.accountant not in ACCOUNTANTS:
+                raise ValueError(f"expected accountant={read.accountant!r} among {', '.join(ACCOUNTANTS)}.")
+        phases = _phases(read, {} if mechanisms is None else mechanisms)
         return Claim(read.epsilon, read.delta, phases, read.adjacency, read.id, read.accountant, read.source)
     except ValidationError as error:
-        raise ClaimFileError(f"{where}: {_first(error)}") from error
+        raise ClaimFileError(f"{where}: {one_line(error, _Claim)}") from error
     except (ValueError, TypeError) as error:
         raise ClaimFileError(f"{where}: {error}") from error
 
 
-def _check_accountant(name: str | None) -> None:
-    if name is None:
-        return
-    from dpaudit.mechanisms.published import ACCOUNTANTS  # loads mpmath, which most files do not need
+def claim_to_dict(claim: Claim) -> dict[str, Any]:
+    """A claim as one [[claim]] table, ready for JSON; `claim_from_dict` reads it again.
 
-    if name not in ACCOUNTANTS:
-        raise ValueError(f"expected accountant={name!r} among {', '.join(ACCOUNTANTS)}.")
+    >>> from dpaudit.mechanisms import Gaussian
+    >>> claim_to_dict(Claim.single(Gaussian(1.0), epsilon=1.0, delta=1e-5, steps=3, id="a"))["steps"]
+    3
+    """
+    data: dict[str, Any] = {
+        "id": claim.id,
+        "epsilon": float(claim.epsilon),
+        "delta": float(claim.delta),
+        "adjacency": claim.adjacency,
+    }
+    data |= {key: text for key, text in (("accountant", claim.accountant), ("source", claim.source)) if text}
+    phases = [phase_to_dict(phase) for phase in claim.phases]
+    return {**data, **phases[0]} if len(phases) == 1 else {**data, "phase": phases}
 
 
-def _first(error: ValidationError) -> str:
-    """The first complaint of pydantic, in the project's words."""
-    detail = error.errors(include_url=False)[0]
-    key = ".".join(str(part) for part in detail["loc"])
-    if detail["type"] == "extra_forbidden":
-        near = get_close_matches(key.split(".")[-1], list(_Claim.model_fields), n=1)
-        return f"unknown key {key!r}" + (f": did you mean {near[0]!r}?" if near else ".")
-    if detail["type"] == "missing":
-        return f"expected {key} to be given."
-    return f"expected {key}={detail['input']!r}: {detail['msg'].lower()}."
+def phase_to_dict(phase: Phase) -> dict[str, Any]:
+    """A phase as one [[claim.phase]] table."""
+    rate = {} if phase.sampling_kind == "none" else {"prob": float(phase.sampling_prob)}
+    return {
+        "steps": int(phase.steps),
+        "sampling": {"kind": phase.sampling_kind, **rate},
+        "mechanism": to_dict(phase.mechanism),
+    }
 
 
 def _phases(claim: _Claim, mechanisms: dict[str, Mechanism]) -> list[Phase]:
@@ -170,13 +190,11 @@ def _phase(phase: _Phase, mechanisms: dict[str, Mechanism]) -> Phase:
     key = repr(sorted(phase.mechanism.items(), key=str))
     if key not in mechanisms:
         mechanisms[key] = from_dict(phase.mechanism)
-    kind: Literal["poisson", "none", "shuffled", "without-replacement"] = "poisson"
-    prob = 1.0 if phase.sampling_prob is None else phase.sampling_prob
-    if phase.sampling is not None:
-        kind = phase.sampling.kind
-        prob = 1.0 if phase.sampling.prob is None else phase.sampling.prob
-        if kind == "none" and prob != 1.0:
-            raise ValueError(f"expected sampling.prob={prob} to be 1 or absent with kind 'none'.")
-        if kind != "none" and phase.sampling.prob is None:
-            raise ValueError(f"expected sampling.prob to be given with kind {kind!r}.")
-    return Phase(mechanisms[key], phase.steps, prob, kind)
+    if phase.sampling is None:
+        return Phase(mechanisms[key], phase.steps, 1.0 if phase.sampling_prob is None else phase.sampling_prob)
+    kind, prob = phase.sampling.kind, phase.sampling.prob
+    if kind == "none" and prob not in (None, 1.0):
+        raise ValueError(f"expected sampling.prob={prob} to be 1 or absent with kind 'none'.")
+    if kind != "none" and prob is None:
+        raise ValueError(f"expected sampling.prob to be given with kind {kind!r}.")
+    return Phase(mechanisms[key], phase.steps, 1.0 if prob is None else prob, kind)

@@ -1,15 +1,13 @@
-"""A one-sided bound on the privacy curve delta(epsilon), whoever proved it, and the one root finder."""
+"""A one-sided bound on the privacy curve delta(epsilon), whoever proved it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
+from dpaudit.mechanisms.base import Array
+from dpaudit.verify.inversion import epsilon_at
 from dpaudit.verify.results import Witness
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -33,3 +31,10 @@ class Curve:
     epsilon: Callable[[Array], Array]
     assumptions: tuple[str, ...] = ()
     witness: Witness | None = None
+
+    @classmethod
+    def upper(
+        cls, method: str, theorem: str, delta: Callable[[Array], Array], assumptions: tuple[str, ...] = ()
+    ) -> "Curve":
+        """An upper bound whose epsilon is found from its delta."""
+        return cls("upper", method, theorem, delta, partial(epsilon_at, delta), assumptions)

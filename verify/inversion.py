@@ -4,12 +4,11 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from dpaudit.mechanisms.base import Array
 
 LARGEST_EPSILON = 1e9
-RELATIVE = 1e-9  # width of the final bracket, relative to epsilon
+BRACKET_WIDTH = 1e-9  # width of the final bracket, relative to epsilon
 
 
 def epsilon_at(delta_of: Callable[[Array], Array], delta: Array) -> Array:
@@ -33,9 +32,9 @@ def epsilon_at(delta_of: Callable[[Array], Array], delta: Array) -> Array:
         short[short] = delta_of(high[short]) > delta[short]
         step *= 2.0
     high[short] = math.inf
-    # every pass halves the bracket: 80 take any bracket below RELATIVE of its upper end
+    # every pass halves the bracket: 80 take any bracket below BRACKET_WIDTH of its upper end
     for _ in range(80):
-        active = np.flatnonzero(np.isfinite(high) & (high - low > RELATIVE * high))
+        active = np.flatnonzero(np.isfinite(high) & (high - low > BRACKET_WIDTH * high))
         if not len(active):
             break
         middle = 0.5 * (low[active] + high[active])

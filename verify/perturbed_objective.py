@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array, Radial, ScaleMixture, Structure
+from dpaudit.mechanisms.base import Array, LaplaceCoordinates, PowerCoordinates, Radial, ScaleMixture, Structure
 from dpaudit.verify.checking import check
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.results import Verdict, VerdictName
@@ -72,6 +72,5 @@ def _quasi_concave(structure: Structure) -> bool:
     if isinstance(structure, Radial):
         return True
     if isinstance(structure, ScaleMixture):
-        return structure.given(1.0).laplace_scale is not None  # decreasing in |x|_1 whatever the scale
-    known = (structure.gaussian_sigma, structure.laplace_scale, structure.power)
-    return any(parameter is not None for parameter in known)  # a power is at least 1
+        return isinstance(structure.given(1.0), LaplaceCoordinates)  # decreasing in |x|_1 whatever the scale
+    return isinstance(structure, PowerCoordinates)

@@ -106,21 +106,20 @@ def assert_claim(request: pytest.FixtureRequest) -> Callable[..., list["Verdict"
     def judge_all(
         claim: "Claim | str | os.PathLike[str]", require: str | None = None, method: str = "exact", rng: Any = None
     ) -> list["Verdict"]:
-        return [judge(item, require, method, spent, rng) for item in _claims(claim)]
+        from dpaudit.verify.claim_files import load_claims
+
+        claims = load_claims(Path(claim)) if isinstance(claim, (str, os.PathLike)) else [claim]
+        return [judge(item, require, method, spent, rng) for item in claims]
 
     return judge_all
-
-
-def _claims(claim: "Claim | str | os.PathLike[str]") -> list["Claim"]:
-    from dpaudit.verify.claim_files import load_claims
-
-    return load_claims(Path(claim)) if isinstance(claim, (str, os.PathLike)) else [claim]
 
 
 class ClaimItem(pytest.Item):
     """One claim of a file, as a test."""
 
-    claim: "Claim"
+    def __init__(self, *, claim: "Claim", **node: Any) -> None:
+        super().__init__(**node)
+        self.claim = claim
 
     def runtest(self) -> None:
         """Check the claim."""
@@ -142,19 +141,9 @@ class ClaimFile(pytest.File):
 
     def collect(self) -> Iterable[ClaimItem]:
         """An item per claim."""
-        from dpaudit.verify.claim_files import ClaimFileError, load_claims
+        from dpaudit.verify.claim_files import load_claims
 
-        try:
-            claims = load_claims(self.path)
-        except ClaimFileError as error:
-            raise self.CollectError(str(error)) from error
-        return list(self._items(claims))
-
-    def _items(self, claims: list["Claim"]) -> Iterator[ClaimItem]:
-        for claim in claims:
-            item: ClaimItem = ClaimItem.from_parent(self, name=claim.id)
-            item.claim = claim
-            yield item
+        return [ClaimItem.from_parent(self, name=claim.id, claim=claim) for claim in load_claims(self.path)]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -169,7 +158,7 @@ def pytest_collection(session: pytest.Session) -> Iterator[Any]:
         collector: ClaimFile = ClaimFile.from_parent(session, path=path)
         try:
             items += collector.collect()
-        except ClaimFile.CollectError as error:
+        except ValueError as error:  # not a claims file
             raise pytest.UsageError(str(error)) from error
     session.items.extend(items)
     session.testscollected = len(session.items)

@@ -15,7 +15,6 @@ from scipy.special import gammaln
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import Curve
-from dpaudit.verify.inversion import epsilon_at
 
 Moments = Callable[[Array], Array]  # orders lam (ascending, > 0) -> alpha(lam) of one release, inf where not finite
 
@@ -30,9 +29,8 @@ def order_block(low: float, high: float) -> Array:
 
     Near the best order, epsilon is flat: the conversion loses about (1/40)^2/2 of it at most.
     """
-    parts = [np.geomspace(0.02, 1.0, 60), np.arange(1.25, 16.0, 0.25)]
-    parts.append(np.rint(16.0 * 1.05 ** np.arange(math.ceil(math.log(high / 16.0) / math.log(1.05)) + 1)))
-    orders = np.unique(np.concatenate(parts))
+    whole = np.rint(16.0 * 1.05 ** np.arange(math.ceil(math.log(high / 16.0) / math.log(1.05)) + 1))
+    orders = np.unique(np.concatenate([np.geomspace(0.02, 1.0, 60), np.arange(1.25, 16.0, 0.25), whole]))
     return orders[(orders > low) & (orders <= high)]
 
 
@@ -64,8 +62,7 @@ def rdp_curve(
         theorem: What proves the moments.
         assumptions: What the reader must accept.
     """
-    delta = partial(moments_delta, *composed_moments(claim, parts, sampled))
-    return Curve("upper", method, theorem, delta, partial(epsilon_at, delta), assumptions)
+    return Curve.upper(method, theorem, partial(moments_delta, *composed_moments(claim, parts, sampled)), assumptions)
 
 
 def composed_moments(claim: Claim, parts: Sequence[tuple[Moments, int]], sampled: bool) -> tuple[Array, Array]:
@@ -211,7 +208,7 @@ def replace_one_release(curve: Curve, sampling_prob: float) -> Curve:
     """One Poisson-sampled release under replace-one from the unsampled curve at shifts up to 2 clip.
 
     delta(epsilon) <= q delta_2C(log(1 + (e^epsilon - 1)/q)): Balle, Barthe and Gaboardi (2018), Theorem 2, with the
-    boundary lemma (a shift of norm at most C loses no more than one of 2 C).
+    boundary lemma of `upper.shift_norms` (a shift of norm at most C loses no more than one of 2 C).
 
     Args:
         curve: Unsampled, at the doubled radius.
@@ -224,4 +221,4 @@ def replace_one_release(curve: Curve, sampling_prob: float) -> Curve:
         return np.asarray(np.maximum(q * curve.delta(base * (1 - MARGIN)), SMALLEST_DELTA))
 
     theorem = f"{curve.theorem}; Balle, Barthe and Gaboardi (2018), Theorem 2 (amplification by sampling)"
-    return Curve("upper", curve.method, theorem, delta, partial(epsilon_at, delta), curve.assumptions)
+    return Curve.upper(curve.method, theorem, delta, curve.assumptions)

@@ -6,17 +6,18 @@ Infinity is written as the string "inf". Readers ignore unknown keys (`from_dict
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from dpaudit.mechanisms.base import Array
 
 VERDICTS_FORMAT = "dpaudit-verdicts/1"
 RESULT_FORMAT = "dpaudit-result/1"
 
 VerdictName = Literal["certified", "refuted", "undecided"]
 AuditVerdict = Literal["refuted", "not_refuted", "gave_up"]
-Array = NDArray[np.float64]
 
 
 def to_json(value: Any) -> Any:
@@ -44,7 +45,9 @@ def number(value: Any) -> Any:
 
 
 class _Record:
-    """to_dict and from_dict for the flat frozen dataclasses below."""
+    """to_dict and from_dict for the frozen dataclasses below; `nested` names the fields that hold other records."""
+
+    nested: ClassVar[Mapping[str, type["_Record"]]] = {}
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of this result."""
@@ -54,13 +57,15 @@ class _Record:
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Read the JSON object again; unknown keys are ignored."""
         known = {f.name for f in fields(cls) if f.init and f.repr}  # type: ignore[arg-type]
-        return cls(
-            **{
-                key: number(value) if not isinstance(value, (list, dict)) else value
-                for key, value in data.items()
-                if key in known
-            }
-        )
+        return cls(**{key: cls._read(key, value) for key, value in data.items() if key in known})
+
+    @classmethod
+    def _read(cls, key: str, value: Any) -> Any:
+        """The value of one field."""
+        if key in cls.nested and value:
+            read = cls.nested[key].from_dict
+            return [read(item) for item in value] if isinstance(value, list) else read(value)
+        return value if isinstance(value, (list, dict)) else number(value)
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,7 @@ class Verdict(_Record):
     true delta at the claimed epsilon. `confidence` is 1.0 for exact methods.
     """
 
+    nested: ClassVar[Mapping[str, type[_Record]]] = {"witness": Witness}
     id: str
     verdict: VerdictName
     reason: str
@@ -122,12 +128,6 @@ class Verdict(_Record):
     def epsilon(self, delta: ArrayLike) -> tuple[Array, Array]:
         """(lower, upper) bounds on the true epsilon at each delta; arrays of the input's shape."""
         return _evaluate(self.epsilon_curve, delta)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Read the JSON object again, without its curves."""
-        witness = data.get("witness")
-        return super().from_dict({**data, "witness": Witness.from_dict(witness) if witness else None})
 
 
 def _evaluate(curve: Callable[[Array], tuple[Array, Array]] | None, points: ArrayLike) -> tuple[Array, Array]:
@@ -206,6 +206,11 @@ class AttackResult(_Record):
         details: Anything else worth keeping, by name.
     """
 
+    nested: ClassVar[Mapping[str, type[_Record]]] = {
+        "bound": LowerBound,
+        "curve_violation": CurveViolation,
+        "curve_test": CurveViolation,
+    }
     name: str
     epsilon_lower: float | None
     curve_violation: CurveViolation | None
@@ -219,19 +224,6 @@ class AttackResult(_Record):
     curve_test: CurveViolation | None = None
     roc: dict[str, Any] | None = None
     details: dict[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Read the JSON object again."""
-        bound, violation, test = (data.get(key) for key in ("bound", "curve_violation", "curve_test"))
-        return super().from_dict(
-            {
-                **data,
-                "bound": LowerBound.from_dict(bound) if bound else None,
-                "curve_violation": CurveViolation.from_dict(violation) if violation else None,
-                "curve_test": CurveViolation.from_dict(test) if test else None,
-            }
-        )
 
 
 @dataclass(frozen=True)
@@ -253,6 +245,7 @@ class AuditResult(_Record):
         notes: Warnings and remarks a reader must see, in sentences.
     """
 
+    nested: ClassVar[Mapping[str, type[_Record]]] = {"claim_check": Verdict, "attacks": AttackResult}
     model: dict[str, Any]
     claim: dict[str, Any]
     verdict: AuditVerdict
@@ -284,11 +277,4 @@ class AuditResult(_Record):
         """
         if data.get("format") != RESULT_FORMAT:
             raise ValueError(f"Expected format={data.get('format')!r} to be {RESULT_FORMAT!r}.")
-        check = data.get("claim_check")
-        return super().from_dict(
-            {
-                **data,
-                "claim_check": Verdict.from_dict(check) if check else None,
-                "attacks": [AttackResult.from_dict(item) for item in data["attacks"]],
-            }
-        )
+        return super().from_dict(data)

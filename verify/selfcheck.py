@@ -5,22 +5,22 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betainc, expit
 
 from dpaudit.mechanisms import Gaussian, Laplace
 from dpaudit.mechanisms.base import Array, Mechanism
 from dpaudit.verify.bounds import (
+    BOUNDS,
     choose_curve_threshold,
     choose_threshold,
     curve_violation,
-    epsilon_from_counts,
     epsilon_gdp,
     epsilon_one_run,
     gaussian_delta,
     gaussian_epsilon,
     one_run_from_scores,
 )
+from dpaudit.verify.bounds.one_run import Method
 from dpaudit.verify.bounds.rates import TRIALS, valid_count
 
 CONFIDENCE = 0.9  # low, so that errors happen and can be counted
@@ -89,11 +89,17 @@ def measure_error_rates(
 
 def cases() -> dict[tuple[str, str], Audit]:
     """(bound, mechanism) -> one audit of it, for every bound that the toolkit ships."""
-    gaussian_counts = partial(_counts, GAUSSIAN, epsilon=1.0, delta=gaussian_delta(1.0, 1.0))
+    of_counts: dict[tuple[str, str], Audit] = {}
+    for name in BOUNDS:
+        of_counts |= {
+            (name, "randomised response, epsilon = 1"): partial(_counts_of_response, name),
+            (name, "Laplace, epsilon = 1"): partial(_counts, name, LAPLACE, delta=0.0),
+            (name, "Gaussian, mu = 1, epsilon = 1 at its delta"): partial(
+                _counts, name, GAUSSIAN, delta=gaussian_delta(1.0, 1.0)
+            ),
+        }
     return {
-        ("epsilon_from_counts", "randomised response, epsilon = 1"): _counts_of_response,
-        ("epsilon_from_counts", "Laplace, epsilon = 1"): partial(_counts, LAPLACE, epsilon=1.0, delta=0.0),
-        ("epsilon_from_counts", "Gaussian, mu = 1, epsilon = 1 at its delta"): gaussian_counts,
+        **of_counts,
         ("curve_violation", "Laplace, its exact curve"): partial(_curve, LAPLACE, laplace_curve),
         ("curve_violation", "Gaussian, its exact curve"): partial(_curve, GAUSSIAN, gaussian_curve),
         ("epsilon_gdp", "Gaussian, mu = 1, delta = 1e-5"): _gdp,
@@ -101,8 +107,12 @@ def cases() -> dict[tuple[str, str], Audit]:
         ("epsilon_one_run, steinke", "the same, all revealed with probability 0.02"): partial(
             _one_run_response, delta=0.02
         ),
-        ("epsilon_one_run, steinke", "Laplace, epsilon = 1, chosen guesses"): _one_run_laplace,
-        ("epsilon_one_run, f-dp", "Gaussian, mu = 1, delta = 1e-5"): _one_run_gaussian,
+        ("epsilon_one_run, steinke", "Laplace, epsilon = 1, chosen guesses"): partial(
+            _one_run_scores, LAPLACE, epsilon=1.0, delta=0.0, method="steinke"
+        ),
+        ("epsilon_one_run, f-dp", "Gaussian, mu = 1, delta = 1e-5"): partial(
+            _one_run_scores, GAUSSIAN, epsilon=gaussian_epsilon(1.0, 1e-5), delta=1e-5, method="f-dp"
+        ),
     }
 
 
@@ -125,18 +135,18 @@ def _scores(mechanism: Mechanism, rng: np.random.Generator, size: int) -> tuple[
     )
 
 
-def _counts_of_response(rng: np.random.Generator) -> bool:
+def _counts_of_response(name: str, rng: np.random.Generator) -> bool:
     tp, fp = (int(rng.binomial(COUNTED, expit(sign))) for sign in (1.0, -1.0))
-    bound = epsilon_from_counts(tp=tp, fp=fp, tn=COUNTED - fp, fn=COUNTED - tp, delta=0.0, confidence=CONFIDENCE)
+    bound = BOUNDS[name](tp=tp, fp=fp, tn=COUNTED - fp, fn=COUNTED - tp, delta=0.0, confidence=CONFIDENCE)
     return bound.epsilon_lower > 1.0
 
 
-def _counts(mechanism: Mechanism, rng: np.random.Generator, *, epsilon: float, delta: float) -> bool:
+def _counts(name: str, mechanism: Mechanism, rng: np.random.Generator, *, delta: float) -> bool:
     settings = {"delta": delta, "confidence": CONFIDENCE}
     cut = choose_threshold(*_scores(mechanism, rng, SELECTION), **settings, trials_in=COUNTED, trials_out=COUNTED)
     tp, fp = (int((scores > cut).sum()) for scores in _scores(mechanism, rng, COUNTED))
-    bound = epsilon_from_counts(tp=tp, fp=fp, tn=COUNTED - fp, fn=COUNTED - tp, **settings)
-    return bound.epsilon_lower > epsilon
+    bound = BOUNDS[name](tp=tp, fp=fp, tn=COUNTED - fp, fn=COUNTED - tp, **settings)
+    return bound.epsilon_lower > 1.0
 
 
 def _curve(mechanism: Mechanism, curve: Callable[[Array], Array], rng: np.random.Generator) -> bool:
@@ -159,20 +169,13 @@ def _one_run_response(rng: np.random.Generator, *, delta: float) -> bool:
     return bound.epsilon_lower > 1.0
 
 
-def _canary_scores(mechanism: Mechanism, rng: np.random.Generator) -> tuple[Array, NDArray[np.bool_]]:
+def _one_run_scores(
+    mechanism: Mechanism, rng: np.random.Generator, *, epsilon: float, delta: float, method: Method
+) -> bool:
     coins = rng.random(CANARIES) < 0.5
-    inside, outside = _scores(mechanism, rng, CANARIES)
-    return np.where(coins, inside, outside), coins
-
-
-def _one_run_laplace(rng: np.random.Generator) -> bool:
-    bound = one_run_from_scores(*_canary_scores(LAPLACE, rng), delta=0.0, confidence=CONFIDENCE)
-    return bound.epsilon_lower > 1.0
-
-
-def _one_run_gaussian(rng: np.random.Generator) -> bool:
-    bound = one_run_from_scores(*_canary_scores(GAUSSIAN, rng), delta=1e-5, confidence=CONFIDENCE, method="f-dp")
-    return bound.epsilon_lower > gaussian_epsilon(1.0, 1e-5)
+    scores = np.where(coins, *_scores(mechanism, rng, CANARIES))
+    bound = one_run_from_scores(scores, coins, delta=delta, confidence=CONFIDENCE, method=method)
+    return bound.epsilon_lower > epsilon
 
 
 def _binomial_limit(trials: int, rate: float) -> int:

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for mechanisms, claims, shifts and neighbours, drawn from the declared domains.
+"""Hypothesis strategies for mechanisms and questions to accountants, drawn from the declared domains.
 
 Numbers are round (at most three digits) and shrink towards rounder ones, so that a counterexample can be read.
 """
@@ -10,19 +10,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import hypothesis
-import numpy as np
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from dpaudit.mechanisms.base import CLIP, DIMENSION, Array, Domain, Mechanism
+from dpaudit.mechanisms.base import CLIP, DIMENSION, Domain, Mechanism
 from dpaudit.mechanisms.registry import MECHANISMS, to_dict
-from dpaudit.verify.claims import DELTA, EPSILON, SAMPLING_PROB, STEPS, Adjacency, Claim, Phase
+from dpaudit.verify.claims import DELTA, SAMPLING_PROB, STEPS
 
 CLIP_NORMS = (2.0, 1.0, 3.0, math.inf)
 DIGITS = 3
-LONE = 10  # mantissas
+NARROWEST_DECADE = 10  # mantissas
 USUAL_DELTA = 1e-5
-LARGEST_GAUSSIAN = 10.0  # mu; beyond it epsilon is in the hundreds and a grid of losses takes gigabytes
+LARGEST_MU = 10.0  # mu; beyond it epsilon is in the hundreds and a grid of losses takes gigabytes
 
 
 @dataclass(frozen=True)
@@ -43,23 +42,7 @@ class Setting:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of this setting."""
-        numbers = {"sampling_prob": self.sampling_prob, "steps": self.steps, "delta": self.delta}
-        return {"mechanism": to_dict(self.mechanism), **numbers}
-
-
-@dataclass(frozen=True)
-class Neighbours:
-    """Two neighbouring data sets, as the clipped contributions of their records.
-
-    Args:
-        records: Shape (m, n), every row of l_p norm at most clip.
-        neighbour: The same with one record more (add-remove), or with the last one replaced (replace-one).
-        shift: Difference of the two sums, shape (n,).
-    """
-
-    records: Array
-    neighbour: Array
-    shift: Array
+        return {**vars(self), "mechanism": to_dict(self.mechanism)}
 
 
 def _mantissas(low: float, high: float, exponent: int) -> tuple[int, int]:
@@ -93,7 +76,7 @@ def round_numbers(low: float, high: float, *, near: float = 1.0, integer: bool =
         raise ValueError(f"Expected a number of at most {DIGITS} digits in [low={low!r}, high={high!r}].")
     fit.sort(key=lambda e: (abs(e - math.log10(near)), e))
     # a lone end of the range, such as 1 of (0, 1], must not be drawn as often as a whole power of ten
-    whole = [exponent for exponent in fit if -operator.sub(*_mantissas(low, high, exponent)) > LONE]
+    whole = [exponent for exponent in fit if -operator.sub(*_mantissas(low, high, exponent)) > NARROWEST_DECADE]
     return _round_number(low, high, fit + 2 * whole, integer)
 
 
@@ -178,71 +161,9 @@ def gaussian_settings(draw: st.DrawFn) -> Setting:
     gaussian = MECHANISMS["gaussian"]
     mechanism = gaussian(draw(_typical(gaussian.domains["noise_multiplier"])))
     sampling_prob = draw(_typical(SAMPLING_PROB))
-    limit = (LARGEST_GAUSSIAN / sampling_prob) ** 2 / math.expm1(mechanism.noise_multiplier**-2.0)
+    limit = (LARGEST_MU / sampling_prob) ** 2 / math.expm1(mechanism.noise_multiplier**-2.0)
     steps = draw(round_numbers(1.0, min(max(limit, 1.0), STEPS.typical[1]), integer=True))
     return Setting(mechanism, sampling_prob, int(steps), draw(_typical(DELTA, near=USUAL_DELTA)))
-
-
-@st.composite
-def claims(
-    draw: st.DrawFn,
-    mechanism: SearchStrategy[Mechanism],
-    *,
-    adjacency: SearchStrategy[Adjacency] | None = None,
-    max_phases: int = 1,
-) -> Claim:
-    """Claims about histories of the drawn mechanisms; epsilon, delta, rates and steps from their typical ranges.
-
-    Args:
-        draw: Given by Hypothesis.
-        mechanism: Which mechanisms are claimed about.
-        adjacency: By default add-remove.
-        max_phases: Largest number of phases, at least 1.
-    """
-    drawn = [draw(accountant_settings(mechanism)) for _ in range(draw(st.integers(1, max_phases)))]
-    return Claim(
-        epsilon=draw(_typical(EPSILON)),
-        delta=drawn[0].delta,
-        phases=[Phase(item.mechanism, item.steps, item.sampling_prob) for item in drawn],
-        adjacency=draw(st.just("add-remove") if adjacency is None else adjacency),
-    )
-
-
-@st.composite
-def shifts(draw: st.DrawFn, mechanism: Mechanism) -> Array:
-    """Contributions a record can make: shape (n,), l_p norm at most clip, shrinking to one coordinate moved by clip.
-
-    Args:
-        draw: Given by Hypothesis.
-        mechanism: Its clip, clip_norm and dimension bound them; one coordinate where the dimension is not set.
-    """
-    n, p = mechanism.dimension or 1, float(mechanism.clip_norm)
-    moved = draw(st.integers(1, n))
-    tail = draw(st.floats(0.0, 1.0))  # the last moved coordinates, relative to the first: equal, falling or one alone
-    vector = np.zeros(n)
-    vector[:moved] = np.linspace(1.0, 1.0 - tail, moved)
-    length = draw(st.sampled_from([1.0, 0.5, 0.0])) * float(mechanism.clip) * (1.0 - 1e-14 * n)
-    vector *= length / float(np.linalg.norm(vector, p))
-    signs = draw(st.sampled_from([1.0, -1.0]))
-    assert np.linalg.norm(vector, p) <= mechanism.clip
-    return np.asarray(signs * vector)
-
-
-@st.composite
-def neighbours(draw: st.DrawFn, mechanism: Mechanism, adjacency: Adjacency = "add-remove") -> Neighbours:
-    """Neighbouring data sets of at most four clipped contributions.
-
-    Args:
-        draw: Given by Hypothesis.
-        mechanism: Bounds every contribution.
-        adjacency: One record more, or one replaced.
-    """
-    rows = draw(st.lists(shifts(mechanism), min_size=1, max_size=4))
-    other = draw(shifts(mechanism))
-    records = np.stack(rows)
-    neighbour = np.vstack([records if adjacency == "add-remove" else records[:-1], other[None, :]])
-    removed = np.zeros_like(other) if adjacency == "add-remove" else records[-1]
-    return Neighbours(records, neighbour, other - removed)
 
 
 def aim_at_violation(delta_lower: float, delta_claimed: float) -> None:

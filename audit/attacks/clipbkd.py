@@ -5,37 +5,19 @@ lies along the direction of least variance of the data, so that nothing but the 
 trained on; it is long, so that its gradient is clipped and moves the sum by the whole clip.
 """
 
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
-from dpaudit.mechanisms.learning.spec import Pool, TrainedModels, TrainingSpec
+from dpaudit.audit.attacks.base import Audit
+from dpaudit.audit.attacks.canary_game import Arms, CanaryGame
+from dpaudit.audit.trials.engine import Score
+from dpaudit.mechanisms.learning.spec import GradientSpec, Pool, TrainedModels
 from dpaudit.mechanisms.learning.training import logits
 from dpaudit.verify.claims import Adjacency
-
-
-@dataclass(frozen=True)
-class Arms:
-    """Two neighbouring data sets, as subsets of one pool.
-
-    Args:
-        pool: The records of both data sets.
-        without: Members of the first, bool, shape (records,): the neighbour P is told apart from.
-        with_canary: Members of the second.
-        canary: The record whose presence is tested, x of shape (inputs,).
-        label: Its label.
-        description: The pair, for the report.
-    """
-
-    pool: Pool
-    without: NDArray[np.bool_]
-    with_canary: NDArray[np.bool_]
-    canary: NDArray[np.float32]
-    label: int
-    description: dict[str, Any]
 
 
 def least_direction(x: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -57,7 +39,7 @@ def least_direction(x: NDArray[np.float32]) -> NDArray[np.float64]:
     return np.asarray(direction * np.sign(direction[np.argmax(np.abs(direction))]))
 
 
-def canary_length(spec: TrainingSpec) -> float:
+def canary_length(spec: GradientSpec) -> float:
     """The length at which the canary's gradient stays clipped for most of the training, a power of two.
 
     A short canary's gradient is not clipped to begin with; a long one is learned in a few steps, and its loss, and
@@ -66,11 +48,10 @@ def canary_length(spec: TrainingSpec) -> float:
     the weights furthest is best. Other architectures use the same length: any length is a valid canary.
     """
     step = spec.learning_rate / (spec.expected_batch_size * (1.0 - spec.momentum))
-    visits = max(1, round(spec.steps * spec.sampling_prob))
 
     def moved(length: float) -> float:
         total = z = 0.0
-        for _ in range(visits):
+        for _ in range(spec.visits):
             gradient = np.sqrt(2.0 * (1.0 + length**2)) / (1.0 + np.exp(min(z, 500.0)))
             push = min(spec.mechanism.clip, gradient)
             total += push
@@ -80,7 +61,7 @@ def canary_length(spec: TrainingSpec) -> float:
     return float(max(2.0 ** np.arange(0, 11), key=moved))
 
 
-def make_arms(x: NDArray[np.float32], y: NDArray[np.int64], spec: TrainingSpec, *, adjacency: Adjacency) -> Arms:
+def make_arms(x: NDArray[np.float32], y: NDArray[np.int64], spec: GradientSpec, *, adjacency: Adjacency) -> Arms:
     """Two data sets that are neighbours under the claim's own adjacency, and differ in one canary.
 
     Under add-remove: the records, and the records plus the canary. Under replace-one: the first record is replaced
@@ -160,3 +141,18 @@ def margin(outputs: NDArray[np.float32], label: int) -> NDArray[np.float64]:
     others = np.delete(values, label, axis=1)
     top = others.max(axis=1)
     return np.asarray(values[:, label] - top - np.log(np.exp(others - top[:, None]).sum(axis=1)))
+
+
+def _build(spec: GradientSpec, audit: Audit) -> tuple[Arms, Score]:
+    arms = make_arms(audit.dataset.x, audit.dataset.y, spec, adjacency=audit.bundle.recipe.claim.adjacency)
+    return arms, partial(canary_score, canary=arms.canary, label=arms.label)
+
+
+CLIPBKD = CanaryGame(
+    "clipbkd",
+    ("dp-sgd", "dp-ftrl"),
+    _build,
+    title="ClipBKD",
+    making="Training models",
+    note="ClipBKD trains new models from the recipe: it judges the training procedure, on data sets of its own making.",
+)

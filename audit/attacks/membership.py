@@ -5,11 +5,24 @@ tend to have a smaller loss. On a single model this proves an epsilon only where
 recorded coins; otherwise it describes, and proves nothing.
 """
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit.audit.attacks.base import Array, Audit, operating_points
+from dpaudit.mechanisms.learning.spec import SPECS
+from dpaudit.mechanisms.learning.training import logits
+from dpaudit.verify.bounds import one_run_from_scores
+from dpaudit.verify.results import AttackResult
 
-def negative_loss(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> NDArray[np.float64]:
+NOBODY = "Without coins or test records there was nobody to tell members of the model's training from."
+
+
+def negative_loss(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> Array:
     """Score of each record: log p_y, the negative cross-entropy, higher = member.
 
     Args:
@@ -22,10 +35,82 @@ def negative_loss(logits: NDArray[np.float32], labels: NDArray[np.int64]) -> NDA
     return np.asarray(picked - np.log(np.exp(values).sum(axis=1)))
 
 
-def tailored_auc(auc: float) -> float:
-    """max(AUC, 1/2): an attack worse than guessing counts as guessing (Wei et al. 2023, "DPMLBench").
+def one_run_tests(name: str, audit: Audit) -> tuple[str, ...]:
+    """The test that an attack of this name makes on the model as given: one where fair coins allow a bound."""
+    return (f"{name}:epsilon_lower",) if audit.bundle.one_run else ()
 
-    >>> tailored_auc(0.44)
-    0.5
+
+def one_model_result(
+    name: str, audit: Audit, shares: Mapping[str, float], scores: Array, members: NDArray[np.bool_], **details: Any
+) -> AttackResult:
+    """What the scores of some records of one model show, and prove where fair coins decided who is a member.
+
+    Args:
+        name: The attack's.
+        audit: Of the model.
+        shares: Error probability of `one_run_tests`.
+        scores: Higher = member, shape (records,); with coins those of the coins' records, in their order.
+        members: Which of them the model was trained on, bool, shape (records,).
+        details: Kept in the result.
     """
-    return max(auc, 0.5)
+    bound = best = None
+    share = sum((shares[test] for test in one_run_tests(name, audit)), 0.0)
+    if share:
+        one_run = partial(one_run_from_scores, delta=audit.claim_check.delta_claimed, confidence=1.0 - share)
+        bound = one_run(scores, members)
+        best = one_run(members.astype(np.float64), members).epsilon_lower
+    inside, outside = scores[members], scores[~members]
+    coins = audit.bundle.coins
+    return AttackResult(
+        name=name,
+        epsilon_lower=None if bound is None else bound.epsilon_lower,
+        curve_violation=None,
+        arms={
+            "pair": "audit records that fair coins put in, and those they left out"
+            if coins
+            else "training records, and test records the model never saw",
+            "coins": len(coins.records) if coins else 0,
+        },
+        confidence_spent=share,
+        trials=min(len(inside), len(outside)),
+        best_possible_epsilon=best,
+        bound=bound,
+        **operating_points(
+            inside,
+            outside,
+            confidence=audit.settings.confidence,
+            members=len(inside),
+            non_members=len(outside),
+            **details,
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class LossThreshold:
+    """Membership inference by the loss of each record, on the model as given."""
+
+    name: str = "membership"
+    algorithms: tuple[str, ...] = tuple(SPECS)
+    by_default: bool = True
+
+    def tests(self, audit: Audit) -> tuple[str, ...]:
+        """The one-run bound, where coins were recorded."""
+        return one_run_tests(self.name, audit)
+
+    def run(self, audit: Audit, shares: Mapping[str, float]) -> AttackResult | None:
+        """Score every audit record, or all training and test records where there are no coins; None without either."""
+        data, coins = audit.dataset, audit.bundle.coins
+        models = audit.bundle.models(audit.spec)
+        scores = negative_loss(logits(models, data.x)[0].numpy(), data.y)
+        if coins is not None:
+            return one_model_result(self.name, audit, shares, scores[coins.records], coins.included)
+        if not len(data.y_test):
+            audit.notes.append(NOBODY)
+            return None
+        others = negative_loss(logits(models, data.x_test)[0].numpy(), data.y_test)
+        members = np.arange(len(scores) + len(others)) < len(scores)
+        return one_model_result(self.name, audit, shares, np.append(scores, others), members)
+
+
+MEMBERSHIP = LossThreshold()

@@ -1,24 +1,36 @@
-"""Output perturbation: from which of two minimisers was this noisy release made?
+"""Releases of a noisy minimiser: from which of two neighbouring data sets was it made?
 
-The minimisers of two neighbouring data sets are computed once; every trial only draws the noise. The score is the
-exact privacy loss of the release, so no test of these two data sets is better. The two data sets are chosen to
-move the minimiser nearly as far as the sensitivity bound allows.
+The two data sets are chosen to move the minimiser nearly as far as the sensitivity bound allows. Output perturbation:
+the two minimisers are computed once, every trial only draws the noise, and the score is the exact privacy loss of the
+release, so no test of these two data sets is better. Approximate minima: every trial draws the noise in the objective,
+minimises it and draws the output noise.
 """
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.audit.attacks.clipbkd import Arms, least_direction
+from dpaudit.audit.attacks.base import Audit
+from dpaudit.audit.attacks.canary_game import Arms, CanaryGame
+from dpaudit.audit.attacks.clipbkd import least_direction
+from dpaudit.audit.trials.engine import Score
 from dpaudit.mechanisms.base import Mechanism
+from dpaudit.mechanisms.learning.approximate_minima import implied_noise
 from dpaudit.mechanisms.learning.minimiser import minimise
-from dpaudit.mechanisms.learning.spec import Pool, TrainedModels, TrainingSpec
+from dpaudit.mechanisms.learning.spec import (
+    ApproximateMinimaSpec,
+    MinimumSpec,
+    OutputPerturbationSpec,
+    Pool,
+    TrainedModels,
+)
 from dpaudit.verify.claims import Adjacency
 
 
-def make_arms(x: NDArray[np.float32], y: NDArray[np.int64], spec: TrainingSpec, *, adjacency: Adjacency) -> Arms:
+def make_arms(x: NDArray[np.float32], y: NDArray[np.int64], spec: MinimumSpec, *, adjacency: Adjacency) -> Arms:
     """Two neighbouring data sets whose regularised logistic regressions lie far apart.
 
     A record at angle phi to a direction u that is absent from the data, and misclassified through its remaining
@@ -60,26 +72,67 @@ def make_arms(x: NDArray[np.float32], y: NDArray[np.int64], spec: TrainingSpec, 
     return Arms(pool, np.append(keep, arms[0]), np.append(keep, arms[1]), pool.x[n], 1, description)
 
 
-def release_score(arms: Arms, spec: TrainingSpec) -> tuple[partial[NDArray[np.float64]], float]:
-    """The score of a release, and the distance of the two minimisers it tells apart.
-
-    Returns:
-        A picklable function from models to the privacy loss of each, and |w_with - w_without|_2.
-    """
-    without, with_canary = (
-        minimise(arms.pool.x[members], arms.pool.y[members], spec.regularization)
-        for members in (arms.without, arms.with_canary)
-    )
-    shift = with_canary - without
-    return (
-        partial(privacy_loss_score, mechanism=spec.mechanism, without=without, shift=shift),
-        float(np.linalg.norm(shift)),
-    )
-
-
 def privacy_loss_score(
     models: TrainedModels, mechanism: Mechanism, without: NDArray[np.float64], shift: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """log dP/dQ of each released weight vector, P the law around the minimiser with the canary."""
     released = next(iter(models.parameters.values())).numpy().reshape(-1, len(shift)).astype(np.float64)
     return np.asarray(mechanism.privacy_loss(released - without, shift))
+
+
+def noise_score(
+    models: TrainedModels,
+    spec: ApproximateMinimaSpec,
+    x: NDArray[np.float32],
+    y: NDArray[np.int64],
+    without: NDArray[np.bool_],
+    with_canary: NDArray[np.bool_],
+) -> NDArray[np.float64]:
+    """log f(b_with) / f(b_without) of each model: f the density of the noise in the objective, b(w) what w implies.
+
+    The output noise, and the Hessians' determinants, are left out: any score is valid, and they are small.
+    """
+    weights = next(iter(models.parameters.values())).numpy()[:, 0].astype(np.float64)
+    pairs = zip(*(implied_noise(weights, x[part], y[part], spec) for part in (without, with_canary)), strict=True)
+    return np.array([float(spec.mechanism.privacy_loss(b, b - moved)) for b, moved in pairs])
+
+
+def _output_perturbation(spec: OutputPerturbationSpec, audit: Audit) -> tuple[Arms, Score]:
+    arms = make_arms(audit.dataset.x, audit.dataset.y, spec, adjacency=audit.bundle.recipe.claim.adjacency)
+    without, with_canary = (
+        minimise(arms.pool.x[members], arms.pool.y[members], spec.regularization)
+        for members in (arms.without, arms.with_canary)
+    )
+    shift = with_canary - without
+    distance = float(np.linalg.norm(shift))
+    sensitivity = spec.mechanism.clip * (2.0 if audit.bundle.recipe.claim.adjacency == "replace-one" else 1.0)
+    moved = {"minimiser_distance": distance, "sensitivity_share": distance / sensitivity}
+    score = partial(privacy_loss_score, mechanism=spec.mechanism, without=without, shift=shift)
+    return replace(arms, description={**arms.description, **moved}), score
+
+
+def _approximate_minima(spec: ApproximateMinimaSpec, audit: Audit) -> tuple[Arms, Score]:
+    arms = make_arms(audit.dataset.x, audit.dataset.y, spec, adjacency=audit.bundle.recipe.claim.adjacency)
+    x, y = arms.pool.x, arms.pool.y
+    return arms, partial(noise_score, spec=spec, x=x, y=y, without=arms.without, with_canary=arms.with_canary)
+
+
+OUTPUT_PERTURBATION = CanaryGame(
+    "output-perturbation",
+    ("output-perturbation",),
+    _output_perturbation,
+    title="Output perturbation",
+    making="Drawing releases",
+    note="Output perturbation was judged by new releases, noise on the minimisers of two data sets of the audit's own "
+    "making: the release procedure of the recipe, not the model's file.",
+)
+
+APPROXIMATE_MINIMA = CanaryGame(
+    "approximate-minima",
+    ("approximate-minima",),
+    _approximate_minima,
+    title="Approximate minima",
+    making="Drawing releases",
+    note="Approximate minima were judged by new releases from two data sets of the audit's own making, with fresh "
+    "noise in the objective and on the output: the release procedure of the recipe, not the model's file.",
+)

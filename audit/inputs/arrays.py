@@ -9,10 +9,9 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from dpaudit.audit.inputs.errors import InputError
-from dpaudit.audit.inputs.files import open_regular
+from dpaudit.audit.inputs.archives import open_zip
+from dpaudit.audit.inputs.files import InputError, open_regular
 from dpaudit.audit.inputs.formats import Raw
-from dpaudit.audit.inputs.zips import open_zip
 
 LARGEST_ARRAYS = 2 << 30  # bytes of all arrays together
 SMALL = 64 << 20  # below this the ratio is nobody's concern

@@ -9,12 +9,10 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dpaudit.audit.inputs.coins import Coins
-from dpaudit.audit.inputs.errors import InputError
-from dpaudit.audit.inputs.recipe_errors import one_line
+from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.recipes import Recipe
 from dpaudit.mechanisms.learning.spec import Architecture, Ledger
-
-BUNDLE_FORMAT = "dpaudit-bundle/1"
+from dpaudit.verify.validation import one_line
 
 
 class _Part(BaseModel):
@@ -61,20 +59,20 @@ def write_meta(architecture: Architecture, recipe: Recipe, coins: Coins | None, 
         coins: None, or empty, where no membership was drawn.
         ledger: What happened in training, if it was kept.
     """
-    drawn = None if coins is None or not len(coins.records) else {
+    tosses = None if coins is None or not len(coins.records) else {
         "records": coins.records.tolist(), "included": coins.included.tolist(), "seed": coins.seed,
     }  # fmt: skip
-    happened = None if ledger is None else {
+    events = None if ledger is None else {
         **asdict(ledger), "clip_norm": "inf" if np.isinf(ledger.clip_norm) else ledger.clip_norm,
     }  # fmt: skip
     sizes = {"inputs": architecture.inputs, "classes": architecture.classes}
     meta = {
-        "format": BUNDLE_FORMAT,
+        "format": "dpaudit-bundle/1",
         "architecture": {**recipe.architecture.model_dump(), **sizes},
         "recipe": recipe.to_dict(),
         "claim": recipe.claim_summary(),
-        "coins": drawn,
-        "ledger": happened,
+        "coins": tosses,
+        "ledger": events,
     }
     return json.dumps(meta, allow_nan=False)
 
@@ -101,14 +99,18 @@ def _refuse_constant(text: str) -> float:
     raise ValueError(f"{text} is not a number of JSON")
 
 
-def known_keys(data: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
-    """A table without keys of a later version: readers of a bundle ignore what they do not know."""
+def known_keys(data: Mapping[str, Any], *models: type[BaseModel]) -> dict[str, Any]:
+    """A table without keys of a later version: readers of a bundle ignore what they do not know.
+
+    Args:
+        data: As JSON holds it.
+        models: A key is known if one of them has it; the first that has it knows its table.
+    """
     known = {}
     for key, value in data.items():
-        field = model.model_fields.get(key)
-        if field is None:
+        nested = next((model.model_fields[key].annotation for model in models if key in model.model_fields), None)
+        if nested is None:
             continue
-        nested = field.annotation
         is_table = isinstance(nested, type) and issubclass(nested, BaseModel) and isinstance(value, dict)
         known[key] = known_keys(value, cast(type[BaseModel], nested)) if is_table else value
     return known

@@ -3,22 +3,20 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from dpaudit._files import atomic_write
 from dpaudit.audit.inputs.bundle_meta import known_keys, read_coins, read_ledger, read_meta, write_meta
 from dpaudit.audit.inputs.coins import Coins
-from dpaudit.audit.inputs.errors import InputError
-from dpaudit.audit.inputs.files import atomic_write, file_sha256, open_regular
+from dpaudit.audit.inputs.files import InputError, file_sha256, open_regular
 from dpaudit.audit.inputs.networks import parameter_shapes
-from dpaudit.audit.inputs.recipes import Recipe
+from dpaudit.audit.inputs.recipes import RECIPES, Recipe, recipe_class
 from dpaudit.audit.inputs.weights import check_state, read_safetensors, read_torch
 from dpaudit.mechanisms.learning.spec import Architecture, Ledger, TrainedModels, TrainingSpec
 from dpaudit.verify.claims import Claim
-
-_KEYS = {"state_dict", "meta"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +99,8 @@ def save_bundle(
 
     Raises:
         InputError: The tensors are not what they must be or do not fit the recipe's architecture; the claim is not the
-            recipe's; the file cannot be written.
+            recipe's.
+        OSError: The file cannot be written.
     """
     name = os.fspath(path)
     state = check_state(dict(state_dict), name, size=None)
@@ -132,12 +131,13 @@ def load_bundle(path: str | os.PathLike[str], *, recipe: Recipe | None = None) -
     """
     name = os.fspath(path)
     with open_regular(name) as file:
-        if file.read(9)[8:] == b"{" and _is_safetensors(file):
+        start = file.read(9)  # a zip archive begins with PK; what has a brace after eight other bytes is safetensors
+        if start[8:] == b"{" and start[:2] != b"PK":
             content: Any = read_safetensors(file, name)
             size = None
         else:
             content, size = read_torch(file, name)
-        if isinstance(content, Mapping) and set(content) == _KEYS:
+        if isinstance(content, Mapping) and set(content) == {"state_dict", "meta"}:
             bundle = _read_bundle(content, name, size, recipe)
         elif recipe is None:
             raise InputError(
@@ -150,24 +150,10 @@ def load_bundle(path: str | os.PathLike[str], *, recipe: Recipe | None = None) -
         return Bundle(name, file_sha256(file), bundle.state_dict, bundle.recipe, bundle.coins, bundle.ledger)
 
 
-def load_weights(path: str | os.PathLike[str], recipe: Recipe) -> Bundle:
-    """Read a bare state dict (.pt) or a .safetensors file that was trained by a recipe.
-
-    Raises:
-        InputError: As `load_bundle`.
-    """
-    return load_bundle(path, recipe=recipe)
-
-
-def _is_safetensors(file: BinaryIO) -> bool:
-    """A zip archive begins with PK; what has a brace after eight other bytes is meant as safetensors."""
-    file.seek(0)
-    return file.read(2) != b"PK"
-
-
 def _read_bundle(content: Mapping[str, Any], name: str, size: int | None, recipe: Recipe | None) -> Bundle:
     meta = read_meta(content["meta"], name)
-    inner = Recipe.from_dict(known_keys(meta.recipe, Recipe), name=f"{name}: meta.recipe")
+    known = known_keys(meta.recipe, recipe_class(meta.recipe), *RECIPES.values())
+    inner = Recipe.from_dict(known, name=f"{name}: meta.recipe")
     if inner.dataset.sha256 is None:
         raise InputError(f"{name}: meta.recipe.dataset.sha256: Expected this key: it is required in a bundle.")
     table = inner.architecture

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.audit.inputs.errors import InputError
+from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.formats import fixed_order
 from dpaudit.audit.inputs.recipes import Recipe
 

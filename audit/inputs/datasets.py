@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.audit.inputs.arrays import read_npz
-from dpaudit.audit.inputs.errors import InputError
+from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.formats import Raw, as_float, fixed_order, held_out_part
 from dpaudit.audit.inputs.sources import SOURCES, Stage, read_source
 

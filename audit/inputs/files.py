@@ -1,14 +1,23 @@
-"""Opening, hashing and writing files whose content nobody vouches for."""
+"""Opening and hashing files whose content nobody vouches for, and the one error that their loaders raise."""
 
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, BinaryIO
+from typing import BinaryIO
 
-from dpaudit.audit.inputs.errors import InputError
+_LONGEST = 600  # letters of a message
+
+
+class InputError(ValueError):
+    """Something from outside cannot be used; the message is one printable line that names it and the rule.
+
+    >>> print(InputError("Expected\\n\\x1b[31mrecipe.toml to hold TOML."))
+    Expected ?[31mrecipe.toml to hold TOML.
+    """
+
+    def __init__(self, message: str) -> None:
+        line = "".join(letter if letter.isprintable() else "?" for letter in " ".join(message.split()))
+        super().__init__(line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "...")
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
@@ -47,6 +56,19 @@ def read_regular(path: str | os.PathLike[str], *, limit: int) -> bytes:
     return content
 
 
+def read_verified(path: str | os.PathLike[str], sha256: str | None, *, limit: int) -> bytes:
+    """The content of a regular file of at most `limit` bytes that has this SHA-256; None for any.
+
+    Raises:
+        InputError: As `read_regular`, or the content is another.
+    """
+    content = read_regular(path, limit=limit)
+    digest = hashlib.sha256(content).hexdigest()
+    if sha256 not in (None, digest):
+        raise InputError(f"Expected {path} to have SHA-256 {sha256}, not {digest}: it is damaged or another file.")
+    return content
+
+
 def file_sha256(file: BinaryIO) -> str:
     """SHA-256 of an open file from its beginning, as hexadecimal digits, in constant memory."""
     file.seek(0)
@@ -54,29 +76,3 @@ def file_sha256(file: BinaryIO) -> str:
     while chunk := file.read(1 << 20):
         digest.update(chunk)
     return digest.hexdigest()
-
-
-@contextmanager
-def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """Write a file so that `path` holds all of it or what it held before.
-
-    The content goes to a temporary name in the same folder, which takes the place of `path` at the end.
-
-    Raises:
-        InputError: The folder does not exist or cannot be written to.
-    """
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        file = temporary.open("xb")
-    except OSError as error:
-        raise InputError(f"Expected to be able to write {target}: {error.strerror}.") from error
-    try:
-        with file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -12,9 +12,9 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.audit.inputs.errors import InputError
+from dpaudit.audit.inputs.files import InputError
 
-LARGEST = 300 << 20  # bytes of one unpacked file; the largest known one (Purchase-100) has 237 MB
+LARGEST_FILE = 300 << 20  # bytes of one unpacked file; the largest known one (Purchase-100) has 237 MB
 TEXT_FEATURES = 1024
 
 _ADULT_LIMITS = {0: 100.0, 2: 1.5e6, 4: 16.0, 10: 1e5, 11: 5e3, 12: 100.0}  # age, fnlwgt, education-num, gain, loss, h
@@ -48,11 +48,11 @@ def unpack(files: Mapping[str, bytes]) -> dict[str, bytes]:
             if name.endswith(".tgz"):
                 with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as tar:
                     for member in tar:
-                        stream = tar.extractfile(member) if member.isreg() and member.size <= LARGEST else None
+                        stream = tar.extractfile(member) if member.isreg() and member.size <= LARGEST_FILE else None
                         if stream is not None:
                             unpacked[member.name.rpartition("/")[2]] = _limited(stream, name)
                         elif member.isreg():
-                            raise InputError(f"Expected {name} to unpack to at most {LARGEST:,} bytes.")
+                            raise InputError(f"Expected {name} to unpack to at most {LARGEST_FILE:,} bytes.")
             elif name.endswith(".zip"):
                 with zipfile.ZipFile(io.BytesIO(content)) as archive:
                     for info in archive.infolist():
@@ -74,8 +74,8 @@ def _limited(stream: IO[bytes] | gzip.GzipFile, name: str) -> bytes:
     while chunk := stream.read(1 << 20):
         chunks.append(chunk)
         size += len(chunk)
-        if size > LARGEST:
-            raise InputError(f"Expected {name} to unpack to at most {LARGEST:,} bytes.")
+        if size > LARGEST_FILE:
+            raise InputError(f"Expected {name} to unpack to at most {LARGEST_FILE:,} bytes.")
     return b"".join(chunks)
 
 

@@ -3,7 +3,6 @@
 import functools
 import hashlib
 import importlib.util
-import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from dpaudit.audit.inputs.errors import InputError
-from dpaudit.audit.inputs.files import read_regular
+from dpaudit.audit.inputs.files import InputError, read_regular
 from dpaudit.mechanisms.learning import architectures
 from dpaudit.mechanisms.learning.spec import Architecture
 
@@ -69,13 +67,13 @@ def _function(path: str, function: str, sha256: str) -> Callable[..., Any]:
     sys.modules[name] = module  # dataclasses and pickling look their module up by name
     try:
         spec.loader.exec_module(module)
-        found = getattr(module, function)
+        build = getattr(module, function)
     except BaseException:
         del sys.modules[name]
         raise
-    if not callable(found):
+    if not callable(build):
         raise InputError(f"Expected {path}:{function} to be a function.")
-    return found  # type: ignore[no-any-return]
+    return build  # type: ignore[no-any-return]
 
 
 def build_architecture(table: "ArchitectureTable", inputs: int, classes: int, folder: Path | None) -> Architecture:
@@ -119,8 +117,3 @@ def parameter_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         raise
     except (ValueError, TypeError, RuntimeError) as error:
         raise InputError(f"architecture: {error}") from error
-
-
-def count_parameters(architecture: Architecture) -> int:
-    """How many numbers a model of this architecture holds: the dimension of the noise."""
-    return sum(math.prod(shape) for shape in parameter_shapes(architecture).values())

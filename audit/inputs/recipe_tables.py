@@ -1,10 +1,19 @@
 """The tables of a recipe, with the values that each key may take."""
 
 import json
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    model_validator,
+)
 
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.registry import from_dict, to_dict
@@ -16,17 +25,24 @@ _TRUTH: _Rule = (lambda value: isinstance(value, bool), "true or false")
 _WIDTH: _Rule = (lambda value: type(value) is int and 1 <= value <= 1_000_000, "an integer in 1..1000000")
 KWARGS: dict[str, dict[str, _Rule]] = {"linear": {"bias": _TRUTH}, "fnn": {"hidden": _WIDTH}, "cnn": {}, "logistic": {}}
 
-ON_MINIMA = ("output-perturbation", "approximate-minima")
 NETWORKS = ("linear", "fnn", "cnn")  # what DP-FTRL and schedules are for
-KEYS: dict[str, tuple[set[str], set[str]]] = {  # algorithm: (keys it needs, keys it may have besides)
-    "dp-sgd": ({"steps", "sampling"}, {"schedule"}),
-    "dp-ftrl": ({"steps", "batches"}, {"sampling"}),
-    "output-perturbation": ({"regularization"}, {"steps", "sampling"}),
-    "approximate-minima": ({"regularization", "gradient_norm", "output_mechanism"}, {"loss", "steps", "sampling"}),
-}
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+
+
+def count_or_indices(value: Any, *, least: int) -> Any:
+    """A number of records, or their indices; checked here, because a union's own messages speak of both its members.
+
+    Raises:
+        ValueError: Neither.
+    """
+    if value is None or (type(value) is int and value >= least):
+        return value
+    whole = isinstance(value, list) and value and all(type(item) is int and item >= 0 for item in value)
+    if not whole or len(set(value)) != len(value):
+        raise ValueError(f"Expected an integer of at least {least}, or a list of different indices of at least 0.")
+    return value
 
 
 class Table(BaseModel):
@@ -41,7 +57,7 @@ class DatasetTable(Table):
     name: str | None = None
     file: str | None = None
     classes: list[int] | None = None
-    records: int | list[int] | None = None
+    records: Annotated[int | list[int] | None, BeforeValidator(partial(count_or_indices, least=1))] = None
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
 
     @model_validator(mode="after")
@@ -49,11 +65,6 @@ class DatasetTable(Table):
         if (self.name is None) == (self.file is None):
             raise ValueError("Expected exactly one of name and file.")
         return self
-
-    @field_validator("records", mode="before")
-    @classmethod
-    def _records(cls, value: Any) -> Any:
-        return count_or_indices(value, least=1)
 
 
 class ArchitectureTable(Table):
@@ -88,6 +99,18 @@ class ArchitectureTable(Table):
         return self
 
 
+class NetworkTable(ArchitectureTable):
+    """[architecture] of a network whose steps this package computes itself."""
+
+    name: Literal["linear", "fnn", "cnn"]
+
+
+class LogisticTable(ArchitectureTable):
+    """[architecture] of a logistic regression."""
+
+    name: Literal["logistic"]
+
+
 class SamplingTable(Table):
     """[sampling]: "poisson" with a rate, or "none" for all records in every step."""
 
@@ -101,6 +124,12 @@ class SamplingTable(Table):
         if self.kind == "none" and self.prob not in (None, 1.0):
             raise ValueError(f"Expected prob={self.prob} to be absent or 1.0 with kind='none'.")
         return self
+
+
+class NoSamplingTable(SamplingTable):
+    """[sampling] where every step, or the only one, is on the same records whatever is drawn."""
+
+    kind: Literal["none"]
 
 
 class OptimizerTable(Table):
@@ -142,71 +171,4 @@ def read_mechanism(value: Any) -> Mechanism:
         raise ValueError(str(error)) from error
 
 
-def check_keys(algorithm: str, given: Set[str]) -> None:
-    """Every key that an algorithm needs, and none that it does not know.
-
-    Raises:
-        ValueError: The key is named.
-    """
-    needed, other = KEYS[algorithm]
-    for key in sorted(needed - given):
-        raise ValueError(f"{key}: Expected this key with algorithm={algorithm!r}.")
-    special = {key for keys in KEYS.values() for part in keys for key in part}
-    for key in sorted((special - needed - other) & given):
-        users = [name for name, (own, more) in KEYS.items() if key in own | more]
-        raise ValueError(f"{key}: Expected it only with algorithm={' or '.join(map(repr, users))}.")
-
-
-def check_structure(algorithm: str, architecture: str, *, steps: int, sampling: str, schedule: bool) -> None:
-    """Network, steps and sampling that an algorithm can be used with.
-
-    Raises:
-        ValueError: The key is named.
-    """
-    on_minima = algorithm in ON_MINIMA
-    if on_minima and (steps != 1 or sampling != "none"):
-        raise ValueError(f"steps: Expected one step on all records with algorithm={algorithm!r}.")
-    if algorithm == "dp-ftrl" and sampling != "none":
-        raise ValueError(f"sampling.kind: Expected {sampling!r} to be 'none' with algorithm='dp-ftrl'.")
-    if on_minima and architecture != "logistic":
-        raise ValueError(f"architecture.name: Expected {architecture!r} to be 'logistic' with algorithm={algorithm!r}.")
-    if architecture == "logistic" and not on_minima:
-        raise ValueError(
-            f"architecture.name: Expected 'logistic' only with algorithm={' or '.join(map(repr, ON_MINIMA))}."
-        )
-    if (algorithm == "dp-ftrl" or schedule) and architecture not in NETWORKS:
-        raise ValueError(
-            f"architecture.name: Expected {architecture!r} to be one of {', '.join(NETWORKS)} "
-            f"with {'a schedule' if schedule else 'algorithm=' + repr(algorithm)}."
-        )
-
-
-def check_sensitivity(key: str, mechanism: Mechanism, least: float) -> None:
-    """A mechanism without clipping must be accounted for the l2 sensitivity that there is.
-
-    Raises:
-        ValueError: Its clip is below `least`, or its norm below l2.
-    """
-    if mechanism.clip < least * (1 - 1e-9):
-        raise ValueError(f"{key}.clip: Expected {mechanism.clip!r} to be at least {least:g}, the sensitivity.")
-    if mechanism.clip_norm < 2:
-        raise ValueError(f"{key}.clip_norm: Expected {mechanism.clip_norm!r} to be at least 2: sensitivity is in l2.")
-
-
-def optional_mechanism(mechanism: Mechanism | None) -> dict[str, Any] | None:
-    """A mechanism's table, if there is one."""
-    return None if mechanism is None else to_dict(mechanism)
-
-
-def count_or_indices(value: Any, *, least: int) -> Any:
-    """A number of records, or their indices; checked here, because a union's own messages speak of both its members.
-
-    Raises:
-        ValueError: Neither.
-    """
-    if value is None or (type(value) is int and value >= least):
-        return value
-    whole = isinstance(value, list) and value and all(type(item) is int and item >= 0 for item in value)
-    if not whole or len(set(value)) != len(value):
-        raise ValueError(f"Expected an integer of at least {least}, or a list of different indices of at least 0.")
-    return value
+MechanismTable = Annotated[Any, PlainValidator(read_mechanism), PlainSerializer(to_dict)]

@@ -1,98 +1,81 @@
-"""A recipe: everything that determines how a private model is trained, as TOML and as JSON."""
+"""A recipe: everything that determines how a private model is trained, as TOML and as JSON, a class per algorithm."""
 
+import math
 import re
 import tomllib
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import (
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    PrivateAttr,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from dpaudit.audit.inputs.datasets import Dataset, load
-from dpaudit.audit.inputs.errors import InputError
-from dpaudit.audit.inputs.files import read_regular
-from dpaudit.audit.inputs.recipe_errors import one_line
+from dpaudit.audit.inputs.files import InputError, read_regular
 from dpaudit.audit.inputs.recipe_tables import (
+    NETWORKS,
     ArchitectureTable,
     ClaimTable,
     Count,
     DatasetTable,
     DecayTable,
+    LogisticTable,
+    MechanismTable,
+    NetworkTable,
+    NoSamplingTable,
     OptimizerTable,
     Positive,
     SamplingTable,
     Table,
-    check_keys,
-    check_sensitivity,
-    check_structure,
     count_or_indices,
-    optional_mechanism,
-    read_mechanism,
 )
 from dpaudit.audit.inputs.sources import Stage
-from dpaudit.mechanisms.base import Mechanism
-from dpaudit.mechanisms.broken import DEFECTS
+from dpaudit.mechanisms.base import Mechanism, with_dimension
+from dpaudit.mechanisms.clipping import check_sensitivity
+from dpaudit.mechanisms.defects import CORRECT, DEFECTS
 from dpaudit.mechanisms.learning.schedule import Decay, occurrences, step_mechanisms
-from dpaudit.mechanisms.registry import from_dict, to_dict
+from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.validation import one_line
 
 if TYPE_CHECKING:
     from dpaudit.mechanisms.learning.spec import TrainingSpec
 
 LARGEST_RECIPE = 1 << 20  # bytes; 100,000 record indices take 700 kB
+KEY_ORDER = (  # of a recipe as bundles keep it, whatever its algorithm
+    "algorithm", "steps", "batches", "seed", "audit_records", "regularization", "loss", "gradient_norm",
+    "planted_defect", "dataset", "architecture", "mechanism", "output_mechanism", "schedule", "sampling", "optimizer",
+    "claim",
+)  # fmt: skip
 Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
 class Recipe(Table):
-    """How a private model is trained, completely; see the examples folder.
+    """How a private model is trained, completely: what every algorithm has; see the examples folder.
 
     Args:
-        algorithm: "dp-sgd", "dp-ftrl", "output-perturbation" or "approximate-minima".
+        algorithm: "dp-sgd", "dp-ftrl", "output-perturbation" or "approximate-minima": the key of the class in RECIPES.
         steps: Noisy steps; 1 without gradient steps.
-        batches: Batches of one pass of DP-FTRL.
         seed: Root seed of training and coins; None: drawn when training.
         audit_records: Records whose membership is drawn by fair coins: how many (the first of `fixed_order`) or which.
-        regularization: Lambda of output perturbation and approximate minima.
-        loss: "logistic" or "huber", of approximate minima.
-        gradient_norm: Gamma of approximate minima, for the sum of the losses.
-        output_mechanism: Noise on the approximate minimum; `mechanism` is that in its objective.
-        schedule: DP-SGD's parameters of `mechanism` that change: a number per step, or a rule of start, end, levels.
-        planted_defect: A fault of `mechanisms.broken.DEFECTS` to train with while claiming otherwise: a positive
+        planted_defect: A fault of `mechanisms.defects.DEFECTS` to train with while claiming otherwise: a positive
             control, to see an audit find it. The claim check does not look at it.
         dataset, architecture, mechanism, sampling, optimizer, claim: The tables.
     """
 
     algorithm: Literal["dp-sgd", "dp-ftrl", "output-perturbation", "approximate-minima"]
     steps: Count = 1
-    batches: Count | None = None
     seed: Seed | None = None
-    audit_records: int | list[int] = 0
-    regularization: Positive | None = None
-    loss: Literal["logistic", "huber"] | None = None
-    gradient_norm: Positive | None = None
+    audit_records: Annotated[int | list[int], BeforeValidator(partial(count_or_indices, least=0))] = 0
     planted_defect: str | None = None
     dataset: DatasetTable
     architecture: ArchitectureTable
-    mechanism: Annotated[Any, PlainValidator(read_mechanism), PlainSerializer(to_dict)]
-    output_mechanism: Annotated[Any, PlainValidator(read_mechanism), PlainSerializer(optional_mechanism)] = None
-    schedule: dict[str, DecayTable | list[Positive]] | None = None
-    sampling: SamplingTable = SamplingTable(kind="none")
+    mechanism: MechanismTable
+    sampling: SamplingTable = NoSamplingTable(kind="none")
     optimizer: OptimizerTable = OptimizerTable()
     claim: ClaimTable
+    mechanism_keys: ClassVar[tuple[str, ...]] = ("mechanism",)
     _folder: Path | None = PrivateAttr(default=None)
-
-    @field_validator("audit_records", mode="before")
-    @classmethod
-    def _audit_records(cls, value: Any) -> Any:
-        return count_or_indices(value, least=0)
 
     @field_validator("planted_defect")
     @classmethod
@@ -101,40 +84,14 @@ class Recipe(Table):
             raise ValueError(f"Expected planted_defect={value!r} among {', '.join(DEFECTS)}.")
         return value
 
-    @model_validator(mode="after")
-    def _fits_algorithm(self) -> Self:
-        check_keys(self.algorithm, self.model_fields_set)
-        check_structure(
-            self.algorithm, self.architecture.name, steps=self.steps, sampling=self.sampling.kind,
-            schedule=self.schedule is not None,
-        )  # fmt: skip
-        if self.schedule is not None:
-            self.step_mechanisms()
-        if self.output_mechanism is not None:
-            error = float(self.gradient_norm or 0.0) / float(self.regularization or 1.0)
-            check_sensitivity("mechanism", self.mechanism, 1.0)
-            twice = 2.0 if self.claim.adjacency == "add-remove" else 1.0  # replace-one accounting doubles clip itself
-            check_sensitivity("output_mechanism", self.output_mechanism, twice * error)
-        return self
-
-    def step_mechanisms(self) -> tuple[Mechanism, ...]:
-        """The mechanism of every step where they differ, else ()."""
-        if self.schedule is None:
-            return ()
-        curves = {
-            name: Decay(**curve.model_dump()) if isinstance(curve, DecayTable) else curve
-            for name, curve in self.schedule.items()
-        }
-        return step_mechanisms(self.mechanism, self.steps, curves)
-
     @property
     def sampling_prob(self) -> float:
         """Poisson rate; 1.0 without sampling."""
         return 1.0 if self.sampling.kind == "none" else float(self.sampling.prob or 1.0)
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any], *, name: str = "recipe", folder: Path | None = None) -> "Recipe":
-        """Read and check a recipe.
+    @staticmethod
+    def from_dict(data: Mapping[str, Any], *, name: str = "recipe", folder: Path | None = None) -> "Recipe":
+        """Read and check a recipe, of the class of its algorithm.
 
         Args:
             data: As TOML or JSON holds it.
@@ -144,16 +101,18 @@ class Recipe(Table):
         Raises:
             InputError: The first thing wrong, by its dotted key.
         """
+        kind = recipe_class(data)
         try:
-            recipe = cls.model_validate(dict(data))
+            recipe = kind.model_validate(dict(data))
         except ValidationError as error:
-            raise InputError(f"{name}: {one_line(error, cls)}") from error
+            raise InputError(f"{name}: {one_line(error, kind, RECIPES)}") from error
         recipe._folder = folder
         return recipe
 
     def to_dict(self) -> dict[str, Any]:
-        """The recipe as JSON holds it: `from_dict` reads it again."""
-        return self.model_dump(mode="json", exclude_none=True)
+        """The recipe as JSON holds it, scalars first: `from_dict` reads it again."""
+        data = self.model_dump(mode="json", exclude_none=True)
+        return {key: data[key] for key in KEY_ORDER if key in data}
 
     def load_dataset(self, data: str | None = None, *, progress: Stage | None = None) -> Dataset:
         """The records that the recipe names.
@@ -187,52 +146,42 @@ class Recipe(Table):
             InputError: The architecture or the mechanism's dimension does not fit the data, or the recipe came
                 without permission to run the code it names.
         """
-        from dpaudit.audit.inputs.networks import build_architecture, count_parameters
-        from dpaudit.mechanisms.learning.spec import TrainingSpec
+        from dpaudit.audit.inputs.networks import build_architecture, parameter_shapes
+        from dpaudit.mechanisms.learning.spec import SPECS
 
         architecture = build_architecture(self.architecture, dataset.x.shape[1], dataset.classes, self._folder)
-        filled = self.with_dimension(count_parameters(architecture))
-        return TrainingSpec(
-            algorithm=self.algorithm,
+        filled = self.with_dimension(sum(math.prod(shape) for shape in parameter_shapes(architecture).values()))
+        return SPECS[self.algorithm](
             architecture=architecture,
             mechanism=filled.mechanism,
-            steps=self.steps,
-            sampling_prob=self.sampling_prob,
-            expected_batch_size=self.sampling_prob * len(dataset.y) / (self.batches or 1),
-            learning_rate=self.optimizer.learning_rate,
-            momentum=self.optimizer.momentum,
-            init=self.optimizer.init,
-            regularization=self.regularization or 0.0,
-            defect=None if self.planted_defect is None else DEFECTS[self.planted_defect],
-            schedule=filled.step_mechanisms(),
-            batches=self.batches or 1,
-            loss=self.loss or "logistic",
-            gradient_norm=self.gradient_norm or 0.0,
-            output_mechanism=filled.output_mechanism,
+            defect=DEFECTS.get(self.planted_defect or "", CORRECT),
+            **filled._settings(len(dataset.y)),
         )
 
-    def with_dimension(self, dimension: int) -> "Recipe":
+    def _settings(self, records: int) -> dict[str, Any]:
+        """What the training on so many records has besides architecture, mechanism and fault."""
+        raise NotImplementedError
+
+    def with_dimension(self, dimension: int) -> Self:
         """The recipe with the mechanism's dimension filled in.
 
         Raises:
             InputError: The recipe names another dimension, or one that the mechanism cannot have.
         """
         update = {}
-        for key in ("mechanism", "output_mechanism"):
+        for key in self.mechanism_keys:
             mechanism = getattr(self, key)
-            if mechanism is None:
-                continue
             if mechanism.dimension not in (None, dimension):
                 raise InputError(
                     f"{key}.dimension: Expected {mechanism.dimension} to be the model's {dimension} parameters."
                 )
             try:
-                update[key] = from_dict({**to_dict(mechanism), "dimension": dimension})
+                update[key] = with_dimension(mechanism, dimension)
             except (TypeError, ValueError) as error:
                 raise InputError(f"{key}.dimension: {error}") from error
         return self.model_copy(update=update)
 
-    def filled(self, dataset: Dataset, *, dimension: int, seed: int) -> "Recipe":
+    def filled(self, dataset: Dataset, *, dimension: int, seed: int) -> Self:
         """The recipe as a bundle keeps it: with the data's hash, the mechanism's dimension and the seed.
 
         Raises:
@@ -244,14 +193,7 @@ class Recipe(Table):
 
     def phases(self) -> tuple[Phase, ...]:
         """The releases that one record enters, from which the claim is accounted."""
-        if self.algorithm == "dp-ftrl":
-            from dpaudit.mechanisms.learning.dp_ftrl import releases_per_record  # loads torch
-
-            return (Phase(self.mechanism, releases_per_record(self.steps, self.batches or 1), 1.0, "none"),)
-        if self.output_mechanism is not None:
-            return tuple(Phase(mechanism, 1, 1.0, "none") for mechanism in (self.mechanism, self.output_mechanism))
-        used = occurrences(self.step_mechanisms()) or {self.mechanism: self.steps}
-        return tuple(Phase(m, count, self.sampling_prob, self.sampling.kind) for m, count in used.items())
+        return tuple(Phase(getattr(self, key), 1, 1.0, "none") for key in self.mechanism_keys)
 
     def claim_object(self) -> Claim:
         """The claim, with the mechanism's dimension where it is known."""
@@ -273,6 +215,147 @@ class Recipe(Table):
             return summary
         rows = [{"mechanism": to_dict(p.mechanism), "steps": p.steps, "sampling": sampling} for p in phases]
         return {**summary, "phase": rows}
+
+
+class DPSGDRecipe(Recipe):
+    """DP-SGD.
+
+    Args:
+        schedule: Parameters of `mechanism` that change: a number per step, or a rule of start, end, levels.
+    """
+
+    algorithm: Literal["dp-sgd"]
+    steps: Count
+    sampling: SamplingTable
+    schedule: dict[str, DecayTable | list[Positive]] | None = None
+
+    @model_validator(mode="after")
+    def _network(self) -> Self:
+        name = self.architecture.name
+        if name == "logistic":
+            users = " or ".join(repr(key) for key, kind in RECIPES.items() if issubclass(kind, MinimumRecipe))
+            raise ValueError(f"architecture.name: Expected 'logistic' only with algorithm={users}.")
+        if self.schedule is not None and name not in NETWORKS:
+            raise ValueError(
+                f"architecture.name: Expected {name!r} to be one of {', '.join(NETWORKS)} with a schedule."
+            )
+        self.step_mechanisms()
+        return self
+
+    def step_mechanisms(self) -> tuple[Mechanism, ...]:
+        """The mechanism of every step where they differ, else ()."""
+        if self.schedule is None:
+            return ()
+        curves = {
+            name: Decay(**curve.model_dump()) if isinstance(curve, DecayTable) else curve
+            for name, curve in self.schedule.items()
+        }
+        return step_mechanisms(self.mechanism, self.steps, curves)
+
+    def phases(self) -> tuple[Phase, ...]:
+        """The releases that one record enters, from which the claim is accounted."""
+        counts = occurrences(self.step_mechanisms()) or {self.mechanism: self.steps}
+        return tuple(Phase(m, count, self.sampling_prob, self.sampling.kind) for m, count in counts.items())
+
+    def _settings(self, records: int) -> dict[str, Any]:
+        return {
+            "expected_batch_size": self.sampling_prob * records,
+            "sampling_prob": self.sampling_prob,
+            "steps": self.steps,
+            "schedule": self.step_mechanisms(),
+            **self.optimizer.model_dump(exclude={"name"}),
+        }
+
+
+class DPFTRLRecipe(Recipe):
+    """DP-FTRL.
+
+    Args:
+        batches: Batches of one pass.
+    """
+
+    algorithm: Literal["dp-ftrl"]
+    steps: Count
+    batches: Count
+    architecture: NetworkTable
+    sampling: NoSamplingTable = NoSamplingTable(kind="none")
+
+    def phases(self) -> tuple[Phase, ...]:
+        """The releases that one record enters, from which the claim is accounted."""
+        from dpaudit.mechanisms.learning.dp_ftrl import releases_per_record  # loads torch
+
+        return (Phase(self.mechanism, releases_per_record(self.steps, self.batches), 1.0, "none"),)
+
+    def _settings(self, records: int) -> dict[str, Any]:
+        return {
+            "expected_batch_size": records / self.batches,
+            "steps": self.steps,
+            "batches": self.batches,
+            **self.optimizer.model_dump(exclude={"name"}),
+        }
+
+
+class MinimumRecipe(Recipe):
+    """A minimum of a regularised convex objective, released once.
+
+    Args:
+        regularization: Lambda.
+    """
+
+    steps: Literal[1] = 1  # on all records: there are no gradient steps
+    regularization: Positive
+    architecture: LogisticTable
+    sampling: NoSamplingTable = NoSamplingTable(kind="none")
+
+    def _settings(self, records: int) -> dict[str, Any]:
+        return {"expected_batch_size": float(records), "regularization": self.regularization}
+
+
+class OutputPerturbationRecipe(MinimumRecipe):
+    """Output perturbation of logistic regression: `mechanism` is the noise on the minimum."""
+
+    algorithm: Literal["output-perturbation"]
+
+
+class ApproximateMinimaRecipe(MinimumRecipe):
+    """Approximate-minima perturbation: `mechanism` is the noise in the objective.
+
+    Args:
+        gradient_norm: Gamma, for the sum of the losses.
+        output_mechanism: Noise on the approximate minimum.
+        loss: "logistic" or "huber"; None is logistic.
+    """
+
+    algorithm: Literal["approximate-minima"]
+    gradient_norm: Positive
+    output_mechanism: MechanismTable
+    loss: Literal["logistic", "huber"] | None = None
+    mechanism_keys: ClassVar[tuple[str, ...]] = ("mechanism", "output_mechanism")
+
+    @model_validator(mode="after")
+    def _sensitivities(self) -> Self:
+        check_sensitivity("mechanism", self.mechanism, 1.0)
+        twice = 2.0 if self.claim.adjacency == "add-remove" else 1.0  # replace-one accounting doubles clip itself
+        check_sensitivity("output_mechanism", self.output_mechanism, twice * (self.gradient_norm / self.regularization))
+        return self
+
+    def _settings(self, records: int) -> dict[str, Any]:
+        settings = {"output_mechanism": self.output_mechanism, "gradient_norm": self.gradient_norm}
+        return {**super()._settings(records), **settings, "loss": self.loss or "logistic"}
+
+
+RECIPES: dict[str, type[Recipe]] = {
+    "dp-sgd": DPSGDRecipe,
+    "dp-ftrl": DPFTRLRecipe,
+    "output-perturbation": OutputPerturbationRecipe,
+    "approximate-minima": ApproximateMinimaRecipe,
+}
+
+
+def recipe_class(data: Mapping[str, Any]) -> type[Recipe]:
+    """The class of the algorithm that a recipe names; `Recipe`, which refuses it, where it names none that is known."""
+    algorithm = data.get("algorithm")
+    return RECIPES.get(algorithm, Recipe) if isinstance(algorithm, str) else Recipe
 
 
 def load_recipe(path: str | Path) -> Recipe:

@@ -1,6 +1,5 @@
 """Where the files of the known data sets come from, and the SHA-256 that each must have."""
 
-import hashlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.audit.inputs import formats
-from dpaudit.audit.inputs.errors import InputError
-from dpaudit.audit.inputs.files import read_regular
+from dpaudit.audit.inputs.files import InputError, read_regular, read_verified
 
 FOLDER_VARIABLE = "DPAUDIT_DATA"
 Stage = Callable[[str, int], Callable[[int], None]]  # (what, how many) -> called with the number just finished
@@ -158,10 +156,10 @@ def read_source(name: str, *, progress: Stage | None = None) -> formats.Raw:
     source = SOURCES[name]
     files = _from_folder(source)
     raw = source.read(formats.unpack(files if files is not None else _from_network(name, source, progress)))
-    found = (len(raw.y) + len(raw.y_test), int(max(raw.y.max(initial=0), raw.y_test.max(initial=0))) + 1)
-    if source.shape is not None and found != source.shape:
+    shape = (len(raw.y) + len(raw.y_test), int(max(raw.y.max(initial=0), raw.y_test.max(initial=0))) + 1)
+    if source.shape is not None and shape != source.shape:
         raise InputError(
-            f"Expected {name} to have {source.shape[0]:,} records of {source.shape[1]} classes, not {found}."
+            f"Expected {name} to have {source.shape[0]:,} records of {source.shape[1]} classes, not {shape}."
         )
     return raw
 
@@ -172,28 +170,23 @@ def _from_folder(source: Source) -> dict[str, bytes] | None:
     for variant in source.variants if root else ():
         paths = [Path(root or "", source.folder, file.name) for file in variant]
         if all(path.exists() for path in paths):
-            return {file.name: _verified(path, file) for path, file in zip(paths, variant, strict=True)}
+            return {
+                file.name: read_verified(path, file.sha256, limit=formats.LARGEST_FILE)
+                for path, file in zip(paths, variant, strict=True)
+            }
     return None
-
-
-def _verified(path: Path, file: RemoteFile) -> bytes:
-    content = read_regular(path, limit=formats.LARGEST)
-    found = hashlib.sha256(content).hexdigest()
-    if file.sha256 is not None and found != file.sha256:
-        raise InputError(f"Expected {path} to have SHA-256 {file.sha256}, not {found}: it is damaged or another file.")
-    return content
 
 
 def _from_network(name: str, source: Source, progress: Stage | None) -> dict[str, bytes]:
     import pooch
 
     pooch.get_logger().setLevel("ERROR")
-    wanted = next((variant for variant in source.variants if all(file.url and file.sha256 for file in variant)), None)
-    if wanted is None:
+    variant = next((files for files in source.variants if all(file.url and file.sha256 for file in files)), None)
+    if variant is None:
         reason = "no checksum of it is published, so it is not downloaded unasked"
         raise InputError(_both_ways(name, source, reason))
     contents = {}
-    for file in wanted:
+    for file in variant:
         bar = _Bar(f"Downloading {file.name}", progress) if progress else False
         try:
             path = pooch.retrieve(
@@ -205,7 +198,7 @@ def _from_network(name: str, source: Source, progress: Stage | None) -> dict[str
             )
         except Exception as error:  # requests, urllib3, OSError for the cache, ValueError for the checksum
             raise InputError(_both_ways(name, source, f"{file.url}: {type(error).__name__}")) from error
-        contents[file.name] = read_regular(path, limit=formats.LARGEST)
+        contents[file.name] = read_regular(path, limit=formats.LARGEST_FILE)
     return contents
 
 

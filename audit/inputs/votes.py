@@ -1,6 +1,5 @@
 """The published votes of 250 teachers on MNIST, SVHN and Adult (Papernot et al. 2018)."""
 
-import hashlib
 import io
 import os
 from dataclasses import dataclass
@@ -10,8 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.audit.inputs.errors import InputError
-from dpaudit.audit.inputs.files import read_regular
+from dpaudit.audit.inputs.files import InputError, read_verified
 from dpaudit.audit.inputs.sources import FOLDER_VARIABLE, read_source
 
 VoteSet = Literal["mnist", "svhn", "adult"]
@@ -20,7 +18,7 @@ FOLDER, FILE = "pate", "pate_votes_250.npz"
 SHA256 = "9565fc60831e66b722c5f651e4623c2f5e10cc3e7c00198e2d618a02ca209821"
 SHAPES = {"mnist": (9000, 10), "svhn": (26032, 10), "adult": (16281, 2)}
 TEACHERS = 250
-LARGEST = 1 << 20  # bytes; the file has 172,886
+LARGEST_FILE = 1 << 20  # bytes; the file has 172,886
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,11 +57,7 @@ def load_votes(name: VoteSet, *, labels: bool = True) -> TeacherVotes:
     if not root:
         raise InputError(f"Expected {FOLDER_VARIABLE} to name the folder that holds {FOLDER}/{FILE}.")
     path = Path(root, FOLDER, FILE)
-    content = read_regular(path, limit=LARGEST)
-    found = hashlib.sha256(content).hexdigest()
-    if found != SHA256:
-        raise InputError(f"Expected {path} to have SHA-256 {SHA256}, not {found}: it is damaged or another file.")
-    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+    with np.load(io.BytesIO(read_verified(path, SHA256, limit=LARGEST_FILE)), allow_pickle=False) as archive:
         counts = archive[f"{name}_250_teachers"].astype(np.int64)
     assert counts.shape == SHAPES[name], "the file with this checksum has these shapes"
     return TeacherVotes(name, counts, TEACHERS, _labels(name) if labels else None)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dpaudit.audit.inputs.archives import check_archive
-from dpaudit.audit.inputs.errors import InputError
+from dpaudit.audit.inputs.files import InputError
 
 LARGEST_HEADER = 16 << 20  # bytes of a safetensors header
 

@@ -1,13 +1,14 @@
 """Trials on this machine: blocks of models trained in worker processes, one torch thread each.
 
-The block is the unit of work and of evidence. Its models depend on the experiment, the seed and the block's number
-alone, so the same seed gives the same bits on any number of workers, and an interrupted run continues.
+The block is the unit of work and of evidence. Its models depend on the setup and on their own members and seeds
+alone, so the same seeds give the same bits on any number of workers, and an interrupted run continues.
 """
 
 import signal
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import joblib
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from dpaudit.audit.inputs.sources import Stage
 from dpaudit.audit.trials.store import TrialStore, circumstances, fingerprint
 from dpaudit.mechanisms.learning.architectures import parameter_count
 from dpaudit.mechanisms.learning.spec import Pool, TrainedModels, TrainingSpec
@@ -22,31 +24,34 @@ from dpaudit.mechanisms.learning.spec import Pool, TrainedModels, TrainingSpec
 Trainer = Callable[..., TrainedModels]
 Score = Callable[[TrainedModels], NDArray[np.float64]]
 Scores = NDArray[np.float64]
+Trial = tuple[NDArray[np.bool_], int]  # who of the pool trains the model, shape (records,), and its seed
+Place = tuple[int, int]  # where a block begins in its list, and which list that is
 
 BLOCK_FLOPS = 1e10  # about a second of work: long enough to hide the dispatch, short enough to show progress
 SERIAL_SECONDS = 6.0  # starting workers takes a few seconds, which shorter work does not repay
 
 
+def no_progress(what: str, total: int) -> Callable[[int], None]:
+    """A `Stage` that shows nothing."""
+    return lambda done: None
+
+
 @dataclass(frozen=True)
-class Experiment:
-    """Two arms of models that differ in one record.
+class TrialSetup:
+    """How the models of some trials are trained and scored.
 
     Args:
         spec: How every model is trained.
-        pool: All records.
-        arms: Members of the two arms, bool, shape (2, records): without the canary, then with it.
-        score: From trained models to one score each, higher = with the canary; picklable.
+        pool: All records; each model trains on its own members.
+        score: From trained models to a score each, shape (models,), or a vector each, shape (models, k); picklable.
         trainer: The training function under audit, `mechanisms.learning.training.train` unless the user's own.
-        seed: Root seed of all trials.
         device: "cpu" or "cuda".
     """
 
     spec: TrainingSpec
     pool: Pool
-    arms: NDArray[np.bool_]
     score: Score
     trainer: Trainer
-    seed: int
     device: str
 
     @property
@@ -57,130 +62,126 @@ class Experiment:
         return int(np.clip(2.0 ** np.floor(np.log2(BLOCK_FLOPS / flops)), 4, 1024))
 
 
-@dataclass(frozen=True)
-class Trials:
-    """Scores of as many models as were trained, equally many in each arm.
+@dataclass
+class TrialRunner:
+    """Where the trials of an audit are kept, how many train at once and until when, and why they ended early.
 
     Args:
-        without: Scores of models trained without the canary.
-        with_canary: Scores of models trained with it.
-        stopped: Why fewer than asked for: "" (all done), "budget" or "interrupted".
-    """
-
-    without: Scores
-    with_canary: Scores
-    stopped: str
-
-
-def run_trials(
-    experiment: Experiment,
-    trials: int,
-    store: TrialStore,
-    *,
-    workers: int,
-    deadline: float | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> Trials:
-    """Train `trials` models per arm, or as many as the deadline and the user allow.
-
-    Stopping early by the clock is independent of the scores, so the bounds stay valid for what was done.
-
-    Args:
-        experiment: What to train.
-        trials: Models per arm.
         store: Where finished blocks are kept and looked up.
         workers: Processes at most.
         deadline: `time.monotonic()` value after which no block is started.
-        progress: Called with the number of models just finished.
+        stage: Told what begins and how long it is; returns the function told of progress.
+        stopped: Why the last trials were fewer than asked for: "" (all done), "budget" or "interrupted".
     """
-    size = experiment.block
-    jobs = [(arm, start, min(size, trials - start)) for start in range(0, trials, size) for arm in (0, 1)]
+
+    store: TrialStore = field(default_factory=lambda: TrialStore(None))
+    workers: int = 1
+    deadline: float | None = None
+    stage: Stage = no_progress
+    stopped: str = ""
+
+    def run(self, setup: TrialSetup, *lists: Sequence[Trial], what: str = "Training models") -> tuple[Scores, ...]:
+        """Train and score the models of some lists of trials, or as many as the deadline and the user allow.
+
+        Every list is cut into blocks, and the blocks of the lists take turns. Stopping early by the clock is
+        independent of the scores, so bounds stay valid for what was done.
+
+        Args:
+            setup: How to train and score.
+            lists: Members and seed of every model; the two arms of a game are two lists.
+            what: What progress is shown as.
+
+        Returns:
+            For each list the scores of its first models, shape (models,) or (models, k), equally many of lists of the
+            same length.
+        """
+        size, longest = setup.block, max(map(len, lists))
+        advance = self.stage(what, sum(map(len, lists)))
+        blocks = {
+            (start, which): trials[start : start + size]
+            for start in range(0, longest, size)
+            for which, trials in enumerate(lists)
+            if start < len(trials)
+        }
+        keys = _keys(setup, blocks)
+        done: dict[Place, Scores] = {}
+        for place, block in blocks.items():
+            known = self.store.get(keys[place])
+            if known is not None:
+                done[place] = known
+                advance(len(block))
+        waiting = {place: block for place, block in blocks.items() if place not in done}
+        self.stopped = ""
+        try:
+            for place, scores in _train_blocks(setup, waiting, self.workers, self.deadline):
+                self.store.put(keys[place], scores)
+                done[place] = scores
+                advance(len(scores))
+        except KeyboardInterrupt:
+            self.stopped = "interrupted"
+        if not self.stopped and len(done) < len(blocks):
+            self.stopped = "budget"
+        unfinished = min((start for start, which in blocks if (start, which) not in done), default=longest)
+        parts = [
+            [done[place] for place in blocks if place[0] < unfinished and place[1] == i] for i in range(len(lists))
+        ]
+        return tuple(np.concatenate(part) if part else np.empty(0) for part in parts)
+
+
+def _keys(setup: TrialSetup, blocks: Mapping[Place, Sequence[Trial]]) -> dict[Place, str]:
+    """What each block's scores are kept under: the setup, and the members and seeds of its own models."""
     base = fingerprint(
         {
-            "spec": experiment.spec,
-            "x": experiment.pool.x,
-            "y": experiment.pool.y,
-            "arms": experiment.arms,
-            "score": _identity(experiment.score),
-            "trainer": experiment.trainer,
-            "seed": experiment.seed,
-            "circumstances": circumstances(experiment.device),
+            "spec": setup.spec,
+            "x": setup.pool.x,
+            "y": setup.pool.y,
+            "score": _identity(setup.score),
+            "trainer": setup.trainer,
+            "circumstances": circumstances(setup.device),
         }
     )
-    done: dict[tuple[int, int], Scores] = {}
-    waiting = []
-    for arm, start, count in jobs:
-        known = store.get(f"{base}/{arm}/{start}/{count}")
-        if known is None:
-            waiting.append((arm, start, count))
-        else:
-            done[arm, start] = known
-            _report(progress, count)
-    stopped = ""
-    try:
-        for (arm, start, count), scores in _blocks(experiment, waiting, workers, deadline):
-            store.put(f"{base}/{arm}/{start}/{count}", scores)
-            done[arm, start] = scores
-            _report(progress, count)
-    except KeyboardInterrupt:
-        stopped = "interrupted"
-    if not stopped and len(done) < len(jobs):
-        stopped = "budget"
-    return Trials(*_pairs(done, range(0, trials, size)), stopped=stopped)
+    rows = {id(members): members for block in blocks.values() for members, _ in block}  # arms share one row
+    digests = {key: fingerprint({"members": members}) for key, members in rows.items()}
+    return {
+        place: fingerprint({"setup": base, "trials": [(digests[id(members)], seed) for members, seed in block]})
+        for place, block in blocks.items()
+    }
 
 
-def _report(progress: Callable[[int], None] | None, count: int) -> None:
-    if progress is not None:
-        progress(count)
-
-
-def _pairs(done: dict[tuple[int, int], Scores], starts: range) -> tuple[Scores, Scores]:
-    """The blocks finished in both arms, in order."""
-    both = [start for start in starts if (0, start) in done and (1, start) in done]
-    empty = np.empty(0)
-    return (
-        np.concatenate([empty, *(done[0, start] for start in both)]),
-        np.concatenate([empty, *(done[1, start] for start in both)]),
-    )
-
-
-def _blocks(
-    experiment: Experiment, jobs: list[tuple[int, int, int]], workers: int, deadline: float | None
-) -> Iterator[tuple[tuple[int, int, int], Scores]]:
+def _train_blocks(
+    setup: TrialSetup, blocks: Mapping[Place, Sequence[Trial]], workers: int, deadline: float | None
+) -> Iterator[tuple[Place, Scores]]:
     """Train the blocks: the first here, and the rest in workers where that pays."""
-    if not jobs or _late(deadline):
+    if not blocks or _late(deadline):
         return
     began = time.monotonic()
-    yield jobs[0], train_block(experiment, *jobs[0])
-    rest = jobs[1:]
-    if workers == 1 or experiment.device != "cpu" or (time.monotonic() - began) * len(rest) < SERIAL_SECONDS:
-        for job in rest:
+    (place, block), *rest = blocks.items()
+    yield place, train_block(setup, block)
+    if workers == 1 or setup.device != "cpu" or (time.monotonic() - began) * len(rest) < SERIAL_SECONDS:
+        for place, block in rest:
             if _late(deadline):
                 return
-            yield job, train_block(experiment, *job)
+            yield place, train_block(setup, block)
         return
-    with joblib.parallel_config(backend="loky", inner_max_num_threads=1, initializer=_ignore_interrupts):
+    # Ctrl-C reaches the whole process group; the parent decides what becomes of the workers
+    deaf = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)
+    with joblib.parallel_config(backend="loky", inner_max_num_threads=1, initializer=deaf):
         parallel = joblib.Parallel(n_jobs=min(workers, len(rest)), return_as="generator", pre_dispatch="2*n_jobs")
-        results = parallel(joblib.delayed(train_block)(experiment, *job) for job in rest)
+        results = parallel(joblib.delayed(train_block)(setup, block) for _, block in rest)
         try:
-            for job, scores in zip(rest, results, strict=True):
-                yield job, scores
+            for (place, _), scores in zip(rest, results, strict=True):
+                yield place, scores
                 if _late(deadline):
                     return
         finally:
             results.close()
 
 
-def _ignore_interrupts() -> None:
-    """Ctrl-C reaches the whole process group; the parent decides what becomes of the workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
 def _late(deadline: float | None) -> bool:
     return deadline is not None and time.monotonic() >= deadline
 
 
-def train_block(experiment: Experiment, arm: int, start: int, count: int) -> Scores:
+def train_block(setup: TrialSetup, trials: Sequence[Trial]) -> Scores:
     """Train and score the models of one block on one torch thread.
 
     Raises:
@@ -189,14 +190,14 @@ def train_block(experiment: Experiment, arm: int, start: int, count: int) -> Sco
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        seeds = [trial_seed(experiment.seed, arm, trial) for trial in range(start, start + count)]
-        members = np.broadcast_to(experiment.arms[arm], (count, experiment.arms.shape[1]))
-        models = experiment.trainer(experiment.spec, experiment.pool, members, seeds, device=experiment.device)
-        scores = np.asarray(experiment.score(models), dtype=np.float64)
+        members, seeds = zip(*trials, strict=True)
+        models = setup.trainer(setup.spec, setup.pool, np.stack(members), list(seeds), device=setup.device)
+        scores = np.asarray(setup.score(models), dtype=np.float64)
     finally:
         torch.set_num_threads(threads)
-    if np.isnan(scores).any():
-        raise ValueError(f"Expected finite models, but {int(np.isnan(scores).sum())} of {count} trained to NaN.")
+    lost = int(np.isnan(scores).reshape(len(trials), -1).any(axis=1).sum())
+    if lost:
+        raise ValueError(f"Expected finite models, but {lost} of {len(trials)} trained to NaN.")
     return scores
 
 

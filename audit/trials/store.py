@@ -5,14 +5,15 @@ measured under other circumstances: recipe, data, canary, seed, device, CPU and 
 """
 
 import hashlib
+import io
 import json
 import platform
 import sqlite3
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,7 +60,7 @@ def circumstances(device: str) -> dict[str, str]:
     }
 
 
-class TrialStore:
+class TrialStore(AbstractContextManager["TrialStore"]):
     """Scores by key, kept on disk as soon as they are measured.
 
     Args:
@@ -78,16 +79,13 @@ class TrialStore:
     def get(self, key: str) -> NDArray[np.float64] | None:
         """The scores under a key, or None."""
         row = self._db.execute("SELECT value FROM scores WHERE key = ?", (key,)).fetchone()
-        return None if row is None else np.frombuffer(row[0], dtype="<f8").astype(np.float64)
+        return None if row is None else np.asarray(np.load(io.BytesIO(row[0]), allow_pickle=False), dtype=np.float64)
 
     def put(self, key: str, scores: NDArray[np.float64]) -> None:
-        """Keep the scores of one block."""
-        self._db.execute("INSERT OR REPLACE INTO scores VALUES (?, ?)", (key, scores.astype("<f8").tobytes()))
+        """Keep the scores of one block, their shape with them."""
+        file = io.BytesIO()
+        np.save(file, scores.astype("<f8"), allow_pickle=False)
+        self._db.execute("INSERT OR REPLACE INTO scores VALUES (?, ?)", (key, file.getvalue()))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._db.close()

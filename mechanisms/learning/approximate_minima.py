@@ -26,20 +26,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dpaudit.mechanisms.base import Mechanism
-from dpaudit.mechanisms.broken import Defect
+from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.clipping import check_sensitivity, clip_records
 from dpaudit.mechanisms.learning.minimiser import (
-    GRADIENT,
     LIPSCHITZ,
     LOGISTIC,
-    Array,
+    TOLERANCE,
     Loss,
     ToleranceError,
-    bounded_records,
     find_minimum,
+    minimum_ledger,
 )
-from dpaudit.mechanisms.learning.noise import Streams, draw
-from dpaudit.mechanisms.learning.spec import Ledger, Pool, Progress, TrainedModels, TrainingSpec
+from dpaudit.mechanisms.learning.noise import Streams, draw, noise_stream
+from dpaudit.mechanisms.learning.spec import ApproximateMinimaSpec, Pool, Progress, TrainedModels
 
 HALF_WIDTH = 0.1  # h of the Huber loss (product, Appendix E.1)
 
@@ -79,7 +78,7 @@ def jacobian_loss(loss: str, regularization: float) -> float:
 
 
 def train(
-    spec: TrainingSpec,
+    spec: ApproximateMinimaSpec,
     pool: Pool,
     members: NDArray[np.bool_],
     seeds: Sequence[int],
@@ -101,60 +100,40 @@ def train(
         ValueError: A parameter is missing, or a mechanism is accounted for a smaller sensitivity than there is.
         ToleranceError: No point with a gradient of norm at most Gamma was found; nothing is released then.
     """
-    output = _checked(spec, len(pool.y))
-    defect = spec.defect or Defect()
-    factor = defect.noise_factor / (spec.expected_batch_size if defect.divide_before_noise else 1.0)
+    _check(spec, len(pool.y))
+    factor = spec.defect.noise_scale(spec.expected_batch_size)
     cpu, inputs = torch.device("cpu"), pool.x.shape[1]
     released, draws = torch.empty(len(seeds), 1, inputs), 0
     for model, (row, seed) in enumerate(zip(members, seeds, strict=True)):
-        stream, draws = Streams(seed, cpu), 0
-        noise = []
-        for mechanism in (spec.mechanism, output):
-            if defect.fixed_seed is not None:
-                stream.noise.manual_seed(defect.fixed_seed)
-            noise.append(_finite(factor * draw(mechanism, stream.noise, inputs, cpu).double().numpy()))
-            draws += 1
+        stream = Streams(seed, cpu)
+        noise = [
+            factor * draw(mechanism, noise_stream(stream, spec.defect), inputs, cpu).double().numpy()
+            for mechanism in spec.mechanisms
+        ]
+        if not np.isfinite(noise).all():
+            raise ToleranceError(
+                "Expected the noise of mechanism and output_mechanism to be finite: float32 holds no more."
+            )
         x, y = pool.x[row], pool.y[row]
-        found = find_minimum(
-            bounded_records(defect, x, y), y, spec.regularization, loss=LOSSES[spec.loss], linear=noise[0],
+        minimum = find_minimum(
+            spec.defect.clip(x, y, LIPSCHITZ, 2.0), y, spec.regularization, loss=LOSSES[spec.loss], linear=noise[0],
             accepted=math.inf,
         )  # fmt: skip
-        _require_reached(found.gradient_upper, spec.gradient_norm)
-        released[model, 0] = torch.from_numpy(found.weights + noise[1])
+        reached = minimum.gradient_upper
+        if not reached <= spec.gradient_norm:
+            raise ToleranceError(
+                f"Expected gradient_norm={spec.gradient_norm:g} to be at least {1.01 * reached:.3g}: a norm of "
+                f"{reached:.3g}, rounding included, is the least that was reached. Raise gradient_norm, and "
+                "output_mechanism.clip with it, or lower the noise of mechanism."
+            )
+        released[model, 0] = torch.from_numpy(minimum.weights + noise[1])
+        draws = len(noise)
         if progress is not None:
             progress(1)
-    ledger = Ledger(
-        noise_draws=draws,
-        sampling_prob=1.0,
-        batch_sizes=(int(members[0].sum()),),
-        divisor=1.0,
-        clip=float(spec.mechanism.clip),
-        clip_norm=2.0 if defect.clip_norm is None else float(defect.clip_norm),
-        device="cpu",
-        engine="minimiser",
-        releases=(1,) * draws,
-    )
-    return TrainedModels({"weight": released}, spec.architecture, ledger)
+    return TrainedModels({"weight": released}, spec.architecture, minimum_ledger(spec, members[0], releases=draws))
 
 
-def _finite(noise: Array) -> Array:
-    if not np.isfinite(noise).all():
-        raise ToleranceError(
-            "Expected the noise of mechanism and output_mechanism to be finite: float32 holds no more."
-        )
-    return noise
-
-
-def _require_reached(reached: float, wanted: float) -> None:
-    if not reached <= wanted:
-        raise ToleranceError(
-            f"Expected gradient_norm={wanted:g} to be at least {1.01 * reached:.3g}: a norm of {reached:.3g}, rounding "
-            "included, is the least that was reached. Raise gradient_norm, and output_mechanism.clip with it, or lower "
-            "the noise of mechanism."
-        )
-
-
-def implied_noise(weights: Array, x: NDArray[np.float32], y: NDArray[np.int64], spec: TrainingSpec) -> Array:
+def implied_noise(weights: Array, x: NDArray[np.float32], y: NDArray[np.int64], spec: ApproximateMinimaSpec) -> Array:
     """b(w; D) = -sum_i loss'(s_i <w, x_i>) s_i x_i - Lambda w: the noise that makes w the minimum on these records.
 
     Args:
@@ -166,43 +145,26 @@ def implied_noise(weights: Array, x: NDArray[np.float32], y: NDArray[np.int64], 
     Returns:
         Shape (models, inputs).
 
+    >>> from dpaudit.mechanisms import Gaussian
     >>> from dpaudit.mechanisms.learning.spec import Architecture
-    >>> spec = TrainingSpec("approximate-minima", Architecture("logistic", 1, 2), None, 1, 1.0, 1.0, regularization=2.0)
+    >>> spec = ApproximateMinimaSpec(
+    ...     architecture=Architecture("logistic", 1, 2), mechanism=Gaussian(1.0), expected_batch_size=1.0,
+    ...     regularization=2.0, output_mechanism=Gaussian(1.0), gradient_norm=1e-6,
+    ... )
     >>> implied_noise(np.array([[1.0]]), np.zeros((0, 1), np.float32), np.zeros(0, np.int64), spec)
     array([[-2.]])
     """
-    signed = bounded_records(Defect(), x, y) * (2.0 * y - 1.0)[:, None]
+    signed = clip_records(x, LIPSCHITZ, 2.0) * (2.0 * y - 1.0)[:, None]
     return np.asarray(LOSSES[spec.loss].descent(weights @ signed.T) @ signed - spec.regularization * weights)
 
 
-def _checked(spec: TrainingSpec, records: int) -> Mechanism:
-    """The output mechanism, once everything fits.
-
-    Raises:
-        ValueError: Something does not; the message names the value and the rule.
-    """
+def _check(spec: ApproximateMinimaSpec, records: int) -> None:
     if spec.loss not in LOSSES:
         raise ValueError(f"Expected loss={spec.loss!r} to be one of {', '.join(LOSSES)}.")
-    if spec.steps != 1 or spec.sampling_prob != 1:
-        raise ValueError(
-            f"Expected steps={spec.steps} and sampling_prob={spec.sampling_prob} to be 1 for approximate minima."
-        )
-    if not spec.regularization > 0:
-        raise ValueError(f"Expected regularization={spec.regularization!r} > 0 for approximate minima.")
-    if not spec.gradient_norm >= GRADIENT * records:
+    if not spec.gradient_norm >= TOLERANCE * records:
         raise ToleranceError(
-            f"Expected gradient_norm={spec.gradient_norm:g} >= {GRADIENT * records:g}, {GRADIENT:g} for each record: "
+            f"Expected gradient_norm={spec.gradient_norm:g} >= {TOLERANCE * records:g}, {TOLERANCE:g} for each record: "
             "sums of so many gradients are rounded by about that much."
         )
-    if spec.output_mechanism is None:
-        raise ValueError("Expected output_mechanism to be set for approximate minima.")
-    needed = {"mechanism": LIPSCHITZ, "output_mechanism": spec.gradient_norm / spec.regularization}
-    for name, least in needed.items():
-        mechanism = getattr(spec, name)
-        if mechanism.clip < least * (1 - 1e-9):
-            raise ValueError(f"Expected {name}.clip={mechanism.clip!r} >= {least:g}, half of the sensitivity.")
-        if mechanism.clip_norm < 2:
-            raise ValueError(
-                f"Expected {name}.clip_norm={mechanism.clip_norm!r} >= 2: the sensitivity is known in the l2 norm."
-            )
-    return spec.output_mechanism
+    check_sensitivity("mechanism", spec.mechanism, LIPSCHITZ)
+    check_sensitivity("output_mechanism", spec.output_mechanism, spec.gradient_norm / spec.regularization)

@@ -1,6 +1,8 @@
 """The named networks: their modules, the shapes of their parameters, and which of them the ensemble engine trains."""
 
+import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -8,11 +10,43 @@ from torch import nn
 
 from dpaudit.mechanisms.learning.spec import Architecture
 
-HIDDEN = 32
+HIDDEN = 32  # units of the hidden layer, of "fnn" where nothing else is said
+C1, K1, PAD = 16, 8, 3  # first convolution of "cnn": channels, kernel, padding; stride 2
+C2, K2 = 32, 4  # second convolution of "cnn": channels, kernel; stride 2
+SMALLEST_SIDE = 14  # of images for "cnn": below it nothing is left after the second pooling
 
 
-def _linear(inputs: int, classes: int, *, bias: bool = True) -> nn.Module:
-    return nn.Linear(inputs, classes, bias=bias)
+@dataclass(frozen=True)
+class CNNShape:
+    """Sides of the square maps of "cnn": input, first convolution, its pooling, second convolution, its pooling."""
+
+    side: int
+    conv1: int
+    pool1: int
+    conv2: int
+    pool2: int
+    classes: int
+
+    @classmethod
+    def of(cls, inputs: int, classes: int) -> "CNNShape":
+        """The sides for images of `inputs` pixels.
+
+        Raises:
+            ValueError: The images are not square, or too small.
+        """
+        side = math.isqrt(inputs)
+        if side * side != inputs or side < SMALLEST_SIDE:
+            raise ValueError(
+                f"Expected inputs={inputs} to be the square of an integer >= {SMALLEST_SIDE} (flat images)."
+            )
+        conv1 = (side + 2 * PAD - K1) // 2 + 1
+        conv2 = (conv1 - 1 - K2) // 2 + 1
+        return cls(side, conv1, conv1 - 1, conv2, conv2 - 1, classes)
+
+    @property
+    def features(self) -> int:
+        """Numbers that enter the first linear layer."""
+        return C2 * self.pool2**2
 
 
 def _fnn(inputs: int, classes: int, *, hidden: int = HIDDEN) -> nn.Module:
@@ -27,14 +61,37 @@ def _logistic(inputs: int, classes: int) -> nn.Module:
     return nn.Linear(inputs, 1, bias=False)
 
 
-def _cnn(inputs: int, classes: int) -> nn.Module:
-    from dpaudit.mechanisms.learning import convolution
+def cnn(inputs: int, classes: int) -> nn.Sequential:
+    """The convolutional network of the papers: two convolutions with pooling, two linear layers; flat square images.
 
-    return convolution.build(inputs, classes)
+    Args:
+        inputs: Pixels of one image, a square of at least 14 x 14.
+        classes: Outputs.
+
+    Raises:
+        ValueError: The images are not square, or too small.
+
+    >>> sum(p.numel() for p in cnn(784, 10).parameters())
+    26010
+    """
+    shape = CNNShape.of(inputs, classes)
+    return nn.Sequential(
+        nn.Unflatten(1, (1, shape.side, shape.side)),
+        nn.Conv2d(1, C1, K1, stride=2, padding=PAD),
+        nn.ReLU(),
+        nn.MaxPool2d(2, stride=1),
+        nn.Conv2d(C1, C2, K2, stride=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2, stride=1),
+        nn.Flatten(),
+        nn.Linear(shape.features, HIDDEN),
+        nn.ReLU(),
+        nn.Linear(HIDDEN, classes),
+    )
 
 
-BUILDERS: dict[str, Callable[..., nn.Module]] = {"linear": _linear, "fnn": _fnn, "logistic": _logistic, "cnn": _cnn}
-DENSE = ("linear", "fnn")  # linear layers with ReLU between them: what the ensemble engine trains
+BUILDERS: dict[str, Callable[..., nn.Module]] = {"linear": nn.Linear, "fnn": _fnn, "logistic": _logistic, "cnn": cnn}
+DENSE_NETWORKS = ("linear", "fnn")  # linear layers with ReLU between them: what the ensemble engine trains
 
 
 def build_module(architecture: Architecture) -> nn.Module:
@@ -90,7 +147,7 @@ def dense_layers(architecture: Architecture) -> tuple[list[tuple[int, int]], boo
     """(inputs, outputs) of every layer of a network of linear layers, and whether they have biases.
 
     Args:
-        architecture: One of `DENSE`.
+        architecture: One of `DENSE_NETWORKS`.
     """
     shapes = parameter_shapes(architecture)
     layers = [(shape[1], shape[0]) for shape in shapes.values() if len(shape) == 2]

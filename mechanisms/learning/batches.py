@@ -1,6 +1,5 @@
 """The batches of many models at once: who is in them, and their records, a cacheful at a time."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -9,25 +8,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpaudit.mechanisms.broken import Defect
 from dpaudit.mechanisms.learning import products
 from dpaudit.mechanisms.learning.architectures import dense_layers
 from dpaudit.mechanisms.learning.noise import Streams
-from dpaudit.mechanisms.learning.spec import Pool, TrainingSpec
+from dpaudit.mechanisms.learning.norms import lp_norm
+from dpaudit.mechanisms.learning.spec import DPFTRLSpec, GradientSpec, Pool
 
-RECORDS = {"cpu": 1024, "cuda": 16384}  # records at a time
-NUMBERS = {"cpu": 2**17, "cuda": 2**26}  # activations of one layer at a time, over all models of a group: half an L2
-COPIED = {"cpu": 2**20, "cuda": 2**28}  # numbers of records copied out at a time
-GATHER_BELOW = 0.6  # a batch of less than this part of the records is copied out; else the others are multiplied by 0
+CHUNK_RECORDS = {"cpu": 1024, "cuda": 16384}  # records at a time
+LAYER_NUMBERS = {"cpu": 2**17, "cuda": 2**26}  # activations of a layer at a time, over a group's models: half an L2
+COPY_NUMBERS = {"cpu": 2**20, "cuda": 2**28}  # numbers of records copied out at a time
+GATHER_SHARE = 0.6  # a batch of less than this part of the records is copied out; else the others are multiplied by 0
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What all groups share: the records that anyone trains on, the layers, the clipping as it is really done."""
+class EnsemblePlan:
+    """What all groups of models share: the records that any of them trains on, the layers, the clipping norm."""
 
-    spec: TrainingSpec
+    spec: GradientSpec
     layers: list[tuple[int, int]]
     bias: bool
+    batch_share: float  # of the records, expected in one batch
     x: Tensor  # (records, inputs), a 1 appended where there is a bias
     y: Tensor
     x_norms: Tensor  # of the rows of x, in the clipping norm
@@ -36,10 +36,8 @@ class Plan:
     pool_size: int
     everyone: bool  # all models train on all records
     gather: bool
-    clip: float
     order: float
-    noise_factor: float
-    fixed_seed: int | None
+    noise_scale: float
     buffers: products.Buffers
 
     @property
@@ -59,26 +57,7 @@ class Chunk:
     sizes: list[int] | None
 
 
-def lp_norm(values: Tensor, order: float, dim: int) -> Tensor:
-    """(sum |v|^p)^(1/p) along one dimension, without underflow at large p.
-
-    Args:
-        values: Any shape.
-        order: p in [1, inf].
-        dim: The dimension that is summed.
-    """
-    if order == 2:
-        return values.square().sum(dim).sqrt_()
-    if order == 1:
-        return values.abs().sum(dim)
-    largest = values.abs().amax(dim)
-    if math.isinf(order):
-        return largest
-    unit = values.abs().div_(largest.clamp_min(torch.finfo(values.dtype).tiny).unsqueeze(dim))
-    return largest * unit.pow_(order).sum(dim).pow_(1 / order)
-
-
-def make_plan(spec: TrainingSpec, pool: Pool, members: NDArray[np.bool_], device: torch.device) -> Plan:
+def make_plan(spec: GradientSpec, pool: Pool, members: NDArray[np.bool_], device: torch.device) -> EnsemblePlan:
     """Everything that stays the same from group to group and from step to step.
 
     Args:
@@ -90,9 +69,9 @@ def make_plan(spec: TrainingSpec, pool: Pool, members: NDArray[np.bool_], device
     Raises:
         ValueError: A record's norm is not finite.
     """
-    defect = spec.defect or Defect()
+    defect = spec.defect
     layers, bias = dense_layers(spec.architecture)
-    order = float(spec.mechanism.clip_norm if defect.clip_norm is None else defect.clip_norm)
+    order = defect.clipping_norm(spec.mechanism.clip_norm)
     rows = torch.from_numpy(np.flatnonzero(members.any(axis=0)))
     x, y = (tensor[rows.to(device)] for tensor in pool.tensors(device))
     if bias:
@@ -101,34 +80,32 @@ def make_plan(spec: TrainingSpec, pool: Pool, members: NDArray[np.bool_], device
     # who is not in a batch is multiplied by 0, which removes finite numbers only
     if not bool(torch.isfinite(x_norms.square()).all()):
         raise ValueError(f"Expected the l_{order:g} norm of every record to be finite in float32, and its square too.")
-    share = spec.sampling_prob * (members[:, rows.numpy()].mean() if len(rows) else 0.0)
-    return Plan(
-        spec, layers, bias, x, y, x_norms,
+    share = 1 / spec.batches if isinstance(spec, DPFTRLSpec) else spec.sampling_prob
+    return EnsemblePlan(
+        spec, layers, bias, share, x, y, x_norms,
         exempt=None if defect.unclipped_class is None else y == defect.unclipped_class,
         rows=rows.to(device),
         pool_size=members.shape[1],
         everyone=bool((members.any(axis=0) == members.all(axis=0)).all()),
-        gather=bool(share < GATHER_BELOW),
-        clip=float(spec.mechanism.clip),
+        gather=bool(share * (members[:, rows.numpy()].mean() if len(rows) else 0.0) < GATHER_SHARE),
         order=order,
-        noise_factor=defect.noise_factor / (spec.expected_batch_size if defect.divide_before_noise else 1.0),
-        fixed_seed=defect.fixed_seed,
+        noise_scale=defect.noise_scale(spec.expected_batch_size),
         buffers=products.Buffers(device),
     )  # fmt: skip
 
 
-def group_size(plan: Plan) -> int:
+def group_size(plan: EnsemblePlan) -> int:
     """Models at a time: as many as keep one layer's activations, and copies of their records, in the cache."""
     place = plan.device.type
-    batch = len(plan.rows) * (plan.spec.sampling_prob if plan.gather else 1.0)
-    records = min(max(batch, 1.0), RECORDS[place])
-    size = NUMBERS[place] / (records * max(units for _, units in plan.layers))
+    batch = len(plan.rows) * (plan.batch_share if plan.gather else 1.0)
+    records = min(max(batch, 1.0), CHUNK_RECORDS[place])
+    size = LAYER_NUMBERS[place] / (records * max(units for _, units in plan.layers))
     if plan.gather:
-        size = min(size, COPIED[place] / (records * plan.x.shape[1]))
+        size = min(size, COPY_NUMBERS[place] / (records * plan.x.shape[1]))
     return max(1, int(size))
 
 
-def sample(plan: Plan, inside: Tensor | None, streams: Sequence[Streams]) -> Tensor | None:
+def sample(plan: EnsemblePlan, inside: Tensor | None, streams: Sequence[Streams]) -> Tensor | None:
     """Who is in this step's batches, bool (models, records of the plan); None: everyone in all.
 
     Args:
@@ -149,7 +126,7 @@ def sample(plan: Plan, inside: Tensor | None, streams: Sequence[Streams]) -> Ten
     return batch if inside is None else batch & inside
 
 
-def chunks(plan: Plan, batch: Tensor | None, models: int) -> Iterator[Chunk]:
+def chunks(plan: EnsemblePlan, batch: Tensor | None, models: int) -> Iterator[Chunk]:
     """The records of the batches, a cacheful at a time: shared ones with a mask, or each model's own copied out.
 
     Args:
@@ -157,7 +134,7 @@ def chunks(plan: Plan, batch: Tensor | None, models: int) -> Iterator[Chunk]:
         batch: From `sample`.
         models: In the group.
     """
-    step = RECORDS[plan.device.type]
+    step = CHUNK_RECORDS[plan.device.type]
     if batch is None or not plan.gather:
         for start in range(0, len(plan.rows), step):
             part = slice(start, start + step)
@@ -172,7 +149,7 @@ def chunks(plan: Plan, batch: Tensor | None, models: int) -> Iterator[Chunk]:
         width = index.shape[1]
         sizes = [min(max(count - start, 0), width) for count in counts]
         keep = (torch.arange(width, device=plan.device) < torch.tensor(sizes, device=plan.device)[:, None]).float()
-        sizes = [-(-size // products.ROUND) * products.ROUND for size in sizes]
+        sizes = [-(-size // products.BATCH_MULTIPLE) * products.BATCH_MULTIPLE for size in sizes]
         x = plan.buffers("x", models, width, plan.x.shape[1])
         torch.index_select(plan.x, 0, index.flatten(), out=x.view(models * width, -1))
         exempt = None if plan.exempt is None else plan.exempt[index]
@@ -180,8 +157,8 @@ def chunks(plan: Plan, batch: Tensor | None, models: int) -> Iterator[Chunk]:
 
 
 def _places(batch: Tensor, counts: Sequence[int]) -> Tensor:
-    """The records of every batch in order, padded with record 0, shape (models, a multiple of ROUND)."""
-    width = -(-max(counts) // products.ROUND) * products.ROUND
+    """The records of every batch in order, padded with record 0, shape (models, a multiple of BATCH_MULTIPLE)."""
+    width = -(-max(counts) // products.BATCH_MULTIPLE) * products.BATCH_MULTIPLE
     out = torch.zeros(len(counts), width, dtype=torch.int64, device=batch.device)
     model, record = batch.nonzero(as_tuple=True)
     starts = torch.tensor([0, *counts[:-1]], device=batch.device).cumsum(0)

@@ -9,24 +9,25 @@ Arrays of activations are (model, unit, record): all sums over units then run al
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.learning import products
 from dpaudit.mechanisms.learning.architectures import parameter_shapes
-from dpaudit.mechanisms.learning.batches import Chunk, Plan, chunks, group_size, lp_norm, make_plan, sample
+from dpaudit.mechanisms.learning.batches import Chunk, EnsemblePlan, chunks, group_size, make_plan, sample
 from dpaudit.mechanisms.learning.dp_ftrl import TreeNoise, public_batch
-from dpaudit.mechanisms.learning.noise import Streams, draw
+from dpaudit.mechanisms.learning.noise import Streams, draw, noise_stream
+from dpaudit.mechanisms.learning.norms import lp_norm
 from dpaudit.mechanisms.learning.schedule import occurrences
-from dpaudit.mechanisms.learning.spec import Ledger, Pool, Progress, TrainedModels, TrainingSpec
+from dpaudit.mechanisms.learning.spec import DPFTRLSpec, GradientSpec, Ledger, Pool, Progress, TrainedModels
 
 
 def train(
-    spec: TrainingSpec,
+    spec: GradientSpec,
     pool: Pool,
     members: NDArray[np.bool_],
     seeds: Sequence[int],
@@ -52,9 +53,7 @@ def train(
         ValueError: A record's norm is not finite.
     """
     with torch.no_grad(), products.full_float32():
-        # the plan's sizes follow the share of a batch, which a fixed order has as well
-        share = 1 / spec.batches if spec.algorithm == "dp-ftrl" else spec.sampling_prob
-        plan = make_plan(replace(spec, sampling_prob=share), pool, members, torch.device(device))
+        plan = make_plan(spec, pool, members, torch.device(device))
         shapes = parameter_shapes(spec.architecture)
         trained = {name: torch.empty(len(seeds), *shape) for name, shape in shapes.items()}
         batch_sizes: tuple[int, ...] = ()
@@ -73,7 +72,7 @@ def train(
         sampling_prob=spec.sampling_prob,
         batch_sizes=batch_sizes,
         divisor=spec.expected_batch_size,
-        clip=max((float(mechanism.clip) for mechanism in spec.schedule), default=plan.clip),
+        clip=max(float(spec.mechanism_at(step).clip) for step in range(spec.steps)),
         clip_norm=plan.order,
         device=plan.device.type,
         engine="ensemble",
@@ -83,7 +82,7 @@ def train(
 
 
 def _train_group(
-    plan: Plan, inside: Tensor | None, seeds: Sequence[int], progress: Progress | None
+    plan: EnsemblePlan, inside: Tensor | None, seeds: Sequence[int], progress: Progress | None
 ) -> tuple[list[Tensor], list[int], tuple[int, ...]]:
     """The weights, (models, units, inputs) for every layer; the first model's batch sizes; what a record entered."""
     spec, models = plan.spec, len(seeds)
@@ -92,22 +91,19 @@ def _train_group(
     velocity = [torch.zeros_like(w) for w in weights] if spec.momentum else None
     drawn = torch.empty(models, sum(w[0].numel() for w in weights), device=plan.device)
     inside = None if inside is None else inside.to(plan.device)
-    batch_sizes, used = [], []
-    tree = TreeNoise(spec.batches) if spec.algorithm == "dp-ftrl" else None
+    batch_sizes, history = [], list[Mechanism]()
+    tree = TreeNoise(spec.batches) if isinstance(spec, DPFTRLSpec) else None
     for step in range(spec.steps):
         mechanism = spec.mechanism_at(step)
         if tree is None:
             batch = sample(plan, inside, streams)
         else:
-            batch = public_batch(plan.rows, step, spec.batches, inside, models)
+            batch = public_batch(plan.rows, step, len(tree.entered), inside, models)
         batch_sizes.append(len(plan.rows) if batch is None else int(batch[0].sum()))
-        now = replace(plan, clip=float(mechanism.clip)) if spec.schedule else plan
-        sums = _clipped_sums(now, weights, chunks(plan, batch, models))
+        sums = _clipped_sums(plan, float(mechanism.clip), weights, chunks(plan, batch, models))
         for stream, row in zip(streams, drawn, strict=True):
-            if plan.fixed_seed is not None:
-                stream.noise.manual_seed(plan.fixed_seed)
-            draw(mechanism, stream.noise, len(row), plan.device, out=row)
-        used.append(mechanism)
+            draw(mechanism, noise_stream(stream, spec.defect), len(row), plan.device, out=row)
+        history.append(mechanism)
         noise = drawn if tree is None else tree.increment(drawn)
         if velocity is None:
             _add(plan, weights, sums, noise, -spec.learning_rate / spec.expected_batch_size)
@@ -119,11 +115,11 @@ def _train_group(
                 w.sub_(v, alpha=spec.learning_rate)
         if progress is not None:
             progress(models)
-    entered = occurrences(used).values() if tree is None else [int(tree.entered.max())]
+    entered = occurrences(history).values() if tree is None else [int(tree.entered.max())]
     return weights, batch_sizes, tuple(entered)
 
 
-def _first_weights(plan: Plan, streams: Sequence[Streams]) -> list[Tensor]:
+def _first_weights(plan: EnsemblePlan, streams: Sequence[Streams]) -> list[Tensor]:
     spec = plan.spec
     weights = [
         torch.zeros(len(streams), units, inputs + plan.bias, device=plan.device) for inputs, units in plan.layers
@@ -138,16 +134,16 @@ def _first_weights(plan: Plan, streams: Sequence[Streams]) -> list[Tensor]:
     return weights
 
 
-def _clipped_sums(plan: Plan, weights: Sequence[Tensor], chunks: Iterable[Chunk]) -> list[Tensor]:
+def _clipped_sums(plan: EnsemblePlan, clip: float, weights: Sequence[Tensor], chunks: Iterable[Chunk]) -> list[Tensor]:
     """The sum of the clipped gradients of every model's batch, layer by layer, in the layout of the weights."""
     sums: list[Tensor] = []
     for chunk in chunks:
-        parts = _chunk_sums(plan, weights, chunk)
+        parts = _chunk_sums(plan, clip, weights, chunk)
         sums = [total.add_(part) for total, part in zip(sums, parts, strict=True)] if sums else parts
     return sums or [torch.zeros_like(w) for w in weights]
 
 
-def _chunk_sums(plan: Plan, weights: Sequence[Tensor], chunk: Chunk) -> list[Tensor]:
+def _chunk_sums(plan: EnsemblePlan, clip: float, weights: Sequence[Tensor], chunk: Chunk) -> list[Tensor]:
     hidden, scores = [], products.outputs(weights[0], chunk.x, chunk.sizes)
     for w in weights[1:]:
         models, units, records = scores.shape
@@ -166,7 +162,7 @@ def _chunk_sums(plan: Plan, weights: Sequence[Tensor], chunk: Chunk) -> list[Ten
     for size, inputs in zip(norms[1:], hidden, strict=True):
         size.mul_(lp_norm(inputs, plan.order, 1))
     norm = norms[0] if len(norms) == 1 else lp_norm(torch.stack(norms), plan.order, 0)
-    factors = norm.reciprocal_().mul_(plan.clip).clamp_max_(1.0)
+    factors = norm.reciprocal_().mul_(clip).clamp_max_(1.0)
     if chunk.exempt is not None:
         factors.masked_fill_(chunk.exempt, 1.0)
     if chunk.keep is not None:
@@ -177,12 +173,12 @@ def _chunk_sums(plan: Plan, weights: Sequence[Tensor], chunk: Chunk) -> list[Ten
     return [first, *(torch.bmm(delta, inputs.mT) for delta, inputs in zip(deltas[1:], hidden, strict=True))]
 
 
-def _add(plan: Plan, targets: Sequence[Tensor], sums: Sequence[Tensor], noise: Tensor, scale: float) -> None:
+def _add(plan: EnsemblePlan, targets: Sequence[Tensor], sums: Sequence[Tensor], noise: Tensor, scale: float) -> None:
     """targets += scale (sums + noise); the noise lies in torch's parameter order: weights, then bias, per layer."""
     at = 0
     for target, total, (inputs, _) in zip(targets, sums, plan.layers, strict=True):
         target.add_(total, alpha=scale)
         for part in (target[:, :, :inputs], target[:, :, inputs:]):
             size = part.shape[1] * part.shape[2]
-            part.add_(noise[:, at : at + size].view_as(part), alpha=scale * plan.noise_factor)
+            part.add_(noise[:, at : at + size].view_as(part), alpha=scale * plan.noise_scale)
             at += size

@@ -18,17 +18,22 @@ from scipy.optimize import minimize
 from scipy.sparse.linalg import LinearOperator, cg
 from scipy.special import expit
 
-from dpaudit.mechanisms.broken import Defect
-from dpaudit.mechanisms.clipping import clip_records
-from dpaudit.mechanisms.learning.noise import Streams, draw
-from dpaudit.mechanisms.learning.spec import Ledger, Pool, Progress, TrainedModels, TrainingSpec
-
-Array = NDArray[np.float64]
+from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.clipping import check_sensitivity, clip_records
+from dpaudit.mechanisms.learning.noise import Streams, draw, noise_stream
+from dpaudit.mechanisms.learning.spec import (
+    Ledger,
+    MinimumSpec,
+    OutputPerturbationSpec,
+    Pool,
+    Progress,
+    TrainedModels,
+)
 
 LIPSCHITZ = 1.0  # of the logistic loss on records of l2 norm at most 1
-GRADIENT = 1e-10  # largest gradient norm accepted, per record
+TOLERANCE = 1e-10  # largest gradient norm accepted, per record
 NEWTON_STEPS = 30
-KEPT = 8  # solutions remembered: blocks of releases from the same few data sets follow each other
+REMEMBERED_MINIMA = 8  # more than one: blocks of releases from the same few data sets follow each other
 
 
 @dataclass(frozen=True)
@@ -64,15 +69,13 @@ class Minimum:
 
     Args:
         weights: w, shape (inputs,).
-        gradient_upper: Bound on the l2 norm of the gradient there, rounding included.
-        distance_upper: gradient_upper / Lambda, which bounds |w - w*| as the objective is Lambda-strongly convex
-            (Boyd and Vandenberghe (2004), eq. (9.11) without its factor 2: |g| |w - w*| >= <g, w - w*> >= Lambda
-            |w - w*|^2).
+        gradient_upper: Bound on the l2 norm of the gradient there, rounding included. Divided by Lambda it bounds
+            |w - w*|, as the objective is Lambda-strongly convex (Boyd and Vandenberghe (2004), eq. (9.11) without its
+            factor 2: |g| |w - w*| >= <g, w - w*> >= Lambda |w - w*|^2).
     """
 
     weights: Array
     gradient_upper: float
-    distance_upper: float
 
 
 def minimise(x: NDArray[np.floating], y: NDArray[np.int64], regularization: float) -> Array:
@@ -138,18 +141,18 @@ def find_minimum(
     best, size = w, float(np.linalg.norm(gradient(w)))
     for _ in range(NEWTON_STEPS):
         w = best - _newton_step(signed, loss.curvature(signed @ best), gradient(best), regularization)
-        now = float(np.linalg.norm(gradient(w)))
-        if now >= 0.5 * size:  # only rounding is left
+        next_size = float(np.linalg.norm(gradient(w)))
+        if next_size >= 0.5 * size:  # only rounding is left
             break
-        best, size = w, now
+        best, size = w, next_size
     size += _rounding(signed, best, loss, regularization * float(np.linalg.norm(best)) + float(np.linalg.norm(extra)))
-    bound = GRADIENT * max(len(signed), 1) if accepted is None else accepted
+    bound = TOLERANCE * max(len(signed), 1) if accepted is None else accepted
     if not size <= bound:
         raise ToleranceError(
             f"Expected a gradient of norm at most {bound:g} at the minimum: with regularization={regularization:g} the "
             f"least that can be vouched for is {size:g}, rounding included; another regularization may do."
         )
-    return Minimum(best, size, size / regularization)
+    return Minimum(best, size)
 
 
 def _rounding(signed: Array, w: Array, loss: Loss, others: float) -> float:
@@ -174,7 +177,7 @@ def _newton_step(signed: Array, curvature: Array, gradient: Array, regularizatio
 
 
 def train(
-    spec: TrainingSpec,
+    spec: OutputPerturbationSpec,
     pool: Pool,
     members: NDArray[np.bool_],
     seeds: Sequence[int],
@@ -193,13 +196,11 @@ def train(
         progress: Called with 1 after every release.
 
     Raises:
-        ValueError: The architecture is not "logistic", there is sampling or more than one step, or the mechanism is
-            accounted for a smaller sensitivity than the objective has.
+        ValueError: The mechanism is accounted for a smaller sensitivity than the objective has.
         ToleranceError: The gradient at the minimum did not get small enough; nothing is released then.
     """
-    _check(spec)
-    defect = spec.defect or Defect()
-    factor = defect.noise_factor / (spec.expected_batch_size if defect.divide_before_noise else 1.0)
+    check_sensitivity("mechanism", spec.mechanism, LIPSCHITZ / spec.regularization)
+    factor = spec.defect.noise_scale(spec.expected_batch_size)
     cpu, inputs = torch.device("cpu"), pool.x.shape[1]
     released = torch.empty(len(seeds), 1, inputs)
     minima: dict[bytes, torch.Tensor] = {}
@@ -207,73 +208,39 @@ def train(
     for model, (row, seed) in enumerate(zip(members, seeds, strict=True)):
         key = np.packbits(row).tobytes()
         if key not in minima:
-            minima[key] = torch.from_numpy(_solved(spec, defect, pool.x[row], pool.y[row]).weights)
-        stream = Streams(seed, cpu)
-        if defect.fixed_seed is not None:
-            stream.noise.manual_seed(defect.fixed_seed)
-        draw(spec.mechanism, stream.noise, inputs, cpu, out=noise)
+            minima[key] = torch.from_numpy(_solved(spec, pool.x[row], pool.y[row]).weights)
+        draw(spec.mechanism, noise_stream(Streams(seed, cpu), spec.defect), inputs, cpu, out=noise)
         released[model, 0] = minima[key] + factor * noise
         if progress is not None:
             progress(1)
-    ledger = Ledger(
-        noise_draws=1,
+    return TrainedModels({"weight": released}, spec.architecture, minimum_ledger(spec, members[0], releases=1))
+
+
+def minimum_ledger(spec: MinimumSpec, members: NDArray[np.bool_], *, releases: int) -> Ledger:
+    """What happened where so many noise vectors were drawn once each, for a minimum over these members."""
+    return Ledger(
+        noise_draws=releases,
         sampling_prob=1.0,
-        batch_sizes=(int(members[0].sum()),),
+        batch_sizes=(int(members.sum()),),
         divisor=1.0,
         clip=float(spec.mechanism.clip),
-        clip_norm=2.0 if defect.clip_norm is None else float(defect.clip_norm),
+        clip_norm=spec.defect.clipping_norm(2.0),
         device="cpu",
         engine="minimiser",
-        releases=(1,),
+        releases=(1,) * releases,
     )
-    return TrainedModels({"weight": released}, spec.architecture, ledger)
-
-
-def _check(spec: TrainingSpec) -> None:
-    name, mechanism = spec.architecture.name, spec.mechanism
-    if name != "logistic":
-        raise ValueError(f"Expected architecture={name!r} to be 'logistic' for output perturbation.")
-    if spec.steps != 1 or spec.sampling_prob != 1:
-        raise ValueError(
-            f"Expected steps={spec.steps} and sampling_prob={spec.sampling_prob} to be 1 for output perturbation."
-        )
-    if not spec.regularization > 0:
-        raise ValueError(f"Expected regularization={spec.regularization!r} > 0 for output perturbation.")
-    if mechanism.clip < LIPSCHITZ / spec.regularization * (1 - 1e-9):
-        raise ValueError(
-            f"Expected clip={mechanism.clip!r} to be at least 1/regularization = {LIPSCHITZ / spec.regularization:g}, "
-            "half the sensitivity of the minimiser."
-        )
-    if mechanism.clip_norm < 2:
-        raise ValueError(f"Expected clip_norm={mechanism.clip_norm!r} >= 2: the sensitivity is known in the l2 norm.")
-
-
-def bounded_records(defect: Defect, x: NDArray[np.float32], y: NDArray[np.int64]) -> Array:
-    """The records scaled to norm <= 1, in float64, planted faults included.
-
-    Args:
-        defect: The fault; it may clip in another norm, or leave one class as it is.
-        x: Records, shape (n, inputs).
-        y: Labels, shape (n,).
-    """
-    records = clip_records(x, 1.0, 2.0 if defect.clip_norm is None else defect.clip_norm)
-    if defect.unclipped_class is not None:
-        exempt = y == defect.unclipped_class
-        records[exempt] = x[exempt]
-    return records
 
 
 _SOLUTIONS: dict[bytes, Minimum] = {}
 
 
-def _solved(spec: TrainingSpec, defect: Defect, x: NDArray[np.float32], y: NDArray[np.int64]) -> Minimum:
+def _solved(spec: OutputPerturbationSpec, x: NDArray[np.float32], y: NDArray[np.int64]) -> Minimum:
     """The minimiser of these records, remembered: a pure function, so memory changes no result."""
     digest = hashlib.sha256(np.ascontiguousarray(x).tobytes() + np.ascontiguousarray(y).tobytes())
-    digest.update(repr((x.shape, spec.regularization, defect.clip_norm, defect.unclipped_class)).encode())
+    digest.update(repr((x.shape, spec.regularization, spec.defect.clip_norm, spec.defect.unclipped_class)).encode())
     key = digest.digest()
     if key not in _SOLUTIONS:
-        records = bounded_records(defect, x, y)
-        while len(_SOLUTIONS) >= KEPT:
+        while len(_SOLUTIONS) >= REMEMBERED_MINIMA:
             _SOLUTIONS.pop(next(iter(_SOLUTIONS)))
-        _SOLUTIONS[key] = find_minimum(records, y, spec.regularization)
+        _SOLUTIONS[key] = find_minimum(spec.defect.clip(x, y, LIPSCHITZ, 2.0), y, spec.regularization)
     return _SOLUTIONS[key]

@@ -6,7 +6,6 @@ work is cut up. Samplers are looked up by the mechanism's name; a mechanism with
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache, cached_property
 from typing import Any, cast
 
@@ -15,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpaudit.mechanisms.base import Mechanism
+from dpaudit.mechanisms.base import Mechanism, with_dimension
+from dpaudit.mechanisms.defects import Defect
 
 Sampler = Callable[[Any, torch.Generator, Tensor], None]  # (mechanism, generator, out): fills out
 
@@ -87,6 +87,13 @@ def _generator(seed: int, stream: int, device: torch.device) -> torch.Generator:
     return generator
 
 
+def noise_stream(streams: Streams, defect: Defect) -> torch.Generator:
+    """What draws a model's next noise vector; seeded anew before each where the planted fault is one fixed seed."""
+    if defect.fixed_seed is not None:
+        streams.noise.manual_seed(defect.fixed_seed)
+    return streams.noise
+
+
 def draw(
     mechanism: Mechanism, generator: torch.Generator, size: int, device: torch.device, *, out: Tensor | None = None
 ) -> Tensor:
@@ -117,8 +124,7 @@ def draw(
 def from_numpy(mechanism: Mechanism, generator: torch.Generator, out: Tensor) -> None:
     """The mechanism's own NumPy sampler, seeded from the torch generator: for a mechanism without a torch sampler."""
     seed = torch.randint(2**63 - 1, (2,), generator=generator, device=out.device).tolist()
-    sized = cast(Mechanism, replace(cast(Any, mechanism), dimension=out.numel()))
-    out.copy_(torch.from_numpy(sized.sample(np.random.default_rng(seed), 1)[0]))
+    out.copy_(torch.from_numpy(with_dimension(mechanism, out.numel()).sample(np.random.default_rng(seed), 1)[0]))
 
 
 def _gaussian(mechanism: Any, generator: torch.Generator, out: Tensor) -> None:

@@ -16,16 +16,9 @@ from torch.nn import functional
 
 from dpaudit.mechanisms.learning.architectures import build_module
 from dpaudit.mechanisms.learning.noise import Streams
-from dpaudit.mechanisms.learning.one_model import (
-    clip_factors,
-    clipping,
-    initialised,
-    row_norms,
-    sample_rows,
-    step_noise,
-    train_each,
-)
-from dpaudit.mechanisms.learning.spec import Architecture, Pool, Progress, TrainedModels, TrainingSpec
+from dpaudit.mechanisms.learning.norms import row_norms
+from dpaudit.mechanisms.learning.sequential import clip_factors, initialised, sample_rows, step_noise, train_each
+from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool, Progress, TrainedModels
 
 GRADIENT_BYTES = 2**28  # per-record gradients held at a time; larger batches pass in physical chunks
 
@@ -123,8 +116,8 @@ def check_architecture(architecture: Architecture) -> None:
     records = torch.rand(3, architecture.inputs, requires_grad=True)
     output = module(records)
     if output.shape != (3, architecture.classes):
-        wanted = f"(3, {architecture.inputs}) to (3, {architecture.classes})"
-        raise ValueError(f"{expected} to map {wanted}, not to {tuple(output.shape)}.")
+        shapes = f"(3, {architecture.inputs}) to (3, {architecture.classes})"
+        raise ValueError(f"{expected} to map {shapes}, not to {tuple(output.shape)}.")
     mixture = (output[0] * torch.rand(architecture.classes)).sum()
     (influence,) = torch.autograd.grad(mixture, records, allow_unused=True)
     if influence is not None and bool((influence[1:] != 0).any()):
@@ -132,7 +125,7 @@ def check_architecture(architecture: Architecture) -> None:
 
 
 def train(
-    spec: TrainingSpec,
+    spec: DPSGDSpec,
     pool: Pool,
     members: NDArray[np.bool_],
     seeds: Sequence[int],
@@ -154,10 +147,8 @@ def train(
         progress: Called with 1 after every step of every model.
 
     Raises:
-        ValueError: The module cannot be trained privately, or the specification is not DP-SGD.
+        ValueError: The module cannot be trained privately.
     """
-    if spec.architecture.build is None:
-        raise ValueError(f"Expected architecture={spec.architecture.name!r} to come with a function that builds it.")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # the probe below is no secret, and the same module is always judged the same
         check_architecture(spec.architecture)
@@ -176,7 +167,7 @@ def train(
 
 
 def _descend(
-    spec: TrainingSpec,
+    spec: DPSGDSpec,
     module: nn.Module,
     x: Tensor,
     y: Tensor,
@@ -185,13 +176,13 @@ def _descend(
     progress: Progress | None,
 ) -> list[int]:
     """All steps of one model, in place; returns the batch sizes."""
-    clip, clip_norm, unclipped = clipping(spec)
+    unclipped = spec.defect.unclipped_class
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     optimizer = MechanismOptimizer(
         torch.optim.SGD(trained, lr=spec.learning_rate, momentum=spec.momentum),
         noise=lambda size: step_noise(spec, spec.mechanism, streams, size, x.device),
-        clip=clip,
-        clip_norm=clip_norm,
+        clip=float(spec.mechanism.clip),
+        clip_norm=spec.defect.clipping_norm(spec.mechanism.clip_norm),
         expected_batch_size=spec.expected_batch_size,
     )
     hooked = GradSampleModule(module, loss_reduction="sum")

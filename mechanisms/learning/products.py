@@ -13,20 +13,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-ROUND = 16  # batches are padded to multiples of this, so that few shapes occur and each kernel is prepared once
+BATCH_MULTIPLE = (
+    16  # batches are padded to multiples of this, so that few shapes occur and each kernel is prepared once
+)
 
 
-def _one_dnn() -> Any:
-    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        return None
-    return getattr(torch.ops.mkldnn, "_linear_pointwise", None)
-
-
-_LINEAR = _one_dnn()
+_ONE_DNN = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+_LINEAR: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if _ONE_DNN else None
 
 
 class Buffers:
-    """Memory by name, kept between steps: fresh pages for megabytes at a time cost more than the arithmetic."""
+    """Memory by name, memory between steps: fresh pages for megabytes at a time cost more than the arithmetic."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -35,10 +32,10 @@ class Buffers:
     def __call__(self, name: str, *shape: int) -> Tensor:
         """A contiguous float32 tensor of this shape; what it holds is left from its last use."""
         size = math.prod(shape)
-        kept = self._kept.get(name)
-        if kept is None or len(kept) < size:
-            kept = self._kept[name] = torch.empty(size, device=self._device)
-        return kept[:size].view(shape)
+        memory = self._kept.get(name)
+        if memory is None or len(memory) < size:
+            memory = self._kept[name] = torch.empty(size, device=self._device)
+        return memory[:size].view(shape)
 
 
 @contextmanager

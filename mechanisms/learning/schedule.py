@@ -14,7 +14,7 @@ import numpy as np
 from dpaudit.mechanisms.base import Domain, Mechanism, at_clip
 
 _LEVELS = Domain(1, 1e6, (2, 10), "different values", closed_low=True, integer=True)
-FIXED = ("clip_norm", "dimension")  # of all steps: one geometry, one model
+FIXED_FIELDS = ("clip_norm", "dimension")  # of all steps: one geometry, one model
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def step_mechanisms(mechanism: Mechanism, steps: int, curves: Mapping[str, Curve
     >>> [m.scale / m.clip for m in step_mechanisms(Laplace(4.0), 2, {"clip": [1.0, 0.5], "scale": [4.0, 2.0]})]
     [4.0, 4.0]
     """
-    known = [field.name for field in fields(cast(Any, mechanism)) if field.name not in FIXED]
+    known = [field.name for field in fields(cast(Any, mechanism)) if field.name not in FIXED_FIELDS]
     columns: dict[str, list[float]] = {}
     for name, curve in curves.items():
         if name not in known:
@@ -84,13 +84,13 @@ def step_mechanisms(mechanism: Mechanism, steps: int, curves: Mapping[str, Curve
             )
         columns[name] = column
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    made: list[Mechanism] = []
+    mechanisms: list[Mechanism] = []
     for step, row in enumerate(rows or [{}] * steps):
         try:
-            made.append(cast(Mechanism, replace(cast(Any, mechanism), **row)))
+            mechanisms.append(cast(Mechanism, replace(cast(Any, mechanism), **row)))
         except (TypeError, ValueError) as error:
             raise ValueError(f"schedule, step {step}: {error}") from error
-    return tuple(made)
+    return tuple(mechanisms)
 
 
 def occurrences(mechanisms: Sequence[Mechanism]) -> dict[Mechanism, int]:
@@ -109,10 +109,10 @@ def occurrences(mechanisms: Sequence[Mechanism]) -> dict[Mechanism, int]:
     counts: dict[Mechanism, int] = {}
     for mechanism in mechanisms:
         counts[mechanism] = counts.get(mechanism, 0) + 1
-    alike: dict[Any, list[Mechanism]] = {}
+    groups: dict[Any, list[Mechanism]] = {}
     for mechanism in counts:
-        alike.setdefault(_in_clips(mechanism), []).append(mechanism)
-    return {min(same, key=_noise_in_clips): sum(counts[one] for one in same) for same in alike.values()}
+        groups.setdefault(_in_clips(mechanism), []).append(mechanism)
+    return {min(group, key=_noise_in_clips): sum(map(counts.__getitem__, group)) for group in groups.values()}
 
 
 def _in_clips(mechanism: Mechanism) -> Any:

@@ -1,8 +1,8 @@
 """What is trained, what happened, and what came out: the nouns that every training path shares."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpaudit.mechanisms.base import Mechanism
-from dpaudit.mechanisms.broken import Defect
+from dpaudit.mechanisms.defects import CORRECT, Defect
 
 Algorithm = Literal["dp-sgd", "dp-ftrl", "output-perturbation", "approximate-minima"]
 Progress = Callable[[int], None]  # called with the number of units (models x steps) just finished
@@ -36,56 +36,148 @@ class Architecture:
     build: Callable[..., torch.nn.Module] | None = None
 
 
-@dataclass(frozen=True)
-class TrainingSpec:
-    """Private training, completely: two equal specs with equal seeds give equal bits.
+@dataclass(frozen=True, kw_only=True)
+class _PrivateTraining:
+    """What every algorithm trains, with which noise.
 
     Args:
-        algorithm: "dp-sgd", "dp-ftrl", "output-perturbation" or "approximate-minima".
         architecture: What is trained.
-        mechanism: Noise on the SUM of clipped per-record gradients (dp-sgd), on every released node of the tree of such
-            sums (dp-ftrl), on the minimiser (output-perturbation) or in the objective (approximate-minima); its
-            dimension is the number of parameters.
-        steps: Noisy steps, at least 1 (1 without gradient steps).
-        sampling_prob: Poisson rate q in (0, 1]; 1.0 is full batch.
+        mechanism: Noise; its dimension is the number of parameters.
         expected_batch_size: The PUBLIC divisor of the noisy sum.
+        defect: A planted fault (mechanisms/defects.py).
+    """
+
+    architecture: Architecture
+    mechanism: Mechanism
+    expected_batch_size: float
+    defect: Defect = CORRECT
+
+    @property
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        """Every mechanism that the training may draw from."""
+        return (self.mechanism,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _GradientTraining(_PrivateTraining):
+    """Descent along noisy sums of clipped per-record gradients, completely: equal specs and seeds give equal bits.
+
+    Args:
+        architecture, mechanism, expected_batch_size, defect: As everywhere; the noise is on the SUM.
+        steps: Noisy steps, at least 1.
         learning_rate: Step size.
         momentum: Heavy-ball momentum of the noisy gradient.
         init: "zeros" or "glorot" (Glorot normal weights, zero biases).
         init_seed: Seed of initial weights shared by all models, None: every model draws its own. Whoever attacks
             a mechanism that starts from public weights knows them, so an audit fixes them.
-        regularization: Lambda of the objective sum of losses + (Lambda / 2)|w|^2 (without gradient steps only).
-        defect: A planted fault (mechanisms/broken.py), None for correct training.
-        schedule: The mechanism of every step in place of `mechanism`, from `schedule.step_mechanisms`; () for the same
-            in all (dp-sgd only).
-        batches: Batches of one pass in the fixed public order (dp-ftrl only).
-        loss: "logistic" or "huber" (approximate-minima; output perturbation is logistic).
-        gradient_norm: Gamma, the largest l2 norm that the gradient of the perturbed objective may have at the
-            approximate minimum (approximate-minima only).
-        output_mechanism: Noise on the approximate minimum (approximate-minima only).
     """
 
-    algorithm: Algorithm
-    architecture: Architecture
-    mechanism: Mechanism
     steps: int
-    sampling_prob: float
-    expected_batch_size: float
     learning_rate: float = 0.1
     momentum: float = 0.0
     init: Literal["zeros", "glorot"] = "glorot"
     init_seed: int | None = None
-    regularization: float = 0.0
-    defect: Defect | None = None
+
+    def mechanism_at(self, step: int) -> Mechanism:
+        """The mechanism of one step, from 0."""
+        return self.mechanism
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPSGDSpec(_GradientTraining):
+    """DP-SGD: a Poisson batch and fresh noise at every step.
+
+    Args:
+        sampling_prob: Poisson rate q in (0, 1]; 1.0 is full batch.
+        schedule: The mechanism of every step in place of `mechanism`, from `schedule.step_mechanisms`; () for the same
+            in all.
+    """
+
+    algorithm: ClassVar[Algorithm] = "dp-sgd"
+    sampling_prob: float
     schedule: tuple[Mechanism, ...] = ()
-    batches: int = 1
-    loss: Literal["logistic", "huber"] = "logistic"
-    gradient_norm: float = 0.0
-    output_mechanism: Mechanism | None = None
+
+    @property
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        """Every mechanism that the training may draw from."""
+        return (self.mechanism, *self.schedule)
 
     def mechanism_at(self, step: int) -> Mechanism:
         """The mechanism of one step, from 0."""
         return self.schedule[step] if self.schedule else self.mechanism
+
+    @property
+    def visits(self) -> int:
+        """The batches that one record is expected in, at least 1."""
+        return max(1, round(self.steps * self.sampling_prob))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPFTRLSpec(_GradientTraining):
+    """DP-FTRL: passes over batches in a fixed public order, with noise on the released nodes of a tree of their sums.
+
+    Args:
+        batches: Batches of one pass.
+    """
+
+    algorithm: ClassVar[Algorithm] = "dp-ftrl"
+    sampling_prob: ClassVar[float] = 1.0
+    batches: int
+
+    @property
+    def visits(self) -> int:
+        """The batches that one record is in at most: one of every pass."""
+        return -(-self.steps // self.batches)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _MinimumTraining(_PrivateTraining):
+    """One noisy release of the minimiser of a regularised convex objective, without gradient steps.
+
+    Args:
+        architecture, mechanism, expected_batch_size, defect: As everywhere.
+        regularization: Lambda > 0 of the objective sum of losses + (Lambda / 2)|w|^2.
+    """
+
+    steps: ClassVar[int] = 1
+    sampling_prob: ClassVar[float] = 1.0
+    regularization: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputPerturbationSpec(_MinimumTraining):
+    """Output perturbation: the minimiser of a logistic regression, and `mechanism` is the noise on it."""
+
+    algorithm: ClassVar[Algorithm] = "output-perturbation"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApproximateMinimaSpec(_MinimumTraining):
+    """Approximate minima: `mechanism` is the noise in the objective.
+
+    Args:
+        output_mechanism: Noise on the approximate minimum.
+        gradient_norm: Gamma, the largest l2 norm that the gradient of the perturbed objective may have there.
+        loss: "logistic" or "huber".
+    """
+
+    algorithm: ClassVar[Algorithm] = "approximate-minima"
+    output_mechanism: Mechanism
+    gradient_norm: float
+    loss: Literal["logistic", "huber"] = "logistic"
+
+    @property
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        """Every mechanism that the training may draw from."""
+        return (self.mechanism, self.output_mechanism)
+
+
+GradientSpec = DPSGDSpec | DPFTRLSpec
+MinimumSpec = OutputPerturbationSpec | ApproximateMinimaSpec
+TrainingSpec = GradientSpec | MinimumSpec
+SPECS: dict[Algorithm, type[TrainingSpec]] = {
+    kind.algorithm: kind for kind in (DPSGDSpec, DPFTRLSpec, OutputPerturbationSpec, ApproximateMinimaSpec)
+}
 
 
 @dataclass(frozen=True)
@@ -151,6 +243,3 @@ class TrainedModels:
     def state_dict(self, model: int) -> dict[str, Tensor]:
         """The state dict of one model."""
         return {name: tensor[model].clone() for name, tensor in self.parameters.items()}
-
-
-Seeds = Sequence[int]

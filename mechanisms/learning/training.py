@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import get_args
 
 import numpy as np
 import torch
@@ -10,14 +9,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpaudit.mechanisms.base import Domain
-from dpaudit.mechanisms.learning import approximate_minima, ensemble, minimiser
-from dpaudit.mechanisms.learning.architectures import BUILDERS, DENSE, build_module, parameter_count
+from dpaudit.mechanisms.learning import approximate_minima, convolution, ensemble, minimiser
+from dpaudit.mechanisms.learning.architectures import BUILDERS, DENSE_NETWORKS, build_module, parameter_count
 from dpaudit.mechanisms.learning.dp_ftrl import BATCHES
-from dpaudit.mechanisms.learning.spec import Algorithm, Pool, Progress, TrainedModels, TrainingSpec
+from dpaudit.mechanisms.learning.spec import (
+    ApproximateMinimaSpec,
+    DPFTRLSpec,
+    DPSGDSpec,
+    GradientSpec,
+    MinimumSpec,
+    OutputPerturbationSpec,
+    Pool,
+    Progress,
+    TrainedModels,
+    TrainingSpec,
+)
 
-ALGORITHMS = get_args(Algorithm)
-ON_MINIMA = ("output-perturbation", "approximate-minima")
-QUERIED = 2**24  # activations held at a time while many models are queried
+ON_MINIMA = (OutputPerturbationSpec.algorithm, ApproximateMinimaSpec.algorithm)
+QUERY_NUMBERS = 2**24  # activations held at a time while many models are queried
 
 DOMAINS = {
     "steps": Domain(1, math.inf, (1, 1000), "noisy steps", closed_low=True, integer=True),
@@ -25,9 +34,9 @@ DOMAINS = {
     "expected_batch_size": Domain(0.0, math.inf, (1.0, 1e4), "records"),
     "learning_rate": Domain(0.0, math.inf, (0.01, 10.0), "step size"),
     "momentum": Domain(0.0, 1.0, (0.0, 0.99), "factor", closed_low=True),
-    "regularization": Domain(0.0, math.inf, (0.0, 100.0), "Lambda", closed_low=True),
+    "regularization": Domain(0.0, math.inf, (0.01, 100.0), "Lambda"),
     "batches": BATCHES,
-    "gradient_norm": Domain(0.0, math.inf, (1e-8, 1.0), "Gamma", closed_low=True),
+    "gradient_norm": Domain(0.0, math.inf, (1e-8, 1.0), "Gamma"),
 }
 
 
@@ -79,65 +88,54 @@ def train(
     _check_spec(spec)
     _check_data(spec, pool, members, seeds)
     place = resolve_device(device)
-    if spec.algorithm == "output-perturbation":
-        return minimiser.train(spec, pool, members, seeds, device=place, progress=progress)
-    if spec.algorithm == "approximate-minima":
-        return approximate_minima.train(spec, pool, members, seeds, device=place, progress=progress)
-    if spec.architecture.build is not None:
-        from dpaudit.mechanisms.learning import opacus_path  # importing Opacus takes seconds
+    match spec:
+        case OutputPerturbationSpec():
+            return minimiser.train(spec, pool, members, seeds, device=place, progress=progress)
+        case ApproximateMinimaSpec():
+            return approximate_minima.train(spec, pool, members, seeds, device=place, progress=progress)
+        case DPSGDSpec() if spec.architecture.build is not None:
+            from dpaudit.mechanisms.learning import opacus_path  # importing Opacus takes seconds
 
-        return opacus_path.train(spec, pool, members, seeds, device=place, progress=progress)
-    if spec.architecture.name in DENSE:
+            return opacus_path.train(spec, pool, members, seeds, device=place, progress=progress)
+    if spec.architecture.name in DENSE_NETWORKS:
         return ensemble.train(spec, pool, members, seeds, device=place, progress=progress)
-    from dpaudit.mechanisms.learning import convolution
-
     return convolution.train(spec, pool, members, seeds, device=place, progress=progress)
 
 
 def _check_spec(spec: TrainingSpec) -> None:
     for name, domain in DOMAINS.items():
-        domain.validate(name, getattr(spec, name))
-    if spec.algorithm not in ALGORITHMS:
-        raise ValueError(f"Expected algorithm={spec.algorithm!r} to be one of {', '.join(ALGORITHMS)}.")
-    if spec.init not in ("zeros", "glorot"):
-        raise ValueError(f"Expected init={spec.init!r} to be 'zeros' or 'glorot'.")
+        if hasattr(spec, name):
+            domain.validate(name, getattr(spec, name))
     architecture = spec.architecture
     if architecture.build is None and architecture.name not in BUILDERS:
         raise ValueError(f"Expected architecture={architecture.name!r} to be one of {', '.join(sorted(BUILDERS))}.")
-    if architecture.build is None and (architecture.name == "logistic") != (spec.algorithm in ON_MINIMA):
+    if (architecture.build is None and architecture.name == "logistic") != isinstance(spec, MinimumSpec):
         raise ValueError(
             f"Expected architecture={architecture.name!r} and algorithm={spec.algorithm!r} to go together: "
             f"'logistic' is for {' and '.join(map(repr, ON_MINIMA))}, and only them."
         )
-    _check_order_and_schedule(spec)
+    if isinstance(spec, DPFTRLSpec) and architecture.build is not None:
+        raise ValueError(f"Expected architecture={architecture.name!r} to be a named one for DP-FTRL.")
+    if isinstance(spec, DPSGDSpec) and spec.schedule:
+        _check_schedule(spec)
+    if isinstance(spec, GradientSpec) and spec.init not in ("zeros", "glorot"):
+        raise ValueError(f"Expected init={spec.init!r} to be 'zeros' or 'glorot'.")
     count = parameter_count(architecture)
-    for mechanism in {spec.mechanism, *spec.schedule, spec.output_mechanism or spec.mechanism}:
+    for mechanism in set(spec.mechanisms):
         if mechanism.dimension not in (None, count):
             raise ValueError(f"Expected dimension={mechanism.dimension} to be {count}, the number of parameters.")
 
 
-def _check_order_and_schedule(spec: TrainingSpec) -> None:
-    """What only DP-FTRL has, and what only DP-SGD has."""
-    own = spec.architecture.build is not None
-    if spec.algorithm == "dp-ftrl":
-        if own:
-            raise ValueError(f"Expected architecture={spec.architecture.name!r} to be a named one for DP-FTRL.")
-        if spec.sampling_prob != 1:
-            raise ValueError(f"Expected sampling_prob={spec.sampling_prob} to be 1: DP-FTRL does not sample.")
-    elif spec.batches != 1:
-        raise ValueError(f"Expected batches={spec.batches} to be 1 with algorithm={spec.algorithm!r}.")
-    if not spec.schedule:
-        return
-    if spec.algorithm != "dp-sgd" or own:
+def _check_schedule(spec: DPSGDSpec) -> None:
+    if spec.architecture.build is not None:
         raise ValueError(
-            f"Expected a schedule with algorithm='dp-sgd' and a named architecture only, not with "
-            f"{spec.algorithm!r} and {spec.architecture.name!r}."
+            f"Expected a schedule with a named architecture only, not with architecture={spec.architecture.name!r}."
         )
     if len(spec.schedule) != spec.steps:
         raise ValueError(
             f"Expected a schedule of {len(spec.schedule)} mechanisms to have one for each of {spec.steps}."
         )
-    orders = {float(mechanism.clip_norm) for mechanism in (spec.mechanism, *spec.schedule)}
+    orders = {float(mechanism.clip_norm) for mechanism in spec.mechanisms}
     if len(orders) > 1:
         raise ValueError(f"Expected one clip_norm in the whole schedule, not {sorted(orders)}.")
 
@@ -174,7 +172,7 @@ def logits(models: TrainedModels, x: NDArray[np.float32] | Tensor) -> Tensor:
     # torch warns of memory that it must not write, such as a worker's memory map
     records = x.to(torch.float32) if isinstance(x, Tensor) else torch.from_numpy(np.require(x, np.float32, ["C", "W"]))
     with torch.no_grad():
-        if models.architecture.build is None and models.architecture.name in DENSE:
+        if models.architecture.build is None and models.architecture.name in DENSE_NETWORKS:
             return _dense_logits(models, records)
         if models.architecture.build is None and models.architecture.name == "logistic":
             scores = models.parameters["weight"] @ records.T
@@ -193,7 +191,7 @@ def _dense_logits(models: TrainedModels, x: Tensor) -> Tensor:
     weights = [tensor for tensor in models.parameters.values() if tensor.dim() == 3]
     biases = [tensor for tensor in models.parameters.values() if tensor.dim() == 2]
     widest = max(w.shape[1] for w in weights)
-    step = max(1, QUERIED // (widest * max(len(x), 1)))
+    step = max(1, QUERY_NUMBERS // (widest * max(len(x), 1)))
     outputs = []
     for start in range(0, len(weights[0]), step):
         part = slice(start, start + step)

@@ -1,4 +1,4 @@
-"""What the papers claim it costs: their accountants as printed, faults included.
+"""Accountants as the papers print them, faults included: what each says a release costs.
 
 `ACCOUNTANTS` holds them by the name a claim's `accountant` may have. Each is called as
 (mechanism, *, sampling_prob, steps, delta), answers with a `PublishedValue`, and raises TypeError or ValueError where
@@ -8,7 +8,7 @@ its theorem does not speak about the mechanism.
 from collections.abc import Callable
 
 from dpaudit.mechanisms.published import gaussian_baselines, gg, lap2, plrvo, product, product_tails, released_code
-from dpaudit.mechanisms.published.values import PublishedValue
+from dpaudit.mechanisms.published.moments import PublishedValue
 
 ACCOUNTANTS: dict[str, Callable[..., PublishedValue]] = {
     "plrvo-theorem-4.2": plrvo.theorem_4_2,

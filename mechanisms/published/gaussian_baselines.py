@@ -3,11 +3,12 @@
 import math
 
 from scipy.optimize import brentq
-from scipy.special import ndtr
+
+from dpaudit.mechanisms.numerics import gaussian_delta
 
 
 def classic_gaussian_sigma(sensitivity: float, *, epsilon: float, delta: float) -> float:
-    """Delta sqrt(2 log(1.25/delta)) / epsilon, for epsilon < 1 (Dwork and Roth 2014, Theorem A.1).
+    """Classic sigma = Delta sqrt(2 log(1.25/delta)) / epsilon, for epsilon < 1 (Dwork and Roth 2014, Theorem A.1).
 
     Args:
         sensitivity: Delta > 0.
@@ -18,7 +19,7 @@ def classic_gaussian_sigma(sensitivity: float, *, epsilon: float, delta: float) 
 
 
 def analytic_gaussian_sigma(sensitivity: float, *, epsilon: float, delta: float) -> float:
-    """The sigma with Phi(D/2s - e s/D) - e^epsilon Phi(-D/2s - e s/D) = delta (Balle and Wang 2018, Theorem 8).
+    """Least sigma with `gaussian_delta`(Delta/sigma, epsilon) <= delta (Balle and Wang 2018, Theorem 8).
 
     Args:
         sensitivity: Delta > 0.
@@ -30,8 +31,6 @@ def analytic_gaussian_sigma(sensitivity: float, *, epsilon: float, delta: float)
     """
 
     def excess(log_sigma: float) -> float:
-        s = math.exp(log_sigma)
-        lower = ndtr(-0.5 / s - epsilon * s)
-        return float(ndtr(0.5 / s - epsilon * s) - (math.exp(epsilon) * lower if lower > 0 else 0.0)) - delta
+        return gaussian_delta(math.exp(-log_sigma), epsilon) - delta
 
     return sensitivity * math.exp(float(brentq(excess, -20.0, 40.0, xtol=1e-14)))

@@ -7,13 +7,11 @@ from scipy.special import gammaincc
 
 from dpaudit.mechanisms.base import Array, Domain, Mechanism
 from dpaudit.mechanisms.generalized_gaussian import GeneralizedGaussian
-from dpaudit.mechanisms.published.moments import validate_release
-from dpaudit.mechanisms.published.one_coordinate import OneCoordinate
-from dpaudit.mechanisms.published.prv import GridLoss, composed_loss
-from dpaudit.mechanisms.published.values import PublishedValue
+from dpaudit.mechanisms.published.moments import PublishedValue, validate_release
+from dpaudit.mechanisms.published.prv import GridLoss, OneCoordinate, composed_loss
 
 _SHARE = 1e-3  # of delta, what each source of error may spend
-_POSITIVE = Domain(0.0, math.inf, (1e-4, 50.0), "nats")
+_NATS = Domain(0.0, math.inf, (1e-4, 50.0), "nats")
 _SAMPLES = Domain(1, math.inf, (10**4, 10**8), "samples", closed_low=True, integer=True)
 _FAILURE = Domain(0.0, 1.0, (1e-9, 1e-2), "probability")
 ACCURACY = 5e-3
@@ -46,8 +44,8 @@ def privacy_loss_samples(mechanism: Mechanism, *, sampling_prob: float, size: in
     """
     validate_release(sampling_prob, 1, 0.0)
     _SAMPLES.validate("size", size)
-    one = _one_coordinate(mechanism, sampling_prob)
-    return one.loss(one.sample(rng, size))
+    coordinate = _one_coordinate(mechanism, sampling_prob)
+    return coordinate.loss(coordinate.sample(rng, size))
 
 
 def b_2(
@@ -77,12 +75,12 @@ def b_2(
     1.0
     """
     validate_release(sampling_prob, steps, delta)
-    one = _one_coordinate(mechanism, sampling_prob)
-    if mechanism.clip_norm != one.noise.beta:
+    coordinate = _one_coordinate(mechanism, sampling_prob)
+    if mechanism.clip_norm != coordinate.noise.beta:
         raise ValueError(
-            f"Expected clip_norm={mechanism.clip_norm!r} to be beta={one.noise.beta!r}: B.2 measures in l_beta."
+            f"Expected clip_norm={mechanism.clip_norm!r} to be beta={coordinate.noise.beta!r}: B.2 measures in l_beta."
         )
-    return _one_dimensional(one, steps=steps, delta=delta, accuracy=accuracy)
+    return _one_dimensional(coordinate, steps=steps, delta=delta, accuracy=accuracy)
 
 
 def theorem_2(
@@ -104,20 +102,24 @@ def theorem_2(
     return _one_dimensional(_one_coordinate(mechanism, sampling_prob), steps=steps, delta=delta, accuracy=accuracy)
 
 
-def _one_dimensional(one: OneCoordinate, *, steps: int, delta: float, accuracy: float) -> PublishedValue:
-    _POSITIVE.validate("accuracy", accuracy)
+def _one_dimensional(coordinate: OneCoordinate, *, steps: int, delta: float, accuracy: float) -> PublishedValue:
+    _NATS.validate("accuracy", accuracy)
     if delta == 0:
-        largest = float(one.loss(np.array([2 * one.move]))[0]) if one.noise.beta == 1 else math.inf
+        largest = float(coordinate.loss(np.array([2 * coordinate.move]))[0]) if coordinate.noise.beta == 1 else math.inf
         return PublishedValue(steps * largest, {"reason": "the largest loss"})
-    slack = _SHARE * delta
-    step = one.rounded(steps=steps, accuracy=accuracy, slack=slack)
-    whole = composed_loss(step, steps=steps, slack=slack)
+    step = coordinate.rounded(steps=steps, accuracy=accuracy, slack=_SHARE * delta)
+    return _composed(step, steps=steps, delta=delta)
+
+
+def _composed(step: GridLoss, *, steps: int, delta: float, **settings: float) -> PublishedValue:
+    """epsilon of T steps with its error, beside further settings."""
+    whole = composed_loss(step, steps=steps, slack=_SHARE * delta)
     epsilon, error = whole.epsilon_with_error(delta)
-    settings = {
-        "mesh": step.mesh, "truncation": step.mesh * len(step.masses) / 2,
+    used = {
+        **settings, "mesh": step.mesh, "truncation": step.mesh * len(step.masses) / 2,
         "epsilon_error": whole.epsilon_error, "delta_error": whole.delta_error,
     }  # fmt: skip
-    return PublishedValue(epsilon, settings, error)
+    return PublishedValue(epsilon, used, error)
 
 
 def sampled_compose_prv(
@@ -156,13 +158,13 @@ def sampled_compose_prv(
     """
     validate_release(sampling_prob, steps, delta)
     for name, value, domain in (
-        ("samples", samples, _SAMPLES), ("mesh", mesh, _POSITIVE), ("truncation", truncation, _POSITIVE),
+        ("samples", samples, _SAMPLES), ("mesh", mesh, _NATS), ("truncation", truncation, _NATS),
         ("failure_prob", failure_prob, _FAILURE), ("delta", delta, _FAILURE),
     ):  # fmt: skip
         domain.validate(name, value)
-    one = _one_coordinate(mechanism, sampling_prob)
+    coordinate = _one_coordinate(mechanism, sampling_prob)
     n = max(math.ceil(truncation / mesh), 2)
-    drawn = one.loss(one.sample(rng, int(samples)))
+    drawn = coordinate.loss(coordinate.sample(rng, int(samples)))
     drawn = drawn[np.abs(drawn) <= (n - 0.5) * mesh * (1 - 1e-12)]
     if not len(drawn):
         raise ValueError(f"Expected truncation={truncation!r} to be larger: every drawn loss lies beyond it.")
@@ -171,14 +173,8 @@ def sampled_compose_prv(
     residue = float(np.mean(drawn - cells * mesh))
     distance = 0.5 * math.sqrt(2 * n / len(drawn)) + math.sqrt(math.log(2 / failure_prob) / (2 * len(drawn)))
     drift = mesh * math.sqrt(math.log(4 / failure_prob) / (2 * len(drawn)))
-    step = GridLoss(frequencies, mesh, residue, mesh, drift, distance + one.outside((n - 0.5) * mesh))
-    whole = composed_loss(step, steps=steps, slack=_SHARE * delta)
-    epsilon, error = whole.epsilon_with_error(delta)
-    settings = {
-        "samples": float(len(drawn)), "mesh": mesh, "truncation": n * mesh, "failure_prob": failure_prob,
-        "epsilon_error": whole.epsilon_error, "delta_error": whole.delta_error,
-    }  # fmt: skip
-    return PublishedValue(epsilon, settings, error)
+    step = GridLoss(frequencies, mesh, residue, mesh, drift, distance + coordinate.outside((n - 0.5) * mesh))
+    return _composed(step, steps=steps, delta=delta, samples=float(len(drawn)), failure_prob=failure_prob)
 
 
 def tail_weight(mechanism: Mechanism, threshold: Array) -> Array:
@@ -195,7 +191,6 @@ def tail_weight(mechanism: Mechanism, threshold: Array) -> Array:
     >>> tail_weight(noise, np.array([0.0, 2.0])).round(6).tolist()  # e^(-t/scale)
     [1.0, 0.367879]
     """
-    if not isinstance(mechanism, GeneralizedGaussian):
-        raise TypeError(f"Expected mechanism={mechanism.name!r} to be 'generalized-gaussian'.")
-    power = (np.asarray(threshold, dtype=np.float64) / float(mechanism.scale)) ** float(mechanism.beta)
-    return np.asarray(gammaincc(1.0 / float(mechanism.beta), power))
+    noise = _one_coordinate(mechanism, 1.0).noise
+    power = (np.asarray(threshold, dtype=np.float64) / noise.scale) ** noise.beta
+    return np.asarray(gammaincc(1.0 / noise.beta, power))

@@ -1,26 +1,24 @@
 """lap2: Laplace noise under l2 clipping, accounted coordinate by coordinate at a majorization vector."""
 
 import math
-from typing import Any
 
 import numpy as np
 
 from dpaudit.mechanisms.base import Array, Mechanism, require_dimension
 from dpaudit.mechanisms.gaussian import Gaussian
 from dpaudit.mechanisms.laplace import Laplace
-from dpaudit.mechanisms.published.majorization import InverseScale, accounted
+from dpaudit.mechanisms.published.majorization import InverseScale, least_epsilon, majorization_log_moments
 from dpaudit.mechanisms.published.moments import (
     MAX_ORDER,
+    PublishedValue,
     delta_from_moments,
     gaussian_log_moments,
-    minimum_over_orders,
     validate_release,
 )
-from dpaudit.mechanisms.published.values import PublishedValue
 
 
 def laplace_law_of(mechanism: Mechanism, *, within_l2: bool = True) -> InverseScale:
-    """1/scale of a Laplace mechanism, if the theorem applies to it.
+    """Law of the inverse scale of a Laplace mechanism, the constant 1/b, if the theorem applies to it.
 
     Args:
         mechanism: Laplace noise.
@@ -62,10 +60,10 @@ def theorem_iii_2(
     Raises:
         TypeError, ValueError: Another mechanism, or a value outside its domain.
     """
-    validate_release(sampling_prob, steps, delta)
-    law = laplace_law_of(mechanism, within_l2=False)
-    moments = accounted(law, clip=mechanism.clip, dimension=None, sampling_prob=sampling_prob, steps=steps)
-    return minimum_over_orders(moments, delta=delta, max_order=max_order)
+    return least_epsilon(
+        laplace_law_of(mechanism, within_l2=False), clip=mechanism.clip, dimension=None, sampling_prob=sampling_prob,
+        steps=steps, delta=delta, max_order=max_order,
+    )  # fmt: skip
 
 
 def theorem_iii_7(
@@ -90,27 +88,10 @@ def theorem_iii_7(
     >>> round(theorem_iii_7(mechanism, sampling_prob=0.0043, steps=5860, delta=1e-5).epsilon, 2)
     1.68
     """
-    validate_release(sampling_prob, steps, delta)
-    moments = accounted(
+    return least_epsilon(
         laplace_law_of(mechanism), clip=mechanism.clip, dimension=require_dimension(mechanism),
-        sampling_prob=sampling_prob, steps=steps,
+        sampling_prob=sampling_prob, steps=steps, delta=delta, max_order=max_order,
     )  # fmt: skip
-    return minimum_over_orders(moments, delta=delta, max_order=max_order)
-
-
-def approximate_log_moment(order: int, *, ratio: float, sampling_prob: float, steps: int) -> float:
-    """T zeta^2 kappa rho^2 with kappa = lam (lam+1) / (2 (2 lam+1)): small zeta and rho = C/b (lap2, Section IV-B).
-
-    Args:
-        order: lam, at least 1.
-        ratio: rho > 0.
-        sampling_prob: zeta in (0, 1].
-        steps: T.
-
-    >>> approximate_log_moment(1, ratio=0.1, sampling_prob=0.01, steps=300) == 300 * 1e-4 / 3 * 0.1**2
-    True
-    """
-    return steps * sampling_prob**2 * (order * (order + 1) / (2 * (2 * order + 1))) * ratio**2
 
 
 def initial_scale(clip: float, *, sampling_prob: float, steps: int, epsilon: float, delta: float) -> float:
@@ -167,9 +148,10 @@ def left_wall_ratio(
     """
     validate_release(sampling_prob, steps, 0.0)
     orders = np.arange(1.0, max_order + 1)
-    settings: dict[str, Any] = {"sampling_prob": sampling_prob, "steps": steps}
-    law = laplace_law_of(mechanism)
-    ours = accounted(law, clip=mechanism.clip, dimension=require_dimension(mechanism), **settings)(orders)[0]
+    ours = steps * majorization_log_moments(
+        laplace_law_of(mechanism), orders, clip=mechanism.clip, dimension=require_dimension(mechanism),
+        sampling_prob=sampling_prob,
+    )[0]  # fmt: skip
     theirs = steps * gaussian_log_moments(
         orders, noise_multiplier=float(gaussian.noise_multiplier), sampling_prob=sampling_prob
     )

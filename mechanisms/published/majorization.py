@@ -1,19 +1,23 @@
 """The papers' sum over a majorization vector, x_i = C (sqrt i - sqrt(i-1)), for any number of coordinates."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import logsumexp
 
 from dpaudit.mechanisms.base import Array
-from dpaudit.mechanisms.published.moments import log_binomial_weights
+from dpaudit.mechanisms.published.moments import (
+    PublishedValue,
+    log_binomial_weights,
+    minimum_over_orders,
+    validate_release,
+)
 
-DIRECT = 4_000  # coordinates always summed one by one
+DIRECT_COORDINATES = 4_000  # coordinates always summed one by one
 _TERMS = 48  # powers of x kept beyond them
 _CHUNK = 2048
-_SMALL = 1e-3
+_SERIES_REACH = 1e-3
 _ROUNDING = 5e-12  # bound on the relative error of a directly evaluated term, tested against 50 digits
 
 
@@ -89,12 +93,12 @@ def coordinate_moment_excess(law: InverseScale, eta: Array, x: Array) -> Array:
         down = (row - 1) * np.expm1(law.log_mgf(-row * column))
         value = (np.where(row > 0, up, 0.0) + down) / (2 * row - 1)
     size = row * law.mean * column * (1 + 6 / law.shape)
-    if np.any(size < _SMALL):
+    if np.any(size < _SERIES_REACH):
         s = law.mean * column
         series = np.zeros_like(value)
         for m in range(7, 1, -1):  # the first term left out is below 1e-19 of the first
             series += law.power_ratio(m) / math.factorial(m) * (((row - 1) ** (m - 1) - (-row) ** (m - 1)) * s**m)
-        value = np.where(size < _SMALL, row * (row - 1) / (2 * row - 1) * series, value)
+        value = np.where(size < _SERIES_REACH, row * (row - 1) / (2 * row - 1) * series, value)
     return np.asarray(value)
 
 
@@ -156,7 +160,7 @@ def majorization_log_moments(
     """
     log_weights = log_binomial_weights(orders, sampling_prob)
     radius = _radius(law, log_weights)
-    start = max(DIRECT, math.ceil(min((clip / radius.min()) ** 2, dimension)) + 1)
+    start = max(DIRECT_COORDINATES, math.ceil(min((clip / radius.min()) ** 2, dimension)) + 1)
     direct = dimension if start >= dimension else start
     value = np.zeros(len(orders))
     for first in range(1, direct + 1, _CHUNK):
@@ -170,10 +174,11 @@ def majorization_log_moments(
     return value, np.where(finite, error, 0.0) + np.where(finite, value, 0.0) * _ROUNDING
 
 
-def accounted(
-    law: InverseScale, *, clip: float, dimension: int | None, sampling_prob: float, steps: int
-) -> Callable[[Array], tuple[Array, Array]]:
-    """Orders -> log-moments of `steps` steps: at the majorization vector, or of one coordinate where dimension is None.
+def least_epsilon(
+    law: InverseScale, *, clip: float, dimension: int | None, sampling_prob: float, steps: int, delta: float,
+    max_order: int,
+) -> PublishedValue:  # fmt: skip
+    """The least epsilon over orders for steps at the majorization vector, once its inputs are in their domains.
 
     Args:
         law: Of the inverse scale.
@@ -181,14 +186,21 @@ def accounted(
         dimension: Coordinates of the majorization vector, or None for the univariate theorems, shift C.
         sampling_prob: q in (0, 1].
         steps: T, at least 1.
+        delta: In [0, 1).
+        max_order: Last moment tried.
+
+    Raises:
+        TypeError, ValueError: A value outside its domain.
     """
-    n = 1 if dimension is None else dimension
+    validate_release(sampling_prob, steps, delta)
 
     def log_moments(orders: Array) -> tuple[Array, Array]:
-        value, error = majorization_log_moments(law, orders, clip=clip, dimension=n, sampling_prob=sampling_prob)
+        value, error = majorization_log_moments(
+            law, orders, clip=clip, dimension=dimension or 1, sampling_prob=sampling_prob
+        )
         return steps * value, steps * error
 
-    return log_moments
+    return minimum_over_orders(log_moments, delta=delta, max_order=max_order)
 
 
 def _weighted(log_weights: Array, logs: Array) -> Array:

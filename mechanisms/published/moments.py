@@ -1,22 +1,41 @@
-"""Log-moments of sampled mechanisms as the papers write them, and their conversion to (epsilon, delta)."""
+"""The value of a published accountant, and log-moments as the papers write them, converted to (epsilon, delta)."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.special import gammaln, logsumexp, xlogy
 
 from dpaudit.mechanisms.base import Array, Domain
-from dpaudit.mechanisms.published.values import PublishedValue
 
-_DELTA = Domain(0.0, 1.0, (1e-10, 1e-3), "probability", closed_low=True)
-_SAMPLING_PROB = Domain(0.0, 1.0, (1e-3, 1.0), "probability", closed_high=True)
-_STEPS = Domain(1, math.inf, (1, 20_000), "releases", closed_low=True, integer=True)
+_RELEASE = {
+    "sampling_prob": Domain(0.0, 1.0, (1e-3, 1.0), "probability", closed_high=True),
+    "steps": Domain(1, math.inf, (1, 20_000), "releases", closed_low=True, integer=True),
+    "delta": Domain(0.0, 1.0, (1e-10, 1e-3), "probability", closed_low=True),
+}
 _ORDER = Domain(1, math.inf, (1, 1000), "order of the moment", closed_low=True, integer=True)
 
 # (orders) -> (log-moments over all steps, bounds on their errors)
 LogMoments = Callable[[Array], tuple[Array, Array]]
 MAX_ORDER = 1000
+
+
+@dataclass(frozen=True)
+class PublishedValue:
+    """The epsilon a paper's own formula gives, right or wrong.
+
+    Args:
+        epsilon: The formula's value, in [0, inf]; infinite where the formula gives no finite one.
+        settings: Everything that went into it beyond the mechanism: the order at which a minimum was taken, the
+            paper's free parameters, meshes, and the reason if the formula is undefined there.
+        error: Bound on the distance between `epsilon` and the exact value of the formula (rounding, grouped
+            coordinates, sampling), in [0, inf]. It says nothing about the formula being right.
+    """
+
+    epsilon: float
+    settings: Mapping[str, float | str] = field(default_factory=dict)
+    error: float = 0.0
 
 
 def validate_release(sampling_prob: float, steps: int, delta: float) -> None:
@@ -26,9 +45,8 @@ def validate_release(sampling_prob: float, steps: int, delta: float) -> None:
         TypeError: One is no number.
         ValueError: One is outside its domain.
     """
-    _SAMPLING_PROB.validate("sampling_prob", sampling_prob)
-    _STEPS.validate("steps", steps)
-    _DELTA.validate("delta", delta)
+    for (name, domain), value in zip(_RELEASE.items(), (sampling_prob, steps, delta), strict=True):
+        domain.validate(name, value)
 
 
 def log_binomial_weights(orders: Array, sampling_prob: float) -> Array:
@@ -52,7 +70,7 @@ def log_binomial_weights(orders: Array, sampling_prob: float) -> Array:
 
 
 def gaussian_log_moments(orders: Array, *, noise_multiplier: float, sampling_prob: float) -> Array:
-    """log sum_eta w_eta exp((eta^2 - eta) / (2 sigma^2)) of one sampled Gaussian step (plrvo, eq. (8)).
+    """Log-moments of one sampled Gaussian step, log sum_eta w_eta exp((eta^2 - eta)/(2 sigma^2)) (plrvo, eq. (8)).
 
     lap2 prints the same sum with binom(lam, eta) in its eq. (II.10), which leaves out part of every term; the sum here
     is plrvo's (Mironov et al. (2019), Section 3.3).
@@ -71,7 +89,7 @@ def gaussian_log_moments(orders: Array, *, noise_multiplier: float, sampling_pro
 
 
 def epsilon_at_orders(alpha: Array, orders: Array, delta: float) -> Array:
-    """alpha/lam + log(lam/(lam+1)) - (log delta + log(lam+1))/lam, for every order (plrvo, eq. (9)).
+    """Epsilon alpha/lam + log(lam/(lam+1)) - (log delta + log(lam+1))/lam at every order (plrvo, eq. (9)).
 
     Balle et al. (2020), Theorem 21, in the papers' notation: lam is the Renyi order minus one.
 
@@ -85,7 +103,7 @@ def epsilon_at_orders(alpha: Array, orders: Array, delta: float) -> Array:
 
 
 def delta_from_moments(alpha: Array, orders: Array, epsilon: Array) -> Array:
-    """min over lam of exp(alpha(lam) - lam epsilon), at most 1 (lap2, eq. (II.9); plrvo, eq. (7)).
+    """Delta, min over lam of exp(alpha(lam) - lam epsilon), at most 1 (lap2, eq. (II.9); plrvo, eq. (7)).
 
     Args:
         alpha: Log-moments over all steps, shape (m,).
@@ -100,7 +118,7 @@ def delta_from_moments(alpha: Array, orders: Array, epsilon: Array) -> Array:
 
 
 def minimum_over_orders(log_moments: LogMoments, *, delta: float, max_order: int) -> PublishedValue:
-    """min over lam = 1, ..., max_order of plrvo's eq. (9), taken over every integer order that can matter.
+    """Least epsilon by plrvo's eq. (9) over lam = 1, ..., max_order, of every integer order that can matter.
 
     alpha is convex in lam (it is a sum of log E r^(lam+1)), so beyond m it lies above the line through its last two
     values, alpha(m) + (lam - m) s. Put into eq. (9) that is s + [B - log(lam+1)]/lam + log(lam/(lam+1)) with

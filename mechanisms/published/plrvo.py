@@ -3,20 +3,20 @@
 import math
 
 import numpy as np
-from scipy.special import gammainc, ndtr
+from scipy.special import gammainc
 
 from dpaudit.mechanisms.base import Array, Mechanism, require_dimension
 from dpaudit.mechanisms.gamma_plrv import GammaPLRV
 from dpaudit.mechanisms.gamma_plrv_iid import GammaPLRVIID
+from dpaudit.mechanisms.numerics import gaussian_delta
 from dpaudit.mechanisms.published import lap2
 from dpaudit.mechanisms.published.majorization import (
     InverseScale,
-    accounted,
     coordinate_moment_excess,
+    least_epsilon,
     majorization_log_moments,
 )
-from dpaudit.mechanisms.published.moments import MAX_ORDER, minimum_over_orders, validate_release
-from dpaudit.mechanisms.published.values import PublishedValue
+from dpaudit.mechanisms.published.moments import MAX_ORDER, PublishedValue, validate_release
 
 GammaMechanism = GammaPLRV | GammaPLRVIID
 
@@ -32,40 +32,10 @@ def _law(mechanism: GammaMechanism) -> InverseScale:
     return InverseScale(float(mechanism.k) * float(mechanism.theta), float(mechanism.k))
 
 
-def theorem_4_2(
-    mechanism: Mechanism, *, sampling_prob: float, steps: int, delta: float, max_order: int = MAX_ORDER
-) -> PublishedValue:
-    """One coordinate of Laplace noise, shift C: the same formula as lap2's Theorem III.2 (plrvo, Theorem 4.2).
-
-    Args:
-        mechanism: Laplace noise; its dimension is not looked at.
-        sampling_prob: zeta in (0, 1].
-        steps: T, at least 1.
-        delta: In [0, 1).
-        max_order: Last moment tried.
-
-    Raises:
-        TypeError, ValueError: Another mechanism, or a value outside its domain.
-    """
-    return lap2.theorem_iii_2(mechanism, sampling_prob=sampling_prob, steps=steps, delta=delta, max_order=max_order)
-
-
-def theorem_4_5(
-    mechanism: Mechanism, *, sampling_prob: float, steps: int, delta: float, max_order: int = MAX_ORDER
-) -> PublishedValue:
-    """Laplace noise at the majorization vector: the same formula as lap2's Theorem III.7 (plrvo, Theorem 4.5).
-
-    Args:
-        mechanism: Laplace noise, its dimension set, clip_norm at most 2.
-        sampling_prob: zeta in (0, 1].
-        steps: T, at least 1.
-        delta: In [0, 1).
-        max_order: Last moment tried.
-
-    Raises:
-        TypeError, ValueError: Another mechanism, no dimension, or a value outside its domain.
-    """
-    return lap2.theorem_iii_7(mechanism, sampling_prob=sampling_prob, steps=steps, delta=delta, max_order=max_order)
+# Theorems 4.2 and 4.5 account Laplace noise: one coordinate moved by C, and the majorization vector. The formulas are
+# those that lap2 prints.
+theorem_4_2 = lap2.theorem_iii_2
+theorem_4_5 = lap2.theorem_iii_7
 
 
 def theorem_4_8(
@@ -86,10 +56,10 @@ def theorem_4_8(
     Raises:
         TypeError, ValueError: Another mechanism, or a value outside its domain.
     """
-    validate_release(sampling_prob, steps, delta)
-    law = _law(_gamma(mechanism))
-    moments = accounted(law, clip=mechanism.clip, dimension=None, sampling_prob=sampling_prob, steps=steps)
-    return minimum_over_orders(moments, delta=delta, max_order=max_order)
+    return least_epsilon(
+        _law(_gamma(mechanism)), clip=mechanism.clip, dimension=None, sampling_prob=sampling_prob, steps=steps,
+        delta=delta, max_order=max_order,
+    )  # fmt: skip
 
 
 def theorem_4_9(
@@ -115,13 +85,12 @@ def theorem_4_9(
     >>> round(value.epsilon, 4), value.settings["order"]
     (1.6069, 11.0)
     """
-    validate_release(sampling_prob, steps, delta)
     law = _law(_gamma(mechanism))
     lap2.require_l2(mechanism)
-    moments = accounted(
-        law, clip=mechanism.clip, dimension=require_dimension(mechanism), sampling_prob=sampling_prob, steps=steps
-    )
-    return minimum_over_orders(moments, delta=delta, max_order=max_order)
+    return least_epsilon(
+        law, clip=mechanism.clip, dimension=require_dimension(mechanism), sampling_prob=sampling_prob, steps=steps,
+        delta=delta, max_order=max_order,
+    )  # fmt: skip
 
 
 def algorithm_2(
@@ -154,7 +123,7 @@ def algorithm_2(
 
 
 def distortion(mechanism: Mechanism) -> float:
-    """1 / ((k-1) theta), infinite for k <= 1: E|z_i| of one coordinate, printed as that of |z|_1 (plrvo, Theorem 5.1).
+    """E|z_i| = 1 / ((k-1) theta), infinite for k <= 1; printed as that of |z|_1 (plrvo, Theorem 5.1).
 
     Raises:
         TypeError: Another mechanism.
@@ -280,6 +249,5 @@ def delta_test_ratio(*, sigma: float, scale: float, epsilon: float) -> float:
     >>> round(delta_test_ratio(sigma=10.0, scale=10.0, epsilon=0.0), 3)
     0.818
     """
-    gaussian = ndtr(0.5 / sigma - epsilon * sigma) - math.exp(epsilon) * ndtr(-0.5 / sigma - epsilon * sigma)
     laplace = -math.expm1(0.5 * (epsilon - 1 / scale)) if epsilon * scale < 1 else 0.0
-    return float(gaussian) / laplace if laplace > 0 else math.inf
+    return gaussian_delta(1 / sigma, epsilon) / laplace if laplace > 0 else math.inf

@@ -6,9 +6,8 @@ import numpy as np
 
 from dpaudit.mechanisms.base import Domain, Mechanism, require_dimension
 from dpaudit.mechanisms.product import Product
-from dpaudit.mechanisms.published.moments import validate_release
-from dpaudit.mechanisms.published.product_tails import log_delta_times_k, tail_delta
-from dpaudit.mechanisms.published.values import PublishedValue
+from dpaudit.mechanisms.published.moments import PublishedValue, validate_release
+from dpaudit.mechanisms.published.product_tails import log_delta_times_k
 
 _EPSILON = Domain(0.0, math.inf, (0.01, 20.0), "nats")
 _TUNING = Domain(1.0, math.inf, (100.0, 3e5), "k", closed_low=True)
@@ -37,9 +36,9 @@ def radius_factor(dimension: int, k: float) -> float:
 def calibrated_sigma(sensitivity: float, *, epsilon: float, dimension: int, k: float) -> float:
     """sigma_M = Delta t / epsilon (product, Theorem 8).
 
-    Corollary 1 (output perturbation): Delta = 2 L / Lambda. Corollary 3 (approximate minima): 2 L / n with epsilon_3
-    and n gamma / Lambda with epsilon_2. Corollary 5 (DP-SGD, replace-one): 2 C; its formula is printed with the k^(2/M)
-    and epsilon misplaced and stands correctly in Algorithm 4.
+    Corollary 1 (output perturbation): Delta = 2 L / Lambda, for the mean loss plus Lambda/(2n) |w|^2. Corollary 3
+    (approximate minima): 2 L / n with epsilon_3 and n gamma / Lambda with epsilon_2. Corollary 5 (DP-SGD, replace-one):
+    2 C; its formula is printed with the k^(2/M) and epsilon misplaced and stands correctly in Algorithm 4.
 
     Args:
         sensitivity: Delta_2 f, > 0.
@@ -52,16 +51,6 @@ def calibrated_sigma(sensitivity: float, *, epsilon: float, dimension: int, k: f
     """
     _EPSILON.validate("epsilon", epsilon)
     return sensitivity / epsilon * radius_factor(dimension, k)
-
-
-def output_perturbation_sensitivity(*, lipschitz: float, regularization: float) -> float:
-    """2 L / Lambda, for the mean loss plus Lambda/(2n) |w|^2 (product, Corollary 1 of Section 5.2)."""
-    return 2 * lipschitz / regularization
-
-
-def dp_sgd_sensitivity(clip: float) -> float:
-    """2 C: two clipped gradients in opposite directions (product, Corollary 5 of Section 5.4)."""
-    return 2 * clip
 
 
 def theorem_8_delta(*, dimension: int, shift: float, k: float) -> float:
@@ -83,7 +72,7 @@ def theorem_8_delta(*, dimension: int, shift: float, k: float) -> float:
     _TUNING.validate("k", k)
     if dimension <= 3:
         return math.inf  # M/2 - 3/2 is 0
-    return tail_delta(dimension=dimension, shift=shift, k=k, q=dimension / 2)
+    return math.exp(log_delta_times_k(dimension, shift, dimension / 2)[0]) / k
 
 
 def algorithm_1(
@@ -199,13 +188,15 @@ def theorem_8(
     Domain(3.0, math.inf, (14, 1e10), "coordinates").validate("dimension", dimension)
     if mechanism.clip_norm > 2:
         raise ValueError(f"Expected clip_norm={mechanism.clip_norm!r} in [1, 2]: Theorem 8 measures in l2.")
-    span = dp_sgd_sensitivity(float(mechanism.clip)) if sensitivity is None else sensitivity
+    span = 2 * float(mechanism.clip) if sensitivity is None else sensitivity  # two clipped gradients, opposite
     shift = span / float(mechanism.sigma)
     log_product, error = log_delta_times_k(dimension, shift, dimension / 2)
 
+    half_log_square = 0.5 * ((1 + 4 / dimension) * math.log(dimension / 4 + 1.5) - 1 - 2 / dimension)
+
     def at(log_k: float) -> tuple[float, float, float, float]:
         """(epsilon, delta) of the release and of one step, at log k."""
-        step = shift * math.exp(0.5 * math.log(2) + 2 / dimension * log_k + _half_log_square(dimension))
+        step = shift * math.exp(0.5 * math.log(2) + 2 / dimension * log_k + half_log_square)
         single = math.exp(min(log_product - log_k, 0.0))
         whole = amplified(step, single, sampling_prob)
         if steps > 1:
@@ -230,11 +221,6 @@ def theorem_8(
     # epsilon of a step goes with k^(2/M), and epsilon' of Theorem 5, below T epsilon, at most 3 T times as fast
     slope = 2 / dimension * step * (1 if steps == 1 else 3 * steps)
     return PublishedValue(epsilon, settings, slope * (error + 2e-12) + 1e-13 * epsilon)
-
-
-def _half_log_square(dimension: int) -> float:
-    m = float(dimension)
-    return 0.5 * ((1 + 4 / m) * math.log(m / 4 + 1.5) - 1 - 2 / m)
 
 
 def squared_noise_ratio(dimension: int, *, k: float, delta: float) -> float:

@@ -7,8 +7,12 @@ from scipy.special import logsumexp
 
 from dpaudit.mechanisms.base import Array, Mechanism
 from dpaudit.mechanisms.published.lap2 import laplace_law_of
-from dpaudit.mechanisms.published.moments import epsilon_at_orders, log_binomial_weights, validate_release
-from dpaudit.mechanisms.published.values import PublishedValue
+from dpaudit.mechanisms.published.moments import (
+    PublishedValue,
+    epsilon_at_orders,
+    log_binomial_weights,
+    validate_release,
+)
 
 LAP2_ORDERS = 2084  # lambda_max of the released settings
 

@@ -4,15 +4,16 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from dpaudit.audit.attacks.clipbkd import Arms, canary_length, least_direction, make_arms, margin
-from dpaudit.audit.attacks.membership import negative_loss, tailored_auc
+from dpaudit.audit.attacks.canary_game import Arms
+from dpaudit.audit.attacks.clipbkd import canary_length, least_direction, make_arms, margin
+from dpaudit.audit.attacks.lira import offline_scores, random_halves
+from dpaudit.audit.attacks.membership import negative_loss
 from dpaudit.mechanisms import Gaussian
-from dpaudit.mechanisms.learning.spec import Architecture, TrainingSpec
+from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec
 
 
-def spec(steps: int = 1, learning_rate: float = 1.0) -> TrainingSpec:
-    return TrainingSpec(
-        algorithm="dp-sgd",
+def spec(steps: int = 1, learning_rate: float = 1.0) -> DPSGDSpec:
+    return DPSGDSpec(
         architecture=Architecture("linear", 64, 2),
         mechanism=Gaussian(1.0, dimension=130),
         steps=steps,
@@ -83,6 +84,17 @@ def test_negative_loss_is_log_likelihood() -> None:
     np.testing.assert_allclose(negative_loss(logits, np.array([0, 1])), np.log(p[[0, 1], [0, 1]]), rtol=1e-6)
 
 
-def test_an_attack_worse_than_guessing_counts_as_guessing() -> None:
-    assert tailored_auc(0.3) == 0.5
-    assert tailored_auc(0.7) == 0.7
+def test_offline_lira_is_a_standardised_distance_from_the_models_without_the_record() -> None:
+    rng = np.random.default_rng(2)
+    target, shadows, outside = rng.normal(size=7), rng.normal(size=(40, 7)), rng.random((40, 7)) < 0.5
+    plain = [
+        (target[i] - np.mean(shadows[outside[:, i], i])) / np.std(shadows[outside[:, i], i], ddof=1) for i in range(7)
+    ]
+    np.testing.assert_allclose(offline_scores(target, shadows, outside), plain, rtol=1e-12)
+
+
+def test_more_shadow_models_begin_with_the_halves_of_fewer_and_leave_everyone_out_half_the_time() -> None:
+    few, many = random_halves(10, 50, seed=4), random_halves(65, 50, seed=4)
+    np.testing.assert_array_equal(many[:10], few)
+    assert set((~many[:64]).sum(axis=0)) == {32}
+    assert 0.4 < many[::2].mean() < 0.6

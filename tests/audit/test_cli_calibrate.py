@@ -28,9 +28,10 @@ def calibrate(*arguments: str, columns: int = 100) -> subprocess.CompletedProces
     )
 
 
+@pytest.mark.slow
 def test_stdout_is_a_claims_file_that_is_certified() -> None:
     done = calibrate(
-        "--mechanism", "gamma-plrv", "--k", "40000", "--free", "theta", "--clip", "0.5", "--dimension", "1000",
+        "--mechanism", "gamma-plrv", "--set", "k=40000", "--free", "theta", "--clip", "0.5", "--dimension", "1000",
         "--epsilon", "1.606", "--delta", "1e-5", "--steps", "300", "--sampling-prob", "0.01",
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
@@ -74,13 +75,17 @@ def test_json_goes_to_a_file_beside_the_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("arguments", "words"), [
     (("--mechanism", "gaussain", "--epsilon", "1", "--delta", "1e-5"), "did you mean 'gaussian'?"),
-    (("--mechanism", "gamma-plrv", "--k", "3", "--free", "teta", "--epsilon", "1", "--delta", "1e-5"), "'theta'?"),
+    (("--mechanism", "gamma-plrv", "--set", "k=3", "--free", "teta", "--epsilon", "1", "--delta", "1e-5"), "'theta'?"),
     (("--mechanism", "gaussian", "--epsilon", "1", "--delta", "0"), "within reach"),
     (("--mechanism", "gaussian", "--epsilon", "nan", "--delta", "1e-5"), "epsilon=nan"),
     ((*GAUSSIAN, "--steps", "0"), "steps=0"),
     ((*GAUSSIAN, "--sampling-prob", "1.3"), "sampling_prob=1.3 in (0, 1]"),
     ((*GAUSSIAN, "--adjacency", "swap"), "adjacency='swap'"),
-    ((*GAUSSIAN, "--theta", "2"), "'theta' to be a key of gaussian"),
+    ((*GAUSSIAN, "--set", "noise_multipler=2"), "did you mean 'noise_multiplier'?"),
+    ((*GAUSSIAN, "--set", "noise_multiplier=2"), "all are given"),
+    ((*GAUSSIAN, "--set", "clip=2"), "clip once: 'clip=2'"),
+    ((*GAUSSIAN, "--set", "noise_multiplier"), "set='noise_multiplier' to be a parameter and a number"),
+    (("--mechanism", "gamma-plrv", "--set", "teta=2", "--epsilon", "1", "--delta", "1e-5"), "did you mean 'theta'?"),
     ((*GAUSSIAN, "--clip", "-1"), "clip=-1.0"),
 ])  # fmt: skip
 def test_bad_input_is_one_line_and_exit_2(arguments: tuple[str, ...], words: str) -> None:
@@ -94,5 +99,5 @@ def test_help_fits_a_narrow_terminal() -> None:
     done = calibrate("--help", columns=60)
     assert done.returncode == 0
     assert max(len(line) for line in done.stdout.splitlines()) <= 60
-    for option in ("--mechanism", "--free", "--clip-norm", "--adjacency", "--json"):
+    for option in ("--mechanism", "--set", "--free", "--clip-norm", "--adjacency", "--json"):
         assert option in done.stdout

@@ -21,7 +21,7 @@ from sklearn.datasets import load_breast_cancer, load_digits
 
 from dpaudit.audit.inputs import formats, sources
 from dpaudit.audit.inputs.datasets import NAMES, arrays_sha256, load
-from dpaudit.audit.inputs.errors import InputError
+from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.sources import SOURCES, RemoteFile, Source
 
 ROOT = os.environ.get("DPAUDIT_DATA")

@@ -38,7 +38,7 @@ DRIVER = """
 import json, os, resource, signal, sys, time
 from dpaudit.audit.inputs.bundles import load_bundle
 from dpaudit.audit.inputs.datasets import load
-from dpaudit.audit.inputs.errors import InputError
+from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.recipes import Recipe, load_recipe
 import sklearn.datasets
 imported = time.process_time()

@@ -5,8 +5,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpaudit.audit.claim_check import check_recipe
 from dpaudit.audit.inputs.recipes import Recipe
+from dpaudit.audit.runner import check_recipe
 from dpaudit.mechanisms.learning.approximate_minima import LOSSES
 from dpaudit.verify.results import Verdict
 

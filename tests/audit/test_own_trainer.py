@@ -7,7 +7,7 @@ from typing import Any
 from dpaudit.audit import Settings, load_bundle, run
 from dpaudit.audit.inputs.recipes import load_recipe
 from dpaudit.audit.training_run import train_bundle
-from dpaudit.mechanisms.broken import Defect
+from dpaudit.mechanisms.defects import Defect
 from dpaudit.mechanisms.learning.spec import TrainedModels, TrainingSpec
 from dpaudit.mechanisms.learning.training import train
 

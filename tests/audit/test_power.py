@@ -1,10 +1,9 @@
 """The power estimate against a simulation of the very audit it plans."""
 
 import numpy as np
-import pytest
 from scipy.stats import norm
 
-from dpaudit.audit.power import FEWEST, MOST, SELECTION, default_trials, gaussian_mu, models_needed
+from dpaudit.audit.power import FEWEST, MOST, SELECTION, default_trials, models_needed
 from dpaudit.verify.bounds import choose_curve_threshold, curve_violation
 
 EPSILON, DELTA = 2.445, 1e-5
@@ -13,11 +12,6 @@ EPSILON, DELTA = 2.445, 1e-5
 def delta_upper(epsilon: np.ndarray) -> np.ndarray:
     mu = 0.6
     return np.asarray(norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu))
-
-
-def test_gaussian_mu_inverts_the_gaussian_curve() -> None:
-    assert gaussian_mu(EPSILON, DELTA) == pytest.approx(0.6, rel=1e-3)
-    assert gaussian_mu(4.3772, 1e-5) == pytest.approx(1.0, rel=1e-3)
 
 
 def test_the_estimate_has_the_power_it_states() -> None:

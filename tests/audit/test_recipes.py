@@ -16,10 +16,12 @@ import pytest
 
 from dpaudit.audit.inputs.coins import draw_coins
 from dpaudit.audit.inputs.datasets import Dataset, load
-from dpaudit.audit.inputs.errors import InputError
-from dpaudit.audit.inputs.networks import count_parameters, parameter_shapes
+from dpaudit.audit.inputs.files import InputError
+from dpaudit.audit.inputs.networks import parameter_shapes
 from dpaudit.audit.inputs.recipes import Recipe, load_recipe
 from dpaudit.mechanisms import Gaussian, Laplace
+from dpaudit.mechanisms.defects import CORRECT
+from dpaudit.mechanisms.learning.architectures import parameter_count
 from dpaudit.verify.claims import Claim, Phase
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -158,7 +160,7 @@ def test_the_training_it_describes(digits: Dataset) -> None:
     assert (spec.steps, spec.sampling_prob, spec.learning_rate, spec.init) == (7, 0.25, 0.5, "zeros")
     assert (spec.architecture.inputs, spec.architecture.classes) == (64, 2)
     assert spec.mechanism.dimension == 64 * 2 + 2
-    assert (spec.momentum, spec.regularization, spec.defect) == (0.0, 0.0, None)
+    assert (spec.momentum, spec.schedule, spec.defect) == (0.0, (), CORRECT)
 
 
 def test_the_claim_it_makes() -> None:
@@ -240,7 +242,7 @@ def custom(tmp_path: Path, function: str, **kwargs: Any) -> Recipe:
 def test_a_users_own_network(tmp_path: Path, digits: Dataset) -> None:
     architecture = custom(tmp_path, "build", width=5).spec(digits).architecture
     assert parameter_shapes(architecture) == {"0.weight": (5, 64), "0.bias": (5,), "2.weight": (2, 5), "2.bias": (2,)}
-    assert count_parameters(pickle.loads(pickle.dumps(architecture))) == 337  # worker processes receive it pickled
+    assert parameter_count(pickle.loads(pickle.dumps(architecture))) == 337  # worker processes receive it pickled
 
 
 @pytest.mark.parametrize(
@@ -324,7 +326,7 @@ def test_the_laplace_example_claims_no_less_than_gaussian_domination_gives() -> 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"steps": 2}, "steps: Expected one step"),
+        ({"steps": 2}, "steps: Expected 2 to be 1"),
         ({"regularization": None}, "regularization: Expected this key"),
         ({"architecture__name": "linear"}, r"architecture\.name: Expected 'linear' to be 'logistic'"),
     ],

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpaudit.audit.inputs.errors import InputError
+from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.votes import FILE, FOLDER, NAMES, load_votes
 
 PROJECT = Path(__file__).parents[2]

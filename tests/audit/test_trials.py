@@ -10,20 +10,20 @@ import pytest
 import torch
 
 from dpaudit.audit.attacks.clipbkd import canary_score
+from dpaudit.audit.attacks.lira import log_odds
 from dpaudit.audit.trials import engine
-from dpaudit.audit.trials.engine import Experiment, run_trials, trial_seed
+from dpaudit.audit.trials.engine import Trial, TrialRunner, TrialSetup, trial_seed
 from dpaudit.audit.trials.store import TrialStore, fingerprint
 from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian
-from dpaudit.mechanisms.learning.spec import Architecture, Pool, TrainingSpec
+from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool
 from dpaudit.mechanisms.learning.training import train
 
 
-def experiment(seed: int = 3) -> Experiment:
+def setup() -> TrialSetup:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(50, 8)).astype(np.float32)
     pool = Pool(x, rng.integers(0, 2, size=50))
-    spec = TrainingSpec(
-        algorithm="dp-sgd",
+    spec = DPSGDSpec(
         architecture=Architecture("fnn", 8, 2, {"hidden": 4}),
         mechanism=Gaussian(1.0, dimension=46),
         steps=5,
@@ -31,51 +31,56 @@ def experiment(seed: int = 3) -> Experiment:
         expected_batch_size=25.0,
         learning_rate=0.5,
     )
-    arms = np.ones((2, 50), dtype=bool)
-    arms[0, -1] = False
-    return Experiment(spec, pool, arms, partial(canary_score, canary=x[-1], label=1), train, seed, "cpu")
+    return TrialSetup(spec, pool, partial(canary_score, canary=x[-1], label=1), train, "cpu")
+
+
+def arms(trials: int, seed: int = 3) -> list[list[Trial]]:
+    """Models without the last record, and models with all."""
+    members = np.ones((2, 50), dtype=bool)
+    members[0, -1] = False
+    return [[(members[arm], trial_seed(seed, arm, trial)) for trial in range(trials)] for arm in (0, 1)]
+
+
+def trained(trials: int, *, seed: int = 3, store: TrialStore | None = None, workers: int = 1) -> tuple[np.ndarray, ...]:
+    return TrialRunner(store or TrialStore(None), workers).run(setup(), *arms(trials, seed))
 
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "BLOCK_FLOPS", 2e5)
-    assert experiment().block == 8
+    assert setup().block == 8
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 def test_two_workers_give_the_bits_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "SERIAL_SECONDS", 0.0)
-    one = run_trials(experiment(), 40, TrialStore(None), workers=1)
-    two = run_trials(experiment(), 40, TrialStore(None), workers=2)
-    np.testing.assert_array_equal(one.without, two.without)
-    np.testing.assert_array_equal(one.with_canary, two.with_canary)
+    np.testing.assert_array_equal(trained(40), trained(40, workers=2))
     assert torch.get_num_threads() >= 1
 
 
 @pytest.mark.usefixtures("small_blocks")
 def test_another_seed_gives_other_scores() -> None:
-    one, other = (run_trials(experiment(seed), 16, TrialStore(None), workers=1) for seed in (3, 4))
-    assert not np.isclose(one.without, other.without).any()
+    one, other = (trained(16, seed=seed) for seed in (3, 4))
+    assert not np.isclose(one[0], other[0]).any()
 
 
 @pytest.mark.usefixtures("small_blocks")
 def test_a_longer_run_begins_with_the_shorter_ones_scores(tmp_path: Path) -> None:
     with TrialStore(tmp_path / "t.sqlite") as store:
-        short = run_trials(experiment(), 16, store, workers=1)
-        long = run_trials(experiment(), 24, store, workers=1)
-    np.testing.assert_array_equal(long.without[:16], short.without)
+        short, long = trained(16, store=store), trained(24, store=store)
+    np.testing.assert_array_equal(long[0][:16], short[0])
 
 
 @pytest.mark.usefixtures("small_blocks")
 def test_finished_trials_are_read_back_and_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "t.sqlite"
     with TrialStore(path) as store:
-        first = run_trials(experiment(), 16, store, workers=1)
+        first = trained(16, store=store)
     monkeypatch.setattr(engine, "train_block", lambda *_: pytest.fail("trained again"))
     with TrialStore(path) as store:
-        again = run_trials(experiment(), 16, store, workers=1)
-    np.testing.assert_array_equal(first.with_canary, again.with_canary)
+        again = trained(16, store=store)
+    np.testing.assert_array_equal(first, again)
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -90,12 +95,11 @@ def test_fresh_forgets(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("small_blocks")
 def test_the_deadline_leaves_equal_arms() -> None:
     done: list[int] = []
-    trials = run_trials(
-        experiment(), 400, TrialStore(None), workers=1, deadline=time.monotonic() + 0.05, progress=done.append
-    )
+    trials = TrialRunner(deadline=time.monotonic() + 0.05, stage=lambda what, total: done.append)
+    first, second = trials.run(setup(), *arms(400))
     assert trials.stopped == "budget"
-    assert len(trials.without) == len(trials.with_canary) < 400
-    assert sum(done) >= len(trials.without) * 2
+    assert len(first) == len(second) < 400
+    assert sum(done) >= len(first) * 2
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -109,15 +113,30 @@ def test_an_interruption_keeps_what_was_measured(monkeypatch: pytest.MonkeyPatch
         return real(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(engine, "train_block", interrupted)
-    trials = run_trials(experiment(), 80, TrialStore(None), workers=1)
+    trials = TrialRunner()
+    first, second = trials.run(setup(), *arms(80))
     assert trials.stopped == "interrupted"
-    assert len(trials.without) == len(trials.with_canary) == 16
+    assert len(first) == len(second) == 16
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_score_may_be_a_vector_and_every_model_may_have_members_of_its_own(tmp_path: Path) -> None:
+    """Twenty models, each without one record: alone, in a list and read back they score every record alike."""
+    members = ~np.eye(20, 50, dtype=bool)
+    trials = [(row, trial_seed(1, 0, trial)) for trial, row in enumerate(members)]
+    vectors = replace(setup(), score=partial(log_odds, x=setup().pool.x, y=setup().pool.y))
+    with TrialStore(tmp_path / "t.sqlite") as store:
+        first, again = (TrialRunner(store).run(vectors, trials)[0] for _ in range(2))
+    assert first.shape == (20, 50)
+    np.testing.assert_array_equal(first, again)
+    alone = TrialRunner().run(vectors, trials[7:8])[0]
+    np.testing.assert_allclose(alone[0], first[7], rtol=1e-5, atol=1e-6)
 
 
 def test_models_that_train_to_nan_are_refused() -> None:
-    broken = replace(experiment(), spec=replace(experiment().spec, learning_rate=1e38))
+    broken = replace(setup(), spec=replace(setup().spec, learning_rate=1e38))
     with pytest.raises(ValueError, match="trained to NaN"):
-        run_trials(broken, 4, TrialStore(None), workers=1)
+        TrialRunner().run(broken, *arms(4))
 
 
 def test_seeds_differ_between_arms_and_trials() -> None:
@@ -127,7 +146,7 @@ def test_seeds_differ_between_arms_and_trials() -> None:
 
 def test_the_fingerprint_tells_noise_of_other_kinds_and_equal_numbers_apart() -> None:
     shared, own = GammaPLRV(k=3.0, theta=0.1), GammaPLRVIID(k=3.0, theta=0.1)
-    specs = [replace(experiment().spec, mechanism=mechanism) for mechanism in (shared, own)]
+    specs = [replace(setup().spec, mechanism=mechanism) for mechanism in (shared, own)]
     assert fingerprint({"spec": specs[0]}) != fingerprint({"spec": specs[1]})
 
 

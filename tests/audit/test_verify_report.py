@@ -16,13 +16,13 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from dpaudit.audit import claims_run
-from dpaudit.audit.claims_run import ClaimsSettings, claim_table, run_claims
+from dpaudit.audit.claims_run import run_claims
 from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian, GeneralizedGaussian, Laplace, Product
 from dpaudit.reports import ClaimEntry
 from dpaudit.reports.rendering import schema
 from dpaudit.reports.verdict_page import snippet
 from dpaudit.verify.accountants import table as accountant_table
-from dpaudit.verify.claim_files import parse_claims
+from dpaudit.verify.claim_files import claim_to_dict, parse_claims
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.results import Verdict
 
@@ -90,14 +90,11 @@ def claims_of(report: Path) -> list[dict[str, Any]]:
     return found
 
 
-def settings(out: Path | None) -> ClaimsSettings:
-    return ClaimsSettings(only=None, method="exact", require=None, format="text", json=None, seed=0, out=out)
-
-
 def quiet(what: str, total: int) -> Callable[[int], None]:
     return lambda done: None
 
 
+@pytest.mark.slow
 def test_the_report_holds_page_and_verdicts(report: Path) -> None:
     assert {path.name for path in (report / "out").iterdir()} == {"verdicts.html", "verdicts.json"}
     document = json.loads((report / "out" / "verdicts.json").read_text())
@@ -182,7 +179,7 @@ def test_a_folder_that_cannot_be_made_is_one_line_before_any_work(report: Path) 
     ids=lambda claim: claim.phases[-1].sampling_kind,
 )
 def test_a_claim_survives_the_way_into_json_and_back(claim: Claim) -> None:
-    table = json.loads(json.dumps(claim_table(claim), allow_nan=False))
+    table = json.loads(json.dumps(claim_to_dict(claim), allow_nan=False))
     assert parse_claims({"claim": [table]}, source="report") == [claim]
 
 
@@ -200,12 +197,12 @@ def test_equal_claims_are_compared_once_and_only_while_there_is_time(
         return genuine(claim, **options)
 
     monkeypatch.setattr(accountant_table, "cross_check", counted)
-    assert run_claims([tmp_path / "claims.toml"], settings(tmp_path / "a"), stage=quiet, show=lambda text: None) == 0
+    assert run_claims([tmp_path / "claims.toml"], out=tmp_path / "a", stage=quiet, show=lambda text: None) == 0
     assert asked == ["0"]
     found = json.loads((tmp_path / "a" / "verdicts.json").read_text())["claims"]
     assert found[0]["accountants"] == found[2]["accountants"]
     monkeypatch.setattr(claims_run, "COMPARING_SECONDS", -1.0)
-    run_claims([tmp_path / "claims.toml"], settings(tmp_path / "b"), stage=quiet, show=lambda text: None)
+    run_claims([tmp_path / "claims.toml"], out=tmp_path / "b", stage=quiet, show=lambda text: None)
     assert asked == ["0"]
     assert "Not compared in this run" in (tmp_path / "b" / "verdicts.html").read_text()
 
@@ -225,7 +222,7 @@ def test_an_interruption_keeps_what_was_done(where: str, tmp_path: Path, monkeyp
 
     monkeypatch.setattr(room, where, interrupted)
     shown: list[str] = []
-    status = run_claims([tmp_path / "claims.toml"], settings(tmp_path / "out"), stage=quiet, show=shown.append)
+    status = run_claims([tmp_path / "claims.toml"], out=tmp_path / "out", stage=quiet, show=shown.append)
     found = json.loads((tmp_path / "out" / "verdicts.json").read_text())["claims"]
     assert len(shown) == len(found) == (1 if where == "check" else 2)
     # a refuted claim beats the interruption

@@ -51,9 +51,8 @@ def test_fields_are_frozen_and_in_the_common_order(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_dimension_must_be_known_where_it_matters(name: str) -> None:
     unset = replace(corners(name)[0], dimension=None)
-    for use in (lambda: unset.sample(np.random.default_rng(1), 1), lambda: unset.expected_norm(1)):
-        with pytest.raises(ValueError, match="dimension to be set"):
-            use()
+    with pytest.raises(ValueError, match="dimension to be set"):
+        unset.sample(np.random.default_rng(1), 1)
 
 
 @pytest.mark.parametrize(("name", "parameter"), PARAMETERS)

@@ -12,7 +12,7 @@ import pytest
 
 from dpaudit.mechanisms import GeneralizedGaussian
 from dpaudit.mechanisms.published.gaussian_baselines import analytic_gaussian_sigma
-from dpaudit.verify.lower.votes import win_probability
+from dpaudit.verify.papers.votes.lower import win_probability
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "vote_simulation.py"
 

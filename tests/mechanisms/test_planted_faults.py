@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from dpaudit.mechanisms import GammaPLRV, Gaussian, Laplace, Product
-from dpaudit.mechanisms.broken import CORRECT, DEFECTS, Defect, release
 from dpaudit.mechanisms.clipping import clip_records, norms
+from dpaudit.mechanisms.defects import CORRECT, DEFECTS, Defect, release
 
 RECORDS = np.random.default_rng(3).normal(size=(20, 4)) * 3
 LABELS = np.arange(20) % 2

@@ -9,12 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import beta, norm
 
+from dpaudit.mechanisms.base import Array
 from dpaudit.verify.results import AttackResult, AuditResult, CurveViolation, LowerBound, Verdict, Witness
 
-Array = NDArray[np.float64]
 CLAIMED, DELTA, MU, CONFIDENCE = 2.445, 1e-5, 0.6, 0.95
 SHARES = {"membership:epsilon_lower": 1 / 60, "clipbkd:epsilon_lower": 1 / 60, "clipbkd:curve_violation": 1 / 60}
 KINDS = ("not_refuted", "refuted", "curve_only", "claim_check", "gave_up")

@@ -10,8 +10,8 @@ from scipy.stats import binom
 
 from dpaudit.mechanisms import Gaussian, Laplace, Product
 from dpaudit.mechanisms.base import Array
-from dpaudit.mechanisms.broken import CORRECT, DEFECTS, Defect, release
 from dpaudit.mechanisms.clipping import clip_records
+from dpaudit.mechanisms.defects import CORRECT, DEFECTS, Defect, release
 from dpaudit.verify.black_box import check_sampler
 from dpaudit.verify.bounds import best_possible_epsilon, gaussian_delta, gaussian_epsilon
 
@@ -110,6 +110,7 @@ def test_false_alarms_of_the_trained_score() -> None:
     assert alarms <= limit(40, 0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", [GAUSSIAN, LAPLACE], ids=["gaussian", "laplace"])
 def test_half_the_noise_is_found_again_and_again(mechanism: Any) -> None:
     """20 of 20 audits, trained score, 20,000 outputs a side; none finds more than the true cost but by chance."""

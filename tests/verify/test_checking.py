@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -58,6 +59,7 @@ CLAIMS: list[tuple[Mechanism, int, float, float]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mechanism", "steps", "sampling_prob", "epsilon"), CLAIMS, ids=lambda v: getattr(v, "name", None)
 )
@@ -80,6 +82,7 @@ def test_no_witness_contradicts_an_upper_bound(
         assert verdict.delta_upper < 1
 
 
+@pytest.mark.slow
 def test_more_noise_and_fewer_steps_cost_less() -> None:
     for cheap, dear in [
         (
@@ -173,16 +176,44 @@ def test_a_verdict_survives_json() -> None:
     assert Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) == verdict
 
 
-def test_contradicting_bounds_are_an_error_not_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bounds_that_cross_decide_nothing_and_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One of the two is wrong, which is our fault: no crash, no verdict, exit status 4."""
+    from dpaudit.audit.claims_run import run_claims
     from dpaudit.verify import checking
     from dpaudit.verify.curves import Curve
 
     def zeros(x: np.ndarray) -> np.ndarray:
         return np.zeros(len(x))
 
-    monkeypatch.setattr(checking, "upper_curves", lambda claim: [Curve("upper", "wrong", "nothing", zeros, zeros)])
-    with pytest.raises(ArithmeticError, match="one of the two bounds is wrong"):
-        check(Claim.single(Gaussian(1.0), epsilon=1.0, delta=1e-5))
+    monkeypatch.setattr(checking, "upper_curves", lambda claim: [Curve("upper", "wrong", "no theorem", zeros, zeros)])
+    verdict = check(Claim.single(Gaussian(1.0), epsilon=1.0, delta=1e-5))
+    assert verdict.verdict == "undecided"
+    assert verdict.methods[-1] == checking.DISAGREEMENT
+    assert verdict.reason.startswith("Two bounds disagree, please report: ")
+    assert "by no theorem" in verdict.reason
+    claims = tmp_path / "claims.toml"
+    claims.write_text(
+        '[[claim]]\nid = "a"\nepsilon = 1.0\ndelta = 1e-5\nmechanism = {name = "gaussian", noise_multiplier = 1.0}\n'
+    )
+    status = run_claims(
+        [claims], only=None, method="exact", require=None, form="text", json_file=None, seed=0, out=None,
+        stage=lambda what, total: lambda done: None, show=lambda text: None,
+    )  # fmt: skip
+    assert status == 4
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        Gaussian(1e-300), Gaussian(1e300), Product(1e-200, dimension=4), GammaPLRV(0.01, 1.0, dimension=100),
+        GammaPLRVIID(0.01, 1.0, dimension=10), GammaPLRVIID(0.03, 1.0, dimension=100), Laplace(1e-200),
+    ],
+)  # fmt: skip
+def test_noise_out_of_the_range_of_floats_is_named_not_computed(mechanism: Mechanism) -> None:
+    verdict = check(Claim.single(mechanism, epsilon=1.0, delta=1e-5, steps=3, sampling_prob=0.1))
+    assert verdict.verdict == "undecided"
+    assert "out of reach of floating point" in verdict.reason
+    assert (verdict.epsilon_lower, verdict.epsilon_upper) == (0.0, math.inf)
 
 
 def test_import_is_light_and_without_torch() -> None:

@@ -78,7 +78,7 @@ mechanism = {name = "laplace", scale = 2.0, clip_norm = 1}
         ("clip_norm = 2.0", "clip_norm = 0.5", "clip_norm=0.5"),
         ('name = "gamma-plrv"', 'name = "gama-plrv"', "gamma-plrv"),
         ("theta = 6e-5", "thta = 6e-5", "thta"),
-        ("steps = 300", "step = 300", "did you mean 'steps'"),
+        ("steps = 300", "step = 300", "step: Expected a known key: did you mean steps?"),
         ('adjacency = "add-remove"', 'adjacency = "swap"', "adjacency"),
         ('id = "a"', 'id = ""', "id"),
         ("plrvo-theorem-4.9", "plrvo-theorem-49", "accountant='plrvo-theorem-49'"),

@@ -5,7 +5,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import binom
 
-from dpaudit.verify import selfcheck
+from dpaudit.verify.bounds import BOUNDS, epsilon_from_counts
 from dpaudit.verify.selfcheck import cases, laplace_curve, measure_error_rates
 
 
@@ -20,12 +20,10 @@ def test_every_bound_keeps_its_level() -> None:
 
 
 def test_a_bound_at_the_wrong_level_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dpaudit.verify.bounds import epsilon_from_counts
-
     def overconfident(*, confidence: float, **counts: float) -> object:
         return epsilon_from_counts(**counts, confidence=0.3)
 
-    monkeypatch.setattr(selfcheck, "epsilon_from_counts", overconfident)
+    monkeypatch.setitem(BOUNDS, "epsilon_from_counts", overconfident)
     rows = measure_error_rates(np.random.default_rng(1), trials=200)
     caught = {row.bound for row in rows if not row.passed}
     assert caught == {"epsilon_from_counts"}

@@ -14,7 +14,7 @@ from hypothesis.strategies import SearchStrategy
 
 from dpaudit.verify.accountants.base import Accountant
 from dpaudit.verify.accountants.laws import LawViolation, broken_laws, simplest
-from dpaudit.verify.accountants.questions import Questions
+from dpaudit.verify.accountants.queries import CachedAccountant
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.results import Witness, to_json
@@ -66,9 +66,9 @@ class AccountantAudit:
         """The JSON object; the witness and every law violation are flat, beside the fields of their settings."""
         data: dict[str, Any] = {"refuted": self.refuted, "witness": None, "tried": self.tried}
         if self.witness is not None:
-            found = {key: value for key, value in asdict(self.witness).items() if key not in ("setting", "witness")}
+            numbers = {key: value for key, value in asdict(self.witness).items() if key not in ("setting", "witness")}
             pair = self.witness.witness.to_dict() if self.witness.witness else None
-            data["witness"] = {**self.witness.setting.to_dict(), **found, "neighbours": pair}
+            data["witness"] = {**self.witness.setting.to_dict(), **numbers, "neighbours": pair}
         data["law_violations"] = [
             {"law": item.law, **item.setting.to_dict(), "detail": item.detail} for item in self.law_violations
         ]
@@ -115,10 +115,10 @@ def audit_accountant(
     if not tolerance >= 0:
         raise ValueError(f"Expected tolerance={tolerance!r} at least 0.")
     drawn = gaussian_settings() if strategy is None else strategy
-    questions = Questions(accountant)
-    witness, tried = _contradiction(questions, drawn, seed, examples)
-    broken = broken_laws(questions, drawn, seed, law_examples, tolerance) if law_examples else []
-    return AccountantAudit(witness is not None, witness, tried, broken, dict(questions.refusals), seed)
+    cached = CachedAccountant(accountant)
+    witness, tried = _contradiction(cached, drawn, seed, examples)
+    broken = broken_laws(cached, drawn, seed, law_examples, tolerance) if law_examples else []
+    return AccountantAudit(witness is not None, witness, tried, broken, dict(cached.refusals), seed)
 
 
 @lru_cache(maxsize=8192)
@@ -137,12 +137,12 @@ def _bounds(setting: Setting, epsilon: float) -> tuple[float, float, Witness | N
 
 
 def _contradiction(
-    questions: Questions, drawn: SearchStrategy[Setting], seed: int, examples: int
+    cached: CachedAccountant, drawn: SearchStrategy[Setting], seed: int, examples: int
 ) -> tuple[Contradiction | None, int]:
     compared: set[Setting] = set()
 
     def contradicted(setting: Setting) -> bool:
-        answer = questions.ask(setting)
+        answer = cached.ask(setting)
         if not answer.usable or math.isinf(answer.epsilon):
             return False
         compared.add(setting)
@@ -153,5 +153,5 @@ def _contradiction(
     setting = simplest(drawn, contradicted, seed, examples)
     if setting is None:
         return None, len(compared)
-    epsilon = questions.ask(setting).epsilon
+    epsilon = cached.ask(setting).epsilon
     return Contradiction(setting, epsilon, *_bounds(setting, epsilon)), len(compared)

@@ -5,13 +5,13 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-from dpaudit.mechanisms.base import IIDCoordinates, Mechanism
+from dpaudit.mechanisms.base import LaplaceCoordinates, Mechanism, NormalCoordinates
 from dpaudit.verify.claims import Phase
-from dpaudit.verify.upper.numerics.radii import radius
+from dpaudit.verify.upper.shift_norms import radius
 
 
 class Accountant(Protocol):
@@ -32,14 +32,34 @@ class HistoryAccountant(Protocol):
         ...
 
 
-def require_package(name: str) -> None:
-    """Refuse to go on without an optional package.
+class PackageAccountant:
+    """An accountant of another package, which is told about histories.
 
     Raises:
-        ImportError: It is not installed; the message says how to install it.
+        ImportError: The package is not installed; the message says how to install it.
     """
-    if find_spec(name) is None:
-        raise ImportError(f"Expected the package {name} to be installed: pip install {name}.")
+
+    package: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        if find_spec(self.package) is None:
+            raise ImportError(f"Expected the package {self.package} to be installed: pip install {self.package}.")
+
+    def __call__(self, mechanism: Mechanism, sampling_prob: float, steps: int, delta: float, /) -> float:
+        """epsilon at delta of `steps` releases.
+
+        Raises:
+            NotImplementedError: The accountant does not know the noise.
+        """
+        return self.history([Phase(mechanism, steps, sampling_prob)], delta)
+
+    def history(self, phases: Sequence[Phase], delta: float) -> float:
+        """epsilon at delta of all phases together, in order.
+
+        Raises:
+            NotImplementedError: The accountant does not know the noise.
+        """
+        raise NotImplementedError
 
 
 def gaussian_multiplier(mechanism: Mechanism) -> float:
@@ -50,9 +70,9 @@ def gaussian_multiplier(mechanism: Mechanism) -> float:
         ValueError: The l2 norm is unbounded as the dimension is not set.
     """
     structure = mechanism.structure
-    if not isinstance(structure, IIDCoordinates) or structure.gaussian_sigma is None:
+    if not isinstance(structure, NormalCoordinates):
         raise NotImplementedError(f"Expected mechanism={mechanism.name!r} to have normal noise.")
-    return structure.gaussian_sigma / _bounded(mechanism, 2.0)
+    return structure.sigma / _bounded(mechanism, 2.0)
 
 
 def laplace_multiplier(mechanism: Mechanism) -> float:
@@ -63,9 +83,9 @@ def laplace_multiplier(mechanism: Mechanism) -> float:
         ValueError: The l1 norm is unbounded as the dimension is not set.
     """
     structure = mechanism.structure
-    if not isinstance(structure, IIDCoordinates) or structure.laplace_scale is None:
+    if not isinstance(structure, LaplaceCoordinates):
         raise NotImplementedError(f"Expected mechanism={mechanism.name!r} to have Laplace noise.")
-    return structure.laplace_scale / _bounded(mechanism, 1.0)
+    return structure.scale / _bounded(mechanism, 1.0)
 
 
 def _bounded(mechanism: Mechanism, order: float) -> float:

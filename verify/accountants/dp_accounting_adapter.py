@@ -2,15 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from dpaudit.mechanisms.base import IIDCoordinates, Mechanism
-from dpaudit.verify.accountants.base import gaussian_multiplier, laplace_multiplier, quiet, require_package
+from dpaudit.mechanisms.base import LaplaceCoordinates
+from dpaudit.verify.accountants.base import PackageAccountant, gaussian_multiplier, laplace_multiplier, quiet
 from dpaudit.verify.claims import Phase
 
 
 @dataclass(frozen=True)
-class DPAccounting:
+class DPAccounting(PackageAccountant):
     """One of dp-accounting's accountants, at its default settings, under add-or-remove-one.
 
     Args:
@@ -21,26 +21,11 @@ class DPAccounting:
         ImportError: dp-accounting is not installed.
     """
 
+    package: ClassVar[str] = "dp_accounting"
     kind: Literal["rdp", "pld"]
     interval: float = 1e-4
 
-    def __post_init__(self) -> None:
-        require_package("dp_accounting")
-
-    def __call__(self, mechanism: Mechanism, sampling_prob: float, steps: int, delta: float, /) -> float:
-        """epsilon at delta of `steps` releases.
-
-        Raises:
-            NotImplementedError: The accountant does not know the noise.
-        """
-        return self.history([Phase(mechanism, steps, sampling_prob)], delta)
-
     def history(self, phases: Sequence[Phase], delta: float) -> float:
-        """epsilon at delta of all phases together.
-
-        Raises:
-            NotImplementedError: The accountant does not know the noise.
-        """
         events = [_event(phase) for phase in phases]
         with quiet():
             accountant = self._accountant()
@@ -66,7 +51,7 @@ def _event(phase: Phase) -> Any:
     import dp_accounting
 
     structure = phase.mechanism.structure
-    if isinstance(structure, IIDCoordinates) and structure.laplace_scale is not None:
+    if isinstance(structure, LaplaceCoordinates):
         noise = dp_accounting.LaplaceDpEvent(laplace_multiplier(phase.mechanism))
     else:
         noise = dp_accounting.GaussianDpEvent(gaussian_multiplier(phase.mechanism))

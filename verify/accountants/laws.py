@@ -14,12 +14,12 @@ from hypothesis.strategies import SearchStrategy
 
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.verify.accountants.base import HistoryAccountant
-from dpaudit.verify.accountants.questions import Answer, Questions
+from dpaudit.verify.accountants.queries import Answer, CachedAccountant
 from dpaudit.verify.strategies import Setting
 
 EXTREME_DELTAS = (0.1, 0.5, 0.9, 0.99, 1e-12, 1e-20, 1e-50, 1e-300)
 Example = TypeVar("Example")
-Pair = tuple[Setting, Setting]
+OrderedSettings = tuple[Setting, Setting]
 Drawn = tuple[Setting, int]
 
 
@@ -39,14 +39,14 @@ class LawViolation:
 
 
 def simplest(
-    drawn: SearchStrategy[Example], condition: Callable[[Example], bool], seed: int, examples: int
+    drawn: SearchStrategy[Example], condition: Callable[[Example], object], seed: int, examples: int
 ) -> Example | None:
     """The simplest drawn value that meets the condition, None if none did."""
     settings = hypothesis.settings(max_examples=examples, database=None, deadline=None, derandomize=False)
 
     # Hypothesis describes the condition in words: of a partial, everything it was given, and that took most of the time
     def meets(value: Example) -> bool:
-        return condition(value)
+        return bool(condition(value))
 
     try:
         return hypothesis.find(drawn, meets, settings=settings, random=Random(seed))
@@ -62,33 +62,21 @@ def _noisier(mechanism: Mechanism, factor: int) -> Mechanism:
     return replace(mechanism, **change)  # type: ignore[type-var]  # the protocol's implementations are dataclasses
 
 
-def _longer(setting: Setting, factor: int) -> Pair:
-    return setting, replace(setting, steps=setting.steps * factor)
-
-
-def _quieter(setting: Setting, factor: int) -> Pair:
-    return replace(setting, mechanism=_noisier(setting.mechanism, factor)), setting
-
-
-def _stricter(setting: Setting, factor: int) -> Pair:
-    return setting, replace(setting, delta=setting.delta / factor)
-
-
 # from a setting and a whole factor to two settings, the first of which must not cost more
-ORDERED: tuple[tuple[str, Callable[[Setting, int], Pair]], ...] = (
-    ("more steps never cost less", _longer),
-    ("more noise never costs more", _quieter),
-    ("a smaller delta never costs less", _stricter),
+ORDERED: tuple[tuple[str, Callable[[Setting, int], OrderedSettings]], ...] = (
+    ("more steps never cost less", lambda s, factor: (s, replace(s, steps=s.steps * factor))),
+    ("more noise never costs more", lambda s, factor: (replace(s, mechanism=_noisier(s.mechanism, factor)), s)),
+    ("a smaller delta never costs less", lambda s, factor: (s, replace(s, delta=s.delta / factor))),
 )
 
 
 def broken_laws(
-    questions: Questions, drawn: SearchStrategy[Setting], seed: int, examples: int, tolerance: float
+    cached: CachedAccountant, drawn: SearchStrategy[Setting], seed: int, examples: int, tolerance: float
 ) -> list[LawViolation]:
     """The simplest violation found of every law that is broken.
 
     Args:
-        questions: The accountant.
+        cached: The accountant.
         drawn: Settings; each law is tried at every extreme delta too.
         seed: Of the search.
         examples: Settings drawn for every law, and as many again at the extreme deltas.
@@ -96,30 +84,22 @@ def broken_laws(
     """
     searches = [(drawn, examples)]
     few = math.ceil(examples / len(EXTREME_DELTAS))
-    searches += [(drawn.map(partial(_at_delta, delta)), few) for delta in EXTREME_DELTAS]
+    searches += [(drawn.map(partial(replace, delta=delta)), few) for delta in EXTREME_DELTAS]
     laws: list[tuple[str, Callable[[Drawn], str]]] = [
-        ("an answer, not a crash", lambda x: questions.ask(x[0]).crash),
-        ("a number that is not negative", lambda x: _bad_number(questions.ask(x[0]))),
-        *((name, partial(_disorder, questions, pair, tolerance)) for name, pair in ORDERED),
+        ("an answer, not a crash", lambda x: cached.ask(x[0]).crash),
+        ("a number that is not negative", lambda x: _bad_number(cached.ask(x[0]))),
+        *((name, partial(_disorder, cached, pair, tolerance)) for name, pair in ORDERED),
     ]
-    if isinstance(questions.accountant, HistoryAccountant):
-        laws.append(("n steps at once cost what n times one do", partial(_unequal, questions, tolerance)))
-    found = []
+    if isinstance(cached.accountant, HistoryAccountant):
+        laws.append(("n steps at once cost what n times one do", partial(_unequal, cached, tolerance)))
+    violations = []
     for name, detail in laws:
         for settings, count in searches:
-            example = simplest(st.tuples(settings, st.integers(2, 8)), partial(_says_something, detail), seed, count)
+            example = simplest(st.tuples(settings, st.integers(2, 8)), detail, seed, count)
             if example is not None:
-                found.append(LawViolation(name, example[0], detail(example)))
+                violations.append(LawViolation(name, example[0], detail(example)))
                 break
-    return found
-
-
-def _at_delta(delta: float, setting: Setting) -> Setting:
-    return replace(setting, delta=delta)
-
-
-def _says_something(detail: Callable[[Drawn], str], drawn: Drawn) -> bool:
-    return bool(detail(drawn))
+    return violations
 
 
 def _bad_number(answer: Answer) -> str:
@@ -127,19 +107,21 @@ def _bad_number(answer: Answer) -> str:
     return f"epsilon = {answer.epsilon!r}" if said and not answer.epsilon >= 0 else ""
 
 
-def _disorder(questions: Questions, pair: Callable[[Setting, int], Pair], tolerance: float, drawn: Drawn) -> str:
+def _disorder(
+    cached: CachedAccountant, pair: Callable[[Setting, int], OrderedSettings], tolerance: float, drawn: Drawn
+) -> str:
     """What is said if the first of the pair costs more than the second, "" if not."""
     cheaper, dearer = pair(*drawn)
-    low, high = questions.ask(cheaper), questions.ask(dearer)
+    low, high = cached.ask(cheaper), cached.ask(dearer)
     if not low.usable or not high.usable or low.epsilon <= high.epsilon + tolerance * (1 + high.epsilon):
         return ""
     return f"epsilon = {low.epsilon!r} at {cheaper.to_dict()}, {high.epsilon!r} at {dearer.to_dict()}"
 
 
-def _unequal(questions: Questions, tolerance: float, drawn: Drawn) -> str:
+def _unequal(cached: CachedAccountant, tolerance: float, drawn: Drawn) -> str:
     """What is said if as many releases as the factor cost something else one by one, "" if not."""
     setting = replace(drawn[0], steps=drawn[1])
-    once, singly = questions.ask(setting), questions.ask(setting, one_by_one=True)
+    once, singly = cached.ask(setting), cached.ask(setting, one_by_one=True)
     if not once.usable or not singly.usable or once.epsilon == singly.epsilon:
         return ""
     far = not abs(once.epsilon - singly.epsilon) <= tolerance * (1 + once.epsilon)

@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
-from dpaudit.mechanisms.base import Mechanism
-from dpaudit.verify.accountants.base import gaussian_multiplier, quiet, require_package
+from dpaudit.verify.accountants.base import PackageAccountant, gaussian_multiplier, quiet
 from dpaudit.verify.claims import Phase
 
 
 @dataclass(frozen=True)
-class Opacus:
+class Opacus(PackageAccountant):
     """One of Opacus's accountants.
 
     Args:
@@ -21,25 +20,10 @@ class Opacus:
         ImportError: opacus is not installed.
     """
 
+    package: ClassVar[str] = "opacus"
     kind: Literal["rdp", "gdp", "prv"]
 
-    def __post_init__(self) -> None:
-        require_package("opacus")
-
-    def __call__(self, mechanism: Mechanism, sampling_prob: float, steps: int, delta: float, /) -> float:
-        """epsilon at delta of `steps` releases.
-
-        Raises:
-            NotImplementedError: The noise is not normal.
-        """
-        return self.history([Phase(mechanism, steps, sampling_prob)], delta)
-
     def history(self, phases: Sequence[Phase], delta: float) -> float:
-        """epsilon at delta of all phases together.
-
-        Raises:
-            NotImplementedError: The noise is not normal.
-        """
         multipliers = [gaussian_multiplier(phase.mechanism) for phase in phases]
         with quiet():
             from opacus.accountants import create_accountant

@@ -1,6 +1,8 @@
 """The papers' own formulas, as printed (mechanisms/published)."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.published import ACCOUNTANTS
@@ -12,12 +14,14 @@ class Published:
 
     Args:
         name: Such as "lap2-theorem-iii.7".
+        settings: Of the formula, such as {"max_order": 80}, where its own are not wanted.
 
     Raises:
         ValueError: An unknown name.
     """
 
     name: str
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if self.name not in ACCOUNTANTS:
@@ -29,5 +33,7 @@ class Published:
         Raises:
             TypeError, ValueError: The theorem does not speak about the mechanism.
         """
-        value = ACCOUNTANTS[self.name](mechanism, sampling_prob=sampling_prob, steps=steps, delta=delta)
+        value = ACCOUNTANTS[self.name](
+            mechanism, sampling_prob=sampling_prob, steps=steps, delta=delta, **self.settings
+        )
         return value.epsilon + value.error

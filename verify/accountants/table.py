@@ -8,7 +8,6 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,6 @@ ROUNDING = 1e-9  # relative: an accountant may round its answer
 # published theorems that speak about something other than the whole noisy vector
 ONE_COORDINATE = ("plrvo-theorem-4.2", "plrvo-theorem-4.8", "lap2-theorem-iii.2")
 OF_THE_ARGMAX = ("gg-theorem-2",)
-NOTHING: Mapping[str, Accountant] = MappingProxyType({})
 
 
 class OtherNoise(NotApplicable):
@@ -78,7 +76,7 @@ class AccountantRow:
 
 
 def cross_check(
-    claim: Claim, accountants: Mapping[str, Accountant] = NOTHING, *, epsilon_lower: float | None = None
+    claim: Claim, accountants: Mapping[str, Accountant] | None = None, *, epsilon_lower: float | None = None
 ) -> list[AccountantRow]:
     """All accountants' epsilon at the claimed delta: published formula, PLD, RDP, and so on, then the given ones.
 
@@ -98,7 +96,7 @@ def cross_check(
     """
     if epsilon_lower is None:
         epsilon_lower = float(certified_lower(claim).epsilon(np.array([claim.delta]))[0])
-    questions: list[tuple[str, Callable[[Claim], AccountantValue]]] = [
+    routes: list[tuple[str, Callable[[Claim], AccountantValue]]] = [
         *((f"published: {name}", partial(_published, name)) for name in _published_names(claim)),
         ("PLD", pld),
         ("RDP", rdp),
@@ -106,12 +104,12 @@ def cross_check(
         ("GDP/CLT", gdp),
         ("naive composition", naive),
         ("advanced composition", advanced),
-        *((name, partial(_foreign, accountant)) for name, accountant in accountants.items()),
+        *((name, partial(_foreign, accountant)) for name, accountant in (accountants or {}).items()),
     ]
     rows = []
-    for name, question in questions:
+    for name, route in routes:
         try:
-            value = question(claim)
+            value = route(claim)
             rows.append(AccountantRow(name, value.epsilon, value.valid, epsilon_lower, value.note))
         except NotApplicable as reason:
             if claim.accountant is not None or not isinstance(reason, OtherNoise):

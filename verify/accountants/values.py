@@ -29,7 +29,7 @@ from dpaudit.verify.upper import (
     upper_curves,
 )
 from dpaudit.verify.upper.gamma_plrv_shared import SHARES
-from dpaudit.verify.upper.numerics.radii import sampling_is_known
+from dpaudit.verify.upper.shift_norms import sampling_is_known
 
 PAIRS: tuple[UpperBound, ...] = (gaussian_pld, laplace_pure, one_dimensional, radial_pld, mixed)
 MOMENTS = "moments of the worst shift; Balle et al. (2020), Theorem 21"
@@ -130,10 +130,10 @@ def _moments(claim: Claim, phase: Phase) -> Moments:
         laplace_gaussian_domination.moments(claim, phase),
         envelope.moments(phase, claim),
     ]
-    found = [moments for moments in known if moments is not None]
-    if not found:
+    covered = [moments for moments in known if moments is not None]
+    if not covered:
         raise NotApplicable("no theorem here bounds the moments of this noise with this clip_norm.")
-    return lambda orders: np.asarray(np.min([moments(orders) for moments in found], axis=0))
+    return lambda orders: np.asarray(np.min([moments(orders) for moments in covered], axis=0))
 
 
 def _laplace(length: float, sampling_prob: float, orders: Array) -> Array:
@@ -149,10 +149,8 @@ def _laplace(length: float, sampling_prob: float, orders: Array) -> Array:
 
     if sampling_prob == 1:
         return log_moment(orders + 1)
-    table = np.arange(math.ceil(float(orders.max())) + 2.0)
-    table[0] = 0.0
-    table[1:] = log_moment(table[1:])
-    return sampled_moments(table, sampling_prob, orders)
+    whole = np.arange(1.0, math.ceil(float(orders.max())) + 2.0)
+    return sampled_moments(np.append(0.0, log_moment(whole)), sampling_prob, orders)
 
 
 def gdp(claim: Claim) -> AccountantValue:
@@ -193,8 +191,8 @@ def _alone(claim: Claim, delta: float) -> list[tuple[int, float]]:
     """(steps, epsilon of ONE release at delta by the best theorem) of every phase."""
     require_known_sampling(claim)
     singles = [replace(claim, delta=delta, phases=(replace(phase, steps=1),)) for phase in claim.phases]
-    found = [_least(upper_curves(one), one).epsilon for one in singles]
-    return [(phase.steps, epsilon) for phase, epsilon in zip(claim.phases, found, strict=True)]
+    epsilons = [_least(upper_curves(single), single).epsilon for single in singles]
+    return [(phase.steps, epsilon) for phase, epsilon in zip(claim.phases, epsilons, strict=True)]
 
 
 def naive(claim: Claim) -> AccountantValue:

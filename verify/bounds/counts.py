@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpaudit.verify.bounds.rates import TRIALS, Array, lower_at, upper_at, valid_confidence, valid_count
+from dpaudit.mechanisms.base import Array
+from dpaudit.verify.bounds.rates import TRIALS, lower_at, upper_at, valid_confidence, valid_count
 from dpaudit.verify.claims import DELTA
 from dpaudit.verify.results import LowerBound
 
@@ -90,5 +91,4 @@ def epsilon_from_rates(tpr_lower: ArrayLike, fpr_upper: ArrayLike, delta: float)
     # A numerator at or below its denominator proves nothing: clamping it there makes the logarithm 0.
     event = np.log(np.maximum(x - delta, y) / y)
     complement = np.log(np.maximum(1.0 - y - delta, 1.0 - x) / (1.0 - x))
-    value: Array = np.maximum(event, complement)
-    return value
+    return np.asarray(np.maximum(event, complement))

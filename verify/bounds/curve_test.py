@@ -5,7 +5,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpaudit.verify.bounds.rates import Array, lower_at, upper_at, valid_confidence, valid_scores
+from dpaudit.mechanisms.base import Array
+from dpaudit.verify.bounds.rates import lower_at, upper_at, valid_confidence, valid_scores
 from dpaudit.verify.results import CurveViolation
 
 DeltaUpper = Callable[[Array], Array]
@@ -75,14 +76,11 @@ def advantage(tpr_lower: ArrayLike, fpr_upper: ArrayLike, epsilon: ArrayLike) ->
     return x - factor * y, (1.0 - y) - factor * (1.0 - x)
 
 
-def largest_epsilon(tpr_lower: float, fpr_upper: float) -> float:
-    """Beyond this epsilon neither difference of `advantage` is positive."""
-    return max(0.0, float(np.log(max(tpr_lower / fpr_upper, (1.0 - fpr_upper) / (1.0 - tpr_lower)))))
-
-
 def _largest_excess(tpr_lower: float, fpr_upper: float, delta_upper: DeltaUpper) -> tuple[float, float, float]:
     """(epsilon, observed, allowed) where observed - allowed is largest; refined around the best point of a grid."""
-    low, high = 0.0, largest_epsilon(tpr_lower, fpr_upper)
+    # beyond this epsilon neither difference of `advantage` is positive
+    last = max(0.0, float(np.log(max(tpr_lower / fpr_upper, (1.0 - fpr_upper) / (1.0 - tpr_lower)))))
+    low, high = 0.0, last
     best = (0.0, -np.inf, 0.0)
     for _ in range(3):
         grid = np.linspace(low, high, GRID) if high > low else np.array([low])

@@ -5,31 +5,15 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.special import ndtri
 
 from dpaudit.mechanisms.base import Domain
+from dpaudit.mechanisms.numerics import gaussian_delta
 from dpaudit.verify.bounds.rates import lower_at, upper_at, valid_confidence, valid_scores
 from dpaudit.verify.results import LowerBound
 
 OPEN_DELTA = Domain(0.0, 1.0, (1e-10, 1e-3), "probability")
 TARGETS = (0.5, 0.1, 0.01)  # false-positive rates of the built-in thresholds: for small, middling and large mu
-
-
-def gaussian_delta(mu: float, epsilon: float) -> float:
-    """delta(epsilon) of a mu-GDP mechanism: Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu).
-
-    Args:
-        mu: Sensitivity over noise, at least 0.
-        epsilon: At least 0.
-
-    Source: Balle and Wang (2018), Theorem 8; Dong, Roth and Su (2022), Corollary 1.
-
-    >>> print(f"{gaussian_delta(1.0, 1.0):.6f}")
-    0.126937
-    """
-    if mu == 0.0:
-        return 0.0
-    return float(ndtr(mu / 2 - epsilon / mu)) - math.exp(epsilon + float(log_ndtr(-mu / 2 - epsilon / mu)))
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from dpaudit.verify.bounds.rates import Array
+from dpaudit.mechanisms.base import Array
 
 GRID = 33  # values of mu tried at once; each pass narrows the bracket 32 times
 PASSES = 4

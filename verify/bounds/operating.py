@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import rankdata
 
+from dpaudit.mechanisms.base import Array
 from dpaudit.verify.bounds.curve_test import DeltaUpper
-from dpaudit.verify.bounds.rates import Array, clopper_pearson, valid_scores
+from dpaudit.verify.bounds.rates import clopper_pearson, valid_scores
 
 POINTS = 200
 NEGLIGIBLE = 1e-15  # a delta that no plotted rate can show
@@ -115,8 +116,7 @@ def tradeoff_curve(delta_of_epsilon: DeltaUpper, fpr: ArrayLike) -> Array:
     column = rates.reshape(-1, 1)
     event = (np.exp(epsilons) * column + delta).min(axis=1)
     complement = (1.0 - np.exp(-epsilons) * (1.0 - delta - column)).min(axis=1)
-    value: Array = np.clip(np.minimum(event, complement), 0.0, 1.0).reshape(rates.shape)
-    return value
+    return np.asarray(np.clip(np.minimum(event, complement), 0.0, 1.0).reshape(rates.shape))
 
 
 def _counts_by_threshold(in_scores: ArrayLike, out_scores: ArrayLike) -> tuple[Array, Array]:

@@ -4,12 +4,10 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import betainccinv, betaincinv
 
-from dpaudit.mechanisms.base import Domain
-
-Array = NDArray[np.float64]
+from dpaudit.mechanisms.base import Array, Domain
 
 CONFIDENCE = Domain(0.0, 1.0, (0.9, 0.99), "probability")
 COUNT = Domain(0, math.inf, (0, 20_000), "trials", closed_low=True, integer=True)
@@ -37,9 +35,12 @@ def clopper_pearson(successes: ArrayLike, trials: ArrayLike, *, confidence: floa
     >>> print(f"{lower:.4f} {upper:.4f}")
     0.8238 0.9510
     """
-    tail = (1.0 - valid_confidence(confidence)) / 2.0
+    alpha = 1.0 - valid_confidence(confidence)
     k, n = _counts(successes, trials)
-    return lower_at(k, n, tail), upper_at(k, n, tail)
+    from statsmodels.stats.proportion import proportion_confint  # a second that one-sided bounds need not take
+
+    lower, upper = proportion_confint(k.copy(), n.copy(), alpha=alpha, method="beta")
+    return np.asarray(lower), np.asarray(upper)
 
 
 def rate_lower(successes: ArrayLike, trials: ArrayLike, *, confidence: float) -> Array:
@@ -80,16 +81,14 @@ def lower_at(successes: ArrayLike, trials: ArrayLike, tail: float) -> Array:
     """`rate_lower` at error probability `tail`, unchecked; `successes` may be an expectation, so not an integer."""
     k, n = np.broadcast_arrays(np.asarray(successes, np.float64), np.asarray(trials, np.float64))
     inside = k > 0
-    value: Array = np.where(inside, betaincinv(np.where(inside, k, 1.0), n - k + 1.0, tail), 0.0)
-    return value
+    return np.asarray(np.where(inside, betaincinv(np.where(inside, k, 1.0), n - k + 1.0, tail), 0.0))
 
 
 def upper_at(successes: ArrayLike, trials: ArrayLike, tail: float) -> Array:
     """`rate_upper` at error probability `tail`, unchecked; `successes` may be an expectation, so not an integer."""
     k, n = np.broadcast_arrays(np.asarray(successes, np.float64), np.asarray(trials, np.float64))
     inside = k < n
-    value: Array = np.where(inside, betainccinv(k + 1.0, np.where(inside, n - k, 1.0), tail), 1.0)
-    return value
+    return np.asarray(np.where(inside, betainccinv(k + 1.0, np.where(inside, n - k, 1.0), tail), 1.0))
 
 
 def valid_confidence(confidence: float) -> float:

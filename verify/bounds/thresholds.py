@@ -7,9 +7,10 @@ validity, because the counted trials are independent of it.
 import numpy as np
 from numpy.typing import ArrayLike
 
+from dpaudit.mechanisms.base import Array
 from dpaudit.verify.bounds.counts import best_possible_epsilon, epsilon_from_rates
 from dpaudit.verify.bounds.curve_test import GRID, DeltaUpper, advantage
-from dpaudit.verify.bounds.rates import TRIALS, Array, lower_at, upper_at, valid_confidence, valid_count, valid_scores
+from dpaudit.verify.bounds.rates import TRIALS, lower_at, upper_at, valid_confidence, valid_count, valid_scores
 from dpaudit.verify.claims import DELTA
 
 CANDIDATES = 1000  # per tail: every score of the first hundred or so, then ever sparser

@@ -1,1 +1,1 @@
-"""Searches for parameters: the least noise that meets a target by any accountant, and the four papers' own searches."""
+"""Searches for parameters: the least noise that meets a target by any accountant."""

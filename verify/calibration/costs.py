@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from scipy.special import ndtri
@@ -51,18 +50,6 @@ class Target:
         )
 
 
-class Cost(Protocol):
-    """A way to measure how far a mechanism is from a target."""
-
-    def excess(self, mechanism: Mechanism, target: Target) -> float:
-        """At most 0 where the target is met, and falling with the noise."""
-        ...
-
-    def epsilon(self, mechanism: Mechanism, target: Target) -> float:
-        """The epsilon the mechanism costs at the target's delta; inf where there is no bound."""
-        ...
-
-
 def _curves(claim: Claim) -> list[Curve]:
     """The valid upper bounds.
 
@@ -81,14 +68,17 @@ class ValidCost:
     theorem = ""
 
     def excess(self, mechanism: Mechanism, target: Target) -> float:
-        """Difference of normal quantiles of delta, nearly linear in log noise; at delta = 0 the ratio of epsilons."""
+        """Difference of normal quantiles of delta, nearly linear in log noise; at delta = 0 the ratio of epsilons.
+
+        At most 0 where the target is met, and falling with the noise.
+        """
         curves = _curves(target.claim(mechanism))
         if target.delta == 0:
             return _log_ratio(self._least([float(c.epsilon(np.zeros(1))[0]) for c in curves], curves), target.epsilon)
-        found = self._least([float(c.delta(np.array([target.epsilon]))[0]) for c in curves], curves)
+        delta = self._least([float(c.delta(np.array([target.epsilon]))[0]) for c in curves], curves)
         # the sign is decided without the quantiles, which round
-        size = abs(float(ndtri(min(found, 1 - 1e-16)) - ndtri(target.delta))) if found > 0 else math.inf
-        return size if found > target.delta else -size
+        size = abs(float(ndtri(min(delta, 1 - 1e-16)) - ndtri(target.delta))) if delta > 0 else math.inf
+        return size if delta > target.delta else -size
 
     def _least(self, values: list[float], curves: list[Curve]) -> float:
         best = values.index(min(values))
@@ -100,11 +90,11 @@ class ValidCost:
         near = target.epsilon
         for _ in range(_ROUNDS):
             curves = _curves(target.claim(mechanism, near))
-            found = min(float(curve.epsilon(np.array([target.delta]))[0]) for curve in curves)
-            if not math.isfinite(found) or abs(found - near) <= 1e-3 * near:
+            least = min(float(curve.epsilon(np.array([target.delta]))[0]) for curve in curves)
+            if not math.isfinite(least) or abs(least - near) <= 1e-3 * near:
                 break
-            near = found
-        return found
+            near = least
+        return least
 
 
 @dataclass(frozen=True)
@@ -127,8 +117,11 @@ class AccountantCost:
         return math.inf if math.isnan(value) else value
 
 
-def _log_ratio(found: float, wanted: float) -> float:
-    if found <= 0 or math.isinf(found):
-        return math.inf if found > 0 else -math.inf
+Cost = ValidCost | AccountantCost  # how far a mechanism is from a target
+
+
+def _log_ratio(epsilon: float, wanted: float) -> float:
+    if epsilon <= 0 or math.isinf(epsilon):
+        return math.inf if epsilon > 0 else -math.inf
     # found > wanted must not be lost in rounding
-    return math.log(found / wanted) or (found - wanted) if wanted > 0 else math.inf
+    return math.log(epsilon / wanted) or (epsilon - wanted) if wanted > 0 else math.inf

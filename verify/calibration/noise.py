@@ -11,7 +11,7 @@ from dpaudit.mechanisms.registry import MECHANISMS, from_dict, to_dict
 from dpaudit.verify.accountants.base import Accountant
 from dpaudit.verify.calibration.costs import AccountantCost, Cost, Target, ValidCost
 from dpaudit.verify.calibration.first_guess import spread, wanted_spread
-from dpaudit.verify.calibration.search import TOLERANCE, InfeasibleError, Trials, least_noise, shortest_between
+from dpaudit.verify.calibration.search import TOLERANCE, InfeasibleError, NoiseBracket, least_noise, shortest_between
 from dpaudit.verify.checking import check
 from dpaudit.verify.claims import Adjacency
 from dpaudit.verify.results import Verdict, to_json
@@ -122,10 +122,10 @@ def calibrate(
     _needs_noise(target)
     power = 1.0 if spread(build(2.0)) > spread(unit) else -1.0  # theta and k may be inverse to the noise
     start = wanted_spread(unit, target) / spread(unit)
-    trials = least_noise(lambda noise: cost.excess(build(noise**power), target), start, tolerance)
-    _refuse(trials, cost, lambda noise: build(noise**power), target)
+    bracket = least_noise(lambda noise: cost.excess(build(noise**power), target), start, tolerance)
+    _refuse(bracket, cost, lambda noise: build(noise**power), target)
     verdict: Verdict | None = None
-    for value in _roundings(trials, power, tolerance):
+    for value in _roundings(bracket, power, tolerance):
         if accountant is None:
             verdict = check(target.claim(build(value), id=f"{unit.name}-calibrated"))
         if verdict.verdict == "certified" if verdict else cost.excess(build(value), target) <= 0:
@@ -135,30 +135,30 @@ def calibrate(
         mechanism=build(value),
         free=free,
         value=value,
-        too_little=trials.short**power,
+        too_little=bracket.short**power,
         target=target,
         accountant="valid" if accountant is None else getattr(accountant, "name", repr(accountant)),
         theorem=valid.theorem,
         tolerance=tolerance,
-        evaluations=trials.count,
+        evaluations=bracket.count,
         verdict=verdict or check(target.claim(build(value), id=f"{unit.name}-calibrated")),
     )
 
 
-def _roundings(trials: Trials, power: float, tolerance: float) -> Iterator[float]:
+def _roundings(bracket: NoiseBracket, power: float, tolerance: float) -> Iterator[float]:
     """Values to try, the most welcome first; the last is known to be enough.
 
     A round number between too little and enough may be the exact answer; one above enough should be enough.
     """
     for low, high, most in (
-        (trials.short, trials.enough, 2),
-        (trials.enough, trials.short * (1 + tolerance), 16),
+        (bracket.short, bracket.enough, 2),
+        (bracket.enough, bracket.short * (1 + tolerance), 16),
     ):
         ends = sorted((low**power, high**power))
         rounded = shortest_between(*ends, most=most) if ends[0] < ends[1] else None
         if rounded is not None:
             yield rounded
-    yield trials.enough**power
+    yield bracket.enough**power
 
 
 def free_parameters(name: str) -> list[str]:
@@ -177,11 +177,12 @@ def _free_parameter(fields: Mapping[str, Any], free: str | None) -> str:
         from_dict(fields)  # says what is wrong with the name
     name = str(fields["name"])
     able = free_parameters(name)
-    missing = [key for key in able if key not in fields]
     if free is not None and free not in able:
         near = get_close_matches(free, able, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"one of {', '.join(able)}."
         raise ValueError(f"Expected free={free!r} to be a parameter of {name} to solve for: {hint}")
+    from_dict({**dict.fromkeys(able, 1.0), **fields})  # says what is wrong with a key or a value
+    missing = [key for key in able if key not in fields]
     if free is not None and free in fields:
         raise ValueError(f"Expected {name} without a value of {free}: it is the free parameter.")
     if free is None and len(missing) != 1:
@@ -201,21 +202,21 @@ def _needs_noise(target: Target) -> None:
         )
 
 
-def _refuse(trials: Trials, cost: Cost, at_noise: Callable[[float], Mechanism], target: Target) -> None:
+def _refuse(bracket: NoiseBracket, cost: Cost, at_noise: Callable[[float], Mechanism], target: Target) -> None:
     """Say which end was reached where the search found no change of sign."""
     where = f"epsilon={target.epsilon:g} at delta={target.delta:g}"
-    if math.isinf(trials.enough):
-        most = at_noise(trials.short)
+    if math.isinf(bracket.enough):
+        most = at_noise(bracket.short)
         nearest = cost.epsilon(most, target)
         raise InfeasibleError(
             f"Expected {where} to be within reach of {most.name}: with as much noise as {_noise_text(most)} the bound "
             f"is still epsilon={nearest:g}.",
             nearest,
         )
-    if trials.short == 0:
-        least = at_noise(trials.enough)
+    if bracket.short == 0:
+        least = at_noise(bracket.enough)
         raise InfeasibleError(
-            f"Expected {where} to need noise: with as little as {_noise_text(least)} it still holds.", trials.enough
+            f"Expected {where} to need noise: with as little as {_noise_text(least)} it still holds.", bracket.enough
         )
 
 

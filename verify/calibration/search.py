@@ -32,7 +32,7 @@ class InfeasibleError(ValueError):
         return type(self), (str(self), self.nearest)
 
 
-class Trials:
+class NoiseBracket:
     """Every noise level tried: the least that was enough, the largest below it that was not.
 
     Args:
@@ -51,13 +51,10 @@ class Trials:
 
     def __call__(self, noise: float) -> float:
         """The excess, finite."""
-        if noise not in self._known:
-            self._known[noise] = self._judged(noise)
-        return self._known[noise]
-
-    def _judged(self, noise: float) -> float:
+        if noise in self._known:
+            return self._known[noise]
         value = self._excess(noise)
-        value = _LARGEST if math.isnan(value) else min(max(value, -_LARGEST), _LARGEST)
+        value = self._known[noise] = _LARGEST if math.isnan(value) else min(max(value, -_LARGEST), _LARGEST)
         if value <= 0:
             self.enough = min(self.enough, noise)
         elif noise < self.enough:
@@ -69,7 +66,7 @@ class Trials:
         return self(math.exp(log_noise))
 
 
-def least_noise(excess: Callable[[float], float], start: float, tolerance: float) -> Trials:
+def least_noise(excess: Callable[[float], float], start: float, tolerance: float) -> NoiseBracket:
     """Find the noise where the excess changes sign, to a factor of 1 + tolerance.
 
     Ever larger steps away from the start find a bracket, which Brent's method narrows in the logarithm of the noise.
@@ -88,26 +85,26 @@ def least_noise(excess: Callable[[float], float], start: float, tolerance: float
     True
     """
     TOLERANCE.validate("tolerance", tolerance)
-    trials = Trials(excess)
-    here, value = math.log(start), trials.log(math.log(start))
+    bracket = NoiseBracket(excess)
+    here, value = math.log(start), bracket.log(math.log(start))
     side = 1.0 if value > 0 else -1.0
     end, step = here + side * _FARTHEST, _FIRST_STEP
     while (value > 0) == (side > 0):
         if here == end:
-            return trials
+            return bracket
         before, before_value = here, value
         here = min(here + step, end) if side > 0 else max(here - step, end)
-        value = trials.log(here)
+        value = bracket.log(here)
         # on to 1.3 times where a straight line would cross, at least 2 times and at most 4 times as far as before
         fallen = side * (before_value - value)
         step *= min(max(1.3 * side * value / fallen, 2.0), 4.0) if fallen > 0 else 4.0
     if value != 0 and before_value != 0:
-        brentq(trials.log, min(here, before), max(here, before), xtol=0.5 * tolerance)
+        brentq(bracket.log, min(here, before), max(here, before), xtol=0.5 * tolerance)
     for _ in range(_HALVINGS):
-        if trials.enough <= trials.short * (1 + tolerance):
+        if bracket.enough <= bracket.short * (1 + tolerance):
             break
-        trials(math.sqrt(trials.enough * trials.short))
-    return trials
+        bracket(math.sqrt(bracket.enough * bracket.short))
+    return bracket
 
 
 def shortest_between(low: float, high: float, *, most: int = 16) -> float | None:

@@ -14,21 +14,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpaudit.mechanisms.base import Mechanism
+from dpaudit.verify.pld.fourier import UNIT
 
 Group = tuple[float, int]
 
-UNIT = 2.0**-53
 SHRINK = 1.0 - 16.0 * UNIT  # so that rounding cannot leave the ball
 NORM_ERROR = 6.0 * UNIT  # a division, two powers and two products; the power's amplification is undone by the root
 MAX_COORDINATES = 2**20  # beyond it the gain of spreading a shift further is not worth the time
 GROUPS = 16  # of the majorization shift
-FIRST, SECOND = (1, 2, 4, 8), (1, 3, 10, 100, 1000)  # coordinates at the higher and at the lower level
-SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of clip^p at the higher level
+HIGH_COUNTS, LOW_COUNTS = (1, 2, 4, 8), (1, 3, 10, 100, 1000)  # coordinates at the higher and at the lower level
+HIGH_SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of clip^p at the higher level
 
 
 @dataclass(frozen=True)
 class Shift:
-    """Coordinates moved by the values of their groups, the others not at all.
+    """A shift v of the output in groups of equal coordinates; coordinates in no group are not moved.
 
     Args:
         family: "equal", "two-level" or "majorization"; free text for a shift that was read.
@@ -56,7 +56,7 @@ class Shift:
 
 
 def group_norm(groups: Sequence[Group], p: float) -> float:
-    """(sum count value^p)^(1/p), rounded up; the largest value for p = inf.
+    """l_p norm of a shift in groups, (sum count value^p)^(1/p), rounded up; the largest value for p = inf.
 
     Example:
         >>> round(group_norm([(3.0, 1), (1.0, 16)], 2.0), 12)
@@ -70,7 +70,7 @@ def group_norm(groups: Sequence[Group], p: float) -> float:
 
 
 def feasible(mechanism: Mechanism, groups: Sequence[Sequence[float]], family: str) -> Shift:
-    """The shift, if a clipped record can cause it.
+    """A shift of given values and counts, checked: a clipped record can cause it.
 
     Args:
         mechanism: Its clip, clip_norm and dimension.
@@ -108,7 +108,7 @@ def feasible(mechanism: Mechanism, groups: Sequence[Sequence[float]], family: st
 
 
 def scaled(mechanism: Mechanism, shape: Sequence[Group], family: str, share: float = 1.0) -> Shift:
-    """The shape, of norm `share` times the clip.
+    """A shift of given proportions, scaled to `share` times the clip.
 
     Args:
         mechanism: Its clip, clip_norm and dimension.
@@ -121,12 +121,12 @@ def scaled(mechanism: Mechanism, shape: Sequence[Group], family: str, share: flo
 
 
 def equal(mechanism: Mechanism, coordinates: int) -> Shift:
-    """`coordinates` equal coordinates, clip / coordinates^(1/p) each."""
+    """The longest shift of equal coordinates: clip / coordinates^(1/p) each."""
     return scaled(mechanism, [(1.0, coordinates)], "equal")
 
 
 def carried(shift: Shift, owner: Mechanism, mechanism: Mechanism) -> Shift:
-    """The same shape under another phase's clip, as far out in its ball as it is in its owner's.
+    """A phase's shift in its proportions for another phase, as far out in that one's ball as in its own.
 
     Args:
         shift: Feasible for `owner`.
@@ -154,20 +154,20 @@ def two_level(mechanism: Mechanism, most: int) -> list[Shift]:
     p = mechanism.clip_norm
     if math.isinf(p):
         return []
-    found = []
-    for first in FIRST:
-        for second in sorted({*SECOND, most - first}):
+    shifts = []
+    for first in HIGH_COUNTS:
+        for second in sorted({*LOW_COUNTS, most - first}):
             if not 1 <= second <= most - first:
                 continue
-            for share in SHARES:
+            for share in HIGH_SHARES:
                 high, low = (share / first) ** (1.0 / p), ((1.0 - share) / second) ** (1.0 / p)
                 if high > 1.1 * low:
-                    found.append(scaled(mechanism, [(high, first), (low, second)], "two-level"))
-    return found
+                    shifts.append(scaled(mechanism, [(high, first), (low, second)], "two-level"))
+    return shifts
 
 
 def majorization(mechanism: Mechanism, most: int) -> list[Shift]:
-    """x_i = sqrt(i) - sqrt(i-1), rescaled to the clip; the values of a group are rounded down to its smallest.
+    """The shift x_i = sqrt(i) - sqrt(i-1) scaled to the clip; in a group values are rounded down to its smallest.
 
     The set {v: sorted |v| is weakly majorized by C x} contains the l2 ball, but x itself is longer than C (1.88 C in
     26,000 coordinates), so that as a witness it must be rescaled.

@@ -1,15 +1,17 @@
-"""A whole history of releases under one neighbouring pair: cells of every phase, then certified operating points."""
+"""Certified operating points of a whole history of releases, all under one neighbouring pair."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpaudit.mechanisms.base import IIDCoordinates, Radial, ScaleMixture
+from dpaudit.mechanisms.base import Array, IIDCoordinates, NormalCoordinates, Radial, ScaleMixture
 from dpaudit.verify.claims import Claim, Phase
-from dpaudit.verify.loss.cells import Cells, Pair, mix
-from dpaudit.verify.loss.composition import (
+from dpaudit.verify.lower.families import Shift
+from dpaudit.verify.lower.shifts import centre_multiples, pair_of, rate
+from dpaudit.verify.pld.cells import MassBounds, MixturePair, interval_masses, mix, scan_points
+from dpaudit.verify.pld.coordinate_cells import one_coordinate, shifted_coordinates
+from dpaudit.verify.pld.operating_points import (
     MAX_LABEL,
     Points,
     grid_step,
@@ -20,21 +22,24 @@ from dpaudit.verify.loss.composition import (
     operating_points,
     single_points,
 )
-from dpaudit.verify.loss.coordinates import first_look, one_coordinate, shifted_coordinates
-from dpaudit.verify.loss.mixture import mixture_cells
-from dpaudit.verify.loss.radial import LossTails, join_tails, level_ladder, log_second_upper, loss_tails, radial_cells
-from dpaudit.verify.lower.families import Shift
-from dpaudit.verify.lower.shifts import centre_multiples, pair_of, rate
+from dpaudit.verify.pld.radial_cells import (
+    LossTails,
+    join_tails,
+    level_ladder,
+    log_second_upper,
+    loss_tails,
+    radial_cells,
+)
+from dpaudit.verify.pld.scale_mixture_cells import mixture_cells
 
-Array = NDArray[np.float64]
-
-ALONE_TAIL = 1e-45  # a single release needs no transform, so its curve may as well reach any delta
-HEADROOM = 25.0  # losses this far above the claimed epsilon are one cell of the fine grid for heavy tails
+SINGLE_TAIL = 1e-45  # a single release needs no transform, so its curve may as well reach any delta
+FINE = 1e-6  # relative error of the tails of the loss where they decide
+LOSS_HEADROOM = 25.0  # losses this far above the claimed epsilon are one cell of the fine grid for heavy tails
 
 
 @dataclass(frozen=True)
-class Release:
-    """One phase under one shift.
+class ShiftedPhase:
+    """A phase of a claim whose output one record moves by one shift.
 
     Args:
         phase: The phase.
@@ -48,23 +53,38 @@ class Release:
     phase: Phase
     shift: Shift
     multiples: tuple[float, ...]
-    cells: Cells | None = None
+    cells: MassBounds | None = None
     line: tuple[IIDCoordinates, Array] | None = None
     tails: LossTails | None = None
 
-    def pair(self, direction: str) -> Pair:
-        """The two mixtures over the centres."""
+    def masses(self, direction: str, reach: float) -> tuple[Array, Array]:
+        """Cell masses, from below under the first law and from above under the second; a first look at one coordinate.
+
+        Args:
+            direction: "remove", "add" or "swap".
+            reach: Tail probability out to which the first look resolves its law.
+        """
+        if self.tails is not None:
+            return mix(radial_cells(self.tails, rising=direction != "add"), self.pair(direction))
+        if self.line is not None:  # coarse cells, to choose a grid by
+            law, centres = self.line
+            return mix(interval_masses(law, scan_points(law, centres, reach), centres), self.pair(direction))
+        assert self.cells is not None
+        return mix(self.cells, self.pair(direction))
+
+    def pair(self, direction: str) -> MixturePair:
+        """Output laws with and without the record, as mixtures over the centres of the noise."""
         return pair_of(self.phase, self.multiples, direction)
 
 
 def tail_probability(claim: Claim) -> float:
-    """How far out the tails are resolved: a millionth of the claimed delta per step."""
+    """Probability below which tails of a law are not resolved: a millionth of the claimed delta per step."""
     steps = sum(phase.steps for phase in claim.phases)
     return max(min(claim.delta or 1e-10, 1e-6) * 1e-6 / steps, 1e-60)
 
 
-def release(claim: Claim, phase: Phase, shift: Shift) -> Release:
-    """The phase under a shift.
+def shifted_phase(claim: Claim, phase: Phase, shift: Shift) -> ShiftedPhase:
+    """Certified masses of a phase's output without the record and moved by a shift of it.
 
     Args:
         claim: Adjacency, and the (epsilon, delta) at which tightness matters.
@@ -84,35 +104,35 @@ def release(claim: Claim, phase: Phase, shift: Shift) -> Release:
         if len(groups) > 1:
             raise ValueError(f"Expected groups={len(groups)} of the shift to be 1 for noise with a hidden scale.")
         cells = mixture_cells(structure, *groups[0], phase.mechanism.dimension or 1, tail)
-        return Release(phase, shift, multiples, cells=cells)
-    if shift.coordinates == 1 or structure.gaussian_sigma is not None:
+        return ShiftedPhase(phase, shift, multiples, cells=cells)
+    if shift.coordinates == 1 or isinstance(structure, NormalCoordinates):
         # Gaussian noise looks the same along every line: the l2 norm of the shift is all that counts
-        return Release(phase, shift, multiples, line=(structure, np.array(multiples) * shift.length))
-    return Release(phase, shift, multiples, cells=shifted_coordinates(structure, groups, tail))
+        return ShiftedPhase(phase, shift, multiples, line=(structure, np.array(multiples) * shift.length))
+    return ShiftedPhase(phase, shift, multiples, cells=shifted_coordinates(structure, groups, tail))
 
 
 def _radial_release(
     claim: Claim, phase: Phase, shift: Shift, multiples: tuple[float, ...], noise: Radial, length: float
-) -> Release:
-    """Tails of the loss, resolved near the claimed epsilon and near the level that delta leaves."""
+) -> ShiftedPhase:
+    """Radial noise: tails of the loss, resolved near the claimed epsilon and near the level that delta leaves."""
     dimension, tail = phase.mechanism.dimension or 2, 1e-3 * max(min(claim.delta or 1e-10, 1e-6), 1e-12)
-    tails = loss_tails(noise, dimension, length, level_ladder(noise, dimension, length, tail), 1e-4 * tail)
+    tails = loss_tails(noise, dimension, length, level_ladder(noise, dimension, length, tail))
     goal = claim.delta / rate(phase)
     for _ in range(2):  # where P(L > l) falls to delta decides epsilon at delta
         crossing = int(np.clip(np.searchsorted(-tails.first, -goal), 1, len(tails.levels) - 1))
         between = np.linspace(tails.levels[crossing - 1], tails.levels[crossing], 30)
-        near = loss_tails(noise, dimension, length, between, 1e-4 * tail)
+        near = loss_tails(noise, dimension, length, between, FINE)
         tails = join_tails(tails, near)
     crossing = int(np.clip(np.searchsorted(-tails.first, -goal), 1, len(tails.levels) - 1))
     extra = tails.levels[crossing] + np.arange(-30.0, 10.0, 0.25)
     extra = np.append(extra, claim.epsilon)
-    near = loss_tails(noise, dimension, length, np.unique(extra[extra > tails.levels[0]]), 1e-4 * tail)
+    near = loss_tails(noise, dimension, length, np.unique(extra[extra > tails.levels[0]]), FINE)
     tails = join_tails(tails, near)
-    return Release(phase, shift, multiples, cells=radial_cells(tails), tails=tails)
+    return ShiftedPhase(phase, shift, multiples, tails=tails)
 
 
-def history_points(releases: Sequence[Release], direction: str, claim: Claim) -> Points:
-    """Certified operating points of the whole history in one direction.
+def history_points(releases: Sequence[ShiftedPhase], direction: str, claim: Claim) -> Points:
+    """Certified (P(S), Q(S)) of events S of the whole history, P and Q in one direction.
 
     Args:
         releases: Every phase under its shift.
@@ -122,41 +142,34 @@ def history_points(releases: Sequence[Release], direction: str, claim: Claim) ->
     if len(releases) == 1 and releases[0].phase.steps == 1 and releases[0].tails is not None:
         return _single_radial(releases[0].tails, releases[0].pair(direction))
     heavy = any(item.tails is not None for item in releases)
-    caps = (claim.epsilon + HEADROOM, np.inf) if heavy else (np.inf,)
+    caps = (claim.epsilon + LOSS_HEADROOM, np.inf) if heavy else (np.inf,)
     return merge([_composed(releases, direction, claim, cap) for cap in caps])
 
 
-def _composed(releases: Sequence[Release], direction: str, claim: Claim, cap: float) -> Points:
-    """Operating points on one grid, fit for losses up to the cap."""
-    tail, pairs = tail_probability(claim), [item.pair(direction) for item in releases]
+def _composed(releases: Sequence[ShiftedPhase], direction: str, claim: Claim, cap: float) -> Points:
+    """Operating points of composed releases, losses rounded to one grid that is fit for losses up to the cap."""
+    tail = tail_probability(claim)
     alone = len(releases) == 1 and releases[0].phase.steps == 1
-    reach = min(tail, ALONE_TAIL) if alone else tail
-    looks = [
-        mix(item.cells if item.cells is not None else first_look(*_line(item), reach), pair)
-        for item, pair in zip(releases, pairs, strict=True)
-    ]
+    reach = min(tail, SINGLE_TAIL) if alone else tail
+    looks = [item.masses(direction, reach) for item in releases]
     moments = [(loss_variance(*look, cap), item.phase.steps) for look, item in zip(looks, releases, strict=True)]
     step, deviation = grid_step(moments)
     # labels are bounded: rather a coarser grid than large losses cut off
     step = max(step, min(cap, max(largest_loss(*look, tail) for look in looks)) / MAX_LABEL)
     steps = []
-    for item, pair, look in zip(releases, pairs, looks, strict=True):
-        if item.cells is None:
-            law, centres = _line(item)
+    for item, look in zip(releases, looks, strict=True):
+        if item.line is not None:
+            law, centres = item.line
+            pair = item.pair(direction)
             look = mix(one_coordinate(law, centres, pair, step, reach), pair)
         if alone:
             return single_points(*look)
-        steps.append(on_grid(*look, step, item.phase.steps, tail, cap))
+        steps.append(on_grid(*look, step, item.phase.steps, tail, cap, ordered=item.tails is not None))
     return operating_points(steps, step, deviation)
 
 
-def _line(item: Release) -> tuple[IIDCoordinates, Array]:
-    assert item.line is not None
-    return item.line
-
-
-def _single_radial(tails: LossTails, pair: Pair) -> Points:
-    """One release: the events {L > l} (remove) or {L <= -l} (add) themselves, the rarer side in the log domain."""
+def _single_radial(tails: LossTails, pair: MixturePair) -> Points:
+    """Operating points of one radial release: {L > l} (remove) or {L <= -l} (add), the rarer side in the log domain."""
     # under the centre towards which the event points its mass is `first`, under the other `second`
     toward, away = (1, 0) if pair.first[1] >= pair.second[1] else (0, 1)
     first_lower = pair.first[toward] * np.maximum(tails.first - tails.first_error, 0.0)

@@ -4,24 +4,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from dpaudit.mechanisms.base import IIDCoordinates, Mechanism, Radial, ScaleMixture
+from dpaudit.mechanisms.base import Mechanism, NormalCoordinates, Radial, ScaleMixture
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
-from dpaudit.verify.loss.composition import Points
-from dpaudit.verify.loss.mixture import gauge_count, resolved
 from dpaudit.verify.lower.families import MAX_COORDINATES, Shift, carried, equal, feasible, majorization, two_level
-from dpaudit.verify.lower.histories import Release, history_points, release
+from dpaudit.verify.lower.histories import ShiftedPhase, history_points, shifted_phase
 from dpaudit.verify.lower.shifts import candidate_counts, longest_count, ranked_counts, rate, scores
 from dpaudit.verify.lower.strongest import aim, event, merit, strongest_curve
+from dpaudit.verify.pld.operating_points import Points
+from dpaudit.verify.pld.scale_mixture_cells import gauge_count, resolved
 from dpaudit.verify.results import Witness
 
-Array = NDArray[np.float64]
-
-PLAIN = 500.0  # nats that one coordinate costs (masses end at 690), beyond which no other shift is worth its time
-CERTIFIED = 3  # shifts of equal coordinates that are certified after the ranking
-BETTER = 1.01  # by how much the score of another family must exceed theirs, to be worth its time
+DECISIVE_LOSS = 500.0  # nats one coordinate costs (masses end at 690), beyond which no other shift is worth its time
+CERTIFIED_SHIFTS = 3  # shifts of equal coordinates that are certified after the ranking
+RIVAL_FACTOR = 1.01  # by how much the score of another family must exceed theirs, to be worth its time
 THEOREM = (
     "definition of delta: P(S) - e^epsilon Q(S) of one event S for one feasible pair of neighbours, with both "
     "probabilities bounded from exact cell masses (post-processing; Chernoff; Higham 2002, Theorem 24.2)"
@@ -35,9 +32,9 @@ REPLACED_BY_NOTHING = "lower bound: the replaced record is taken to contribute n
 
 @dataclass(frozen=True)
 class _Finding:
-    """One witness with its certified points."""
+    """A neighbouring pair with the operating points certified for it."""
 
-    releases: tuple[Release, ...]
+    releases: tuple[ShiftedPhase, ...]
     direction: str
     points: Points
 
@@ -65,16 +62,16 @@ def certified_lower(claim: Claim) -> Curve:
     """
     phases = [phase for phase in claim.phases if _bounded(phase)]
     if not phases:
-        return Curve("lower", "witness", "none applies", _nothing, _nothing, (SKIPPED,))
+        return Curve("lower", "witness", "none applies", np.zeros_like, np.zeros_like, (SKIPPED,))
     ways = directions(claim, phases)
     findings = [_certify(claim, phases, shift, ways[0]) for shift in _promising(claim, phases)]
-    releases = max(findings, key=lambda found: merit(found.points, claim)).releases
+    releases = max(findings, key=lambda finding: merit(finding.points, claim)).releases
     findings += [_Finding(releases, way, history_points(releases, way, claim)) for way in ways[1:]]
     return _curve(findings, claim, phases)
 
 
 def replayed_lower(claim: Claim, witness: Witness) -> Curve:
-    """The certified lower bound that one witness alone proves.
+    """The certified lower bound on delta(epsilon) that one witness alone proves.
 
     Args:
         claim: The history.
@@ -108,16 +105,11 @@ def replayed_lower(claim: Claim, witness: Witness) -> Curve:
 
 
 def _curve(findings: Sequence[_Finding], claim: Claim, phases: Sequence[Phase]) -> Curve:
-    """The pointwise best of the findings, with the witness that is best at the claim."""
-    points = [found.points for found in findings]
+    """The largest of several certified lower bounds, with the witness that is best at the claim."""
+    points = [finding.points for finding in findings]
     return strongest_curve(
         points, claim, THEOREM, _assumptions(claim, phases), lambda index: _witness(findings[index], claim)
     )
-
-
-def _nothing(points: Array) -> Array:
-    """The bound that says nothing."""
-    return np.zeros(len(points))
 
 
 def _bounded(phase: Phase) -> bool:
@@ -132,9 +124,7 @@ def _promising(claim: Claim, phases: Sequence[Phase]) -> list[Shift]:
     smallest = min((phase.mechanism for phase in phases), key=lambda m: m.dimension or 1)
     structure, distance = main.mechanism.structure, 1.0 if claim.adjacency == "add-remove" else 2.0
     first = phases[0].mechanism
-    if isinstance(structure, Radial) or (
-        isinstance(structure, IIDCoordinates) and structure.gaussian_sigma is not None
-    ):
+    if isinstance(structure, Radial | NormalCoordinates):
         return [equal(first, min(longest_count(main.mechanism), max(smallest.dimension or 1, 1)))]
     if isinstance(structure, ScaleMixture):
         return [equal(first, m) for m in _mixture_counts(structure, smallest, main, distance, claim.delta)]
@@ -143,12 +133,12 @@ def _promising(claim: Claim, phases: Sequence[Phase]) -> list[Shift]:
         return [equal(first, 1)]
     alike = [equal(main.mechanism, count) for count in counts]
     others = [*two_level(main.mechanism, counts[-1]), *majorization(main.mechanism, counts[-1])]
-    found = scores(structure, main, distance, alike + others, claim.delta)
-    if found[0] > max(PLAIN, 2 * claim.epsilon):
+    epsilons = scores(structure, main, distance, alike + others, claim.delta)
+    if epsilons[0] > max(DECISIVE_LOSS, 2 * claim.epsilon):
         return [equal(first, 1)]
-    best = [alike[i] for i in np.argsort(-found[: len(alike)], kind="stable")[:CERTIFIED]]
-    rival = int(np.argmax(found))
-    if found[rival] > BETTER * found[: len(alike)].max():
+    best = [alike[i] for i in np.argsort(-epsilons[: len(alike)], kind="stable")[:CERTIFIED_SHIFTS]]
+    rival = int(np.argmax(epsilons))
+    if epsilons[rival] > RIVAL_FACTOR * epsilons[: len(alike)].max():
         best.append(others[rival - len(alike)])
     return [carried(shift, main.mechanism, first) for shift in best]
 
@@ -156,19 +146,19 @@ def _promising(claim: Claim, phases: Sequence[Phase]) -> list[Shift]:
 def _mixture_counts(
     structure: ScaleMixture, mechanism: Mechanism, phase: Phase, distance: float, delta: float
 ) -> list[int]:
-    """The same for a hidden scale: as if it were known to be rather large, with room for the gauges."""
+    """Numbers of equal coordinates to certify under a hidden scale, ranked as if it were known and rather large."""
     gauges = gauge_count(structure, mechanism.dimension or 1)
     limit = max(1, (mechanism.dimension or 1) - gauges)
     counts = candidate_counts(mechanism, min(limit, MAX_COORDINATES))
     counts = [m for m in counts if m <= 10 or resolved(structure, distance * equal(mechanism, m).groups[0][0], m)]
     law = structure.given(float(structure.scale_isf(np.array(1e-2))))
-    if scores(law, phase, distance, [equal(mechanism, 1)], delta)[0] > PLAIN:
+    if scores(law, phase, distance, [equal(mechanism, 1)], delta)[0] > DECISIVE_LOSS:
         return [1]
     return ranked_counts(law, phase, distance, counts, delta)[: 1 if gauges else 2]
 
 
 def directions(claim: Claim, phases: Sequence[Phase]) -> list[str]:
-    """Both directions; one where they are mirror images (a replacement, or no sampling at all)."""
+    """Directions of the privacy loss to certify: "remove" and "add", or one where they are mirror images."""
     sampled = any(rate(phase) < 1.0 for phase in phases)
     if claim.adjacency == "replace-one":
         nothing = any(isinstance(phase.mechanism.structure, Radial) and rate(phase) < 1.0 for phase in phases)
@@ -177,9 +167,9 @@ def directions(claim: Claim, phases: Sequence[Phase]) -> list[str]:
 
 
 def _certify(claim: Claim, phases: Sequence[Phase], shift: Shift, direction: str) -> _Finding:
-    """The history under a shift of its first phase, in one direction."""
+    """Operating points of the history under a shift of its first phase, in one direction."""
     owner = phases[0].mechanism
-    releases = tuple(release(claim, phase, carried(shift, owner, phase.mechanism)) for phase in phases)
+    releases = tuple(shifted_phase(claim, phase, carried(shift, owner, phase.mechanism)) for phase in phases)
     return _Finding(releases, direction, history_points(releases, direction, claim))
 
 
@@ -190,7 +180,7 @@ def _assumptions(claim: Claim, phases: Sequence[Phase]) -> tuple[str, ...]:
         notes.append(SKIPPED)
     if any(phase.mechanism.dimension is None for phase in phases):
         notes.append(ONE_COORDINATE)
-    if any(not isinstance(structure, IIDCoordinates) for structure in structures):
+    if any(isinstance(structure, ScaleMixture) for structure in structures):
         notes.append(QUADRATURE)
     if claim.adjacency == "replace-one" and any(
         isinstance(structure, Radial) and rate(phase) < 1.0 for structure, phase in zip(structures, phases, strict=True)
@@ -199,15 +189,15 @@ def _assumptions(claim: Claim, phases: Sequence[Phase]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _witness(found: _Finding, claim: Claim) -> Witness:
-    """The pair, and the event that is best at the claim."""
-    shift = found.releases[0].shift
-    direction = "swap" if claim.adjacency == "replace-one" else found.direction
+def _witness(finding: _Finding, claim: Claim) -> Witness:
+    """A neighbouring pair and the event that is best at the claim, as the verdict shows them."""
+    shift = finding.releases[0].shift
+    direction = "swap" if claim.adjacency == "replace-one" else finding.direction
     return Witness(
         family=shift.family,
         coordinates=shift.coordinates,
         norm=shift.norm,
         shift=[[value, count] for value, count in shift.groups],
         direction=direction,  # type: ignore[arg-type]
-        event=event(found.points, aim(found.points, claim), EVENT),
+        event=event(finding.points, aim(finding.points, claim), EVENT),
     )

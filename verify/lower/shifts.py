@@ -2,59 +2,21 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
-from dpaudit.mechanisms.base import IIDCoordinates, Mechanism
+from dpaudit.mechanisms.base import Array, IIDCoordinates, Mechanism
 from dpaudit.verify.claims import Adjacency, Phase
-from dpaudit.verify.loss.cells import Pair, interval_masses, scan_points
 from dpaudit.verify.lower.families import MAX_COORDINATES, Shift, equal
-
-Array = NDArray[np.float64]
+from dpaudit.verify.pld.cells import MixturePair, interval_masses, scan_points
 
 ORDERS = np.array([2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128])
 NODES_PER_E = 8.0  # shifts at which a coordinate's moments are computed, per factor e
 
 
-@dataclass(frozen=True)
-class EqualShift:
-    """`coordinates` coordinates moved by `value` each, the others not at all.
-
-    Args:
-        coordinates: m, at least 1.
-        value: Movement of each.
-        norm: The l_p norm m^(1/p) value, at most the clip.
-    """
-
-    coordinates: int
-    value: float
-    norm: float
-
-
-def equal_shift(mechanism: Mechanism, coordinates: int) -> EqualShift:
-    """The largest feasible shift of `coordinates` equal coordinates: clip / m^(1/p) each.
-
-    Args:
-        mechanism: Its clip and clip_norm p bound the shift.
-        coordinates: m, from 1 to the dimension.
-
-    Raises:
-        ValueError: More coordinates than the mechanism is known to have.
-
-    Example:
-        >>> from dpaudit.mechanisms import Laplace
-        >>> equal_shift(Laplace(2.0, clip=1.0, dimension=4), 4).coordinates
-        4
-    """
-    shift = equal(mechanism, coordinates)
-    return EqualShift(coordinates, shift.groups[0][0], shift.norm)
-
-
 def candidate_counts(mechanism: Mechanism, limit: int = MAX_COORDINATES) -> list[int]:
-    """m = 1..10, then doubling, up to the dimension; only 1 where the dimension is unknown.
+    """Numbers m of equal coordinates to try: 1..10, then doubling up to the dimension; only 1 where that is unknown.
 
     Example:
         >>> from dpaudit.mechanisms import Laplace
@@ -72,12 +34,12 @@ def longest_count(mechanism: Mechanism) -> int:
 
 
 def rate(phase: Phase) -> float:
-    """The sampling probability that applies: 1 where nothing is sampled."""
+    """Poisson sampling probability of a phase: 1 where nothing is sampled."""
     return 1.0 if phase.sampling_kind == "none" else phase.sampling_prob
 
 
 def centre_multiples(phase: Phase, adjacency: Adjacency) -> tuple[float, ...]:
-    """Where the noise is centred, in multiples of the shift v, in the distributions that are mixed.
+    """Centres of the noise, in multiples of the shift v, whose laws a neighbouring pair mixes.
 
     Add-remove: 0 (without the record) and v. Replace-one: -v, 0 and v (the two versions, and not sampled); without
     sampling only the distance 2v between the versions matters.
@@ -87,8 +49,8 @@ def centre_multiples(phase: Phase, adjacency: Adjacency) -> tuple[float, ...]:
     return (0.0, 2.0) if rate(phase) == 1.0 else (-1.0, 0.0, 1.0)
 
 
-def pair_of(phase: Phase, multiples: Sequence[float], direction: str) -> Pair:
-    """One Poisson-sampled step: with probability q the record is in, for the centres above.
+def pair_of(phase: Phase, multiples: Sequence[float], direction: str) -> MixturePair:
+    """Output laws of one Poisson-sampled step, as mixtures over the centres: the record is in with probability q.
 
     Args:
         phase: Its rate q.
@@ -97,8 +59,8 @@ def pair_of(phase: Phase, multiples: Sequence[float], direction: str) -> Pair:
     """
     q = rate(phase)
     if len(multiples) == 3:
-        return Pair((0.0, 1.0 - q, q), (q, 1.0 - q, 0.0))
-    pair = Pair((1.0 - q, q), (1.0, 0.0))
+        return MixturePair((0.0, 1.0 - q, q), (q, 1.0 - q, 0.0))
+    pair = MixturePair((1.0 - q, q), (1.0, 0.0))
     return pair.swapped() if direction == "add" else pair
 
 
@@ -114,8 +76,8 @@ def ranked_counts(law: IIDCoordinates, phase: Phase, distance: float, counts: Se
     """
     if len(counts) == 1:
         return list(counts)
-    found = scores(law, phase, distance, [equal(phase.mechanism, count) for count in counts], delta)
-    return [counts[i] for i in np.argsort(-found, kind="stable")]
+    epsilons = scores(law, phase, distance, [equal(phase.mechanism, count) for count in counts], delta)
+    return [counts[i] for i in np.argsort(-epsilons, kind="stable")]
 
 
 def scores(law: IIDCoordinates, phase: Phase, distance: float, shifts: Sequence[Shift], delta: float) -> Array:

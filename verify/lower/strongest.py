@@ -8,7 +8,7 @@ import numpy as np
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import Curve
-from dpaudit.verify.loss.composition import Points
+from dpaudit.verify.pld.operating_points import Points
 from dpaudit.verify.results import Witness
 
 
@@ -18,36 +18,40 @@ def merit(points: Points, claim: Claim) -> tuple[float, float]:
 
 
 def strongest_curve(
-    found: Sequence[Points], claim: Claim, theorem: str, assumptions: Sequence[str], witness: Callable[[int], Witness]
+    witnesses: Sequence[Points],
+    claim: Claim,
+    theorem: str,
+    assumptions: Sequence[str],
+    witness: Callable[[int], Witness],
 ) -> Curve:
-    """The pointwise best of the witnesses, with the one that is best at the claim.
+    """The pointwise best of several certified witnesses, shown by the one that is best at the claim.
 
     Args:
-        found: Their certified operating points, at least one.
+        witnesses: Their certified operating points, at least one.
         claim: Where the best is chosen.
         theorem: What proves them, in one line.
         assumptions: What the reader must accept for them.
-        witness: Index into `found` -> the neighbouring pair.
+        witness: Index into `witnesses` -> the neighbouring pair.
     """
 
     def delta(epsilon: Array) -> Array:
-        return np.asarray(np.max([points.delta(epsilon) for points in found], axis=0))
+        return np.asarray(np.max([points.delta(epsilon) for points in witnesses], axis=0))
 
     def epsilon(delta: Array) -> Array:
-        return np.asarray(np.max([points.epsilon(delta) for points in found], axis=0))
+        return np.asarray(np.max([points.epsilon(delta) for points in witnesses], axis=0))
 
-    best = max(range(len(found)), key=lambda index: merit(found[index], claim))
+    best = max(range(len(witnesses)), key=lambda index: merit(witnesses[index], claim))
     return Curve("lower", "witness", theorem, delta, epsilon, tuple(assumptions), witness(best))
 
 
 def aim(points: Points, claim: Claim) -> float:
-    """The epsilon at which a witness is shown: the claimed one, or what it proves at delta if that proves nothing."""
+    """Epsilon at which a witness is shown: the claimed one, or what it proves at delta if that proves nothing."""
     excess, at = merit(points, claim)
     return claim.epsilon if excess > 0 else at
 
 
 def event(points: Points, epsilon: float, what: str) -> str:
-    """The event with the largest P - e^epsilon Q, in words.
+    """The event of a witness with the largest P - e^epsilon Q, in words.
 
     Args:
         points: Of the witness.

@@ -1,24 +1,20 @@
-"""Confidence bounds for the mean of a variable in [0, 1] by betting against every candidate mean.
+"""Lower confidence bounds for the mean of a variable in [0, 1] by betting against every candidate mean.
 
 Waudby-Smith and Ramdas (2024), "Estimating means of bounded random variables by betting", Section 4.1. Where the
 variable is mostly zero, as an excess of a privacy loss is, the bounds are as tight as those for a binomial count.
 """
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import bisect
 
-from dpaudit.mechanisms.base import Domain
-
-Array = NDArray[np.float64]
+from dpaudit.mechanisms.base import Array, Domain
 
 TAIL = Domain(0.0, 1.0, (0.005, 0.05), "probability of an error")
 SHARE = 0.95  # of the largest bet that cannot lose everything at once
-SMALLEST = 1e-12  # means below it are not told from 0
+SMALLEST_MEAN = 1e-12  # means below it are not told from 0
 PILOT_VALUES = 2000  # of the pilot's nonzero values are enough to choose a bet
 BETS = 32
 
@@ -34,21 +30,6 @@ class Sample:
 
     values: Array
     size: int
-
-    @classmethod
-    def of(cls, values: Array) -> "Sample":
-        """All draws in one array."""
-        return cls(values[values > 0], len(values))
-
-    @classmethod
-    def join(cls, parts: Sequence["Sample"]) -> "Sample":
-        """The draws of all parts."""
-        return cls(np.concatenate([part.values for part in parts]), sum(part.size for part in parts))
-
-    @property
-    def mean(self) -> float:
-        """Average of the draws."""
-        return float(self.values.sum()) / self.size
 
 
 @dataclass(frozen=True)
@@ -71,9 +52,6 @@ class Excesses:
         return np.asarray(np.exp(self.log_weight[above]) * -np.expm1(epsilon - self.loss[above]))
 
 
-_Capital = Callable[[Sample, float, float], float]
-
-
 def mean_lower(sample: Sample, pilot: Sample, *, tail: float) -> float:
     """A number that exceeds the mean with probability at most `tail`.
 
@@ -94,81 +72,41 @@ def mean_lower(sample: Sample, pilot: Sample, *, tail: float) -> float:
         ValueError: tail is outside (0, 1).
 
     >>> rng = np.random.default_rng(1)
-    >>> bound = mean_lower(Sample.of(rng.uniform(size=9000)), Sample.of(rng.uniform(size=1000)), tail=0.05)
+    >>> bound = mean_lower(Sample(rng.uniform(size=9000), 9000), Sample(rng.uniform(size=1000), 1000), tail=0.05)
     >>> print(f"{bound:.2f}")
     0.50
     """
     TAIL.validate("tail", tail)
-    largest = SHARE / max(pilot.mean, 1.0 / (pilot.size + sample.size))
-    bets = np.geomspace(min(_smallest_bet(sample.size, tail), largest), largest, BETS)
-    return _best(sample, pilot, bets, tail, _raise_capital, largest=True)
-
-
-def mean_upper(sample: Sample, pilot: Sample, *, tail: float) -> float:
-    """A number that the mean exceeds with probability at most `tail`.
-
-    The smallest m whose capital prod_i (1 - b(m) (Y_i - m)) reaches 1/tail, b(m) = min(bet, SHARE/(1 - m)): the
-    bound of `mean_lower` for 1 - Y, with the same proof.
-
-    Args:
-        sample: The draws that count.
-        pilot: Independent draws of the same variable, from which the bet is chosen.
-        tail: Error probability in (0, 1).
-
-    Raises:
-        ValueError: tail is outside (0, 1).
-    """
-    TAIL.validate("tail", tail)
-    bets = np.append(np.geomspace(min(_smallest_bet(sample.size, tail), SHARE), SHARE, BETS), 4.0 * SHARE)
-    return _best(sample, pilot, bets, tail, _lower_capital, largest=False)
-
-
-def _smallest_bet(size: int, tail: float) -> float:
-    """Below sqrt(2 log(1/tail)/size)/sd, the best bet on a variable of that spread; sd is at most 1/2."""
-    return math.sqrt(2.0 * math.log(1.0 / tail) / size)
-
-
-def _raise_capital(sample: Sample, mean: float, bet: float) -> float:
-    """log of the capital of one who bets that the true mean is above `mean`."""
-    bet = min(bet, SHARE / mean)
-    zeros = (sample.size - len(sample.values)) * math.log1p(-bet * mean)
-    return zeros + float(np.log1p(bet * (sample.values - mean)).sum())
-
-
-def _lower_capital(sample: Sample, mean: float, bet: float) -> float:
-    """log of the capital of one who bets that the true mean is below `mean`."""
-    bet = min(bet, SHARE / (1.0 - mean))
-    zeros = (sample.size - len(sample.values)) * math.log1p(bet * mean)
-    return zeros + float(np.log1p(-bet * (sample.values - mean)).sum())
-
-
-def _best(sample: Sample, pilot: Sample, bets: Array, tail: float, capital: _Capital, *, largest: bool) -> float:
-    """The bound of the bet that does best on the pilot, were it as large as the sample."""
+    largest = SHARE / max(float(pilot.values.sum()) / pilot.size, 1.0 / (pilot.size + sample.size))
+    # below sqrt(2 log(1/tail)/size)/sd, the best bet on a variable of that spread; sd is at most 1/2
+    smallest = math.sqrt(2.0 * math.log(1.0 / tail) / sample.size)
+    bets = np.geomspace(min(smallest, largest), largest, BETS)
     thin = max(1, math.ceil(len(pilot.values) / PILOT_VALUES))
     values = pilot.values[::thin]
     # an empty pilot must not promise that the sample is empty too
     few = Sample(values if len(values) else np.ones(1), max(len(values), round(pilot.size / thin)))
     goal = math.log(1.0 / tail)
-    found = [_crossing(few, bet, goal * few.size / sample.size, capital, largest=largest) for bet in bets]
-    bet = float(bets[int(np.argmax(found) if largest else np.argmin(found))])
+    # the bet that does best on the pilot, were it as large as the sample
+    bet = float(bets[int(np.argmax([_crossing(few, bet, goal * few.size / sample.size) for bet in bets]))])
     # the sum of logarithms is rounded: less than 1e-12 for each draw
-    return _crossing(sample, bet, goal + 1e-12 * sample.size, capital, largest=largest)
+    return _crossing(sample, bet, goal + 1e-12 * sample.size)
 
 
-def _crossing(sample: Sample, bet: float, goal: float, capital: _Capital, *, largest: bool) -> float:
-    """Where the logarithm of the capital crosses the goal; the end of the range where it does not."""
-    low, high = math.log(SMALLEST), math.log1p(-SMALLEST)
-    worse, better = (high, low) if largest else (low, high)
+def _crossing(sample: Sample, bet: float, goal: float) -> float:
+    """Where the log of the capital of one who bets that the true mean is larger falls to the goal; 0 if it is below."""
+    low, high = math.log(SMALLEST_MEAN), math.log1p(-SMALLEST_MEAN)
 
     def excess(log_mean: float) -> float:
-        return capital(sample, math.exp(log_mean), bet) - goal
+        mean = math.exp(log_mean)
+        stake = min(bet, SHARE / mean)
+        zeros = (sample.size - len(sample.values)) * math.log1p(-stake * mean)
+        return zeros + float(np.log1p(stake * (sample.values - mean)).sum()) - goal
 
-    if excess(better) < 0:
-        return 0.0 if largest else 1.0
-    if excess(worse) >= 0:
-        return math.exp(worse)
-    root = float(bisect(excess, low, high, xtol=1e-7))
-    return math.exp(root - 2e-7 if largest else root + 2e-7)
+    if excess(low) < 0:
+        return 0.0
+    if excess(high) >= 0:
+        return math.exp(high)
+    return math.exp(float(bisect(excess, low, high, xtol=1e-7)) - 2e-7)
 
 
 def level_lower(sample: Excesses, delta: float, *, bet: float, tail: float) -> float:
@@ -201,10 +139,10 @@ def choose_level_bet(pilot: Excesses, delta: float, *, share: float) -> tuple[fl
         share: Size of the sample that will count, in pilots.
     """
     largest = SHARE / max(delta, 1e-9 / max(pilot.size * share, 1.0))
-    found = [
+    levels = [
         (_level(pilot, delta, bet, math.log(40.0) / share), bet) for bet in np.geomspace(1e-4, 1.0, BETS) * largest
     ]
-    epsilon, bet = max(found)
+    epsilon, bet = max(levels)
     return float(bet), epsilon
 
 

@@ -1,39 +1,47 @@
 """Total privacy losses of whole histories, drawn plainly: noise from the mechanism, loss from its density.
 
-A step under a shift v: the output is noise around v where the record is in, around 0 where not. One arm ("first") is
-the distribution whose events are likelier, the other ("second") the one it is compared with; the loss of a history is
-log dFirst/dSecond, summed over its steps. Directions: "remove" compares with-record to without, "add" the reverse, and
-"swap" compares v with -v. Poisson sampling puts the record in with probability `rate`, independently in every step.
+A step under a shift v: the output is noise around v where the record is in, around 0 where not. First is the
+distribution whose events are likelier, from which is drawn, Second the one it is compared with; the loss of a history
+is log dFirst/dSecond, summed over its steps. Directions: "remove" compares with-record to without, "add" the reverse,
+and "swap" compares v with -v. Poisson sampling puts the record in with probability `rate`, independently in every step.
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.mechanisms.base import IIDCoordinates, Mechanism, Radial, ScaleMixture, require_dimension
+from dpaudit.mechanisms.base import (
+    Array,
+    IIDCoordinates,
+    LaplaceCoordinates,
+    Mechanism,
+    NormalCoordinates,
+    Radial,
+    ScaleMixture,
+    require_dimension,
+    with_dimension,
+)
 from dpaudit.mechanisms.numerics import log_ratio
 from dpaudit.verify.claims import Claim, Phase
-from dpaudit.verify.lower.shifts import EqualShift, equal_shift
+from dpaudit.verify.lower.families import Shift, equal
 from dpaudit.verify.sampling.chunks import FLOATS
-from dpaudit.verify.sampling.sums import LaplaceSum, laplace_counts, resized, subsampled
+from dpaudit.verify.sampling.sums import LaplaceSum, laplace_counts, subsampled
 
-Array = NDArray[np.float64]
 Direction = Literal["remove", "add", "swap"]
-Arm = Literal["first", "second"]
 
-FEW = 64  # vectors up to this length are drawn whole, though a shorter way exists
+WHOLE_VECTORS = 64  # vectors up to this length are drawn whole, though a shorter way exists
 NODES = 96  # Chebyshev nodes for the density along one axis
-WIDEST = 18.0  # range of log |o|_1 over which they give it to 1e-14: its singularities are at distance pi
-CLOSE = 0.2  # difference of two log |o|_1 up to which a derivative is integrated
+AXIS_RANGE = 18.0  # range of log |o|_1 over which they give it to 1e-14: its singularities are at distance pi
+NORM_DISTANCE = 0.2  # difference of two log |o|_1 up to which a derivative is integrated
 _GAUSS = np.polynomial.legendre.leggauss(4)
 
 
 @dataclass(frozen=True)
-class Release:
+class ShiftedPhase:
     """`steps` releases under one shift.
 
     Args:
@@ -44,38 +52,43 @@ class Release:
     """
 
     mechanism: Mechanism
-    shift: EqualShift
+    shift: Shift
     rate: float
     steps: int
 
     @property
+    def value(self) -> float:
+        """Movement of each coordinate."""
+        return self.shift.groups[0][0]
+
+    @property
     def length(self) -> float:
         """l2 norm of the shift."""
-        return float(self.shift.value * self.shift.coordinates**0.5)
+        return float(self.value * self.shift.coordinates**0.5)
 
     @property
     def floats(self) -> float:
         """Floats that drawing one step holds in memory, about."""
         m, structure = self.shift.coordinates, self.mechanism.structure
         if isinstance(structure, IIDCoordinates):
-            if structure.gaussian_sigma is not None:
+            if isinstance(structure, NormalCoordinates):
                 return 2.0
-            if structure.laplace_scale is not None and m > FEW:
-                return LaplaceSum(self.shift.value / structure.laplace_scale, m).floats
+            if isinstance(structure, LaplaceCoordinates) and m > WHOLE_VECTORS:
+                return LaplaceSum(self.value / structure.scale, m).floats
             return 3.0 * m
         n = require_dimension(self.mechanism)
-        if n <= FEW:
+        if n <= WHOLE_VECTORS:
             return 3.0 * n
         if isinstance(structure, Radial):
             return 8.0
         if not _by_counts(self, structure):
             return 3.0 * n
         middle = structure.given(float(structure.scale_isf(np.array(0.1))))
-        assert middle.laplace_scale is not None
-        return 8.0 + 4.0 * m * -float(np.expm1(-self.shift.value / middle.laplace_scale))
+        assert isinstance(middle, LaplaceCoordinates)
+        return 8.0 + 4.0 * m * -float(np.expm1(-self.value / middle.scale))
 
 
-def releases(claim: Claim, coordinates: int, direction: Direction) -> tuple[Release, ...]:
+def shifted_phases(claim: Claim, coordinates: int, direction: Direction) -> tuple[ShiftedPhase, ...]:
     """The claim's phases, each under m equal coordinates at its own clip.
 
     Args:
@@ -91,37 +104,35 @@ def releases(claim: Claim, coordinates: int, direction: Direction) -> tuple[Rele
     swaps = claim.adjacency == "replace-one"
     if swaps != (direction == "swap") or direction not in ("remove", "add", "swap"):
         raise ValueError(f"Expected direction={direction!r} to fit adjacency={claim.adjacency!r}.")
-    return tuple(_release(phase, coordinates, swaps) for phase in claim.phases)
+    return tuple(_shifted_phase(phase, coordinates, swaps) for phase in claim.phases)
 
 
-def _release(phase: Phase, coordinates: int, swaps: bool) -> Release:
+def _shifted_phase(phase: Phase, coordinates: int, swaps: bool) -> ShiftedPhase:
     if phase.sampling_kind not in ("poisson", "none"):
         raise ValueError(f"Expected sampling_kind={phase.sampling_kind!r} to be 'poisson' or 'none'.")
     mechanism = phase.mechanism
     if mechanism.dimension is None:
         if isinstance(mechanism.structure, Radial):
             require_dimension(mechanism)
-        mechanism = resized(mechanism, 1)
-    shift = equal_shift(mechanism, coordinates)
+        mechanism = with_dimension(mechanism, 1)
+    shift = equal(mechanism, coordinates)
     rate = 1.0 if phase.sampling_kind == "none" else phase.sampling_prob
     if swaps and rate == 1.0:
-        shift = EqualShift(shift.coordinates, 2.0 * shift.value, 2.0 * shift.norm)
-    return Release(mechanism, shift, rate, phase.steps)
+        shift = replace(shift, groups=((2.0 * shift.groups[0][0], coordinates),), norm=2.0 * shift.norm)
+    return ShiftedPhase(mechanism, shift, rate, phase.steps)
 
 
 @dataclass(frozen=True)
 class PlainHistories:
-    """Losses of whole histories from one arm.
+    """Losses of whole histories drawn from First.
 
     Args:
         parts: The phases.
         direction: Which two distributions are compared.
-        arm: Which of them the outputs come from.
     """
 
-    parts: tuple[Release, ...]
+    parts: tuple[ShiftedPhase, ...]
     direction: Direction
-    arm: Arm
 
     @property
     def floats(self) -> float:
@@ -138,16 +149,15 @@ class PlainHistories:
                 total += self._steps(part, rng, size * count).reshape(size, count).sum(axis=1)
         return total
 
-    def _steps(self, part: Release, rng: np.random.Generator, size: int) -> Array:
+    def _steps(self, part: ShiftedPhase, rng: np.random.Generator, size: int) -> Array:
         if self.direction == "swap" and part.rate < 1.0:
-            return _swapped_losses(part, rng, size, self.arm)
-        with_record = (self.arm == "first") == (self.direction != "add")
-        inside = rng.random(size) < part.rate if with_record else np.zeros(size, dtype=np.bool_)
+            return _swapped_losses(part, rng, size)
+        inside = rng.random(size) < part.rate if self.direction != "add" else np.zeros(size, dtype=np.bool_)
         loss = subsampled(raw_losses(part, rng, inside), part.rate)
         return -loss if self.direction == "add" else loss
 
 
-def raw_losses(part: Release, rng: np.random.Generator, inside: NDArray[np.bool_]) -> Array:
+def raw_losses(part: ShiftedPhase, rng: np.random.Generator, inside: NDArray[np.bool_]) -> Array:
     """l = log p(o - v)/p(o) of fresh outputs o, centred at v where `inside` and at 0 elsewhere.
 
     Drawn through whatever the loss depends on: one coordinate along v for normal noise, the shifted coordinates for
@@ -155,53 +165,39 @@ def raw_losses(part: Release, rng: np.random.Generator, inside: NDArray[np.bool_
     dimensions, counts and |o|_1 for a hidden Laplace scale; whole vectors otherwise. Noise being symmetric, l at
     noise around v has the law of -l at noise around 0.
     """
-    mechanism, structure, m = part.mechanism, part.mechanism.structure, part.shift.coordinates
-    if isinstance(structure, IIDCoordinates):
-        if structure.gaussian_sigma is not None:
-            return _vector_losses(resized(mechanism, 1), np.array([part.length]), rng, inside)
-        if structure.laplace_scale is not None and m > FEW:
-            law = LaplaceSum(part.shift.value / structure.laplace_scale, m)
-            return law.draw(rng, inside.astype(np.float64))[0]
-        return _vector_losses(resized(mechanism, m), np.full(m, part.shift.value), rng, inside)
-    n = require_dimension(mechanism)
-    if isinstance(structure, Radial) and n > FEW:
+    structure, m = part.mechanism.structure, part.shift.coordinates
+    if isinstance(structure, LaplaceCoordinates) and m > WHOLE_VECTORS:
+        return LaplaceSum(part.value / structure.scale, m).draw(rng, inside.astype(np.float64))[0]
+    if isinstance(structure, Radial) and (n := require_dimension(part.mechanism)) > WHOLE_VECTORS:
         return np.where(inside, -1.0, 1.0) * _radial_losses(structure, n, part.length, rng, len(inside))
     if isinstance(structure, ScaleMixture) and _by_counts(part, structure):
+        n = require_dimension(part.mechanism)
         return np.where(inside, -1.0, 1.0) * _mixture_losses(part, structure, n, rng, len(inside))
-    return _vector_losses(mechanism, _vector(part), rng, inside)
+    mechanism, shift = _shortest(part)
+    return mechanism.privacy_loss(mechanism.sample(rng, len(inside)) + np.where(inside[:, None], shift, 0.0), shift)
 
 
-def _by_counts(part: Release, structure: ScaleMixture) -> bool:
+def _by_counts(part: ShiftedPhase, structure: ScaleMixture) -> bool:
     """Whether a hidden scale is Laplace's, in many coordinates, and G smooth enough for one polynomial."""
-    if require_dimension(part.mechanism) <= FEW or structure.given(1.0).laplace_scale is None:
+    if require_dimension(part.mechanism) <= WHOLE_VECTORS or not isinstance(structure.given(1.0), LaplaceCoordinates):
         return False
-    low, high = _axis_range(part.mechanism, part.shift.coordinates * part.shift.value)
-    return high - low < WIDEST
+    low, high = _axis_range(part.mechanism, part.shift.coordinates * part.value)
+    return high - low < AXIS_RANGE
 
 
-def _vector(part: Release) -> Array:
-    """v itself."""
-    shift = np.zeros(require_dimension(part.mechanism))
-    shift[: part.shift.coordinates] = part.shift.value
-    return shift
+def _shortest(part: ShiftedPhase) -> tuple[Mechanism, Array]:
+    """Noise and shift of the shortest vectors that the loss depends on: one coordinate along v for normal noise."""
+    structure, m = part.mechanism.structure, part.shift.coordinates
+    if isinstance(structure, NormalCoordinates):
+        return with_dimension(part.mechanism, 1), np.array([part.length])
+    n = m if isinstance(structure, IIDCoordinates) else require_dimension(part.mechanism)
+    return with_dimension(part.mechanism, n), np.where(np.arange(n) < m, part.value, 0.0)
 
 
-def _vector_losses(mechanism: Mechanism, shift: Array, rng: np.random.Generator, inside: NDArray[np.bool_]) -> Array:
-    outputs = mechanism.sample(rng, len(inside)) + np.where(inside[:, None], shift, 0.0)
-    return mechanism.privacy_loss(outputs, shift)
-
-
-def _swapped_losses(part: Release, rng: np.random.Generator, size: int, arm: Arm) -> Array:
-    """Replace-one under Poisson sampling: the record is v in one arm and -v in the other, when it is in."""
-    mechanism = part.mechanism
-    if isinstance(mechanism.structure, IIDCoordinates):
-        m = part.shift.coordinates
-        normal = mechanism.structure.gaussian_sigma is not None
-        shift = np.array([part.length]) if normal else np.full(m, part.shift.value)
-        mechanism = resized(mechanism, len(shift))
-    else:
-        shift = _vector(part)
-    centre = np.where(rng.random(size) < part.rate, 1.0 if arm == "first" else -1.0, 0.0)
+def _swapped_losses(part: ShiftedPhase, rng: np.random.Generator, size: int) -> Array:
+    """Replace-one under Poisson sampling: the record is v in First and -v in Second, when it is in."""
+    mechanism, shift = _shortest(part)
+    centre = np.where(rng.random(size) < part.rate, 1.0, 0.0)
     outputs = mechanism.sample(rng, size) + centre[:, None] * shift
     toward, away = (subsampled(mechanism.privacy_loss(outputs, sign * shift), part.rate) for sign in (1.0, -1.0))
     return toward - away
@@ -220,13 +216,13 @@ def _radial_losses(law: Radial, n: int, length: float, rng: np.random.Generator,
     return density + 0.5 * (n - 1) * log_ratio(towards, np.square(radius), away)
 
 
-def _mixture_losses(part: Release, structure: ScaleMixture, n: int, rng: np.random.Generator, size: int) -> Array:
+def _mixture_losses(part: ShiftedPhase, structure: ScaleMixture, n: int, rng: np.random.Generator, size: int) -> Array:
     """l at noise around 0, for a hidden Laplace scale: the density depends on |o|_1 alone.
 
     Given the scale, the shifted coordinates enter through their counts; all coordinates not between the centres lie
     exponentially far outside them, so |o|_1 is a Gamma variable plus what the counts say.
     """
-    m, value = part.shift.coordinates, part.shift.value
+    m, value = part.shift.coordinates, part.value
     scale = np.asarray(structure.scale_ppf(rng.random(size)))
     ends, middle, between, high = laplace_counts(rng, np.zeros(size), scale * value, m)
     drop = value * ends + middle / scale  # |o|_1 - |o - v|_1
@@ -247,7 +243,7 @@ def _axis_losses(mechanism: Mechanism, norm: Array, drop: Array, reach: float) -
         ends = np.log(norm), np.log(np.maximum(norm - drop, 0.0))
     covered = (np.minimum(*ends) >= low) & (np.maximum(*ends) <= high)
     here, there = (np.clip(end, low, high) for end in ends)
-    width = np.where(np.abs(here - there) < CLOSE, -np.log1p(-np.minimum(drop / norm, 0.5)), 0.0)
+    width = np.where(np.abs(here - there) < NORM_DISTANCE, -np.log1p(-np.minimum(drop / norm, 0.5)), 0.0)
     total = sum(w * slope(here - 0.5 * width * (1.0 - x)) for x, w in zip(*_GAUSS, strict=True))
     result = np.where(width != 0.0, 0.5 * width * np.asarray(total), density(here) - density(there))
     for i in np.flatnonzero(~covered):

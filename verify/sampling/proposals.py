@@ -1,9 +1,9 @@
 """Importance sampling of histories by exponential tilting, with a weight that is bounded by construction.
 
-Let L be the total loss of a history, F the arm "first" it is drawn from, and theta > 0. A proposal R is a law of
+Let L be the total loss of a history, F the law it is drawn from, and theta > 0. A proposal R is a law of
 histories from which we can draw, together with a number log_z, such that
 
-    dF/dR <= e^(log_z - theta L)   for every history that F can produce (but for `uncovered` of its probability).
+    dF/dR <= e^(log_z - theta L)   for every history that F can produce (but for a few, of tiny probability).
 
 Then Y = dF/dR (1 - e^(epsilon - L))_+ has mean delta(epsilon) under R, and lies between 0 and
 
@@ -30,18 +30,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp, xlogy
 
-from dpaudit.mechanisms.base import IIDCoordinates
+from dpaudit.mechanisms.base import Array, IIDCoordinates, NormalCoordinates
 from dpaudit.verify.sampling.chunks import FLOATS
-from dpaudit.verify.sampling.histories import Direction, Release
+from dpaudit.verify.sampling.histories import Direction, ShiftedPhase
 from dpaudit.verify.sampling.sums import TiltedSum, subsampled, tilted_sum
 
-Array = NDArray[np.float64]
-
-WHOLE = np.unique(np.rint(np.geomspace(1, 1024, 48)))  # tilts tried where they must be integers
-REAL = np.geomspace(0.02, 2048, 80)
+INTEGER_TILTS = np.unique(np.rint(np.geomspace(1, 1024, 48)))  # tilts tried where they must be integers
+REAL_TILTS = np.geomspace(0.02, 2048, 80)
 
 
 @dataclass(frozen=True)
@@ -113,11 +110,6 @@ class Proposal:
         return min(sum(4.0 * part.law.floats * part.steps for part in self.parts), float(FLOATS))
 
     @property
-    def uncovered(self) -> float:
-        """Probability of the histories that the proposal never draws."""
-        return sum(part.law.uncovered * part.steps for part in self.parts)
-
-    @property
     def rounding(self) -> float:
         """Relative error of a history's weight."""
         return sum(part.steps * part.law.rounding for part in self.parts)
@@ -140,7 +132,7 @@ class Proposal:
         return loss, weight
 
 
-def tilted_steps(parts: tuple[Release, ...], direction: Direction) -> tuple[TiltedStep, ...] | None:
+def tilted_steps(parts: tuple[ShiftedPhase, ...], direction: Direction) -> tuple[TiltedStep, ...] | None:
     """The phases' tilted laws; None where no bounded tilt is known.
 
     Known are: iid noise without sampling; iid noise in direction "remove"; one coordinate, or normal noise, in
@@ -151,10 +143,10 @@ def tilted_steps(parts: tuple[Release, ...], direction: Direction) -> tuple[Tilt
         if not isinstance(part.mechanism.structure, IIDCoordinates):
             return None
         adds = direction == "add" and part.rate < 1.0
-        m, normal = part.shift.coordinates, part.mechanism.structure.gaussian_sigma is not None
+        m, normal = part.shift.coordinates, isinstance(part.mechanism.structure, NormalCoordinates)
         if part.rate < 1.0 and (direction == "swap" or (adds and m > 1 and not normal)):
             return None
-        law = tilted_sum(part.mechanism, m, part.shift.value, rate=part.rate if adds else 1.0)
+        law = tilted_sum(part.mechanism, m, part.value, rate=part.rate if adds else 1.0)
         if law is None:
             return None
         steps.append(TiltedStep(law, part.rate, part.steps, not adds))
@@ -165,7 +157,7 @@ def best_proposal(steps: tuple[TiltedStep, ...], objective: Callable[[Proposal],
     """The proposal with the smallest objective on a ladder of tilts; the search stops well past the minimum."""
     whole = any(step.mixes and step.rate < 1.0 for step in steps)
     best, least, worse = None, math.inf, 0
-    for theta in WHOLE if whole else REAL:
+    for theta in INTEGER_TILTS if whole else REAL_TILTS:
         proposal = proposal_at(steps, float(theta))
         value = objective(proposal)
         best, least, worse = (proposal, value, 0) if best is None or value < least else (best, least, worse + 1)

@@ -7,48 +7,26 @@ B with j B >= j S, the law drawn from is e^(jB)/W_j, and W_j = E_Q e^(jB).
 """
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, cast
+from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import exprel, logsumexp
 
-from dpaudit.mechanisms.base import IIDCoordinates, Mechanism
-
-Array = NDArray[np.float64]
+from dpaudit.mechanisms.base import (
+    Array,
+    IIDCoordinates,
+    LaplaceCoordinates,
+    Mechanism,
+    NormalCoordinates,
+    with_dimension,
+)
 
 POINTS = 4096  # cell edges per tail, per centre and per gap between the centres
 OUTERMOST = 1e-40  # probability of each tail, under either centre, that no cell covers
 SPACING = 1e-4  # least relative difference of the tails at the ends of a cell
 TINY = 1e-290  # tail probabilities below this are no longer accurate to every digit
-
-
-class TiltedSum(Protocol):
-    """Draws of S under every tilt.
-
-    Args:
-        floats: Floats that one draw holds in memory, about.
-        uncovered: Probability under Q and under P that the tilted laws never reach.
-        rounding: Relative error of the density of one draw.
-    """
-
-    @property
-    def floats(self) -> float: ...
-
-    @property
-    def uncovered(self) -> float: ...
-
-    @property
-    def rounding(self) -> float: ...
-
-    def log_moments(self, orders: Array) -> Array:
-        """log W_j for every order j."""
-        ...
-
-    def draw(self, rng: np.random.Generator, orders: Array) -> tuple[Array, Array]:
-        """(S, B) for each of the given orders, one independent draw each."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -65,7 +43,6 @@ class GaussianSum:
     sigma: float
     length: float
     floats: float = 1.0
-    uncovered: float = 0.0
     rounding: float = 1e-11
 
     def log_moments(self, orders: Array) -> Array:
@@ -93,7 +70,6 @@ class LaplaceSum:
 
     ratio: float
     coordinates: int
-    uncovered: float = 0.0
 
     @property
     def rounding(self) -> float:
@@ -174,7 +150,6 @@ class CellSum:
         tails: Probability of the nearer tail beyond each end, under Q.
         low: Smallest value on each cell of l, or for one coordinate of another monotone function of l.
         high: Its largest value.
-        uncovered: Probability outside the cells, under Q or P, whichever is larger.
     """
 
     mechanism: Mechanism
@@ -184,7 +159,6 @@ class CellSum:
     tails: Array
     low: Array
     high: Array
-    uncovered: float
     tables: dict[float, Array] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -241,6 +215,10 @@ class CellSum:
         return places
 
 
+# draws of S under every tilt: `floats` one draw holds in memory, and `rounding`, the relative error of its density
+TiltedSum = GaussianSum | LaplaceSum | CellSum
+
+
 def tilted_sum(mechanism: Mechanism, coordinates: int, value: float, *, rate: float = 1.0) -> TiltedSum | None:
     """The tilted laws of S for iid noise; None where l is not monotone between the centres and beyond.
 
@@ -252,22 +230,21 @@ def tilted_sum(mechanism: Mechanism, coordinates: int, value: float, *, rate: fl
     """
     law = mechanism.structure
     assert isinstance(law, IIDCoordinates)
-    if law.gaussian_sigma is not None:
-        mechanism, coordinates, value = resized(mechanism, 1), 1, value * math.sqrt(coordinates)
+    if isinstance(law, NormalCoordinates):
+        mechanism, coordinates, value = with_dimension(mechanism, 1), 1, value * math.sqrt(coordinates)
         if rate == 1.0:
-            return GaussianSum(mechanism, law.gaussian_sigma, value)
-    elif law.laplace_scale is not None and rate == 1.0:
-        return LaplaceSum(value / law.laplace_scale, coordinates)
+            return GaussianSum(mechanism, law.sigma, value)
+    elif isinstance(law, LaplaceCoordinates) and rate == 1.0:
+        return LaplaceSum(value / law.scale, coordinates)
     edges = _edges(law, value)
-    loss = resized(mechanism, 1).privacy_loss(edges[:, None], np.array([value]))
+    loss = with_dimension(mechanism, 1).privacy_loss(edges[:, None], np.array([value]))
     if not all(_monotone(loss[part]) for part in (edges <= 0, (edges >= 0) & (edges <= value), edges >= value)):
         return None
     statistic = loss if rate == 1.0 else -subsampled(loss, rate)
     ends = statistic[:-1], statistic[1:]
-    outside = max(float(law.cdf(edges[0] - c) + law.cdf(c - edges[-1])) for c in (0.0, value))
     return CellSum(
-        resized(mechanism, coordinates), value, coordinates, edges, np.asarray(law.cdf(-np.abs(edges))),
-        np.minimum(*ends), np.maximum(*ends), outside * coordinates,
+        with_dimension(mechanism, coordinates), value, coordinates, edges, np.asarray(law.cdf(-np.abs(edges))),
+        np.minimum(*ends), np.maximum(*ends),
     )  # fmt: skip
 
 
@@ -298,11 +275,6 @@ def _thinned(law: IIDCoordinates, places: Array) -> Array:
 def subsampled(loss: Array, rate: float) -> Array:
     """log(1 - q + q e^loss): the loss of one step in which the record takes part with probability q."""
     return np.asarray(loss) if rate == 1.0 else np.logaddexp(math.log1p(-rate), math.log(rate) + loss)
-
-
-def resized(mechanism: Mechanism, dimension: int) -> Mechanism:
-    """The same noise in another dimension."""
-    return cast(Mechanism, replace(cast(Any, mechanism), dimension=dimension))
 
 
 def _monotone(values: Array) -> bool:

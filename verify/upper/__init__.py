@@ -15,11 +15,11 @@ from dpaudit.verify.upper import (
     one_dimensional,
     radial_pld,
 )
-from dpaudit.verify.upper.numerics.radii import moments_reach, sampling_is_known
+from dpaudit.verify.upper.shift_norms import moments_reach, sampling_is_known
 
 
 class UpperBound(Protocol):
-    """What a theorem's module offers."""
+    """A theorem that bounds delta(epsilon) of a claim from above."""
 
     __name__: str
 
@@ -45,7 +45,7 @@ UPPER_BOUNDS: tuple[UpperBound, ...] = (
 
 
 def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) -> list[Curve]:
-    """The curves of all theorems that apply.
+    """Upper bounds on delta(epsilon) of a claim, one for every theorem that applies.
 
     Args:
         claim: The claim.

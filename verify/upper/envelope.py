@@ -19,36 +19,35 @@ from functools import partial
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array, IIDCoordinates, Mechanism
+from dpaudit.mechanisms.base import Array, IIDCoordinates, LaplaceCoordinates, Mechanism, NormalCoordinates
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
+from dpaudit.verify.pld.coordinate_moments import Coordinate, coordinate
+from dpaudit.verify.pld.shift_allocation import SpreadMoment
 from dpaudit.verify.rdp import Moments, rdp_curve, replace_one_release, sampled_moments
-from dpaudit.verify.upper.numerics.allocation import spread_moment
-from dpaudit.verify.upper.numerics.coordinate import Coordinate, coordinate
-from dpaudit.verify.upper.numerics.radii import moments_reach
+from dpaudit.verify.upper.shift_norms import moments_reach
 
 THEOREM = (
     "coordinate envelope: for iid noise the moments of any shift of norm at most clip are bounded by the best spread "
     "of one coordinate's moments; sampled by the binomial theorem; Balle et al. (2020), Theorem 21"
 )
-QUADRATURE = "upper bound: the quadrature of one coordinate's moments is charged a relative error of 1e-6"
-DENSE = 16  # orders evaluated one by one; beyond, by a factor of SPACING
+DENSE_ORDERS = 16  # orders evaluated one by one; beyond, by a factor of SPACING
 SPACING = 1.06
 
 
 class EnvelopeMoments:
-    """H_eta at whole orders, computed once per order and joined by chords."""
+    """Bounds H_eta on log E_Q[(dP/dQ)^eta] of any shift at whole orders, computed once and joined by chords."""
 
-    def __init__(self, one: Coordinate, clip: float, clip_norm: float, dimension: int | None) -> None:
-        self._compute = partial(spread_moment, one, clip, clip_norm, dimension)
+    def __init__(self, noise: Coordinate, clip: float, clip_norm: float, dimension: int | None) -> None:
+        self._compute = SpreadMoment(noise, clip, clip_norm, dimension)
         self._orders = [0.0, 1.0]
         self._values = [0.0, 0.0]
 
     def upto(self, largest: int) -> Array:
-        """H_0, ..., H_largest; inf beyond the largest order whose moments were finite."""
+        """Moment bounds of orders 0, ..., largest; inf beyond the largest order where they are finite."""
         while self._orders[-1] < largest and math.isfinite(self._values[-1]):
             last = self._orders[-1]
-            eta = last + 1 if last < DENSE else float(math.ceil(last * SPACING))
+            eta = last + 1 if last < DENSE_ORDERS else float(math.ceil(last * SPACING))
             self._orders.append(eta)
             self._values.append(self._compute(eta))
         whole = np.arange(largest + 1.0)
@@ -59,7 +58,7 @@ class EnvelopeMoments:
         return np.asarray(values)
 
     def release(self, sampling_prob: float, orders: Array) -> Array:
-        """alpha(lam) of one release at each order."""
+        """Log-moments alpha(lam) of one release at each order."""
         table = self.upto(math.ceil(float(orders.max())) + 1)
         if sampling_prob < 1:
             return sampled_moments(table, sampling_prob, orders)
@@ -67,7 +66,7 @@ class EnvelopeMoments:
 
 
 def moments(phase: Phase, claim: Claim) -> Moments | None:
-    """The moments of one release of a phase, None where the envelope has none."""
+    """Log-moments of one release of a phase, None where the coordinate envelope has none."""
     law = _law(phase.mechanism)
     if law is None:
         return None
@@ -80,9 +79,9 @@ def moments(phase: Phase, claim: Claim) -> Moments | None:
 def _law(mechanism: Mechanism) -> Coordinate | None:
     """The coordinate's law where the envelope is the theorem to use."""
     structure = mechanism.structure
-    if not isinstance(structure, IIDCoordinates) or structure.gaussian_sigma is not None:
+    if not isinstance(structure, IIDCoordinates) or isinstance(structure, NormalCoordinates):
         return None
-    if structure.laplace_scale is not None and (mechanism.clip_norm == 1 or mechanism.clip_norm >= 2):
+    if isinstance(structure, LaplaceCoordinates) and (mechanism.clip_norm == 1 or mechanism.clip_norm >= 2):
         return None  # the l1 pair and the Gaussian domination are exact there
     if mechanism.clip_norm > 2 and mechanism.dimension is None:
         return None
@@ -102,14 +101,14 @@ def applies(claim: Claim) -> bool:
     return all(law is not None for law in laws)
 
 
-def _dominated(one: Coordinate, claim: Claim) -> bool:
+def _dominated(noise: Coordinate, claim: Claim) -> bool:
     """Whether Gaussian domination, by the largest slope 1/b of log f where J has its mean, loses next to nothing.
 
     Moments cost the envelope some 10% of epsilon against the smoothed curve, and 1/b^2 over J is 5% of it.
     """
-    slope = one.law.lipschitz
+    slope = noise.law.lipschitz
     l2 = all(phase.mechanism.clip_norm == 2 for phase in claim.phases)
-    return l2 and slope is not None and one.fisher >= 0.9 * slope**2
+    return l2 and slope is not None and noise.fisher >= 0.9 * slope**2
 
 
 def bound(claim: Claim) -> Curve:
@@ -129,7 +128,6 @@ def bound(claim: Claim) -> Curve:
         sampled=sampled and claim.adjacency == "add-remove",
         method="envelope",
         theorem=THEOREM,
-        assumptions=(QUADRATURE,),
     )
     return (
         replace_one_release(curve, claim.phases[0].sampling_prob)

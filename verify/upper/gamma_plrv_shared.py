@@ -19,29 +19,28 @@ from functools import partial
 import numpy as np
 from scipy.special import ndtr
 
-from dpaudit.mechanisms.base import Array, IIDCoordinates, ScaleMixture
+from dpaudit.mechanisms.base import Array, LaplaceCoordinates, ScaleMixture
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
-from dpaudit.verify.inversion import epsilon_at
+from dpaudit.verify.pld.dominating_pairs import NDTR_ERROR, DominatingPair, Tails, exact_tails
+from dpaudit.verify.pld.pair_curve import PairPhase
 from dpaudit.verify.rdp import composed_moments, replace_one_release, sampled_moments
 from dpaudit.verify.upper.laplace_gaussian_domination import smaller
-from dpaudit.verify.upper.numerics.pair_curve import PairPhase
-from dpaudit.verify.upper.numerics.pairs import NDTR_ERROR, Pair, Tails, exact_tails
-from dpaudit.verify.upper.numerics.radii import moments_reach, radius
+from dpaudit.verify.upper.shift_norms import moments_reach, radius
 
 THEOREM = (
     "shared scale revealed and truncated: Gaussian domination given u <= u_max, averaged over u, with the probability "
     "of a larger u added to delta; Balle et al. (2020), Theorem 21"
 )
 QUADRATURE = "upper bound: the quadrature over the hidden scale is charged a relative error of 1e-8"
-SMOOTHED = (
+SMOOTHED_THEOREM = (
     "shared scale revealed and truncated: given u <= u_max delta is at most the smoothed curve of the Gaussian pairs "
     "averaged over u, with the probability of a larger u added; Zhu, Dong and Wang (2022), Theorems 10 and 11"
 )
 SMOOTHED_SHARE = 0.01  # of SHARES, the one at which the curve is smoothed: delta hardly depends on it
 LEVELS = 16_000  # losses at which the tails of the pair, some two hundred Gaussian ones each, are evaluated
 SHARES = (1e-6, 1e-4, 0.01, 0.05, 0.2, 0.5)  # of the claimed delta that may be spent on u > u_max
-BLIND = 1e-12  # probability of the smallest u, which are counted at their largest
+LOWER_TAIL = 1e-12  # probability of the smallest u, which are counted at their largest
 PANELS, NODES = 48, 12
 CELLS = 240  # of the scale where it is rounded up, by a thirtieth of its standard deviation on average
 MASS_ERROR = 1e-8  # relative error charged to a quadrature that the total mass checks to this
@@ -49,7 +48,7 @@ MASS_ERROR = 1e-8  # relative error charged to a quadrature that the total mass 
 
 @dataclass(frozen=True)
 class Truncated:
-    """u given u <= u_max, as atoms, and the shift's l2 norm.
+    """Law of the hidden inverse scale u given u <= u_max, as atoms, and the shift's l2 norm.
 
     Args:
         nodes: Values of u.
@@ -71,13 +70,13 @@ class Truncated:
         return np.asarray(np.where(eta <= 1, 0.0, values))
 
     def release(self, sampling_prob: float, orders: Array) -> Array:
-        """alpha(lam) of one release."""
+        """Log-moments alpha(lam) of one release, u revealed."""
         if sampling_prob == 1:
             return self.log_ratio_moments(orders + 1.0)
         whole = self.log_ratio_moments(np.arange(math.ceil(float(orders.max())) + 2.0))
         return sampled_moments(whole, sampling_prob, orders, self.log_ratio_moments)
 
-    def pair(self) -> Pair:
+    def pair(self) -> DominatingPair:
         """The Gaussian pairs of mu = u C with u revealed: the mean over u of their tails."""
         mu, weights = self.nodes * self.length, np.exp(self.log_weights)
 
@@ -88,11 +87,11 @@ class Truncated:
             p, q = losses[:, None] / mu - mu / 2, losses[:, None] / mu + mu / 2
             return exact_tails(mean(ndtr(p)), mean(ndtr(-p)), mean(ndtr(q)), mean(ndtr(-q)), 10 * NDTR_ERROR)
 
-        return Pair(tails, levels=LEVELS)
+        return DominatingPair(tails, levels=LEVELS)
 
 
 def truncated(mixture: ScaleMixture, length: float, beyond: float) -> Truncated:
-    """The scale's law up to its upper quantile of probability `beyond`.
+    """Law of the hidden scale up to its upper quantile of probability `beyond`, by quadrature.
 
     Args:
         mixture: The noise.
@@ -101,7 +100,7 @@ def truncated(mixture: ScaleMixture, length: float, beyond: float) -> Truncated:
     """
     u_max = float(mixture.scale_isf(np.array([beyond]))[0])
     # panels end at quantiles, so that they are narrow where the law is; the last ones reach u_max evenly
-    levels = np.concatenate([np.geomspace(BLIND, 0.5, PANELS // 2), 1.0 - np.geomspace(0.4, 1e-3, PANELS // 4)])
+    levels = np.concatenate([np.geomspace(LOWER_TAIL, 0.5, PANELS // 2), 1.0 - np.geomspace(0.4, 1e-3, PANELS // 4)])
     ends = mixture.scale_ppf(levels)
     ends = np.append(ends[ends < u_max * 0.999], u_max)
     ends = np.concatenate([ends[:-2], np.linspace(ends[-2], u_max, PANELS // 2)])
@@ -119,7 +118,7 @@ def truncated(mixture: ScaleMixture, length: float, beyond: float) -> Truncated:
 
 
 def rounded_up(mixture: ScaleMixture, length: float, beyond: float) -> Truncated:
-    """The same law, every scale counted as the upper end of its cell: no quadrature, and it costs more.
+    """Law of the hidden scale, every scale counted as the upper end of its cell: no quadrature, and it costs more.
 
     Args:
         mixture: The noise.
@@ -127,7 +126,7 @@ def rounded_up(mixture: ScaleMixture, length: float, beyond: float) -> Truncated
         beyond: P(u > u_max), in (0, 1/2).
     """
     u_max = float(mixture.scale_isf(np.array([beyond]))[0])
-    ends = np.linspace(float(mixture.scale_ppf(np.array([BLIND]))[0]), u_max, CELLS)
+    ends = np.linspace(float(mixture.scale_ppf(np.array([LOWER_TAIL]))[0]), u_max, CELLS)
     cdf, survival = mixture.scale_cdf(ends), mixture.scale_sf(ends)
     mass = np.append(cdf[0], np.where(cdf[1:] < 0.5, np.diff(cdf), -np.diff(survival))) * (1 + 1e-13) + 1e-300
     actual = float(survival[-1]) * (1 + 1e-12)
@@ -139,8 +138,9 @@ def radius_of(claim: Claim, phase: Phase) -> float | None:
     structure = phase.mechanism.structure
     if not isinstance(structure, ScaleMixture):
         return None
-    law: IIDCoordinates = structure.given(1.0)
-    return None if law.laplace_scale != 1.0 else radius(phase.mechanism, 2.0, claim.adjacency)
+    law = structure.given(1.0)
+    laplace = isinstance(law, LaplaceCoordinates) and law.scale == 1.0
+    return radius(phase.mechanism, 2.0, claim.adjacency) if laplace else None
 
 
 def applies(claim: Claim) -> bool:
@@ -161,7 +161,7 @@ def _laws(claim: Claim, budget: float, law: Callable[[ScaleMixture, float, float
 
 
 def conditioned(claim: Claim, budget: float, *, smooth: bool) -> Curve:
-    """The curve of the history conditioned on u <= u_max, with the probability of the rest added.
+    """Upper bound on delta(epsilon) given that every scale is at most u_max, plus the probability that one is not.
 
     Args:
         claim: Any that the theorem applies to.
@@ -182,7 +182,7 @@ def conditioned(claim: Claim, budget: float, *, smooth: bool) -> Curve:
         PairPhase(law.pair(), phase.sampling_prob, phase.steps)
         for law, phase in zip(coarse, claim.phases, strict=False)
     ]
-    return smaller(claim, orders, alpha, pairs, (THEOREM, SMOOTHED), spent, (QUADRATURE,))
+    return smaller(claim, orders, alpha, pairs, (THEOREM, SMOOTHED_THEOREM), spent, (QUADRATURE,))
 
 
 def bound(claim: Claim) -> Curve:
@@ -201,5 +201,5 @@ def bound(claim: Claim) -> Curve:
         return np.asarray(np.min([curve.delta(epsilon) for curve in ladder], axis=0))
 
     best = min(ladder, key=lambda curve: float(curve.delta(np.array([claim.epsilon]))[0]))
-    curve = Curve("upper", best.method, best.theorem, delta, partial(epsilon_at, delta), best.assumptions)
+    curve = Curve.upper(best.method, best.theorem, delta, best.assumptions)
     return replace_one_release(curve, claim.phases[0].sampling_prob) if swapped else curve

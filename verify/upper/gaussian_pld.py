@@ -1,9 +1,10 @@
 """Gaussian noise: the pair of a shift of length radius/sigma in one dimension dominates.
 
-By rotation only |v|_2 matters, and more of it is worse, so N(mu, 1) against N(0, 1) with mu = max |v|_2 / sigma
-dominates every release, under Poisson sampling too (Zhu, Dong and Wang 2022, Theorems 10 and 11). Unsampled releases
-compose to one with mu^2 = sum of the mu_t^2 (Dong, Roth and Su 2022, Corollary 3.3); if nothing else is left, delta is
-exact: Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu) (Balle and Wang 2018, Theorem 8).
+By rotation only |v|_2 matters, and more of it is worse (boundary lemma, `shift_norms`), so N(mu, 1) against N(0, 1)
+with mu = max |v|_2 / sigma dominates every release, under Poisson sampling too (Zhu, Dong and Wang 2022, Theorems 10
+and 11). Unsampled releases compose to one with mu^2 = sum of the mu_t^2 (Dong, Roth and Su 2022, Corollary 3.3); if
+nothing else is left, delta is exact: Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu) (Balle and Wang 2018,
+Theorem 8).
 """
 
 import math
@@ -12,15 +13,16 @@ from functools import partial
 import numpy as np
 from scipy.special import erfcx, ndtr
 
-from dpaudit.mechanisms.base import Array, IIDCoordinates
+from dpaudit.mechanisms.base import Array, NormalCoordinates
 from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.curves import Curve
-from dpaudit.verify.inversion import epsilon_at
-from dpaudit.verify.upper.numerics.pair_curve import PairPhase, pair_curve
-from dpaudit.verify.upper.numerics.pairs import gaussian_pair
-from dpaudit.verify.upper.numerics.radii import radius, sampling_is_known
+from dpaudit.verify.pld.dominating_pairs import gaussian_pair
+from dpaudit.verify.pld.pair_curve import PairPhase, pair_curve
+from dpaudit.verify.upper.shift_norms import radius, sampling_is_known
 
-EXACT = "Balle and Wang (2018), Theorem 8, with mu^2 summed over the releases (Dong, Roth and Su 2022, Corollary 3.3)"
+EXACT_THEOREM = (
+    "Balle and Wang (2018), Theorem 8, with mu^2 summed over the releases (Dong, Roth and Su 2022, Corollary 3.3)"
+)
 THEOREM = (
     "Gaussian shift pair in one dimension: dominates by rotation invariance; sampling and composition by Zhu, Dong and "
     "Wang (2022), Theorems 10 and 11; rounded up by Doroshenko et al. (2022), Theorem 4.3"
@@ -29,16 +31,16 @@ SMALLEST_DELTA = 1e-300  # an underflow must not pass for a proof of delta = 0
 
 
 def shift_over_sigma(phase: Phase, adjacency: Adjacency) -> float | None:
-    """mu of a phase with normal noise, None for other noise or an unknown radius."""
+    """Longest shift over sigma of a phase with normal noise, mu; None for other noise or an unknown radius."""
     structure = phase.mechanism.structure
-    if not isinstance(structure, IIDCoordinates) or structure.gaussian_sigma is None:
+    if not isinstance(structure, NormalCoordinates):
         return None
     length = radius(phase.mechanism, 2.0, adjacency)
-    return None if length is None else length / structure.gaussian_sigma
+    return None if length is None else length / structure.sigma
 
 
 def pairs(claim: Claim) -> list[PairPhase] | None:
-    """The pairs of a claim with Gaussian phases only, unsampled ones merged into one; None for another claim."""
+    """Dominating pairs of a claim with Gaussian phases only, unsampled ones merged into one; None for another claim."""
     sampled, total = [], 0.0
     for phase in claim.phases:
         mu = shift_over_sigma(phase, claim.adjacency)
@@ -91,4 +93,4 @@ def bound(claim: Claim) -> Curve:
         return pair_curve(claim, phases, THEOREM)
     total = sum(phase.steps * (shift_over_sigma(phase, claim.adjacency) or 0.0) ** 2 for phase in claim.phases)
     delta = partial(analytic_delta, math.sqrt(total) * (1 + 1e-14))
-    return Curve("upper", "exact-integral", EXACT, delta, partial(epsilon_at, delta))
+    return Curve.upper("exact-integral", EXACT_THEOREM, delta)

@@ -25,7 +25,9 @@ import numpy as np
 from dpaudit.mechanisms.base import Array, IIDCoordinates
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
-from dpaudit.verify.inversion import epsilon_at
+from dpaudit.verify.pld.dominating_pairs import gaussian_pair
+from dpaudit.verify.pld.pair_curve import PairPhase, compose_pairs, worst_delta
+from dpaudit.verify.pld.smoothing import Smoothed
 from dpaudit.verify.rdp import (
     Moments,
     composed_moments,
@@ -34,16 +36,13 @@ from dpaudit.verify.rdp import (
     rdp_curve,
     replace_one_release,
 )
-from dpaudit.verify.upper.numerics.pair_curve import PairPhase, compose_pairs, worst_delta
-from dpaudit.verify.upper.numerics.pairs import gaussian_pair
-from dpaudit.verify.upper.numerics.radii import moments_reach, radius
-from dpaudit.verify.upper.numerics.smoothing import Smoothed
+from dpaudit.verify.upper.shift_norms import moments_reach, radius
 
 THEOREM = (
     "Gaussian domination of noise with a Lipschitz log-density under l2 clipping: E_Q[(dP/dQ)^eta] <= "
     "exp(eta (eta-1) C^2/(2 b^2)) for real eta >= 1, Poisson-sampled as the Gaussian's; Balle et al. (2020), Theorem 21"
 )
-SMOOTHED = (
+SMOOTHED_THEOREM = (
     "Gaussian domination of noise with a Lipschitz log-density under l2 clipping: its delta is at most the smoothed "
     "Gaussian curve; Kairouz, Oh and Viswanath (2015), Theorem 3.4; Zhu, Dong and Wang (2022), Theorems 10 and 11"
 )
@@ -59,7 +58,7 @@ def gaussian_shift(claim: Claim, phase: Phase) -> float | None:
 
 
 def moments(claim: Claim, phase: Phase) -> Moments | None:
-    """Moments of one release of a phase at real orders, None where the theorem has none."""
+    """Log-moments of one release at real orders by Gaussian domination, None where the theorem does not apply."""
     mu = gaussian_shift(claim, phase)
     if mu is None:
         return None
@@ -77,9 +76,9 @@ def bound(claim: Claim) -> Curve:
     Raises:
         ValueError: `applies(claim)` is false.
     """
-    found = [(gaussian_shift(claim, phase), phase) for phase in claim.phases]
-    known = [(mu, phase) for mu, phase in found if mu is not None]
-    if len(known) < len(found) or not moments_reach(claim):
+    shifts = [(gaussian_shift(claim, phase), phase) for phase in claim.phases]
+    known = [(mu, phase) for mu, phase in shifts if mu is not None]
+    if len(known) < len(shifts) or not moments_reach(claim):
         raise ValueError(
             f"Expected claim {claim.id!r} to have a Lipschitz log-density and a known l2 radius in every phase."
         )
@@ -91,7 +90,7 @@ def bound(claim: Claim) -> Curve:
     parts = [(partial(gaussian_moments, mu, phase.sampling_prob), phase.steps) for mu, phase in known]
     orders, alpha = composed_moments(claim, parts, False)
     pairs = [PairPhase(gaussian_pair(mu), phase.sampling_prob, phase.steps) for mu, phase in known]
-    return smaller(claim, orders, alpha, pairs, (THEOREM, SMOOTHED))
+    return smaller(claim, orders, alpha, pairs, (THEOREM, SMOOTHED_THEOREM))
 
 
 def smaller(
@@ -103,7 +102,7 @@ def smaller(
     spent: float = 0.0,
     assumptions: tuple[str, ...] = (),
 ) -> Curve:
-    """The curve by the moments or the smoothed curve by the pairs, whichever is less.
+    """Upper bound on delta(epsilon): by log-moments or by the smoothed Gaussian curve, whichever is less.
 
     Args:
         claim: Where it matters which one is.
@@ -123,4 +122,4 @@ def smaller(
     point = np.array([claim.epsilon])
     second = bool((smoothed(point) < by_moments(point)).all())
     method, theorem = ("pld", theorems[1]) if second else ("rdp", theorems[0])
-    return Curve("upper", method, theorem, delta, partial(epsilon_at, delta), assumptions)
+    return Curve.upper(method, theorem, delta, assumptions)

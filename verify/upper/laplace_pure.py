@@ -17,16 +17,18 @@ from functools import partial
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array, Function, IIDCoordinates
+from dpaudit.mechanisms.base import Array, Function, LaplaceCoordinates
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.inversion import epsilon_at
-from dpaudit.verify.upper.numerics.pair_curve import PairPhase, compose_pairs, directions, worst_delta
-from dpaudit.verify.upper.numerics.pairs import laplace_pair
-from dpaudit.verify.upper.numerics.radii import radius, sampling_is_known
+from dpaudit.verify.pld.dominating_pairs import laplace_pair
+from dpaudit.verify.pld.pair_curve import PairPhase, compose_pairs, directions, worst_delta
+from dpaudit.verify.upper.shift_norms import radius, sampling_is_known
 
-PURE = "Dwork et al. (2006): Laplace noise with l1 sensitivity; amplified and composed as pure differential privacy"
-EXACT = "Laplace shift pair in one dimension dominates any l1 shift: delta = 1 - e^((epsilon - C/b)/2)"
+PURE_THEOREM = (
+    "Dwork et al. (2006): Laplace noise with l1 sensitivity; amplified and composed as pure differential privacy"
+)
+EXACT_THEOREM = "Laplace shift pair in one dimension dominates any l1 shift: delta = 1 - e^((epsilon - C/b)/2)"
 THEOREM = (
     "Laplace shift pair in one dimension dominates any l1 shift; sampling and composition by Zhu, Dong and Wang "
     "(2022), Theorems 10 and 11; rounded up by Doroshenko et al. (2022), Theorem 4.3"
@@ -36,16 +38,16 @@ LARGEST_SHIFT = 700.0  # e^shift must be a float; more than this no one offers
 
 
 def shift_over_scale(claim: Claim, phase: Phase) -> float | None:
-    """s of a phase with Laplace noise, None for other noise or an unknown l1 radius."""
+    """Longest l1 shift over the scale, s, of a phase with Laplace noise; None for other noise or an unknown radius."""
     structure = phase.mechanism.structure
-    if not isinstance(structure, IIDCoordinates) or structure.laplace_scale is None:
+    if not isinstance(structure, LaplaceCoordinates):
         return None
     length = radius(phase.mechanism, 1.0, claim.adjacency)
-    return None if length is None else length / structure.laplace_scale
+    return None if length is None else length / structure.scale
 
 
 def pair_phase(claim: Claim, phase: Phase) -> PairPhase | None:
-    """The pair of one phase, None where it has none."""
+    """Dominating pair of a phase with Laplace noise, None for another phase."""
     shift = shift_over_scale(claim, phase)
     if shift is None or shift > LARGEST_SHIFT or not sampling_is_known(phase):
         return None
@@ -53,7 +55,7 @@ def pair_phase(claim: Claim, phase: Phase) -> PairPhase | None:
 
 
 def pure_epsilon(claim: Claim) -> float:
-    """sum of steps log(1 + q (e^s - 1)) over the phases: the history's epsilon at delta = 0, rounded up.
+    """Pure epsilon of a history, at delta = 0: sum of steps log(1 + q (e^s - 1)) over the phases, rounded up.
 
     Unsampled phases are added in fractions, every parameter read as the decimal it is written as, so that a claim of
     exactly this epsilon holds.
@@ -61,13 +63,13 @@ def pure_epsilon(claim: Claim) -> float:
     exact, sampled = Fraction(0), 0.0
     for phase in claim.phases:
         structure, shift = phase.mechanism.structure, shift_over_scale(claim, phase)
-        if shift is None or shift > LARGEST_SHIFT or not isinstance(structure, IIDCoordinates):
+        if shift is None or shift > LARGEST_SHIFT or not isinstance(structure, LaplaceCoordinates):
             return math.inf
         if phase.sampling_prob < 1:
             sampled += phase.steps * math.log1p(phase.sampling_prob * math.expm1(shift)) * (1 + 1e-13)
             continue
         length = radius(phase.mechanism, 1.0, claim.adjacency)
-        exact += phase.steps * Fraction(repr(length)) / Fraction(repr(structure.laplace_scale))
+        exact += phase.steps * Fraction(repr(length)) / Fraction(repr(structure.scale))
     total = float(exact)
     return (total if Fraction(total) >= exact else math.nextafter(total, math.inf)) + sampled
 
@@ -83,9 +85,9 @@ def bound(claim: Claim) -> Curve:
     Raises:
         ValueError: `applies(claim)` is false.
     """
-    found = [pair_phase(claim, phase) for phase in claim.phases]
-    phases = [phase for phase in found if phase is not None]
-    if len(phases) < len(found):
+    pairs = [pair_phase(claim, phase) for phase in claim.phases]
+    phases = [phase for phase in pairs if phase is not None]
+    if len(phases) < len(pairs):
         raise ValueError(f"Expected claim {claim.id!r} to have Laplace noise and a known l1 radius in every phase.")
     pure = pure_epsilon(claim)
     alone = len(phases) == 1 and phases[0].steps == 1 and phases[0].sampling_prob == 1
@@ -103,8 +105,8 @@ def bound(claim: Claim) -> Curve:
         return np.minimum(epsilon_at(upper, delta_wanted), pure)
 
     if claim.epsilon >= pure or claim.delta == 0:
-        return Curve("upper", "pure", PURE, delta, epsilon)
-    method, theorem = ("exact-integral", EXACT) if alone else ("pld", THEOREM)
+        return Curve("upper", "pure", PURE_THEOREM, delta, epsilon)
+    method, theorem = ("exact-integral", EXACT_THEOREM) if alone else ("pld", THEOREM)
     return Curve("upper", method, theorem, delta, epsilon)
 
 

@@ -9,6 +9,8 @@ from functools import partial
 
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
+from dpaudit.verify.pld.dominating_pairs import gaussian_pair
+from dpaudit.verify.pld.pair_curve import PairPhase, pair_curve
 from dpaudit.verify.rdp import Moments, gaussian_moments, rdp_curve
 from dpaudit.verify.upper import (
     envelope,
@@ -19,25 +21,23 @@ from dpaudit.verify.upper import (
     radial_pld,
 )
 from dpaudit.verify.upper.gaussian_pld import shift_over_sigma
-from dpaudit.verify.upper.numerics.pair_curve import PairPhase, pair_curve
-from dpaudit.verify.upper.numerics.pairs import gaussian_pair
-from dpaudit.verify.upper.numerics.radii import moments_reach, sampling_is_known
+from dpaudit.verify.upper.shift_norms import moments_reach, sampling_is_known
 
 PAIRS = "dominating pair of each phase, composed: Zhu, Dong and Wang (2022), Theorems 10 and 11"
 MOMENTS = "moments of each phase, added: Mironov (2017), Proposition 1; Balle et al. (2020), Theorem 21"
 
 
 def _pair(claim: Claim, phase: Phase) -> PairPhase | None:
-    """The pair of a phase by the first theorem that has one."""
+    """Dominating pair of a phase by the first theorem that has one."""
     mu = shift_over_sigma(phase, claim.adjacency)
     if mu is not None and sampling_is_known(phase):
         return PairPhase(gaussian_pair(mu), phase.sampling_prob, phase.steps)
-    found = laplace_pure.pair_phase(claim, phase), one_dimensional.pair_phase(claim, phase)
-    return found[0] or found[1] or radial_pld.pair_phase(claim, phase)
+    pairs = laplace_pure.pair_phase(claim, phase), one_dimensional.pair_phase(claim, phase)
+    return pairs[0] or pairs[1] or radial_pld.pair_phase(claim, phase)
 
 
 def _moments(claim: Claim, phase: Phase) -> Moments | None:
-    """The moments of a phase by the first theorem that has them."""
+    """Log-moments of a phase by the first theorem that has them."""
     mu = shift_over_sigma(phase, claim.adjacency)
     if mu is not None:
         return partial(gaussian_moments, mu, phase.sampling_prob)
@@ -45,15 +45,15 @@ def _moments(claim: Claim, phase: Phase) -> Moments | None:
 
 
 def _all_pairs(claim: Claim) -> list[PairPhase] | None:
-    found = [_pair(claim, phase) for phase in claim.phases]
-    known = [pair for pair in found if pair is not None]
-    return known if len(known) == len(found) else None
+    pairs = [_pair(claim, phase) for phase in claim.phases]
+    known = [pair for pair in pairs if pair is not None]
+    return known if len(known) == len(pairs) else None
 
 
 def _all_moments(claim: Claim) -> list[tuple[Moments, int]] | None:
-    found = [(_moments(claim, phase), phase.steps) for phase in claim.phases]
-    known = [(moments, steps) for moments, steps in found if moments is not None]
-    return known if len(known) == len(found) and moments_reach(claim) else None
+    parts = [(_moments(claim, phase), phase.steps) for phase in claim.phases]
+    known = [(moments, steps) for moments, steps in parts if moments is not None]
+    return known if len(known) == len(parts) and moments_reach(claim) else None
 
 
 def applies(claim: Claim) -> bool:

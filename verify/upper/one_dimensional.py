@@ -1,8 +1,8 @@
 """One coordinate of a log-concave law: the pair of the longest shift dominates.
 
-For symmetric unimodal noise delta grows with the shift (boundary lemma), so the shift of length clip is the worst and
-the pair f(x - clip), f(x) dominates (Zhu, Dong and Wang 2022, Definition 7). For a log-concave law its loss is monotone
-in the output, and the cells are level sets of it.
+For symmetric unimodal noise delta grows with the shift (boundary lemma, `shift_norms`), so the shift of length clip is
+the worst and the pair f(x - clip), f(x) dominates (Zhu, Dong and Wang 2022, Definition 7). For a log-concave law its
+loss is monotone in the output, and the cells are level sets of it.
 
 One unsampled release needs no cells: with t the output at which the loss is epsilon,
 
@@ -13,28 +13,27 @@ from functools import partial
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array, IIDCoordinates
+from dpaudit.mechanisms.base import Array, LaplaceCoordinates, NormalCoordinates, PowerCoordinates
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
-from dpaudit.verify.inversion import epsilon_at
-from dpaudit.verify.upper.numerics.pair_curve import PairPhase, pair_curve
-from dpaudit.verify.upper.numerics.pairs import Pair, logconcave_pair
-from dpaudit.verify.upper.numerics.radii import radius, sampling_is_known
+from dpaudit.verify.pld.dominating_pairs import DominatingPair, logconcave_pair
+from dpaudit.verify.pld.pair_curve import PairPhase, pair_curve
+from dpaudit.verify.upper.shift_norms import radius, sampling_is_known
 
 THEOREM = (
     "one dimension: the longest shift dominates (boundary lemma); sampling and composition by Zhu, Dong and Wang "
     "(2022), Theorems 10 and 11; rounded up by Doroshenko et al. (2022), Theorem 4.3"
 )
-EXACT = "one dimension: the longest shift dominates (boundary lemma); delta of its one event, loss > epsilon"
+EXACT_THEOREM = "one dimension: the longest shift dominates (boundary lemma); delta of its one event, loss > epsilon"
 SMALLEST_DELTA = 1e-300  # an underflow must not pass for a proof of delta = 0
 
 
 def pair_phase(claim: Claim, phase: Phase) -> PairPhase | None:
-    """The pair of one phase, None where it has none: Gaussian and Laplace noise have theorems of their own."""
+    """Dominating pair of a phase in one dimension; None for Gaussian and Laplace noise, with theorems of their own."""
     structure = phase.mechanism.structure
-    if not isinstance(structure, IIDCoordinates) or structure.power is None or phase.mechanism.dimension != 1:
+    if not isinstance(structure, PowerCoordinates) or phase.mechanism.dimension != 1:
         return None
-    if structure.gaussian_sigma is not None or structure.laplace_scale is not None or not sampling_is_known(phase):
+    if isinstance(structure, NormalCoordinates | LaplaceCoordinates) or not sampling_is_known(phase):
         return None
     length = radius(phase.mechanism, 2.0, claim.adjacency)
     assert length is not None  # one dimension: every norm is the same
@@ -52,17 +51,16 @@ def bound(claim: Claim) -> Curve:
     Raises:
         ValueError: `applies(claim)` is false.
     """
-    found = [pair_phase(claim, phase) for phase in claim.phases]
-    phases = [phase for phase in found if phase is not None]
-    if len(phases) < len(found):
+    pairs = [pair_phase(claim, phase) for phase in claim.phases]
+    phases = [phase for phase in pairs if phase is not None]
+    if len(phases) < len(pairs):
         raise ValueError(f"Expected claim {claim.id!r} to have log-concave noise in one dimension in every phase.")
     if len(phases) == 1 and phases[0].steps == 1 and phases[0].sampling_prob == 1:
-        delta = partial(_single_delta, phases[0].pair)
-        return Curve("upper", "exact-integral", EXACT, delta, partial(epsilon_at, delta))
+        return Curve.upper("exact-integral", EXACT_THEOREM, partial(_single_delta, phases[0].pair))
     return pair_curve(claim, phases, THEOREM)
 
 
-def _single_delta(pair: Pair, epsilon: Array) -> Array:
+def _single_delta(pair: DominatingPair, epsilon: Array) -> Array:
     """P(L > l) - e^epsilon Q(L > l), rounded up.
 
     The tails are taken at a loss l within the pair's slack of epsilon. Moving the event's border that far changes the

@@ -1,14 +1,13 @@
 """Noise of random radius and uniform direction: the exact privacy-loss law of the one worst shift.
 
 The noise is spherically symmetric with a density that falls with the distance, so only |v|_2 matters and the largest is
-the worst for every epsilon (boundary lemma): the shift of length C dominates. Given the radius r_P the loss increases
-in the cosine between direction and shift, so P(L > l) is the mean over the radius of a Beta tail; by reflection at v/2,
-Q(L > l) = P(L < -l).
+the worst for every epsilon (boundary lemma, `shift_norms`): the shift of length C dominates. Given the radius r_P the
+loss increases in the cosine between direction and shift, so P(L > l) is the mean over the radius of a Beta tail; by
+reflection at v/2, Q(L > l) = P(L < -l).
 
-One release: delta(epsilon) = P(L > epsilon) - e^epsilon Q(L > epsilon), both from quadratures with error bounds, and at
-most P(L > epsilon), which is what remains where the difference cancels. Between the computed epsilons delta lies below
-its chord in e^epsilon, being convex in it. Sampling a single release acts on the curve (Balle, Barthe and Gaboardi
-2018, Theorems 2 and 8): with a = e^epsilon,
+One release: delta(epsilon) = P(L > epsilon) - e^epsilon Q(L > epsilon), both between proven bounds (`radial_tails`).
+Between the computed epsilons delta lies below its chord in e^epsilon, being convex in it. Sampling a single release
+acts on the curve (Balle, Barthe and Gaboardi 2018, Theorems 2 and 8): with a = e^epsilon,
 
     remove: q delta(log(1 + (a - 1)/q)),   add: (1 - (1-q) a)_+ delta(log(q a / (1 - (1-q) a))).
 
@@ -27,30 +26,29 @@ from dpaudit.mechanisms.base import Array, Radial
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.inversion import epsilon_at
-from dpaudit.verify.loss.radial import level_ladder, loss_tails
-from dpaudit.verify.upper.numerics.pair_curve import PairPhase, directions, pair_curve
-from dpaudit.verify.upper.numerics.pairs import Pair, Tails
-from dpaudit.verify.upper.numerics.radii import radius, sampling_is_known
+from dpaudit.verify.pld.dominating_pairs import DominatingPair, Tails
+from dpaudit.verify.pld.pair_curve import PairPhase, directions, pair_curve
+from dpaudit.verify.pld.radial_cells import level_ladder, loss_tails
+from dpaudit.verify.pld.radial_tails import TOLERANCE
+from dpaudit.verify.upper.shift_norms import radius, sampling_is_known
 
-SINGLE = (
-    "spherically symmetric decreasing noise: the longest shift dominates; its exact loss law by quadrature "
+SINGLE_THEOREM = (
+    "spherically symmetric decreasing noise: the longest shift dominates; its exact loss law "
     "(conditional on the radius a Beta tail)"
 )
 THEOREM = (
-    SINGLE
+    SINGLE_THEOREM
     + "; sampling and composition by Zhu, Dong and Wang (2022), Theorems 10 and 11; rounded up by Doroshenko et al. "
     "(2022), Theorem 4.3"
 )
 SMALL_RADIUS = 1e-14  # probability of a radius too small to be seen; it counts as an infinite loss
-QUADRATURE = (
-    "upper bound: quadrature errors are taken to be at most 4 times the change when every second panel is left out"
-)
+FINE = 1e-6  # relative error of the tails of the loss where they decide
 FIRST_LOSS = 1e-12  # stands for the loss 0, which the quadrature does not take
 ROUNDING = 2.0**-53
 
 
 def radial_tails(noise: Radial, dimension: int, length: float, losses: Array) -> Tails:
-    """The tails of the loss at any losses: both signs come from the same quadrature.
+    """Tails of radial noise's privacy loss at losses of either sign, from one quadrature.
 
     Args:
         noise: Law of the radius.
@@ -59,35 +57,31 @@ def radial_tails(noise: Radial, dimension: int, length: float, losses: Array) ->
         losses: Ascending.
     """
     size, place = np.unique(np.maximum(np.abs(losses), FIRST_LOSS), return_inverse=True)
-    found = loss_tails(noise, dimension, length, size, SMALL_RADIUS)
-    upper, lower = found.first[place], found.second[place]  # P(L > |l|), P(L <= -|l|)
+    tails = loss_tails(noise, dimension, length, size)
+    upper, lower = tails.first[place], tails.second[place]  # P(L > |l|), P(L <= -|l|)
     positive = losses >= 0
     p_sf, q_sf = np.where(positive, upper, 1.0 - lower), np.where(positive, lower, 1.0 - upper)
     p_cdf, q_cdf = np.where(positive, 1.0 - upper, lower), np.where(positive, 1.0 - lower, upper)
-    upper_error, lower_error = found.first_error[place], found.second_error[place]
+    upper_error, lower_error = tails.first_error[place], tails.second_error[place]
     p_error, q_error = np.where(positive, upper_error, lower_error), np.where(positive, lower_error, upper_error)
     small_p, small_q = (np.maximum(np.minimum(a, b), 1e-300) for a, b in ((p_cdf, p_sf), (q_cdf, q_sf)))
     return Tails(p_cdf, p_sf, q_cdf, q_sf, p_error / small_p, q_error / small_q)
 
 
-def radial_pair(noise: Radial, dimension: int, length: float) -> Pair:
-    """The pair of the shift of that length."""
+def radial_pair(noise: Radial, dimension: int, length: float) -> DominatingPair:
+    """Dominating pair of radial noise moved by a shift of a given length."""
     # the logarithm of the radii's ratio enters n - 1 times
     slack = 1e-12 + 8 * ROUNDING * dimension
-    return Pair(
-        partial(radial_tails, noise, dimension, length), lost=4 * SMALL_RADIUS, slack=slack, levels=600, heavy=True
-    )
+    return DominatingPair(partial(radial_tails, noise, dimension, length), slack=slack, levels=600, heavy=True)
 
 
-def _profile(noise: Radial, dimension: int, length: float, losses: Array) -> Array:
+def _profile(noise: Radial, dimension: int, length: float, losses: Array, tolerance: float) -> Array:
     """Upper bound on delta at losses > 0 of one unsampled release."""
-    found = loss_tails(noise, dimension, length, losses, SMALL_RADIUS)
-    most = found.first + found.first_error
+    tails = loss_tails(noise, dimension, length, losses, tolerance)
+    most = tails.first + tails.first_error
     with np.errstate(divide="ignore"):
-        taken = np.exp(np.minimum(losses + np.log(np.maximum(found.second - found.second_error, 0.0)), 10.0))
-    difference = most - taken * (1 - 1e-12)
-    # P(L > l) exceeds e^l Q(L > l): where it does not, an error is larger than charged, and the difference is nothing
-    return np.clip(np.where(difference > 0, difference, most), 1e-300, 1.0)
+        taken = np.exp(np.minimum(losses + np.log(np.maximum(tails.second - tails.second_error, 0.0)), 10.0))
+    return np.clip(most - taken * (1 - 1e-12), 1e-300, 1.0)
 
 
 def _chord(levels: Array, deltas: Array, epsilon: Array) -> Array:
@@ -105,7 +99,7 @@ def _chord(levels: Array, deltas: Array, epsilon: Array) -> Array:
 
 
 def single_release(noise: Radial, dimension: int, length: float, epsilon: float, delta: float) -> tuple[Array, Array]:
-    """(losses, deltas) of one unsampled release, dense about the claimed epsilon and about the claimed delta.
+    """Curve of one unsampled release as (losses, deltas), dense about the claimed epsilon and the claimed delta.
 
     Args:
         noise: Law of the radius.
@@ -115,14 +109,16 @@ def single_release(noise: Radial, dimension: int, length: float, epsilon: float,
         delta: Where its inverse should be.
     """
     profile = partial(_profile, noise, dimension, length)
-    levels = np.concatenate([[FIRST_LOSS], level_ladder(noise, dimension, length, 0.1 * max(delta, SMALL_RADIUS))])
+    levels = np.append(FIRST_LOSS, level_ladder(noise, dimension, length, 0.1 * max(delta, SMALL_RADIUS)))
+    deltas = profile(levels, TOLERANCE)
     if epsilon > 0:
-        levels = np.append(levels, epsilon * np.geomspace(0.9, 1.1, 9))
-    levels = np.unique(levels)
-    deltas = profile(levels)
+        near = epsilon * np.geomspace(0.9, 1.1, 9)
+        levels, deltas = np.append(levels, near), np.append(deltas, profile(near, FINE))
+        order = np.argsort(levels)
+        levels, deltas = levels[order], deltas[order]
     crossing = int(np.clip(np.searchsorted(-deltas, -delta), 1, len(levels) - 1))
     extra = np.geomspace(levels[crossing - 1], levels[crossing], 42)[1:-1]
-    levels, deltas = np.append(levels, extra), np.append(deltas, profile(extra))
+    levels, deltas = np.append(levels, extra), np.append(deltas, profile(extra, FINE))
     order = np.argsort(levels)
     # the true curve falls, so the least value on the left is a bound as well
     return levels[order], np.minimum.accumulate(deltas[order])
@@ -153,7 +149,7 @@ def geometry(claim: Claim, phase: Phase) -> tuple[Radial, int, float] | None:
 
 
 def pair_phase(claim: Claim, phase: Phase) -> PairPhase | None:
-    """The pair of one phase, None where it has none."""
+    """Dominating pair of a phase with radial noise, None for another phase."""
     known = geometry(claim, phase)
     return None if known is None else PairPhase(radial_pair(*known), phase.sampling_prob, phase.steps)
 
@@ -183,14 +179,14 @@ def bound(claim: Claim) -> Curve:
     ]
     if total == 1:
         delta = releases[0][0]
-        return Curve("upper", "exact-integral", SINGLE, delta, partial(epsilon_at, delta), (QUADRATURE,))
+        return Curve("upper", "exact-integral", SINGLE_THEOREM, delta, partial(epsilon_at, delta))
     composed = pair_curve(claim, phases, THEOREM).delta
 
     def delta_of(epsilon: Array) -> Array:
         apart = sum((steps * curve(epsilon / total * (1 - 1e-14)) for curve, steps in releases), np.zeros(len(epsilon)))
         return np.minimum(composed(epsilon), apart)
 
-    return Curve("upper", "pld", THEOREM, delta_of, partial(epsilon_at, delta_of), (QUADRATURE,))
+    return Curve("upper", "pld", THEOREM, delta_of, partial(epsilon_at, delta_of))
 
 
 def _release_curve(

@@ -67,7 +67,7 @@ def test_the_approximate_moment_is_too_small_by_2_lam_plus_1(order: int) -> None
     value, _ = majorization_log_moments(
         InverseScale(1e-3), np.array([float(order)]), clip=1.0, dimension=1, sampling_prob=1e-4
     )
-    printed = lap2.approximate_log_moment(order, ratio=1e-3, sampling_prob=1e-4, steps=1)
+    printed = 1e-4**2 * (order * (order + 1) / (2 * (2 * order + 1))) * 1e-3**2  # T zeta^2 kappa rho^2, Section IV-B
     assert value[0] / printed == pytest.approx(2 * order + 1, rel=2e-3)
 
 

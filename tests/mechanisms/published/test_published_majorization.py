@@ -10,7 +10,7 @@ import pytest
 
 from dpaudit.mechanisms.published import plrvo
 from dpaudit.mechanisms.published.majorization import (
-    DIRECT,
+    DIRECT_COORDINATES,
     InverseScale,
     _radius,
     coordinate_moment_excess,
@@ -85,7 +85,7 @@ def test_grouped_coordinates_are_the_plain_sum_to_within_the_error(law: InverseS
             ).T
         ]
     )
-    assert n > 2 * DIRECT
+    assert n > 2 * DIRECT_COORDINATES
     assert np.all(np.abs(value - plain) <= error)
     assert np.all(error < 1e-9 * value)
 

@@ -4,6 +4,7 @@ import math
 
 import mpmath
 import numpy as np
+import product_steps
 import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
@@ -63,7 +64,7 @@ def test_moment_of_the_radius_is_its_integral_from_0(q: float, shift: float) -> 
 def test_moment_of_the_angle_is_that_of_a_uniform_direction(q: float, dimension: int) -> None:
     def by_density(t: float) -> float:  # u = 1 + t^2 takes the pole at u = 1 away
         u = 1 + t * t
-        return u**q * float(product_tails.angle_density(np.array(u), dimension=dimension)) * 2 * t
+        return u**q * float(product_steps.angle_density(np.array(u), dimension=dimension)) * 2 * t
 
     scale = quad(lambda a: math.sin(a) ** (dimension - 2), 0, math.pi)[0]
     by_angle = quad(lambda a: math.sin(a) ** (dimension - 2 - q), 0, math.pi)[0] / scale
@@ -80,8 +81,8 @@ def test_eq_12_bounds_the_product_of_the_moments() -> None:
         log_moments = product_tails.radius_moment(q, shift=shift) + math.log(
             product_tails.angle_moment(q, dimension=dimension)
         )
-        assert math.exp(log_moments - q * log_t) <= product_tails.tail_delta(dimension=dimension, shift=shift, k=k, q=q)
-    assert product_tails.tail_delta(dimension=dimension, shift=shift, k=k, q=20.0) == product.theorem_8_delta(
+        assert math.exp(log_moments - q * log_t) <= product_steps.tail_delta(dimension=dimension, shift=shift, k=k, q=q)
+    assert product_steps.tail_delta(dimension=dimension, shift=shift, k=k, q=20.0) == product.theorem_8_delta(
         dimension=dimension, shift=shift, k=k
     )
 
@@ -90,19 +91,19 @@ def test_appendix_a_6_prints_moments_that_minimise_nothing() -> None:
     dimension = 10**6
     shift = 1 / product.calibrated_sigma(1.0, epsilon=0.1, dimension=dimension, k=1000.0)
     settings = {"dimension": dimension, "shift": shift, "k": 1000.0}
-    best = product_tails.approximate_best_moment(dimension=dimension, shift=shift)
+    best = product_steps.approximate_best_moment(dimension=dimension, shift=shift)
     assert best == pytest.approx(486_768.2, abs=0.1)  # printed: 499,499
-    values = [product_tails.approximate_delta(q=q, **settings) for q in (best - 100, best, best + 100, 499_499)]
+    values = [product_steps.approximate_delta(q=q, **settings) for q in (best - 100, best, best + 100, 499_499)]
     assert min(values) == values[1]
     assert values[1] == pytest.approx(2.3173e-6, rel=1e-4)
     assert values[3] == pytest.approx(2.318e-6, rel=5e-4)  # as printed
-    assert product_tails.tail_delta(q=493_267, **settings) < product_tails.tail_delta(q=500_500, **settings)
-    near = [product_tails.tail_delta(q=q, **settings) for q in (492_000, 493_267, 494_500)]
+    assert product_steps.tail_delta(q=493_267, **settings) < product_steps.tail_delta(q=500_500, **settings)
+    near = [product_steps.tail_delta(q=q, **settings) for q in (492_000, 493_267, 494_500)]
     assert min(near) == near[1]
     larger = 1 / product.calibrated_sigma(1.0, epsilon=0.1, dimension=10**8, k=1000.0)
-    best = product_tails.approximate_best_moment(dimension=10**8, shift=larger)
+    best = product_steps.approximate_best_moment(dimension=10**8, shift=larger)
     assert best == pytest.approx(48_676_827, abs=1)  # printed: 49,949,950
-    value = product_tails.approximate_delta(dimension=10**8, shift=larger, k=1000.0, q=best)
+    value = product_steps.approximate_delta(dimension=10**8, shift=larger, k=1000.0, q=best)
     assert value == pytest.approx(2.3173e-7, rel=1e-4)
 
 
@@ -163,7 +164,7 @@ def test_printed_epsilons_of_the_five_trainings(
 
 def test_mnist_training_from_its_noise_alone() -> None:
     dimension, settings = 26_010, {"sampling_prob": 256 / 60_000, "steps": 11_700}
-    sigma = product.calibrated_sigma(product.dp_sgd_sensitivity(1.0), epsilon=0.3, dimension=dimension, k=40_000.0)
+    sigma = product.calibrated_sigma(2.0, epsilon=0.3, dimension=dimension, k=40_000.0)
     step_delta = product.theorem_8_delta(dimension=dimension, shift=2 / sigma, k=40_000.0)
     assert step_delta == pytest.approx(1.978e-7, rel=5e-4)
     total, delta = product.composed(*product.amplified(0.3, step_delta, 256 / 60_000), 11_700, 1e-8)
@@ -238,11 +239,6 @@ def test_analytic_gaussian_is_the_integral_of_its_densities(epsilon: float, delt
     assert mass[0] == pytest.approx(delta, rel=1e-6)
     if 0 < epsilon < 1:
         assert sigma < gaussian_baselines.classic_gaussian_sigma(1.0, epsilon=epsilon, delta=delta)
-
-
-def test_sensitivities() -> None:
-    assert product.output_perturbation_sensitivity(lipschitz=1.0, regularization=10.0) == 0.2
-    assert product.dp_sgd_sensitivity(1.5) == 3.0
 
 
 def test_what_theorem_8_refuses() -> None:

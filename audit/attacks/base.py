@@ -1,0 +1,112 @@
+"""What an attack is, and what every attack is given: the audit."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpaudit.audit.inputs.bundles import Bundle
+from dpaudit.audit.inputs.datasets import Dataset
+from dpaudit.audit.power import default_trials, models_needed
+from dpaudit.audit.settings import Settings
+from dpaudit.audit.trials.engine import Score, TrialRunner, TrialSetup
+from dpaudit.mechanisms.learning.spec import Pool, TrainingSpec
+from dpaudit.mechanisms.learning.training import resolve_device
+from dpaudit.verify.bounds import auc, roc, tpr_at_fpr
+from dpaudit.verify.results import AttackResult, Verdict
+
+Array = NDArray[np.float64]
+FEWEST = 10  # trained models below which nothing is computed from them
+
+
+@dataclass(frozen=True)
+class Audit:
+    """One model under audit, and what its attacks share.
+
+    Args:
+        bundle: The model with its recipe, claim and coins.
+        spec: How the recipe trains it.
+        dataset: The data of the recipe.
+        claim_check: What calculation says of the claim.
+        settings: How the audit is run.
+        trials: Trains models, and keeps why that ended early.
+        notes: Remarks a reader of the result must see, in sentences; attacks add theirs.
+    """
+
+    bundle: Bundle
+    spec: TrainingSpec
+    dataset: Dataset
+    claim_check: Verdict
+    settings: Settings
+    trials: TrialRunner = field(default_factory=TrialRunner)
+    notes: list[str] = field(default_factory=list)
+
+    def delta_upper(self, epsilon: Array) -> Array:
+        """The mechanism's certified curve: an upper bound on delta at each epsilon, for both directions."""
+        return self.claim_check.delta(epsilon)[1]
+
+    def models_needed(self, share: float) -> dict[str, int | None]:
+        """Models per arm that refute a half-noise twin by tests of this error probability, as `power.models_needed`."""
+        check = self.claim_check
+        return models_needed(check.epsilon_claimed, check.delta_claimed, self.delta_upper, share=share)
+
+    def models_per_arm(self, share: float) -> int:
+        """How many models each arm of a game has: the settings' number, or what tests of this share need."""
+        return self.settings.trials or default_trials(self.models_needed(share))
+
+    def trial_setup(self, spec: TrainingSpec, pool: Pool, score: Score) -> TrialSetup:
+        """Trials on this audit's device, by the training function that is under audit."""
+        return TrialSetup(spec, pool, score, self.settings.trainer, resolve_device(self.settings.device))
+
+
+class Attack(Protocol):
+    """One way of telling from models what they were trained on.
+
+    Args:
+        name: What its result and its tests are called.
+        algorithms: Training algorithms that it applies to.
+        by_default: Whether it is carried out where the settings name no attacks.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def algorithms(self) -> tuple[str, ...]: ...
+    @property
+    def by_default(self) -> bool: ...
+
+    def tests(self, audit: Audit) -> tuple[str, ...]:
+        """The tests that it will ask error probability for, "<name>:<test>"; () if it does not apply."""
+
+    def run(self, audit: Audit, shares: Mapping[str, float]) -> AttackResult | None:
+        """What it measured; None if it does not apply, or was stopped too early.
+
+        Args:
+            audit: What is attacked.
+            shares: Error probability of each of its tests.
+        """
+
+
+def operating_points(inside: ArrayLike, outside: ArrayLike, *, confidence: float, **details: Any) -> dict[str, Any]:
+    """How well scores tell members from others: the fields `auc`, `tpr_at_fpr`, `roc` and `details` of a result.
+
+    The details begin with max(AUC, 1/2): an attack worse than guessing counts as guessing (Wei et al. 2023, DPMLBench).
+
+    Args:
+        inside: Scores of members.
+        outside: Scores of others.
+        confidence: Level of the band around the curve.
+        details: Anything else worth keeping, by name.
+
+    >>> operating_points([0.0, 1.0], [1.0, 2.0], confidence=0.95)["details"]
+    {'tailored_auc': 0.5}
+    """
+    area = auc(inside, outside)
+    return {
+        "auc": area,
+        "tpr_at_fpr": {str(rate): tpr_at_fpr(inside, outside, rate) for rate in (0.01, 0.001)},
+        "roc": roc(inside, outside, confidence=confidence),
+        "details": {"tailored_auc": max(area, 0.5), **details},
+    }

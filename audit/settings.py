@@ -1,0 +1,57 @@
+"""How an audit is run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpaudit.audit.inputs.files import InputError
+from dpaudit.audit.trials.engine import Trainer
+from dpaudit.mechanisms.learning.training import resolve_device, train
+
+
+def usable_device(device: str) -> str:
+    """ "cpu" or "cuda", as `resolve_device`; another name, or a GPU that is not there, is the user's mistake."""
+    try:
+        return resolve_device(device)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How an audit is run.
+
+    Args:
+        seed: Root seed of everything random in the audit.
+        attacks: Names in ATTACKS; () for all that apply by default.
+        trials: Models per arm, threshold choice included; None for the attack's default.
+        confidence: Level of all statistical bounds together.
+        budget: Seconds after which no new trial is started; None for no limit.
+        device: "auto", "cpu" or "cuda".
+        workers: Training processes; None for one per core.
+        store: File for the trial store; None keeps trials in memory.
+        fresh: Forget stored trials.
+        trainer: The training function that is retrained, the user's own loop where that is under audit.
+        command: How to repeat this audit, for the report.
+    """
+
+    seed: int
+    attacks: Sequence[str] = ()
+    trials: int | None = None
+    confidence: float = 0.95
+    budget: float | None = None
+    device: str = "auto"
+    workers: int | None = None
+    store: Path | None = None
+    fresh: bool = False
+    trainer: Trainer = train
+    command: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0.5 <= self.confidence < 1.0:
+            raise InputError(f"Expected confidence={self.confidence} in [0.5, 1).")
+        if self.trials is not None and self.trials < 10:
+            raise InputError(f"Expected trials={self.trials} to be at least 10.")
+        usable_device(self.device)
+        if self.budget is not None and not self.budget > 0:
+            raise InputError(f"Expected budget={self.budget} seconds to be positive.")

@@ -1,0 +1,1 @@
+"""Private aggregation of teacher ensembles."""

@@ -1,0 +1,128 @@
+"""Training of one model after another, whatever its gradients: sampling, clip factors, noise, and the outer loop."""
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from dpaudit.mechanisms.base import Mechanism
+from dpaudit.mechanisms.learning.architectures import build_module
+from dpaudit.mechanisms.learning.noise import Streams, draw, noise_stream
+from dpaudit.mechanisms.learning.spec import GradientSpec, Ledger, TrainedModels
+
+# (streams, members) -> parameters, batch sizes, the releases that any one record entered at most, phase by phase
+Fit = Callable[[Streams, Tensor], tuple[dict[str, Tensor], list[int], tuple[int, ...]]]
+
+
+def clip_factors(norms: Tensor, clip: float, exempt: Tensor | None) -> Tensor:
+    """min(1, clip / norm) for every record, 1 for the exempt ones (a planted fault).
+
+    Args:
+        norms: Gradient norms, shape (records,).
+        clip: Bound on one record's contribution.
+        exempt: Bool, shape (records,), or None for nobody.
+    """
+    factors = (clip / norms).clamp_max_(1.0)
+    return factors if exempt is None else factors.masked_fill_(exempt, 1.0)
+
+
+def sample_rows(spec: GradientSpec, streams: Streams, members: Tensor) -> Tensor:
+    """The rows of one Poisson batch: every member independently with probability q; all of them when q = 1.
+
+    Args:
+        spec: Holds q.
+        streams: The model's; only the sampling stream moves.
+        members: Bool, shape (records,).
+
+    Returns:
+        Indices, ascending, shape (batch,).
+    """
+    if spec.sampling_prob == 1:
+        return members.nonzero().squeeze(1)
+    # the whole pool draws, so a record's coin does not depend on who else is a member
+    coins = torch.rand(len(members), generator=streams.sampling, device=members.device)
+    return ((coins < spec.sampling_prob) & members).nonzero().squeeze(1)
+
+
+def step_noise(spec: GradientSpec, mechanism: Mechanism, streams: Streams, size: int, device: torch.device) -> Tensor:
+    """The noise of one step on the SUM, planted faults included.
+
+    Args:
+        spec: Holds the fault.
+        mechanism: Of this step.
+        streams: The model's; only the noise stream moves.
+        size: Number of trained parameters.
+        device: Where it is drawn.
+
+    Returns:
+        One flat float32 vector in torch's parameter order.
+    """
+    return draw(mechanism, noise_stream(streams, spec.defect), size, device).mul_(
+        spec.defect.noise_scale(spec.expected_batch_size)
+    )
+
+
+def initialised(spec: GradientSpec, streams: Streams, device: torch.device) -> nn.Module:
+    """A new module with its first weights.
+
+    Building it and, later, dropout draw from torch's global state, which is seeded here from the model's own stream.
+    Glorot initialization is for weights of two and more dimensions; biases become 0, other vectors (the gains of
+    normalisation layers) and frozen parameters keep what they were built with.
+    """
+    source = streams if spec.init_seed is None else Streams(spec.init_seed, device)
+    torch.manual_seed(source.init.initial_seed())
+    # a copy, for `build` may hand out one module again and again, such as a pretrained one
+    module = deepcopy(build_module(spec.architecture)).to(device)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if not parameter.requires_grad:
+                continue
+            if spec.init == "zeros" or (parameter.dim() < 2 and name.endswith("bias")):
+                parameter.zero_()
+            elif parameter.dim() >= 2:
+                nn.init.xavier_normal_(parameter, generator=source.init)
+    torch.manual_seed(streams.init.initial_seed())
+    return module
+
+
+def train_each(
+    spec: GradientSpec, members: NDArray[np.bool_], seeds: Sequence[int], fit: Fit, *, engine: str, device: torch.device
+) -> TrainedModels:
+    """Train one model per seed with `fit`, and put them together with the ledger of what was done.
+
+    Args:
+        spec: What is trained.
+        members: Who trains which model, bool, shape (models, records).
+        seeds: One nonnegative integer per model.
+        fit: Trains one model.
+        engine: Name of the path, for the ledger.
+        device: Where it runs.
+    """
+    models, sizes, releases = [], [], []
+    with (
+        # TF32 would round products to 10 bits, and cuDNN's fastest algorithms are not the same from run to run
+        torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False),
+        torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),  # `initialised` seeds it
+    ):
+        for row, seed in zip(members, seeds, strict=True):
+            mask = torch.from_numpy(np.array(row)).to(device)
+            parameters, batch_sizes, entered = fit(Streams(seed, device), mask)
+            models.append({name: tensor.detach().cpu() for name, tensor in parameters.items()})
+            sizes.append(batch_sizes)
+            releases.append(entered)
+    ledger = Ledger(
+        noise_draws=len(sizes[0]),
+        sampling_prob=spec.sampling_prob,
+        batch_sizes=tuple(sizes[0]),
+        divisor=spec.expected_batch_size,
+        clip=max(float(spec.mechanism_at(step).clip) for step in range(spec.steps)),
+        clip_norm=spec.defect.clipping_norm(spec.mechanism.clip_norm),
+        device=device.type,
+        engine=engine,
+        releases=releases[0],
+    )
+    stacked = {name: torch.stack([model[name] for model in models]) for name in models[0]}
+    return TrainedModels(stacked, spec.architecture, ledger)

@@ -1,0 +1,47 @@
+"""Files that are written whole or not at all."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO
+
+
+@contextmanager
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """Write a file so that `path` holds all of it or what it held before.
+
+    The content goes to a temporary name in the same folder, which takes the place of `path` at the end.
+
+    Raises:
+        OSError: The folder does not exist or cannot be written to.
+    """
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        file = temporary.open("xb")
+    except OSError as error:
+        raise OSError(f"Expected to be able to write {target}: {error.strerror}.") from error
+    try:
+        with file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_whole(parts: Mapping[str | os.PathLike[str], bytes]) -> None:
+    """Write files that belong together, as `atomic_write`: none takes its place before all are on the disk.
+
+    Args:
+        parts: The content of every file.
+    """
+    with ExitStack() as files:
+        for path, content in parts.items():
+            file = files.enter_context(atomic_write(path))
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())

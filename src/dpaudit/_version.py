@@ -1,0 +1,5 @@
+"""The version that is installed."""
+
+from importlib.metadata import version
+
+__version__ = version("dpaudit")

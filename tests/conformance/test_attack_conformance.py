@@ -1,0 +1,170 @@
+"""Every attack in ATTACKS: silent on a correct twin, loud with next to no noise, within the shares it asked for.
+
+The data are made to be memorised: fewer records than features, labels that are fair coins. Every other record is in or
+out by a recorded coin, so that attacks on the model as given have a bound too. The claims are nearly tight, and a
+correct twin may be refuted with probability 0.05 in one run of one seed; the seeds are fixed.
+"""
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpaudit.audit.attacks import ATTACKS
+from dpaudit.audit.attacks.base import Audit
+from dpaudit.audit.attacks.canary_game import CanaryGame
+from dpaudit.audit.inputs.bundles import Bundle
+from dpaudit.audit.inputs.coins import draw_coins
+from dpaudit.audit.inputs.datasets import Dataset
+from dpaudit.audit.inputs.recipes import Recipe
+from dpaudit.audit.runner import check_recipe, plan_audit, run
+from dpaudit.audit.settings import Settings
+from dpaudit.mechanisms.defects import CORRECT, DEFECTS, Defect
+from dpaudit.mechanisms.learning.spec import SPECS, Pool
+from dpaudit.mechanisms.learning.training import train
+from dpaudit.verify.results import AttackResult
+
+RECORDS, INPUTS, TRIALS = 150, 200, 60
+CASES = [(name, algorithm) for name, attack in ATTACKS.items() for algorithm in attack.algorithms]
+ON_GRADIENTS: dict[str, Any] = {
+    "steps": 60,
+    "architecture": {"name": "linear"},
+    "mechanism": {"name": "gaussian", "noise_multiplier": 20.0},
+    "optimizer": {"learning_rate": 30.0, "init": "zeros"},
+    "claim": {"epsilon": 1.6, "delta": 1e-5},
+}
+ON_MINIMA: dict[str, Any] = {
+    "regularization": 0.05,
+    "architecture": {"name": "logistic"},
+    "mechanism": {"name": "gaussian", "noise_multiplier": 2.5, "clip": 20.0},
+    "claim": {"epsilon": 1.6, "delta": 1e-5},
+}
+RECIPES: dict[str, dict[str, Any]] = {
+    "dp-sgd": {**ON_GRADIENTS, "sampling": {"kind": "none"}},
+    "dp-ftrl": {**ON_GRADIENTS, "batches": 1},
+    "output-perturbation": ON_MINIMA,
+    "approximate-minima": {
+        **ON_MINIMA,
+        "loss": "logistic",
+        "regularization": 5.0,
+        "gradient_norm": 1e-5,
+        "mechanism": {"name": "gaussian", "noise_multiplier": 4.0},
+        "output_mechanism": {"name": "gaussian", "noise_multiplier": 20.0, "clip": 4e-6},
+        "claim": {"epsilon": 1.1, "delta": 1e-5},
+    },
+}
+NO_NOISE = Defect(noise_factor=0.0)
+
+
+@cache
+def twin(algorithm: str, defect: Defect) -> Audit:
+    """A model of this algorithm under audit, trained as its recipe says but for the defect."""
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=(2 * RECORDS, INPUTS)).astype(np.float32)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    x[:, -1] = 0.0  # a feature that is zero in every record: where canaries lie
+    y = rng.integers(0, 2, 2 * RECORDS)
+    dataset = Dataset("random", x[:RECORDS], y[:RECORDS], 2, "", x[RECORDS:], y[RECORDS:])
+    table = {"algorithm": algorithm, "dataset": {"name": "digits"}, "audit_records": RECORDS, **RECIPES[algorithm]}
+    recipe = Recipe.from_dict(table)
+    spec = replace(recipe.spec(dataset), defect=defect)
+    recipe = recipe.with_dimension(spec.mechanism.dimension or 0)
+    coins = draw_coins(recipe, RECORDS, 1)
+    models = train(spec, Pool(dataset.x, dataset.y), coins.members(RECORDS)[None], [1])
+    bundle = Bundle("", "", models.state_dict(0), recipe, coins, models.ledger)
+    return Audit(bundle, spec, dataset, check_recipe(recipe), Settings(seed=1, trials=TRIALS, device="cpu", workers=1))
+
+
+@cache
+def attacked(name: str, algorithm: str, *, defect: Defect = CORRECT, seed: int = 1) -> AttackResult:
+    """The result with shares for nothing but what the attack asked for."""
+    audit = twin(algorithm, defect)
+    audit = replace(audit, settings=replace(audit.settings, seed=seed), notes=[])
+    tests = ATTACKS[name].tests(audit)
+    result = ATTACKS[name].run(audit, {test: 0.05 / len(tests) for test in tests})
+    assert result is not None
+    return result
+
+
+def refutes(result: AttackResult, algorithm: str) -> bool:
+    claimed = twin(algorithm, CORRECT).claim_check.epsilon_claimed
+    return result.curve_violation is not None or (result.epsilon_lower or 0.0) > claimed
+
+
+@pytest.mark.parametrize("algorithm", SPECS)
+def test_the_claims_are_true_and_nearly_tight(algorithm: str) -> None:
+    verdict = twin(algorithm, CORRECT).claim_check
+    assert verdict.verdict == "certified"
+    assert verdict.epsilon_upper > 0.8 * verdict.epsilon_claimed
+
+
+@pytest.mark.parametrize(("name", "algorithm"), CASES)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_an_attack_is_silent_on_a_correct_twin(name: str, algorithm: str, seed: int) -> None:
+    assert not refutes(attacked(name, algorithm, seed=seed), algorithm)
+
+
+@pytest.mark.parametrize(("name", "algorithm"), CASES)
+@pytest.mark.parametrize("defect", [NO_NOISE, DEFECTS["noise-for-the-mean-on-the-sum"]])
+def test_an_attack_is_loud_where_there_is_next_to_no_noise(name: str, algorithm: str, defect: Defect) -> None:
+    result = attacked(name, algorithm, defect=defect)
+    assert refutes(result, algorithm)
+    assert result.auc > attacked(name, algorithm).auc
+
+
+@pytest.mark.parametrize(("name", "algorithm"), [case for case in CASES if isinstance(ATTACKS[case[0]], CanaryGame)])
+def test_a_game_on_two_data_sets_is_loud_where_every_model_draws_the_same_noise(name: str, algorithm: str) -> None:
+    assert refutes(attacked(name, algorithm, defect=DEFECTS["fixed-seed"]), algorithm)
+
+
+@pytest.mark.parametrize(("name", "algorithm"), CASES)
+def test_a_result_is_named_after_its_attack_and_spends_what_it_asked_for(name: str, algorithm: str) -> None:
+    tests = ATTACKS[name].tests(twin(algorithm, CORRECT))
+    assert tests
+    assert all(test.startswith(f"{name}:") for test in tests)
+    result = attacked(name, algorithm)
+    assert result.name == name
+    assert result.confidence_spent == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_is_not_there_where_it_does_not_apply(name: str) -> None:
+    assert ATTACKS[name].name == name
+    for algorithm in set(SPECS) - set(ATTACKS[name].algorithms):
+        assert ATTACKS[name].tests(twin(algorithm, CORRECT)) == ()
+        assert ATTACKS[name].run(twin(algorithm, CORRECT), {}) is None
+
+
+@pytest.mark.parametrize("name", ["membership", "lira"])
+def test_without_coins_training_records_are_told_from_test_records_and_nothing_is_proven(name: str) -> None:
+    audit = twin("dp-sgd", NO_NOISE)
+    audit = replace(audit, bundle=replace(audit.bundle, coins=None), notes=[])
+    assert ATTACKS[name].tests(audit) == ()
+    result = ATTACKS[name].run(audit, {})
+    assert result is not None
+    assert (result.epsilon_lower, result.confidence_spent, result.trials) == (None, 0.0, RECORDS)
+    x, y = audit.dataset.x_test[:0], audit.dataset.y_test[:0]
+    assert ATTACKS[name].run(replace(audit, dataset=replace(audit.dataset, x_test=x, y_test=y)), {}) is None
+    assert "nobody" in audit.notes[-1]
+
+
+@pytest.mark.parametrize("algorithm", SPECS)
+def test_default_attacks_spend_the_confidence_in_equal_shares(algorithm: str) -> None:
+    """Two tests of the canary game and one of the loss threshold; LiRA only on request."""
+    shares = plan_audit(twin(algorithm, CORRECT)).shares
+    assert list(shares.values()) == pytest.approx([0.05 / 3] * 3)
+    assert not any(test.startswith("lira") for test in shares)
+
+
+@pytest.mark.parametrize(("name", "algorithm"), CASES)
+def test_an_audit_without_time_gives_up_in_good_order(name: str, algorithm: str) -> None:
+    audit = twin(algorithm, CORRECT)
+    settings = replace(audit.settings, attacks=(name,), budget=1e-9)
+    result = run(audit.bundle, audit.dataset, settings)
+    if result.reproduce["stopped"]:
+        assert (result.verdict, result.attacks) == ("gave_up", [])
+        assert "was stopped after 0" in result.notes[-1]
+    else:
+        assert (result.verdict, [attack.name for attack in result.attacks]) == ("not_refuted", [name])

@@ -1,0 +1,115 @@
+"""Every theorem of UPPER_BOUNDS, on claims about every registered mechanism that it applies to, obeys the interface.
+
+A theorem that is added to the table, and a mechanism that is added to the registry, are tested as they stand.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpaudit.mechanisms import Gaussian, Laplace
+from dpaudit.mechanisms.registry import MECHANISMS
+from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.curves import Curve
+from dpaudit.verify.lower import certified_lower
+from dpaudit.verify.upper import UPPER_BOUNDS, UpperBound
+
+EPSILONS = np.array([0.0, 0.03, 0.3, 1.0, 2.0, 4.0, 8.0, 20.0, 100.0])
+DELTAS = np.array([0.0, 1e-12, 1e-9, 1e-6, 1e-4, 0.01, 0.3, 0.9])
+# steps and Poisson rate, by dimension and clip_norm
+RELEASES = {
+    (1, 2.0): ((1, 1.0), (30, 0.1)),
+    (3, 2.0): ((1, 1.0), (1, 0.2), (4, 1.0), (30, 0.1)),
+    (3, math.inf): ((1, 1.0),),
+}
+
+# the others take seconds for twice the shift
+REPLACED = ("gaussian", "laplace", "product", "generalized-gaussian")
+
+
+def interior(name: str, **common: Any) -> Any:
+    """A mechanism inside its typical ranges, where no parameter makes it another one."""
+    kind = MECHANISMS[name]
+    return kind(**{key: low**0.4 * high**0.6 for key, (low, high) in typical_ranges(kind)}, **common)
+
+
+def typical_ranges(kind: Any) -> list[tuple[str, tuple[float, float]]]:
+    return [(key, domain.typical) for key, domain in kind.domains.items()]
+
+
+def tabulated() -> Iterator[Claim]:
+    """Every mechanism: one and several coordinates and releases, sampled or not, both adjacencies, mixed histories."""
+    for name in MECHANISMS:
+        for (dimension, clip_norm), releases in RELEASES.items():
+            try:
+                mechanism = interior(name, dimension=dimension, clip_norm=clip_norm)
+            except ValueError:  # a rule across fields, such as that a direction needs two coordinates
+                continue
+            for steps, rate in releases:
+                yield Claim.single(mechanism, epsilon=1.0, delta=1e-6, steps=steps, sampling_prob=rate)
+            if dimension == 1 and name in REPLACED:
+                yield Claim.single(mechanism, epsilon=1.0, delta=1e-6, adjacency="replace-one")
+            if clip_norm == 2 and dimension > 1:
+                yield Claim(1.0, 1e-6, (Phase(mechanism, 2), Phase(Gaussian(2.0, dimension=dimension), 3)))
+
+
+@cache
+def lower_bound(claim: Claim) -> Curve | None:
+    return certified_lower(claim)
+
+
+@cache
+def cases(theorem: UpperBound) -> list[tuple[Claim, Curve]]:
+    applicable = [(claim, theorem.bound(claim)) for claim in tabulated() if theorem.applies(claim)]
+    assert applicable, "no claim of the table meets the theorem's conditions"
+    return applicable
+
+
+def over_theorems(test: Any) -> Any:
+    names = [theorem.__name__.split(".")[-1] for theorem in UPPER_BOUNDS]
+    slow = {"envelope", "radial_pld", "laplace_gaussian_domination"}
+    rows = [
+        pytest.param(theorem, id=name, marks=[pytest.mark.slow] if name in slow else [])
+        for theorem, name in zip(UPPER_BOUNDS, names, strict=True)
+    ]
+    return pytest.mark.parametrize("theorem", rows)(test)
+
+
+@over_theorems
+def test_a_bound_is_a_falling_curve_above_every_certified_lower_bound(theorem: UpperBound) -> None:
+    for claim, curve in cases(theorem):
+        delta, epsilon = curve.delta(EPSILONS), curve.epsilon(DELTAS)
+        assert curve.side == "upper"
+        assert ((delta >= 0) & (delta <= 1)).all(), claim
+        assert (np.diff(delta) <= 0).all(), claim
+        assert (epsilon >= 0).all(), claim
+        assert (epsilon[1:] <= epsilon[:-1]).all(), claim
+        lower = lower_bound(claim)
+        if lower is not None:
+            assert (lower.delta(EPSILONS) <= delta).all(), claim
+            assert (lower.epsilon(DELTAS) <= epsilon).all(), claim
+
+
+@over_theorems
+def test_releases_at_once_cost_what_they_cost_one_by_one(theorem: UpperBound) -> None:
+    for claim, curve in cases(theorem):
+        [phase, *others] = claim.phases
+        if phase.steps == 1:
+            continue
+        split = replace(claim, phases=(replace(phase, steps=phase.steps - 1), replace(phase, steps=1), *others))
+        assert theorem.applies(split)
+        np.testing.assert_allclose(theorem.bound(split).delta(EPSILONS), curve.delta(EPSILONS), rtol=1e-4, atol=1e-12)
+
+
+def test_a_loss_that_is_bounded_costs_nothing_beyond_its_bound() -> None:
+    """Laplace noise under l1 clipping: epsilon = steps clip / scale at delta = 0, and no theorem contradicts it."""
+    for steps in (1, 4):
+        claim = Claim.single(Laplace(2.0, clip_norm=1.0, dimension=3), epsilon=steps / 2, delta=0.0, steps=steps)
+        curves = [theorem.bound(claim) for theorem in UPPER_BOUNDS if theorem.applies(claim)]
+        assert min(float(curve.epsilon(np.array([0.0]))[0]) for curve in curves) == pytest.approx(steps / 2, rel=1e-12)
+        assert min(float(curve.delta(np.array([steps / 2]))[0]) for curve in curves) == 0.0

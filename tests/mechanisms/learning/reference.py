@@ -1,0 +1,75 @@
+"""The oracle of every training path: one model, one record at a time, autograd in float64. Never made clever."""
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from dpaudit.mechanisms.learning.architectures import build_module
+from dpaudit.mechanisms.learning.noise import Streams, draw
+from dpaudit.mechanisms.learning.spec import GradientSpec, Pool
+
+CPU = torch.device("cpu")
+
+
+def first_module(spec: GradientSpec, seed: int) -> nn.Module:
+    """The module with its first weights, drawn in float32."""
+    source = Streams(seed if spec.init_seed is None else spec.init_seed, CPU)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(source.init.initial_seed())
+        module = build_module(spec.architecture)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if spec.init == "zeros" or (parameter.dim() == 1 and name.endswith("bias")):
+                parameter.fill_(0.0)
+            elif parameter.dim() >= 2:
+                nn.init.xavier_normal_(parameter, generator=source.init)
+    return module
+
+
+def record_gradient(module: nn.Module, x: Tensor, y: Tensor) -> NDArray[np.float64]:
+    """The gradient of one record's cross-entropy, flat, in torch's parameter order."""
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    loss = nn.functional.cross_entropy(module(x[None]), y[None])
+    gradients = torch.autograd.grad(loss, parameters)
+    return np.concatenate([gradient.reshape(-1).numpy() for gradient in gradients])
+
+
+def clipped(gradient: NDArray[np.float64], clip: float, order: float) -> NDArray[np.float64]:
+    """gradient * min(1, clip / |gradient|_p)."""
+    size = max(abs(gradient)) if math.isinf(order) else sum(abs(gradient) ** order) ** (1 / order)
+    return gradient if size <= clip else gradient * (clip / size)
+
+
+def train_one(spec: GradientSpec, pool: Pool, members: NDArray[np.bool_], seed: int) -> NDArray[np.float64]:
+    """The parameters of one model after all steps, flat, in torch's parameter order."""
+    defect = spec.defect
+    order = spec.mechanism.clip_norm if defect.clip_norm is None else defect.clip_norm
+    streams = Streams(seed, CPU)
+    module = first_module(spec, seed).double()
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    x, y = torch.from_numpy(pool.x).double(), torch.from_numpy(pool.y)
+    weights = nn.utils.parameters_to_vector(parameters).detach().numpy().copy()
+    velocity = np.zeros_like(weights)
+    for _ in range(spec.steps):
+        batch = list(members)
+        if spec.sampling_prob < 1:
+            coins = torch.rand(len(members), generator=streams.sampling).tolist()
+            batch = [member and coin < spec.sampling_prob for member, coin in zip(members, coins, strict=True)]
+        total = np.zeros_like(weights)
+        for i in np.flatnonzero(batch):
+            gradient = record_gradient(module, x[i], y[i])
+            exempt = defect.unclipped_class is not None and int(y[i]) == defect.unclipped_class
+            total += gradient if exempt else clipped(gradient, spec.mechanism.clip, order)
+        if defect.fixed_seed is not None:
+            streams.noise.manual_seed(defect.fixed_seed)
+        noise = draw(spec.mechanism, streams.noise, len(weights), CPU).double().numpy() * defect.noise_factor
+        if defect.divide_before_noise:
+            noise = noise / spec.expected_batch_size
+        velocity = spec.momentum * velocity + (total + noise) / spec.expected_batch_size
+        weights = weights - spec.learning_rate * velocity
+        with torch.no_grad():
+            nn.utils.vector_to_parameters(torch.from_numpy(weights), parameters)
+    return weights

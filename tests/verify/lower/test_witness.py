@@ -1,0 +1,197 @@
+"""Witness families, and a witness that went through JSON: it proves alone what the verdict said, or it is refused."""
+
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian, GeneralizedGaussian, Laplace, Product
+from dpaudit.mechanisms.base import Mechanism
+from dpaudit.verify.checking import check
+from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.lower import certified_lower, replayed_lower
+from dpaudit.verify.lower.families import carried, equal, feasible, group_norm, majorization, scaled, two_level
+from dpaudit.verify.lower.histories import history_points, shifted_phase
+from dpaudit.verify.lower.shifts import scores
+from dpaudit.verify.results import Witness
+
+DELTA = np.array([1e-5])
+
+
+def read_again(witness: Witness | None) -> Witness:
+    assert witness is not None
+    return Witness.from_dict(json.loads(json.dumps(witness.to_dict())))
+
+
+def few_coordinates(dimension: int, epsilon: float) -> Claim:
+    """Noise whose moments are neither concave nor convex in |v|^p: one large coordinate and small ones are worst."""
+    mechanism = GeneralizedGaussian(3.0, 2.0, clip_norm=3.0, dimension=dimension)
+    return Claim.single(mechanism, epsilon=epsilon, delta=1e-5, steps=1000, sampling_prob=0.01)
+
+
+CLAIMS = [
+    Claim.single(Gaussian(1.0, dimension=9), epsilon=1.7, delta=1e-5, steps=1000, sampling_prob=0.01),
+    Claim.single(Laplace(2.0, dimension=40), epsilon=0.4, delta=1e-5, steps=10, sampling_prob=0.2),
+    Claim.single(GammaPLRV(3.0, 0.1, dimension=2000), epsilon=2.0, delta=1e-5),
+    Claim.single(GammaPLRVIID(4.0, 0.1, dimension=50), epsilon=0.3, delta=1e-5, steps=3),
+    Claim.single(Product(30.0, dimension=300), epsilon=0.5, delta=1e-5, steps=4, sampling_prob=0.5),
+    few_coordinates(5, 4.2),
+]
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.phases[0].mechanism.name)
+def test_a_witness_proves_alone_what_the_verdict_says(claim: Claim) -> None:
+    verdict = check(claim)
+    witness = read_again(verdict.witness)
+    alone = replayed_lower(claim, witness)
+    assert float(alone.delta(np.array([claim.epsilon]))[0]) == verdict.delta_lower > 0
+    assert alone.witness == witness
+
+
+@pytest.mark.parametrize("direction", ["remove", "add"])
+def test_the_direction_that_is_read_is_the_one_computed(direction: str) -> None:
+    claim = CLAIMS[0]
+    witness = replace(read_again(certified_lower(claim).witness), direction=direction)  # type: ignore[arg-type]
+    points = history_points([shifted_phase(claim, claim.phases[0], equal(Gaussian(1.0), 1))], direction, claim)
+    found = replayed_lower(claim, witness).epsilon(DELTA)[0]
+    assert found == pytest.approx(points.epsilon(DELTA)[0], rel=1e-9)
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+def test_other_phases_are_shifted_by_the_same_shape(adjacency: str) -> None:
+    phases = [Phase(Laplace(1.0, dimension=20), 5, 0.2), Phase(Laplace(6.0, clip=3.0, dimension=30), 2, 0.5)]
+    claim = Claim(0.3, 1e-5, phases, adjacency)  # type: ignore[arg-type]
+    found = certified_lower(claim)
+    alone = replayed_lower(claim, read_again(found.witness))
+    assert alone.delta(np.array([0.3]))[0] == found.delta(np.array([0.3]))[0] > 0.01
+
+
+def test_replacing_by_nothing_is_part_of_a_swap() -> None:
+    claim = Claim.single(
+        Product(20.0, dimension=50), epsilon=0.4, delta=1e-5, sampling_prob=0.3, adjacency="replace-one"
+    )
+    found = certified_lower(claim)
+    alone = replayed_lower(claim, read_again(found.witness))
+    assert alone.delta(np.array([0.4]))[0] == found.delta(np.array([0.4]))[0] > 0.01
+
+
+GOOD = Witness("two-level", 3, 1.0, [[0.9, 1], [0.3, 2]], "remove", "none")
+REFUSED = [
+    ({"shift": [[0.9, 1], [0.4, 2]]}, r"shift norm=1\.06\S+ to be at most clip=1\.0"),
+    ({"shift": [[1.0000000000000002, 1]]}, "to be at most clip=1.0"),
+    ({"shift": [[0.1, 5]]}, r"coordinates=5 in \[1, 4\]"),
+    ({"shift": [[-0.1, 1]]}, "shift value=-0.1"),
+    ({"shift": [[math.nan, 1]]}, "shift value=nan"),
+    ({"shift": [[0.1, 1.5]]}, "shift count=1.5"),
+    ({"shift": []}, "at least one group"),
+    ({"direction": "swap"}, "direction='swap' to fit adjacency='add-remove'"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), REFUSED)
+def test_a_tampered_witness_is_refused_by_name(change: dict[str, object], message: str) -> None:
+    claim = Claim.single(Laplace(1.0, dimension=4), epsilon=0.5, delta=1e-5)
+    assert replayed_lower(claim, GOOD).delta(np.array([0.5]))[0] > 0.1
+    with pytest.raises(ValueError, match=message):
+        replayed_lower(claim, replace(GOOD, **change))  # type: ignore[arg-type]
+
+
+def test_a_hidden_scale_takes_equal_coordinates_only() -> None:
+    claim = Claim.single(GammaPLRV(3.0, 0.1, dimension=20), epsilon=0.5, delta=1e-5)
+    with pytest.raises(ValueError, match="groups=2 of the shift to be 1"):
+        replayed_lower(claim, GOOD)
+
+
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 2.33, 4.0, math.inf])
+@pytest.mark.parametrize("dimension", [2, 7, 3000])
+def test_every_family_fills_the_ball_and_stays_inside(p: float, dimension: int) -> None:
+    mechanism = Laplace(1.0, clip=0.7, clip_norm=p, dimension=dimension)
+    shifts = [equal(mechanism, m) for m in (1, 2, dimension)]
+    shifts += [*two_level(mechanism, dimension), *majorization(mechanism, dimension)]
+    assert {shift.family for shift in shifts} >= {"equal"} | ({"majorization"} if dimension > 2 else set())
+    for shift in shifts:
+        assert 1 <= shift.coordinates <= dimension
+        assert 0.7 * (1 - 1e-14) < shift.norm <= 0.7
+        exact = max(v for v, _ in shift.groups) if math.isinf(p) else None
+        if exact is None and dimension < 10:
+            exact = float(sum(count * np.longdouble(v) ** np.longdouble(p) for v, count in shift.groups)) ** (1 / p)
+        if exact is not None:
+            assert exact <= shift.norm * (1 + 4e-16)
+
+
+def test_majorization_has_the_shape_of_the_papers() -> None:
+    """Up to GROUPS coordinates it is sqrt(i) - sqrt(i-1) itself, rescaled; the counts always add up to n."""
+    mechanism = Laplace(1.0, dimension=12)
+    [shift] = majorization(mechanism, 5)
+    values = np.array([value for value, _ in shift.groups])
+    shape = np.sqrt(np.arange(1, 6)) - np.sqrt(np.arange(5))
+    np.testing.assert_allclose(values / values[0], shape, rtol=1e-12)
+    [many] = majorization(Laplace(1.0, dimension=26_000), 26_000)
+    assert many.coordinates == 26_000
+    assert len(many.groups) <= 16
+
+
+def test_a_shape_is_carried_to_another_ball() -> None:
+    owner, other = Laplace(1.0, dimension=9), Laplace(1.0, clip=5.0, clip_norm=1.0, dimension=9)
+    shift = scaled(owner, [(2.0, 1), (1.0, 5)], "two-level", 0.5)
+    moved = carried(shift, owner, other)
+    assert moved.norm == pytest.approx(2.5, rel=1e-12)
+    assert moved.groups[0][0] / moved.groups[1][0] == pytest.approx(2.0, rel=1e-12)
+    assert group_norm(moved.groups, 1.0) == moved.norm
+    with pytest.raises(ValueError, match="coordinates=6"):
+        carried(shift, owner, Laplace(1.0, dimension=5))
+
+
+def test_two_levels_beat_equal_coordinates_where_moments_bend_both_ways() -> None:
+    """beta 3, scale 2, n = 5: 4.28 from equal coordinates, 4.46 from one large and four small ones."""
+    claim = few_coordinates(5, 4.4)
+    phase = claim.phases[0]
+    curve = certified_lower(claim)
+    assert curve.witness is not None
+    assert curve.witness.family == "two-level"
+    best = max(
+        float(
+            history_points([shifted_phase(claim, phase, equal(phase.mechanism, m))], "remove", claim).epsilon(DELTA)[0]
+        )
+        for m in range(1, 6)
+    )
+    assert curve.epsilon(DELTA)[0] > 1.03 * best
+
+
+ALONE: list[Mechanism] = [Laplace(1.5, dimension=3), GeneralizedGaussian(3.0, 1.5, clip_norm=3.0, dimension=3)]
+
+
+@pytest.mark.parametrize("mechanism", ALONE, ids=lambda m: m.name)
+def test_unequal_coordinates_agree_with_a_sum_over_all_outputs(mechanism: Mechanism) -> None:
+    """delta = sum over a grid of R^2 of (p - e^eps q)_+, for a shift of two different coordinates."""
+    groups = [(0.8, 1), (0.45, 1)]
+    claim = Claim.single(mechanism, epsilon=0.3, delta=1e-5)
+    points = history_points(
+        [shifted_phase(claim, claim.phases[0], feasible(mechanism, groups, "two-level"))], "remove", claim
+    )
+    law = mechanism.structure
+    x = np.linspace(-22.0, 23.0, 4501)
+    with_first, with_second = (np.exp(law.logpdf(x - value)) for value, _ in groups)  # type: ignore[union-attr]
+    without = np.exp(law.logpdf(x))  # type: ignore[union-attr]
+    for epsilon in (0.0, 0.3, 0.6):
+        excess = np.outer(with_first, with_second) - math.exp(epsilon) * np.outer(without, without)
+        exact = float(np.maximum(excess, 0.0).sum()) * (x[1] - x[0]) ** 2
+        found = points.delta(np.array([epsilon]))[0]
+        assert found == pytest.approx(exact, rel=3e-3)
+        assert found <= exact * (1 + 1e-4)  # the sum itself is off by the square of its spacing
+
+
+def test_the_ranking_is_the_renyi_epsilon_of_gaussian_noise() -> None:
+    """Unsampled normal noise: alpha(order) = order (order-1) |v|^2 / (2 sigma^2), however the shift is divided."""
+    mechanism = Gaussian(2.0, dimension=100)
+    shifts = [equal(mechanism, 1), equal(mechanism, 100), *two_level(mechanism, 100)[:3]]
+    found = scores(mechanism.structure, Phase(mechanism, 9), 1.0, shifts, 1e-5)
+    orders = np.array([2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128])
+    lam = orders - 1.0
+    rdp = 9 * orders / 8.0 + np.log(lam / orders) - (math.log(1e-5) + np.log(orders)) / lam
+    np.testing.assert_allclose(found, rdp.min(), rtol=2e-3)
+    mu = 1.5  # sqrt(9) / 2; the conversion is an upper bound on the exact value
+    assert norm.sf(found[0] / mu - mu / 2) - math.exp(found[0]) * norm.sf(found[0] / mu + mu / 2) < 1e-5

@@ -1,0 +1,70 @@
+"""Convolution powers against exact binomials in 60 digits."""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+
+from dpaudit.verify.pld.fourier import LOG_WRAP, Lattice, chernoff_window, log_mgf, tilted_power
+
+
+def binomial_pmf(count: int, p: float, k: int) -> mpmath.mpf:
+    with mpmath.workdps(60):
+        q = mpmath.mpf(p)
+        return mpmath.binomial(count, k) * q**k * (1 - q) ** (count - k)
+
+
+@pytest.mark.parametrize(
+    ("count", "p", "target"), [(500, 0.3, 150), (20_000, 0.01, 900), (20_000, 0.01, 200), (7, 0.5, 7)]
+)
+def test_a_tilted_power_is_within_its_stated_error_of_the_exact_binomial(count: int, p: float, target: int) -> None:
+    share = min(target / count, 1.0 - 1e-3)
+    theta = math.log(share * (1 - p) / ((1 - share) * p))  # the tilt whose mean is the target
+    lattice = Lattice(np.array([1.0 - p, p]), 0)
+    start, size = max(0, target - 512), 1024
+    power = tilted_power([(lattice, count)], theta, start, size)
+    for k in range(max(start, target - 20), min(count, target + 20) + 1):
+        scale = mpmath.exp(mpmath.mpf(power.log_scale) - mpmath.mpf(theta) * k)
+        exact = binomial_pmf(count, p, k) / scale
+        gap = abs(float(mpmath.mpf(float(power.values[k - start])) - exact))
+        # windows narrower than the support wrap: at most 2 e^LOG_WRAP where the window holds, which it does here
+        assert gap <= power.error_sup + 2.0 * math.exp(LOG_WRAP) + power.relative * float(exact)
+    assert power.error_sup + power.relative < 1e-7 * power.values[target - start]
+
+
+def test_wrapped_mass_only_adds() -> None:
+    count, p, size = 400, 0.5, 64
+    power = tilted_power([(Lattice(np.array([1.0 - p, p]), 0), count)], 0.0, 168, size)
+    exact = np.array([float(binomial_pmf(count, p, k)) for k in range(168, 168 + size)])
+    gap = power.values - exact
+    assert gap.min() > -power.error_sup
+    assert gap.sum() == pytest.approx(1.0 - exact.sum(), abs=1e-12)
+
+
+def test_different_lattices_multiply() -> None:
+    one, other = Lattice(np.array([0.2, 0.3, 0.5]), -1), Lattice(np.array([0.6, 0.4]), 2)
+    slow = np.array([1.0])
+    for masses in (one.masses, one.masses, other.masses, other.masses, other.masses):
+        slow = np.convolve(slow, masses)
+    power = tilted_power([(one, 2), (other, 3)], 0.7, 4, 64)
+    places = np.arange(4, 4 + len(slow))
+    assert np.exp(power.log_scale - 0.7 * places) * power.values[: len(slow)] == pytest.approx(slow, rel=1e-13)
+
+
+def test_the_chernoff_window_leaves_out_no_more_than_it_says() -> None:
+    count, p = 1000, 0.1
+    grid = np.concatenate([-np.geomspace(1e-3, 4, 40)[::-1], [0.0], np.geomspace(1e-3, 4, 40)])
+    low, high = chernoff_window(grid, count * log_mgf(Lattice(np.array([1 - p, p]), 0), grid), 40)
+    above = sum(binomial_pmf(count, p, k) for k in range(math.ceil(high), count + 1))
+    below = sum(binomial_pmf(count, p, k) for k in range(math.floor(low) + 1))
+    assert max(above, below) <= math.exp(LOG_WRAP)
+    assert high - low < 30 * math.sqrt(count * p * (1 - p))
+
+
+def test_log_mgf_in_blocks_is_the_plain_sum() -> None:
+    rng = np.random.default_rng(0)
+    masses = rng.random(10_000)
+    thetas = np.array([-0.01, 0.0, 0.002])
+    plain = [math.log(math.fsum(masses * np.exp(t * np.arange(-50, 9_950)))) for t in thetas]
+    assert log_mgf(Lattice(masses, -50), thetas) == pytest.approx(plain, rel=1e-13)

@@ -1,0 +1,237 @@
+"""Certificates: made, accepted by the independent checker, refused once a field is moved towards a false statement."""
+
+import copy
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flint")
+
+from dpaudit.mechanisms import GammaPLRV, Gaussian, GeneralizedGaussian, Laplace, Product
+from dpaudit.mechanisms.base import Mechanism
+from dpaudit.mechanisms.gamma_plrv_iid import GammaPLRVIID
+from dpaudit.mechanisms.gamma_scale_laplace import GammaScaleLaplace
+from dpaudit.verify import Claim, check
+from dpaudit.verify.claims import Phase
+from dpaudit.verify.rigorous import check_certificate as checker
+from dpaudit.verify.rigorous.certificates import NotCovered, certificate
+
+Certificate = dict[str, Any]
+
+
+def single(mechanism: Mechanism, epsilon: float, delta: float, **more: Any) -> Claim:
+    return Claim.single(mechanism, epsilon=epsilon, delta=delta, **more)
+
+
+CLAIMS: dict[str, Claim] = {
+    "gaussian refuted": single(Gaussian(1.0), 1.0, 0.1),
+    "gaussian sampled refuted": single(Gaussian(1.0), 0.4, 1e-5, steps=30, sampling_prob=0.05),
+    "laplace refuted": single(Laplace(1.0, dimension=4), 0.9, 1e-5),
+    "power refuted": single(GeneralizedGaussian(3.0, 2.0, dimension=4), 0.3, 1e-4),
+    "plrv refuted": single(GammaPLRVIID(5.0, 0.2, dimension=2), 0.5, 1e-5),
+    "scale laplace refuted": single(GammaScaleLaplace(9.0, 0.1, dimension=2), 0.5, 1e-5),
+    "hidden refuted": single(GammaPLRV(50.0, 0.02, dimension=2), 0.3, 1e-5),
+    "product refuted": single(Product(3.0, dimension=40), 0.5, 1e-3),
+    "product composed refuted": single(Product(3.0, dimension=40), 0.1, 1e-6, steps=5, sampling_prob=0.5),
+    "replaced refuted": single(Gaussian(1.0), 1.0, 0.1, adjacency="replace-one"),
+    "phases refuted": Claim(0.3, 1e-5, [Phase(Gaussian(2.0), 3), Phase(Laplace(2.0), 2)]),
+    "gaussian certified": single(Gaussian(1.0), 1.0, 0.13),
+    "gaussian phases certified": Claim(3.0, 1e-2, [Phase(Gaussian(2.0), 2), Phase(Gaussian(3.0), 4)]),
+    "gaussian sampled certified": single(Gaussian(2.0), 1.0, 1e-5, steps=10, sampling_prob=0.05),
+    "laplace l1 certified": single(Laplace(1.0, clip_norm=1.0), 0.5, 0.23),
+    "laplace l2 certified": single(Laplace(2.0, dimension=100), 1.0, 1e-5, steps=50, sampling_prob=0.01),
+    "hidden certified": single(GammaPLRV(500.0, 0.001, dimension=50), 1.0, 1e-5, steps=50, sampling_prob=0.01),
+    "one dimension certified": single(GeneralizedGaussian(3.0, 3.0, dimension=1), 1.0, 5e-2),
+}
+
+
+@cache
+def made(name: str) -> str:
+    claim = CLAIMS[name]
+    found = certificate(claim, check(claim))
+    assert isinstance(found, dict), (name, found)
+    return json.dumps(found)
+
+
+DEAR = (
+    "scale laplace refuted",
+    "product composed refuted",
+    "plrv refuted",
+    "power refuted",
+    "gaussian sampled refuted",
+)
+MARKED = [pytest.param(name, marks=pytest.mark.slow) if name in DEAR else name for name in CLAIMS]
+
+
+@pytest.mark.parametrize("name", MARKED)
+def test_certificates_are_accepted(name: str) -> None:
+    assert checker.accepted(made(name)).startswith(name.split()[-1])
+
+
+def scaled(text: str, factor: float) -> str:
+    return repr(float(text) * factor)
+
+
+def worse(data: Certificate, draw: random.Random) -> Iterator[Callable[[Certificate], Any]]:
+    """Changes of one field, each of which makes the certificate say something it does not prove."""
+    by = 1 + draw.uniform(0.02, 0.5)
+    if data["verdict"] == "refuted":
+        yield lambda c: c.update(P_lower=scaled(c["P_lower"], by))
+        yield lambda c: c.update(Q_upper=scaled(c["Q_upper"], 1 / by))
+        yield lambda c: c["claim"].update(delta=scaled(c["P_lower"], draw.uniform(1.0, 1.2)))
+        yield lambda c: c["claim"].update(epsilon=scaled(c["claim"]["epsilon"], 40 * by))
+        yield lambda c: c.update(verdict="certified")
+        yield lambda c: c["event"].update(window=1)
+        part = data["event"]["phases"][0]
+        yield lambda c: c["event"]["phases"][0].update(value=scaled(part["value"], -by))
+        longest = float(data["claim"]["phases"][0]["mechanism"]["clip"]) * 2.0
+        yield lambda c: c["event"]["phases"][0].update(value=repr(longest * by))
+        yield lambda c: c["event"]["phases"].pop()
+        if "count" in part:
+            yield lambda c: c["event"]["phases"][0].update(count=10**7)
+            yield lambda c: c["event"]["phases"][0]["edges"].reverse()
+            yield lambda c: c["event"]["phases"][0]["scores"].pop()
+            yield lambda c: c["event"]["phases"][0]["edges"].append(part["edges"][0])
+        else:
+            yield lambda c: c["event"]["phases"][0]["levels"].insert(0, "-1")
+            yield lambda c: c["event"]["phases"][0]["labels"].reverse()
+    else:
+        yield lambda c: c["claim"].update(delta=scaled(c["steps"][-1]["at_most"], 1 / by))
+        yield lambda c: c["steps"][-1].update(at_most=scaled(c["steps"][-1]["at_most"], 1 / by))
+        yield lambda c: c["claim"].update(epsilon=scaled(c["claim"]["epsilon"], 1 / by**2))
+        yield lambda c: c.update(verdict="refuted")
+        yield lambda c: c.update(kind="radial")
+        yield lambda c: c["claim"]["phases"].append(c["claim"]["phases"][0])
+        yield lambda c: c["claim"]["phases"][0].update(steps=10**6)
+    noise = data["claim"]["phases"][0]["mechanism"]
+    yield lambda c: c["claim"]["phases"][0].update(sampling_kind="shuffled")
+    yield lambda c: c["claim"]["phases"][0].update(sampling_prob="1.5")
+    yield lambda c: c["claim"]["phases"][0]["mechanism"].update(clip="-" + noise["clip"])
+    yield lambda c: c["claim"]["phases"][0]["mechanism"].update(clip="0")
+    yield lambda c: c["claim"].update(delta="-" + c["claim"]["delta"])
+    key, size = next((k, v) for k, v in noise.items() if k in ("noise_multiplier", "scale", "sigma", "theta"))
+    sharper = (data["verdict"] == "certified") == (key != "theta" or noise["name"] == "gamma-scale-laplace")
+    # less noise for what is certified, far more for what is refuted
+    factor = (by**2 if data["verdict"] == "certified" else 100.0 * by) ** (-1 if sharper else 1)
+    yield lambda c: c["claim"]["phases"][0]["mechanism"].update({key: scaled(size, factor)})
+
+
+def refused(data: Certificate) -> bool:
+    try:
+        checker.accepted(json.dumps(data))
+    except Exception:
+        return True
+    return False
+
+
+def mutated(rounds: int, seed: int, names: Sequence[str]) -> Iterator[tuple[str, int, Certificate]]:
+    draw = random.Random(seed)
+    for _ in range(rounds):
+        for name in names:
+            data = json.loads(made(name))
+            for number, change in enumerate(worse(data, draw)):
+                copied = copy.deepcopy(data)
+                change(copied)
+                yield name, number, copied
+
+
+def test_mutated_certificates_are_refused() -> None:
+    accepted = [
+        (name, number)
+        for name, number, data in mutated(1, 20, [name for name in CLAIMS if name not in DEAR])
+        if not refused(data)
+    ]
+    assert accepted == []
+
+
+@pytest.mark.slow
+def test_a_thousand_mutated_certificates_are_refused() -> None:
+    found = list(mutated(4, 21, list(CLAIMS)))
+    assert len(found) > 1000
+    assert [(name, number) for name, number, data in found if not refused(data)] == []
+
+
+def test_undecided_verdicts_and_missing_theorems_say_why() -> None:
+    claim = single(GeneralizedGaussian(3.0, 9.0, dimension=9), 2.0, 1e-3)
+    found = certificate(claim, check(claim))
+    assert isinstance(found, NotCovered)
+    assert "generalized-gaussian" in found.reason
+
+
+HOSTILE = [
+    "",
+    "[" * 100_000,
+    "{}",
+    "null",
+    '{"format": "dpaudit-certificate/2"}',
+    '{"format": NaN}',
+    "1" * 10_000,
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_what_is_no_certificate_exits_2(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "file.json"
+    path.write_text(text)
+    assert checker.main([str(path)]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_exit_statuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad, data = tmp_path / "good.json", tmp_path / "bad.json", json.loads(made("gaussian certified"))
+    good.write_text(json.dumps(data))
+    bad.write_text(json.dumps({**data, "kind": "trust me"}))
+    assert checker.main([str(good)]) == 0
+    assert checker.main([str(good), str(bad)]) == 3
+    assert checker.main([str(tmp_path / "none.json"), str(good)]) == 2
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("claim", "phases", 0, "steps"), 10**30),
+        (("claim", "epsilon"), "1e999"),
+        (("claim", "epsilon"), "1/0"),
+        (("event", "window"), 10**9),
+        (("event", "phases", 0, "window"), 10**9),
+        (("event", "phases", 0, "count"), 10**9),
+        (("event", "phases", 0, "edges"), [str(i) for i in range(50_000)]),
+        (("event", "phases", 0, "scores"), [10**18] * 5000),
+        (("claim", "phases", 0, "mechanism", "name"), "laplace\n"),
+        (("claim", "phases", 0, "mechanism", "clip_norm"), "1e999"),
+        (("claim", "phases", 0, "mechanism", "noise_multiplier"), "1e-999"),
+    ],
+)
+def test_hostile_fields_neither_hang_nor_raise(
+    place: tuple[str | int, ...], value: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = json.loads(made("gaussian refuted"))
+    inner = data
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    path = tmp_path / "hostile.json"
+    path.write_text(json.dumps(data))
+    assert checker.main([str(path)]) in (2, 3)
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_the_checker_is_one_short_file_that_imports_flint_alone() -> None:
+    import ast
+    import sys
+
+    source = Path(checker.__file__).read_text()
+    assert len([line for line in source.splitlines() if line.strip()]) <= 300
+    names = {
+        (node.module or "") if isinstance(node, ast.ImportFrom) else alias.name
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in node.names
+    }
+    assert {name.split(".")[0] for name in names} - sys.stdlib_module_names == {"flint"}

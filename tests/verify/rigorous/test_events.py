@@ -1,0 +1,97 @@
+"""Scores, events and composed pairs in balls against counts and closed forms."""
+
+from math import comb
+
+import pytest
+
+pytest.importorskip("flint")
+
+from flint import arb
+
+from dpaudit.mechanisms import Gaussian, Laplace
+from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.rigorous.balls import ball, precision, total
+from dpaudit.verify.rigorous.bracket import laplace_grid_delta, rigorous_bracket
+from dpaudit.verify.rigorous.choices import chosen_event
+from dpaudit.verify.rigorous.events import Event, binomial_tail, event_probabilities
+from dpaudit.verify.rigorous.gaussian import gaussian_delta
+from dpaudit.verify.rigorous.scores import coefficients, repeated, score_law
+
+
+@pytest.mark.parametrize("count", [1, 2, 7, 30])
+def test_sums_of_fair_signs_are_binomial(count: int) -> None:
+    law = repeated(score_law([arb(1) / 2, arb(1) / 2], [-1, 1], 40), count, 40)
+    masses = coefficients(law, 40)
+    for k in range(count + 1):
+        assert masses[2 * k - count + 40].overlaps(arb(comb(count, k)) / 2**count)
+
+
+def test_folding_keeps_the_mass_or_leaves_it_out() -> None:
+    law = score_law([arb(1) / 2, arb(1) / 2], [-1, 1], 3)
+    assert total(coefficients(repeated(law, 9, 3), 3)).overlaps(arb(1))
+    assert total(coefficients(repeated(law, 9, 3, keep=False), 3)) < 1
+
+
+def test_binomial_tail_is_the_sum() -> None:
+    p = ball("0.3")
+    with precision():
+        for k in range(-1, 13):
+            direct = total([arb(comb(11, i)) * p**i * (1 - p) ** (11 - i) for i in range(max(k, 0), 12)])
+            assert binomial_tail(11, k, p).overlaps(direct)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.5, 2.0])
+def test_one_gaussian_release_is_met_from_both_sides(epsilon: float) -> None:
+    claim = Claim.single(Gaussian(1.0), epsilon=epsilon, delta=1e-5)
+    found, truth = rigorous_bracket(claim), gaussian_delta(arb(1), ball(epsilon))
+    assert not hasattr(found, "reason")
+    assert found.delta_lower <= truth <= found.delta_upper
+    assert found.delta_lower > 0.999 * float(truth)
+
+
+def test_phases_compose_to_one_gaussian() -> None:
+    phases = [Phase(Gaussian(4.0), 7), Phase(Gaussian(3.0), 5)]
+    claim, mu = Claim(1.0, 1e-5, phases), (arb(7) / 16 + arb(5) / 9).sqrt()
+    event = chosen_event(claim, 1, "remove")
+    assert isinstance(event, Event)
+    with precision():
+        p, q = event_probabilities(claim.phases, event)
+        lower, truth = p - arb(1).exp() * q, gaussian_delta(mu, arb(1))
+    assert lower <= truth
+    assert lower > 0.99 * truth
+
+
+@pytest.mark.parametrize("direction", ["remove", "add"])
+def test_sampling_mixes_before_composition(direction: str) -> None:
+    claim = Claim.single(Gaussian(1.0), epsilon=0.5, delta=1e-5, sampling_prob=0.25)
+    event = chosen_event(claim, 1, direction)
+    assert isinstance(event, Event)
+    with precision():
+        p, q = event_probabilities(claim.phases, event)
+        growth, rate = arb(1) / 2, arb(1) / 4
+        a = growth.exp()
+        inner = (1 + (a - 1) / rate) if direction == "remove" else rate * a / (1 - (1 - rate) * a)
+        factor = rate if direction == "remove" else 1 - (1 - rate) * a
+        truth = factor * gaussian_delta(arb(1), inner.log()) if factor > 0 and inner > 0 else arb(0)
+        assert p - a * q <= truth + arb(1e-25)
+
+
+def test_laplace_pair_composes_above_the_truth() -> None:
+    claim = Claim.single(Laplace(1.0, clip=1.0, clip_norm=1.0), epsilon=0.5, delta=1e-5)
+    with precision():
+        found, truth = laplace_grid_delta(claim, ball("0.5")), 1 - (-arb(1) / 4).exp()
+    assert isinstance(found, arb)
+    assert truth <= found
+    assert found < 1.01 * truth
+
+
+@pytest.mark.slow
+def test_a_long_sampled_history_is_bracketed_like_the_fast_engine() -> None:
+    from dpaudit.verify import check
+
+    claim = Claim.single(Gaussian(1.0), epsilon=1.5, delta=1e-5, steps=200, sampling_prob=0.01)
+    found, fast = rigorous_bracket(claim), check(claim)
+    assert not hasattr(found, "reason")
+    assert found.delta_lower <= fast.delta_upper
+    assert fast.delta_lower <= found.delta_upper
+    assert found.delta_upper < 1.05 * found.delta_lower

@@ -1,0 +1,1 @@
+"""Discretised privacy losses: output cells, dominating pairs, convolutions and moments, with error bounds."""

@@ -1,0 +1,160 @@
+"""Upper bound on delta(epsilon) of a history from its releases' privacy losses on one grid.
+
+The total loss S is a sum of independent integers times the grid step h, and
+
+    delta(epsilon) = P(S = inf) + sum over l > epsilon of P(S = l) (1 - e^(epsilon - l)).
+
+The masses come from an exponentially tilted FFT, so that the float error is a small part of a Chernoff bound of the
+tail itself and not of one; the error's l2 norm, times that of the weights (Cauchy-Schwarz), is added. Mass that wraps
+around can only add, except that above the window, which is bounded by Chernoff and added too.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from dpaudit.mechanisms.base import Array
+from dpaudit.verify.pld.fourier import UNIT, Lattice, chernoff_window, decayed_sums, log_mgf, tilted_power
+
+AIMS = (0.2, 1e-8, 1e-14, 1e-22)  # tail probabilities in whose neighbourhood the tilts are most accurate
+BORDERS = (math.inf, 1e-6, 1e-11, 1e-18)  # the next tilt is tried too for deltas that come out below its border
+MAX_SIZE = 1 << 21
+LEAST_TILT = 1e-7  # least tilt in units of 1/deviation: practically none
+LOG_OUTSIDE = -25.0  # log of the tilted mass outside the window, which costs tightness only
+
+
+@dataclass(frozen=True)
+class Tail:
+    """Tail sums of a history's loss under one exponential tilt: A_j, B_j over k >= j, weighted back to j.
+
+    delta(epsilon) = scale_j (A_j - e^(epsilon - l_j) B_j + error) + beyond, with j the first loss above epsilon.
+    """
+
+    start: int
+    upper: Array
+    lower: Array
+    error: float
+    theta: float
+    log_scale: float
+    relative: float
+    beyond: float
+
+
+@dataclass
+class Composed:
+    """The total privacy loss of a history in one direction, by tilted transforms computed when a query needs them.
+
+    Args:
+        parts: Grids of one release each, with the number of such releases; all on multiples of `step`.
+        step: Grid step h.
+        infinite: Mass of an infinite loss over the whole history, at most.
+        slack: How far the total loss may lie above its place on the grid.
+    """
+
+    parts: Sequence[tuple[Lattice, int]]
+    step: float
+    infinite: float
+    slack: float
+    _tails: list[Tail | None] = field(default_factory=lambda: [None] * len(AIMS), repr=False)
+
+    def delta(self, epsilon: Array) -> Array:
+        """Upper bound on delta at each epsilon.
+
+        Args:
+            epsilon: At least 0, any 1-d array.
+        """
+        result, alone = np.ones(len(epsilon)), sum(count for _, count in self.parts) == 1
+        for index, aim in enumerate(AIMS):
+            wanted = np.flatnonzero(result < BORDERS[index])
+            if not len(wanted) or (index and alone):
+                break
+            tail = self._tails[index]
+            if tail is None:
+                tail = self._tails[index] = self._tilted_tail(aim, alone)
+            result[wanted] = np.minimum(result[wanted], self._evaluate(tail, epsilon[wanted] - self.slack))
+        return np.minimum(result, 1.0)
+
+    def _tilted_tail(self, aim: float, alone: bool) -> Tail:
+        if alone:  # a history of one release needs no transform
+            only = self.parts[0][0]
+            return _suffix_sums(only.masses, only.first, self.step, 0.0, 0.0, 0.0, 0.0, 0.0)
+        deviation = math.sqrt(max(sum(count * _variance(part) for part, count in self.parts), 1e-12))
+        theta = self._aimed(math.log(aim), deviation)
+        # Chernoff with tilts near theta: far ones see a release's rare large losses, and bound nothing
+        gaps = np.concatenate([0.5 / deviation * 2.0 ** np.arange(7), theta * 2.0 ** np.arange(-5.0, 0.5)])
+        thetas = np.unique(np.concatenate([theta - gaps, [theta], theta + gaps]))
+        ks = np.sum([count * log_mgf(part, thetas) for part, count in self.parts], axis=0)
+        low, high = chernoff_window(thetas, ks, int(np.searchsorted(thetas, theta)), LOG_OUTSIDE)
+        start = math.floor(min(low, 0.0)) - 1
+        # a shorter window stays valid: what lies above it is added through `beyond`
+        size = min(1 << max(6, math.ceil(math.log2(high - start + 2))), MAX_SIZE)
+        end = start + size
+        power = tilted_power(list(self.parts), theta, start, size)
+        beyond = math.exp(min(0.0, float(np.min(ks[thetas > 0] - thetas[thetas > 0] * (end - 1)))))
+        decay = min(float(size), 1.0 / -math.expm1(-2.0 * theta))
+        error = power.error_l2 * math.sqrt(decay)
+        return _suffix_sums(power.values, start, self.step, error, theta, power.log_scale, power.relative, beyond)
+
+    def _aimed(self, aim: float, deviation: float) -> float:
+        """The tilt at whose mean the Chernoff bound on the tail is e^aim."""
+        low, high = 0.05 / deviation, 0.2 / deviation
+        # rare losses far above the deviation dominate a tilt that would suit a normal law
+        while low > LEAST_TILT / deviation and self._reach(low) <= aim:
+            low, high = 0.25 * low, low
+        while high < 1e3 / deviation and self._reach(high) > aim:
+            low, high = high, 2.0 * high
+        for _ in range(12):
+            middle = math.sqrt(low * high)
+            low, high = (middle, high) if self._reach(middle) > aim else (low, middle)
+        return low
+
+    def _reach(self, theta: float) -> float:
+        """K(theta) - theta K'(theta): log of the Chernoff bound at the mean of the tilted total."""
+        total = 0.0
+        for log_masses, places, count in self._logs:
+            exponents = log_masses + theta * places
+            top = float(exponents.max())
+            weights = np.exp(exponents - top)
+            mass = float(weights.sum())
+            total += count * (top + math.log(mass) - theta * float(weights @ places) / mass)
+        return total
+
+    @cached_property
+    def _logs(self) -> list[tuple[Array, Array, int]]:
+        """(log mass, place, count) of every part's support, places from 0."""
+        supports = [(part.masses, np.flatnonzero(part.masses > 0), count) for part, count in self.parts]
+        return [(np.log(masses[at]), at.astype(np.float64), count) for masses, at, count in supports]
+
+    def _evaluate(self, tail: Tail, epsilon: Array) -> Array:
+        first = np.floor(epsilon / self.step).astype(np.int64) + 1  # the first loss above epsilon
+        index = first - tail.start
+        inside = np.clip(index, 0, len(tail.upper) - 1)
+        place = (inside + tail.start).astype(float)
+        gap = np.minimum(epsilon - place * self.step, 0.0)
+        value = tail.upper[inside] - np.exp(gap) * tail.lower[inside]
+        # sums of at most len(upper) nonnegative terms, whose difference cancels
+        value += tail.error + tail.upper[inside] * 4.0 * UNIT * (len(tail.upper) + 4)
+        exponent = tail.log_scale - tail.theta * place
+        exponent += tail.relative + 8.0 * UNIT * (abs(tail.log_scale) + np.abs(tail.theta * place))
+        with np.errstate(over="ignore"):
+            value = np.maximum(value, 0.0) * np.exp(np.minimum(exponent, 700.0))
+        value = np.where(index >= len(tail.upper), 0.0, np.where(index < 0, 1.0, value))
+        return np.asarray(value + tail.beyond + self.infinite)
+
+
+def _variance(part: Lattice) -> float:
+    places = np.arange(len(part.masses), dtype=float)
+    weights = part.masses / part.masses.sum()
+    return float(weights @ (places - weights @ places) ** 2)
+
+
+def _suffix_sums(
+    values: Array, start: int, step: float, error: float, theta: float, log_scale: float, relative: float, beyond: float
+) -> Tail:
+    """Both families of weighted suffix sums; negative masses are float error, covered by `error`."""
+    masses = np.maximum(values, 0.0)
+    upper, lower = (decayed_sums(masses, rate) for rate in (theta, theta + step))
+    return Tail(start, upper, lower, error, theta, log_scale, relative, beyond)

@@ -1,0 +1,245 @@
+"""Certified operating points (P(S), Q(S)) of a whole history from the cell masses of its steps.
+
+Each step's output is mapped to an integer (its privacy loss in units of a grid step, to the nearest), the history to
+the sum S of these integers. S is a function of the output, so for every threshold s the event {S >= s} gives
+
+    delta(epsilon) >= P(S >= s) - e^epsilon Q(S >= s),
+
+with P(S >= s) bounded below and Q(S >= s) above: both are convolution powers of EXACT cell masses, nothing is rounded
+in the unsafe direction, and the grid costs only the variance of the loss inside a cell (second order in the step).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+
+from dpaudit.mechanisms.base import Array
+from dpaudit.verify.pld.fourier import (
+    LOG_WRAP,
+    UNIT,
+    Lattice,
+    Power,
+    chernoff_window,
+    decayed_sums,
+    log_mgf,
+    tilted_power,
+)
+
+MAX_WINDOW = 2**20
+MAX_LABEL = 2**17
+LOG_SMALLEST = -110.0  # tilts are tried until the tail they aim at is below e^-110 = 1e-48
+MAX_POINTS = 20_000
+DECAY = 1000.0  # roundings of the weights in `decayed_sums`, and the logarithms'
+
+
+@dataclass(frozen=True)
+class Step:
+    """`count` identical steps: lower bounds on P's and upper bounds on Q's masses, on a common integer grid."""
+
+    first: Lattice
+    second: Lattice
+    count: int
+
+
+@dataclass(frozen=True)
+class Points:
+    """Events {S >= s} with a certified lower bound on P and upper bound on log Q, sorted by the latter.
+
+    Args:
+        first_lower: P(S >= s) is at least this.
+        log_second_upper: log Q(S >= s) is at most this.
+        threshold: s times the grid step, about the privacy loss at the threshold.
+    """
+
+    first_lower: Array
+    log_second_upper: Array
+    threshold: Array
+
+    def delta(self, epsilon: Array) -> Array:
+        """Lower bound on delta at each epsilon: max over events of P - e^epsilon Q."""
+        return np.array([max(0.0, float(self._excess(e).max(initial=0.0))) for e in epsilon])
+
+    def epsilon(self, delta: Array) -> Array:
+        """Lower bound on epsilon at each delta: max over events of log((P - delta) / Q)."""
+        return np.array([self._ratio(d) for d in delta])
+
+    def best_event(self, epsilon: float) -> int:
+        """Index of the event with the largest certified P - e^epsilon Q."""
+        return int(np.argmax(self._excess(epsilon)))
+
+    def _excess(self, epsilon: float) -> Array:
+        rounding = 4.0 * UNIT * (epsilon + np.abs(self.log_second_upper) + 1.0)
+        return np.asarray(self.first_lower - np.exp(np.minimum(epsilon + self.log_second_upper + rounding, 100.0)))
+
+    def _ratio(self, delta: float) -> float:
+        room = self.first_lower - delta
+        usable = np.flatnonzero(room > 4.0 * UNIT * self.first_lower)
+        if not len(usable):
+            return 0.0
+        ratio = np.log(room[usable]) - self.log_second_upper[usable]
+        best = int(np.argmax(ratio))
+        # the subtraction and the logarithms round
+        return max(float(ratio[best]) - 4.0 * UNIT * (abs(float(self.log_second_upper[usable[best]])) + 40.0), 0.0)
+
+
+def on_grid(
+    first_lower: Array,
+    second_upper: Array,
+    step: float,
+    count: int,
+    floor: float = 0.0,
+    cap: float = math.inf,
+    *,
+    ordered: bool = False,
+) -> Step:
+    """Cell masses by whole multiples of step of the cells' log-ratio; cells without mass under P are left out.
+
+    Args:
+        first_lower: Lower bounds on P's cell masses.
+        second_upper: Upper bounds on Q's cell masses, positive where the former are.
+        step: Grid step of the loss.
+        count: Number of such steps in the history.
+        floor: The lowest losses are left out of every event, up to this much of P.
+        cap: Losses beyond it in size go to the outermost cells.
+        ordered: The masses are of two laws that bound the true ones in stochastic order: labels grow with the cell.
+    """
+    limit = int(min(cap / step, MAX_LABEL))
+    ratio = first_lower / second_upper
+    order = np.arange(len(ratio)) if ordered else np.argsort(ratio, kind="stable")
+    reached = np.cumsum(first_lower[order]) > floor
+    keep = order[reached if ordered else reached & (first_lower[order] > 0)]
+    first, second, ratio = first_lower[keep], second_upper[keep], ratio[keep]
+    if ordered:  # cells whose ratios fall are pooled: sum of first over sum of second
+        ratio = np.maximum(isotonic_regression(ratio, weights=second).x, 1e-300)
+    label = np.clip(np.rint(np.log(ratio) / step), -limit, limit).astype(np.int64)
+    base = int(label.min())
+    # a sum of n nonnegative terms has relative error at most n u
+    drift = UNIT * float(np.bincount(label - base).max())
+    masses = [np.bincount(label - base, weights=w).astype(np.float64) for w in (first, second)]
+    return Step(Lattice(masses[0] * (1.0 - drift), base), Lattice(masses[1] * (1.0 + drift), base), count)
+
+
+def grid_step(moments: Sequence[tuple[float, int]]) -> tuple[float, float]:
+    """Grid step, and standard deviation of the total loss, from each phase's loss variance and count.
+
+    Merging losses within h of each other costs about count h^2/12 of the mean total loss: h is chosen so that this
+    is 1/8000 of the total's standard deviation and 1/1200 of the information of a step, and at most 1/400 of the
+    former to place the threshold well.
+    """
+    deviation = math.sqrt(sum(variance * count for variance, count in moments))
+    total = sum(count for _, count in moments)
+    small = min(deviation / 400.0, math.sqrt(1.5e-3 * deviation / total), deviation / (10.0 * math.sqrt(total)))
+    return small, deviation
+
+
+def loss_variance(first_lower: Array, second_upper: Array, cap: float = math.inf) -> float:
+    """Variance of log P/Q, clipped to [-cap, cap], under P; a guide to the grid, never part of a bound."""
+    keep = first_lower > 0
+    weight = first_lower[keep] / first_lower[keep].sum()
+    loss = np.clip(np.log(first_lower[keep]) - np.log(second_upper[keep]), -cap, cap)
+    return max(float(weight @ np.square(loss - weight @ loss)), 1e-300)
+
+
+def largest_loss(first_lower: Array, second_upper: Array, floor: float) -> float:
+    """Largest |log P/Q| of a cell that matters: the rarest losses of either sign are left out, up to floor of P."""
+    loss = np.log(np.maximum(first_lower, 1e-300)) - np.log(second_upper)
+    order = np.argsort(loss)
+    sums = np.cumsum(first_lower[order])
+    kept = loss[order][(sums > floor) & (sums < sums[-1] - 1e-6 * floor)]
+    return float(np.abs(kept).max(initial=1e-12))
+
+
+def operating_points(steps: Sequence[Step], step: float, deviation: float) -> Points:
+    """Certified operating points of a history, by convolution under a ladder of exponential tilts.
+
+    Args:
+        steps: The phases on a common grid.
+        step: Grid step.
+        deviation: Standard deviation of the total loss, which scales the ladder.
+    """
+    low, high = min(0.25 / deviation, 0.5), 4e4 / deviation
+    ladder = low * 2.0 ** (0.5 * np.arange(math.ceil(2.0 * math.log2(high / low)) + 1))
+    grid = np.concatenate([-ladder[::-1], [0.0], ladder]) * step
+    ks = [
+        np.sum([part.count * log_mgf(part.first, grid) for part in steps], axis=0),
+        np.sum([part.count * log_mgf(part.second, grid + step) for part in steps], axis=0),
+    ]
+    zero = len(ladder)
+    points: list[Points] = []
+    limit = float(MAX_WINDOW)
+    for index in [zero, *range(zero + 3, len(grid) - 4)]:
+        windows = [chernoff_window(grid, k, index) for k in ks]
+        start = math.floor(min(low for low, _ in windows)) - 1
+        length = max(high for _, high in windows) - start + 2
+        if length > limit:  # where the tilt splits the sum between bulk and rare large losses
+            continue
+        size = 1 << max(6, math.ceil(math.log2(length)))
+        limit = min(limit, 4.0 * size)
+        points.append(_tail_points(steps, float(grid[index]), step, deviation, start, size))
+        slope = (ks[0][index + 1] - ks[0][index - 1]) / (grid[index + 1] - grid[index - 1])
+        if ks[0][index] - grid[index] * slope < LOG_SMALLEST:
+            break
+    return merge(points)
+
+
+def single_points(first_lower: Array, second_upper: Array) -> Points:
+    """Operating points of a history of one release: its cells in the order of their losses, no grid, no transform."""
+    keep = first_lower > 0
+    first, second = first_lower[keep], second_upper[keep]
+    loss = np.log(first) - np.log(second)
+    order = np.argsort(-loss, kind="stable")
+    error = 2.0 * UNIT * len(order)
+    sums = np.cumsum(first[order]) * (1.0 - error), np.cumsum(second[order]) * (1.0 + error)
+    return merge([Points(np.minimum(sums[0], 1.0), np.log(sums[1]) + 4.0 * UNIT, loss[order])])
+
+
+def _tail_points(steps: Sequence[Step], theta: float, step: float, deviation: float, start: int, size: int) -> Points:
+    """Bounds on P(S >= s) and Q(S >= s) for s in the window, P tilted by theta and Q by theta + step."""
+    first = tilted_power([(part.first, part.count) for part in steps], theta, start, size)
+    second = tilted_power([(part.second, part.count) for part in steps], theta + step, start, size)
+    low, low_error = _tail(first)
+    high, high_error = _tail(second)
+    places = np.arange(start, start + size, dtype=np.float64)
+    log_first = first.log_scale - theta * places
+    log_second = second.log_scale - (theta + step) * places
+    stride = slice(None, None, max(1, int(deviation / (400.0 * step))))
+    sum_error = 2.0 * size * UNIT
+    relative = first.relative + 4.0 * UNIT * (np.abs(theta * places) + DECAY)
+    a = np.maximum(low * (1.0 - sum_error) - low_error, 0.0)
+    with np.errstate(divide="ignore"):
+        log_a = np.log(a) + log_first - relative
+        log_b = np.log(np.maximum(high, 0.0) * (1.0 + sum_error) + high_error) + log_second + second.relative
+    log_b += 4.0 * UNIT * (np.abs((theta + step) * places) + DECAY)
+    keep = (a > 0) & (log_a > -690.0)
+    log_a, log_b, places = log_a[keep][stride], log_b[keep][stride], places[keep][stride]
+    return Points(np.minimum(np.exp(log_a), 1.0), log_b, places * step)
+
+
+def _tail(power: Power) -> tuple[Array, float]:
+    """sum over s' >= s of values[s'] e^(-theta (s' - s)) for every s, and its absolute error without the summation's.
+
+    The weights are at most 1, so wrapped mass counts at most its own size; Cauchy-Schwarz against the l2 error, which
+    a negative value only lowers when it is taken for the 0 that the true one is at least.
+    """
+    theta, size = power.theta, len(power.values)
+    cells = size if theta <= 0 else min(size, 1.0 / -math.expm1(-2.0 * theta))
+    error = 1.01 * (2.0 * math.exp(LOG_WRAP) + math.sqrt(cells) * power.error_l2)
+    return decayed_sums(np.maximum(power.values, 0.0), theta), error
+
+
+def merge(parts: Sequence[Points]) -> Points:
+    """The events that no other event beats in both probabilities, thinned to a bounded number."""
+    if not parts:
+        return Points(np.zeros(0), np.zeros(0), np.zeros(0))
+    first = np.concatenate([p.first_lower for p in parts])
+    second = np.concatenate([p.log_second_upper for p in parts])
+    threshold = np.concatenate([p.threshold for p in parts])
+    order = np.lexsort((-first, second))
+    first, second, threshold = first[order], second[order], threshold[order]
+    best = np.maximum.accumulate(np.concatenate([[0.0], first[:-1]])) if len(first) else first
+    keep = np.flatnonzero(first > best)
+    keep = keep[:: max(1, len(keep) // MAX_POINTS)]
+    return Points(first[keep], second[keep], threshold[keep])

@@ -1,0 +1,108 @@
+"""Upper bound on delta(epsilon) of a history whose releases have dominating pairs."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from dpaudit.mechanisms.base import Array
+from dpaudit.verify.claims import Claim
+from dpaudit.verify.curves import Curve
+from dpaudit.verify.pld.composition import Composed
+from dpaudit.verify.pld.dominating_pairs import DominatingPair
+from dpaudit.verify.pld.loss_grid import Direction, SampledPair, grid_masses, lattice, loss_variance, sampled_pair
+
+TAIL = 1e-27  # P-mass over the whole history that may go to an infinite loss
+FINENESS = 0.04  # grid step in standard deviations of one release's loss: the rounding then adds h^2/6 to its
+# variance at most, 0.03% of it, hence about 0.015% to epsilon
+SHORT_HISTORY = 64  # histories this short afford a grid four times as fine
+MAX_CELLS = 1 << 18
+# of a heavy pair, a single loss this far above the claimed epsilon counts as infinite: the price is a factor
+# 1 + e^-30 on the mass it adds to delta there
+LOSS_HEADROOM = 30.0
+
+
+@dataclass(frozen=True)
+class PairPhase:
+    """A phase of `steps` releases of one dominating pair under Poisson sampling at rate `sampling_prob`."""
+
+    pair: DominatingPair
+    sampling_prob: float
+    steps: int
+
+
+def directions(claim: Claim) -> tuple[Direction, ...]:
+    """The ordered pairs of laws that a curve must cover under the claim's adjacency.
+
+    Without sampling a pair is its own mirror image, so one direction stands for both. Under replace-one with
+    Poisson sampling the releases P = (1-q) R + q P_v, Q = (1-q) R + q P_w satisfy, in both orders and for every
+    epsilon >= 0, delta(epsilon) <= q delta_2C(log(1 + (e^epsilon - 1)/q)) =: H (Balle, Barthe and Gaboardi 2018,
+    Theorem 2 with the boundary lemma of `upper.shift_norms`). H, continued to epsilon < 0 by the mirror rule
+    H(a) = 1 - a + a H(1/a) for a = e^epsilon < 1, is convex and decreasing with H(0) = 1, hence the profile of a pair
+    (Zhu, Dong and Wang 2022, Lemma 8), and that pair composes (their Theorem 10). For epsilon > 0 its losses are those
+    of "remove", below 0 those of "add", and what is left sits at 0.
+
+    Convexity at a = 1: the slopes there are H'(1-) = -1 + H(1) - H'(1+) and H'(1+) = -Q(L > 0), and with
+    H(1) = q TV and TV <= 1 - 2 Q(L > 0) the first is at most the second.
+    """
+    if all(phase.sampling_prob == 1 for phase in claim.phases):
+        return ("remove",)
+    return ("remove", "add") if claim.adjacency == "add-remove" else ("swap",)
+
+
+def grid_step(pairs: Sequence[tuple[SampledPair, int]]) -> float:
+    """Grid step of the privacy loss for a whole history, fine against the average release's loss, within MAX_CELLS."""
+    steps = sum(count for _, count in pairs)
+    variance = sum(count * loss_variance(sampled) for sampled, count in pairs) / steps
+    widths = [float(np.ptp(sampled.outer(np.array([-sampled.cutoff, sampled.cutoff])))) for sampled, _ in pairs]
+    fineness = FINENESS if steps > SHORT_HISTORY else FINENESS / 4
+    return max(fineness * math.sqrt(variance), max(widths) / MAX_CELLS)
+
+
+def compose_pairs(phases: Sequence[PairPhase], wanted: Sequence[Direction], cap: float = math.inf) -> list[Composed]:
+    """The total privacy loss of a history of dominating pairs, in each wanted direction.
+
+    Args:
+        phases: The releases.
+        wanted: From `directions`.
+        cap: Single losses above this (before sampling) count as infinite.
+    """
+    steps = sum(phase.steps for phase in phases)
+    pairs = [(sampled_pair(phase.pair, phase.sampling_prob, TAIL / steps, cap), phase.steps) for phase in phases]
+    return compose_sampled(pairs, wanted)
+
+
+def compose_sampled(pairs: Sequence[tuple[SampledPair, int]], wanted: Sequence[Direction]) -> list[Composed]:
+    """The total privacy loss of releases of sampled pairs, each with its number, in each wanted direction."""
+    step = grid_step(pairs)
+    parts = [(sampled, grid_masses(sampled, step), count) for sampled, count in pairs]
+    slack = sum(count * sampled.pair.slack for sampled, count in pairs)
+    composed = []
+    for direction in wanted:
+        grids = [(lattice(sampled, masses, step, direction), count) for sampled, masses, count in parts]
+        infinite = sum(count * infinite for (_, infinite), count in grids)
+        composed.append(Composed([(loss, count) for (loss, _), count in grids], step, infinite, slack))
+    return composed
+
+
+def worst_delta(composed: Sequence[Composed], epsilon: Array) -> Array:
+    """Largest delta(epsilon) over the directions of the privacy loss."""
+    return np.asarray(np.max([total_loss.delta(epsilon) for total_loss in composed], axis=0))
+
+
+def pair_curve(claim: Claim, phases: Sequence[PairPhase], theorem: str, assumptions: tuple[str, ...] = ()) -> Curve:
+    """Upper bound on delta(epsilon) of the claim's history from one dominating pair per phase.
+
+    Args:
+        claim: For its adjacency; the phases' pairs have been built for it.
+        phases: One per phase of the claim, or fewer where several have been merged.
+        theorem: What makes the pairs dominate.
+        assumptions: What else the reader must accept.
+    """
+    heavy = any(phase.pair.heavy for phase in phases)
+    rate = min(phase.sampling_prob for phase in phases)
+    cap = claim.epsilon + LOSS_HEADROOM - math.log(rate) if heavy else math.inf
+    composed = compose_pairs(phases, directions(claim), cap)
+    return Curve.upper("pld", theorem, partial(worst_delta, composed), assumptions)

@@ -1,0 +1,137 @@
+"""The largest sum of h_eta(s_i) over coordinates with sum s_i^p <= C^p: how a shift is best spread.
+
+With t = s^p it is a resource allocation: at most C^p sup_t h/t in any dimension, at most n times the concave envelope
+of h at C^p/n in n of them. Both read off the vertices of a polygon that lies above h(t): between two evaluated shifts
+a < b, e^h - 1 (for any law here, eta >= 2) or h itself (log-concave laws) is convex in s, so h lies below its chord, a
+concave function of t for p >= 1, which lies below its two end tangents.
+
+Why convex: e^h(s) = int f(y)^eta f(y+s)^(1-eta) dy. If 1/f is convex on each side of 0 and has its least value at 0,
+f^-(eta-1) is convex for eta >= 2, and a mixture of convex functions of s is convex. If phi = -log f is convex,
+f^-(eta-1) = e^((eta-1) phi) is log-convex, and so is the mixture.
+"""
+
+import math
+from collections.abc import Iterable
+from functools import cache
+
+import numpy as np
+
+from dpaudit.mechanisms.base import Array
+from dpaudit.verify.pld.coordinate_moments import Coordinate, ShiftedCoordinate, small_shift_bound
+
+TOLERANCE = 1e-3  # relative gap between the bound and the best value found, at which the search stops
+ROUNDS = 14
+BLOCK, MOST_HALVINGS = 8, 64  # halvings of the shift at once, and in all
+
+
+class SpreadMoment:
+    """Upper bound on sum_i h_eta(|v_i|) over |v|_p <= clip, order by order; inf where it has none without a dimension.
+
+    Args:
+        noise: One coordinate of it.
+        clip: Radius C.
+        clip_norm: p in [1, inf].
+        dimension: n, None for any.
+    """
+
+    def __init__(self, noise: Coordinate, clip: float, clip_norm: float, dimension: int | None) -> None:
+        self._noise, self._clip, self._norm, self._dimension = noise, clip, clip_norm, dimension
+        self._at = cache(lambda shifts: ShiftedCoordinate(noise, np.array(shifts)))
+
+    def __call__(self, eta: float) -> float:
+        """The bound at one order.
+
+        Args:
+            eta: At least 2.
+        """
+        dimension = self._dimension
+        if math.isinf(self._norm):
+            return math.inf if dimension is None else dimension * float(self._moments([self._clip], eta)[0])
+        bounds = [math.inf]
+        if self._norm <= 2 and math.isfinite(self._noise.fisher):
+            bounds.append(self._any_dimension(eta))
+        if dimension is not None and (self._norm > 2 or dimension <= 64):
+            bounds.append(self._n_coordinates(dimension, eta))
+        return min(bounds)
+
+    def _moments(self, shifts: Iterable[float], eta: float) -> Array:
+        """h_eta at shifts; their cells are kept for other orders."""
+        return self._at(tuple(map(float, shifts))).log_moment(eta)
+
+    def _any_dimension(self, eta: float) -> float:
+        """C^p sup over 0 < t <= C^p of h/t, by bisecting the intervals whose vertex is too high."""
+        p, s, h = self._norm, np.empty(0), np.empty(0)
+        while len(s) < MOST_HALVINGS:
+            # the bound near zero exceeds h by a factor of at least 1 + O(eta s): go down by factors of 2
+            block = self._clip * 0.5 ** np.arange(len(s), len(s) + BLOCK)
+            s, h = np.append(s, block), np.append(h, self._moments(block, eta))
+            best = float((h / s**p).max())
+            near_zero = small_shift_bound(self._noise, float(s[-1]), eta) / s[-1] ** p
+            if near_zero <= best * (1 + TOLERANCE):
+                break
+        s, h = s[::-1], h[::-1]
+        for _ in range(ROUNDS):
+            t, height = _vertices(self._noise, s, h, p)
+            ratio = height / t
+            top = max(near_zero, best, float(ratio.max(initial=0.0)))
+            bad = np.flatnonzero(ratio > max(near_zero, best) * (1 + TOLERANCE))
+            if not len(bad):
+                break
+            middle = np.sqrt(s[bad] * s[bad + 1])
+            added = self._moments(middle, eta)
+            best = max(best, float((added / middle**p).max()))
+            s, h = np.insert(s, bad + 1, middle), np.insert(h, bad + 1, added)
+        return float(self._clip**p * top)
+
+    def _n_coordinates(self, n: int, eta: float) -> float:
+        """n times the concave envelope of h at C^p/n: the hull of the vertices, and (0, h) of the smallest shift."""
+        clip, p = self._clip, self._norm
+        middle = clip * n ** (-1.0 / p)
+        # intervals are narrow where the hull is read, wide far from there
+        low = middle * np.append(np.geomspace(0.01, 0.5, 8, endpoint=False), np.geomspace(0.5, 1.0, 14))
+        spread = math.log(clip / middle)
+        high = middle * np.exp(spread * np.linspace(0.0, 1.0, 2 + math.ceil(spread / 0.1)))[1:] if n > 1 else []
+        s = np.append(low, high)
+        h = self._moments(s, eta)
+        t, height = _vertices(self._noise, s, h, p)
+        x = np.concatenate([[0.0], s**p, t]) / clip**p
+        y = np.concatenate([[h[0]], h, height])
+        # in one coordinate x ends at 1, up to rounding
+        return n * _hull_at(x, y, min(1.0 / n, float(x.max()))) * (1 + 1e-12)
+
+
+def _vertices(noise: Coordinate, s: Array, h: Array, p: float) -> tuple[Array, Array]:
+    """Vertices (t, height) above h: where the chords' end tangents meet, one per interval of shifts.
+
+    The chord is drawn in e^h - 1, or in h where that is convex too; it is linear in s, hence concave in t.
+    """
+    a, b, ha, hb = s[:-1], s[1:], h[:-1], h[1:]
+    if noise.convex:
+        slope_a = slope_b = (hb - ha) / (b - a)
+    else:
+        rise = np.expm1(np.minimum(hb - ha, 600.0)) / (b - a)  # slope of e^h, over e^(h_a)
+        slope_a, slope_b = rise, rise * np.exp(ha - hb)
+    # dt = p s^(p-1) ds
+    slope_a, slope_b = slope_a / (p * a ** (p - 1)), slope_b / (p * b ** (p - 1))
+    ta, tb = a**p, b**p
+    gap = slope_a - slope_b
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.where(gap > 1e-12 * slope_a, (hb - ha + slope_a * ta - slope_b * tb) / gap, ta)
+    t = np.clip(t, ta, tb)
+    # any point between is right as long as its height is that of the lower tangent's partner: take the higher one
+    height = np.maximum(ha + slope_a * (t - ta), hb - slope_b * (tb - t))
+    return t, height
+
+
+def _hull_at(x: Array, y: Array, at: float) -> float:
+    """The least concave majorant of points, at one place."""
+    order = np.argsort(x, kind="stable")
+    x, y = x[order], y[order]
+    left, right = x <= at, x >= at
+    xl, yl, xr, yr = x[left], y[left], x[right], y[right]
+    # the best chord over a point: from some point on its left to one on its right
+    width = xr[None, :] - xl[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value = (yl[:, None] * (xr[None, :] - at) + yr[None, :] * (at - xl[:, None])) / width
+    value = np.where(width > 0, value, np.maximum(yl[:, None], yr[None, :]))
+    return float(value.max())

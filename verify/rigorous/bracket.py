@@ -1,0 +1,376 @@
+"""The rigorous bracket of a claim: delta and epsilon between balls' ends, with the theorem and the witness used."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from flint import arb
+
+from dpaudit.mechanisms.base import ScaleMixture
+from dpaudit.mechanisms.registry import to_dict
+from dpaudit.verify.claims import Claim
+from dpaudit.verify.results import Witness
+from dpaudit.verify.rigorous.balls import Unavailable, ball, float_above, float_below, precision, total
+from dpaudit.verify.rigorous.choices import chosen_event
+from dpaudit.verify.rigorous.coordinates import CoordinateLaw, coordinate_law
+from dpaudit.verify.rigorous.domination import (
+    ShownScale,
+    converted,
+    dominating_mu,
+    is_gaussian,
+    log_moment,
+    radius,
+    smoothed_delta,
+)
+from dpaudit.verify.rigorous.events import Event, event_probabilities
+from dpaudit.verify.rigorous.gaussian import gaussian_delta
+from dpaudit.verify.rigorous.pairs import (
+    Grid,
+    GridCurve,
+    PairRelease,
+    chosen_grid,
+    composed_losses,
+    gaussian_tails,
+    laplace_tails,
+)
+from dpaudit.verify.rigorous.radial import RadialNoise, radial_delta
+from dpaudit.verify.upper.shift_norms import sampling_is_known
+
+MAX_COORDINATES = 16_384
+ORDERS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18, 22, 27, 33, 40, 50, 62, 78, 97, 120, 150, 190, 240, 300, 380, 480, 600)
+WIDTHS = ("0.01", "0.02", "0.03", "0.05", "0.1", "0.15", "0.2", "0.3", "0.45", "0.7", "1", "1.5")
+SHARES = (1e-6, 1e-2, 0.2)  # of delta that may be spent on large hidden scales
+SCALE_CELLS = 60
+BISECTIONS, TOLERANCE = 40, 1e-4
+LONGEST = 200_000  # steps of a composition
+
+
+@dataclass(frozen=True)
+class UpperProof:
+    """A theorem with its inputs and what it proves.
+
+    Args:
+        kind: Name of the theorem for certificates.
+        delta: epsilon (a ball) -> a ball whose upper end is at least delta.
+        inputs: What a checker needs to compute it again.
+    """
+
+    kind: str
+    delta: Callable[[arb], arb]
+    inputs: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RigorousBracket:
+    """delta at the claimed epsilon and epsilon at the claimed delta, rounded outward.
+
+    Args:
+        delta_lower, delta_upper: Around the true delta.
+        epsilon_lower, epsilon_upper: Around the true epsilon.
+        theorem: Kind of the upper bound, or why there is none.
+        witness: What the lower bound comes from, or why there is none.
+    """
+
+    delta_lower: float
+    delta_upper: float
+    epsilon_lower: float
+    epsilon_upper: float
+    theorem: str
+    witness: str
+
+
+def rigorous_bracket(claim: Claim, witness: Witness | None = None) -> RigorousBracket | Unavailable:
+    """Bounds in ball arithmetic, independent of the first engine's numerics.
+
+    Args:
+        claim: The claim.
+        witness: From a verdict: its number of coordinates and direction say where the lower bound looks.
+
+    Returns:
+        The bracket; `Unavailable` with both reasons where neither side has a bound.
+
+    >>> from dpaudit.mechanisms import Gaussian
+    >>> found = rigorous_bracket(Claim.single(Gaussian(1.0), epsilon=1.0, delta=1e-5))
+    >>> round(found.delta_upper, 9)
+    0.126936738
+    """
+    with precision():
+        upper = upper_proof(claim)
+        event = lower_event(claim, witness)
+        if isinstance(upper, Unavailable) and isinstance(event, Unavailable):
+            return Unavailable(f"{upper.reason}; {event.reason}")
+        e, delta = ball(claim.epsilon), ball(claim.delta)
+        delta_lower = epsilon_lower = 0.0
+        if isinstance(event, Event):
+            p, q = event_probabilities(claim.phases, event)
+            delta_lower = max(0.0, float_below(p - e.exp() * q))
+            ratio = ((p - delta).lower() / q.upper()).log() if p > delta and q.upper() > 0 else arb(0)
+            epsilon_lower = max(0.0, float_below(ratio))
+        delta_upper, epsilon_upper = 1.0, math.inf
+        if isinstance(upper, UpperProof):
+            delta_upper = min(1.0, max(0.0, float_above(upper.delta(e))))
+            epsilon_upper = _inverted(upper, delta, claim.epsilon)
+        return RigorousBracket(
+            delta_lower,
+            delta_upper,
+            epsilon_lower,
+            epsilon_upper,
+            upper.kind if isinstance(upper, UpperProof) else upper.reason,
+            _described(event) if isinstance(event, Event) else event.reason,
+        )
+
+
+def _described(event: Event) -> str:
+    part = event.parts[0]
+    count = getattr(part, "count", 1)
+    return f"{count} coordinate(s) moved by {part.value}, direction {event.direction}, labels' sum >= {event.threshold}"
+
+
+def lower_event(claim: Claim, witness: Witness | None = None) -> Event | Unavailable:
+    """The event that the lower bound uses, after the witness where there is one."""
+    count = min(witness.coordinates if witness is not None else 1, MAX_COORDINATES)
+    direction = "add" if witness is not None and witness.direction == "add" else "remove"
+    return chosen_event(claim, count, direction)
+
+
+def _inverted(upper: UpperProof, delta: arb, start: float) -> float:
+    """An epsilon at which the bound is at most delta; inf where none below 1e5 is found."""
+    low, high = 0.0, max(start, 1e-3)
+    while not upper.delta(ball(high)) <= delta:
+        low, high = high, 2 * high
+        if high > 1e5:
+            return math.inf
+    for _ in range(BISECTIONS):
+        if high - low < TOLERANCE * high:
+            break
+        middle = (low + high) / 2
+        low, high = (low, middle) if upper.delta(ball(middle)) <= delta else (middle, high)
+    return high
+
+
+def upper_proof(claim: Claim) -> UpperProof | Unavailable:
+    """The best upper bound at the claimed epsilon among the theorems that apply."""
+    for phase in claim.phases:
+        if not sampling_is_known(phase):
+            return Unavailable(f"no theorem for sampling_kind={phase.sampling_kind!r}")
+    sampled = any(phase.sampling_prob < 1 for phase in claim.phases)
+    if sampled and claim.adjacency == "replace-one":
+        return Unavailable("sampled replace-one has no rigorous upper bound")
+    if all(is_gaussian(phase.mechanism) for phase in claim.phases):
+        return gaussian_proof(claim)
+    alone = len(claim.phases) == 1 and claim.phases[0].steps == 1 and not sampled
+    found: list[UpperProof] = []
+    reasons = []
+    for proof in (pure_laplace_proof, _alone_proof if alone else None, hidden_scale_proof, dominated_proof):
+        one = proof(claim) if proof is not None else None
+        if isinstance(one, UpperProof):
+            found.append(one)
+        elif one is not None:
+            reasons.append(one.reason)
+    if not found:
+        return Unavailable(reasons[-1])
+    e = ball(claim.epsilon)
+    return min(found, key=lambda proof: float_above(proof.delta(e)))
+
+
+def gaussian_proof(claim: Claim) -> UpperProof | Unavailable:
+    """Normal noise: the exact curve, or connect-the-dots where something is sampled."""
+    mus = [dominating_mu(phase.mechanism, claim.adjacency) for phase in claim.phases]
+    known = [mu for mu in mus if not isinstance(mu, Unavailable)]
+    if len(known) < len(mus):
+        return Unavailable("the dimension is not set")
+    if all(phase.sampling_prob == 1 for phase in claim.phases):
+        whole = total([phase.steps * mu * mu for phase, mu in zip(claim.phases, known, strict=True)]).sqrt()
+        return UpperProof("gaussian-curve", lambda e: gaussian_delta(whole, e))
+    releases = gaussian_releases(claim, known)
+    for finer in (0.5, 1.0, 2.0):
+        grid = chosen_grid(releases, claim.epsilon, claim.delta, finer)
+        sides = composed_losses(releases, grid)
+        curves = [GridCurve(masses, grid) for masses in sides]
+        found = UpperProof("gaussian-grid", partial(_grid_bound, curves), _shown(grid))
+        bound = found.delta(ball(claim.epsilon))
+        if bound <= ball(claim.delta) or bound > 1.1 * ball(claim.delta):
+            return found
+    return found
+
+
+def _grid_bound(curves: Sequence[GridCurve], epsilon: arb) -> arb:
+    return _largest([curve.delta(epsilon) for curve in curves])
+
+
+def _largest(values: Sequence[arb]) -> arb:
+    return max(value.upper() for value in values)
+
+
+def _shown(grid: Grid) -> dict[str, Any]:
+    return {"step": grid.step, "window": grid.window, "edges": [list(edges) for edges in grid.edges]}
+
+
+def gaussian_releases(claim: Claim, mus: Sequence[arb]) -> list[PairRelease]:
+    """The releases of the Gaussian pairs of these mu."""
+    return [
+        PairRelease(gaussian_tails(mu), math.inf, float(mu), phase.sampling_prob, phase.steps)
+        for phase, mu in zip(claim.phases, mus, strict=True)
+    ]
+
+
+def pure_laplace_proof(claim: Claim) -> UpperProof | Unavailable:
+    """Laplace noise under its l1 radius: the pure epsilon, and the one-coordinate pair's curve of one release."""
+    shifts = []
+    for phase in claim.phases:
+        data, length = to_dict(phase.mechanism), radius(phase.mechanism, 1, claim.adjacency)
+        if isinstance(length, Unavailable) or not (data["name"] == "laplace" or data.get("beta") == 1):
+            return Unavailable("the noise is not Laplace of a known l1 radius")
+        shifts.append(length / ball(data["scale"]))
+    first = claim.phases[0]
+    if len(claim.phases) == 1 and first.steps == 1 and first.sampling_prob == 1:
+        return UpperProof("pure-laplace", lambda e: (-((e - shifts[0]) / 2).expm1()).max(arb(0)))
+    spent = total(
+        [
+            phase.steps * (1 + ball(phase.sampling_prob) * shift.expm1()).log()
+            for phase, shift in zip(claim.phases, shifts, strict=True)
+        ]
+    )
+    return UpperProof("pure-laplace", lambda e: arb(0 if spent <= e else 1))
+
+
+def laplace_grid_delta(claim: Claim, epsilon: arb) -> arb | Unavailable:
+    """Upper bound by the composed one-coordinate Laplace pair of the l1 radius, which dominates."""
+    releases = []
+    for phase in claim.phases:
+        data, length = to_dict(phase.mechanism), radius(phase.mechanism, 1, claim.adjacency)
+        if isinstance(length, Unavailable) or not (data["name"] == "laplace" or data.get("beta") == 1):
+            return Unavailable("the noise is not Laplace of a known l1 radius")
+        shift = length / ball(data["scale"])
+        releases.append(
+            PairRelease(laplace_tails(shift), float_above(shift), float(shift), phase.sampling_prob, phase.steps)
+        )
+    grid = chosen_grid(releases, float(epsilon), claim.delta)
+    return _largest([GridCurve(masses, grid).delta(epsilon) for masses in composed_losses(releases, grid)])
+
+
+def _alone_proof(claim: Claim) -> UpperProof | Unavailable:
+    """One unsampled release: radial noise, or a log-concave law in one dimension."""
+    mechanism = claim.phases[0].mechanism
+    data = to_dict(mechanism)
+    distance = 1 if claim.adjacency == "add-remove" else 2
+    if data["name"] == "product":
+        length = radius(mechanism, 2, claim.adjacency)
+        if isinstance(length, Unavailable) or data.get("dimension", 1) < 2:
+            return Unavailable("radial noise needs a dimension of at least 2")
+        noise = RadialNoise(int(data["dimension"]), ball(data["sigma"]), length)
+        return UpperProof("radial", lambda e: radial_delta(noise, e, 800) if e > 0 else arb(1))
+    if data["name"] != "generalized-gaussian" or data.get("dimension") != 1 or data["beta"] == 1:
+        return Unavailable("no theorem for one release of this noise in this dimension")
+    law, shift = coordinate_law(mechanism), distance * ball(data["clip"])
+    assert isinstance(law, CoordinateLaw)
+    low, high = one_dimensional_ends(ball(data["beta"]), law.length, shift, ball(claim.epsilon))
+    texts = {"low": low, "high": high}
+
+    def delta(e: arb) -> arb:
+        ends = one_dimensional_ends(ball(data["beta"]), law.length, shift, e)
+        left = ball(ends[0]) - shift
+        return (law.tail(left) if left >= 0 else 1 - law.tail(-left)) - e.exp() * law.tail(ball(ends[1]))
+
+    return UpperProof("one-dimensional", delta, texts)
+
+
+def one_dimensional_ends(beta: arb, scale: arb, shift: arb, epsilon: arb) -> tuple[str, str]:
+    """Decimals around the output at which the loss |x|^beta - |x - shift|^beta (growing: beta > 1) is epsilon."""
+
+    def loss(x: arb) -> arb:
+        return (x / scale) ** beta - (abs(x - shift) / scale) ** beta
+
+    low, high = shift / 2, 2 * shift + scale
+    while not loss(high) > epsilon:
+        high *= 2
+    for _ in range(110):
+        middle = ((low + high) / 2).mid()
+        low, high = (low, middle) if loss(middle) > epsilon else (middle, high)
+    ends = (low * (1 - arb(2) ** -90)).str(40, radius=False), (high * (1 + arb(2) ** -90)).str(40, radius=False)
+    if not loss(ball(ends[0])) <= epsilon <= loss(ball(ends[1])):
+        raise ArithmeticError(f"Expected the loss to pass epsilon={epsilon} between {ends[0]} and {ends[1]}.")
+    return ends
+
+
+def hidden_scale_proof(claim: Claim) -> UpperProof | Unavailable:
+    """Laplace noise of one hidden scale: shown, rounded up on cells, truncated; moments of whole orders."""
+    if any(phase.mechanism.name != "gamma-plrv" for phase in claim.phases):
+        return Unavailable("the noise has no hidden scale")
+    structure, data = claim.phases[0].mechanism.structure, to_dict(claim.phases[0].mechanism)
+    same = {(to_dict(phase.mechanism)["k"], to_dict(phase.mechanism)["theta"]) for phase in claim.phases}
+    if len(same) > 1 or not isinstance(structure, ScaleMixture):
+        return Unavailable("several hidden scales have no rigorous bound")
+    steps, e = sum(phase.steps for phase in claim.phases), ball(claim.epsilon)
+    best: UpperProof | None = None
+    for share in SHARES:
+        u_max = float(structure.scale_isf(np.array([share * max(claim.delta, 1e-30) / steps]))[0])
+        inner = structure.scale_ppf(np.linspace(0.0, 1.0, SCALE_CELLS)[1:-1])
+        tail = np.linspace(float(inner[-1]), u_max, SCALE_CELLS // 3)
+        ends = sorted({f"{float(u):.12g}" for u in [*inner, *tail]}, key=float)
+        scale = ShownScale(ball(data["k"]), ball(data["theta"]), tuple(ends))
+        masses, beyond = scale.masses()
+        weights = [mass / total(masses) for mass in masses]
+        parts = []
+        for phase in claim.phases:
+            length = radius(phase.mechanism, 2, claim.adjacency)
+            if isinstance(length, Unavailable):
+                return length
+            parts.append((phase, [ball(u) * length for u in ends]))
+        moment = partial(log_moment, parts, weights=[weights] * len(parts))
+        order = _best_order(moment, e)
+        bound = partial(_converted_bound, moment(order), order, steps * beyond)
+        proof = UpperProof("moments", bound, {"order": order, "scales": ends})
+        if best is None or proof.delta(e).upper() < best.delta(e).upper():
+            best = proof
+        if best.delta(e) <= ball(claim.delta) / 2:
+            break
+    assert best is not None
+    return best
+
+
+def _converted_bound(alpha: arb, order: int, spent: arb, epsilon: arb) -> arb:
+    return converted(alpha, order, epsilon) + spent
+
+
+def _best_order(alpha: Callable[[int], arb], epsilon: arb) -> int:
+    """The order that converts best, by walking up while it improves."""
+    best, order = arb("inf"), 1
+    for lam in ORDERS:
+        with precision(64):
+            value = converted(alpha(lam), lam, epsilon).log().upper()
+        if not value.is_finite() or value > best:
+            break
+        best, order = value, lam
+    return order
+
+
+def dominated_proof(claim: Claim) -> UpperProof | Unavailable:
+    """A Lipschitz log-density: the dominating Gaussian's moments, or its smoothed curve where they fall short."""
+    mus = [dominating_mu(phase.mechanism, claim.adjacency) for phase in claim.phases]
+    known = [mu for mu in mus if not isinstance(mu, Unavailable)]
+    if len(known) < len(mus):
+        return next(mu for mu in mus if isinstance(mu, Unavailable))
+    e, parts = ball(claim.epsilon), [(phase, [mu]) for phase, mu in zip(claim.phases, known, strict=True)]
+    order = _best_order(partial(log_moment, parts), e)
+    alpha = log_moment(parts, order)
+    moments = UpperProof("moments", partial(_converted_bound, alpha, order, arb(0)), {"order": order})
+    bound = moments.delta(e)
+    if bound <= ball(claim.delta) or claim.epsilon <= 0 or sum(phase.steps for phase in claim.phases) > LONGEST:
+        return moments
+    releases = gaussian_releases(claim, known)
+    grid = chosen_grid(releases, claim.epsilon, claim.delta, 0.5)
+    masses = composed_losses(releases, grid)[0]
+    end = (ball(grid.step) * grid.window).max((alpha / order).mid() + 100).mid()
+    rest = (alpha - order * end).exp() / order
+
+    def smoothed(width: str, x: arb) -> arb:
+        return smoothed_delta(masses, grid, x, ball(width), end, rest) if x > ball(width) else arb(1)
+
+    shown = {**_shown(grid), "end": end.str(30, radius=False), "order": order}
+    widths = [width for width in WIDTHS if float(width) < claim.epsilon]
+    found = [UpperProof("smoothed-grid", partial(smoothed, width), {**shown, "width": width}) for width in widths]
+    return min([moments, *found], key=lambda proof: float_above(proof.delta(e)))

@@ -1,0 +1,223 @@
+"""Cells, scores and labels for an event, chosen in floating point: nothing here enters a proof.
+
+A coordinate's score is its privacy loss in units of a third of its standard deviation (finer for few coordinates), a
+release's label the sampled loss of the sum of scores in units of an eighth of its standard deviation.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from flint import arb
+
+from dpaudit.mechanisms.base import Array, IIDCoordinates, Mechanism, NormalCoordinates, Radial, ScaleMixture
+from dpaudit.verify.claims import Adjacency, Claim, Phase
+from dpaudit.verify.rigorous.balls import Unavailable, ball, precision
+from dpaudit.verify.rigorous.events import Event, LabelledLoss, LabelledSum, label_laws, total_laws
+from dpaudit.verify.rigorous.scores import coefficients
+
+Part = LabelledSum | LabelledLoss
+
+COORDINATE, RELEASE = 0.35, 0.125  # units of scores and labels, in standard deviations
+SINGLE = 1.0 / 40.0  # the same for one coordinate, and for one release
+REACH = 9.0  # standard deviations inside a window
+WIDEST, WIDEST_SUM = 12_000, 16_000
+TWO_POINTS = 0.9
+POINTS = 1500
+SCALES = 12  # cells of a hidden scale
+SHRINK = 1 - 2.0**-44  # keeps the norm of many coordinates inside the clip
+LEVELS, RADIUS_CELLS = 14, 120
+BITS = 64
+
+
+def centre_distance(phase: Phase, adjacency: Adjacency) -> float:
+    """Longest distance of the two centres that one record causes, in units of clip.
+
+    Replace-one: 2 without sampling; 1 with it, against a record that contributes nothing.
+    """
+    return 2.0 if adjacency == "replace-one" and phase.sampling_prob == 1 else 1.0
+
+
+def equal_value(mechanism: Mechanism, count: int, distance: float) -> float:
+    """What each of `count` equal coordinates may be moved by."""
+    if count == 1:
+        return float(mechanism.clip) * distance
+    return float(mechanism.clip * distance * math.pow(count, -1.0 / mechanism.clip_norm) * SHRINK)
+
+
+def chosen_event(claim: Claim, count: int, direction: str) -> Event | Unavailable:
+    """An event for shifts of `count` equal coordinates, with the threshold that is best at the claimed epsilon.
+
+    Args:
+        claim: The history.
+        count: At most the dimension; 1 for Gaussian and radial noise is as good as any.
+        direction: "remove" or "add".
+    """
+    found = [_part(claim, phase, count, direction) for phase in claim.phases]
+    parts = [part for part in found if not isinstance(part, Unavailable)]
+    if len(parts) < len(found):
+        return next(part for part in found if isinstance(part, Unavailable))
+    with precision(BITS):
+        losses = [_label_losses(phase, part, direction) for phase, part in zip(claim.phases, parts, strict=True)]
+        unit, window = _unit(claim, losses)
+        labelled = tuple(
+            replace(part, labels=_labels(loss[0] / unit, window, monotone=_ordered(part)))
+            for part, loss in zip(parts, losses, strict=True)
+        )
+        event = Event(labelled, window, direction, 0)
+        return replace(event, threshold=_threshold(claim, event))
+
+
+def _ordered(part: Part) -> bool:
+    """Whether its labels may not fall."""
+    return isinstance(part, LabelledLoss) or bool(part.scales)
+
+
+def _part(claim: Claim, phase: Phase, count: int, direction: str) -> Part | Unavailable:
+    """Cells and scores of a phase; labels are still one unit of the scores' loss."""
+    mechanism, distance = phase.mechanism, centre_distance(phase, claim.adjacency)
+    structure = mechanism.structure
+    if phase.sampling_kind not in ("poisson", "none") or (phase.sampling_kind == "none" and phase.sampling_prob < 1):
+        return Unavailable(f"sampling_kind={phase.sampling_kind!r} has no pair here")
+    if direction != "remove" and not isinstance(structure, IIDCoordinates):
+        return Unavailable("direction add is covered for independent coordinates only")
+    if isinstance(structure, Radial):
+        return _radial_part(claim, phase, distance)
+    scales: tuple[str, ...] = ()
+    if isinstance(structure, ScaleMixture):
+        ends = structure.scale_ppf(np.linspace(0.0, 1.0, SCALES + 1)[1:-1])
+        extremes = [structure.scale_ppf(np.array([p]))[0] for p in (1e-9, 1e-4)]
+        tops = [structure.scale_isf(np.array([p]))[0] for p in (1e-4, 1e-9)]
+        scales = tuple(repr(float(u)) for u in sorted({*extremes, *ends, *tops}))
+        structure = structure.given(float(structure.scale_ppf(np.array([0.5]))[0]))
+    value = equal_value(mechanism, count, distance)
+    moved, length = count, value
+    if isinstance(structure, NormalCoordinates):
+        moved, length = 1, value * math.sqrt(count)
+    edges, scores, unit = _scores(structure, length, moved, bool(scales))
+    if not len(edges):
+        return Unavailable("the two laws do not differ in floating point")
+    window = _window(structure, length, moved, edges, scores)
+    labels = tuple(range(-window, window + 1))
+    part = LabelledSum(repr(value), count, tuple(repr(float(x)) for x in edges), scores, window, labels, scales)
+    return part if unit > 0 else Unavailable("the loss has no spread")
+
+
+def _masses(law: IIDCoordinates, points: Array, centre: float) -> Array:
+    cdf, sf = law.cdf(points - centre), law.cdf(centre - points)
+    ends = np.concatenate([[0.0], cdf, [1.0]]), np.concatenate([[1.0], sf, [0.0]])
+    return np.asarray(np.where(ends[0][1:] < 0.5, np.diff(ends[0]), -np.diff(ends[1])))
+
+
+def _scores(law: IIDCoordinates, length: float, count: int, hidden: bool) -> tuple[Array, tuple[int, ...], float]:
+    """(edges, scores, unit): neighbouring cells of one score are one."""
+    between = np.linspace(0.0, length, 201)
+    if hidden:
+        points = between
+    else:
+        levels = np.concatenate([np.geomspace(1e-14, 1e-3, 200), np.linspace(1e-3, 0.5, POINTS // 4)[1:]])
+        side = law.ppf(levels)
+        points = np.unique(np.concatenate([side, -side, side + length, length - side, between]))
+        points = points[np.isfinite(points)]
+    p, q = _masses(law, points, length), _masses(law, points, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        loss = np.log(p) - np.log(q)
+    middle = np.concatenate([points[:1] - 1e-3 * length, (points[1:] + points[:-1]) / 2, points[-1:] + 1e-3 * length])
+    with np.errstate(over="ignore", invalid="ignore"):
+        loss = np.where((p > 1e-290) & (q > 1e-290), loss, law.logpdf(middle - length) - law.logpdf(middle))
+    loss = np.nan_to_num(loss, nan=0.0, posinf=1e6, neginf=-1e6)
+    spread = math.sqrt(max(float((p + q) / 2 @ (loss * loss)), 1e-300))
+    unit = spread * min(COORDINATE, SINGLE * math.sqrt(count)) if count > 1 else spread * SINGLE
+    top = float(np.abs(loss).max())
+    if count == 1:
+        unit = max(unit, top / WIDEST)
+    elif spread > TWO_POINTS * top:  # nearly always one of two values
+        unit = top
+    score = np.clip(np.rint(loss / unit), -WIDEST, WIDEST).astype(int)
+    changes = np.flatnonzero(np.diff(score))
+    return points[changes], tuple(int(x) for x in [*score[changes], score[-1]]), unit
+
+
+def _window(law: IIDCoordinates, length: float, count: int, edges: Array, scores: Sequence[int]) -> int:
+    """Where sums of `count` scores lie under both laws."""
+    s = np.array(scores, dtype=float)
+    needed = float(np.abs(s).max())
+    if count == 1:
+        return max(1, int(needed))
+    for centre in (0.0, length):
+        mass = _masses(law, edges, centre)
+        mean = float(mass @ s)
+        needed = max(needed, abs(count * mean) + REACH * math.sqrt(count * float(mass @ (s - mean) ** 2)))
+    return min(WIDEST, max(1, math.ceil(min(needed, count * float(np.abs(s).max())))))
+
+
+def _radial_part(claim: Claim, phase: Phase, distance: float) -> Part | Unavailable:
+    mechanism = phase.mechanism
+    if (mechanism.dimension or 1) < 2:
+        return Unavailable("radial noise needs a dimension of at least 2")
+    alone = len(claim.phases) == 1 and phase.steps == 1 and phase.sampling_prob == 1
+    if alone and claim.epsilon > 0:
+        levels, cells = [float(claim.epsilon)], 8 * RADIUS_CELLS
+    else:
+        n, sigma = mechanism.dimension or 2, getattr(mechanism, "sigma", 1.0)
+        size = float(mechanism.clip) * distance * math.sqrt(n) / sigma
+        levels, cells = list(np.geomspace(0.05 * size, 30.0 * size, LEVELS)), RADIUS_CELLS
+    value = repr(float(mechanism.clip) * distance)
+    labels = tuple(range(-len(levels), len(levels) + 1))
+    return LabelledLoss(value, tuple(repr(float(x)) for x in levels), labels, cells)
+
+
+def _label_losses(phase: Phase, part: Part, direction: str) -> tuple[Array, Array, Array]:
+    """(sampled loss, first masses, second masses) of every value of the part's own label."""
+    width = part.window if isinstance(part, LabelledSum) else len(part.levels)
+    laws = label_laws(phase, part, width)
+    p, q = (np.array([float(x.mid()) for x in coefficients(law, width)]) for law in (laws.moved, laws.plain_low))
+    rate = phase.sampling_prob
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        ratio = np.where((p > 0) & (q > 0), np.log(np.maximum(p, 1e-320)) - np.log(np.maximum(q, 1e-320)), np.nan)
+        place = np.arange(-width, width + 1)
+        known = np.isfinite(ratio)
+        ratio = np.interp(place, place[known], ratio[known]) if known.any() else place.astype(float)
+        loss = np.where(
+            ratio > 0,
+            ratio + np.log(rate + (1 - rate) * np.exp(-np.abs(ratio))),
+            np.log1p(rate * np.expm1(np.minimum(ratio, 0.0))) if rate < 1 else ratio,
+        )
+    mixed = rate * p + (1 - rate) * q
+    return (loss, mixed, q) if direction == "remove" else (-loss, q, mixed)
+
+
+def _unit(claim: Claim, losses: Sequence[tuple[Array, Array, Array]]) -> tuple[float, int]:
+    """(loss of one label, window) of the history."""
+    variance, reach, finest, single = 0.0, 0.0, math.inf, sum(phase.steps for phase in claim.phases) == 1
+    for phase, (loss, p, q) in zip(claim.phases, losses, strict=True):
+        mean = float(q @ loss)
+        spread = float(q @ (loss - mean) ** 2)
+        variance += phase.steps * spread
+        reach += phase.steps * max(abs(mean), abs(float(p @ loss)))
+        finest = min(finest, max(math.sqrt(spread), 1e-12))
+    needed = max(reach + REACH * math.sqrt(variance), claim.epsilon + 3 * math.sqrt(variance))
+    if single:
+        needed = float(np.abs(losses[0][0]).max()) or 1.0
+        return max(needed / WIDEST, 1e-12), WIDEST
+    unit = max(finest * RELEASE, needed / WIDEST_SUM)
+    return unit, min(WIDEST_SUM, max(2, math.ceil(needed / unit)))
+
+
+def _labels(values: Array, window: int, *, monotone: bool) -> tuple[int, ...]:
+    found = np.clip(np.rint(np.nan_to_num(values)), -window, window).astype(int)
+    return tuple(int(x) for x in (np.maximum.accumulate(found) if monotone else found))
+
+
+def _threshold(claim: Claim, event: Event) -> int:
+    """The threshold with the largest P - e^epsilon Q, at a low precision."""
+    first, second = (coefficients(law, event.window) for law in total_laws(claim.phases, event))
+    growth, p, q = ball(claim.epsilon).exp(), arb(0), arb(0)
+    best, found = arb(-1), event.window
+    for i in range(2 * event.window, -1, -1):
+        p, q = p + first[i], q + second[i]
+        value = (p - growth * q).lower()
+        if value > best:
+            best, found = value, i - event.window
+    return found

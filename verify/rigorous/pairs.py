@@ -1,0 +1,214 @@
+"""Upper bounds from a dominating pair: connect-the-dots masses in balls, sampled, composed, with what is high infinite.
+
+A cell of losses (lo, hi] with masses A (first law) and B (second) is dominated by atoms at lo and hi with the same two
+masses: up = (A - B e^lo)/(1 - e^-(hi-lo)) at hi and A - up at lo (Doroshenko et al. 2022, Theorem 4.3). Sampling acts
+on both masses before (Zhu, Dong and Wang 2022, Theorem 11), composition adds losses (their Theorem 10). Below the
+window losses are rounded up to its end; above it they are infinite.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from flint import arb, arb_poly
+
+from dpaudit.verify.rigorous.balls import ball, total
+from dpaudit.verify.rigorous.scores import added, coefficients, repeated
+
+WIDEST = 2**16
+FINE = {False: 60.0, True: 25.0}  # grid steps in a standard deviation of a step's loss; coarser for long histories
+REACH = 9.0
+LONG = 3000
+NODES = 400
+
+Tails = Callable[[arb], tuple[arb, arb]]  # loss -> P(L > loss), Q(L > loss)
+
+
+@dataclass(frozen=True)
+class PairRelease:
+    """`steps` releases of a pair under Poisson sampling.
+
+    Args:
+        tails: Exact tails of the unsampled loss.
+        largest: The loss is in [-largest, largest]; inf for a Gaussian.
+        spread: Standard deviation of the unsampled loss, roughly: for the grid only.
+        sampling_prob: q, as written.
+        steps: How many.
+    """
+
+    tails: Tails
+    largest: float
+    spread: float
+    sampling_prob: float
+    steps: int
+
+
+def gaussian_tails(mu: arb) -> Tails:
+    """N(mu, 1) against N(0, 1): L is N(mu^2/2, mu^2) under P, N(-mu^2/2, mu^2) under Q."""
+    root = arb(2).sqrt()
+    return lambda loss: (
+        ((loss / mu - mu / 2) / root).erfc() / 2,
+        ((loss / mu + mu / 2) / root).erfc() / 2,
+    )
+
+
+def laplace_tails(shift: arb) -> Tails:
+    """Lap(1) moved by `shift` against Lap(1), with atoms at both ends of [-shift, shift]."""
+
+    def tails(loss: arb) -> tuple[arb, arb]:
+        if loss >= shift:
+            return arb(0), arb(0)
+        if loss < -shift:
+            return arb(1), arb(1)
+        return 1 - ((loss - shift) / 2).exp() / 2, (-(loss + shift) / 2).exp() / 2
+
+    return tails
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Losses are multiples of step, folded to -window..window; edges of a phase's cells are whole multiples.
+
+    Args:
+        step: A decimal.
+        window: Whole.
+        edges: Of every phase, ascending; with sampling the first is at or below log(1 - q).
+    """
+
+    step: str
+    window: int
+    edges: tuple[tuple[int, ...], ...]
+
+
+def chosen_grid(releases: Sequence[PairRelease], epsilon: float, delta: float, finer: float = 1.0) -> Grid:
+    """A grid that is fine against a step's loss and holds the history's: a choice, no part of the proof.
+
+    Args:
+        releases: The history.
+        epsilon, delta: Where the bound matters.
+        finer: Factor on the number of steps in a standard deviation.
+    """
+    steps = sum(one.steps for one in releases)
+    tail = max(min(delta, 1e-3) * 1e-4 / steps, 1e-60)
+    looks = [_look(one, tail) for one in releases]
+    variance = sum(one.steps * look[1] for one, look in zip(releases, looks, strict=True))
+    mean = sum(one.steps * look[0] for one, look in zip(releases, looks, strict=True))
+    smallest = min(math.sqrt(look[1]) for look in looks)
+    fine = FINE[steps > LONG] * finer
+    tops = [look[2] for look in looks]
+    needed = max(mean + REACH * math.sqrt(variance) + max(tops) * (steps <= LONG), 1.2 * epsilon + 2.0 * max(tops))
+    step = max(smallest / (fine if steps > 1 else 6 * fine), needed / (WIDEST // 2))
+    text = f"{step:.6g}"
+    window = min(WIDEST, math.ceil(needed / float(text)) + 2)
+    edges = tuple(_edges(one, top, float(text), window) for one, top in zip(releases, tops, strict=True))
+    return Grid(text, window, edges)
+
+
+def _look(one: PairRelease, tail: float) -> tuple[float, float, float]:
+    """(mean, variance, largest worthwhile value) of a sampled release's loss, in floating point."""
+    q, m = one.sampling_prob, one.spread
+    if math.isinf(one.largest):
+        reach = 1.0
+        while 0.5 * math.erfc(reach / math.sqrt(2)) * q > tail:
+            reach += 0.25
+        xs = [-reach + 2 * reach * (i + 0.5) / NODES for i in range(NODES)]
+        weights = [math.exp(-x * x / 2) for x in xs]
+        losses = [m * x - m * m / 2 for x in xs]
+        top = m * reach + m * m / 2
+    else:
+        losses, weights, top = [one.largest, -one.largest], [1.0, math.exp(min(one.largest, 500.0))], one.largest
+    sampled = [_sampled(x, q) for x in losses]
+    mean = sum(w * x for w, x in zip(weights, sampled, strict=True)) / sum(weights)
+    spread = sum(w * (x - mean) ** 2 for w, x in zip(weights, sampled, strict=True)) / sum(weights)
+    return abs(mean), max(spread, 1e-300), _sampled(top, q)
+
+
+def _sampled(loss: float, q: float) -> float:
+    return loss + math.log(q + (1 - q) * math.exp(-loss)) if loss > 0 else math.log1p(q * math.expm1(loss))
+
+
+def _edges(one: PairRelease, top: float, step: float, window: int) -> tuple[int, ...]:
+    q = one.sampling_prob
+    bottom = math.floor(math.log1p(-q) / step) - 1 if q < 1 else math.floor(-top / step)
+    low, high = max(bottom, -window), min(math.ceil(top / step), window)
+    core = 4000
+    inner = set(range(max(low, -core), min(high, core) + 1))
+    ladder, k = {low, high}, float(core)
+    while k < max(high, -low):
+        k *= 1.002
+        ladder |= {x for x in (round(k), -round(k)) if low < x < high}
+    return tuple(sorted(inner | ladder))
+
+
+def release_laws(one: PairRelease, edges: Sequence[int], step: arb, window: int) -> tuple[arb_poly, arb_poly]:
+    """Laws of the rounded-up loss of one sampled release, directions remove and add; what is missing is infinite."""
+    q = ball(one.sampling_prob)
+    tails = [(arb(1), arb(1))]
+    for edge in edges:
+        odds = ((edge * step).exp() - (1 - q)) / q
+        tails.append(one.tails(odds.log()) if odds > 0 else (arb(1), arb(1)))
+    assert one.sampling_prob == 1 or bool((edges[0] * step).exp() <= 1 - q)
+    cells = list(pairwise([*tails, (arb(0), arb(0))]))
+    plain = [a[1] - b[1] for a, b in cells]
+    mixed = [q * (a[0] - b[0]) + (1 - q) * mass for (a, b), mass in zip(cells, plain, strict=True)]
+    return (
+        _dots(mixed, plain, edges, step, window),
+        _dots(plain[::-1], mixed[::-1], [-k for k in reversed(edges)], step, window),
+    )
+
+
+def _dots(first: list[arb], second: list[arb], edges: Sequence[int], step: arb, window: int) -> arb_poly:
+    law = [arb(0)] * (2 * window + 1)
+    law[edges[0] + window] += first[0]
+    for a, b, (low, high) in zip(first[1:], second[1:], pairwise(edges), strict=False):
+        up = (a - b * (low * step).exp()) / -((low - high) * step).expm1()
+        law[high + window] += up
+        law[low + window] += a - up
+    return arb_poly(law)
+
+
+def composed_losses(releases: Sequence[PairRelease], grid: Grid) -> list[list[arb]]:
+    """Masses of the history's loss on -window..window, for remove and, where something is sampled, add."""
+    step = ball(grid.step)
+    laws = [release_laws(one, edges, step, grid.window) for one, edges in zip(releases, grid.edges, strict=True)]
+    found = []
+    for side in range(2 if any(one.sampling_prob < 1 for one in releases) else 1):
+        law = None
+        for one, pair in zip(releases, laws, strict=True):
+            part = repeated(pair[side], one.steps, grid.window, keep=False)
+            law = part if law is None else added(law, part, grid.window, keep=False)
+        assert law is not None
+        found.append(coefficients(law, grid.window))
+    return found
+
+
+class GridCurve:
+    """Upper bounds on delta from a composed loss: what is infinite, and 1 - e^(epsilon - loss) of what is above.
+
+    Args:
+        masses: Of -window..window, from `composed_losses`.
+        grid: Its grid.
+    """
+
+    def __init__(self, masses: Sequence[arb], grid: Grid) -> None:
+        self._step, self._window = ball(grid.step), grid.window
+        self.infinite = 1 - total(list(masses))
+        above, weighted, self._sums = arb(0), arb(0), [(arb(0), arb(0))]
+        for k in range(grid.window, -grid.window - 1, -1):
+            mass = masses[k + grid.window]
+            above, weighted = above + mass, weighted + mass * (-k * self._step).exp()
+            self._sums.append((above, weighted))
+        self._sums.reverse()
+
+    def delta(self, epsilon: arb) -> arb:
+        """Bound at epsilon: any set of atoms gives infinite + sum m - e^epsilon sum m e^-loss, the best is above it.
+
+        Leaving an atom out lowers that by its own positive part: one too many or too few is taken in as a ball.
+        """
+        place = math.floor(float(epsilon / self._step)) + self._window
+        found = arb(0)
+        for index in {max(0, min(len(self._sums) - 1, place + i)) for i in (0, 1, 2)}:
+            above, weighted = self._sums[index]
+            found = found.max(above - epsilon.exp() * weighted)
+        return self.infinite + found

@@ -1,0 +1,68 @@
+"""What pydantic found wrong, in one line that names the dotted key, the value and the rule."""
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+_LONGEST_VALUE = 80
+Models = Mapping[str, type[BaseModel]]
+
+
+def one_line(error: ValidationError, model: type[BaseModel], algorithms: Models | None = None) -> str:
+    """The first error as "dotted.key: Expected value to ..."; how many others there are follows.
+
+    Args:
+        error: What validation raised.
+        model: The model that was validated, for suggestions of similar keys.
+        algorithms: The models of all algorithms by name: `model` is one of them, or what they have in common.
+    """
+    algorithms = algorithms or {}
+    foreign = {(key,) for other in algorithms.values() for key in other.model_fields if key not in model.model_fields}
+    errors = [  # whose key it is cannot be said while the algorithm is unknown
+        item for item in error.errors(include_url=False) if model in algorithms.values() or item["loc"] not in foreign
+    ]
+    # A missing key is often a misspelt one: the unknown key says more.
+    first = min(errors, key=lambda item: item["type"] != "extra_forbidden" or item["loc"] in foreign)
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return _message(dict(first), model, algorithms) + more
+
+
+def _message(item: dict[str, Any], model: type[BaseModel], algorithms: Models) -> str:
+    location = [str(part) for part in item["loc"]]
+    key, value = ".".join(location), repr(item["input"])
+    value = value if len(value) <= _LONGEST_VALUE else value[:_LONGEST_VALUE] + "..."
+    if item["type"] == "extra_forbidden":
+        users = [repr(name) for name, other in algorithms.items() if key in other.model_fields]
+        if users:
+            return f"{key}: Expected it only with algorithm={' or '.join(users)}."
+        near = difflib.get_close_matches(location[-1], _keys(model, location[:-1]), n=1)
+        return f"{key}: Expected a known key" + (f": did you mean {near[0]}?" if near else ".")
+    rules = {repr([other.model_fields.get(part) for part in location[:1]]) for other in algorithms.values()}
+    names = [name for name, other in algorithms.items() if other is model and len(rules) > 1]
+    context = "".join(f" with algorithm={name!r}" for name in names)
+    if item["type"] == "missing":
+        return f"{key}: Expected this key{context or ': it is required'}."
+    if item["type"] == "value_error":
+        text = str(item["ctx"]["error"])
+        named = re.match(r"Expected (?:(\w+)=|'(\w+)' to be a key)", text) if location == ["mechanism"] else None
+        key = f"{key}.{named[1] or named[2]}" if named else key
+        return f"{key}: {text}" if key else text
+    rule = re.sub(r"dictionary or instance of \w+$", "table", item["msg"])
+    if rule.startswith("Input should "):
+        limit = context if item["type"] == "literal_error" else ""
+        return f"{key}: Expected {value} to {rule.removeprefix('Input should ')}{limit}."
+    return f"{key}: Expected {value} to be valid: {rule}."
+
+
+def _keys(model: type[BaseModel], location: Sequence[str]) -> list[str]:
+    """The keys that the table at `location` may have."""
+    for part in location:
+        field = model.model_fields.get(part)
+        nested = field.annotation if field is not None else None
+        if not (isinstance(nested, type) and issubclass(nested, BaseModel)):
+            return []
+        model = nested
+    return list(model.model_fields)
