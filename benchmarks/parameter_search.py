@@ -16,7 +16,8 @@ from typing import Any
 
 import joblib
 import numpy as np
-from tqdm import tqdm
+from rich.console import Console
+from rich.progress import track
 
 from dpaudit.mechanisms import GammaPLRV
 from dpaudit.mechanisms.published import plrvo as formulas
@@ -81,7 +82,7 @@ def solve_many(count: int, seed: int) -> Solved:
             )
             for one in seeds
         )
-        parts = list(tqdm(work, total=len(seeds), unit="batch"))
+        parts = list(track(work, "Solving", total=len(seeds), console=Console(stderr=True)))
     inputs, theta = np.concatenate([part.inputs for part in parts]), np.concatenate([part.theta for part in parts])
     return Solved(inputs, theta, sum(part.refused for part in parts))
 

@@ -19,8 +19,9 @@ from typing import Any
 
 import joblib
 import numpy as np
+from rich.console import Console
+from rich.progress import track
 from scipy import stats
-from tqdm import tqdm
 
 from dpaudit.audit.inputs.datasets import Dataset, load
 from dpaudit.mechanisms.base import Mechanism, at_clip
@@ -234,7 +235,7 @@ def main() -> None:
         points = [cell for group in found for cell in group]
         print(f"{len(points)} points calibrated in {time.perf_counter() - started:.0f} s", file=sys.stderr)
         work = pool(joblib.delayed(measure)(task, data, cell, i) for i, cell in enumerate(points, 1))
-        rows = list(tqdm(work, total=len(points), unit="point"))
+        rows = list(track(work, "Training", total=len(points), console=Console(stderr=True)))
     seconds = time.perf_counter() - started
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps({"task": arguments.task, "delta": DELTA, "seconds": seconds, "rows": rows}))

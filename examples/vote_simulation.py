@@ -16,6 +16,7 @@ their fair share of the rest, and the last has the remainder, redrawn where it i
 import argparse
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,8 +24,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import Progress
 from scipy import stats
-from tqdm import tqdm
 
 from dpaudit.mechanisms import GeneralizedGaussian
 from dpaudit.mechanisms.learning.pate.teachers import noisy_argmax
@@ -161,8 +163,9 @@ def main() -> None:
         "| certified | 25 classes, claimed | certified |"
     )
     print("|---" * 10 + "|")
-    with tqdm(total=4 * len(settings) * len(arguments.betas), desc="Simulating") as bar:
-        for line in rows(settings, arguments.betas, arguments.seeds, bar.update):
+    with Progress(console=Console(stderr=True), redirect_stdout=sys.stdout.isatty()) as bar:
+        task = bar.add_task("Simulating", total=4 * len(settings) * len(arguments.betas))
+        for line in rows(settings, arguments.betas, arguments.seeds, lambda cells: bar.advance(task, cells)):
             print(line, flush=True)
 
 

@@ -17,11 +17,14 @@ EXTRAS = PROJECT["optional-dependencies"]
 ADAPTERS = {"prv-accountant"}
 
 
-def imported_distributions() -> dict[str, set[str]]:
-    """Every distribution that product code imports from, anywhere in a file, with the files."""
+SCRIPTS = ("examples", "benchmarks", "tests")
+
+
+def imported_distributions(folders: tuple[str, ...] = FOLDERS) -> dict[str, set[str]]:
+    """Every distribution that the code in some folders imports from, anywhere in a file, with the files."""
     owners = packages_distributions()
     files: dict[str, set[str]] = {}
-    for path in (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")):
+    for path in (path for folder in folders for path in (ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             names = (
                 [alias.name for alias in node.names]
@@ -46,6 +49,13 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
     assert {name: imported[name] for name in imported.keys() - core - optional} == {}
     assert core - imported.keys() == set(), "declared, and imported nowhere"
     assert declared(EXTRAS["dev"]) >= ADAPTERS
+
+
+def test_what_scripts_and_tests_import_is_installed_by_make() -> None:
+    installed = declared(PROJECT["dependencies"]) | declared(EXTRAS["dev"]) | declared(EXTRAS["rigorous"])
+    imported = imported_distributions(SCRIPTS)
+    beside = {canonicalize_name(path.stem) for folder in SCRIPTS for path in (ROOT / folder).rglob("*.py")}
+    assert {name: imported[name] for name in imported.keys() - installed - beside} == {}
 
 
 def test_every_dependency_is_pinned_for_the_release() -> None:
