@@ -50,10 +50,11 @@ def exact_log_mean(k: float, growth: float, last: float) -> Any:
     arb, acb = flint.arb, flint.acb
     constant, low = arb(k).lgamma(), min(max(k - 12.0 * math.sqrt(k), 1e-9 * k), 0.5 * last)
 
-    def integrand(u: Any, analytic: bool) -> Any:
-        return (arb(k - 1) * u.log(analytic=analytic) - u + arb(growth) * (u * u - arb(last) ** 2) - constant).exp()
+    def integrand(s: Any, _: bool) -> Any:
+        u = s.exp()
+        return (arb(k) * s - u + arb(growth) * (u * u - arb(last) ** 2) - constant).exp()
 
-    total = acb.integral(integrand, arb(low), arb(last), rel_tol=arb(2) ** -70).real
+    total = acb.integral(integrand, arb(low).log(), arb(last).log(), rel_tol=arb(2) ** -70).real
     below = 1 - arb(low).gamma_upper(arb(k), regularized=1)
     total += below * (-arb(growth) * arb(last) ** 2).exp() * arb(1).union((arb(growth) * arb(low) ** 2).exp())
     return (total / (1 - arb(last).gamma_upper(arb(k), regularized=1))).log() + arb(growth) * arb(last) ** 2
