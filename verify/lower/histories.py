@@ -8,7 +8,7 @@ import numpy as np
 from dpaudit.mechanisms.base import Array, IIDCoordinates, NormalCoordinates, Radial, ScaleMixture
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.lower.families import Shift
-from dpaudit.verify.lower.shifts import centre_multiples, pair_of, rate
+from dpaudit.verify.lower.shifts import centre_multiples, pair_of
 from dpaudit.verify.pld.cells import MassBounds, MixturePair, interval_masses, mix, scan_points
 from dpaudit.verify.pld.coordinate_cells import one_coordinate, shifted_coordinates
 from dpaudit.verify.pld.operating_points import (
@@ -117,7 +117,7 @@ def _radial_release(
     """Radial noise: tails of the loss, resolved near the claimed epsilon and near the level that delta leaves."""
     dimension, tail = phase.mechanism.dimension or 2, 1e-3 * max(min(claim.delta or 1e-10, 1e-6), 1e-12)
     tails = loss_tails(noise, dimension, length, level_ladder(noise, dimension, length, tail))
-    goal = claim.delta / rate(phase)
+    goal = claim.delta / phase.sampling_prob
     for _ in range(2):  # where P(L > l) falls to delta decides epsilon at delta
         crossing = int(np.clip(np.searchsorted(-tails.first, -goal), 1, len(tails.levels) - 1))
         between = np.linspace(tails.levels[crossing - 1], tails.levels[crossing], 30)
