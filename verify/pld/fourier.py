@@ -21,6 +21,7 @@ UNIT = 2.0**-53
 # doubled for the real and higher-radix passes of pocketfft.
 BUTTERFLY = 16.0 * UNIT
 SPECTRUM_FLOOR = 1e-30  # spectrum entries below this are set to zero: their powers would only underflow slowly
+LOG_VANISHING, VANISHING = -690.0, 1e-290  # log of powers that are taken for zero, and what that may cost
 LOG_WRAP = -46.0  # log of the tilted mass that may lie outside a window, on each side
 
 
@@ -127,13 +128,16 @@ def tilted_power(parts: Sequence[tuple[Lattice, int]], theta: float, start: int,
         log_modulus = np.minimum(np.log(modulus), 0.0)
         raised = np.exp(np.maximum(log_modulus * (count - 1), -700.0))
         slope = slope * np.exp(np.maximum(log_modulus * count, -700.0)) + count * raised * np.abs(spectrum)
-        spectrum = spectrum * _whole_power(factor, count)
+        alive = np.flatnonzero(log_modulus * count > LOG_VANISHING)  # of a long sum, a few low frequencies
+        power = np.zeros_like(spectrum)
+        power[alive] = _whole_power(factor[alive], count)
+        spectrum = spectrum * power
         log_scale += count * log_m
         total += count
     depth = BUTTERFLY * math.log2(size)
     # |F^ - F| <= depth + NEGLIGIBLE componentwise; the powers add 3 u each; then the inverse transform
     growth = math.exp(2.0 * total * depth)
-    error = growth * ((depth + SPECTRUM_FLOOR + 3.0 * UNIT) * slope + 2.0 * depth * np.abs(spectrum))
+    error = growth * ((depth + SPECTRUM_FLOOR + 3.0 * UNIT) * slope + 2.0 * depth * np.abs(spectrum) + VANISHING)
     weight = np.full(size // 2 + 1, 2.0)  # the half spectrum stands for both halves, save the two real ends
     weight[0] = weight[-1] = 1.0
     values = np.roll(fft.irfft(spectrum, size), -(start % size))

@@ -29,6 +29,7 @@ from dpaudit.verify.pld.fourier import (
 )
 
 MAX_WINDOW = 2**20
+CELLS_PER_DEVIATION = 2**13  # of the total loss, at most: the windows of a long history hold some 32 deviations
 MAX_LABEL = 2**17
 LOG_SMALLEST = -110.0  # tilts are tried until the tail they aim at is below e^-110 = 1e-48
 MAX_POINTS = 20_000
@@ -127,12 +128,13 @@ def grid_step(moments: Sequence[tuple[float, int]]) -> tuple[float, float]:
 
     Merging losses within h of each other costs about count h^2/12 of the mean total loss: h is chosen so that this
     is 1/8000 of the total's standard deviation and 1/1200 of the information of a step, and at most 1/400 of the
-    former to place the threshold well.
+    former to place the threshold well; but never more than
+    CELLS_PER_DEVIATION of the latter, which costs 1e-9/8 of its variance a step.
     """
     deviation = math.sqrt(sum(variance * count for variance, count in moments))
     total = sum(count for _, count in moments)
     small = min(deviation / 400.0, math.sqrt(1.5e-3 * deviation / total), deviation / (10.0 * math.sqrt(total)))
-    return small, deviation
+    return max(small, deviation / CELLS_PER_DEVIATION), deviation
 
 
 def loss_variance(first_lower: Array, second_upper: Array, cap: float = math.inf) -> float:
