@@ -8,6 +8,7 @@ relative to it: an error of 1e-9 on the tilted scale is 1e-9 of the Chernoff bou
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +16,13 @@ from scipy import fft
 
 from dpaudit.mechanisms.base import Array
 
+Number = TypeVar("Number", np.float64, np.complex128)
 UNIT = 2.0**-53
 # Every path from an input to an output of a radix-2 FFT passes log2(size) butterflies, each of relative error at most
 # u + gamma_4 (sqrt(2) + u) < 7 u with accurate twiddles (Higham 2002, Theorem 24.2 and its proof, read componentwise);
 # doubled for the real and higher-radix passes of pocketfft.
 BUTTERFLY = 16.0 * UNIT
-SPECTRUM_FLOOR = 1e-30  # spectrum entries below this are set to zero: their powers would only underflow slowly
-LOG_VANISHING, VANISHING = -690.0, 1e-290  # log of powers that are taken for zero, and what that may cost
+SPECTRUM_FLOOR = 1e-30  # powers of spectrum entries below this are set to zero
 LOG_WRAP = -46.0  # log of the tilted mass that may lie outside a window, on each side
 
 
@@ -80,17 +81,17 @@ def chernoff_window(thetas: Array, log_mgfs: Array, index: int, log_outside: flo
     return float(low), float(high)
 
 
-def _whole_power(base: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
+def _power(base: NDArray[Number], count: int) -> NDArray[Number]:
     """base^count by repeated squaring: count - 1 multiplications' worth of relative error sqrt(5) u each."""
-    result: NDArray[np.complex128] | None = None
+    result: NDArray[Number] | None = None
     square = base
-    while True:
+    while count:
         if count & 1:
             result = square if result is None else result * square
         count >>= 1
-        if not count:
-            return result if result is not None else np.ones_like(base)
-        square = square * square
+        if count:
+            square = square * square
+    return np.ones_like(base) if result is None else result
 
 
 def tilted_power(parts: Sequence[tuple[Lattice, int]], theta: float, start: int, size: int) -> Power:
@@ -102,9 +103,10 @@ def tilted_power(parts: Sequence[tuple[Lattice, int]], theta: float, start: int,
         start: First integer of the window.
         size: Its length, a power of two.
     """
-    spectrum: NDArray[np.complex128] = np.ones(size // 2 + 1, dtype=np.complex128)
-    log_scale, relative, total = 0.0, 0.0, 0
-    slope = np.zeros(size // 2 + 1)  # sum of count_i |F_i|^(count_i - 1) prod_others |F_j|^count_j
+    depth = BUTTERFLY * math.log2(size)
+    factors: list[NDArray[np.complex128]] = []
+    log_scale, relative = 0.0, 0.0
+    alive = np.ones(size // 2 + 1, dtype=np.bool_)
     for lattice, count in parts:
         support = np.flatnonzero(lattice.masses > 0)
         places = lattice.first + support
@@ -119,35 +121,37 @@ def tilted_power(parts: Sequence[tuple[Lattice, int]], theta: float, start: int,
             * UNIT
             * (4.0 + float(np.abs(exponents).max()) + 2.0 * abs(theta) * float(np.abs(places).max()) + abs(log_m))
         )
-        folded = np.bincount(places % size, weights=tilted, minlength=size)
-        factor = fft.rfft(folded)
-        modulus = np.abs(factor)
-        small = modulus < SPECTRUM_FLOOR
-        factor[small] = 0.0
-        modulus[small] = SPECTRUM_FLOOR
-        log_modulus = np.minimum(np.log(modulus), 0.0)
-        raised = np.exp(np.maximum(log_modulus * (count - 1), -700.0))
-        slope = slope * np.exp(np.maximum(log_modulus * count, -700.0)) + count * raised * np.abs(spectrum)
-        alive = np.flatnonzero(log_modulus * count > LOG_VANISHING)  # of a long sum, a few low frequencies
-        power = np.zeros_like(spectrum)
-        power[alive] = _whole_power(factor[alive], count)
-        spectrum = spectrum * power
+        factor = fft.rfft(np.bincount(places % size, weights=tilted, minlength=size))
+        factors.append(factor)
+        # a power below SPECTRUM_FLOOR, true and computed, is left out: of a long sum a few low frequencies stay
+        least = max(SPECTRUM_FLOOR ** (1.0 / count) - 2.0 * depth, 0.0)
+        alive &= factor.real**2 + factor.imag**2 >= least**2
         log_scale += count * log_m
-        total += count
-    depth = BUTTERFLY * math.log2(size)
-    # |F^ - F| <= depth + NEGLIGIBLE componentwise; the powers add 3 u each; then the inverse transform
-    growth = math.exp(2.0 * total * depth)
-    error = growth * ((depth + SPECTRUM_FLOOR + 3.0 * UNIT) * slope + 2.0 * depth * np.abs(spectrum) + VANISHING)
+    kept = np.flatnonzero(alive)
+    spectrum, modulus, slope = np.ones(len(kept), dtype=np.complex128), np.ones(len(kept)), np.zeros(len(kept))
+    for factor, (_, count) in zip(factors, parts, strict=True):
+        values = factor[kept]
+        spectrum = spectrum * _power(values, count)
+        # |G^n - F^n| <= n max(|F|, |G|)^(n - 1) |G - F|, and no law's transform exceeds 1
+        largest = np.minimum(np.sqrt(values.real**2 + values.imag**2) + 2.0 * depth, 1.0)
+        raised = _power(largest, count - 1)
+        slope = slope * raised * largest + count * raised * modulus
+        modulus = modulus * raised * largest
+    # |F^ - F| <= depth componentwise; the powers add 3 u each; then the inverse transform
+    growth = math.exp(2.0 * sum(count for _, count in parts) * depth)
+    error = growth * ((depth + 3.0 * UNIT) * slope + 2.0 * depth * modulus)
+    left_out = growth * SPECTRUM_FLOOR * (size // 2 + 1 - len(kept))
     weight = np.full(size // 2 + 1, 2.0)  # the half spectrum stands for both halves, save the two real ends
     weight[0] = weight[-1] = 1.0
-    values = np.roll(fft.irfft(spectrum, size), -(start % size))
+    whole = np.zeros(size // 2 + 1, dtype=np.complex128)
+    whole[kept] = spectrum
     return Power(
-        values=np.asarray(values),
+        values=np.roll(fft.irfft(whole, size), -(start % size)),
         theta=theta,
         log_scale=log_scale,
         relative=relative + 4.0 * UNIT * abs(log_scale),
-        error_sup=float((weight * error).sum()) / size,
-        error_l2=math.sqrt(float((weight * error**2).sum()) / size),
+        error_sup=(float(weight[kept] @ error) + 2.0 * left_out) / size,
+        error_l2=math.sqrt((float(weight[kept] @ error**2) + 2.0 * left_out * growth * SPECTRUM_FLOOR) / size),
     )
 
 
