@@ -42,7 +42,7 @@ Interval = tuple[Array, Array]  # lower and upper ends
 
 UNIT = 2.0**-53
 TINY = 1e-300  # smallest probability told from nothing
-TOLERANCE = 1e-5  # relative width of a tail at which its cells are fine enough
+TOLERANCE = 1e-4  # relative width of a tail at which its cells are fine enough for a history
 BLOCK = 40  # levels at a time
 START = 12  # cells of a level before any is halved
 ROUNDS = 60  # divisions of a cell
