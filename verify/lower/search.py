@@ -138,8 +138,8 @@ def _promising(claim: Claim, phases: Sequence[Phase]) -> list[Shift]:
     if epsilons[0] > max(DECISIVE_LOSS, 2 * claim.epsilon):
         return [equal(first, 1)]
     best = [alike[i] for i in np.argsort(-epsilons[: len(alike)], kind="stable")[:CERTIFIED_SHIFTS]]
-    if best[0].coordinates > MANY:  # so many are nearly as good as half as many, and dear to certify
-        best = best[:1]
+    if best[0].coordinates > MANY:  # half as many are as good, but the rounding of fewer masses adds up to less
+        best = [best[0], alike[max(i for i, shift in enumerate(alike) if shift.coordinates <= MANY)]]
     rival = int(np.argmax(epsilons))
     if epsilons[rival] > RIVAL_FACTOR * epsilons[: len(alike)].max():
         best.append(others[rival - len(alike)])
