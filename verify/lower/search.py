@@ -12,6 +12,7 @@ from dpaudit.verify.lower.families import MAX_COORDINATES, Shift, carried, equal
 from dpaudit.verify.lower.histories import ShiftedPhase, history_points, shifted_phase
 from dpaudit.verify.lower.shifts import candidate_counts, longest_count, ranked_counts, scores
 from dpaudit.verify.lower.strongest import aim, event, merit, strongest_curve
+from dpaudit.verify.pld.coordinate_cells import MANY
 from dpaudit.verify.pld.operating_points import Points
 from dpaudit.verify.pld.scale_mixture_cells import gauge_count, resolved
 from dpaudit.verify.results import Witness
@@ -128,7 +129,7 @@ def _promising(claim: Claim, phases: Sequence[Phase]) -> list[Shift]:
         return [equal(first, min(longest_count(main.mechanism), max(smallest.dimension or 1, 1)))]
     if isinstance(structure, ScaleMixture):
         return [equal(first, m) for m in _mixture_counts(structure, smallest, main, distance, claim.delta)]
-    counts = candidate_counts(smallest)
+    counts = candidate_counts(smallest, MAX_COORDINATES)
     if len(counts) == 1:
         return [equal(first, 1)]
     alike = [equal(main.mechanism, count) for count in counts]
@@ -137,6 +138,8 @@ def _promising(claim: Claim, phases: Sequence[Phase]) -> list[Shift]:
     if epsilons[0] > max(DECISIVE_LOSS, 2 * claim.epsilon):
         return [equal(first, 1)]
     best = [alike[i] for i in np.argsort(-epsilons[: len(alike)], kind="stable")[:CERTIFIED_SHIFTS]]
+    if best[0].coordinates > MANY:  # half as many are as good, but the rounding of fewer masses adds up to less
+        best = [best[0], alike[max(i for i, shift in enumerate(alike) if shift.coordinates <= MANY)]]
     rival = int(np.argmax(epsilons))
     if epsilons[rival] > RIVAL_FACTOR * epsilons[: len(alike)].max():
         best.append(others[rival - len(alike)])

@@ -8,15 +8,20 @@ from scipy.special import gammaln, logsumexp
 
 from dpaudit.mechanisms.base import Array, IIDCoordinates, Mechanism
 from dpaudit.verify.claims import Adjacency, Phase
-from dpaudit.verify.lower.families import MAX_COORDINATES, Shift, equal
+from dpaudit.verify.lower.families import Shift, equal
 from dpaudit.verify.pld.cells import MixturePair, interval_masses, scan_points
+from dpaudit.verify.pld.coordinate_cells import MANY
 
 ORDERS = np.array([2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128])
 NODES_PER_E = 8.0  # shifts at which a coordinate's moments are computed, per factor e
 
 
-def candidate_counts(mechanism: Mechanism, limit: int = MAX_COORDINATES) -> list[int]:
+def candidate_counts(mechanism: Mechanism, limit: int = MANY) -> list[int]:
     """Numbers m of equal coordinates to try: 1..10, then doubling up to the dimension; only 1 where that is unknown.
+
+    Args:
+        mechanism: Its dimension.
+        limit: Most that may be tried.
 
     Example:
         >>> from dpaudit.mechanisms import Laplace
