@@ -170,6 +170,19 @@ class ScaleMixture:
     scale_logpdf: Function
 
 
+@dataclass(frozen=True, kw_only=True)
+class GammaLaplaceMixture(ScaleMixture):
+    """Laplace coordinates of scale 1/u given u, and u ~ Gamma(shape, scale).
+
+    Args:
+        shape: Shape of the Gamma law, > 0.
+        scale: Its scale, > 0.
+    """
+
+    shape: float
+    scale: float
+
+
 Structure = IIDCoordinates | Radial | ScaleMixture
 
 
