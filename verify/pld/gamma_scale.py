@@ -183,7 +183,10 @@ def nodes_between(noise: GammaScale, bottom: float, top: float, gauges: int, cou
     probability = -math.expm1(-top * 1.05 * reach / count)
     inside = most_inside(count, probability)
     step = node_step(k + gauges + inside)
-    first, last = math.floor(min(math.log(bottom / mode), 0.0) / step), math.ceil(max(math.log(top / mode), step) / step)
+    first, last = (
+        math.floor(min(math.log(bottom / mode), 0.0) / step),
+        math.ceil(max(math.log(top / mode), step) / step),
+    )
     t = step * np.arange(first, last + 1)
     excess = np.expm1(t)
     density, error = _density_of_log(k, t, excess)

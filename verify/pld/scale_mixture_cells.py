@@ -13,7 +13,6 @@ the sum of m of them at most e^(m u_0 D) times, and a half-line at least the sma
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import gammainc, gammaincc, gammaincinv

@@ -51,7 +51,9 @@ def scales_of(law: GammaScale, gauges: int = 0, count: int = 1, reach: float = 1
     return nodes_between(law, next(ends), next(ends), gauges, count, reach)
 
 
-def bracket(scales: Scales, given: Callable[[np.ndarray], np.ndarray], lowest: float, highest: float) -> tuple[float, float]:
+def bracket(
+    scales: Scales, given: Callable[[np.ndarray], np.ndarray], lowest: float, highest: float
+) -> tuple[float, float]:
     """Bounds on P(E) where P(E | u) is `given`, and between lowest and highest below the nodes."""
     p = given(scales.nodes)
     low = float(scales.weights * (1 - scales.relative) @ p) + scales.below[0] * lowest - scales.absolute
