@@ -10,8 +10,9 @@ from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower.families import MAX_COORDINATES, Shift, carried, equal, feasible, majorization, two_level
 from dpaudit.verify.lower.histories import ShiftedPhase, history_points, shifted_phase
-from dpaudit.verify.lower.shifts import candidate_counts, longest_count, ranked_counts, rate, scores
+from dpaudit.verify.lower.shifts import candidate_counts, longest_count, ranked_counts, scores
 from dpaudit.verify.lower.strongest import aim, event, merit, strongest_curve
+from dpaudit.verify.pld.coordinate_cells import MANY
 from dpaudit.verify.pld.gamma_scale import laplace_given_gamma
 from dpaudit.verify.pld.operating_points import Points
 from dpaudit.verify.pld.scale_mixture_cells import gauge_count, resolved
@@ -122,7 +123,7 @@ def _bounded(phase: Phase) -> bool:
 
 def _promising(claim: Claim, phases: Sequence[Phase]) -> list[Shift]:
     """Shifts of the first phase worth certifying, ranked on the phase that contributes most."""
-    main = max(phases, key=lambda phase: phase.steps * rate(phase) ** 2)
+    main = max(phases, key=lambda phase: phase.steps * phase.sampling_prob**2)
     smallest = min((phase.mechanism for phase in phases), key=lambda m: m.dimension or 1)
     structure, distance = main.mechanism.structure, 1.0 if claim.adjacency == "add-remove" else 2.0
     first = phases[0].mechanism
@@ -130,7 +131,7 @@ def _promising(claim: Claim, phases: Sequence[Phase]) -> list[Shift]:
         return [equal(first, min(longest_count(main.mechanism), max(smallest.dimension or 1, 1)))]
     if isinstance(structure, ScaleMixture):
         return [equal(first, m) for m in _mixture_counts(structure, smallest, main, distance, claim.delta)]
-    counts = candidate_counts(smallest)
+    counts = candidate_counts(smallest, MAX_COORDINATES)
     if len(counts) == 1:
         return [equal(first, 1)]
     alike = [equal(main.mechanism, count) for count in counts]
@@ -139,6 +140,8 @@ def _promising(claim: Claim, phases: Sequence[Phase]) -> list[Shift]:
     if epsilons[0] > max(DECISIVE_LOSS, 2 * claim.epsilon):
         return [equal(first, 1)]
     best = [alike[i] for i in np.argsort(-epsilons[: len(alike)], kind="stable")[:CERTIFIED_SHIFTS]]
+    if best[0].coordinates > MANY:  # half as many are as good, but the rounding of fewer masses adds up to less
+        best = [best[0], alike[max(i for i, shift in enumerate(alike) if shift.coordinates <= MANY)]]
     rival = int(np.argmax(epsilons))
     if epsilons[rival] > RIVAL_FACTOR * epsilons[: len(alike)].max():
         best.append(others[rival - len(alike)])
@@ -161,9 +164,9 @@ def _mixture_counts(
 
 def directions(claim: Claim, phases: Sequence[Phase]) -> list[str]:
     """Directions of the privacy loss to certify: "remove" and "add", or one where they are mirror images."""
-    sampled = any(rate(phase) < 1.0 for phase in phases)
+    sampled = any(phase.sampling_prob < 1.0 for phase in phases)
     if claim.adjacency == "replace-one":
-        nothing = any(isinstance(phase.mechanism.structure, Radial) and rate(phase) < 1.0 for phase in phases)
+        nothing = any(isinstance(phase.mechanism.structure, Radial) and phase.sampling_prob < 1.0 for phase in phases)
         return ["swap", "add"] if nothing else ["swap"]
     return ["remove", "add"] if sampled else ["remove"]
 
@@ -183,7 +186,8 @@ def _assumptions(claim: Claim, phases: Sequence[Phase]) -> tuple[str, ...]:
     if any(phase.mechanism.dimension is None for phase in phases):
         notes.append(ONE_COORDINATE)
     if claim.adjacency == "replace-one" and any(
-        isinstance(structure, Radial) and rate(phase) < 1.0 for structure, phase in zip(structures, phases, strict=True)
+        isinstance(structure, Radial) and phase.sampling_prob < 1.0
+        for structure, phase in zip(structures, phases, strict=True)
     ):
         notes.append(REPLACED_BY_NOTHING)
     return tuple(notes)

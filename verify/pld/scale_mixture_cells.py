@@ -20,6 +20,7 @@ from scipy.special import gammainc, gammaincc, gammaincinv
 from dpaudit.mechanisms.base import Array, GammaScale, IIDCoordinates, ScaleMixture
 from dpaudit.verify.pld.cells import CDF_ERROR, SMALLEST_MASS, MassBounds, interval_masses, scan_points
 from dpaudit.verify.pld.coordinate_cells import (
+    MANY,
     CoordinateStatistic,
     Integers,
     common_step,
@@ -67,7 +68,7 @@ def resolved(noise: ScaleMixture, shift: float, count: int) -> bool:
     It spans count u shift between the centres and some 12 deviations sqrt(count) beyond, u being at most the largest.
     """
     top = float(noise.scale_isf(np.array(SCALE_TAIL)))
-    return count * min(top * shift, 1.0) + 24.0 * math.sqrt(count) <= MAX_SUM
+    return count <= MANY and count * min(top * shift, 1.0) + 24.0 * math.sqrt(count) <= MAX_SUM
 
 
 def scale_nodes(noise: GammaScale, gauges: int, reach: float, count: int = 1) -> Scales:
@@ -100,11 +101,13 @@ def mixture_cells(noise: ScaleMixture, centres: Array, count: int, dimension: in
         tail: Probability beyond which the tails of the sum may be merged.
 
     Raises:
-        ValueError: The noise is not Laplace given a Gamma scale.
+        ValueError: The noise is not Laplace given a Gamma scale, or the coordinates are too many.
     """
     known = laplace_given_gamma(noise)
     if known is None:
         raise ValueError("Expected noise to be Laplace of inverse scale u given u, and u to have a Gamma law.")
+    if count > MANY:
+        raise ValueError(f"Expected count={count} coordinates to be at most {MANY} under a hidden scale.")
     gauges = min(gauge_count(known, dimension), dimension - count)
     if count == 1 and float(noise.scale_isf(np.array(1e-9))) * float(np.ptp(centres)) > DECISIVE_LOSS:
         dimension, gauges = 1, 0  # the moved coordinate tells the distributions apart without the others
