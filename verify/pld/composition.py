@@ -136,7 +136,7 @@ class Composed:
         gap = np.minimum(epsilon - place * self.step, 0.0)
         value = tail.upper[inside] - np.exp(gap) * tail.lower[inside]
         # sums of at most len(upper) nonnegative terms, whose difference cancels
-        value += tail.error + tail.upper[inside] * 4.0 * UNIT * (len(tail.upper) + 4)
+        value += tail.error + tail.upper[inside] * 4.0 * UNIT * (len(tail.upper) + 4 + np.abs(epsilon))
         exponent = tail.log_scale - tail.theta * place
         exponent += tail.relative + 8.0 * UNIT * (abs(tail.log_scale) + np.abs(tail.theta * place))
         with np.errstate(over="ignore"):
