@@ -170,6 +170,19 @@ class ScaleMixture:
     scale_logpdf: Function
 
 
+@dataclass(frozen=True, kw_only=True)
+class GammaScale(ScaleMixture):
+    """Noise whose hidden scale u has a Gamma law, density proportional to u^(shape - 1) exp(-u/scale).
+
+    Args:
+        shape: > 0.
+        scale: In units of u, > 0.
+    """
+
+    shape: float
+    scale: float
+
+
 Structure = IIDCoordinates | Radial | ScaleMixture
 
 

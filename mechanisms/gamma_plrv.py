@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv
 
-from dpaudit.mechanisms.base import Array, Domain, IIDCoordinates, ScaleMixture, require_dimension, validate_fields
+from dpaudit.mechanisms.base import Array, Domain, GammaScale, IIDCoordinates, require_dimension, validate_fields
 from dpaudit.mechanisms.laplace import laplace_law
 from dpaudit.mechanisms.numerics import aligned, finite, log_ratio, magnitude_drop
 
@@ -91,16 +91,18 @@ class GammaPLRV:
         validate_fields(self)
 
     @property
-    def structure(self) -> ScaleMixture:
+    def structure(self) -> GammaScale:
         """Laplace coordinates of scale 1/u given u, and the Gamma law of u."""
         k, theta = float(self.k), float(self.theta)
-        return ScaleMixture(
+        return GammaScale(
             given=_given,
             scale_cdf=partial(_scale_cdf, k=k, theta=theta),
             scale_sf=partial(_scale_sf, k=k, theta=theta),
             scale_ppf=partial(_scale_ppf, k=k, theta=theta),
             scale_isf=partial(_scale_isf, k=k, theta=theta),
             scale_logpdf=partial(_scale_logpdf, k=k, theta=theta),
+            shape=k,
+            scale=theta,
         )
 
     def sample(self, rng: np.random.Generator, size: int) -> Array:

@@ -88,7 +88,7 @@ class Bracket:
         self.epsilon_lower, self.epsilon_upper = (float(side[0]) for side in self.epsilon(np.array([claim.delta])))
         crossed = self.delta_lower > self.delta_upper
         self.disagreement = crossed and not self.sampled
-        self.name = "undecided" if crossed else _decide(claim, self.delta_lower, self.delta_upper)
+        self.name = "undecided" if crossed else decide(claim, self.delta_lower, self.delta_upper)
         self.best = min(uppers, key=lambda curve: float(curve.delta(np.array([claim.epsilon]))[0]), default=None)
 
     def delta(self, epsilon: Array) -> tuple[Array, Array]:
@@ -222,8 +222,8 @@ def _noise_sizes(mechanism: Mechanism) -> Array:
     return -structure.ppf(np.array([0.25, 1e-9]))
 
 
-def _decide(claim: Claim, delta_lower: float, delta_upper: float) -> VerdictName:
-    """The verdict of bounds that do not cross; both carry their float errors."""
+def decide(claim: Claim, delta_lower: float, delta_upper: float) -> VerdictName:
+    """The verdict of bounds on delta at the claimed epsilon that do not cross; both carry their float errors."""
     if delta_lower > claim.delta:
         return "refuted"
     return "certified" if delta_upper <= claim.delta else "undecided"

@@ -1,7 +1,8 @@
-"""Verification by sampling, independent of the exact numerics: noise from the sampler, loss from the density.
+"""Verification by sampling, independent of the exact numerics: outputs are drawn, and their exact loss computed.
 
-Nothing here discretizes a loss or convolves a distribution. One shift is examined at a time, so a value found here
-bounds the mechanism's delta from below; its upper ends hold for that one pair of neighbours only.
+No loss is rounded and no distribution convolved. Where many coordinates are shifted, no more is drawn than how many
+of them fall into each of a few cells, a function of the output with an exact loss of its own (modules labels and
+hidden_scale). One shift is examined at a time, so a value found here bounds the mechanism's delta from below.
 """
 
 import math
@@ -23,13 +24,12 @@ from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower.shifts import candidate_counts, longest_count, ranked_counts
 from dpaudit.verify.results import Witness
-from dpaudit.verify.sampling.histories import Direction, ShiftedPhase, shifted_phases
-from dpaudit.verify.sampling.pilots import weighing_pilot
+from dpaudit.verify.sampling.histories import Direction, PlainHistories, ShiftedPhase, shifted_phases
+from dpaudit.verify.sampling.pilots import MOST_FLOATS, PILOT, weighing_pilot
+from dpaudit.verify.sampling.proposals import Step, counted, tilted_steps
 
 SAMPLES = Domain(100, math.inf, (10_000, 1_000_000), "histories", closed_low=True, integer=True)
-PILOT = 0.2  # share of the histories that choose tilt, bet and witness; the others are counted
 PILOTED_COUNTS = 2  # numbers of equal coordinates that a pilot compares, in each direction
-MOST_FLOATS = 1e9  # a shift whose histories need more draws than this in all is left out of the search
 MOST_COORDINATES = 2**17
 THEOREM = (
     "definition of delta: P(S) - e^epsilon Q(S) of one event fixed before the counted draws; importance sampling with "
@@ -55,7 +55,7 @@ def monte_carlo_lower(
     Args:
         claim: What is claimed.
         rng: Source of all randomness.
-        samples: Histories drawn in all, at least 100.
+        samples: Histories drawn in all, at least 100; fewer are, where one takes long.
         confidence: Level in (0, 1) of everything returned.
 
     Returns:
@@ -71,9 +71,9 @@ def monte_carlo_lower(
     claim = _seen(claim)
     pairs, final = _pairs(claim, samples), samples - int(PILOT * samples)
     pilot = max(2, int(PILOT * samples) // len(pairs))
-    pilots = [weighing_pilot(parts, direction, claim, rng, pilot=pilot, final=final) for parts, direction in pairs]
+    pilots = [weighing_pilot(*pair, claim, rng, pilot=pilot, final=final) for pair in pairs]
     best = max(range(len(pairs)), key=lambda index: pilots[index][0])
-    outcome = pilots[best][1](rng, final, tail)
+    outcome = pilots[best][1](rng, tail)
     shift = pairs[best][0][0].shift
     witness = Witness(
         family=shift.family,
@@ -105,27 +105,49 @@ def _seen(claim: Claim) -> Claim:
     return replace(claim, phases=phases)
 
 
-def _pairs(claim: Claim, samples: int) -> list[tuple[tuple[ShiftedPhase, ...], Direction]]:
-    """The pairs of neighbours that pilots compare."""
+Pair = tuple[tuple[ShiftedPhase, ...], Direction, tuple[Step, ...] | None]
+
+
+def _pairs(claim: Claim, samples: int) -> list[Pair]:
+    """The pairs of neighbours that pilots compare, with their tilted laws."""
     sampled = any(phase.sampling_kind != "none" and phase.sampling_prob < 1.0 for phase in claim.phases)
     both: tuple[Direction, ...] = ("remove", "add") if sampled else ("remove",)
     directions: tuple[Direction, ...] = ("swap",) if claim.adjacency == "replace-one" else both
-    counts = _counts(claim, directions[0], samples)
-    return [(shifted_phases(claim, count, way), way) for count in counts for way in directions]
+    spread = [
+        pair for way in directions for m in _counts(claim, way, samples) for pair in _draws(claim, m, way, samples)
+    ]
+    return spread or _draws(claim, 1, directions[0], samples)
+
+
+def _draws(claim: Claim, coordinates: int, way: Direction, samples: int) -> list[Pair]:
+    """Tilted draws of one pair of neighbours, plain ones where there are none, as far as they are quickly drawn.
+
+    With a hidden scale the counts alone, tilted, compete with plain draws that keep the whole loss.
+    """
+    parts = shifted_phases(claim, coordinates, way)
+    steps = tilted_steps(parts, way)
+    kinds: list[tuple[Step, ...] | None] = [] if steps is None else [steps]
+    hidden = any(isinstance(part.mechanism.structure, ScaleMixture) for part in parts)
+    quick = PlainHistories(parts, way).work * samples <= MOST_FLOATS or not any(counted(parts, way))
+    if quick and (hidden or steps is None):
+        kinds.append(None)
+    return [(parts, way, kind) for kind in kinds]
 
 
 def _counts(claim: Claim, direction: Direction, samples: int) -> list[int]:
     """Numbers of equal coordinates worth a pilot, of those whose histories can be drawn in reasonable time."""
+
+    def work(m: int) -> float:
+        parts = shifted_phases(claim, m, direction)
+        few = zip(parts, counted(parts, direction), strict=True)
+        return sum(0.0 if counts else part.floats * part.steps for part, counts in few)
+
     main = max(claim.phases, key=lambda phase: phase.steps * phase.sampling_prob**2)
     smallest = min((phase.mechanism for phase in claim.phases), key=lambda m: m.dimension or 1)
     structure, limit = main.mechanism.structure, smallest.dimension or 1
     if isinstance(structure, Radial | NormalCoordinates):
         return [min(longest_count(main.mechanism), limit)]
-    counts = [
-        m
-        for m in candidate_counts(smallest)
-        if m == 1 or sum(p.floats * p.steps for p in shifted_phases(claim, m, direction)) * samples <= MOST_FLOATS
-    ]
+    counts = [m for m in candidate_counts(smallest) if m == 1 or work(m) * samples <= MOST_FLOATS]
     law = structure
     if isinstance(structure, ScaleMixture):
         law = structure.given(float(structure.scale_isf(np.array(1e-2))))

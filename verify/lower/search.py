@@ -13,6 +13,7 @@ from dpaudit.verify.lower.histories import ShiftedPhase, history_points, shifted
 from dpaudit.verify.lower.shifts import candidate_counts, longest_count, ranked_counts, scores
 from dpaudit.verify.lower.strongest import aim, event, merit, strongest_curve
 from dpaudit.verify.pld.coordinate_cells import MANY
+from dpaudit.verify.pld.gamma_scale import laplace_given_gamma
 from dpaudit.verify.pld.operating_points import Points
 from dpaudit.verify.pld.scale_mixture_cells import gauge_count, resolved
 from dpaudit.verify.results import Witness
@@ -25,7 +26,6 @@ THEOREM = (
     "probabilities bounded from exact cell masses (post-processing; Chernoff; Higham 2002, Theorem 24.2)"
 )
 EVENT = "privacy loss of the whole history (each step's to the nearest grid point)"
-QUADRATURE = "lower bound: quadrature errors are taken to be at most the change when every second node is left out"
 SKIPPED = "lower bound: releases whose sampling or dimension has no theorem here are left out, which only lowers it"
 ONE_COORDINATE = "lower bound: the dimension is not given, so only shifts of one coordinate were searched"
 REPLACED_BY_NOTHING = "lower bound: the replaced record is taken to contribute nothing"
@@ -115,8 +115,10 @@ def _curve(findings: Sequence[_Finding], claim: Claim, phases: Sequence[Phase]) 
 
 def _bounded(phase: Phase) -> bool:
     """Whether the phase has a theorem here: Poisson or no sampling, and a known direction where there is one."""
-    known = (phase.mechanism.dimension or 1) >= 2 or not isinstance(phase.mechanism.structure, Radial)
-    return known and phase.sampling_kind in ("poisson", "none")
+    structure = phase.mechanism.structure
+    known = (phase.mechanism.dimension or 1) >= 2 or not isinstance(structure, Radial)
+    scale_known = not isinstance(structure, ScaleMixture) or laplace_given_gamma(structure) is not None
+    return known and scale_known and phase.sampling_kind in ("poisson", "none")
 
 
 def _promising(claim: Claim, phases: Sequence[Phase]) -> list[Shift]:
@@ -183,8 +185,6 @@ def _assumptions(claim: Claim, phases: Sequence[Phase]) -> tuple[str, ...]:
         notes.append(SKIPPED)
     if any(phase.mechanism.dimension is None for phase in phases):
         notes.append(ONE_COORDINATE)
-    if any(isinstance(structure, ScaleMixture) for structure in structures):
-        notes.append(QUADRATURE)
     if claim.adjacency == "replace-one" and any(
         isinstance(structure, Radial) and phase.sampling_prob < 1.0
         for structure, phase in zip(structures, phases, strict=True)

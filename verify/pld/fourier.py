@@ -8,6 +8,7 @@ relative to it: an error of 1e-9 on the tilted scale is 1e-9 of the Chernoff bou
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +16,13 @@ from scipy import fft
 
 from dpaudit.mechanisms.base import Array
 
+Number = TypeVar("Number", np.float64, np.complex128)
 UNIT = 2.0**-53
 # Every path from an input to an output of a radix-2 FFT passes log2(size) butterflies, each of relative error at most
 # u + gamma_4 (sqrt(2) + u) < 7 u with accurate twiddles (Higham 2002, Theorem 24.2 and its proof, read componentwise);
 # doubled for the real and higher-radix passes of pocketfft.
 BUTTERFLY = 16.0 * UNIT
-LOG_VANISHING, LOG_SMALL = -690.0, -80.0  # log of powers of the spectrum that are taken for zero; for sums over blocks
+LOG_VANISHING = -80.0  # log of powers of the spectrum that are taken for zero
 SCAN = 2**17  # frequencies of the first look at a spectrum for sums over blocks
 LOG_WRAP = -46.0  # log of the tilted mass that may lie outside a window, on each side
 
@@ -82,17 +84,17 @@ def chernoff_window(thetas: Array, log_mgfs: Array, index: int, log_outside: flo
     return float(low), float(high)
 
 
-def _whole_power(base: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
+def _power(base: NDArray[Number], count: int) -> NDArray[Number]:
     """base^count by repeated squaring: count - 1 multiplications' worth of relative error sqrt(5) u each."""
-    result: NDArray[np.complex128] | None = None
+    result: NDArray[Number] | None = None
     square = base
-    while True:
+    while count:
         if count & 1:
             result = square if result is None else result * square
         count >>= 1
-        if not count:
-            return result if result is not None else np.ones_like(base)
-        square = square * square
+        if count:
+            square = square * square
+    return np.ones_like(base) if result is None else result
 
 
 def tilted_power(parts: Sequence[tuple[Lattice, int]], theta: float, start: int, size: int, block: int = 1) -> Power:
@@ -106,7 +108,6 @@ def tilted_power(parts: Sequence[tuple[Lattice, int]], theta: float, start: int,
         block: Integers that are counted together, a power of two. Sums over blocks come from the spectrum itself, of
             which a long sum has a few frequencies, by a transform of size/block places: for many draws.
     """
-    limit = LOG_VANISHING if block == 1 else LOG_SMALL
     depth = BUTTERFLY * math.log2(size) if block == 1 else 0.0
     alive = np.arange(size // 2 + 1 if block == 1 else 0)  # frequencies whose part in the spectrum does not vanish
     spectrum: NDArray[np.complex128] = np.ones(len(alive), dtype=np.complex128)
@@ -130,22 +131,22 @@ def tilted_power(parts: Sequence[tuple[Lattice, int]], theta: float, start: int,
             factor = fft.rfft(np.bincount(places % size, weights=tilted, minlength=size))[alive]
         else:
             if not total:
-                alive = _significant(tilted, places, size, limit / count)
+                alive = _significant(tilted, places, size, LOG_VANISHING / count)
                 spectrum, slope = np.ones(len(alive), dtype=np.complex128), np.zeros(len(alive))
-                vanished += math.exp(limit)
+                vanished += math.exp(LOG_VANISHING)
             factor = _frequencies(tilted, places, size, alive)
             depth = max(depth, (20.0 + 2.0 * math.log2(2 * len(places))) * UNIT)
-        modulus = np.abs(factor)
+        modulus = np.sqrt(factor.real**2 + factor.imag**2)
         if count > 1:
-            floor = math.exp(limit / count)
+            floor = math.exp(LOG_VANISHING / count)
             kept = modulus > floor
             alive, factor, modulus = alive[kept], factor[kept], modulus[kept]
             spectrum, slope = spectrum[kept], slope[kept]
             vanished += math.exp(count * math.log(floor + depth))
-        powers = np.log(np.clip(modulus + depth, depth, 1.0))  # of what the true one is at most
-        raised = np.exp(np.maximum(powers * (count - 1), -700.0))
-        slope = slope * np.exp(np.maximum(powers * count, -700.0)) + count * raised * np.abs(spectrum)
-        spectrum = spectrum * _whole_power(factor, count)
+        largest = np.minimum(modulus + 2.0 * depth, 1.0)  # of what the true one is at most, and of the rounded one
+        raised = _power(largest, count - 1)
+        slope = slope * raised * largest + count * raised * np.abs(spectrum)
+        spectrum = spectrum * _power(factor, count)
         log_scale += count * log_m
         total += count
     # |F^ - F| <= depth componentwise; the powers add 3 u each; then the inverse transform

@@ -80,7 +80,7 @@ class ShiftedPhase:
         if n <= WHOLE_VECTORS:
             return 3.0 * n
         if isinstance(structure, Radial):
-            return 8.0
+            return 32.0  # in time; 8 in memory
         if not _by_counts(self, structure):
             return 3.0 * n
         middle = structure.given(float(structure.scale_isf(np.array(0.1))))
@@ -135,9 +135,19 @@ class PlainHistories:
     direction: Direction
 
     @property
+    def work(self) -> float:
+        """Floats that one history takes in all."""
+        return sum(part.floats * part.steps for part in self.parts)
+
+    @property
     def floats(self) -> float:
         """Floats that one history holds in memory; steps are summed in blocks, so one block at least."""
-        return min(sum(part.floats * part.steps for part in self.parts), float(FLOATS))
+        return min(self.work, float(FLOATS))
+
+    @property
+    def rounding(self) -> float:
+        """Of a history's loss."""
+        return sum(1e-11 * part.steps for part in self.parts)
 
     def __call__(self, rng: np.random.Generator, size: int) -> Array:
         """`size` independent total losses, shape (size,)."""
@@ -169,7 +179,9 @@ def raw_losses(part: ShiftedPhase, rng: np.random.Generator, inside: NDArray[np.
     if isinstance(structure, LaplaceCoordinates) and m > WHOLE_VECTORS:
         return LaplaceSum(part.value / structure.scale, m).draw(rng, inside.astype(np.float64))[0]
     if isinstance(structure, Radial) and (n := require_dimension(part.mechanism)) > WHOLE_VECTORS:
-        return np.where(inside, -1.0, 1.0) * _radial_losses(structure, n, part.length, rng, len(inside))
+        return np.where(inside, -1.0, 1.0) * _radial_loss(
+            structure, n, part.length, *_radial_draws(structure, n, rng, len(inside))
+        )
     if isinstance(structure, ScaleMixture) and _by_counts(part, structure):
         n = require_dimension(part.mechanism)
         return np.where(inside, -1.0, 1.0) * _mixture_losses(part, structure, n, rng, len(inside))
@@ -196,24 +208,33 @@ def _shortest(part: ShiftedPhase) -> tuple[Mechanism, Array]:
 
 def _swapped_losses(part: ShiftedPhase, rng: np.random.Generator, size: int) -> Array:
     """Replace-one under Poisson sampling: the record is v in First and -v in Second, when it is in."""
-    mechanism, shift = _shortest(part)
-    centre = np.where(rng.random(size) < part.rate, 1.0, 0.0)
-    outputs = mechanism.sample(rng, size) + centre[:, None] * shift
-    toward, away = (subsampled(mechanism.privacy_loss(outputs, sign * shift), part.rate) for sign in (1.0, -1.0))
-    return toward - away
+    inside, structure = rng.random(size) < part.rate, part.mechanism.structure
+    if isinstance(structure, Radial) and (n := require_dimension(part.mechanism)) > WHOLE_VECTORS:
+        along, across = _radial_draws(structure, n, rng, size)
+        along = along + np.where(inside, part.length, 0.0)
+        losses = [_radial_loss(structure, n, sign * part.length, along, across) for sign in (1.0, -1.0)]
+    else:
+        mechanism, shift = _shortest(part)
+        outputs = mechanism.sample(rng, size) + inside[:, None] * shift
+        losses = [mechanism.privacy_loss(outputs, sign * shift) for sign in (1.0, -1.0)]
+    toward, away = (subsampled(loss, part.rate) for loss in losses)
+    return np.asarray(toward - away)
 
 
-def _radial_losses(law: Radial, n: int, length: float, rng: np.random.Generator, size: int) -> Array:
-    """l at noise around 0, from the radius r and the cosine c of the angle to v: |o - v|^2 = r^2 - 2 r c |v| + |v|^2.
-
-    The density in R^n is the radius's over r^(n-1); c^2 is Beta(1/2, (n-1)/2) with a random sign.
-    """
+def _radial_draws(law: Radial, n: int, rng: np.random.Generator, size: int) -> tuple[Array, Array]:
+    """Noise around 0: its part along v, and the square of the rest; the squared cosine is Beta(1/2, (n-1)/2)."""
     radius = np.asarray(law.radius_ppf(rng.random(size)))
-    cosine = np.sqrt(rng.beta(0.5, 0.5 * (n - 1), size)) * np.where(rng.random(size) < 0.5, -1.0, 1.0)
-    away = np.square(radius - length * cosine) + length**2 * (1.0 - np.square(cosine))
-    towards = length * (2.0 * radius * cosine - length)  # |o|^2 - |o - v|^2
-    density = np.asarray(law.radius_logpdf(np.sqrt(away)) - law.radius_logpdf(radius))
-    return density + 0.5 * (n - 1) * log_ratio(towards, np.square(radius), away)
+    square = rng.beta(0.5, 0.5 * (n - 1), size)
+    along = radius * np.sqrt(square) * np.where(rng.random(size) < 0.5, -1.0, 1.0)
+    return along, np.square(radius) * (1.0 - square)
+
+
+def _radial_loss(law: Radial, n: int, length: float, along: Array, across: Array) -> Array:
+    """l from |o|^2 and |o - v|^2; the density in R^n is the radius's over r^(n-1)."""
+    here, away = np.square(along) + across, np.square(along - length) + across
+    towards = length * (2.0 * along - length)  # |o|^2 - |o - v|^2
+    density = np.asarray(law.radius_logpdf(np.sqrt(away)) - law.radius_logpdf(np.sqrt(here)))
+    return np.asarray(density + 0.5 * (n - 1) * log_ratio(towards, here, away))
 
 
 def _mixture_losses(part: ShiftedPhase, structure: ScaleMixture, n: int, rng: np.random.Generator, size: int) -> Array:

@@ -30,12 +30,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaln, logsumexp, xlogy
+from scipy.special import logsumexp, xlogy
 
-from dpaudit.mechanisms.base import Array, IIDCoordinates, NormalCoordinates
+from dpaudit.mechanisms.base import (
+    Array,
+    IIDCoordinates,
+    NormalCoordinates,
+    require_dimension,
+)
+from dpaudit.verify.pld.gamma_scale import laplace_given_gamma
 from dpaudit.verify.sampling.chunks import FLOATS
+from dpaudit.verify.sampling.hidden_scale import HiddenScaleStep
 from dpaudit.verify.sampling.histories import Direction, ShiftedPhase
-from dpaudit.verify.sampling.sums import TiltedSum, subsampled, tilted_sum
+from dpaudit.verify.sampling.sums import WHOLE_SUMS, TiltedSum, binomial_tilts, subsampled, tilted_sum
 
 INTEGER_TILTS = np.unique(np.rint(np.geomspace(1, 1024, 48)))  # tilts tried where they must be integers
 REAL_TILTS = np.geomspace(0.02, 2048, 80)
@@ -56,38 +63,40 @@ class TiltedStep:
     rate: float
     steps: int
     mixes: bool
+    bounded: bool = True
+
+    @property
+    def floats(self) -> float:
+        """Floats that drawing one step holds in memory."""
+        return self.law.floats
+
+    @property
+    def rounding(self) -> float:
+        """Of one step's loss and log-weight."""
+        return self.law.rounding
 
     def log_z(self, theta: float) -> float:
         """log of the normaliser of one step."""
         if not self.mixes:
             return float(self.law.log_moments(np.array([theta]))[0])
-        if self.rate == 1.0:
-            return float(self.law.log_moments(np.array([theta + 1.0]))[0])
-        return float(logsumexp(self._log_weights(theta)))
-
-    def _log_weights(self, theta: float) -> Array:
-        """log of binom(theta+1, k) (1-q)^(theta+1-k) q^k W_k for k = 0, ..., theta + 1."""
-        top = round(theta) + 1
-        k = np.arange(top + 1.0)
-        binomial = gammaln(top + 1.0) - gammaln(k + 1.0) - gammaln(top - k + 1.0)
-        outside = (top - k) * math.log1p(-self.rate)
-        return np.asarray(binomial + outside + k * math.log(self.rate) + self.law.log_moments(k))
+        orders, logs = binomial_tilts(theta, self.rate)
+        return float(logsumexp(logs + self.law.log_moments(orders)))
 
     def draw(self, rng: np.random.Generator, theta: float, size: int) -> tuple[Array, Array]:
         """(L, log dF/dR - log_z) of `size` steps."""
         if not self.mixes:
             sums, bound = self.law.draw(rng, np.full(size, theta))
             return -subsampled(sums, self.rate), -theta * bound
-        if self.rate == 1.0:
-            orders = np.full(size, theta + 1.0)
-        else:
-            logs = self._log_weights(theta)
-            table = np.cumsum(np.exp(logs - logs.max()))
-            draws = np.searchsorted(table, rng.random(size) * table[-1], side="right")
-            orders = np.minimum(draws, len(table) - 1).astype(np.float64)
-        sums, bound = self.law.draw(rng, orders)
+        orders, logs = binomial_tilts(theta, self.rate)
+        logs = logs + self.law.log_moments(orders)
+        table = np.cumsum(np.exp(logs - logs.max()))
+        draws = np.searchsorted(table, rng.random(size) * table[-1], side="right")
+        sums, bound = self.law.draw(rng, orders[np.minimum(draws, len(table) - 1)])
         loss = subsampled(sums, self.rate)
         return loss, loss - (theta + 1.0) * subsampled(bound, self.rate)
+
+
+Step = TiltedStep | HiddenScaleStep
 
 
 @dataclass(frozen=True)
@@ -96,23 +105,33 @@ class Proposal:
 
     Args:
         parts: The phases.
-        theta: The tilt, > 0.
+        theta: The tilt, at least 0, where First itself is drawn from.
         log_z: Sum of the steps' normalisers.
     """
 
-    parts: tuple[TiltedStep, ...]
+    parts: tuple[Step, ...]
     theta: float
     log_z: float
 
     @property
+    def bounded(self) -> bool:
+        """Whether no weight exceeds what the ceiling says."""
+        return all(part.bounded for part in self.parts)
+
+    @property
     def floats(self) -> float:
         """Floats that one history holds in memory; steps are summed in blocks."""
-        return min(sum(4.0 * part.law.floats * part.steps for part in self.parts), float(FLOATS))
+        return min(4.0 * self.work, float(FLOATS))
+
+    @property
+    def work(self) -> float:
+        """Floats that one history takes in all."""
+        return sum(part.floats * part.steps for part in self.parts)
 
     @property
     def rounding(self) -> float:
-        """Relative error of a history's weight."""
-        return sum(part.steps * part.law.rounding for part in self.parts)
+        """Of a history's loss and log-weight."""
+        return sum(part.steps * part.rounding for part in self.parts)
 
     def log_ceiling(self, epsilon: float) -> float:
         """log of the largest value of dF/dR (1 - e^(epsilon - L))_+."""
@@ -123,7 +142,7 @@ class Proposal:
         """(L, log dF/dR) of `size` histories, with log dF/dR <= log_z - theta L."""
         loss, weight = np.zeros(size), np.full(size, self.log_z)
         for part in self.parts:
-            block = max(1, int(FLOATS / (4.0 * part.law.floats * size)))
+            block = max(1, int(FLOATS / (4.0 * part.floats * size)))
             for start in range(0, part.steps, block):
                 count = min(block, part.steps - start)
                 drawn = part.draw(rng, self.theta, size * count)
@@ -132,32 +151,50 @@ class Proposal:
         return loss, weight
 
 
-def tilted_steps(parts: tuple[ShiftedPhase, ...], direction: Direction) -> tuple[TiltedStep, ...] | None:
-    """The phases' tilted laws; None where no bounded tilt is known.
+def tilted_steps(parts: tuple[ShiftedPhase, ...], direction: Direction) -> tuple[Step, ...] | None:
+    """The phases' tilted laws; None where one has none that is known."""
+    if not all(tiltable(part, direction) for part in parts):
+        return None
+    steps = [_tilted_step(part, direction) for part in parts]
+    return None if None in steps else tuple(step for step in steps if step is not None)
 
-    Known are: iid noise without sampling; iid noise in direction "remove"; one coordinate, or normal noise, in
-    direction "add". Radial noise has no finite exponential moments, and a hidden scale no tilt with a known constant.
+
+def tiltable(part: ShiftedPhase, direction: Direction) -> bool:
+    """Whether a tilt is known.
+
+    It is for iid noise without sampling; for iid noise in direction "remove"; for one coordinate, or normal noise, in
+    direction "add"; for Laplace noise of a hidden Gamma scale, in many coordinates, without sampling or in direction
+    "remove". Radial noise has no finite exponential moments.
     """
-    steps = []
-    for part in parts:
-        if not isinstance(part.mechanism.structure, IIDCoordinates):
-            return None
-        adds = direction == "add" and part.rate < 1.0
-        m, normal = part.shift.coordinates, isinstance(part.mechanism.structure, NormalCoordinates)
-        if part.rate < 1.0 and (direction == "swap" or (adds and m > 1 and not normal)):
-            return None
-        law = tilted_sum(part.mechanism, m, part.value, rate=part.rate if adds else 1.0)
-        if law is None:
-            return None
-        steps.append(TiltedStep(law, part.rate, part.steps, not adds))
-    return tuple(steps)
+    structure, m = part.mechanism.structure, part.shift.coordinates
+    remove = part.rate == 1.0 or direction == "remove"
+    if laplace_given_gamma(structure) is not None:
+        return remove and m > WHOLE_SUMS
+    added = direction == "add" and (m == 1 or isinstance(structure, NormalCoordinates))
+    return isinstance(structure, IIDCoordinates) and (remove or added)
 
 
-def best_proposal(steps: tuple[TiltedStep, ...], objective: Callable[[Proposal], float]) -> Proposal:
-    """The proposal with the smallest objective on a ladder of tilts; the search stops well past the minimum."""
+def counted(parts: tuple[ShiftedPhase, ...], direction: Direction) -> list[bool]:
+    """Of which phases only counts are drawn, so that the time does not depend on the number of shifted coordinates."""
+    tilted = all(tiltable(part, direction) for part in parts)
+    return [tilted and part.shift.coordinates > WHOLE_SUMS for part in parts]
+
+
+def _tilted_step(part: ShiftedPhase, direction: Direction) -> Step | None:
+    structure, m = part.mechanism.structure, part.shift.coordinates
+    mixture = laplace_given_gamma(structure)
+    if mixture is not None:
+        return HiddenScaleStep(mixture, require_dimension(part.mechanism), m, part.value, part.rate, part.steps)
+    adds = direction == "add" and part.rate < 1.0
+    law = tilted_sum(part.mechanism, m, part.value, rate=part.rate if adds else 1.0)
+    return None if law is None else TiltedStep(law, part.rate, part.steps, not adds)
+
+
+def best_proposal(steps: tuple[Step, ...], objective: Callable[[Proposal], float]) -> Proposal:
+    """The proposal with the smallest objective on 0 and a ladder of tilts; the search stops well past the minimum."""
     whole = any(step.mixes and step.rate < 1.0 for step in steps)
     best, least, worse = None, math.inf, 0
-    for theta in INTEGER_TILTS if whole else REAL_TILTS:
+    for theta in (0.0, *(INTEGER_TILTS if whole else REAL_TILTS)):
         proposal = proposal_at(steps, float(theta))
         value = objective(proposal)
         best, least, worse = (proposal, value, 0) if best is None or value < least else (best, least, worse + 1)
@@ -167,7 +204,7 @@ def best_proposal(steps: tuple[TiltedStep, ...], objective: Callable[[Proposal],
     return best
 
 
-def proposal_at(steps: tuple[TiltedStep, ...], theta: float) -> Proposal:
+def proposal_at(steps: tuple[Step, ...], theta: float) -> Proposal:
     """The proposal of one tilt."""
     total = sum(step.steps * step.log_z(theta) for step in steps)
     return Proposal(steps, theta, total)
@@ -175,4 +212,6 @@ def proposal_at(steps: tuple[TiltedStep, ...], theta: float) -> Proposal:
 
 def renyi_epsilon(proposal: Proposal, delta: float) -> float:
     """The epsilon at which the ceiling is delta: where the proposal is at its best, and Renyi accounting's value."""
+    if proposal.theta == 0.0:
+        return math.inf
     return (proposal.log_ceiling(0.0) - math.log(delta)) / proposal.theta

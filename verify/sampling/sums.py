@@ -12,7 +12,7 @@ from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import exprel, logsumexp
+from scipy.special import exprel, gammaln, logsumexp
 
 from dpaudit.mechanisms.base import (
     Array,
@@ -22,6 +22,7 @@ from dpaudit.mechanisms.base import (
     NormalCoordinates,
     with_dimension,
 )
+from dpaudit.verify.sampling.labels import LabelSum, label_sum
 
 POINTS = 4096  # cell edges per tail, per centre and per gap between the centres
 OUTERMOST = 1e-40  # probability of each tail, under either centre, that no cell covers
@@ -216,11 +217,31 @@ class CellSum:
 
 
 # draws of S under every tilt: `floats` one draw holds in memory, and `rounding`, the relative error of its density
-TiltedSum = GaussianSum | LaplaceSum | CellSum
+TiltedSum = GaussianSum | LaplaceSum | CellSum | LabelSum
+
+WHOLE_SUMS = 64  # coordinates up to which each is drawn
+WHOLE_MIDDLE = 16.0  # floats up to which every Laplace coordinate between the centres is
+
+
+def binomial_tilts(theta: float, rate: float) -> tuple[Array, Array]:
+    """The tilts j that make up (1 - q + q e^S)^(theta+1), and the logs of their coefficients; theta + 1 alone at q = 1.
+
+    Args:
+        theta: At least 0; an integer below q = 1.
+        rate: q.
+    """
+    if rate == 1.0:
+        return np.array([theta + 1.0]), np.zeros(1)
+    top = round(theta) + 1
+    j = np.arange(top + 1.0)
+    binomial = gammaln(top + 1.0) - gammaln(j + 1.0) - gammaln(top - j + 1.0)
+    return j, np.asarray(binomial + (top - j) * math.log1p(-rate) + j * math.log(rate))
 
 
 def tilted_sum(mechanism: Mechanism, coordinates: int, value: float, *, rate: float = 1.0) -> TiltedSum | None:
-    """The tilted laws of S for iid noise; None where l is not monotone between the centres and beyond.
+    """The tilted laws of S for iid noise: of the exact loss where it is quickly drawn, else of the labels' loss.
+
+    None where l is not monotone between the centres and beyond, or where the two laws hardly meet.
 
     Args:
         mechanism: Its structure must be IIDCoordinates.
@@ -235,17 +256,21 @@ def tilted_sum(mechanism: Mechanism, coordinates: int, value: float, *, rate: fl
         if rate == 1.0:
             return GaussianSum(mechanism, law.sigma, value)
     elif isinstance(law, LaplaceCoordinates) and rate == 1.0:
-        return LaplaceSum(value / law.scale, coordinates)
+        whole = LaplaceSum(value / law.scale, coordinates)
+        return whole if whole.floats <= WHOLE_MIDDLE else label_sum(law, value, coordinates)
+    elif coordinates > WHOLE_SUMS:
+        return label_sum(law, value, coordinates)
     edges = _edges(law, value)
     loss = with_dimension(mechanism, 1).privacy_loss(edges[:, None], np.array([value]))
     if not all(_monotone(loss[part]) for part in (edges <= 0, (edges >= 0) & (edges <= value), edges >= value)):
         return None
     statistic = loss if rate == 1.0 else -subsampled(loss, rate)
     ends = statistic[:-1], statistic[1:]
-    return CellSum(
+    cells = CellSum(
         with_dimension(mechanism, coordinates), value, coordinates, edges, np.asarray(law.cdf(-np.abs(edges))),
         np.minimum(*ends), np.maximum(*ends),
     )  # fmt: skip
+    return cells if rate < 1.0 or cells.log_moments(np.ones(1))[0] > -1.0 else None
 
 
 def _edges(law: IIDCoordinates, value: float) -> Array:
