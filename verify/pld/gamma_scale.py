@@ -3,41 +3,41 @@
 Let u have the density u^(k-1) e^(-u/theta) / (Gamma(k) theta^k), let N coordinates be Laplace(1/u) given u, each around
 a centre of its own, and let E be any event of them. With r the sum of their distances from the centres and s = log u
 
-    P(E) = integral over E of 2^-N [integral of g(s) ds] dx,   g(s) = e^(K s - b e^s) / (Gamma(k) theta^k),
+    P(E) = integral over E of [integral of g(s) ds] dx,   g(s) = 2^-N e^(K s - b e^s) / (Gamma(k) theta^k),
 
 K = k + N, b = 1/theta + r.
 
-Theorem (nodes). Let T(E) = h sum_j psi(s_j) P(E | u = e^s_j), psi the density of log u and s_j = s_0 + j h for all whole
-numbers j. Then |T(E) - P(E)| <= eps P(E) for EVERY E, with
+Theorem (nodes). Let psi be the density of s, and T(E) = h sum_j psi(s_j) P(E | u = e^s_j) over s_j = s_0 + j h, j all
+whole numbers. Then |T(E) - P(E)| <= eps P(E) for EVERY E, with
 
-    eps = 2 sum_{j >= 1} |Gamma(K + 2 pi i j/h)| / Gamma(K)
-       <= 2 (cos a)^-K / (e^(2 pi a/h) - 1),   every 0 < a < pi/2.                                              (1)
+    eps = 2 sum_{j >= 1} |Gamma(K + 2 pi i j/h)| / Gamma(K) <= 2 (cos a)^-K / (e^(2 pi a/h) - 1),  0 < a < pi/2.    (1)
 
-Proof. By Poisson's summation formula h sum_j g(s_j) is the integral of g plus terms of modulus |G(2 pi j/h)|, j != 0,
-with G(w) = integral of g(s) e^(i w s) ds = Gamma(K + i w) b^(-K - i w) / (Gamma(k) theta^k): relative to the integral
-of g each is |Gamma(K + i w)|/Gamma(K), the same for every x, and E's share of both sides is their integral over E
-(all terms are positive). On the ray of angle a, |Gamma(K + i w)| <= e^(-a w) (cos a)^-K Gamma(K): a geometric series.
+Proof. By Poisson's summation formula h sum_j g(s_j) is the integral of g and, for every j != 0, one term of modulus
+|G(2 pi j/h)|, G(w) = integral of g(s) e^(i w s) ds. As G(w)/G(0) = b^(-i w) Gamma(K + i w)/Gamma(K), these terms are
+eps G(0) in all at most, at every x; g > 0, so integrate over E. Turning the path of Euler's integral by the angle a,
+|Gamma(K + i w)| <= e^(-a w) (cos a)^-K Gamma(K): a geometric series. The first form of eps grows with K.
 
-A coordinate adds to N only where it lies between edges and centres: outside, an event that knows no more than the side
-has mass e^(-u d)/2, d the distance of the edge from the centre, without a factor u. So if all edges and centres lie
-within D of each other, (1) holds with N = gauges + i on the part of E with i of m coordinates inside, and P(inside | u)
-<= 1 - e^(-u D) grows with u: with K = k + gauges + I for i <= I, and for i > I with K = k + gauges + m and the
-probability of that, by Chernoff's bound at the largest u.
+A coordinate counts in N only where it lies between edges and centres: of one beyond, the event knows the side at most,
+whose mass given u is e^(-u d)/2, d the distance of the outer edge from the centre, without a factor u. If edges and
+centres lie within D of each other, (1) holds with K = k + gauges + i on the part of E where i of m coordinates are
+inside, and P(inside | u) <= 1 - e^(-u D), which grows with u. So the K of one number I serves all i <= I; where i > I,
+of a probability that Chernoff's bound at the largest u gives, K = k + gauges + m.
 
-psi rises up to log(k theta) and falls beyond it, so the nodes before the first, s_0, have weights whose sum is between
-F(e^(s_0 - h)) and F(e^s_0), F the distribution function of u; those after the last one at most P(u > last). With
-x = u/theta, F(u) = psi (1 + x/(k+1) + x^2/((k+1)(k+2)) + ...)/k, and P(u' > u) <= psi/(x - max(k-1, 0)) (DLMF 8.7.1, 8.10.1
-and 8.10.2).
+psi rises up to log(k theta) and falls from there, so the nodes before the first one kept, s_0, weigh together between
+F(e^(s_0 - h)) and F(e^s_0), F the distribution function of u, and those after the last one at most P(u > last). With
+x = u/theta, F = (psi/k) (1 + x/(k+1) + x^2/((k+1)(k+2)) + ...) (DLMF 8.7.1); P(u' > u) <= psi/(x - max(k-1, 0)), as
+t^(k-1) e^-t lies below x^(k-1) e^-x e^(-(1 - max(k-1, 0)/x) (t-x)) for t > x.
 
 Theorem (panels). On a panel of half-width w about c let x_i, w_i be the n-point Gauss-Legendre rule, and let f be the
 density of u. For every A >= 0
 
-    integral of f(u) e^(A u^2) du <= sum_i w w_i f(c + w x_i) e^(A (c + w x_i)^2) + e e^(A b^2):                     (2)
+    integral of f(u) e^(A u^2) du <= sum_i w w_i f(c + w x_i) e^(A (c + w x_i)^2) + e e^(A b^2):                    (2)
 
-the error is one more atom, at b = c + w (rho + 1/rho)/2, the right end of the ellipse with foci c -+ w and semi-axes in
-sum rho w, of mass e = (64/15) w rho^(-2n)/(1 - rho^-2) sup |f| over the ellipse, which must not reach 0.
-Proof. Trefethen (2013), Approximation Theory and Approximation Practice, Theorem 19.3, for M = sup |f(z) e^(A z^2)|; and
-Re z^2 <= (Re z)^2 <= b^2. With z = x + i y, |f(z)| is f(x) (1 + y^2/x^2)^((k-1)/2), and f is unimodal or falls.
+the error is one more atom, at the right end b = c + w (rho + 1/rho)/2 of the ellipse with foci c - w, c + w and
+semi-axes of sum rho w, and of mass e = (64/15) w rho^(-2n)/(1 - rho^-2) sup |f| over the ellipse, which is right of 0.
+
+Proof. Trefethen (2013), Approximation Theory and Approximation Practice, Theorem 19.3, with M = sup |f(z) e^(A z^2)|;
+Re z^2 <= (Re z)^2 <= b^2. At z = x + i y, |f(z)| = f(x) (1 + y^2/x^2)^((k-1)/2); f rises to (k-1) theta, then falls.
 """
 
 import math
@@ -150,7 +150,7 @@ class Scales:
     """Nodes of the trapezoidal rule in log u: bounds on P(E) from bounds on P(E | u) at them.
 
     P(E) is at least sum_j weights_j (1 - relative_j) P(E | u_j) + below[0] inf - absolute, and at most
-    sum_j weights_j (1 + relative_j) P(E | u_j) + below[1] sup + above, inf and sup those of P(E | u) up to the first node.
+    sum_j weights_j (1 + relative_j) P(E | u_j) + below[1] sup + above; inf and sup are P(E | u)'s up to the first node.
 
     Args:
         nodes: Values of u, increasing.
@@ -169,7 +169,9 @@ class Scales:
     absolute: float
 
 
-def nodes_between(noise: GammaScale, bottom: float, top: float, gauges: int, count: int, reach: float) -> Scales:
+def nodes_between(
+    noise: GammaScale, bottom: float, top: float, gauges: int, count: int, reach: float, most: int = 10**6
+) -> Scales:
     """Nodes from about `bottom` to about `top`, at the largest step that the theorem allows.
 
     Args:
@@ -178,6 +180,7 @@ def nodes_between(noise: GammaScale, bottom: float, top: float, gauges: int, cou
         gauges: Untouched coordinates that E depends on.
         count: Moved coordinates that E depends on.
         reach: `count` times the largest distance D between edges and centres.
+        most: Nodes; those at the bottom are left out.
     """
     k, mode = noise.shape, noise.shape * noise.scale
     probability = -math.expm1(-top * 1.05 * reach / count)
@@ -187,7 +190,7 @@ def nodes_between(noise: GammaScale, bottom: float, top: float, gauges: int, cou
         math.floor(min(math.log(bottom / mode), 0.0) / step),
         math.ceil(max(math.log(top / mode), step) / step),
     )
-    t = step * np.arange(first, last + 1)
+    t = step * np.arange(max(first, min(last - most, 0)), last + 1)
     excess = np.expm1(t)
     density, error = _density_of_log(k, t, excess)
     rule = node_error(k + gauges + inside, step)

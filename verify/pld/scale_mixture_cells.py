@@ -5,14 +5,14 @@ by the size of some untouched coordinates, which estimates u. Given u the two ar
 
     P(cell) = integral of f(u) G(size cell | u) P(sum cell | u) du,
 
-by the trapezoidal rule in log u, whose relative error is proven for every event (`gamma_scale`). Scales below the nodes:
-a cell of one coordinate whose ends are within D of the centre has a mass given u <= u_0 of at most e^(u_0 D) times that
-given u_0 [between ends u e^(-u d)/2 <= u_0 e^(-u_0 d)/2 e^(u_0 D); half-lines e^(-u d)/2 and 1 - e^(-u d)/2], a cell of
-the sum of m of them at most e^(m u_0 D) times, and a half-line at least the smaller of that given u_0 and 1/2.
+by the trapezoidal rule in log u, whose error relative to P(cell) `gamma_scale` proves. Of the scales below the first
+node u_0 nothing but this is used: a cell of one coordinate, its ends within D of the centre, has given u <= u_0 at most
+e^(u_0 D) times its mass given u_0 [between two ends u e^(-u d)/2 <= e^(u_0 D) u_0 e^(-u_0 d)/2; half-lines have
+e^(-u d)/2 or 1 - e^(-u d)/2], a cell of the sum of m of them at most e^(m u_0 D) times; a half-line has at least the
+smaller of its mass given u_0 and 1/2.
 """
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from scipy.special import gammainc, gammaincc, gammaincinv
@@ -20,14 +20,16 @@ from scipy.special import gammainc, gammaincc, gammaincinv
 from dpaudit.mechanisms.base import Array, GammaScale, IIDCoordinates, ScaleMixture
 from dpaudit.verify.pld.cells import CDF_ERROR, SMALLEST_MASS, MassBounds, interval_masses, scan_points
 from dpaudit.verify.pld.coordinate_cells import (
+    MANY,
     CoordinateStatistic,
+    Integers,
     common_step,
     coordinate_statistic,
     loss_deviation,
     sum_cells,
     sum_window,
 )
-from dpaudit.verify.pld.fourier import UNIT, Lattice
+from dpaudit.verify.pld.fourier import UNIT, Lattice, log_mgf
 from dpaudit.verify.pld.gamma_scale import Scales, laplace_given_gamma, nodes_between
 
 SCALE_TAIL = 1e-24  # scale probability on each side beyond the nodes
@@ -39,8 +41,12 @@ KNOWN_UNCERTAINTY = 0.03  # relative uncertainty of u below which it needs no es
 DECISIVE_LOSS = 200.0  # nats that one coordinate costs, beyond which the others are not looked at
 MAX_SUM = 2**15  # cells of a sum
 RESOLUTION = 60.0  # standard deviation of the sum, in cells
+MAX_NODES = 1200  # more would take too long; the smallest scales are given up for it
+LEAST = 1e-150  # no product of two factors is a subnormal number, with which processors are slow
 LOWEST = 100.0  # nats of log u below the mean down to which the first node is looked for
 FAR = 1e4  # of one coordinate: shifts, and noise at the mean scale, beyond which the output is one cell
+
+Row = list[tuple[Lattice, Lattice]]  # bounds on one coordinate's masses under each centre, given one u
 
 
 def uncertainty(noise: ScaleMixture) -> float:
@@ -62,7 +68,7 @@ def resolved(noise: ScaleMixture, shift: float, count: int) -> bool:
     It spans count u shift between the centres and some 12 deviations sqrt(count) beyond, u being at most the largest.
     """
     top = float(noise.scale_isf(np.array(SCALE_TAIL)))
-    return count * min(top * shift, 1.0) + 24.0 * math.sqrt(count) <= MAX_SUM
+    return count <= MANY and count * min(top * shift, 1.0) + 24.0 * math.sqrt(count) <= MAX_SUM
 
 
 def scale_nodes(noise: GammaScale, gauges: int, reach: float, count: int = 1) -> Scales:
@@ -81,7 +87,7 @@ def scale_nodes(noise: GammaScale, gauges: int, reach: float, count: int = 1) ->
     lost = noise.scale_cdf(tried) * np.minimum(np.expm1(np.minimum(reach * tried, 1.0)), 1.0)
     low = max(float(noise.scale_ppf(np.array(tail))), float(tried[max(int(np.searchsorted(lost, tail)) - 1, 0)]))
     high = float(noise.scale_isf(np.array(SCALE_TAIL)))
-    return nodes_between(noise, low, high, gauges, count, reach)
+    return nodes_between(noise, low, high, gauges, count, reach, MAX_NODES)
 
 
 def mixture_cells(noise: ScaleMixture, centres: Array, count: int, dimension: int, tail: float) -> MassBounds:
@@ -95,11 +101,13 @@ def mixture_cells(noise: ScaleMixture, centres: Array, count: int, dimension: in
         tail: Probability beyond which the tails of the sum may be merged.
 
     Raises:
-        ValueError: The noise is not Laplace given a Gamma scale.
+        ValueError: The noise is not Laplace given a Gamma scale, or the coordinates are too many.
     """
     known = laplace_given_gamma(noise)
     if known is None:
         raise ValueError("Expected noise to be Laplace of inverse scale u given u, and u to have a Gamma law.")
+    if count > MANY:
+        raise ValueError(f"Expected count={count} coordinates to be at most {MANY} under a hidden scale.")
     gauges = min(gauge_count(known, dimension), dimension - count)
     if count == 1 and float(noise.scale_isf(np.array(1e-9))) * float(np.ptp(centres)) > DECISIVE_LOSS:
         dimension, gauges = 1, 0  # the moved coordinate tells the distributions apart without the others
@@ -109,13 +117,17 @@ def mixture_cells(noise: ScaleMixture, centres: Array, count: int, dimension: in
     error = scales.relative + 4.0 * UNIT * (len(scales.nodes) + MAX_SUM / 1000.0)  # with the roundings of the sums
     from_below = np.append(scales.below[0] * (1.0 - error[0]), scales.weights * (1.0 - error))
     from_above = np.append(scales.below[1] * (1.0 + error[0]), scales.weights * (1.0 + error))
-    lower = np.einsum("ui,ucj->cij", gauge_low * from_below[:, None], low, optimize=True) - scales.absolute
-    upper = np.einsum("ui,ucj->cij", gauge_high * from_above[:, None], high, optimize=True) + scales.above
-    shape = (len(centres), -1)
-    return MassBounds(np.maximum(lower, 0.0).reshape(shape), upper.reshape(shape))
+    lower = _mean(gauge_low * from_below[:, None], low, 0.0) - scales.absolute
+    return MassBounds(np.maximum(lower, 0.0), _mean(gauge_high * from_above[:, None], high, LEAST) + scales.above)
 
 
-def _statistic(
+def _mean(by_gauge: Array, by_sum: Array, least: float) -> Array:
+    """Sum over u of products: (u, i) by (u, centres, j), to (centres, i j); factors below LEAST count as `least`."""
+    gauge, sums = (np.where(part > LEAST, part, least) for part in (by_gauge, by_sum))
+    return np.stack([(gauge.T @ sums[:, centre]).ravel() for centre in range(sums.shape[1])])
+
+
+def sum_statistic(
     noise: GammaScale, centres: Array, count: int, dimension: int, tail: float, coarser: float
 ) -> CoordinateStatistic:
     """The integer that a coordinate adds to the sum, in `coarser` steps; the number of its cell if it is alone."""
@@ -132,6 +144,16 @@ def _statistic(
     return coordinate_statistic(law, centres, common_step([(deviation, count)], RESOLUTION, 1.0) * coarser, tail)
 
 
+def gauge_edges(noise: GammaScale, scales: Scales, gauges: int) -> Array:
+    """Edges between cells of the gauges' size, each half as wide as what the size is uncertain by."""
+    low, high = (float(f(np.array(p))) for f, p in ((noise.scale_ppf, 1e-7), (noise.scale_isf, 1e-13)))
+    low = max(low, float(scales.nodes[0]))
+    if scales.below[0] > 10.0 * SMALL_SCALES:  # then they are to lie in the last cell
+        low = max(low, float(scales.nodes[0]) * gauges / float(gammaincinv(gauges, 1e-12)))
+    bins = max(2, math.ceil(math.log(high / low) * 2.0 * math.sqrt(gauges)))
+    return np.asarray(gauges / np.geomspace(high, low, bins))
+
+
 def _gauge_masses(noise: GammaScale, scales: Scales, gauges: int) -> tuple[Array, Array]:
     """Bounds, given each u, on the cells of sum |x_i| over untouched Laplace coordinates: it is Gamma(gauges, 1/u).
 
@@ -140,12 +162,7 @@ def _gauge_masses(noise: GammaScale, scales: Scales, gauges: int) -> tuple[Array
     """
     if not gauges:
         return np.ones((len(scales.nodes) + 1, 1)), np.ones((len(scales.nodes) + 1, 1))
-    low, high = (float(f(np.array(p))) for f, p in ((noise.scale_ppf, 1e-7), (noise.scale_isf, 1e-13)))
-    low = max(low, float(scales.nodes[0]))
-    if scales.below[0] > 10.0 * SMALL_SCALES:  # then they are to lie in the last cell
-        low = max(low, float(scales.nodes[0]) * gauges / float(gammaincinv(gauges, 1e-12)))
-    bins = max(2, math.ceil(math.log(high / low) * 2.0 * math.sqrt(gauges)))
-    edges = gauges / np.geomspace(high, low, bins)
+    edges = gauge_edges(noise, scales, gauges)
     z = scales.nodes[:, None] * edges
     below, above = gammainc(gauges, z), gammaincc(gauges, z)
     ends = np.zeros((len(scales.nodes), 1))
@@ -159,7 +176,7 @@ def _gauge_masses(noise: GammaScale, scales: Scales, gauges: int) -> tuple[Array
     lower, upper = np.maximum(mass - error - SMALLEST_MASS, 0.0), mass + error + SMALLEST_MASS
     reached = np.cumsum(upper[0])  # P(sum <= right edge) given the first node
     reached[-1] = 1.0
-    least = np.append(np.zeros(bins), lower[0, -1])
+    least = np.append(np.zeros(len(edges)), lower[0, -1])
     return np.vstack([least, lower]), np.vstack([reached, upper])
 
 
@@ -172,32 +189,35 @@ def _sum_masses(
     """
     coarser = 1.0
     for _ in range(2):
-        statistic = _statistic(noise, centres, count, dimension, tail, coarser)
+        statistic = sum_statistic(noise, centres, count, dimension, tail, coarser)
         reach = count * max(float(np.ptp(centres)), float(np.abs(statistic.edges[:, None] - centres).max(initial=0.0)))
         scales = scale_nodes(noise, gauges, reach * (1.0 + 8.0 * UNIT), count)
         # of the 128 (1 + |log tail|) units that `interval_masses` grants, a node's four roundings are four
         rows = [statistic.lattices(noise.given(float(u)), centres) for u in scales.nodes]
-        rows.insert(0, _least(statistic, noise.given(float(scales.nodes[0])), centres))
-        first, last = _window(rows, statistic, count)
+        windows = [_window(row, statistic, count) for row in rows]
+        first, last = math.floor(min(low for low, _ in windows)), math.ceil(max(high for _, high in windows))
         if count == 1 or last - first <= MAX_SUM:
             break
         coarser = (last - first) / MAX_SUM  # the centres lie far apart: nothing is lost by coarser steps
-    if count == 1:
-        low, high = (np.stack([[pair[side].masses for pair in row] for row in rows]) for side in (0, 1))
-    else:
-        group = max(1, 2 ** math.floor(math.log2((last - first) / 1000.0))) if last - first > 1000 else 1
-        bounds = [sum_cells([(row, count)], (first, last), tails=False) for row in rows]
-        # merging cells is one more post-processing; sizes are powers of two
-        low, high = (
-            np.stack([getattr(cells, side).reshape(len(centres), -1, group).sum(axis=2) for cells in bounds])
-            for side in ("lower", "upper")
-        )
-    growth = math.exp(min(reach * float(scales.nodes[0]) * (1.0 + 1e-12), 700.0))
-    high[0] = np.minimum(high[1] * growth, 1.0)
-    return scales, low, high
+    group = max(1, 2 ** math.floor(math.log2((last - first) / 1000.0))) if last - first > 1000 else 1
+    edges = first + group * np.arange((last - first) // group + 2)  # merging cells is one more post-processing
+    alone = count == 1 or first == last
+
+    def masses(row: Row, window: tuple[float, float]) -> tuple[Array, Array]:
+        if alone:
+            return np.stack([low.masses for low, _ in row]), np.stack([high.masses for _, high in row])
+        return _merged(row, count, window, edges)
+
+    bounds = [masses(row, window) for row, window in zip(rows, windows, strict=True)]
+    growth = reach * float(scales.nodes[0]) * (1.0 + 1e-12)
+    low, high = np.zeros_like(bounds[0][0]), np.minimum(bounds[0][1] * math.exp(min(growth, 700.0)), 1.0)
+    if growth < 1.0:  # else next to nothing would be left of the lower bounds
+        least = _least(statistic, noise.given(float(scales.nodes[0])), centres)
+        low = masses(least, _window(least, statistic, count))[0]
+    return scales, np.stack([low, *(part for part, _ in bounds)]), np.stack([high, *(part for _, part in bounds)])
 
 
-def _least(statistic: CoordinateStatistic, law: IIDCoordinates, centres: Array) -> list[tuple[Lattice, Lattice]]:
+def _least(statistic: CoordinateStatistic, law: IIDCoordinates, centres: Array) -> Row:
     """Lower bounds on one coordinate's masses for every u up to that of the law; the upper ones are not used."""
     cells = interval_masses(law, statistic.edges, centres).lower
     base, size = int(statistic.labels.min()), int(np.ptp(statistic.labels)) + 1
@@ -210,13 +230,35 @@ def _least(statistic: CoordinateStatistic, law: IIDCoordinates, centres: Array) 
     return [(Lattice(row, base), Lattice(row, base)) for row in masses]
 
 
-def _window(
-    rows: Sequence[list[tuple[Lattice, Lattice]]], statistic: CoordinateStatistic, count: int
-) -> tuple[int, int]:
-    """The first and last integer of the sum that matter."""
-    first, last = int(statistic.labels.min()) * count, int(statistic.labels.max()) * count
-    if count > 1 and last - first > 2**10:
-        windows = [sum_window([(row, count)], tails=False) for row in rows]
-        first = max(first, math.floor(min(low for low, _ in windows)))
-        last = min(last, math.ceil(max(high for _, high in windows)))
-    return first, last
+def _window(row: Row, statistic: CoordinateStatistic, count: int) -> tuple[float, float]:
+    """An interval that holds the sum given one u, but for mass that does not matter."""
+    first, last = float(statistic.labels.min()) * count, float(statistic.labels.max()) * count
+    if count == 1 or last - first <= 2**10:
+        return first, last
+    low, high = sum_window([(row, count)], tails=False)
+    return max(first, low), min(last, high)
+
+
+def _merged(row: Row, count: int, window: tuple[float, float], edges: Integers) -> tuple[Array, Array]:
+    """Bounds, given one u, on the masses of the sum from each edge (a whole number) to before the next one.
+
+    What a cell has beyond the window is at most E e^(theta (sum - end)) for every tilt theta, positive at its left end,
+    negative at its right one (Chernoff).
+    """
+    cells = sum_cells([(row, count)], window, tails=False)
+    size, group = cells.lower.shape[1], int(edges[1] - edges[0])
+    start = math.floor(window[0]) - 1  # the integer of the first cell
+    index = (start + np.arange(size) - edges[0]) // group
+    held = (index >= 0) & (index < len(edges) - 1)
+    outside = (edges[:-1] < start) | (edges[1:] > start + size)
+    # the spread of the sum is RESOLUTION cells at the mean scale
+    thetas = 2.0 ** np.arange(-3.0, 7.0, 0.5) / RESOLUTION
+    low, high = np.empty((len(row), len(edges) - 1)), np.empty((len(row), len(edges) - 1))
+    for centre, (_, lattice) in enumerate(row):
+        low[centre], high[centre] = (
+            np.bincount(index[held], part[centre][held], len(edges) - 1) for part in (cells.lower, cells.upper)
+        )
+        right = np.min(count * log_mgf(lattice, thetas)[:, None] - thetas[:, None] * edges[:-1][outside], axis=0)
+        left = np.min(count * log_mgf(lattice, -thetas)[:, None] + thetas[:, None] * (edges[1:][outside] - 1), axis=0)
+        high[centre, outside] += np.exp(np.minimum(np.minimum(right, left), 0.0)) * (1.0 + 1e-6)
+    return low, high
