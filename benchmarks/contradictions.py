@@ -39,7 +39,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from dpaudit.verify import Claim
 from dpaudit.verify.results import Verdict
 
-SLOW, PATIENCE, RIGOROUS_PATIENCE = 30.0, 120.0, 20.0  # CPU seconds
+SLOW, PATIENCE, RIGOROUS_PATIENCE = 30.0, 40.0, 10.0  # CPU seconds
 MEMORY = 8 * 2**30  # bytes of address space of a worker
 LAZIEST = 20
 
