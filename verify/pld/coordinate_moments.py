@@ -233,9 +233,9 @@ def _halves(cells: Array) -> Array:
 
 
 def _log_sum(parts: Array, index: NDArray[np.int64], ends: Array) -> Array:
-    """log of the sums of e^parts by index, and of what lies beyond the last cells."""
-    top = np.maximum(ends, -1e300)
-    np.maximum.at(top, index, parts)
+    """log of the sums of e^parts by index, and of what lies beyond the last cells; inf where one of them is."""
+    top = np.clip(ends, -1e300, 1e300)
+    np.maximum.at(top, index, np.minimum(parts, 1e300))
     with np.errstate(under="ignore", divide="ignore"):
         total = np.bincount(index, np.exp(parts - top[index]), len(top)) + np.exp(ends - top)
         return np.asarray(top + np.log(total))
@@ -337,13 +337,12 @@ def _ends(noise: Coordinate, shifts: Array, last: Array, eta: float) -> Array:
     """log of a bound on what lies beyond the last cells on both sides."""
     law, at_zero = noise.law, float(noise.law.logpdf(np.zeros(1))[0])
     tail = law.cdf(-last)
-    left = log_psi(noise.phi(last) - noise.phi(last + shifts), eta)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         tail_log = np.minimum(np.log(tail + _tail_error(noise, tail)), 0.0)
-        if noise.convex:
-            left = tail_log + np.maximum(left, math.log(eta - 1))
+        if noise.convex:  # psi falls on [0, 1] from eta - 1
+            left = tail_log + math.log(eta - 1)
         else:
-            left = tail_log + left
+            left = tail_log + log_psi(noise.phi(last) - noise.phi(last + shifts), eta)
             right_tail = law.cdf(-(last + shifts))
             right = log_psi(noise.phi(last + shifts) - noise.phi(last), eta)
             return np.asarray(np.logaddexp(left, np.log(right_tail + _tail_error(noise, right_tail)) + right))
