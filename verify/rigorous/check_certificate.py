@@ -86,7 +86,7 @@ class Window:
 
 
 class Phase:
-    """A phase of the claim: noise (`power` of exp(-(|x|/scale)^power) laws), rate q, steps, longest shift."""
+    """A phase of the claim: noise (`power` of exp(-(|x|/scale)^power) laws), rate q, steps, longest shift, most coordinates."""
 
     def __init__(self, data: dict[str, Any], replaced: bool) -> None:
         noise, kind, self.rate = data["mechanism"], data["sampling_kind"], data["sampling_prob"] + Fraction(0)
@@ -94,15 +94,13 @@ class Phase:
         self.v = {key: ball(noise[key]) for key in NOISE[self.name]}
         self.power = {"gaussian": 2, "laplace": 1, "generalized-gaussian": noise.get("beta")}.get(self.name)
         positive = all(0 < noise[key] < 10**30 for key in [*self.v, "clip"]) and noise.get("k", 1) <= 10**6
-        domain = positive and (self.power or 1) >= 1 and (self.p == "inf" or self.p >= 1)
+        domain = positive and 1 <= (self.power or 1) <= 1000 and (self.p == "inf" or 1 <= self.p <= 1000)
         known = kind == "poisson" or (kind == "none" and self.rate == 1)
         need(domain and known and 0 < self.rate <= 1, "a parameter is out of its domain, or sampling is not covered")
         # between two versions the shift is up to 2 clip; when sampled, one that contributes nothing is a version
         self.longest, self.reach = clip * (1 + replaced), clip * (1 + (replaced and self.rate == 1))
         self.q, self.steps = ball(self.rate), whole(data["steps"], 1, 10**8)
-        self.most = whole(
-            1 if self.name == "gamma-plrv" else self.n or 1, 1, 10**12
-        )  # coordinates; one of a shared scale
+        self.most = whole(1 if self.name == "gamma-plrv" else self.n or 1, 1, 10**12)  # one of a shared scale
         self.k, self.theta = self.v.get("k", arb(0)), self.v.get("theta", arb(1))
         self.scale = self.v.get("scale", arb(2).sqrt() * self.v.get("noise_multiplier", arb(0)) * ball(clip))
 
