@@ -18,7 +18,7 @@ except ImportError:
     print("dpaudit-check: expected python-flint to be installed: pip install python-flint", file=sys.stderr)
     raise SystemExit(2) from None
 
-FORMAT, SECONDS, MAX_BYTES, MAX_WINDOW, BITS = "dpaudit-certificate/1", 300, 2**23, 2**16, (128, 2000)
+FORMAT, SECONDS, MAX_BYTES, MAX_WINDOW, BITS = "dpaudit-certificate/1", 300, 2**23, 2**16, (64, 2000)
 NUMBER = re.compile(r"-?\d{1,60}(\.\d{1,60})?(e[+-]?\d{1,3})?|-?\d{1,60}/[1-9]\d{0,59}")
 NOISE = {"gaussian": ["noise_multiplier"], "laplace": ["scale"], "generalized-gaussian": ["beta", "scale"]}
 NOISE |= {f"gamma-{x}": ["k", "theta"] for x in ("plrv", "plrv-iid", "scale-laplace")} | {"product": ["sigma"]}
@@ -86,7 +86,7 @@ class Window:
 
 
 class Phase:
-    """A phase of the claim: noise (`power` of exp(-(|x|/scale)^power) laws), rate q, steps, longest shift, most coordinates."""
+    """A phase of the claim: noise (`power` of exp(-(|x|/scale)^power) laws), rate q, steps, longest shift."""
 
     def __init__(self, data: dict[str, Any], replaced: bool) -> None:
         noise, kind, self.rate = data["mechanism"], data["sampling_kind"], data["sampling_prob"] + Fraction(0)
@@ -261,7 +261,7 @@ def accepted(text: str) -> str:  # in one line; AssertionError: nothing is prove
     deadline[0] = time.monotonic() + SECONDS
     data = parsed(json.loads(text, parse_float=str))
     claim, verdict, kind, inputs = data["claim"], data["verdict"], data["kind"], data.get("event") or data["inputs"]
-    ctx.prec = whole(inputs.get("bits", BITS[0]), *BITS)
+    ctx.prec = max(128, whole(inputs.get("bits", BITS[0]), *BITS))
     if data["format"] != FORMAT or claim["adjacency"] not in ("add-remove", "replace-one"):
         raise ValueError("the format or the adjacency is not known")
     replaced, epsilon, delta = claim["adjacency"] == "replace-one", claim["epsilon"], claim["delta"]
