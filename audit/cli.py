@@ -123,7 +123,8 @@ def verify(
         bool, typer.Option("--rigorous", help="Judge every claim again by a second engine, in ball arithmetic.")
     ] = False,
     certificates: Annotated[
-        Path | None, typer.Option(help="Folder of certificates, one per decided claim, for dpaudit-check.")
+        Path | None,
+        typer.Option(help="Folder of certificates, one per decided claim, for dpaudit-check.", metavar="DIR"),
     ] = None,
     seed: Seed = None,
 ) -> None:

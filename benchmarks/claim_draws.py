@@ -57,7 +57,7 @@ def drawn_claim(rng: np.random.Generator, index: int = 0) -> Claim:
 def _phase(rng: np.random.Generator, mu: float) -> Phase:
     """Releases that cost about mu in all."""
     rate = 1.0 if rng.random() < 0.45 else spread(rng, *RATES)
-    steps = 1 if rng.random() < 0.35 else int(spread(rng, 1.0, MOST_STEPS))
+    steps = 1 if rng.random() < 0.5 else int(spread(rng, 1.0, MOST_STEPS))
     ratio = mu / (rate * math.sqrt(steps))
     strength = math.sqrt(min(math.log1p(ratio * ratio), ratio * ratio)) if ratio < 1e100 else ratio
     kind = rng.random()

@@ -20,13 +20,13 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy is loaded
 
@@ -39,7 +39,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from dpaudit.verify import Claim
 from dpaudit.verify.results import Verdict
 
-SLOW, PATIENCE, RIGOROUS_PATIENCE = 30.0, 120.0, 20.0  # CPU seconds
+SLOW, PATIENCE = 30.0, 60.0  # CPU seconds of a verdict that is too slow, and of one that is not waited for
+OUT_OF_TIME = "out of time"
+T = TypeVar("T")
 MEMORY = 8 * 2**30  # bytes of address space of a worker
 LAZIEST = 20
 
@@ -70,12 +72,13 @@ class Trial:
         seed: Of the run.
         index: Which claim.
         rigorous_share: Probability of asking the engine in ball arithmetic as well.
+        patience: CPU seconds after which a verdict is not waited for.
     """
 
-    def __init__(self, seed: int, index: int, rigorous_share: float) -> None:
-        self.seed, self.index, self.share = seed, index, rigorous_share
+    def __init__(self, seed: int, index: int, rigorous_share: float, patience: float = PATIENCE) -> None:
+        self.seed, self.index, self.share, self.patience = seed, index, rigorous_share, patience
         self.rng = generator(seed, index)
-        self.row: dict[str, Any] = {"i": index, "seed": seed, "outcome": "refused", "laws": [], "seconds": []}
+        self.row: dict[str, Any] = {"i": index, "seed": seed, "outcome": "none", "laws": [], "seconds": []}
         self.row |= {"rigorous": "not asked", "wrong": []}
 
     def run(self) -> dict[str, Any]:
@@ -115,7 +118,7 @@ class Trial:
         if other is not None:
             self._compare(law.name, claim, verdict, other, law.relation, law.other)
             if law.name == "replace-one":
-                fault = guarded(lambda: group_fault(claim, verdict, other))[0]
+                fault = self._patiently(lambda: group_fault(claim, verdict, other))[0]
                 if fault:
                     self._wrong(fault, claim, law.other)
 
@@ -123,19 +126,24 @@ class Trial:
         self, name: str, claim: Claim, verdict: Verdict, other: Verdict, relation: Any, changed: Claim | None = None
     ) -> None:
         self.row["laws"].append(name)
-        fault, refusal, crash = guarded(lambda: order_fault(claim, verdict, other, relation))
-        if fault or refusal or crash:
+        fault, refusal, crash = self._patiently(lambda: order_fault(claim, verdict, other, relation))
+        if fault or crash or refusal not in ("", OUT_OF_TIME):
             self._wrong(f"{name}: {fault or refusal or crash}", claim, *([changed] if changed else []))
+
+    def _patiently(self, work: Callable[[], T]) -> tuple[T | None, str, str]:
+        """As `guarded`, with the refusal OUT_OF_TIME after too much of it."""
+        try:
+            with cpu_limit(self.patience):
+                return guarded(work)
+        except OutOfTimeError:
+            return None, OUT_OF_TIME, ""
 
     def _ask(self, claim: Claim) -> Verdict | None:
         """The verdict, after what can be said of it alone."""
-        try:
-            with cpu_limit(PATIENCE):
-                answer = asked(claim)
-        except OutOfTimeError:
-            answer = Answer(None, "", f"no answer within {PATIENCE:g} s of CPU time", PATIENCE)
+        found, refusal, _ = self._patiently(lambda: asked(claim))
+        answer = found or Answer(None, refusal, "", self.patience)
         self.row["seconds"].append(round(answer.seconds, 3))
-        if answer.seconds > SLOW:
+        if answer.seconds > min(SLOW, 0.99 * self.patience):
             self.row.setdefault("slow", as_toml(claim))
         if answer.crash:
             self._wrong(f"crash: {answer.crash}", claim)
@@ -143,8 +151,8 @@ class Trial:
         elif answer.verdict is None:
             self.row["reason"] = answer.refusal
         else:
-            wrong, refusal, crash = guarded(lambda: faults(claim, answer.verdict))  # type: ignore[arg-type]
-            for what in wrong if wrong is not None else [refusal or crash]:
+            wrong, refusal, crash = self._patiently(lambda: faults(claim, answer.verdict))  # type: ignore[arg-type]
+            for what in wrong if wrong is not None else [crash] if crash else []:
                 self._wrong(what, claim)
         return answer.verdict
 
@@ -155,10 +163,10 @@ class Trial:
 
         started = time.process_time()
         try:
-            with cpu_limit(RIGOROUS_PATIENCE):
+            with cpu_limit(0.5 * self.patience):
                 found, refusal, crash = guarded(lambda: rigorous_bracket(claim, verdict.witness))
         except OutOfTimeError:
-            return "out of time"
+            return OUT_OF_TIME
         self.row["rigorous_seconds"] = round(time.process_time() - started, 3)
         if found is None:
             self._wrong(f"crash of the rigorous engine: {refusal or crash}", claim)
@@ -208,12 +216,9 @@ def _without_seconds(verdict: Verdict) -> dict[str, Any]:
     return {key: value for key, value in verdict.to_dict().items() if key != "seconds"}
 
 
-def trial(seed: int, index: int, rigorous_share: float) -> dict[str, Any]:
-    """The row of one drawn claim; what it takes of time or memory beyond the limits is in it."""
-    try:
-        return Trial(seed, index, rigorous_share).run()
-    except OutOfTimeError:  # between two limits
-        return {"i": index, "seed": seed, "outcome": "crash", "laws": [], "seconds": [], "wrong": [], "rigorous": "-"}
+def trial(seed: int, index: int, rigorous_share: float, patience: float = PATIENCE) -> dict[str, Any]:
+    """The row of one drawn claim."""
+    return Trial(seed, index, rigorous_share, patience).run()
 
 
 def _start_worker() -> None:
@@ -229,7 +234,7 @@ def rows(arguments: argparse.Namespace, todo: Iterator[int]) -> Iterator[dict[st
     try:
         while True:
             while len(held) < 2 * arguments.workers and time.monotonic() < deadline and (i := next(todo, -1)) >= 0:
-                held[pool.submit(trial, arguments.seed, i, arguments.rigorous_share)] = i
+                held[pool.submit(trial, arguments.seed, i, arguments.rigorous_share, arguments.patience)] = i
             if not held:
                 return
             for future in wait(held, return_when=FIRST_COMPLETED).done:
@@ -268,7 +273,7 @@ def report(found: list[dict[str, Any]], out: Path) -> str:
     quantiles = ", ".join(f"{q:g}: {np.quantile(seconds, q):.2f}" for q in (0.5, 0.9, 0.99, 0.999, 1.0))
     lines = [
         f"{len(found)} claims drawn, {len(seconds)} verdicts asked for: {dict(outcomes)}",
-        f"CPU seconds a verdict, quantiles: {quantiles}; over {SLOW:g} s: {sum('slow' in row for row in found)}",
+        f"CPU seconds a verdict, quantiles: {quantiles}; too slow: {sum('slow' in row for row in found)}",
         f"largest memory: {max((row.get('rss', 0) for row in found), default=0) / 2**20:.2f} GiB",
         f"laws: {dict(Counter(law for row in found for law in row['laws']))}",
         f"in ball arithmetic: {dict(rigorous)}",
@@ -294,6 +299,9 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--rigorous-share", type=float, default=0.05)
     parser.add_argument("--seconds", type=float, default=math.inf, help="no claim is begun after so long")
+    parser.add_argument(
+        "--patience", type=float, default=PATIENCE, help="CPU seconds after which a verdict is left out"
+    )
     parser.add_argument("--out", type=Path, default=Path("out/contradictions"))
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)

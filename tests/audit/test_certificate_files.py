@@ -40,10 +40,8 @@ def gaussian(name: str, epsilon: float) -> str:
 
 def test_every_decided_claim_has_a_certificate_that_is_accepted(tmp_path: Path) -> None:
     warned: list[str] = []
-    power = CLAIM.format(id='"p"', epsilon=1.0, name="generalized-gaussian", parameters="beta = 3, scale = 3.0")
-    path = claims(
-        tmp_path, gaussian("held", 3.0), gaussian("broken", 1.0), power.replace("3.0}", "3.0, dimension = 9}")
-    )
+    replaced = gaussian("p", 3.0) + 'adjacency = "replace-one"\nsampling_prob = 0.1\n'
+    path = claims(tmp_path, gaussian("held", 3.0), gaussian("broken", 1.0), replaced)
     out = tmp_path / "made" / "here"
     status = run_claims([path], certificates=out, stage=quiet, show=lambda text: None, warn=warned.append)
     assert status == 3

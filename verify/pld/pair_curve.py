@@ -84,7 +84,7 @@ def compose_sampled(pairs: Sequence[tuple[SampledPair, int]], wanted: Sequence[D
     """The total privacy loss of releases of sampled pairs, each with its number, in each wanted direction."""
     step = grid_step(pairs)
     parts = [(sampled, grid_masses(sampled, step), count) for sampled, count in pairs]
-    slack = sum(count * sampled.pair.slack for sampled, count in pairs)
+    slack = sum(count * sampled.pair.slack * (1.0 + sampled.cutoff) for sampled, count in pairs)
     composed = []
     for direction in wanted:
         grids = [(lattice(sampled, masses, step, direction), count) for sampled, masses, count in parts]

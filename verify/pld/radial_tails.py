@@ -75,7 +75,7 @@ class _Cells(Protocol):
         """What is known at single radii."""
         ...
 
-    def shares(self, left: Array, middle: Array, right: Array, level: Array) -> Brackets:
+    def shares(self, left: Array, right: Array, level: Array) -> Brackets:
         """Bounds on the shares of cells."""
         ...
 
@@ -107,8 +107,7 @@ def tail_brackets(
     edges = bottom[:, None] * np.exp(np.log(top / bottom)[:, None] * np.linspace(0.0, 1.0, START + 1))
     index = np.repeat(np.arange(count), START)
     left, right = (family.nodes(part.ravel(), levels[index]) for part in (edges[:, :-1], edges[:, 1:]))
-    middle = family.nodes(_between(left[0], right[0]), levels[index])
-    bounds = family.shares(left, middle, right, levels[index])
+    bounds = family.shares(left, right, levels[index])
     lower, upper, evaluated = bounds.lower, bounds.upper, len(index)
     for _ in range(ROUNDS):
         sums = np.bincount(index, lower, count) + outside.lower, np.bincount(index, upper, count) + outside.upper
@@ -135,13 +134,9 @@ def tail_brackets(
         rights = np.empty_like(lefts)
         lefts[:, first], rights[:, last] = left[:, halved], right[:, halved]
         lefts[:, ~first] = rights[:, ~last] = ends[0]
-        centre = family.nodes(_between(lefts[0], rights[0]), levels[at])
-        bounds = family.shares(lefts, centre, rights, levels[at])
+        bounds = family.shares(lefts, rights, levels[at])
         evaluated += len(at)
-        left, middle, right = (
-            np.concatenate([old[:, kept], new], axis=1)
-            for old, new in ((left, lefts), (middle, centre), (right, rights))
-        )
+        left, right = (np.concatenate([old[:, kept], new], axis=1) for old, new in ((left, lefts), (right, rights)))
         lower, upper = np.append(lower[kept], bounds.lower), np.append(upper[kept], bounds.upper)
         index = np.append(index[kept], at)
     rounding = 1e-12  # sums of millions of positive terms, pairwise or not, of 2^-53 each, and of the cells' own
@@ -149,11 +144,6 @@ def tail_brackets(
         np.maximum((np.bincount(index, lower, count) + outside.lower) * (1 - rounding) - TINY, 0.0),
         np.minimum((np.bincount(index, upper, count) + outside.upper) * (1 + rounding) + TINY, 1.0),
     )
-
-
-def _between(left: Array, right: Array) -> Array:
-    """The geometric mean."""
-    return np.asarray(np.sqrt(left) * np.sqrt(right))
 
 
 def _product(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -248,8 +238,9 @@ class _HalfNormalCells:
         r = radius / self.sigma
         return np.asarray(math.sqrt(2.0 / math.pi) * r * np.exp(-0.5 * np.square(r)))
 
-    def shares(self, left: Array, middle: Array, right: Array, level: Array) -> Brackets:
+    def shares(self, left: Array, right: Array, level: Array) -> Brackets:
         """Bounds on the integral of p I over cells of log R."""
+        middle = self.nodes(np.sqrt(left[0]) * np.sqrt(right[0]), level)
         r1, r2, c, s = left[0], right[0], self.length, self.sigma
         sign, k = np.sign(level), self._steepness(level)
         x1, x2 = np.square(r1 / s) / self.order, np.square(r2 / s) / self.order
@@ -388,7 +379,7 @@ class _AnyRadiusCells:
         t_high = np.where(inside, found[1], np.where(beyond, np.inf, ends[0]))
         return np.stack([radius, t_low, t_high, self.noise.radius_cdf(radius)])
 
-    def shares(self, left: Array, middle: Array, right: Array, level: Array) -> Brackets:
+    def shares(self, left: Array, right: Array, level: Array) -> Brackets:
         """The probability of each cell times bounds on I_a."""
         r1, r2, c = left[0], right[0], self.length
         t1, t2 = left[1], right[2]

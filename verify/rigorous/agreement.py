@@ -28,7 +28,17 @@ def confirmed(claim: Claim, verdict: Verdict) -> Verdict:
     >>> confirmed(claim, check(claim)).methods[-1]
     'rigorous'
     """
-    found = rigorous_bracket(claim, verdict.witness)
+    return compared(claim, verdict, rigorous_bracket(claim, verdict.witness))
+
+
+def compared(claim: Claim, verdict: Verdict, found: RigorousBracket | Unavailable) -> Verdict:
+    """The same, from a bracket that is known.
+
+    Args:
+        claim: The claim.
+        verdict: From `check`.
+        found: From `rigorous_bracket`.
+    """
     if isinstance(found, Unavailable):
         return replace(verdict, reason=f"{verdict.reason} In ball arithmetic there is no bound: {found.reason}.")
     both = replace(

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -165,6 +165,7 @@ def _crossing(below: Callable[[arb], bool], start: float) -> tuple[float, float]
     return low, high
 
 
+@lru_cache(maxsize=1)
 def upper_proof(claim: Claim) -> UpperProof | Unavailable:
     """The best upper bound at the claimed epsilon among the theorems that apply."""
     for phase in claim.phases:
@@ -380,12 +381,12 @@ def dominated_proof(claim: Claim) -> UpperProof | Unavailable:
         return moments
     releases = gaussian_releases(claim, known)
     grid = chosen_grid(releases, claim.epsilon, claim.delta, 0.5)
-    masses = composed_losses(releases, grid)[0]
+    curve = GridCurve(composed_losses(releases, grid)[0], grid)
     end = (ball(grid.step) * grid.window).max((alpha / order).mid() + 100).mid()
     rest = (alpha - order * end).exp() / order
 
     def smoothed(width: str, x: arb) -> arb:
-        return smoothed_delta(masses, grid, x, ball(width), end, rest) if x > ball(width) else arb(1)
+        return smoothed_delta(curve, x, ball(width), end, rest) if x > ball(width) else arb(1)
 
     shown = {**_shown(grid), "end": end.str(30, radius=False), "order": order}
     widths = [width for width in WIDTHS if float(width) < claim.epsilon]

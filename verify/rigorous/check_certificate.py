@@ -18,7 +18,7 @@ except ImportError:
     print("dpaudit-check: expected python-flint to be installed: pip install python-flint", file=sys.stderr)
     raise SystemExit(2) from None
 
-FORMAT, SECONDS, MAX_BYTES, MAX_WINDOW, BITS = "dpaudit-certificate/1", 300, 2**23, 2**16, (128, 2000)
+FORMAT, SECONDS, MAX_BYTES, MAX_WINDOW, BITS = "dpaudit-certificate/1", 300, 2**23, 2**16, (64, 2000)
 NUMBER = re.compile(r"-?\d{1,60}(\.\d{1,60})?(e[+-]?\d{1,3})?|-?\d{1,60}/[1-9]\d{0,59}")
 NOISE = {"gaussian": ["noise_multiplier"], "laplace": ["scale"], "generalized-gaussian": ["beta", "scale"]}
 NOISE |= {f"gamma-{x}": ["k", "theta"] for x in ("plrv", "plrv-iid", "scale-laplace")} | {"product": ["sigma"]}
@@ -94,15 +94,13 @@ class Phase:
         self.v = {key: ball(noise[key]) for key in NOISE[self.name]}
         self.power = {"gaussian": 2, "laplace": 1, "generalized-gaussian": noise.get("beta")}.get(self.name)
         positive = all(0 < noise[key] < 10**30 for key in [*self.v, "clip"]) and noise.get("k", 1) <= 10**6
-        domain = positive and (self.power or 1) >= 1 and (self.p == "inf" or self.p >= 1)
+        domain = positive and 1 <= (self.power or 1) <= 1000 and (self.p == "inf" or 1 <= self.p <= 1000)
         known = kind == "poisson" or (kind == "none" and self.rate == 1)
         need(domain and known and 0 < self.rate <= 1, "a parameter is out of its domain, or sampling is not covered")
         # between two versions the shift is up to 2 clip; when sampled, one that contributes nothing is a version
         self.longest, self.reach = clip * (1 + replaced), clip * (1 + (replaced and self.rate == 1))
         self.q, self.steps = ball(self.rate), whole(data["steps"], 1, 10**8)
-        self.most = whole(
-            1 if self.name == "gamma-plrv" else self.n or 1, 1, 10**12
-        )  # coordinates; one of a shared scale
+        self.most = whole(1 if self.name == "gamma-plrv" else self.n or 1, 1, 10**12)  # one of a shared scale
         self.k, self.theta = self.v.get("k", arb(0)), self.v.get("theta", arb(1))
         self.scale = self.v.get("scale", arb(2).sqrt() * self.v.get("noise_multiplier", arb(0)) * ball(clip))
 
@@ -263,7 +261,7 @@ def accepted(text: str) -> str:  # in one line; AssertionError: nothing is prove
     deadline[0] = time.monotonic() + SECONDS
     data = parsed(json.loads(text, parse_float=str))
     claim, verdict, kind, inputs = data["claim"], data["verdict"], data["kind"], data.get("event") or data["inputs"]
-    ctx.prec = whole(inputs.get("bits", BITS[0]), *BITS)
+    ctx.prec = max(128, whole(inputs.get("bits", BITS[0]), *BITS))
     if data["format"] != FORMAT or claim["adjacency"] not in ("add-remove", "replace-one"):
         raise ValueError("the format or the adjacency is not known")
     replaced, epsilon, delta = claim["adjacency"] == "replace-one", claim["epsilon"], claim["delta"]

@@ -14,10 +14,10 @@ import numpy as np
 from dpaudit.mechanisms.base import Array, IIDCoordinates, Mechanism, NormalCoordinates, Radial, ScaleMixture
 from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.claims import Adjacency, Claim, Phase
-from dpaudit.verify.rigorous.balls import Unavailable, ball, precision
+from dpaudit.verify.rigorous.balls import PRECISION, Unavailable, ball, precision
 from dpaudit.verify.rigorous.events import Event, LabelledLoss, LabelledSum, label_laws, total_laws
 from dpaudit.verify.rigorous.radial import RadialNoise, chosen_places, loss_tail
-from dpaudit.verify.rigorous.scores import ScoreWindow, resolution
+from dpaudit.verify.rigorous.scores import GROWTH, ScoreWindow, resolution
 
 Part = LabelledSum | LabelledLoss
 
@@ -56,12 +56,14 @@ def chosen_event(claim: Claim, count: int, direction: str, cells: int = RADIUS_C
         direction: "remove" or "add".
         cells: Of the radius, with radial noise.
     """
+    if claim.epsilon > GROWTH:
+        return Unavailable(f"events are told apart up to an epsilon of {GROWTH:g}")
     found = [_part(claim, phase, count, direction, cells) for phase in claim.phases]
     parts = [part for part in found if not isinstance(part, Unavailable)]
     if len(parts) < len(found):
         return next(part for part in found if isinstance(part, Unavailable))
     bits = resolution(claim.delta, claim.epsilon)
-    with precision(bits):
+    with precision(max(PRECISION, bits)):
         losses = [_label_losses(phase, part, direction, bits) for phase, part in zip(claim.phases, parts, strict=True)]
         unit, window = _unit(claim, losses)
         labelled = tuple(_relabelled(part, loss[0] / unit, window) for part, loss in zip(parts, losses, strict=True))

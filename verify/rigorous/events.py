@@ -20,7 +20,7 @@ from flint import arb, fmpz_poly
 
 from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.claims import Phase
-from dpaudit.verify.rigorous.balls import ball, precision
+from dpaudit.verify.rigorous.balls import PRECISION, ball, precision
 from dpaudit.verify.rigorous.coordinates import CoordinateLaw, cell_masses, coordinate_law, power_law
 from dpaudit.verify.rigorous.radial import RadialNoise, loss_tail_on
 from dpaudit.verify.rigorous.scores import ScoreWindow
@@ -144,7 +144,7 @@ def _loss_laws(phase: Phase, part: LabelledLoss, window: ScoreWindow) -> LabelLa
 def total_laws(phases: tuple[Phase, ...], event: Event) -> tuple[fmpz_poly, fmpz_poly]:
     """Laws of the history's label under P (from below) and Q (from above), sampled and composed."""
     window, sides = ScoreWindow(event.window, event.bits), list[fmpz_poly]()
-    with precision(event.bits):
+    with precision(max(PRECISION, event.bits)):
         pairs = [_release_laws(phase, part, event, window) for phase, part in zip(phases, event.parts, strict=True)]
         for side in range(2):
             laws = [window.repeated(pair[side], phase.steps) for pair, phase in zip(pairs, phases, strict=True)]

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import add
 
 from flint import arb, fmpz_poly
 
@@ -194,24 +195,27 @@ class GridCurve:
     """
 
     def __init__(self, masses: Sequence[arb], grid: Grid) -> None:
-        self._step, self._window = ball(grid.step), grid.window
-        above, weighted, self._sums = arb(0), arb(0), [(arb(0), arb(0))]
-        ratio, weight = self._step.exp(), (-grid.window * self._step).exp()
+        self.step, self.window = ball(grid.step), grid.window
+        self._sums = [(arb(0),) * 4]
+        ratio, loss = self.step.exp(), grid.window * self.step
+        shrunk = (-loss).exp()
         for mass in reversed(masses):
-            above, weighted = above + mass, weighted + mass * weight
-            weight *= ratio
-            self._sums.append((above, weighted))
+            light = mass * shrunk
+            self._sums.append(tuple(map(add, self._sums[-1], (mass, light, mass * loss, light * loss))))
+            shrunk, loss = shrunk * ratio, loss - self.step
         self._sums.reverse()
-        self.infinite = 1 - above
+        self.infinite = 1 - self._sums[0][0]
+
+    def above(self, loss: arb) -> tuple[arb, ...]:
+        """Sums of m, m e^-x, m x and m x e^-x over all losses x that are not certain to be at most `loss`."""
+        index = max(0, math.floor(float(loss / self.step)) + self.window)
+        while index < len(self._sums) - 1 and (index - self.window) * self.step <= loss:
+            index += 1
+        while index > 0 and not (index - 1 - self.window) * self.step <= loss:
+            index -= 1
+        return self._sums[min(index, len(self._sums) - 1)]
 
     def delta(self, epsilon: arb) -> arb:
-        """Bound at epsilon: any set of atoms gives infinite + sum m - e^epsilon sum m e^-loss, the best is above it.
-
-        Leaving an atom out lowers that by its own positive part: one too many or too few is taken in as a ball.
-        """
-        place = math.floor(float(epsilon / self._step)) + self._window
-        found = arb(0)
-        for index in {max(0, min(len(self._sums) - 1, place + i)) for i in (0, 1, 2)}:
-            above, weighted = self._sums[index]
-            found = found.max(above - epsilon.exp() * weighted)
-        return self.infinite + found
+        """Bound at epsilon: infinite + sum of m - e^epsilon m e^-loss over what is above."""
+        above, weighted, *_ = self.above(epsilon)
+        return self.infinite + above - epsilon.exp() * weighted

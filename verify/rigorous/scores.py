@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from flint import arb, fmpz, fmpz_poly
 
+GROWTH = 350.0
+
 
 @dataclass(frozen=True)
 class ScoreWindow:
@@ -93,10 +95,10 @@ class ScoreWindow:
 
 
 def resolution(delta: float, growth: float = 0.0) -> int:
-    """Bits that a bound on a small delta takes: 128 beyond it.
+    """Bits that a bound on a small delta takes: 80 beyond it, of which steps and scores take at most some 45.
 
     Args:
         delta: In [0, 1); below 1e-60 it counts as that.
-        growth: Nats by which an error is multiplied.
+        growth: Nats by which an error is multiplied; GROWTH at most are made up for.
     """
-    return 128 + min(900, fmpz(int(1 / max(delta, 1e-60))).bit_length() + int(1.45 * min(growth, 1e4)))
+    return 80 + fmpz(int(1 / max(delta, 1e-60))).bit_length() + int(1.45 * min(growth, GROWTH))

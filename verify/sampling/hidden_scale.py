@@ -104,7 +104,7 @@ class HiddenScaleStep:
         high = rng.binomial(m - middle, above / (above + below))
         rest = rng.standard_gamma(n - middle) / scale
         drop = 2.0 * high - (m - middle)
-        loss = subsampled(self._hidden(high, m - middle - high, middle, drop, rest), self.rate)
+        loss = subsampled(hidden_loss_lower(self.law, n, self.value, high, m - middle - high, middle, rest), self.rate)
         known = ratio * drop
         tilted = logs[:, None] - self._log_moments(orders, ratio) + orders[:, None] * known
         tilted += (1.0 - 1.0 / factors)[:, None] * units - shape * np.log(factors)[:, None]
@@ -112,18 +112,31 @@ class HiddenScaleStep:
         weight = subsampled(known, self.rate) - top - np.log(np.exp(tilted - top).sum(axis=0))
         return loss, np.where(ratio == scale * self.value, weight, -np.inf)
 
-    def _hidden(self, high: Array, low: Array, middle: Array, drop: Array, rest: Array) -> Array:
-        """The lower bound on S."""
-        start = (1.0 / self.law.scale + rest) / self.value
-        rising = np.log1p(np.maximum(drop, 0.0) / (start + low + 0.5 * middle))
-        falling = np.log1p(np.maximum(-drop, 0.0) / (start + high))
-        return np.asarray((self.law.shape + self.dimension) * (rising - falling))
-
     def _log_moments(self, orders: Array, ratio: Array) -> Array:
         """log W_j, orders first; the three weights' sum is 1 but for these small terms."""
         j = orders[:, None]
         excess = np.expm1(-j * ratio) + np.expm1((j - 1.0) * ratio) - np.expm1(-ratio)
         return np.asarray(self.coordinates * np.log1p(0.5 * excess))
+
+
+def hidden_loss_lower(
+    law: GammaScale, dimension: int, value: float, high: Array, low: Array, middle: Array, rest: Array
+) -> Array:
+    """The module's lower bound on S.
+
+    Args:
+        law: Of the scale.
+        dimension: n.
+        value: s.
+        high: A.
+        low: B.
+        middle: M.
+        rest: E.
+    """
+    start, drop = (1.0 / law.scale + rest) / value, np.asarray(high, dtype=np.float64) - low
+    rising = np.log1p(np.maximum(drop, 0.0) / (start + low + 0.5 * middle))
+    falling = np.log1p(np.maximum(-drop, 0.0) / (start + high))
+    return np.asarray((law.shape + dimension) * (rising - falling))
 
 
 def _nodes(law: GammaScale) -> tuple[Array, Array]:

@@ -16,8 +16,9 @@ from dpaudit.verify.sampling.proposals import Proposal, Step, best_proposal, pro
 Draw = Proposal | PlainHistories
 
 SMALLEST_DELTA = 1e-12  # the delta for which a claim of delta = 0 is tilted
+HANDICAP = 0.9  # of the promise of draws other than those that Renyi accounting recommends
 SLACK = 2.0  # by which a ceiling that is only a guess is raised
-PILOT = 0.2  # share of the histories that choose tilt, bet and witness; the others are counted
+PILOT = 0.25  # share of the histories that choose tilt, bet and witness; the others are counted
 MOST_FLOATS = 1e9  # that the histories of one pair may take in all; where they take more, fewer are drawn
 FEWEST = 80  # histories of a pair, whatever they take
 
@@ -74,13 +75,14 @@ def weighing_pilot(
     at_epsilon = draw_for(parts, direction, steps, claim.epsilon)
     affordable = MOST_FLOATS / at_epsilon.work
     pilot, final = (min(n, max(FEWEST, round(share * affordable))) for n, share in ((pilot, PILOT), (final, 1.0)))
-    half = max(pilot // 2, 1)
-    seen = draw_excess(at_epsilon, claim.epsilon, rng, half)
+    draws = [at_epsilon, *_level_draws(steps, claim)]
+    each = max(pilot // (1 + len(draws)), 1)
+    seen = draw_excess(at_epsilon, claim.epsilon, rng, each)
     found = [
-        (*choose_level_bet(draw_level(draw, rng, half), claim.delta, share=final / 2 / half), draw)
-        for draw in _level_draws(parts, direction, steps, claim)
+        (*choose_level_bet(draw_level(draw, rng, each), claim.delta, share=final / 2 / each), draw) for draw in draws
     ]
-    bet, promise, at_delta = max(found, key=lambda choice: choice[1])
+    # small pilots promise too much: one that is not expected to be best must promise a good deal more
+    bet, promise, at_delta = max(found, key=lambda choice: choice[1] * (1.0 if choice[2] is draws[-1] else HANDICAP))
 
     def outcome(rng: np.random.Generator, tail: float) -> Outcome:
         """Half of the draws and half of the error probability for each of the two bounds."""
@@ -94,14 +96,11 @@ def weighing_pilot(
     return promise, outcome
 
 
-def _level_draws(
-    parts: tuple[ShiftedPhase, ...], direction: Direction, steps: tuple[Step, ...] | None, claim: Claim
-) -> list[Draw]:
-    """Draws for the epsilon at the claimed delta: from First, and under the tilt of Renyi accounting."""
+def _level_draws(steps: tuple[Step, ...] | None, claim: Claim) -> list[Draw]:
+    """More draws for the epsilon at the claimed delta: from First, and under the tilt of Renyi accounting."""
     if steps is None:
-        return [PlainHistories(parts, direction)]
-    tilted = best_proposal(steps, lambda p: renyi_epsilon(p, max(claim.delta, SMALLEST_DELTA)))
-    return [proposal_at(steps, 0.0), tilted]
+        return []
+    return [proposal_at(steps, 0.0), best_proposal(steps, lambda p: renyi_epsilon(p, max(claim.delta, SMALLEST_DELTA)))]
 
 
 def draw_for(
