@@ -93,8 +93,9 @@ def _below(k: float, t: float) -> tuple[float, float]:
     """Bounds on P(log(u/(k theta)) < t), t <= 0."""
     density, error = (float(part) for part in _density_of_log(k, np.array(t), np.expm1(t)))
     share = k * math.exp(t) / (k + 1.0)
-    slack = error + 8.0 * UNIT
-    return density / k * (1.0 + share) * (1.0 - slack), min(density / k / (1.0 - share) * (1.0 + slack) * 1.001, 1.0)
+    # 1 - share is 1/(k+1) at least; roundings of t move the density by k (1 - e^t) times as much
+    slack = error + (16.0 + 8.0 * k * (1.0 - t)) * UNIT
+    return density / k * (1.0 + share) * (1.0 - slack), min(density / k / (1.0 - share) * (1.0 + slack), 1.0)
 
 
 def _above(k: float, t: float) -> float:
@@ -190,26 +191,27 @@ def nodes_between(
         math.floor(min(math.log(bottom / mode), 0.0) / step),
         math.ceil(max(math.log(top / mode), step) / step),
     )
-    t = step * np.arange(max(first, min(last - most, 0)), last + 1)
-    excess = np.expm1(t)
-    density, error = _density_of_log(k, t, excess)
+    t = np.asarray(step * np.arange(max(first, min(last - most, 0)), last + 1), dtype=np.float64)
+    density, error = _density_of_log(k, t, np.asarray(np.expm1(t)))
     rule = node_error(k + gauges + inside, step)
+    weights, relative = step * density, error + 2.0 * rule
     above = _above(k, float(t[-1]))
     absolute = 0.0
     if inside < count:
         top_inside = -math.expm1(-mode * math.exp(float(t[-1])) * (1 + 1e-12) * reach / count)
-        rest = math.exp(-_divergence(count, inside, top_inside)) * (1.0 + 1e-6) + above
-        absolute = node_error(k + gauges + count, step) * rest
-    weights, relative = step * density, error + 2.0 * rule
-    # all weights together are 1, but for the rule's error
-    rest, slack = 1.0 - float(weights.sum()), float((weights * relative).sum()) + 2.0 * rule + 4.0 * len(t) * UNIT
-    least = max(_below(k, float(t[0]) - step)[0] * (1.0 - 2.0 * rule), rest - above - slack)
-    most = min(_below(k, float(t[0]))[1] * (1.0 + 2.0 * rule), rest + slack)
+        more = math.exp(-_divergence(count, inside, top_inside)) * (1.0 + 1e-6) + above
+        absolute = node_error(k + gauges + count, step) * more
+    # all weights together are 1, but for the rule's error: what the nodes leave is below them or above
+    rest, slack = 1.0 - float(weights.sum()), float((weights * relative).sum()) + 4.0 * rule + 4.0 * len(t) * UNIT
+    below = (
+        max(_below(k, float(t[0]) - step)[0] * (1.0 - 2.0 * rule), rest - above - slack),
+        min(_below(k, float(t[0]))[1] * (1.0 + 2.0 * rule), rest + slack),
+    )
     return Scales(
         nodes=mode * np.exp(t),
         weights=weights,
         relative=relative,
-        below=(least, most),
+        below=below,
         above=(above + absolute) * (1.0 + 2.0 * rule),
         absolute=absolute,
     )
@@ -222,18 +224,25 @@ class Panels:
     Args:
         nodes: Of the rules.
         masses: Of the nodes, rounded up.
+        relative: By how much at most, per node.
         error: Mass of the atom for the rule's own error.
         reach: Where that atom lies.
     """
 
     nodes: Array
     masses: Array
+    relative: Array
     error: Array
     reach: Array
 
     def total(self) -> Array:
         """Upper bounds on the panels' probabilities."""
         return np.asarray((self.masses.sum(axis=1) + self.error) * (1.0 + 2 * RULE * UNIT))
+
+    def least(self) -> Array:
+        """Lower bounds on the panels' probabilities."""
+        sums = (self.masses * (1.0 - 2.0 * self.relative)).sum(axis=1) * (1.0 - 2 * RULE * UNIT)
+        return np.maximum(sums - self.error, 0.0)
 
 
 def panels(noise: GammaScale, ends: Array) -> Panels:
@@ -260,6 +269,7 @@ def panels(noise: GammaScale, ends: Array) -> Panels:
     return Panels(
         nodes=nodes,
         masses=half[:, None] * w * density * (1.0 + drift),
+        relative=drift,
         error=rule * half * peak * bulge * (1.0 + peak_error) * (1.0 + 1e-9),
         reach=right,
     )
@@ -279,12 +289,24 @@ def ladder(noise: GammaScale, bottom: float, top: float, widest: float = math.in
         noise: Law of u.
         bottom, top: First and last end.
         widest: Of a panel.
+
+    Raises:
+        ValueError: The bottom is 0.
     """
+    if not bottom > 0:
+        raise ValueError(f"Expected a scale of {bottom!r} to be positive: its law reaches below what floats hold.")
     root = math.sqrt(max(noise.shape, 1.0))
     ends = [bottom]
     while ends[-1] < top:
         ends.append(min(ends[-1] + min(ends[-1] / root, noise.scale * root, widest), top))
     return np.array(ends)
+
+
+def least_between(noise: GammaScale, ends: Array) -> Array:
+    """Lower bounds on the probabilities of u between consecutive ends, which are positive and increase."""
+    finer = np.unique(np.concatenate([ends, ladder(noise, float(ends[0]), float(ends[-1]))]))
+    sums = np.add.reduceat(panels(noise, finer).least(), np.searchsorted(finer, ends[:-1]))
+    return np.asarray(sums * (1.0 - 2 * len(finer) * UNIT))
 
 
 def beyond(noise: GammaScale, u: float) -> float:

@@ -6,15 +6,17 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
+from scipy.special import gammainc, gammaincc
 from scipy.stats import beta as beta_law
 
 from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Laplace
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.lower import certified_lower
-from dpaudit.verify.pld.cells import MixturePair, mix
+from dpaudit.verify.pld.cells import CDF_ERROR, MixturePair, mix
 from dpaudit.verify.pld.coordinate_cells import CoordinateStatistic, coordinate_statistic
 from dpaudit.verify.pld.operating_points import single_points
 from dpaudit.verify.pld.scale_mixture_cells import (
+    MOST_GAUGES,
     SMALL_SCALES,
     gauge_count,
     gauge_edges,
@@ -157,3 +159,18 @@ def product_at(one: dict[int, Exponentials], place: int) -> Exponentials:
         for (d, a), (e, b) in itertools.product(terms.items(), one.get(place - label, {}).items()):
             masses[d + e] += a * b
     return masses
+
+
+def test_incomplete_gamma_functions_are_as_accurate_as_granted() -> None:
+    """Both tails of the gauges' size, for every number of gauges in use, down to e^-600."""
+    flint = pytest.importorskip("flint")
+    rng, granted = np.random.default_rng(6), 16.0 * CDF_ERROR
+    with flint.ctx.workprec(1000):
+        for gauges in np.unique(np.exp(rng.uniform(0.0, math.log(MOST_GAUGES + 1), 120)).astype(int)):
+            for deviation in rng.uniform(-30.0, 30.0, 4):
+                z = float(gauges) * math.exp(deviation / math.sqrt(gauges))
+                above = flint.arb(z).gamma_upper(flint.arb(int(gauges)), regularized=1)
+                for found, exact in ((gammainc(gauges, z), 1 - above), (gammaincc(gauges, z), above)):
+                    tail = float(exact)
+                    if exact.rel_accuracy_bits() > 50 and 1e-290 < tail < 0.9:
+                        assert abs(found / tail - 1) < granted * (1 + abs(math.log(tail)))

@@ -54,7 +54,8 @@ def exact_log_mean(k: float, growth: float, last: float) -> Any:
         u = s.exp()
         return (arb(k) * s - u + arb(growth) * (u * u - arb(last) ** 2) - constant).exp()
 
-    total = acb.integral(integrand, arb(low).log(), arb(last).log(), rel_tol=arb(2) ** -70).real
+    ends = arb(low).log(), arb(last).log()
+    total = acb.integral(integrand, *ends, rel_tol=arb(2) ** -70, abs_tol=arb(2) ** -2000).real
     below = 1 - arb(low).gamma_upper(arb(k), regularized=1)
     total += below * (-arb(growth) * arb(last) ** 2).exp() * arb(1).union((arb(growth) * arb(low) ** 2).exp())
     return (total / (1 - arb(last).gamma_upper(arb(k), regularized=1))).log() + arb(growth) * arb(last) ** 2
