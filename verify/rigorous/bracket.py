@@ -41,7 +41,7 @@ from dpaudit.verify.upper.shift_norms import sampling_is_known
 
 MAX_COORDINATES = 16_384
 ORDERS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18, 22, 27, 33, 40, 50, 62, 78, 97, 120, 150, 190, 240, 300, 380, 480, 600)
-WIDTHS = ("0.01", "0.02", "0.03", "0.05", "0.1", "0.15", "0.2", "0.3", "0.45", "0.7", "1", "1.5")
+WIDTHS = ("0.01", "0.02", "0.03", "0.05", "0.1", "0.15", "0.2", "0.3", "0.45", "0.7", "1", "1.5", "2.5", "4", "7", "12")
 SHARES = (1e-6, 1e-2, 0.2)  # of delta that may be spent on large hidden scales
 SCALE_CELLS = 60
 BISECTIONS, TOLERANCE = 40, 1e-4

@@ -241,12 +241,11 @@ def mutated(rounds: int, seed: int, names: Sequence[str]) -> Iterator[tuple[str,
 
 
 def test_mutated_certificates_are_refused() -> None:
-    accepted = [
-        (name, number)
-        for name, number, data in mutated(1, 20, [name for name in CLAIMS if name not in DEAR])
-        if not refused(data)
-    ]
-    assert accepted == []
+    """A sixth of the changes, a different one for every claim; the slow test makes them all."""
+    names = [name for name in CLAIMS if name not in DEAR]
+    some = [item for item in mutated(1, 20, names) if (item[1] + names.index(item[0])) % 6 == 0]
+    assert len(some) > 50
+    assert [(name, number) for name, number, data in some if not refused(data)] == []
 
 
 @pytest.mark.slow
