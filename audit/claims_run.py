@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,14 +21,18 @@ from dpaudit.verify.claim_files import ClaimFileError, claim_to_dict, load_claim
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.results import Verdict
 
+if TYPE_CHECKING:
+    from dpaudit.audit.certificate_files import CertificateFiles
+
 REFUTED, GAVE_UP, NOT_CERTIFIED = 3, 4, 5
 COMPARING_SECONDS = 60.0  # no comparison of accountants begins later than this after the first
 
 
 def run_claims(
     paths: Sequence[Path], *, only: str | None = None, method: str = "exact", require: str | None = None,
-    form: str = "text", json_file: str | None = None, seed: int = 0, out: Path | None = None, stage: Stage,
-    show: Callable[[str], None],
+    form: str = "text", json_file: str | None = None, seed: int = 0, out: Path | None = None, rigorous: bool = False,
+    certificates: Path | None = None, stage: Stage, show: Callable[[str], None],
+    warn: Callable[[str], None] = lambda line: None,
 ) -> int:  # fmt: skip
     """Check the claims of some files.
 
@@ -41,29 +45,40 @@ def run_claims(
         json_file: File for the verdicts' JSON; "-" for stdout and nothing else there.
         seed: Of the sampling methods.
         out: Folder of the report, None for no report.
+        rigorous: Whether the second engine judges every claim as well.
+        certificates: Folder of a certificate for every decided claim, None for none.
         stage: Told what begins and how long it is.
         show: Prints the result.
+        warn: Prints what is no part of it.
 
     Returns:
         The exit status: 3 if a claim is refuted, else 4 if interrupted or two bounds disagree, else 5 if a claim is not
         certified as required.
 
     Raises:
-        InputError: A file is no claims file, or no claim has the id.
-        OSError: The report's folder cannot be made or written to.
+        InputError: A file is no claims file, no claim has the id, or the second engine is not installed.
+        OSError: A folder cannot be made or written to.
     """
     claims, homes = _load(paths, only)
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)  # before the work, so that a bad name costs none
+    for folder in (out, certificates):
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)  # before the work, so that a bad name costs none
     judge: Callable[[Claim], Verdict] = check
     if method != "exact":
         judge = partial(check, method=method, rng=np.random.default_rng(seed))
+    files = None
+    if rigorous or certificates is not None:
+        confirmed, certificate_files = _second_engine()
+        judge = partial(_judged_twice, judge, confirmed) if rigorous else judge
+        files = None if certificates is None else certificate_files(certificates)
     verdicts: list[Verdict] = []
     compared: dict[int, list[dict[str, Any]]] = {}
     interrupted = False
     try:
-        for verdict in check_all(claims, judge, stage("Checking claims", len(claims))):
+        for claim, verdict in zip(claims, check_all(claims, judge, stage("Checking claims", len(claims))), strict=True):
             verdicts.append(verdict)
+            if files is not None:
+                files.add(claim, verdict)
         if out is not None:
             compared.update(_comparisons(claims, verdicts, stage, method == "exact"))
     except KeyboardInterrupt:
@@ -72,11 +87,13 @@ def run_claims(
         from dpaudit.reports.verdict_page import ClaimEntry, write_verdicts  # draws: half a second of matplotlib
 
         entries = [
-            ClaimEntry(verdict, claim_to_dict(claim), _command(homes[claim.id], claim.id, method, seed), rows)
+            ClaimEntry(verdict, claim_to_dict(claim), _command(homes[claim.id], claim.id, method, seed, rigorous), rows)
             for claim, verdict, rows in zip(claims, verdicts, map(compared.get, range(len(claims))), strict=False)
         ]
         write_verdicts(entries, out, versions={name: version(name) for name in ("dpaudit", "numpy", "scipy")})
     _show(verdicts, paths, form, require, json_file, show)
+    for line in [] if files is None else files.lines():
+        warn(line)
     kinds = {verdict.verdict for verdict in verdicts}
     if "refuted" in kinds:
         return REFUTED
@@ -85,10 +102,31 @@ def run_claims(
     return NOT_CERTIFIED if require == "certified" and kinds != {"certified"} else 0
 
 
-def _command(path: Path, name: str, method: str, seed: int) -> str:
+def _second_engine() -> tuple[Callable[[Claim, Verdict], Verdict], type["CertificateFiles"]]:
+    """What judges a verdict again, and what writes certificates; both need python-flint."""
+    try:
+        from dpaudit.audit.certificate_files import CertificateFiles
+        from dpaudit.verify.rigorous.agreement import confirmed
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "flint":
+            raise
+        raise InputError(
+            "Expected python-flint to be installed for --rigorous and --certificates: pip install python-flint"
+        ) from error
+    return confirmed, CertificateFiles
+
+
+def _judged_twice(
+    judge: Callable[[Claim], Verdict], confirmed: Callable[[Claim, Verdict], Verdict], claim: Claim
+) -> Verdict:
+    return confirmed(claim, judge(claim))
+
+
+def _command(path: Path, name: str, method: str, seed: int, rigorous: bool) -> str:
     """The command that checks one claim alone."""
     sampled = [] if method == "exact" else ["--method", method, "--seed", str(seed)]
-    return shlex.join(["dpaudit", "verify", str(path), "--only", name, *sampled])
+    twice = ["--rigorous"] if rigorous else []
+    return shlex.join(["dpaudit", "verify", str(path), "--only", name, *sampled, *twice])
 
 
 def _comparisons(

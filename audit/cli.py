@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -118,6 +119,13 @@ def verify(
     format: Annotated[str, typer.Option(help="text, junit or sarif.", metavar="FORMAT")] = "text",
     json: Annotated[str | None, typer.Option(help="Write the verdicts here as well; - prints them alone.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of a report: verdicts.html and verdicts.json.")] = None,
+    rigorous: Annotated[
+        bool, typer.Option("--rigorous", help="Judge every claim again by a second engine, in ball arithmetic.")
+    ] = False,
+    certificates: Annotated[
+        Path | None,
+        typer.Option(help="Folder of certificates, one per decided claim, for dpaudit-check.", metavar="DIR"),
+    ] = None,
     seed: Seed = None,
 ) -> None:
     """Check claimed (epsilon, delta) of mechanisms: no model, no data."""
@@ -135,8 +143,11 @@ def verify(
             json_file=json,
             seed=chosen,
             out=out,
+            rigorous=rigorous,
+            certificates=certificates,
             stage=stage,
             show=typer.echo,
+            warn=partial(typer.echo, err=True),
         )
     raise typer.Exit(status)
 

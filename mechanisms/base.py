@@ -171,12 +171,12 @@ class ScaleMixture:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GammaLaplaceMixture(ScaleMixture):
-    """Laplace coordinates of scale 1/u given u, and u ~ Gamma(shape, scale).
+class GammaScale(ScaleMixture):
+    """Noise whose hidden scale u has a Gamma law, density proportional to u^(shape - 1) exp(-u/scale).
 
     Args:
-        shape: Shape of the Gamma law, > 0.
-        scale: Its scale, > 0.
+        shape: > 0.
+        scale: In units of u, > 0.
     """
 
     shape: float

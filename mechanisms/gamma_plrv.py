@@ -8,14 +8,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv
 
-from dpaudit.mechanisms.base import (
-    Array,
-    Domain,
-    GammaLaplaceMixture,
-    IIDCoordinates,
-    require_dimension,
-    validate_fields,
-)
+from dpaudit.mechanisms.base import Array, Domain, GammaScale, IIDCoordinates, require_dimension, validate_fields
 from dpaudit.mechanisms.laplace import laplace_law
 from dpaudit.mechanisms.numerics import aligned, finite, log_ratio, magnitude_drop
 
@@ -98,10 +91,10 @@ class GammaPLRV:
         validate_fields(self)
 
     @property
-    def structure(self) -> GammaLaplaceMixture:
+    def structure(self) -> GammaScale:
         """Laplace coordinates of scale 1/u given u, and the Gamma law of u."""
         k, theta = float(self.k), float(self.theta)
-        return GammaLaplaceMixture(
+        return GammaScale(
             given=_given,
             scale_cdf=partial(_scale_cdf, k=k, theta=theta),
             scale_sf=partial(_scale_sf, k=k, theta=theta),

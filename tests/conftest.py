@@ -1,7 +1,14 @@
-"""What every test may use: pytest's own tester, for the plugin; and one thread for each process."""
+"""What every test may use: pytest's own tester, for the plugin; the command line; one thread for each process."""
 
+import contextlib
+import io
 import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -27,3 +34,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if any(item.path.is_relative_to(here / part) for part in PAPERS):
             item.add_marker(pytest.mark.papers)
+
+
+@pytest.fixture(scope="session")
+def dpaudit() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The command line, called in this process as from a pipe: exit status, stdout, stderr."""
+    from dpaudit.audit.cli import main
+
+    def call(
+        *arguments: str | Path, folder: Path | None = None, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        words, status, handler = ["dpaudit", *map(str, arguments)], 0, signal.getsignal(signal.SIGTERM)
+        with (
+            contextlib.chdir(folder or Path.cwd()),
+            mock.patch.dict(os.environ, {"NO_COLOR": "1", **environment}),
+            mock.patch.object(sys, "argv", words),
+            contextlib.redirect_stdout(io.StringIO()) as out,
+            contextlib.redirect_stderr(io.StringIO()) as err,
+        ):
+            try:
+                main()
+            except SystemExit as ended:
+                status = int(ended.code or 0)
+            finally:
+                signal.signal(signal.SIGTERM, handler)
+        return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
+
+    return call

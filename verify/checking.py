@@ -10,7 +10,7 @@ from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.results import Verdict, VerdictName
-from dpaudit.verify.upper import obstacle, upper_curves
+from dpaudit.verify.upper import never_sampled, obstacle, upper_curves
 
 METHODS = ("exact", "monte-carlo", "both")
 DISAGREEMENT = "disagreement"
@@ -54,8 +54,9 @@ def check(
     started = time.perf_counter()
     beyond = _beyond_floats(claim)
     if beyond:
-        bracket = Bracket(claim, [], None)
-        return bracket.verdict(f"{bracket.gap}: {beyond}.", (SUM,), started=started)
+        bracket = Bracket(claim, upper_curves(claim, [never_sampled]), None)
+        reason = bracket.proof if bracket.name == "certified" else f"{bracket.gap}: {beyond}."
+        return bracket.verdict(reason, (SUM,), started=started)
     uppers = [] if method == "monte-carlo" else upper_curves(claim)
     lower = _lower(claim, method, confidence, rng)
     bracket = Bracket(claim, uppers, lower)
@@ -88,7 +89,7 @@ class Bracket:
         self.epsilon_lower, self.epsilon_upper = (float(side[0]) for side in self.epsilon(np.array([claim.delta])))
         crossed = self.delta_lower > self.delta_upper
         self.disagreement = crossed and not self.sampled
-        self.name = "undecided" if crossed else _decide(claim, self.delta_lower, self.delta_upper)
+        self.name = "undecided" if crossed else decide(claim, self.delta_lower, self.delta_upper)
         self.best = min(uppers, key=lambda curve: float(curve.delta(np.array([claim.epsilon]))[0]), default=None)
 
     def delta(self, epsilon: Array) -> tuple[Array, Array]:
@@ -222,8 +223,8 @@ def _noise_sizes(mechanism: Mechanism) -> Array:
     return -structure.ppf(np.array([0.25, 1e-9]))
 
 
-def _decide(claim: Claim, delta_lower: float, delta_upper: float) -> VerdictName:
-    """The verdict of bounds that do not cross; both carry their float errors."""
+def decide(claim: Claim, delta_lower: float, delta_upper: float) -> VerdictName:
+    """The verdict of bounds on delta at the claimed epsilon that do not cross; both carry their float errors."""
     if delta_lower > claim.delta:
         return "refuted"
     return "certified" if delta_upper <= claim.delta else "undecided"
@@ -245,7 +246,7 @@ def _reason(bracket: Bracket, lower: Curve) -> str:
     if bracket.name == "refuted":
         forced = f"delta >= {delta[0]:.4g} at epsilon={claim.epsilon:.4g}"
         return f"{_witness(lower)} forces {forced}, more than {claim.delta:.4g}."
-    if best is None:
+    if best is None or best.method == never_sampled.METHOD:
         return f"{bracket.gap}: {obstacle(claim)}. A theorem for it, or a stronger witness, would decide {goal}."
     return (
         f"{bracket.gap}, and the claim lies between. To decide {goal}, it takes a witness stronger than "

@@ -193,8 +193,6 @@ def _phase(phase: _Phase, mechanisms: dict[str, Mechanism]) -> Phase:
     if phase.sampling is None:
         return Phase(mechanisms[key], phase.steps, 1.0 if phase.sampling_prob is None else phase.sampling_prob)
     kind, prob = phase.sampling.kind, phase.sampling.prob
-    if kind == "none" and prob not in (None, 1.0):
-        raise ValueError(f"expected sampling.prob={prob} to be 1 or absent with kind 'none'.")
     if kind != "none" and prob is None:
         raise ValueError(f"expected sampling.prob to be given with kind {kind!r}.")
     return Phase(mechanisms[key], phase.steps, 1.0 if prob is None else prob, kind)

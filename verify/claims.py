@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from dpaudit.mechanisms.base import Domain, Mechanism
 
@@ -25,6 +25,9 @@ class Phase:
         steps: Releases, at least 1.
         sampling_prob: Rate in (0, 1]; 1.0 together with kind "none".
         sampling_kind: Only "poisson" and "none" have theorems here.
+
+    Raises:
+        ValueError: A field is outside its domain, or a rate below 1 is given together with kind "none".
     """
 
     mechanism: Mechanism
@@ -35,6 +38,11 @@ class Phase:
     def __post_init__(self) -> None:
         STEPS.validate("steps", self.steps)
         SAMPLING_PROB.validate("sampling_prob", self.sampling_prob)
+        if self.sampling_kind not in get_args(SamplingKind):
+            kinds = ", ".join(map(repr, get_args(SamplingKind)))
+            raise ValueError(f"Expected sampling_kind={self.sampling_kind!r} among {kinds}.")
+        if self.sampling_kind == "none" and self.sampling_prob != 1:
+            raise ValueError(f"Expected sampling_prob={self.sampling_prob!r} to be 1 with sampling_kind='none'.")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.integrate import quad
-from scipy.special import logsumexp
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.mechanisms.generalized_gaussian import GeneralizedGaussian
@@ -142,8 +141,10 @@ def chernoff(values: Array, log_masses: Array, steps: int, limit: float) -> floa
         steps: T.
         limit: What the sum should stay below.
     """
-    exponents = [steps * float(logsumexp(s * values + log_masses)) - s * limit for s in _ORDERS]
-    return math.exp(min(min(exponents), 0.0))
+    exponents = np.outer(_ORDERS, values) + log_masses
+    top = exponents.max(axis=1)
+    logs = top + np.log(np.exp(exponents - top[:, None]).sum(axis=1))
+    return math.exp(min(float(np.min(steps * logs - _ORDERS * limit)), 0.0))
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """`dpaudit calibrate` as a person and a pipeline meet it."""
 
 import json
-import os
 import subprocess
-import sys
 import tomllib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,23 +13,17 @@ from dpaudit.mechanisms.published.gaussian_baselines import analytic_gaussian_si
 from dpaudit.verify import check
 from dpaudit.verify.claim_files import parse_claims
 
-BIN = Path(sys.executable).with_name("dpaudit")
+Command = Callable[..., subprocess.CompletedProcess[str]]
 GAUSSIAN = ("--mechanism", "gaussian", "--epsilon", "1", "--delta", "1e-5")
 
 
-def calibrate(*arguments: str, columns: int = 100) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(BIN), "calibrate", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "NO_COLOR": "1", "COLUMNS": str(columns)},
-    )
+@pytest.fixture
+def calibrate(dpaudit: Command) -> Command:
+    return partial(dpaudit, "calibrate")
 
 
 @pytest.mark.slow
-def test_stdout_is_a_claims_file_that_is_certified() -> None:
+def test_stdout_is_a_claims_file_that_is_certified(calibrate: Command) -> None:
     done = calibrate(
         "--mechanism", "gamma-plrv", "--set", "k=40000", "--free", "theta", "--clip", "0.5", "--dimension", "1000",
         "--epsilon", "1.606", "--delta", "1e-5", "--steps", "300", "--sampling-prob", "0.01",
@@ -49,7 +43,7 @@ def test_stdout_is_a_claims_file_that_is_certified() -> None:
     assert max(len(line) for line in comments) <= 100
 
 
-def test_a_norm_without_end_survives_toml() -> None:
+def test_a_norm_without_end_survives_toml(calibrate: Command) -> None:
     done = calibrate(
         "--mechanism", "laplace", "--clip-norm", "inf", "--dimension", "3", "--epsilon", "2", "--delta", "0"
     )
@@ -58,7 +52,7 @@ def test_a_norm_without_end_survives_toml() -> None:
     assert check(claim).verdict == "certified"
 
 
-def test_json_stands_alone_on_stdout() -> None:
+def test_json_stands_alone_on_stdout(calibrate: Command) -> None:
     done = calibrate(*GAUSSIAN, "--json", "-")
     document = json.loads(done.stdout)
     assert document["format"] == "dpaudit-calibration/1"
@@ -67,7 +61,7 @@ def test_json_stands_alone_on_stdout() -> None:
     assert document["verdict"]["verdict"] == "certified"
 
 
-def test_json_goes_to_a_file_beside_the_text(tmp_path: Path) -> None:
+def test_json_goes_to_a_file_beside_the_text(tmp_path: Path, calibrate: Command) -> None:
     done = calibrate(*GAUSSIAN, "--json", str(tmp_path / "found.json"))
     assert tomllib.loads(done.stdout)["claim"][0]["mechanism"]["name"] == "gaussian"
     assert json.loads((tmp_path / "found.json").read_text())["free"] == "noise_multiplier"
@@ -88,15 +82,15 @@ def test_json_goes_to_a_file_beside_the_text(tmp_path: Path) -> None:
     (("--mechanism", "gamma-plrv", "--set", "teta=2", "--epsilon", "1", "--delta", "1e-5"), "did you mean 'theta'?"),
     ((*GAUSSIAN, "--clip", "-1"), "clip=-1.0"),
 ])  # fmt: skip
-def test_bad_input_is_one_line_and_exit_2(arguments: tuple[str, ...], words: str) -> None:
+def test_bad_input_is_one_line_and_exit_2(arguments: tuple[str, ...], words: str, calibrate: Command) -> None:
     done = calibrate(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.strip().splitlines()) == 1
     assert words in done.stderr
 
 
-def test_help_fits_a_narrow_terminal() -> None:
-    done = calibrate("--help", columns=60)
+def test_help_fits_a_narrow_terminal(calibrate: Command) -> None:
+    done = calibrate("--help", COLUMNS="60")
     assert done.returncode == 0
     assert max(len(line) for line in done.stdout.splitlines()) <= 60
     for option in ("--mechanism", "--set", "--free", "--clip-norm", "--adjacency", "--json"):

@@ -1,13 +1,14 @@
 """`dpaudit verify` as a person and a pipeline meet it."""
 
 import json
-import os
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
-BIN = Path(sys.executable).with_name("dpaudit")
+import pytest
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
 CLAIM = """
 [[claim]]
 id = "{id}"
@@ -19,24 +20,18 @@ noise_multiplier = 1.6666666666666667
 """
 
 
-def verify(
-    folder: Path, *arguments: str, epsilons: tuple[float, ...] = (2.445, 2.0)
-) -> subprocess.CompletedProcess[str]:
-    text = "".join(CLAIM.format(id=f"e{epsilon}", epsilon=epsilon) for epsilon in epsilons)
-    (folder / "claims.toml").write_text(text)
-    return subprocess.run(
-        [str(BIN), "verify", "claims.toml", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, "NO_COLOR": "1"},
-    )
+@pytest.fixture
+def verify(dpaudit: Command, tmp_path: Path) -> Command:
+    def call(*arguments: str, epsilons: tuple[float, ...] = (2.445, 2.0)) -> subprocess.CompletedProcess[str]:
+        text = "".join(CLAIM.format(id=f"e{epsilon}", epsilon=epsilon) for epsilon in epsilons)
+        (tmp_path / "claims.toml").write_text(text)
+        return dpaudit("verify", "claims.toml", *arguments, folder=tmp_path)
+
+    return call
 
 
-def test_a_refuted_claim_exits_3_and_shows_its_witness(tmp_path: Path) -> None:
-    done = verify(tmp_path)
+def test_a_refuted_claim_exits_3_and_shows_its_witness(verify: Command) -> None:
+    done = verify()
     assert done.returncode == 3
     assert "certified e2.445" in done.stdout
     assert "refuted   e2.0" in done.stdout
@@ -44,43 +39,40 @@ def test_a_refuted_claim_exits_3_and_shows_its_witness(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_only_one_claim_is_checked_on_request(tmp_path: Path) -> None:
-    done = verify(tmp_path, "--only", "e2.445", "--require", "certified")
+def test_only_one_claim_is_checked_on_request(verify: Command) -> None:
+    done = verify("--only", "e2.445", "--require", "certified")
     assert done.returncode == 0
     assert "e2.0" not in done.stdout
 
 
-def test_require_certified_exits_5_where_nothing_is_refuted(tmp_path: Path) -> None:
+def test_require_certified_exits_5_where_nothing_is_refuted(tmp_path: Path, dpaudit: Command) -> None:
     text = CLAIM.format(id="shuffled", epsilon=9.0) + ""
     text = text.replace("[claim.mechanism]", 'sampling = {kind = "shuffled", prob = 0.1}\n[claim.mechanism]')
     (tmp_path / "other.toml").write_text(text)
-    done = subprocess.run(
-        [str(BIN), "verify", "other.toml", "--require", "certified"], cwd=tmp_path, capture_output=True, text=True,
-        timeout=120, check=False,
-    )  # fmt: skip
+    done = dpaudit("verify", "other.toml", "--require", "certified", folder=tmp_path)
     assert done.returncode == 5
     assert "undecided" in done.stdout
 
 
-def test_json_stands_alone_on_stdout(tmp_path: Path) -> None:
-    document = json.loads(verify(tmp_path, "--json", "-").stdout)
+def test_json_stands_alone_on_stdout(verify: Command) -> None:
+    document = json.loads(verify("--json", "-").stdout)
     assert document["format"] == "dpaudit-verdicts/1"
     assert [claim["verdict"] for claim in document["claims"]] == ["certified", "refuted"]
 
 
-def test_junit_counts_the_refuted_claim_as_a_failure(tmp_path: Path) -> None:
-    suite = ElementTree.fromstring(verify(tmp_path, "--format", "junit").stdout)
+def test_junit_counts_the_refuted_claim_as_a_failure(verify: Command) -> None:
+    suite = ElementTree.fromstring(verify("--format", "junit").stdout)
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
 
 
-def test_sarif_lists_what_is_not_certified(tmp_path: Path) -> None:
-    document = json.loads(verify(tmp_path, "--format", "sarif").stdout)
+def test_sarif_lists_what_is_not_certified(verify: Command) -> None:
+    document = json.loads(verify("--format", "sarif").stdout)
     assert [result["level"] for result in document["runs"][0]["results"]] == ["error"]
 
 
-def test_bad_claims_are_one_line_and_exit_2(tmp_path: Path) -> None:
-    done = verify(tmp_path, epsilons=(-1.0,))
+def test_bad_claims_are_one_line_and_exit_2(verify: Command) -> None:
+    done = verify(epsilons=(-1.0,))
     assert done.returncode == 2
     assert "epsilon=-1.0" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
-    assert verify(tmp_path, "--only", "nothing").returncode == 2
+    assert verify("--only", "nothing").returncode == 2

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import shlex
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from dpaudit.verify.claim_files import claim_to_dict, parse_claims
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.results import Verdict
 
-BIN = Path(sys.executable).with_name("dpaudit")
+Command = Callable[..., subprocess.CompletedProcess[str]]
 CLAIMS = """
 [[claim]]
 id = "two releases, one of them sampled"
@@ -66,22 +65,15 @@ dimension = 9
 """
 
 
-def dpaudit(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(BIN), *arguments], cwd=folder, capture_output=True, text=True, timeout=120, check=False,
-        env={**os.environ, "NO_COLOR": "1"},
-    )  # fmt: skip
-
-
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def report(tmp_path_factory: pytest.TempPathFactory, dpaudit: Command) -> Path:
     """A folder with some claims.toml and its report in out/."""
     folder = tmp_path_factory.mktemp("verify")
     (folder / "some claims.toml").write_text(CLAIMS)
-    done = dpaudit(folder, "verify", "some claims.toml", "--out", "out")
+    done = dpaudit("verify", "some claims.toml", "--out", "out", folder=folder)
     assert done.returncode == 3, done.stderr
     assert done.stderr == ""
-    assert done.stdout == dpaudit(folder, "verify", "some claims.toml").stdout
+    assert done.stdout == dpaudit("verify", "some claims.toml", folder=folder).stdout
     return folder
 
 
@@ -111,11 +103,11 @@ def test_the_claims_in_the_report_are_those_of_the_file(report: Path) -> None:
     assert written == parse_claims(tomllib.loads(CLAIMS), source="file")
 
 
-def test_every_command_checks_its_claim_alone(report: Path) -> None:
+def test_every_command_checks_its_claim_alone(report: Path, dpaudit: Command) -> None:
     for claim in claims_of(report)[:2]:
         words = shlex.split(claim["command"])
         assert words[0] == "dpaudit"
-        done = dpaudit(report, *words[1:])
+        done = dpaudit(*words[1:], folder=report)
         assert done.returncode == (3 if claim["verdict"] == "refuted" else 0)
         assert done.stdout.startswith(f"{claim['verdict']:<9} {claim['id']}:")
 
@@ -143,22 +135,24 @@ def test_the_snippet_recomputes_the_finding(report: Path, tmp_path: Path) -> Non
         assert (float(done.stdout) > claim["delta_claimed"]) == (claim["verdict"] == "refuted")
 
 
-def test_the_report_is_rendered_again_from_its_json(report: Path, tmp_path: Path) -> None:
-    done = dpaudit(report, "report", "out/verdicts.json", "--out", str(tmp_path / "again"))
+def test_the_report_is_rendered_again_from_its_json(report: Path, tmp_path: Path, dpaudit: Command) -> None:
+    done = dpaudit("report", "out/verdicts.json", "--out", str(tmp_path / "again"), folder=report)
     assert (done.returncode, done.stdout.strip()) == (0, str(tmp_path / "again" / "verdicts.html"))
     for name in ("verdicts.html", "verdicts.json"):
         assert (tmp_path / "again" / name).read_bytes() == (report / "out" / name).read_bytes()
 
 
-def test_json_on_stdout_stays_alone_and_as_it_was(report: Path, tmp_path: Path) -> None:
-    done = dpaudit(report, "verify", "some claims.toml", "--only", "held", "--json", "-", "--out", str(tmp_path / "o"))
+def test_json_on_stdout_stays_alone_and_as_it_was(report: Path, tmp_path: Path, dpaudit: Command) -> None:
+    done = dpaudit(
+        "verify", "some claims.toml", "--only", "held", "--json", "-", "--out", str(tmp_path / "o"), folder=report
+    )
     [claim] = json.loads(done.stdout)["claims"]
     assert set(claim) == {field.name for field in fields(Verdict) if field.repr}
     assert (tmp_path / "o" / "verdicts.html").exists()
 
 
-def test_a_folder_that_cannot_be_made_is_one_line_before_any_work(report: Path) -> None:
-    done = dpaudit(report, "verify", "some claims.toml", "--out", "some claims.toml/out")
+def test_a_folder_that_cannot_be_made_is_one_line_before_any_work(report: Path, dpaudit: Command) -> None:
+    done = dpaudit("verify", "some claims.toml", "--out", "some claims.toml/out", folder=report)
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.strip().splitlines()) == 1
 

@@ -20,7 +20,7 @@ Group = tuple[float, int]
 
 SHRINK = 1.0 - 16.0 * UNIT  # so that rounding cannot leave the ball
 NORM_ERROR = 6.0 * UNIT  # a division, two powers and two products; the power's amplification is undone by the root
-MAX_COORDINATES = 2**20  # beyond it the gain of spreading a shift further is not worth the time
+MAX_COORDINATES = 2**31  # beyond it the rounding of their masses adds up to percents
 GROUPS = 16  # of the majorization shift
 HIGH_COUNTS, LOW_COUNTS = (1, 2, 4, 8), (1, 3, 10, 100, 1000)  # coordinates at the higher and at the lower level
 HIGH_SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of clip^p at the higher level

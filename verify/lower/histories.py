@@ -1,16 +1,20 @@
 """Certified operating points of a whole history of releases, all under one neighbouring pair."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from dpaudit.mechanisms import Gaussian
 from dpaudit.mechanisms.base import Array, IIDCoordinates, NormalCoordinates, Radial, ScaleMixture
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.lower.families import Shift
-from dpaudit.verify.lower.shifts import centre_multiples, pair_of, rate
+from dpaudit.verify.lower.shifts import centre_multiples, pair_of
 from dpaudit.verify.pld.cells import MassBounds, MixturePair, interval_masses, mix, scan_points
 from dpaudit.verify.pld.coordinate_cells import one_coordinate, shifted_coordinates
+from dpaudit.verify.pld.fourier import UNIT
+from dpaudit.verify.pld.normal_points import normal_points
 from dpaudit.verify.pld.operating_points import (
     MAX_LABEL,
     Points,
@@ -34,6 +38,7 @@ from dpaudit.verify.pld.scale_mixture_cells import mixture_cells
 
 SINGLE_TAIL = 1e-45  # a single release needs no transform, so its curve may as well reach any delta
 FINE = 1e-6  # relative error of the tails of the loss where they decide
+LARGEST_MERGED = 6.0  # distance of the centres, in deviations, up to which cells hold every probability that matters
 LOSS_HEADROOM = 25.0  # losses this far above the claimed epsilon are one cell of the fine grid for heavy tails
 
 
@@ -117,7 +122,7 @@ def _radial_release(
     """Radial noise: tails of the loss, resolved near the claimed epsilon and near the level that delta leaves."""
     dimension, tail = phase.mechanism.dimension or 2, 1e-3 * max(min(claim.delta or 1e-10, 1e-6), 1e-12)
     tails = loss_tails(noise, dimension, length, level_ladder(noise, dimension, length, tail))
-    goal = claim.delta / rate(phase)
+    goal = claim.delta / phase.sampling_prob
     for _ in range(2):  # where P(L > l) falls to delta decides epsilon at delta
         crossing = int(np.clip(np.searchsorted(-tails.first, -goal), 1, len(tails.levels) - 1))
         between = np.linspace(tails.levels[crossing - 1], tails.levels[crossing], 30)
@@ -139,11 +144,37 @@ def history_points(releases: Sequence[ShiftedPhase], direction: str, claim: Clai
         direction: "remove", "add" or "swap".
         claim: Where tightness matters.
     """
-    if len(releases) == 1 and releases[0].phase.steps == 1 and releases[0].tails is not None:
-        return _single_radial(releases[0].tails, releases[0].pair(direction))
+    releases = _gathered(releases)
+    only = releases[0]
+    if len(releases) == 1 and only.phase.steps == 1:
+        if only.tails is not None:
+            return _single_radial(only.tails, only.pair(direction))
+        if only.line is not None and isinstance(only.line[0], NormalCoordinates):
+            return normal_points(only.line[1] / only.line[0].sigma * (1.0 - 4.0 * UNIT), only.pair(direction))
     heavy = any(item.tails is not None for item in releases)
     caps = (claim.epsilon + LOSS_HEADROOM, np.inf) if heavy else (np.inf,)
     return merge([_composed(releases, direction, claim, cap) for cap in caps])
+
+
+def _gathered(releases: Sequence[ShiftedPhase]) -> Sequence[ShiftedPhase]:
+    """Unsampled normal releases as one; as several alike of moderate size where they compose with others.
+
+    Releases N(mu_t, 1) against N(0, 1) have the sum of mu_t x_t over |mu| as a sufficient statistic, N(|mu|, 1) against
+    N(0, 1), which any releases of the same |mu| have as well (Dong, Roth and Su 2022, Corollary 3.3).
+    """
+    rest, squares, owner = [], 0.0, None
+    for item in releases:
+        if item.line is None or item.phase.sampling_prob < 1 or not isinstance(item.line[0], NormalCoordinates):
+            rest.append(item)
+            continue
+        owner = owner or item
+        squares += item.phase.steps * (float(np.ptp(item.line[1])) / item.line[0].sigma) ** 2
+    if owner is None or (not rest and sum(item.phase.steps for item in releases) == 1):
+        return releases
+    mu = math.sqrt(squares) * (1.0 - 8.0 * UNIT * len(releases))  # a shorter shift loses less (boundary lemma)
+    count = math.ceil((mu / LARGEST_MERGED) ** 2) if rest else 1
+    line = (Gaussian(1.0).structure, np.array([0.0, mu / math.sqrt(count)]))
+    return [*rest, ShiftedPhase(replace(owner.phase, steps=count), owner.shift, (0.0, 1.0), line=line)]
 
 
 def _composed(releases: Sequence[ShiftedPhase], direction: str, claim: Claim, cap: float) -> Points:

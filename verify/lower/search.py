@@ -10,8 +10,10 @@ from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower.families import MAX_COORDINATES, Shift, carried, equal, feasible, majorization, two_level
 from dpaudit.verify.lower.histories import ShiftedPhase, history_points, shifted_phase
-from dpaudit.verify.lower.shifts import candidate_counts, longest_count, ranked_counts, rate, scores
+from dpaudit.verify.lower.shifts import candidate_counts, longest_count, ranked_counts, scores
 from dpaudit.verify.lower.strongest import aim, event, merit, strongest_curve
+from dpaudit.verify.pld.coordinate_cells import MANY
+from dpaudit.verify.pld.gamma_scale import laplace_given_gamma
 from dpaudit.verify.pld.operating_points import Points
 from dpaudit.verify.pld.scale_mixture_cells import gauge_count, resolved
 from dpaudit.verify.results import Witness
@@ -24,7 +26,6 @@ THEOREM = (
     "probabilities bounded from exact cell masses (post-processing; Chernoff; Higham 2002, Theorem 24.2)"
 )
 EVENT = "privacy loss of the whole history (each step's to the nearest grid point)"
-QUADRATURE = "lower bound: quadrature errors are taken to be at most the change when every second node is left out"
 SKIPPED = "lower bound: releases whose sampling or dimension has no theorem here are left out, which only lowers it"
 ONE_COORDINATE = "lower bound: the dimension is not given, so only shifts of one coordinate were searched"
 REPLACED_BY_NOTHING = "lower bound: the replaced record is taken to contribute nothing"
@@ -114,13 +115,15 @@ def _curve(findings: Sequence[_Finding], claim: Claim, phases: Sequence[Phase]) 
 
 def _bounded(phase: Phase) -> bool:
     """Whether the phase has a theorem here: Poisson or no sampling, and a known direction where there is one."""
-    known = (phase.mechanism.dimension or 1) >= 2 or not isinstance(phase.mechanism.structure, Radial)
-    return known and phase.sampling_kind in ("poisson", "none")
+    structure = phase.mechanism.structure
+    known = (phase.mechanism.dimension or 1) >= 2 or not isinstance(structure, Radial)
+    scale_known = not isinstance(structure, ScaleMixture) or laplace_given_gamma(structure) is not None
+    return known and scale_known and phase.sampling_kind in ("poisson", "none")
 
 
 def _promising(claim: Claim, phases: Sequence[Phase]) -> list[Shift]:
     """Shifts of the first phase worth certifying, ranked on the phase that contributes most."""
-    main = max(phases, key=lambda phase: phase.steps * rate(phase) ** 2)
+    main = max(phases, key=lambda phase: phase.steps * phase.sampling_prob**2)
     smallest = min((phase.mechanism for phase in phases), key=lambda m: m.dimension or 1)
     structure, distance = main.mechanism.structure, 1.0 if claim.adjacency == "add-remove" else 2.0
     first = phases[0].mechanism
@@ -128,7 +131,7 @@ def _promising(claim: Claim, phases: Sequence[Phase]) -> list[Shift]:
         return [equal(first, min(longest_count(main.mechanism), max(smallest.dimension or 1, 1)))]
     if isinstance(structure, ScaleMixture):
         return [equal(first, m) for m in _mixture_counts(structure, smallest, main, distance, claim.delta)]
-    counts = candidate_counts(smallest)
+    counts = candidate_counts(smallest, MAX_COORDINATES)
     if len(counts) == 1:
         return [equal(first, 1)]
     alike = [equal(main.mechanism, count) for count in counts]
@@ -137,6 +140,8 @@ def _promising(claim: Claim, phases: Sequence[Phase]) -> list[Shift]:
     if epsilons[0] > max(DECISIVE_LOSS, 2 * claim.epsilon):
         return [equal(first, 1)]
     best = [alike[i] for i in np.argsort(-epsilons[: len(alike)], kind="stable")[:CERTIFIED_SHIFTS]]
+    if best[0].coordinates > MANY:  # half as many are as good, but the rounding of fewer masses adds up to less
+        best = [best[0], alike[max(i for i, shift in enumerate(alike) if shift.coordinates <= MANY)]]
     rival = int(np.argmax(epsilons))
     if epsilons[rival] > RIVAL_FACTOR * epsilons[: len(alike)].max():
         best.append(others[rival - len(alike)])
@@ -159,9 +164,9 @@ def _mixture_counts(
 
 def directions(claim: Claim, phases: Sequence[Phase]) -> list[str]:
     """Directions of the privacy loss to certify: "remove" and "add", or one where they are mirror images."""
-    sampled = any(rate(phase) < 1.0 for phase in phases)
+    sampled = any(phase.sampling_prob < 1.0 for phase in phases)
     if claim.adjacency == "replace-one":
-        nothing = any(isinstance(phase.mechanism.structure, Radial) and rate(phase) < 1.0 for phase in phases)
+        nothing = any(isinstance(phase.mechanism.structure, Radial) and phase.sampling_prob < 1.0 for phase in phases)
         return ["swap", "add"] if nothing else ["swap"]
     return ["remove", "add"] if sampled else ["remove"]
 
@@ -180,10 +185,9 @@ def _assumptions(claim: Claim, phases: Sequence[Phase]) -> tuple[str, ...]:
         notes.append(SKIPPED)
     if any(phase.mechanism.dimension is None for phase in phases):
         notes.append(ONE_COORDINATE)
-    if any(isinstance(structure, ScaleMixture) for structure in structures):
-        notes.append(QUADRATURE)
     if claim.adjacency == "replace-one" and any(
-        isinstance(structure, Radial) and rate(phase) < 1.0 for structure, phase in zip(structures, phases, strict=True)
+        isinstance(structure, Radial) and phase.sampling_prob < 1.0
+        for structure, phase in zip(structures, phases, strict=True)
     ):
         notes.append(REPLACED_BY_NOTHING)
     return tuple(notes)

@@ -8,15 +8,20 @@ from scipy.special import gammaln, logsumexp
 
 from dpaudit.mechanisms.base import Array, IIDCoordinates, Mechanism
 from dpaudit.verify.claims import Adjacency, Phase
-from dpaudit.verify.lower.families import MAX_COORDINATES, Shift, equal
+from dpaudit.verify.lower.families import Shift, equal
 from dpaudit.verify.pld.cells import MixturePair, interval_masses, scan_points
+from dpaudit.verify.pld.coordinate_cells import MANY
 
 ORDERS = np.array([2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128])
 NODES_PER_E = 8.0  # shifts at which a coordinate's moments are computed, per factor e
 
 
-def candidate_counts(mechanism: Mechanism, limit: int = MAX_COORDINATES) -> list[int]:
+def candidate_counts(mechanism: Mechanism, limit: int = MANY) -> list[int]:
     """Numbers m of equal coordinates to try: 1..10, then doubling up to the dimension; only 1 where that is unknown.
+
+    Args:
+        mechanism: Its dimension.
+        limit: Most that may be tried.
 
     Example:
         >>> from dpaudit.mechanisms import Laplace
@@ -33,11 +38,6 @@ def longest_count(mechanism: Mechanism) -> int:
     return 1 if mechanism.clip_norm <= 2.0 else max(mechanism.dimension or 1, 1)
 
 
-def rate(phase: Phase) -> float:
-    """Poisson sampling probability of a phase: 1 where nothing is sampled."""
-    return 1.0 if phase.sampling_kind == "none" else phase.sampling_prob
-
-
 def centre_multiples(phase: Phase, adjacency: Adjacency) -> tuple[float, ...]:
     """Centres of the noise, in multiples of the shift v, whose laws a neighbouring pair mixes.
 
@@ -46,7 +46,7 @@ def centre_multiples(phase: Phase, adjacency: Adjacency) -> tuple[float, ...]:
     """
     if adjacency == "add-remove":
         return 0.0, 1.0
-    return (0.0, 2.0) if rate(phase) == 1.0 else (-1.0, 0.0, 1.0)
+    return (0.0, 2.0) if phase.sampling_prob == 1.0 else (-1.0, 0.0, 1.0)
 
 
 def pair_of(phase: Phase, multiples: Sequence[float], direction: str) -> MixturePair:
@@ -57,7 +57,7 @@ def pair_of(phase: Phase, multiples: Sequence[float], direction: str) -> Mixture
         multiples: From `centre_multiples`, or (0, 1) for a record that replaces one contributing nothing.
         direction: "add" exchanges the two distributions of "remove"; "swap" is the first of a replacement's.
     """
-    q = rate(phase)
+    q = phase.sampling_prob
     if len(multiples) == 3:
         return MixturePair((0.0, 1.0 - q, q), (q, 1.0 - q, 0.0))
     pair = MixturePair((1.0 - q, q), (1.0, 0.0))
@@ -94,7 +94,7 @@ def scores(law: IIDCoordinates, phase: Phase, distance: float, shifts: Sequence[
     counts = np.array([count for shift in shifts for _, count in shift.groups], dtype=np.float64)
     starts = np.cumsum([0] + [len(shift.groups) for shift in shifts[:-1]])
     moments = np.add.reduceat(counts[:, None] * _log_moments(law, distance * values), starts, axis=0)
-    return _renyi_epsilon(moments, rate(phase), phase.steps, max(delta, 1e-12))
+    return _renyi_epsilon(moments, phase.sampling_prob, phase.steps, max(delta, 1e-12))
 
 
 def _log_moments(law: IIDCoordinates, shifts: Array) -> Array:

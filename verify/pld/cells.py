@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array, IIDCoordinates
+from dpaudit.mechanisms.base import Array, IIDCoordinates, PowerCoordinates
 from dpaudit.verify.pld.fourier import UNIT
 
 # Relative error granted to a distribution function at a tail probability t: CDF_ERROR (1 + |log t|). The logarithm
-# is the conditioning of exp and of the argument; tests compare every mechanism with mpmath at this level.
-CDF_ERROR = 2.0**-46
+# is the conditioning of exp and of the argument; tests compare every mechanism with balls at this level. The tail of
+# exp(-|x|^beta) noise is about exp(-|x|^beta), whose exponent takes beta times the rounding of x: past this beta, more.
+CDF_ERROR, STEEP = 2.0**-46, 64.0
 SMALLEST_MASS = 1e-300
 SCAN_POINTS = 400  # points per tail and per gap between centres of the first look at a law
 
@@ -43,6 +44,12 @@ class MixturePair:
         return MixturePair(self.second, self.first)
 
 
+def tail_error(law: IIDCoordinates, tail: Array) -> Array:
+    """Bound on the absolute error of a distribution function where its smaller tail is computed as `tail`."""
+    steep = max(1.0, law.beta / STEEP) if isinstance(law, PowerCoordinates) else 1.0
+    return np.asarray(CDF_ERROR * steep * tail * (1.0 + np.abs(np.log(np.maximum(tail, SMALLEST_MASS)))))
+
+
 def interval_masses(law: IIDCoordinates, edges: Array, centres: Array) -> MassBounds:
     """Masses of (-inf, e_0), (e_0, e_1), ..., (e_last, inf) for one coordinate of noise around each centre.
 
@@ -55,10 +62,11 @@ def interval_masses(law: IIDCoordinates, edges: Array, centres: Array) -> MassBo
     """
     z = edges[None, :] - centres[:, None]
     tail = law.cdf(-np.abs(z))
-    with np.errstate(divide="ignore"):
-        error = CDF_ERROR * tail * (1.0 + np.abs(np.log(np.maximum(tail, SMALLEST_MASS))))
-    # z itself is rounded: the centres see the edge at places that differ by a unit in the last place
-    error += np.exp(law.logpdf(z)) * UNIT * (np.abs(edges)[None, :] + np.abs(centres)[:, None]) + SMALLEST_MASS
+    # z itself is rounded: the centres see the edge at places that differ by a unit in the last place, where the density
+    # is at most its value nearer to the centre
+    moved = UNIT * (np.abs(edges)[None, :] + np.abs(centres)[:, None])
+    density = np.exp(law.logpdf(np.maximum(np.abs(z) - moved, 0.0)))
+    error = tail_error(law, tail) + density * moved * (1.0 + 1e-9) + SMALLEST_MASS
     ends = np.zeros((len(centres), 1))
     below = np.concatenate([z <= 0, ends > 0], axis=1)  # the cell's right edge is left of the centre
     above = np.concatenate([ends > 0, z >= 0], axis=1)  # its left edge is right of the centre

@@ -24,6 +24,7 @@ BORDERS = (math.inf, 1e-6, 1e-11, 1e-18)  # the next tilt is tried too for delta
 MAX_SIZE = 1 << 21
 LEAST_TILT = 1e-7  # least tilt in units of 1/deviation: practically none
 LOG_OUTSIDE = -25.0  # log of the tilted mass outside the window, which costs tightness only
+FARTHEST = 2.0**62  # cells, beyond which every loss of a window counts as small
 
 
 @dataclass(frozen=True)
@@ -129,14 +130,14 @@ class Composed:
         return [(np.log(masses[at]), at.astype(np.float64), count) for masses, at, count in supports]
 
     def _evaluate(self, tail: Tail, epsilon: Array) -> Array:
-        first = np.floor(epsilon / self.step).astype(np.int64) + 1  # the first loss above epsilon
+        first = np.floor(np.minimum(epsilon / self.step, FARTHEST)).astype(np.int64) + 1  # the first loss above epsilon
         index = first - tail.start
         inside = np.clip(index, 0, len(tail.upper) - 1)
         place = (inside + tail.start).astype(float)
         gap = np.minimum(epsilon - place * self.step, 0.0)
         value = tail.upper[inside] - np.exp(gap) * tail.lower[inside]
         # sums of at most len(upper) nonnegative terms, whose difference cancels
-        value += tail.error + tail.upper[inside] * 4.0 * UNIT * (len(tail.upper) + 4)
+        value += tail.error + tail.upper[inside] * 4.0 * UNIT * (len(tail.upper) + 4 + np.abs(epsilon))
         exponent = tail.log_scale - tail.theta * place
         exponent += tail.relative + 8.0 * UNIT * (abs(tail.log_scale) + np.abs(tail.theta * place))
         with np.errstate(over="ignore"):

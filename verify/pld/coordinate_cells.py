@@ -29,6 +29,7 @@ Integers = NDArray[np.int64]
 SUM_CELLS = 4000.0  # standard deviation of the sum, in cells
 MOST_CELLS_PER_DEVIATION, LEAST_CELLS_PER_DEVIATION = 400.0, 8.0  # standard deviation of one coordinate, in cells
 MAX_SIZE = 2**21
+MANY, BLOCKS = 2**20, 1000.0  # sums of more coordinates than this are counted in blocks: as many a standard deviation
 MAX_CELLS = 2**19
 
 
@@ -145,13 +146,14 @@ def sum_cells(parts: Sequence[Part], window: tuple[float, float], tails: bool = 
     """
     start = math.floor(window[0]) - 1
     size = 1 << math.ceil(math.log2(max(64.0, window[1] - start + 2)))
-    if size > MAX_SIZE:
+    block = _block(parts)
+    if size > MAX_SIZE * block:
         raise ValueError(f"Expected a sum of {sum(count for _, count in parts)} coordinates to fit {MAX_SIZE} cells.")
-    places = np.arange(start, start + size, dtype=np.float64)
+    places = start + np.arange(0, size, block, dtype=np.float64)
     centres = len(parts[0][0])
-    low, high = np.full((centres, size), -np.inf), np.full((centres, size), np.inf)
+    low, high = np.full((centres, len(places)), -np.inf), np.full((centres, len(places)), np.inf)
     for index, theta in tilts(parts, tails):
-        below, above = _log_bounds(parts, index, theta, start, places)
+        below, above = _log_bounds(parts, index, theta, places, block)
         low[index] = np.maximum(low[index], below)
         high[index] = np.minimum(high[index], above)
     return MassBounds(np.exp(low), np.exp(high))
@@ -174,10 +176,17 @@ def shifted_coordinates(law: IIDCoordinates, groups: Sequence[tuple[Array, int]]
             (statistic.lattices(law, group[0]), group[1]) for statistic, group in zip(statistics, groups, strict=True)
         ]
         window = sum_window(parts)
-        if window[1] - window[0] < MAX_SIZE - 4:
+        if window[1] - window[0] < MAX_SIZE * _block(parts) - 4:
             return sum_cells(parts, window)
     # the centres are tens of thousands of standard deviations apart: any one output tells them apart
     return _apart(parts)
+
+
+def _block(parts: Sequence[Part]) -> int:
+    """Integers of the sum that are counted together: a power of two, 1 for a sum of ordinary length."""
+    if sum(count for _, count in parts) <= MANY:
+        return 1
+    return 1 << max(0, math.floor(math.log2(_spread(parts) / BLOCKS)))
 
 
 def _apart(parts: Sequence[Part]) -> MassBounds:
@@ -195,13 +204,14 @@ def _apart(parts: Sequence[Part]) -> MassBounds:
     return MassBounds(np.maximum(1.0 - above[:, ::-1] - 1e-9, 0.0), above)
 
 
-def _log_bounds(parts: Sequence[Part], index: int, theta: float, start: int, places: Array) -> tuple[Array, Array]:
+def _log_bounds(parts: Sequence[Part], index: int, theta: float, places: Array, block: int) -> tuple[Array, Array]:
     """Logs of a lower and an upper bound on each cell's mass under one centre, from one tilt."""
-    wrap = math.exp(LOG_WRAP) * 2.0
+    start, size = int(places[0]), len(places) * block
     down, up = (
-        tilted_power([(lattices[index][side], count) for lattices, count in parts], theta, start, len(places))
+        tilted_power([(lattices[index][side], count) for lattices, count in parts], theta, start, size, block)
         for side in (0, 1)
     )
+    wrap = math.exp(LOG_WRAP) * 2.0 * down.weight
     rounding = 4.0 * UNIT * np.abs(theta * places)
     with np.errstate(divide="ignore"):
         below = np.log(np.maximum(down.values - down.error_sup - wrap, 0.0)) + down.log_scale - theta * places

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import Array, IIDCoordinates, PowerCoordinates
-from dpaudit.verify.pld.cells import CDF_ERROR, SMALLEST_MASS
+from dpaudit.verify.pld.cells import SMALLEST_MASS, tail_error
 
 GAP = 5e-4  # relative distance of the two bounds on e^h - 1, or on h if larger, at which cells are fine enough
 ROUNDS = 60  # halvings of a cell
@@ -106,9 +106,9 @@ def _fisher_upper(noise: Coordinate) -> float:
     before = np.append(law.lipschitz, chords[:-1])
     after = np.append(chords[1:], 0.0)
     density, tail = np.exp(law.logpdf(x)), law.cdf(-x)
-    mass = np.maximum(-np.diff(tail) - _tail_error(tail)[:-1] - _tail_error(tail)[1:], 0.0)
+    mass = np.maximum(-np.diff(tail) - _tail_error(noise, tail)[:-1] - _tail_error(noise, tail)[1:], 0.0)
     parts = (before + after) * -np.diff(density) - before * after * mass
-    parts = np.minimum(parts, np.square(before) * (-np.diff(tail) + _tail_error(tail)[:-1]))
+    parts = np.minimum(parts, np.square(before) * (-np.diff(tail) + _tail_error(noise, tail)[:-1]))
     return float(2.0 * (parts.sum() + chords[-1] * density[-1]) * (1 + CHARGE))
 
 
@@ -120,9 +120,9 @@ def _reach(noise: Coordinate) -> float:
     return min(far, 1e250) if math.isfinite(far) else 1e250
 
 
-def _tail_error(tail: Array) -> Array:
+def _tail_error(noise: Coordinate, tail: Array) -> Array:
     """What a tail probability may be off."""
-    return np.asarray(CDF_ERROR * tail * (1.0 + np.abs(np.log(np.maximum(tail, SMALLEST_MASS)))) + SMALLEST_MASS)
+    return tail_error(noise.law, tail) + SMALLEST_MASS
 
 
 def log_psi(loss: Array, eta: float) -> Array:
@@ -233,9 +233,9 @@ def _halves(cells: Array) -> Array:
 
 
 def _log_sum(parts: Array, index: NDArray[np.int64], ends: Array) -> Array:
-    """log of the sums of e^parts by index, and of what lies beyond the last cells."""
-    top = np.maximum(ends, -1e300)
-    np.maximum.at(top, index, parts)
+    """log of the sums of e^parts by index, and of what lies beyond the last cells; inf where one of them is."""
+    top = np.clip(ends, -1e300, 1e300)
+    np.maximum.at(top, index, np.minimum(parts, 1e300))
     with np.errstate(under="ignore", divide="ignore"):
         total = np.bincount(index, np.exp(parts - top[index]), len(top)) + np.exp(ends - top)
         return np.asarray(top + np.log(total))
@@ -257,11 +257,16 @@ def _known(noise: Coordinate, cells: Array) -> Array:
     (x1, y1), (x2, y2) = _distances(part, start, shift), _distances(part, end, shift)
     phi = [np.minimum(noise.phi(at), 1e300) for at in (x1, y1, x2, y2)]
     first, last = phi[0] - phi[1], phi[2] - phi[3]
-    slack = 8.0 * UNIT * (1.0 + np.maximum(phi[0], phi[2]) + np.maximum(phi[1], phi[3]))
+    # a power takes its exponent times the rounding of its base
+    steep = 8.0 + 2.0 * (law.beta if isinstance(law, PowerCoordinates) else 0.0)
+    slack = steep * UNIT * (1.0 + np.maximum(phi[0], phi[2]) + np.maximum(phi[1], phi[3]))
     low, high = np.minimum(first, last) - slack, np.maximum(first, last) + slack
     tails = [law.cdf(-at) for at in (x1, y1, x2, y2)]
     q, p = np.abs(tails[0] - tails[2]), np.abs(tails[1] - tails[3])
-    q_error, p_error = _tail_error(tails[0]) + _tail_error(tails[2]), _tail_error(tails[1]) + _tail_error(tails[3])
+    q_error, p_error = (
+        _tail_error(noise, tails[0]) + _tail_error(noise, tails[2]),
+        _tail_error(noise, tails[1]) + _tail_error(noise, tails[3]),
+    )
     at_zero = float(law.logpdf(np.zeros(1))[0])
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
         width = np.log(end - start)
@@ -332,16 +337,15 @@ def _ends(noise: Coordinate, shifts: Array, last: Array, eta: float) -> Array:
     """log of a bound on what lies beyond the last cells on both sides."""
     law, at_zero = noise.law, float(noise.law.logpdf(np.zeros(1))[0])
     tail = law.cdf(-last)
-    left = log_psi(noise.phi(last) - noise.phi(last + shifts), eta)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        tail_log = np.minimum(np.log(tail + _tail_error(tail)), 0.0)
-        if noise.convex:
-            left = tail_log + np.maximum(left, math.log(eta - 1))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        tail_log = np.minimum(np.log(tail + _tail_error(noise, tail)), 0.0)
+        if noise.convex:  # psi falls on [0, 1] from eta - 1
+            left = tail_log + math.log(eta - 1)
         else:
-            left = tail_log + left
+            left = tail_log + log_psi(noise.phi(last) - noise.phi(last + shifts), eta)
             right_tail = law.cdf(-(last + shifts))
             right = log_psi(noise.phi(last + shifts) - noise.phi(last), eta)
-            return np.asarray(np.logaddexp(left, np.log(right_tail + _tail_error(right_tail)) + right))
+            return np.asarray(np.logaddexp(left, np.log(right_tail + _tail_error(noise, right_tail)) + right))
         exponent = (eta - 1) * noise.phi(last + shifts) - eta * noise.phi(last)
         slope = eta * noise.slope(last) - (eta - 1) * noise.slope(last + shifts)
         right = np.where(slope > 0, at_zero + exponent * (1 - np.sign(exponent) * 1e-13) - np.log(slope), np.inf)

@@ -8,9 +8,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from dpaudit.mechanisms.base import Array, IIDCoordinates
+from dpaudit.mechanisms.base import Array, PowerCoordinates
+from dpaudit.verify.pld.cells import SMALLEST_MASS, tail_error
+from dpaudit.verify.pld.fourier import UNIT
+from dpaudit.verify.pld.normal_tails import tail_error as normal_error
 
-NDTR_ERROR = 1e-14  # relative error of ndtr and of its argument's rounding, with room: it is a few units of 1e-16
+# a tenth of the most that any tail Phi(-x) above 1e-300 is off, its argument rounded once; see `normal_tails`
+NDTR_ERROR = 1e-13
 BISECTIONS = 100  # halvings of a bracket of ratio at most 1e12: below rounding
 
 
@@ -33,7 +37,7 @@ class DominatingPair:
         tails: Losses l (1-d array, ascending, finite) -> the exact tails there.
         largest: Supremum of the loss, inf where unbounded.
         lost: Mass left out of the tails; it is moved to an infinite loss.
-        slack: Absolute error of the losses at which the tails are taken.
+        slack: The tails at a loss l are taken within slack (1 + |l|) of it.
         levels: Most losses at which the tails are worth evaluating.
         heavy: Rare losses are so large that no one grid fits them and the ordinary ones.
     """
@@ -46,9 +50,9 @@ class DominatingPair:
     heavy: bool = False
 
 
-def exact_tails(p_cdf: Array, p_sf: Array, q_cdf: Array, q_sf: Array, error: float) -> Tails:
-    """Both tails of a privacy loss, of one relative error everywhere."""
-    everywhere = np.full(len(p_cdf), error)
+def exact_tails(p_cdf: Array, p_sf: Array, q_cdf: Array, q_sf: Array, error: float | Array) -> Tails:
+    """Both tails of a privacy loss, of one relative error under both laws."""
+    everywhere = np.broadcast_to(np.asarray(error, dtype=np.float64), p_cdf.shape)
     return Tails(p_cdf, p_sf, q_cdf, q_sf, everywhere, everywhere)
 
 
@@ -56,8 +60,10 @@ def gaussian_pair(mu: float) -> DominatingPair:
     """N(mu, 1) against N(0, 1): L is N(mu^2/2, mu^2) under P and N(-mu^2/2, mu^2) under Q."""
 
     def tails(losses: Array) -> Tails:
-        p, q = losses / mu - mu / 2, losses / mu + mu / 2
-        return exact_tails(ndtr(p), ndtr(-p), ndtr(q), ndtr(-q), NDTR_ERROR)
+        middle = losses / mu
+        p, q = middle - mu / 2, middle + mu / 2
+        errors = [normal_error(x, 2.0 * UNIT * np.abs(middle)) for x in (p, q)]
+        return Tails(ndtr(p), ndtr(-p), ndtr(q), ndtr(-q), *errors)
 
     return DominatingPair(tails)
 
@@ -70,15 +76,20 @@ def laplace_pair(shift: float) -> DominatingPair:
         inside = np.clip(losses, -shift, shift)
         p_cdf = np.where(above, 1.0, np.where(below, 0.0, 0.5 * np.exp((inside - shift) / 2)))
         q_sf = np.where(below, 1.0, np.where(above, 0.0, 0.5 * np.exp(-(inside + shift) / 2)))
-        return exact_tails(p_cdf, 1.0 - p_cdf, 1.0 - q_sf, q_sf, NDTR_ERROR)
+        # an exponent that is off by its rounding
+        error = 8.0 * UNIT * (1.0 + shift + np.abs(inside))
+        return exact_tails(p_cdf, 1.0 - p_cdf, 1.0 - q_sf, q_sf, error)
 
     return DominatingPair(tails, largest=shift)
 
 
-def logconcave_pair(law: IIDCoordinates, shift: float) -> DominatingPair:
-    """One coordinate of a log-concave law moved by `shift`: the loss is nondecreasing in the output.
+def logconcave_pair(law: PowerCoordinates, shift: float) -> DominatingPair:
+    """One coordinate of exp(-|x|^beta) noise moved by `shift`: the loss is nondecreasing in the output.
 
     L(x) = log f(x - shift) - log f(x) is odd about x = shift/2, so only nonnegative losses are inverted.
+
+    Rounding. A power is off by (beta + 2) units of its size, as is a loss where x is, and the two powers of a loss l
+    are y and y + |l|, with y at most 700 where a tail is above 1e-300: 4 (beta + 2) (1400 + |l|) units in all, at most.
     """
 
     def loss(x: Array) -> Array:
@@ -87,9 +98,11 @@ def logconcave_pair(law: IIDCoordinates, shift: float) -> DominatingPair:
     def tails(losses: Array) -> Tails:
         distance = _invert(lambda away: loss(shift / 2 + away), np.abs(losses), shift)
         x = shift / 2 + np.where(losses >= 0, distance, -distance)
-        return exact_tails(law.cdf(x - shift), law.cdf(shift - x), law.cdf(x), law.cdf(-x), 1e-13)
+        cdf = [law.cdf(at) for at in (x - shift, shift - x, x, -x)]
+        small = [np.maximum(np.minimum(*pair), SMALLEST_MASS) for pair in (cdf[:2], cdf[2:])]
+        return Tails(*cdf, *(2.0 * tail_error(law, tail) / tail for tail in small))
 
-    return DominatingPair(tails, slack=2e-12, levels=8000)
+    return DominatingPair(tails, slack=5600.0 * UNIT * (law.beta + 2.0), levels=8000)
 
 
 def _invert(increasing: Callable[[Array], Array], targets: Array, scale: float) -> Array:

@@ -91,10 +91,12 @@ def sampled_pair(pair: DominatingPair, sampling_prob: float, tail: float, cap: f
     return SampledPair(pair, sampling_prob, float(candidates[enough[0] if len(enough) else -1]))
 
 
-def loss_variance(sampled: SampledPair) -> float:
-    """Variance of the sampled release's loss, the smaller of the two directions; a guide, not part of a bound.
+def loss_moments(sampled: SampledPair) -> tuple[float, float, float]:
+    """Guides to the grid, never part of a bound: moments of the sampled release's loss log P/Q.
 
-    For a heavy pair, that of a normal law with the same middle 90%.
+    Returns:
+        The variance, the smaller of the two directions; mean and variance under P. For a heavy pair, those of a normal
+        law with the same middle 90% under P.
     """
     # tails of a heavy pair are dear, and its quantiles need few
     count = LADDER_LEVELS // 6 if sampled.pair.heavy else LADDER_LEVELS
@@ -105,8 +107,11 @@ def loss_variance(sampled: SampledPair) -> float:
     losses = sampled.outer(np.concatenate([levels[:1], middle, levels[-1:]]))
     if sampled.pair.heavy:
         low, high = np.interp([0.05, 0.95], np.cumsum(p) / p.sum(), losses)
-        return float(((high - low) / 3.29) ** 2)
-    return min(float(w @ (losses - w @ losses) ** 2) for w in (p / p.sum(), q / q.sum()))
+        variance = float(((high - low) / 3.29) ** 2)
+        return variance, float(0.5 * (low + high)), variance
+    means = [float(w @ losses) / float(w.sum()) for w in (p, q)]
+    variances = [float(w @ (losses - m) ** 2) / float(w.sum()) for w, m in zip((p, q), means, strict=True)]
+    return min(variances), means[0], variances[0]
 
 
 def _masses(sampled: SampledPair, levels: Array) -> tuple[Array, Array, Array, Array]:
@@ -137,7 +142,8 @@ def grid_masses(sampled: SampledPair, step: float) -> GridMasses:
         step: Grid step h of the loss.
     """
     low, high = sampled.outer(np.array([-sampled.cutoff, sampled.cutoff])) / step
-    first, last = min(math.floor(low), -1) + 1, max(math.ceil(high), 1) - 1
+    # a loss between the last edge and the cutoff would count as infinite, however coarse the grid
+    first, last = min(math.floor(low), -1) + 1, max(math.ceil(high), 1)
     edges = _thinned(min(first, 0), max(last, 0), sampled.pair.levels)
     return GridMasses(edges, *_masses(sampled, sampled.inner(np.asarray(edges * step, dtype=np.float64))))
 

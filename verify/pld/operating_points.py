@@ -29,6 +29,7 @@ from dpaudit.verify.pld.fourier import (
 )
 
 MAX_WINDOW = 2**20
+CELLS_PER_DEVIATION = 2**13  # of the total loss, at most: the windows of a long history hold some 32 deviations
 MAX_LABEL = 2**17
 LOG_SMALLEST = -110.0  # tilts are tried until the tail they aim at is below e^-110 = 1e-48
 MAX_POINTS = 20_000
@@ -127,12 +128,13 @@ def grid_step(moments: Sequence[tuple[float, int]]) -> tuple[float, float]:
 
     Merging losses within h of each other costs about count h^2/12 of the mean total loss: h is chosen so that this
     is 1/8000 of the total's standard deviation and 1/1200 of the information of a step, and at most 1/400 of the
-    former to place the threshold well.
+    former to place the threshold well; but never more than
+    CELLS_PER_DEVIATION of the latter, which costs 1e-9/8 of its variance a step.
     """
     deviation = math.sqrt(sum(variance * count for variance, count in moments))
     total = sum(count for _, count in moments)
     small = min(deviation / 400.0, math.sqrt(1.5e-3 * deviation / total), deviation / (10.0 * math.sqrt(total)))
-    return small, deviation
+    return max(small, deviation / CELLS_PER_DEVIATION), deviation
 
 
 def loss_variance(first_lower: Array, second_upper: Array, cap: float = math.inf) -> float:
@@ -202,20 +204,17 @@ def _tail_points(steps: Sequence[Step], theta: float, step: float, deviation: fl
     second = tilted_power([(part.second, part.count) for part in steps], theta + step, start, size)
     low, low_error = _tail(first)
     high, high_error = _tail(second)
-    places = np.arange(start, start + size, dtype=np.float64)
-    log_first = first.log_scale - theta * places
-    log_second = second.log_scale - (theta + step) * places
-    stride = slice(None, None, max(1, int(deviation / (400.0 * step))))
+    some = slice(None, None, max(1, int(deviation / (400.0 * step))))
+    places, low, high = np.arange(start, start + size, dtype=np.float64)[some], low[some], high[some]
     sum_error = 2.0 * size * UNIT
-    relative = first.relative + 4.0 * UNIT * (np.abs(theta * places) + DECAY)
-    a = np.maximum(low * (1.0 - sum_error) - low_error, 0.0)
-    with np.errstate(divide="ignore"):
-        log_a = np.log(a) + log_first - relative
-        log_b = np.log(np.maximum(high, 0.0) * (1.0 + sum_error) + high_error) + log_second + second.relative
-    log_b += 4.0 * UNIT * (np.abs((theta + step) * places) + DECAY)
-    keep = (a > 0) & (log_a > -690.0)
-    log_a, log_b, places = log_a[keep][stride], log_b[keep][stride], places[keep][stride]
-    return Points(np.minimum(np.exp(log_a), 1.0), log_b, places * step)
+    a = low * (1.0 - sum_error) - low_error
+    places, a, high = places[a > 0], a[a > 0], high[a > 0]
+    log_a = np.log(a) + first.log_scale - theta * places
+    log_a -= first.relative + 4.0 * UNIT * (np.abs(theta * places) + DECAY)
+    log_b = np.log(np.maximum(high, 0.0) * (1.0 + sum_error) + high_error) + second.log_scale
+    log_b += second.relative - (theta + step) * places + 4.0 * UNIT * (np.abs((theta + step) * places) + DECAY)
+    keep = log_a > -690.0
+    return Points(np.minimum(np.exp(log_a[keep]), 1.0), log_b[keep], places[keep] * step)
 
 
 def _tail(power: Power) -> tuple[Array, float]:

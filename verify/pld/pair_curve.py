@@ -12,13 +12,13 @@ from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.dominating_pairs import DominatingPair
-from dpaudit.verify.pld.loss_grid import Direction, SampledPair, grid_masses, lattice, loss_variance, sampled_pair
+from dpaudit.verify.pld.loss_grid import Direction, SampledPair, grid_masses, lattice, loss_moments, sampled_pair
 
 TAIL = 1e-27  # P-mass over the whole history that may go to an infinite loss
 FINENESS = 0.04  # grid step in standard deviations of one release's loss: the rounding then adds h^2/6 to its
 # variance at most, 0.03% of it, hence about 0.015% to epsilon
 SHORT_HISTORY = 64  # histories this short afford a grid four times as fine
-MAX_CELLS = 1 << 18
+MAX_CELLS, MAX_TOTAL = 1 << 18, 1 << 20
 # of a heavy pair, a single loss this far above the claimed epsilon counts as infinite: the price is a factor
 # 1 + e^-30 on the mass it adds to delta there
 LOSS_HEADROOM = 30.0
@@ -53,12 +53,18 @@ def directions(claim: Claim) -> tuple[Direction, ...]:
 
 
 def grid_step(pairs: Sequence[tuple[SampledPair, int]]) -> float:
-    """Grid step of the privacy loss for a whole history, fine against the average release's loss, within MAX_CELLS."""
+    """Grid step of the privacy loss for a whole history, fine against the average release's loss.
+
+    Within MAX_CELLS a release, and MAX_TOTAL from 0 to well above the total's mean.
+    """
     steps = sum(count for _, count in pairs)
-    variance = sum(count * loss_variance(sampled) for sampled, count in pairs) / steps
+    moments = [(loss_moments(sampled), count) for sampled, count in pairs]
+    variance = sum(count * least for (least, _, _), count in moments) / steps
+    high = sum(count * mean for (_, mean, _), count in moments)
+    high += 15.0 * math.sqrt(sum(count * square for (_, _, square), count in moments))
     widths = [float(np.ptp(sampled.outer(np.array([-sampled.cutoff, sampled.cutoff])))) for sampled, _ in pairs]
     fineness = FINENESS if steps > SHORT_HISTORY else FINENESS / 4
-    return max(fineness * math.sqrt(variance), max(widths) / MAX_CELLS)
+    return max(fineness * math.sqrt(variance), max(widths) / MAX_CELLS, high / MAX_TOTAL)
 
 
 def compose_pairs(phases: Sequence[PairPhase], wanted: Sequence[Direction], cap: float = math.inf) -> list[Composed]:
@@ -78,7 +84,7 @@ def compose_sampled(pairs: Sequence[tuple[SampledPair, int]], wanted: Sequence[D
     """The total privacy loss of releases of sampled pairs, each with its number, in each wanted direction."""
     step = grid_step(pairs)
     parts = [(sampled, grid_masses(sampled, step), count) for sampled, count in pairs]
-    slack = sum(count * sampled.pair.slack for sampled, count in pairs)
+    slack = sum(count * sampled.pair.slack * (1.0 + sampled.cutoff) for sampled, count in pairs)
     composed = []
     for direction in wanted:
         grids = [(lattice(sampled, masses, step, direction), count) for sampled, masses, count in parts]

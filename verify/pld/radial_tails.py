@@ -42,11 +42,12 @@ Interval = tuple[Array, Array]  # lower and upper ends
 
 UNIT = 2.0**-53
 TINY = 1e-300  # smallest probability told from nothing
-TOLERANCE = 1e-5  # relative width of a tail at which its cells are fine enough
+TOLERANCE = 1e-4  # relative width of a tail at which its cells are fine enough for a history
 BLOCK = 40  # levels at a time
 START = 12  # cells of a level before any is halved
 ROUNDS = 60  # divisions of a cell
 MOST_PIECES = 12  # of a cell at once
+SMALLEST = 1e-140  # radius in units of sigma sqrt(n-1), below which a cell counts as a whole: squares stay in range
 STEEPEST = 600.0  # k beyond which a level counts as this one: a tail falls with its level
 # relative error granted to scipy's incomplete beta function at equal parameters; tests compare with ball arithmetic
 BETA_ERROR, BETA_ERROR_PER_DIMENSION = 1e-13, 16 * UNIT
@@ -74,7 +75,7 @@ class _Cells(Protocol):
         """What is known at single radii."""
         ...
 
-    def shares(self, left: Array, middle: Array, right: Array, level: Array) -> Brackets:
+    def shares(self, left: Array, right: Array, level: Array) -> Brackets:
         """Bounds on the shares of cells."""
         ...
 
@@ -106,8 +107,7 @@ def tail_brackets(
     edges = bottom[:, None] * np.exp(np.log(top / bottom)[:, None] * np.linspace(0.0, 1.0, START + 1))
     index = np.repeat(np.arange(count), START)
     left, right = (family.nodes(part.ravel(), levels[index]) for part in (edges[:, :-1], edges[:, 1:]))
-    middle = family.nodes(_between(left[0], right[0]), levels[index])
-    bounds = family.shares(left, middle, right, levels[index])
+    bounds = family.shares(left, right, levels[index])
     lower, upper, evaluated = bounds.lower, bounds.upper, len(index)
     for _ in range(ROUNDS):
         sums = np.bincount(index, lower, count) + outside.lower, np.bincount(index, upper, count) + outside.upper
@@ -134,13 +134,9 @@ def tail_brackets(
         rights = np.empty_like(lefts)
         lefts[:, first], rights[:, last] = left[:, halved], right[:, halved]
         lefts[:, ~first] = rights[:, ~last] = ends[0]
-        centre = family.nodes(_between(lefts[0], rights[0]), levels[at])
-        bounds = family.shares(lefts, centre, rights, levels[at])
+        bounds = family.shares(lefts, rights, levels[at])
         evaluated += len(at)
-        left, middle, right = (
-            np.concatenate([old[:, kept], new], axis=1)
-            for old, new in ((left, lefts), (middle, centre), (right, rights))
-        )
+        left, right = (np.concatenate([old[:, kept], new], axis=1) for old, new in ((left, lefts), (right, rights)))
         lower, upper = np.append(lower[kept], bounds.lower), np.append(upper[kept], bounds.upper)
         index = np.append(index[kept], at)
     rounding = 1e-12  # sums of millions of positive terms, pairwise or not, of 2^-53 each, and of the cells' own
@@ -148,11 +144,6 @@ def tail_brackets(
         np.maximum((np.bincount(index, lower, count) + outside.lower) * (1 - rounding) - TINY, 0.0),
         np.minimum((np.bincount(index, upper, count) + outside.upper) * (1 + rounding) + TINY, 1.0),
     )
-
-
-def _between(left: Array, right: Array) -> Array:
-    """The geometric mean."""
-    return np.asarray(np.sqrt(left) * np.sqrt(right))
 
 
 def _product(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -186,11 +177,14 @@ class _HalfNormalCells:
     def ends(self, levels: Array) -> tuple[Array, Array, Brackets]:
         """Below the first radius w < -1, so that the first tail is one there and the second none."""
         k = self._steepness(levels)
-        bottom = 1e-2 * min(self.length, self.sigma) * np.exp(-np.maximum(k, 0.0))
-        inside = np.where(k > 0, erf(bottom / self.sigma / math.sqrt(2.0)), 0.0)
+        first = 1e-2 * min(self.length, self.sigma) * np.exp(-np.maximum(k, 0.0))
+        bottom = np.maximum(first, SMALLEST * self.sigma * math.sqrt(self.order))
+        raised = bottom > first
+        below = erf(bottom / self.sigma / math.sqrt(2.0))
         # a level beyond the steepest has a smaller tail than that one
         reached = np.abs(2.0 * levels / self.order) <= STEEPEST
-        return bottom, np.full(len(k), 39.0 * self.sigma), Brackets(np.where(reached, inside, -1.0), inside)
+        lower = np.where(reached, np.where((k > 0) & ~raised, below, 0.0), -1.0)
+        return bottom, np.full(len(k), 39.0 * self.sigma), Brackets(lower, np.where((k > 0) | raised, below, 0.0))
 
     def _relative_error(self, k: Array, x: Array) -> Array:
         """Of D and 1 + D: the equation's terms are known to a few units of their size."""
@@ -244,8 +238,9 @@ class _HalfNormalCells:
         r = radius / self.sigma
         return np.asarray(math.sqrt(2.0 / math.pi) * r * np.exp(-0.5 * np.square(r)))
 
-    def shares(self, left: Array, middle: Array, right: Array, level: Array) -> Brackets:
+    def shares(self, left: Array, right: Array, level: Array) -> Brackets:
         """Bounds on the integral of p I over cells of log R."""
+        middle = self.nodes(np.sqrt(left[0]) * np.sqrt(right[0]), level)
         r1, r2, c, s = left[0], right[0], self.length, self.sigma
         sign, k = np.sign(level), self._steepness(level)
         x1, x2 = np.square(r1 / s) / self.order, np.square(r2 / s) / self.order
@@ -384,7 +379,7 @@ class _AnyRadiusCells:
         t_high = np.where(inside, found[1], np.where(beyond, np.inf, ends[0]))
         return np.stack([radius, t_low, t_high, self.noise.radius_cdf(radius)])
 
-    def shares(self, left: Array, middle: Array, right: Array, level: Array) -> Brackets:
+    def shares(self, left: Array, right: Array, level: Array) -> Brackets:
         """The probability of each cell times bounds on I_a."""
         r1, r2, c = left[0], right[0], self.length
         t1, t2 = left[1], right[2]

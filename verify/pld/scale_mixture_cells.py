@@ -1,31 +1,36 @@
-"""Cells for noise that is iid given one hidden scale u: masses given u, averaged over the law of u.
+"""Cells for noise that is iid Laplace given one hidden Gamma scale u: masses given u, averaged over the law of u.
 
 The output is summarised by the sum of an integer statistic over the m shifted coordinates and, where u is uncertain,
 by the size of some untouched coordinates, which estimates u. Given u the two are independent, so
 
     P(cell) = integral of f(u) G(size cell | u) P(sum cell | u) du,
 
-a smooth function's integral: the trapezoidal rule in log u, whose error falls geometrically. The difference from the
-rule with every second node is charged as the error, and so is the scale mass beyond the nodes.
+by the trapezoidal rule in log u, whose error relative to P(cell) `gamma_scale` proves. Of the scales below the first
+node u_0 nothing but this is used: a cell of one coordinate, its ends within D of the centre, has given u <= u_0 at most
+e^(u_0 D) times its mass given u_0 [between two ends u e^(-u d)/2 <= e^(u_0 D) u_0 e^(-u_0 d)/2; half-lines have
+e^(-u d)/2 or 1 - e^(-u d)/2], a cell of the sum of m of them at most e^(m u_0 D) times; a half-line has at least the
+smaller of its mass given u_0 and 1/2.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammainc, gammaincc
+from scipy.special import gammainc, gammaincc, gammaincinv
 
-from dpaudit.mechanisms.base import Array, IIDCoordinates, LaplaceCoordinates, ScaleMixture
+from dpaudit.mechanisms.base import Array, GammaScale, IIDCoordinates, ScaleMixture
 from dpaudit.verify.pld.cells import CDF_ERROR, SMALLEST_MASS, MassBounds, interval_masses, scan_points
 from dpaudit.verify.pld.coordinate_cells import (
+    MANY,
+    CoordinateStatistic,
+    Integers,
     common_step,
     coordinate_statistic,
     loss_deviation,
     sum_cells,
     sum_window,
 )
-from dpaudit.verify.pld.fourier import Lattice
+from dpaudit.verify.pld.fourier import UNIT, Lattice, log_mgf
+from dpaudit.verify.pld.gamma_scale import Scales, laplace_given_gamma, nodes_between
 
 SCALE_TAIL = 1e-24  # scale probability on each side beyond the nodes
 SMALL_SCALES = 1e-7  # the same on the lower side where gauges tell such scales from all others
@@ -36,17 +41,12 @@ KNOWN_UNCERTAINTY = 0.03  # relative uncertainty of u below which it needs no es
 DECISIVE_LOSS = 200.0  # nats that one coordinate costs, beyond which the others are not looked at
 MAX_SUM = 2**15  # cells of a sum
 RESOLUTION = 60.0  # standard deviation of the sum, in cells
-MAX_NODES = 1200
+MAX_NODES = 1200  # more would take too long; the smallest scales are given up for it
+LEAST = 1e-150  # no product of two factors is a subnormal number, with which processors are slow
+LOWEST = 100.0  # nats of log u below the mean down to which the first node is looked for
+FAR = 1e4  # of one coordinate: shifts, and noise at the mean scale, beyond which the output is one cell
 
-
-@dataclass(frozen=True)
-class Scales:
-    """Nodes of the hidden scale with their trapezoidal weights (density included), and the mass below and above."""
-
-    nodes: Array
-    weights: Array
-    below: float
-    above: float
+Row = list[tuple[Lattice, Lattice]]  # bounds on one coordinate's masses under each centre, given one u
 
 
 def uncertainty(noise: ScaleMixture) -> float:
@@ -68,24 +68,26 @@ def resolved(noise: ScaleMixture, shift: float, count: int) -> bool:
     It spans count u shift between the centres and some 12 deviations sqrt(count) beyond, u being at most the largest.
     """
     top = float(noise.scale_isf(np.array(SCALE_TAIL)))
-    return count * min(top * shift, 1.0) + 24.0 * math.sqrt(count) <= MAX_SUM
+    return count <= MANY and count * min(top * shift, 1.0) + 24.0 * math.sqrt(count) <= MAX_SUM
 
 
-def scale_nodes(noise: ScaleMixture, gauges: int, reach: float) -> Scales:
-    """Nodes of the trapezoidal rule in log u, half a standard deviation of the sharpest factor apart.
+def scale_nodes(noise: GammaScale, gauges: int, reach: float, count: int = 1) -> Scales:
+    """Nodes of the trapezoidal rule in log u, between scales beyond which little can happen.
 
     Args:
         noise: Law of u.
-        gauges: Untouched coordinates, whose size is sharp to 1 / sqrt(gauges).
-        reach: How fast log masses move with log u at its upper end, about.
+        gauges: Untouched coordinates whose size is observed.
+        reach: How fast log masses move with u at u = 0: `count` times the distance between edges and centres.
+        count: Shifted coordinates.
     """
-    below = SMALL_SCALES if gauges >= 50 else SCALE_TAIL
-    ends = np.log([float(noise.scale_ppf(np.array(below))), float(noise.scale_isf(np.array(SCALE_TAIL)))])
-    width = 0.5 * min(uncertainty(noise), 1.0 / math.sqrt(max(gauges, 1)), 1.0 / (1.0 + reach), 0.25)
-    count = min(2 * math.ceil((ends[1] - ends[0]) / (2.0 * width)) + 1, MAX_NODES + 1)
-    s = np.linspace(ends[0], ends[1], count)
-    weights = np.exp(noise.scale_logpdf(np.exp(s)) + s) * (s[1] - s[0])
-    return Scales(np.exp(s), weights, 1.001 * below, 1.001 * SCALE_TAIL)
+    tail = SMALL_SCALES if gauges >= 50 else SCALE_TAIL
+    mean = noise.shape * noise.scale
+    # the first node u_0: at most `tail` is lost by P(E | u) lying between 0 and e^(reach u_0) P(E | u_0) below it
+    tried = mean * np.exp(np.arange(-LOWEST, 0.0, 0.05))
+    lost = noise.scale_cdf(tried) * np.minimum(np.expm1(np.minimum(reach * tried, 1.0)), 1.0)
+    low = max(float(noise.scale_ppf(np.array(tail))), float(tried[max(int(np.searchsorted(lost, tail)) - 1, 0)]))
+    high = float(noise.scale_isf(np.array(SCALE_TAIL)))
+    return nodes_between(noise, low, high, gauges, count, reach, MAX_NODES)
 
 
 def mixture_cells(noise: ScaleMixture, centres: Array, count: int, dimension: int, tail: float) -> MassBounds:
@@ -97,45 +99,70 @@ def mixture_cells(noise: ScaleMixture, centres: Array, count: int, dimension: in
         count: Shifted coordinates.
         dimension: All coordinates; with one coordinate the output itself is divided into cells.
         tail: Probability beyond which the tails of the sum may be merged.
+
+    Raises:
+        ValueError: The noise is not Laplace given a Gamma scale, or the coordinates are too many.
     """
-    middle = float(noise.scale_ppf(np.array(0.5)))
-    law = noise.given(middle)
-    gauges = min(gauge_count(noise, dimension), dimension - count) if isinstance(law, LaplaceCoordinates) else 0
-    top = float(noise.scale_isf(np.array(1e-9)))
-    if count == 1 and top * float(np.ptp(centres)) > DECISIVE_LOSS:
+    known = laplace_given_gamma(noise)
+    if known is None:
+        raise ValueError("Expected noise to be Laplace of inverse scale u given u, and u to have a Gamma law.")
+    if count > MANY:
+        raise ValueError(f"Expected count={count} coordinates to be at most {MANY} under a hidden scale.")
+    gauges = min(gauge_count(known, dimension), dimension - count)
+    if count == 1 and float(noise.scale_isf(np.array(1e-9))) * float(np.ptp(centres)) > DECISIVE_LOSS:
         dimension, gauges = 1, 0  # the moved coordinate tells the distributions apart without the others
-    scales = scale_nodes(noise, gauges, 2.0 * top * float(np.ptp(centres)) * math.sqrt(count))
-    by_sum = _sum_masses(noise, scales, centres, count, dimension, tail)
-    gauge, reached = _gauge_masses(noise, scales, gauges)
-    sides = [_average(scales, gauge[side], by_sum[side]) for side in (0, 1)]
-    # scales beyond the nodes may have put all their mass into any cell of the sum, but not into any cell of the size
-    unseen = scales.above + scales.below * reached[None, :, None]
-    lower, upper = sides[0][0] - sides[0][1], sides[1][0] + sides[1][1] + unseen
-    shape = (len(centres), -1)
-    return MassBounds(np.maximum(lower, 0.0).reshape(shape), upper.reshape(shape))
+    scales, low, high = _sum_masses(known, centres, count, gauges, dimension, tail)
+    gauge_low, gauge_high = _gauge_masses(known, scales, gauges)
+    # first rows stand for the scales below the nodes
+    error = scales.relative + 4.0 * UNIT * (len(scales.nodes) + MAX_SUM / 1000.0)  # with the roundings of the sums
+    from_below = np.append(scales.below[0] * (1.0 - error[0]), scales.weights * (1.0 - error))
+    from_above = np.append(scales.below[1] * (1.0 + error[0]), scales.weights * (1.0 + error))
+    lower = _mean(gauge_low * from_below[:, None], low, 0.0) - scales.absolute
+    return MassBounds(np.maximum(lower, 0.0), _mean(gauge_high * from_above[:, None], high, LEAST) + scales.above)
 
 
-def _average(scales: Scales, gauge: Array, by_sum: Array) -> tuple[Array, Array]:
-    """Trapezoidal mean over u of gauge (nodes, i) times by_sum (nodes, centres, j), and its error."""
-    fine, coarse = (
-        np.einsum(
-            "ui,ucj->cij", gauge[::stride] * (stride * scales.weights[::stride, None]), by_sum[::stride], optimize=True
-        )
-        for stride in (1, 2)
-    )
-    return fine, np.abs(fine - coarse) + 1e-12 * fine
+def _mean(by_gauge: Array, by_sum: Array, least: float) -> Array:
+    """Sum over u of products: (u, i) by (u, centres, j), to (centres, i j); factors below LEAST count as `least`."""
+    gauge, sums = (np.where(part > LEAST, part, least) for part in (by_gauge, by_sum))
+    return np.stack([(gauge.T @ sums[:, centre]).ravel() for centre in range(sums.shape[1])])
 
 
-def _gauge_masses(noise: ScaleMixture, scales: Scales, gauges: int) -> tuple[tuple[Array, Array], Array]:
+def sum_statistic(
+    noise: GammaScale, centres: Array, count: int, dimension: int, tail: float, coarser: float
+) -> CoordinateStatistic:
+    """The integer that a coordinate adds to the sum, in `coarser` steps; the number of its cell if it is alone."""
+    mean = noise.shape * noise.scale
+    law, tail = noise.given(mean), tail / count
+    if dimension == 1:
+        far = FAR * (float(np.ptp(centres)) + 1.0 / mean)  # what lies beyond has next to no loss
+        ends = (float(f(np.array(SCALE_TAIL))) for f in (noise.scale_ppf, noise.scale_isf))
+        laws = [noise.given(float(u)) for u in np.geomspace(max(next(ends), 1.0 / far), next(ends), 9)]
+        edges = np.unique(np.concatenate([scan_points(given, centres, tail)[::8] for given in (law, *laws)]))
+        edges = edges[np.abs(edges - centres.mean()) < far]
+        return CoordinateStatistic(edges, np.arange(len(edges) + 1))
+    deviation = loss_deviation(law, centres, tail)
+    return coordinate_statistic(law, centres, common_step([(deviation, count)], RESOLUTION, 1.0) * coarser, tail)
+
+
+def gauge_edges(noise: GammaScale, scales: Scales, gauges: int) -> Array:
+    """Edges between cells of the gauges' size, each half as wide as what the size is uncertain by."""
+    low, high = (float(f(np.array(p))) for f, p in ((noise.scale_ppf, 1e-7), (noise.scale_isf, 1e-13)))
+    low = max(low, float(scales.nodes[0]))
+    if scales.below[0] > 10.0 * SMALL_SCALES:  # then they are to lie in the last cell
+        low = max(low, float(scales.nodes[0]) * gauges / float(gammaincinv(gauges, 1e-12)))
+    bins = max(2, math.ceil(math.log(high / low) * 2.0 * math.sqrt(gauges)))
+    return np.asarray(gauges / np.geomspace(high, low, bins))
+
+
+def _gauge_masses(noise: GammaScale, scales: Scales, gauges: int) -> tuple[Array, Array]:
     """Bounds, given each u, on the cells of sum |x_i| over untouched Laplace coordinates: it is Gamma(gauges, 1/u).
 
-    Also an upper bound on each cell's mass for every u below the nodes: P(sum <= right edge), which grows with u.
+    The first row is for every u below the nodes: P(sum <= edge) grows with u, and the last cell has no right edge.
+    A node's rounding, of four units, moves the log of either tail by max(gauges, u sum) times as much at most.
     """
     if not gauges:
-        return (np.ones((len(scales.nodes), 1)), np.ones((len(scales.nodes), 1))), np.ones(1)
-    low, high = (float(f(np.array(p))) for f, p in ((noise.scale_ppf, 1e-7), (noise.scale_isf, 1e-13)))
-    bins = max(2, math.ceil(math.log(high / low) * 2.0 * math.sqrt(gauges)))
-    edges = gauges / np.geomspace(high, low, bins)
+        return np.ones((len(scales.nodes) + 1, 1)), np.ones((len(scales.nodes) + 1, 1))
+    edges = gauge_edges(noise, scales, gauges)
     z = scales.nodes[:, None] * edges
     below, above = gammainc(gauges, z), gammaincc(gauges, z)
     ends = np.zeros((len(scales.nodes), 1))
@@ -144,51 +171,94 @@ def _gauge_masses(noise: ScaleMixture, scales: Scales, gauges: int) -> tuple[tup
     left = np.concatenate([below, ends + 1.0], axis=1) < 0.5
     mass = np.where(left, from_below, from_above)
     smaller = np.where(left, np.concatenate([below, ends + 1.0], axis=1), np.concatenate([ends + 1.0, above], axis=1))
-    error = 16.0 * CDF_ERROR * smaller * (1.0 + np.abs(np.log(np.maximum(smaller, SMALLEST_MASS)))) + SMALLEST_MASS
-    reached = np.append(gammainc(gauges, scales.nodes[0] * edges) * 1.001 + SMALLEST_MASS, 1.0)
-    return (np.maximum(mass - error, 0.0), mass + error), reached
+    moved = 16.0 * UNIT * (gauges + np.concatenate([z, z[:, -1:]], axis=1))
+    error = 2.0 * smaller * (16.0 * CDF_ERROR * (1.0 + np.abs(np.log(np.maximum(smaller, SMALLEST_MASS)))) + moved)
+    lower, upper = np.maximum(mass - error - SMALLEST_MASS, 0.0), mass + error + SMALLEST_MASS
+    reached = np.cumsum(upper[0])  # P(sum <= right edge) given the first node
+    reached[-1] = 1.0
+    least = np.append(np.zeros(len(edges)), lower[0, -1])
+    return np.vstack([least, lower]), np.vstack([reached, upper])
 
 
 def _sum_masses(
-    noise: ScaleMixture, scales: Scales, centres: Array, count: int, dimension: int, tail: float
-) -> tuple[Array, Array]:
-    """Bounds, given each u, on the cells of the shifted coordinates' statistic: shape (nodes, centres, cells)."""
-    law = noise.given(float(noise.scale_ppf(np.array(0.5))))
-    laws = [noise.given(float(u)) for u in scales.nodes]
-    if dimension == 1:
-        edges = np.unique(
-            np.concatenate(
-                [scan_points(given, centres, tail)[::8] for given in (law, *laws[:: max(1, len(laws) // 8)])]
-            )
-        )
-        bounds = [interval_masses(given, edges, centres) for given in laws]
-        return np.stack([cells.lower for cells in bounds]), np.stack([cells.upper for cells in bounds])
-    coordinate_tail = tail / count
-    step = common_step([(loss_deviation(law, centres, coordinate_tail), count)], RESOLUTION, 1.0)
-    lattices, first, last = _lattices(laws, law, centres, count, step, coordinate_tail)
-    if count > 1 and last - first > MAX_SUM:  # the centres lie far apart: nothing is lost by coarser steps
-        lattices, first, last = _lattices(laws, law, centres, count, step * (last - first) / MAX_SUM, coordinate_tail)
-    if count == 1:
-        return tuple(np.stack([[pair[side].masses for pair in row] for row in lattices]) for side in (0, 1))  # type: ignore[return-value]
+    noise: GammaScale, centres: Array, count: int, gauges: int, dimension: int, tail: float
+) -> tuple[Scales, Array, Array]:
+    """Nodes of u, and bounds, given each, on the cells of the shifted coordinates' sum: (1 + nodes, centres, cells).
+
+    The first row is for every u below the nodes.
+    """
+    coarser = 1.0
+    for _ in range(2):
+        statistic = sum_statistic(noise, centres, count, dimension, tail, coarser)
+        reach = count * max(float(np.ptp(centres)), float(np.abs(statistic.edges[:, None] - centres).max(initial=0.0)))
+        scales = scale_nodes(noise, gauges, reach * (1.0 + 8.0 * UNIT), count)
+        # of the 128 (1 + |log tail|) units that `interval_masses` grants, a node's four roundings are four
+        rows = [statistic.lattices(noise.given(float(u)), centres) for u in scales.nodes]
+        windows = [_window(row, statistic, count) for row in rows]
+        first, last = math.floor(min(low for low, _ in windows)), math.ceil(max(high for _, high in windows))
+        if count == 1 or last - first <= MAX_SUM:
+            break
+        coarser = (last - first) / MAX_SUM  # the centres lie far apart: nothing is lost by coarser steps
     group = max(1, 2 ** math.floor(math.log2((last - first) / 1000.0))) if last - first > 1000 else 1
-    sides: tuple[list[Array], list[Array]] = ([], [])
-    for row in lattices:
-        cells = sum_cells([(row, count)], (first, last), tails=False)
-        # merging cells is one more post-processing; sizes are powers of two
-        for side, masses in zip(sides, (cells.lower, cells.upper), strict=True):
-            side.append(masses.reshape(len(centres), -1, group).sum(axis=2))
-    return np.stack(sides[0]), np.stack(sides[1])
+    edges = first + group * np.arange((last - first) // group + 2)  # merging cells is one more post-processing
+    alone = count == 1 or first == last
+
+    def masses(row: Row, window: tuple[float, float]) -> tuple[Array, Array]:
+        if alone:
+            return np.stack([low.masses for low, _ in row]), np.stack([high.masses for _, high in row])
+        return _merged(row, count, window, edges)
+
+    bounds = [masses(row, window) for row, window in zip(rows, windows, strict=True)]
+    growth = reach * float(scales.nodes[0]) * (1.0 + 1e-12)
+    low, high = np.zeros_like(bounds[0][0]), np.minimum(bounds[0][1] * math.exp(min(growth, 700.0)), 1.0)
+    if growth < 1.0:  # else next to nothing would be left of the lower bounds
+        least = _least(statistic, noise.given(float(scales.nodes[0])), centres)
+        low = masses(least, _window(least, statistic, count))[0]
+    return scales, np.stack([low, *(part for part, _ in bounds)]), np.stack([high, *(part for _, part in bounds)])
 
 
-def _lattices(
-    laws: Sequence[IIDCoordinates], law: IIDCoordinates, centres: Array, count: int, step: float, tail: float
-) -> tuple[list[list[tuple[Lattice, Lattice]]], int, int]:
-    """Given each u, one coordinate's masses in steps; and the first and last integer of the sum that matter."""
-    statistic = coordinate_statistic(law, centres, step, tail)
-    lattices = [statistic.lattices(given, centres) for given in laws]
-    first, last = int(statistic.labels.min()) * count, int(statistic.labels.max()) * count
-    if count > 1 and last - first > 2**10:
-        windows = [sum_window([(row, count)], tails=False) for row in lattices]
-        first = max(first, math.floor(min(low for low, _ in windows)))
-        last = min(last, math.ceil(max(high for _, high in windows)))
-    return lattices, first, last
+def _least(statistic: CoordinateStatistic, law: IIDCoordinates, centres: Array) -> Row:
+    """Lower bounds on one coordinate's masses for every u up to that of the law; the upper ones are not used."""
+    cells = interval_masses(law, statistic.edges, centres).lower
+    base, size = int(statistic.labels.min()), int(np.ptp(statistic.labels)) + 1
+    masses = np.zeros((len(centres), size))
+    if len(statistic.labels) == 1:
+        masses[:] = 1.0
+    else:
+        masses[:, statistic.labels[0] - base] = np.minimum(cells[:, 0], 0.5)
+        masses[:, statistic.labels[-1] - base] += np.minimum(cells[:, -1], 0.5)
+    return [(Lattice(row, base), Lattice(row, base)) for row in masses]
+
+
+def _window(row: Row, statistic: CoordinateStatistic, count: int) -> tuple[float, float]:
+    """An interval that holds the sum given one u, but for mass that does not matter."""
+    first, last = float(statistic.labels.min()) * count, float(statistic.labels.max()) * count
+    if count == 1 or last - first <= 2**10:
+        return first, last
+    low, high = sum_window([(row, count)], tails=False)
+    return max(first, low), min(last, high)
+
+
+def _merged(row: Row, count: int, window: tuple[float, float], edges: Integers) -> tuple[Array, Array]:
+    """Bounds, given one u, on the masses of the sum from each edge (a whole number) to before the next one.
+
+    What a cell has beyond the window is at most E e^(theta (sum - end)) for every tilt theta, positive at its left end,
+    negative at its right one (Chernoff).
+    """
+    cells = sum_cells([(row, count)], window, tails=False)
+    size, group = cells.lower.shape[1], int(edges[1] - edges[0])
+    start = math.floor(window[0]) - 1  # the integer of the first cell
+    index = (start + np.arange(size) - edges[0]) // group
+    held = (index >= 0) & (index < len(edges) - 1)
+    outside = (edges[:-1] < start) | (edges[1:] > start + size)
+    # the spread of the sum is RESOLUTION cells at the mean scale
+    thetas = 2.0 ** np.arange(-3.0, 7.0, 0.5) / RESOLUTION
+    low, high = np.empty((len(row), len(edges) - 1)), np.empty((len(row), len(edges) - 1))
+    for centre, (_, lattice) in enumerate(row):
+        low[centre], high[centre] = (
+            np.bincount(index[held], part[centre][held], len(edges) - 1) for part in (cells.lower, cells.upper)
+        )
+        right = np.min(count * log_mgf(lattice, thetas)[:, None] - thetas[:, None] * edges[:-1][outside], axis=0)
+        left = np.min(count * log_mgf(lattice, -thetas)[:, None] + thetas[:, None] * (edges[1:][outside] - 1), axis=0)
+        high[centre, outside] += np.exp(np.minimum(np.minimum(right, left), 0.0)) * (1.0 + 1e-6)
+    return low, high

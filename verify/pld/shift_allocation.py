@@ -67,6 +67,8 @@ class SpreadMoment:
             s, h = np.append(s, block), np.append(h, self._moments(block, eta))
             best = float((h / s**p).max())
             near_zero = small_shift_bound(self._noise, float(s[-1]), eta) / s[-1] ** p
+            if math.isinf(best):
+                return math.inf
             if near_zero <= best * (1 + TOLERANCE):
                 break
         s, h = s[::-1], h[::-1]
@@ -93,6 +95,8 @@ class SpreadMoment:
         high = middle * np.exp(spread * np.linspace(0.0, 1.0, 2 + math.ceil(spread / 0.1)))[1:] if n > 1 else []
         s = np.append(low, high)
         h = self._moments(s, eta)
+        if not np.isfinite(h).all():
+            return math.inf
         t, height = _vertices(self._noise, s, h, p)
         x = np.concatenate([[0.0], s**p, t]) / clip**p
         y = np.concatenate([[h[0]], h, height])

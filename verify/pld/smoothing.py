@@ -123,7 +123,7 @@ class Smoothed:
         # a cell's integral of 1 - e^-t, t from a to b, is (b - a) - e^-a (1 - e^-(b - a))
         weight = np.where(
             offset[:, 1:] < 1e-3,
-            np.diff(offset**2 / 2, axis=1),
+            np.diff(np.square(np.minimum(offset, 1.0)) / 2, axis=1),
             gap + np.exp(-offset[:, :-1]) * np.expm1(-gap) + 1e-16,
         )
         drop = value[:, :-1] - value[:, 1:]

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,7 @@ WIDTHS = ("0.01", "0.02", "0.03", "0.05", "0.1", "0.15", "0.2", "0.3", "0.45", "
 SHARES = (1e-6, 1e-2, 0.2)  # of delta that may be spent on large hidden scales
 SCALE_CELLS = 60
 BISECTIONS, TOLERANCE = 40, 1e-4
+LARGEST = 1e5  # epsilon
 LONGEST = 200_000  # steps of a composition
 
 
@@ -56,11 +57,15 @@ class UpperProof:
         kind: Name of the theorem for certificates.
         delta: epsilon (a ball) -> a ball whose upper end is at least delta.
         inputs: What a checker needs to compute it again.
+        exact: Whether delta is attained: the ball's lower end is a lower bound.
+        dear: Whether delta takes seconds: it is not inverted, and epsilon is only told apart from the claimed one.
     """
 
     kind: str
     delta: Callable[[arb], arb]
     inputs: dict[str, Any] = field(default_factory=dict)
+    exact: bool = False
+    dear: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,7 +104,8 @@ def rigorous_bracket(claim: Claim, witness: Witness | None = None) -> RigorousBr
     """
     with precision():
         upper = upper_proof(claim)
-        event = lower_event(claim, witness)
+        exact = isinstance(upper, UpperProof) and upper.exact
+        event = Unavailable("the longest shift attains it") if exact else lower_event(claim, witness)
         if isinstance(upper, Unavailable) and isinstance(event, Unavailable):
             return Unavailable(f"{upper.reason}; {event.reason}")
         e, delta = ball(claim.epsilon), ball(claim.delta)
@@ -111,8 +117,16 @@ def rigorous_bracket(claim: Claim, witness: Witness | None = None) -> RigorousBr
             epsilon_lower = max(0.0, float_below(ratio))
         delta_upper, epsilon_upper = 1.0, math.inf
         if isinstance(upper, UpperProof):
-            delta_upper = min(1.0, max(0.0, float_above(upper.delta(e))))
-            epsilon_upper = _inverted(upper, delta, claim.epsilon)
+            found = upper.delta(e)
+            delta_upper = min(1.0, max(0.0, float_above(found)))
+            delta_lower = max(0.0, float_below(found)) if exact else delta_lower
+            if upper.dear:
+                epsilon_lower = claim.epsilon if exact and found > delta else epsilon_lower
+                epsilon_upper = claim.epsilon if found <= delta else math.inf
+            else:
+                _, epsilon_upper = _crossing(lambda x: bool(upper.delta(x) <= delta), claim.epsilon)
+            if exact and not upper.dear:
+                epsilon_lower, _ = _crossing(lambda x: not upper.delta(x) > delta, claim.epsilon)
         return RigorousBracket(
             delta_lower,
             delta_upper,
@@ -136,21 +150,22 @@ def lower_event(claim: Claim, witness: Witness | None = None) -> Event | Unavail
     return chosen_event(claim, count, direction)
 
 
-def _inverted(upper: UpperProof, delta: arb, start: float) -> float:
-    """An epsilon at which the bound is at most delta; inf where none below 1e5 is found."""
+def _crossing(below: Callable[[arb], bool], start: float) -> tuple[float, float]:
+    """(an epsilon where it is not below or 0, one where it is or inf beyond LARGEST)."""
     low, high = 0.0, max(start, 1e-3)
-    while not upper.delta(ball(high)) <= delta:
+    while not below(ball(high)):
         low, high = high, 2 * high
-        if high > 1e5:
-            return math.inf
+        if high > LARGEST:
+            return low, math.inf
     for _ in range(BISECTIONS):
         if high - low < TOLERANCE * high:
             break
         middle = (low + high) / 2
-        low, high = (low, middle) if upper.delta(ball(middle)) <= delta else (middle, high)
-    return high
+        low, high = (low, middle) if below(ball(middle)) else (middle, high)
+    return low, high
 
 
+@lru_cache(maxsize=1)
 def upper_proof(claim: Claim) -> UpperProof | Unavailable:
     """The best upper bound at the claimed epsilon among the theorems that apply."""
     for phase in claim.phases:
@@ -184,9 +199,9 @@ def gaussian_proof(claim: Claim) -> UpperProof | Unavailable:
         return Unavailable("the dimension is not set")
     if all(phase.sampling_prob == 1 for phase in claim.phases):
         whole = total([phase.steps * mu * mu for phase, mu in zip(claim.phases, known, strict=True)]).sqrt()
-        return UpperProof("gaussian-curve", lambda e: gaussian_delta(whole, e))
+        return UpperProof("gaussian-curve", lambda e: gaussian_delta(whole, e), exact=True)
     releases = gaussian_releases(claim, known)
-    for finer in (0.5, 1.0, 2.0):
+    for finer in (0.25, 1.0):
         grid = chosen_grid(releases, claim.epsilon, claim.delta, finer)
         sides = composed_losses(releases, grid)
         curves = [GridCurve(masses, grid) for masses in sides]
@@ -206,7 +221,7 @@ def _largest(values: Sequence[arb]) -> arb:
 
 
 def _shown(grid: Grid) -> dict[str, Any]:
-    return {"step": grid.step, "window": grid.window, "edges": [list(edges) for edges in grid.edges]}
+    return {"step": grid.step, "window": grid.window, "bits": grid.bits, "edges": [list(edges) for edges in grid.edges]}
 
 
 def gaussian_releases(claim: Claim, mus: Sequence[arb]) -> list[PairRelease]:
@@ -227,7 +242,8 @@ def pure_laplace_proof(claim: Claim) -> UpperProof | Unavailable:
         shifts.append(length / ball(data["scale"]))
     first = claim.phases[0]
     if len(claim.phases) == 1 and first.steps == 1 and first.sampling_prob == 1:
-        return UpperProof("pure-laplace", lambda e: (-((e - shifts[0]) / 2).expm1()).max(arb(0)))
+        attained = first.mechanism.clip_norm == 1 or first.mechanism.dimension == 1
+        return UpperProof("pure-laplace", lambda e: (-((e - shifts[0]) / 2).expm1()).max(arb(0)), exact=attained)
     spent = total(
         [
             phase.steps * (1 + ball(phase.sampling_prob) * shift.expm1()).log()
@@ -262,7 +278,9 @@ def _alone_proof(claim: Claim) -> UpperProof | Unavailable:
         if isinstance(length, Unavailable) or data.get("dimension", 1) < 2:
             return Unavailable("radial noise needs a dimension of at least 2")
         noise = RadialNoise(int(data["dimension"]), ball(data["sigma"]), length)
-        return UpperProof("radial", lambda e: radial_delta(noise, e, 800) if e > 0 else arb(1))
+        if claim.epsilon <= 0:
+            return Unavailable("radial noise has a bound at a positive epsilon only")
+        return UpperProof("radial", partial(radial_delta, noise), exact=True, dear=True)
     if data["name"] != "generalized-gaussian" or data.get("dimension") != 1 or data["beta"] == 1:
         return Unavailable("no theorem for one release of this noise in this dimension")
     law, shift = coordinate_law(mechanism), distance * ball(data["clip"])
@@ -275,7 +293,7 @@ def _alone_proof(claim: Claim) -> UpperProof | Unavailable:
         left = ball(ends[0]) - shift
         return (law.tail(left) if left >= 0 else 1 - law.tail(-left)) - e.exp() * law.tail(ball(ends[1]))
 
-    return UpperProof("one-dimensional", delta, texts)
+    return UpperProof("one-dimensional", delta, texts, exact=True)
 
 
 def one_dimensional_ends(beta: arb, scale: arb, shift: arb, epsilon: arb) -> tuple[str, str]:
@@ -363,12 +381,12 @@ def dominated_proof(claim: Claim) -> UpperProof | Unavailable:
         return moments
     releases = gaussian_releases(claim, known)
     grid = chosen_grid(releases, claim.epsilon, claim.delta, 0.5)
-    masses = composed_losses(releases, grid)[0]
+    curve = GridCurve(composed_losses(releases, grid)[0], grid)
     end = (ball(grid.step) * grid.window).max((alpha / order).mid() + 100).mid()
     rest = (alpha - order * end).exp() / order
 
     def smoothed(width: str, x: arb) -> arb:
-        return smoothed_delta(masses, grid, x, ball(width), end, rest) if x > ball(width) else arb(1)
+        return smoothed_delta(curve, x, ball(width), end, rest) if x > ball(width) else arb(1)
 
     shown = {**_shown(grid), "end": end.str(30, radius=False), "order": order}
     widths = [width for width in WIDTHS if float(width) < claim.epsilon]

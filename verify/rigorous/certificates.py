@@ -5,20 +5,22 @@ Numbers that matter are strings. `refuted`: kind "integer-score-event", with `pa
 only where its inequality has been proved in balls.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from dpaudit.mechanisms.registry import to_dict
+from dpaudit.mechanisms.base import Radial, ScaleMixture
+from dpaudit.mechanisms.registry import from_dict, to_dict
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.results import Verdict
 from dpaudit.verify.rigorous.balls import Unavailable, ball, decimal_above, decimal_below, precision
 from dpaudit.verify.rigorous.bracket import MAX_COORDINATES, upper_proof
 from dpaudit.verify.rigorous.choices import chosen_event
-from dpaudit.verify.rigorous.events import Event, LabelledLoss, event_probabilities
+from dpaudit.verify.rigorous.events import Event, event_probabilities
 
 FORMAT = "dpaudit-certificate/1"
 COUNTS = (1, 4, 16, 64, 256, 1024, 4096, 16_384)
-CHECKED = ("gaussian-curve", "gaussian-grid", "moments", "pure-laplace", "one-dimensional")
+CELLS = (60, 400, 1500)  # of the radius
+CHECKED = ("gaussian-curve", "gaussian-grid", "smoothed-grid", "moments", "pure-laplace", "one-dimensional")
 
 
 @dataclass(frozen=True)
@@ -69,23 +71,32 @@ def _phase(phase: Phase) -> dict[str, Any]:
 
 
 def _refuted(claim: Claim, verdict: Verdict) -> dict[str, Any] | NotCovered:
-    """The event of the fewest coordinates that contradicts the claim, up to those of the witness."""
+    """The event of the fewest coordinates, and cells, that contradicts the claim, up to those of the witness."""
     witness = verdict.witness
     most = min(witness.coordinates if witness is not None else 1, MAX_COORDINATES)
     direction = "add" if witness is not None and witness.direction == "add" else "remove"
-    for count in sorted({*(m for m in COUNTS if m < most), most}):
-        event = chosen_event(claim, count, direction)
+    counts: list[tuple[int, int]] = [(m, CELLS[0]) for m in sorted({*(m for m in COUNTS if m < most), most})]
+    shown, what = claim, f"equal shifts of at most {most} coordinates"
+    if any(isinstance(phase.mechanism.structure, Radial) for phase in claim.phases):
+        counts, what = [(1, cells) for cells in CELLS], f"one level of the loss and {CELLS[-1]} cells of the radius"
+    if any(isinstance(phase.mechanism.structure, ScaleMixture) for phase in claim.phases):
+        # one coordinate of a shared scale has the law of one with a scale of its own
+        shown, counts, what = replace(claim, phases=tuple(map(_alone, claim.phases))), counts[:1], "one coordinate"
+    for count, cells in counts:
+        event = chosen_event(shown, count, direction, cells)
         if isinstance(event, Unavailable):
             return NotCovered(event.reason)
-        p, q = event_probabilities(claim.phases, event)
-        # radii are halved where doubles say so: room for another machine's
-        growth = ball(claim.epsilon).exp()
-        room = (p - growth * q - ball(claim.delta)).lower() / 1000
-        radial = any(isinstance(part, LabelledLoss) for part in event.parts) and room > 0
-        low, high = decimal_below(p - room * radial), decimal_above(q + room / growth * radial)
-        if ball(low) - growth * ball(high) > ball(claim.delta):
+        p, q = event_probabilities(shown.phases, event)
+        low, high = decimal_below(p), decimal_above(q)
+        if ball(low) - ball(claim.epsilon).exp() * ball(high) > ball(claim.delta):
             return {**_head(claim, "refuted", "integer-score-event"), **_event(event), "P_lower": low, "Q_upper": high}
-    return NotCovered(f"no event of equal shifts of at most {most} coordinates contradicts it in ball arithmetic")
+    return NotCovered(f"no event of {what} contradicts it in ball arithmetic")
+
+
+def _alone(phase: Phase) -> Phase:
+    if not isinstance(phase.mechanism.structure, ScaleMixture):
+        return phase
+    return replace(phase, mechanism=from_dict({**to_dict(phase.mechanism), "name": "gamma-plrv-iid"}))
 
 
 def _event(event: Event) -> dict[str, Any]:
@@ -93,7 +104,7 @@ def _event(event: Event) -> dict[str, Any]:
     for part in event.parts:
         table = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(part).items()}
         parts.append({key: value for key, value in table.items() if value != []})
-    shown = {"phases": parts, "window": event.window, "threshold": event.threshold}
+    shown = {"phases": parts, "window": event.window, "bits": event.bits, "threshold": event.threshold}
     return {"pair": {"direction": event.direction}, "event": shown}
 
 
@@ -104,9 +115,7 @@ def _certified(claim: Claim) -> dict[str, Any] | NotCovered:
     bound = proof.delta(ball(claim.epsilon))
     if not bound <= ball(claim.delta):
         return NotCovered(f"the theorems in ball arithmetic ({proof.kind}) do not reach delta")
-    distance = ball(claim.phases[0].mechanism.clip) * (1 if claim.adjacency == "add-remove" else 2)
-    inside = proof.kind == "one-dimensional" and ball(proof.inputs["low"]) <= distance  # between the centres
-    if proof.kind not in CHECKED or inside:
+    if proof.kind not in CHECKED:
         return NotCovered(f"the theorem {proof.kind!r} is proved in ball arithmetic, but beyond the checker")
     stated = decimal_above(bound.upper()) if bound > 0 else "0"
     if ball(stated) > ball(claim.delta):

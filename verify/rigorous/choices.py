@@ -7,15 +7,17 @@ release's label the sampled loss of the sum of scores in units of an eighth of i
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
-from flint import arb
 
 from dpaudit.mechanisms.base import Array, IIDCoordinates, Mechanism, NormalCoordinates, Radial, ScaleMixture
+from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.claims import Adjacency, Claim, Phase
-from dpaudit.verify.rigorous.balls import Unavailable, ball, precision
+from dpaudit.verify.rigorous.balls import PRECISION, Unavailable, ball, precision
 from dpaudit.verify.rigorous.events import Event, LabelledLoss, LabelledSum, label_laws, total_laws
-from dpaudit.verify.rigorous.scores import coefficients
+from dpaudit.verify.rigorous.radial import RadialNoise, chosen_places, loss_tail
+from dpaudit.verify.rigorous.scores import GROWTH, ScoreWindow, resolution
 
 Part = LabelledSum | LabelledLoss
 
@@ -27,8 +29,7 @@ TWO_POINTS = 0.9
 POINTS = 1500
 SCALES = 12  # cells of a hidden scale
 SHRINK = 1 - 2.0**-44  # keeps the norm of many coordinates inside the clip
-LEVELS, RADIUS_CELLS = 14, 120
-BITS = 64
+LEVELS, RADIUS_CELLS, ROUGH = 24, 60, 0.05  # of radial noise
 
 
 def centre_distance(phase: Phase, adjacency: Adjacency) -> float:
@@ -46,35 +47,31 @@ def equal_value(mechanism: Mechanism, count: int, distance: float) -> float:
     return float(mechanism.clip * distance * math.pow(count, -1.0 / mechanism.clip_norm) * SHRINK)
 
 
-def chosen_event(claim: Claim, count: int, direction: str) -> Event | Unavailable:
+def chosen_event(claim: Claim, count: int, direction: str, cells: int = RADIUS_CELLS) -> Event | Unavailable:
     """An event for shifts of `count` equal coordinates, with the threshold that is best at the claimed epsilon.
 
     Args:
         claim: The history.
         count: At most the dimension; 1 for Gaussian and radial noise is as good as any.
         direction: "remove" or "add".
+        cells: Of the radius, with radial noise.
     """
-    found = [_part(claim, phase, count, direction) for phase in claim.phases]
+    if claim.epsilon > GROWTH:
+        return Unavailable(f"events are told apart up to an epsilon of {GROWTH:g}")
+    found = [_part(claim, phase, count, direction, cells) for phase in claim.phases]
     parts = [part for part in found if not isinstance(part, Unavailable)]
     if len(parts) < len(found):
         return next(part for part in found if isinstance(part, Unavailable))
-    with precision(BITS):
-        losses = [_label_losses(phase, part, direction) for phase, part in zip(claim.phases, parts, strict=True)]
+    bits = resolution(claim.delta, claim.epsilon)
+    with precision(max(PRECISION, bits)):
+        losses = [_label_losses(phase, part, direction, bits) for phase, part in zip(claim.phases, parts, strict=True)]
         unit, window = _unit(claim, losses)
-        labelled = tuple(
-            replace(part, labels=_labels(loss[0] / unit, window, monotone=_ordered(part)))
-            for part, loss in zip(parts, losses, strict=True)
-        )
-        event = Event(labelled, window, direction, 0)
+        labelled = tuple(_relabelled(part, loss[0] / unit, window) for part, loss in zip(parts, losses, strict=True))
+        event = Event(labelled, window, bits, direction, 0)
         return replace(event, threshold=_threshold(claim, event))
 
 
-def _ordered(part: Part) -> bool:
-    """Whether its labels may not fall."""
-    return isinstance(part, LabelledLoss) or bool(part.scales)
-
-
-def _part(claim: Claim, phase: Phase, count: int, direction: str) -> Part | Unavailable:
+def _part(claim: Claim, phase: Phase, count: int, direction: str, cells: int) -> Part | Unavailable:
     """Cells and scores of a phase; labels are still one unit of the scores' loss."""
     mechanism, distance = phase.mechanism, centre_distance(phase, claim.adjacency)
     structure = mechanism.structure
@@ -83,7 +80,7 @@ def _part(claim: Claim, phase: Phase, count: int, direction: str) -> Part | Unav
     if direction != "remove" and not isinstance(structure, IIDCoordinates):
         return Unavailable("direction add is covered for independent coordinates only")
     if isinstance(structure, Radial):
-        return _radial_part(claim, phase, distance)
+        return _radial_part(claim, phase, distance, cells)
     scales: tuple[str, ...] = ()
     if isinstance(structure, ScaleMixture):
         ends = structure.scale_ppf(np.linspace(0.0, 1.0, SCALES + 1)[1:-1])
@@ -152,27 +149,33 @@ def _window(law: IIDCoordinates, length: float, count: int, edges: Array, scores
     return min(WIDEST, max(1, math.ceil(min(needed, count * float(np.abs(s).max())))))
 
 
-def _radial_part(claim: Claim, phase: Phase, distance: float) -> Part | Unavailable:
+def _radial_part(claim: Claim, phase: Phase, distance: float, cells: int) -> Part | Unavailable:
+    """The claimed epsilon's level for one release; for more the one that tells a release apart best."""
     mechanism = phase.mechanism
     if (mechanism.dimension or 1) < 2:
         return Unavailable("radial noise needs a dimension of at least 2")
-    alone = len(claim.phases) == 1 and phase.steps == 1 and phase.sampling_prob == 1
-    if alone and claim.epsilon > 0:
-        levels, cells = [float(claim.epsilon)], 8 * RADIUS_CELLS
-    else:
-        n, sigma = mechanism.dimension or 2, getattr(mechanism, "sigma", 1.0)
-        size = float(mechanism.clip) * distance * math.sqrt(n) / sigma
-        levels, cells = list(np.geomspace(0.05 * size, 30.0 * size, LEVELS)), RADIUS_CELLS
-    value = repr(float(mechanism.clip) * distance)
-    labels = tuple(range(-len(levels), len(levels) + 1))
-    return LabelledLoss(value, tuple(repr(float(x)) for x in levels), labels, cells)
+    data, value = to_dict(mechanism), repr(float(mechanism.clip) * distance)
+    noise = RadialNoise(int(data["dimension"]), ball(data["sigma"]), ball(value))
+    level = float(claim.epsilon)
+    if len(claim.phases) > 1 or phase.steps > 1 or phase.sampling_prob < 1 or level == 0:
+        size = float(value) * math.sqrt(data["dimension"]) / data["sigma"]
+        level = max(map(float, np.geomspace(0.05 * size, 30.0 * size, LEVELS)), key=partial(_power, noise, phase))
+    places = tuple(chosen_places(noise, ball(level), sign, cells) for sign in (1, -1))
+    return LabelledLoss(value, repr(level), (0, 1), (places[0], places[1]))
 
 
-def _label_losses(phase: Phase, part: Part, direction: str) -> tuple[Array, Array, Array]:
+def _power(noise: RadialNoise, phase: Phase, level: float) -> float:
+    """Gain of the label's mean over its standard deviation, without the record."""
+    p, q = (float(loss_tail(noise, ball(level), sign, ROUGH, RADIUS_CELLS).mid()) for sign in (1, -1))
+    return phase.sampling_prob * (p - q) / math.sqrt(max(q * (1 - q), 1.0 / phase.steps**2))
+
+
+def _label_losses(phase: Phase, part: Part, direction: str, bits: int) -> tuple[Array, Array, Array]:
     """(sampled loss, first masses, second masses) of every value of the part's own label."""
-    width = part.window if isinstance(part, LabelledSum) else len(part.levels)
-    laws = label_laws(phase, part, width)
-    p, q = (np.array([float(x.mid()) for x in coefficients(law, width)]) for law in (laws.moved, laws.plain_low))
+    width = part.window if isinstance(part, LabelledSum) else 1
+    window = ScoreWindow(width, bits)
+    laws = label_laws(phase, part, window)
+    p, q = (np.array([int(x) / 2**bits for x in window.masses(law)]) for law in (laws.moved, laws.plain_low))
     rate = phase.sampling_prob
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = np.where((p > 0) & (q > 0), np.log(np.maximum(p, 1e-320)) - np.log(np.maximum(q, 1e-320)), np.nan)
@@ -205,19 +208,24 @@ def _unit(claim: Claim, losses: Sequence[tuple[Array, Array, Array]]) -> tuple[f
     return unit, min(WIDEST_SUM, max(2, math.ceil(needed / unit)))
 
 
-def _labels(values: Array, window: int, *, monotone: bool) -> tuple[int, ...]:
+def _relabelled(part: Part, values: Array, window: int) -> Part:
+    """The part with these labels, rounded; where the order of labels matters they may not fall."""
     found = np.clip(np.rint(np.nan_to_num(values)), -window, window).astype(int)
-    return tuple(int(x) for x in (np.maximum.accumulate(found) if monotone else found))
+    if isinstance(part, LabelledSum):
+        return replace(part, labels=tuple(map(int, np.maximum.accumulate(found) if part.scales else found)))
+    return replace(part, labels=(int(found[1]), int(max(found[1:]))))
 
 
 def _threshold(claim: Claim, event: Event) -> int:
-    """The threshold with the largest P - e^epsilon Q, at a low precision."""
-    first, second = (coefficients(law, event.window) for law in total_laws(claim.phases, event))
-    growth, p, q = ball(claim.epsilon).exp(), arb(0), arb(0)
-    best, found = arb(-1), event.window
+    """The threshold with the largest P - e^epsilon Q."""
+    window = ScoreWindow(event.window, event.bits)
+    first, second = (window.masses(law) for law in total_laws(tuple(claim.phases), event))
+    growth = int((ball(claim.epsilon).exp() * 2**event.bits).mid().floor().unique_fmpz())
+    p, q = 0, 2**event.bits - int(sum(second))  # what is left out belongs to every event
+    best, found = -(2 ** (3 * event.bits)), event.window
     for i in range(2 * event.window, -1, -1):
-        p, q = p + first[i], q + second[i]
-        value = (p - growth * q).lower()
+        p, q = p + int(first[i]), q + int(second[i])
+        value = (p << event.bits) - growth * q
         if value > best:
             best, found = value, i - event.window
     return found

@@ -24,7 +24,7 @@ from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.claims import Adjacency, Phase
 from dpaudit.verify.rigorous.balls import Unavailable, ball, total
-from dpaudit.verify.rigorous.pairs import Grid
+from dpaudit.verify.rigorous.pairs import GridCurve
 
 LADDER = 1.004
 
@@ -128,21 +128,17 @@ def smoothing_cost(width: arb) -> arb:
     return best
 
 
-def smoothed_delta(masses: Sequence[arb], grid: Grid, epsilon: arb, width: arb, end: arb, rest: arb) -> arb:
+def smoothed_delta(curve: GridCurve, epsilon: arb, width: arb, end: arb, rest: arb) -> arb:
     """The smoothed curve's bound on delta(epsilon).
 
     Args:
-        masses: The Gaussian history's rounded-up loss, direction remove.
-        grid: Its grid.
+        curve: The Gaussian history's rounded-up loss, direction remove.
         epsilon: At least `width`.
         width: Of the smoothing, > 0.
         end: Where the integral of what is infinite is cut.
         rest: Bound on the integral beyond: e^(alpha - lam end)/lam for any order.
     """
-    step, low, inside = ball(grid.step), epsilon - width, arb(0)
-    for k, mass in enumerate(masses, -grid.window):
-        d = k * step - low
-        if not d <= 0:
-            inside += mass * (d * (1 + (-d).exp()) + 2 * (-d).expm1())
-    infinite = 1 - total(list(masses))
-    return smoothing_cost(width) * (inside + infinite * (end - low) + rest)
+    low = epsilon - width
+    mass, light, mean, light_mean = curve.above(low)
+    inside = mean - (low + 2) * mass + low.exp() * (light_mean - (low - 2) * light)
+    return smoothing_cost(width) * (inside + curve.infinite * (end - low) + rest)

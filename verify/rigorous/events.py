@@ -3,26 +3,27 @@
 Each release maps its output to an integer label. For iid noise a coordinate's cell has an integer score, the moved
 coordinates' scores are added, and the sum has a label; for radial noise it is a cell of the privacy loss. The history's
 labels are added. delta(epsilon) >= P(event) - e^epsilon Q(event), whatever cells, scores and labels are: they are
-chosen in floating point (`choices`), and only the probabilities are balls.
+chosen in floating point (`choices`), and only the masses of cells are balls, whose lower ends `scores` adds up.
 
 A hidden scale u: where every edge lies between the two centres and scores and labels do not fall along the line, the
 label grows stochastically with u under the shift and falls without it, and sums keep that order. So P's law is bounded
 below by rounding u down, Q's above by rounding u down, and the unsampled part of P's below by rounding u up.
-For radial noise the tails are balls; the smallest law that fits them bounds P's label below, the largest Q's above.
+For radial noise the chance of the larger label is bracketed: from below it bounds P's label, from above Q's.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 
-from flint import arb, arb_poly
+from flint import arb, fmpz_poly
 
 from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.claims import Phase
-from dpaudit.verify.rigorous.balls import ball, total
+from dpaudit.verify.rigorous.balls import PRECISION, ball, precision
 from dpaudit.verify.rigorous.coordinates import CoordinateLaw, cell_masses, coordinate_law, power_law
-from dpaudit.verify.rigorous.radial import RadialNoise, loss_tail
-from dpaudit.verify.rigorous.scores import added, coefficients, repeated, score_law
+from dpaudit.verify.rigorous.radial import RadialNoise, loss_tail_on
+from dpaudit.verify.rigorous.scores import ScoreWindow
 
 
 @dataclass(frozen=True)
@@ -50,19 +51,19 @@ class LabelledSum:
 
 @dataclass(frozen=True)
 class LabelledLoss:
-    """Labels of a release with radial noise: one for each cell between -l_r, ..., -l_1, l_1, ..., l_r of the loss.
+    """Labels of a release with radial noise: the second where the loss exceeds a level, else the first.
 
     Args:
         value: Distance of the two centres, a decimal.
-        levels: l_1 < ... < l_r, positive decimals.
-        labels: 2 r + 1, not falling.
-        cells: Of the radius, for each tail.
+        level: Positive, a decimal.
+        labels: Two, not falling.
+        places: Ascending decimals that cut the radius, for P(L > level) and for P(L < -level).
     """
 
     value: str
-    levels: tuple[str, ...]
-    labels: tuple[int, ...]
-    cells: int
+    level: str
+    labels: tuple[int, int]
+    places: tuple[tuple[str, ...], tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -72,12 +73,14 @@ class Event:
     Args:
         parts: One for each phase.
         window: W.
+        bits: Masses are multiples of 2^-bits.
         direction: "remove" (P is with the record) or "add".
         threshold: t.
     """
 
     parts: tuple[LabelledSum | LabelledLoss, ...]
     window: int
+    bits: int
     direction: str
     threshold: int
 
@@ -86,12 +89,12 @@ class Event:
 class LabelLaws:
     """A release's label with the record, from below, and without it, from below and from above."""
 
-    moved: arb_poly
-    plain_low: arb_poly
-    plain_high: arb_poly
+    moved: fmpz_poly
+    plain_low: fmpz_poly
+    plain_high: fmpz_poly
 
 
-def label_laws(phase: Phase, part: LabelledSum | LabelledLoss, window: int) -> LabelLaws:
+def label_laws(phase: Phase, part: LabelledSum | LabelledLoss, window: ScoreWindow) -> LabelLaws:
     """The laws of one unsampled release's label."""
     if isinstance(part, LabelledLoss):
         return _loss_laws(phase, part, window)
@@ -107,72 +110,71 @@ def label_laws(phase: Phase, part: LabelledSum | LabelledLoss, window: int) -> L
     return LabelLaws(moved, plain, plain)
 
 
-def summed(law: CoordinateLaw, part: LabelledSum, centre: arb, count: int, window: int) -> arb_poly:
+def summed(law: CoordinateLaw, part: LabelledSum, centre: arb, count: int, window: ScoreWindow) -> fmpz_poly:
     """Law of the label of `count` coordinates about the centre."""
-    one = score_law(cell_masses(law, [ball(e) for e in part.edges], centre), part.scores, part.window)
-    return score_law(coefficients(repeated(one, count, part.window), part.window), part.labels, window)
+    inner = replace(window, size=part.window)
+    one = inner.law(cell_masses(law, [ball(e) for e in part.edges], centre), part.scores)
+    return window.relabelled(inner.repeated(one, count), inner, part.labels)
 
 
-def _hidden_laws(k: arb, theta: arb, part: LabelledSum, window: int) -> LabelLaws:
+def _hidden_laws(k: arb, theta: arb, part: LabelledSum, window: ScoreWindow) -> LabelLaws:
     """The mixture over cells of the hidden scale, each rounded to the end that is safe (module docstring)."""
     above = [arb(1), *((ball(u) / theta).gamma_upper(k, 1) for u in part.scales), arb(0)]
     below, *shares = (a - b for a, b in pairwise(above))
-    moved, low = score_law([below], [-window], window), score_law([shares[-1]], [-window], window)
-    high = score_law([below], [window], window)
+    moved, low = window.law([below], [-window.size]), window.law([shares[-1]], [-window.size])
+    high = fmpz_poly([])  # the cell below the first end is left out: it counts as high
     for before, text, share in zip([below, *shares], part.scales, shares, strict=False):
-        rate = ball(text)
-        law = power_law(arb(1), 1 / rate)
+        law = power_law(arb(1), 1 / ball(text))
         plain = summed(law, part, arb(0), part.count, window)
-        moved += share * summed(law, part, ball(part.value), part.count, window)
-        low, high = low + before * plain, high + share * plain
+        moved += window.share(share, summed(law, part, ball(part.value), part.count, window))
+        low, high = low + window.share(before, plain), high + window.share(share, plain)
     return LabelLaws(moved, low, high)
 
 
-def _loss_laws(phase: Phase, part: LabelledLoss, window: int) -> LabelLaws:
-    """The smallest and the largest laws whose tails lie in the balls."""
-    data = to_dict(phase.mechanism)
+def _loss_laws(phase: Phase, part: LabelledLoss, window: ScoreWindow) -> LabelLaws:
+    """The smallest and the largest laws of the label."""
+    data, level = to_dict(phase.mechanism), ball(part.level)
     noise = RadialNoise(int(data["dimension"]), ball(data["sigma"]), ball(part.value))
-    up, down = ([loss_tail(noise, ball(x), sign, part.cells) for x in part.levels] for sign in (1, -1))
-
-    def law(above: Sequence[arb], below: Sequence[arb], low: bool) -> arb_poly:
-        bounds = [arb(0)]
-        for tail in [*reversed(above), *(1 - tail for tail in below)]:
-            bounds.append(max(bounds[-1], tail.lower() if low else min(tail.upper(), arb(1))))
-        return score_law([a - b for a, b in pairwise([arb(1), *reversed(bounds)])], part.labels, window)
-
-    return LabelLaws(law(up, down, True), law(down, up, True), law(down, up, False))
+    cut = [[ball(text) for text in places] for places in part.places]
+    p, q = (loss_tail_on(noise, level, sign, at) for sign, at in zip((1, -1), cut, strict=True))
+    return LabelLaws(*(window.law([1 - x, x], part.labels) for x in (p[0].lower(), q[0].lower(), q[1].upper())))
 
 
-def total_laws(phases: Sequence[Phase], event: Event) -> tuple[arb_poly, arb_poly]:
+@lru_cache(maxsize=1)
+def total_laws(phases: tuple[Phase, ...], event: Event) -> tuple[fmpz_poly, fmpz_poly]:
     """Laws of the history's label under P (from below) and Q (from above), sampled and composed."""
-    sides: tuple[list[arb_poly], list[arb_poly]] = ([], [])
-    for phase, part in zip(phases, event.parts, strict=True):
-        laws, q = label_laws(phase, part, event.window), ball(phase.sampling_prob)
-        mixed = q * laws.moved + (1 - q) * laws.plain_low
-        pair = (mixed, laws.plain_high) if event.direction == "remove" else (laws.plain_high, mixed)
-        for side, law in zip(sides, pair, strict=True):
-            side.append(repeated(law, phase.steps, event.window))
-    first, second = (_joined(side, event.window) for side in sides)
-    return first, second
+    window, sides = ScoreWindow(event.window, event.bits), list[fmpz_poly]()
+    with precision(max(PRECISION, event.bits)):
+        pairs = [_release_laws(phase, part, event, window) for phase, part in zip(phases, event.parts, strict=True)]
+        for side in range(2):
+            laws = [window.repeated(pair[side], phase.steps) for pair, phase in zip(pairs, phases, strict=True)]
+            joined = laws[0]
+            for law in laws[1:]:
+                joined = window.added(joined, law)
+            sides.append(joined)
+    return sides[0], sides[1]
 
 
-def _joined(laws: Sequence[arb_poly], window: int) -> arb_poly:
-    law = laws[0]
-    for other in laws[1:]:
-        law = added(law, other, window)
-    return law
+def _release_laws(
+    phase: Phase, part: LabelledSum | LabelledLoss, event: Event, window: ScoreWindow
+) -> tuple[fmpz_poly, fmpz_poly]:
+    """The label of one sampled release under both inputs."""
+    laws, q = label_laws(phase, part, window), ball(phase.sampling_prob)
+    mixed = window.share(q, laws.moved) + window.share(1 - q, laws.plain_low) if q < 1 else laws.moved
+    return (mixed, laws.plain_high) if event.direction == "remove" else (laws.plain_high, mixed)
 
 
 def event_probabilities(phases: Sequence[Phase], event: Event) -> tuple[arb, arb]:
-    """(P of the event, from below; Q of the event, from above): the lower and upper ends of the balls count.
+    """(P of the event, from below; Q of the event, from above), both exact.
 
     Args:
         phases: The history.
         event: Its direction "add" exchanges the two inputs; it needs iid noise without a hidden scale.
     """
-    start = event.threshold + event.window
-    first, second = (total(coefficients(law, event.window)[start:]) for law in total_laws(phases, event))
-    return first, second
+    window, start = ScoreWindow(event.window, event.bits), event.threshold + event.window
+    first, second = (window.masses(law) for law in total_laws(tuple(phases), replace(event, threshold=0)))
+    with precision(2 * event.bits):
+        return window.ball(sum(first[start:])), 1 - window.ball(sum(second[:start]))
 
 
 def binomial_tail(trials: int, successes: int, probability: arb) -> arb:

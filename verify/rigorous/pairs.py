@@ -3,18 +3,19 @@
 A cell of losses (lo, hi] with masses A (first law) and B (second) is dominated by atoms at lo and hi with the same two
 masses: up = (A - B e^lo)/(1 - e^-(hi-lo)) at hi and A - up at lo (Doroshenko et al. 2022, Theorem 4.3). Sampling acts
 on both masses before (Zhu, Dong and Wang 2022, Theorem 11), composition adds losses (their Theorem 10). Below the
-window losses are rounded up to its end; above it they are infinite.
+window losses are rounded up to its end; what is above it, and what rounding takes, is infinite.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import add
 
-from flint import arb, arb_poly
+from flint import arb, fmpz_poly
 
-from dpaudit.verify.rigorous.balls import ball, total
-from dpaudit.verify.rigorous.scores import added, coefficients, repeated
+from dpaudit.verify.rigorous.balls import ball
+from dpaudit.verify.rigorous.scores import ScoreWindow, resolution
 
 WIDEST = 2**16
 FINE = {False: 60.0, True: 25.0}  # grid steps in a standard deviation of a step's loss; coarser for long histories
@@ -73,11 +74,13 @@ class Grid:
     Args:
         step: A decimal.
         window: Whole.
+        bits: Masses are multiples of 2^-bits.
         edges: Of every phase, ascending; with sampling the first is at or below log(1 - q).
     """
 
     step: str
     window: int
+    bits: int
     edges: tuple[tuple[int, ...], ...]
 
 
@@ -102,7 +105,7 @@ def chosen_grid(releases: Sequence[PairRelease], epsilon: float, delta: float, f
     text = f"{step:.6g}"
     window = min(WIDEST, math.ceil(needed / float(text)) + 2)
     edges = tuple(_edges(one, top, float(text), window) for one, top in zip(releases, tops, strict=True))
-    return Grid(text, window, edges)
+    return Grid(text, window, resolution(delta), edges)
 
 
 def _look(one: PairRelease, tail: float) -> tuple[float, float, float]:
@@ -125,6 +128,8 @@ def _look(one: PairRelease, tail: float) -> tuple[float, float, float]:
 
 
 def _sampled(loss: float, q: float) -> float:
+    if q == 1:
+        return loss
     return loss + math.log(q + (1 - q) * math.exp(-loss)) if loss > 0 else math.log1p(q * math.expm1(loss))
 
 
@@ -141,7 +146,7 @@ def _edges(one: PairRelease, top: float, step: float, window: int) -> tuple[int,
     return tuple(sorted(inner | ladder))
 
 
-def release_laws(one: PairRelease, edges: Sequence[int], step: arb, window: int) -> tuple[arb_poly, arb_poly]:
+def release_laws(one: PairRelease, edges: Sequence[int], step: arb, window: ScoreWindow) -> tuple[fmpz_poly, fmpz_poly]:
     """Laws of the rounded-up loss of one sampled release, directions remove and add; what is missing is infinite."""
     q = ball(one.sampling_prob)
     tails = [(arb(1), arb(1))]
@@ -158,28 +163,26 @@ def release_laws(one: PairRelease, edges: Sequence[int], step: arb, window: int)
     )
 
 
-def _dots(first: list[arb], second: list[arb], edges: Sequence[int], step: arb, window: int) -> arb_poly:
-    law = [arb(0)] * (2 * window + 1)
-    law[edges[0] + window] += first[0]
+def _dots(first: list[arb], second: list[arb], edges: Sequence[int], step: arb, window: ScoreWindow) -> fmpz_poly:
+    masses, scores = [first[0]], [edges[0]]
     for a, b, (low, high) in zip(first[1:], second[1:], pairwise(edges), strict=False):
         up = (a - b * (low * step).exp()) / -((low - high) * step).expm1()
-        law[high + window] += up
-        law[low + window] += a - up
-    return arb_poly(law)
+        masses += [up, a - up]
+        scores += [high, low]
+    return window.law(masses, scores)
 
 
 def composed_losses(releases: Sequence[PairRelease], grid: Grid) -> list[list[arb]]:
-    """Masses of the history's loss on -window..window, for remove and, where something is sampled, add."""
-    step = ball(grid.step)
-    laws = [release_laws(one, edges, step, grid.window) for one, edges in zip(releases, grid.edges, strict=True)]
+    """Least masses of the history's loss on -window..window, for remove and, where something is sampled, add."""
+    step, window = ball(grid.step), ScoreWindow(grid.window, grid.bits)
+    laws = [release_laws(one, edges, step, window) for one, edges in zip(releases, grid.edges, strict=True)]
     found = []
     for side in range(2 if any(one.sampling_prob < 1 for one in releases) else 1):
-        law = None
-        for one, pair in zip(releases, laws, strict=True):
-            part = repeated(pair[side], one.steps, grid.window, keep=False)
-            law = part if law is None else added(law, part, grid.window, keep=False)
-        assert law is not None
-        found.append(coefficients(law, grid.window))
+        parts = [window.repeated(pair[side], one.steps) for one, pair in zip(releases, laws, strict=True)]
+        law = parts[0]
+        for part in parts[1:]:
+            law = window.added(law, part)
+        found.append([window.ball(mass) for mass in window.masses(law)])
     return found
 
 
@@ -187,28 +190,32 @@ class GridCurve:
     """Upper bounds on delta from a composed loss: what is infinite, and 1 - e^(epsilon - loss) of what is above.
 
     Args:
-        masses: Of -window..window, from `composed_losses`.
+        masses: Of -window..window, from `composed_losses`: at most the true ones.
         grid: Its grid.
     """
 
     def __init__(self, masses: Sequence[arb], grid: Grid) -> None:
-        self._step, self._window = ball(grid.step), grid.window
-        self.infinite = 1 - total(list(masses))
-        above, weighted, self._sums = arb(0), arb(0), [(arb(0), arb(0))]
-        for k in range(grid.window, -grid.window - 1, -1):
-            mass = masses[k + grid.window]
-            above, weighted = above + mass, weighted + mass * (-k * self._step).exp()
-            self._sums.append((above, weighted))
+        self.step, self.window = ball(grid.step), grid.window
+        self._sums = [(arb(0),) * 4]
+        ratio, loss = self.step.exp(), grid.window * self.step
+        shrunk = (-loss).exp()
+        for mass in reversed(masses):
+            light = mass * shrunk
+            self._sums.append(tuple(map(add, self._sums[-1], (mass, light, mass * loss, light * loss))))
+            shrunk, loss = shrunk * ratio, loss - self.step
         self._sums.reverse()
+        self.infinite = 1 - self._sums[0][0]
+
+    def above(self, loss: arb) -> tuple[arb, ...]:
+        """Sums of m, m e^-x, m x and m x e^-x over all losses x that are not certain to be at most `loss`."""
+        index = max(0, math.floor(float(loss / self.step)) + self.window)
+        while index < len(self._sums) - 1 and (index - self.window) * self.step <= loss:
+            index += 1
+        while index > 0 and not (index - 1 - self.window) * self.step <= loss:
+            index -= 1
+        return self._sums[min(index, len(self._sums) - 1)]
 
     def delta(self, epsilon: arb) -> arb:
-        """Bound at epsilon: any set of atoms gives infinite + sum m - e^epsilon sum m e^-loss, the best is above it.
-
-        Leaving an atom out lowers that by its own positive part: one too many or too few is taken in as a ball.
-        """
-        place = math.floor(float(epsilon / self._step)) + self._window
-        found = arb(0)
-        for index in {max(0, min(len(self._sums) - 1, place + i)) for i in (0, 1, 2)}:
-            above, weighted = self._sums[index]
-            found = found.max(above - epsilon.exp() * weighted)
-        return self.infinite + found
+        """Bound at epsilon: infinite + sum of m - e^epsilon m e^-loss over what is above."""
+        above, weighted, *_ = self.above(epsilon)
+        return self.infinite + above - epsilon.exp() * weighted

@@ -1,55 +1,104 @@
-"""Laws of sums of integer scores as polynomials with ball coefficients, folded into a window.
+"""Laws of sums of integer scores, in whole numbers: masses are multiples of 2^-bits, rounded down.
 
-A score outside -W..W counts as the nearest end. Folding after every addition, in one fixed order, keeps the total a
-function of the output: the same for every law of the output, so that probabilities of {total >= t} under two laws are
-those of one event (post-processing). For upper bounds on delta what is too high is left out and counts as infinite.
+A score below -W counts as -W, and a sum that exceeds W is left out, as is what rounding takes. Both are done after
+every addition, in one fixed order, so that the sum is a function of the output, the same for every law of the output:
+what is left out belongs to the event {sum >= t} whatever t is. So the masses at t and above bound its probability
+below, and 1 less the masses under t bounds it above; products of whole numbers are exact, and no error has a size.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from flint import arb, arb_poly
+from flint import arb, fmpz, fmpz_poly
 
-
-def score_law(masses: Sequence[arb], scores: Sequence[int], window: int) -> arb_poly:
-    """The law of one score; coefficient i is the mass of score i - window.
-
-    Args:
-        masses: Of the cells.
-        scores: Of the cells, clamped to the window.
-        window: W >= 1.
-    """
-    total = [arb(0)] * (2 * window + 1)
-    for mass, score in zip(masses, scores, strict=True):
-        total[max(-window, min(window, score)) + window] += mass
-    return arb_poly(total)
+GROWTH = 350.0
 
 
-def added(one: arb_poly, other: arb_poly, window: int, *, keep: bool = True) -> arb_poly:
-    """Law of the folded sum of two independent scores.
+@dataclass(frozen=True)
+class ScoreWindow:
+    """Scores of -size..size, and the resolution of their masses.
 
     Args:
-        one, other: Laws on the same window.
-        window: W.
-        keep: Whether what exceeds W counts as W; else it is left out.
+        size: W, at least 1.
+        bits: Masses are multiples of 2^-bits.
+
+    >>> window = ScoreWindow(size=3, bits=64)
+    >>> coin = window.law([arb(1) / 2, arb(1) / 2], [-1, 1])
+    >>> [mass * 4 == 2**64 for mass in window.masses(window.repeated(coin, 2))][1::2]
+    [True, False, True]
     """
-    product = one * other
-    middle = product.right_shift(window).truncate(2 * window + 1) + arb_poly([product.truncate(window)(1)])
-    if keep:
-        middle += arb_poly([product.right_shift(3 * window + 1)(1)]).left_shift(2 * window)
-    return middle
+
+    size: int
+    bits: int
+
+    def floor(self, mass: arb) -> fmpz:
+        """The mass in units of 2^-bits, rounded down; 0 where nothing is known."""
+        least = mass.lower()
+        if not (mass.is_finite() and least > 0):
+            return fmpz(0)
+        digits, exponent = least.man_exp()
+        shift = int(exponent) + self.bits
+        return digits << shift if shift > 0 else digits >> -shift
+
+    def law(self, masses: Sequence[arb], scores: Sequence[int]) -> fmpz_poly:
+        """The law of one score; coefficient i is the mass of score i - size.
+
+        Args:
+            masses: Of the cells.
+            scores: Of the cells, clamped to the window.
+        """
+        return self._gathered([self.floor(mass) for mass in masses], scores)
+
+    def relabelled(self, law: fmpz_poly, other: "ScoreWindow", labels: Sequence[int]) -> fmpz_poly:
+        """The law, in this window, of a label of each score of another window.
+
+        Args:
+            law: Of the scores.
+            other: Their window, of the same resolution.
+            labels: Of the scores, 2 other.size + 1 of them.
+        """
+        return self._gathered(other.masses(law), labels)
+
+    def _gathered(self, masses: Sequence[fmpz], scores: Sequence[int]) -> fmpz_poly:
+        found = [fmpz(0)] * (2 * self.size + 1)
+        for mass, score in zip(masses, scores, strict=True):
+            found[max(-self.size, min(self.size, score)) + self.size] += mass
+        return fmpz_poly(found)
+
+    def share(self, probability: arb, law: fmpz_poly) -> fmpz_poly:
+        """The part of a mixture that has this probability."""
+        return self.floor(probability) * law // (1 << self.bits)
+
+    def added(self, one: fmpz_poly, other: fmpz_poly) -> fmpz_poly:
+        """Law of the sum of two independent scores."""
+        product = one.mul_low(other, 3 * self.size + 1)
+        low = fmpz_poly([product.truncate(self.size)(1)])
+        return (product.right_shift(self.size) + low) // (1 << self.bits)
+
+    def repeated(self, law: fmpz_poly, count: int) -> fmpz_poly:
+        """Law of the sum of `count` independent scores, by squaring from the leading bit on."""
+        total = law
+        for bit in f"{count:b}"[1:]:
+            total = self.added(total, total)
+            if bit == "1":
+                total = self.added(total, law)
+        return total
+
+    def masses(self, law: fmpz_poly) -> list[fmpz]:
+        """Of -size..size, in units of 2^-bits."""
+        found = law.coeffs()
+        return found + [fmpz(0)] * (2 * self.size + 1 - len(found))
+
+    def ball(self, mass: fmpz) -> arb:
+        """A mass, or a sum of masses, as a probability."""
+        return arb(mass) / (1 << self.bits)
 
 
-def repeated(law: arb_poly, count: int, window: int, *, keep: bool = True) -> arb_poly:
-    """Law of the sum of `count` independent scores, by squaring from the leading bit on."""
-    total = law
-    for bit in f"{count:b}"[1:]:
-        total = added(total, total, window, keep=keep)
-        if bit == "1":
-            total = added(total, law, window, keep=keep)
-    return total
+def resolution(delta: float, growth: float = 0.0) -> int:
+    """Bits that a bound on a small delta takes: 80 beyond it, of which steps and scores take at most some 45.
 
-
-def coefficients(law: arb_poly, window: int) -> list[arb]:
-    """Masses of -W..W."""
-    found = law.coeffs()
-    return found + [arb(0)] * (2 * window + 1 - len(found))
+    Args:
+        delta: In [0, 1); below 1e-60 it counts as that.
+        growth: Nats by which an error is multiplied; GROWTH at most are made up for.
+    """
+    return 80 + fmpz(int(1 / max(delta, 1e-60))).bit_length() + int(1.45 * min(growth, GROWTH))

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array, GammaLaplaceMixture
+from dpaudit.mechanisms.base import Array, GammaScale
 from dpaudit.verify.sampling.sums import binomial_tilts, subsampled
 
 STEEPEST = 600.0  # exponents of tilts beyond which a scale's draws are given no weight
@@ -54,7 +54,7 @@ class HiddenScaleStep:
         steps: Number of steps.
     """
 
-    law: GammaLaplaceMixture
+    law: GammaScale
     dimension: int
     coordinates: int
     value: float
@@ -120,7 +120,7 @@ class HiddenScaleStep:
 
 
 def hidden_loss_lower(
-    law: GammaLaplaceMixture, dimension: int, value: float, high: Array, low: Array, middle: Array, rest: Array
+    law: GammaScale, dimension: int, value: float, high: Array, low: Array, middle: Array, rest: Array
 ) -> Array:
     """The module's lower bound on S.
 
@@ -139,7 +139,7 @@ def hidden_loss_lower(
     return np.asarray((law.shape + dimension) * (rising - falling))
 
 
-def _nodes(law: GammaLaplaceMixture) -> tuple[Array, Array]:
+def _nodes(law: GammaScale) -> tuple[Array, Array]:
     """Scales and their probabilities, which stand for the law; large scales, which cost most, are told apart."""
     tails = np.geomspace(RAREST, 1.0, NODES + 1)
     return np.asarray(law.scale_isf(np.sqrt(tails[1:] * tails[:-1]))), np.diff(tails)

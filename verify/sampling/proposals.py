@@ -34,11 +34,11 @@ from scipy.special import logsumexp, xlogy
 
 from dpaudit.mechanisms.base import (
     Array,
-    GammaLaplaceMixture,
     IIDCoordinates,
     NormalCoordinates,
     require_dimension,
 )
+from dpaudit.verify.pld.gamma_scale import laplace_given_gamma
 from dpaudit.verify.sampling.chunks import FLOATS
 from dpaudit.verify.sampling.hidden_scale import HiddenScaleStep
 from dpaudit.verify.sampling.histories import Direction, ShiftedPhase
@@ -168,7 +168,7 @@ def tiltable(part: ShiftedPhase, direction: Direction) -> bool:
     """
     structure, m = part.mechanism.structure, part.shift.coordinates
     remove = part.rate == 1.0 or direction == "remove"
-    if isinstance(structure, GammaLaplaceMixture):
+    if laplace_given_gamma(structure) is not None:
         return remove and m > WHOLE_SUMS
     added = direction == "add" and (m == 1 or isinstance(structure, NormalCoordinates))
     return isinstance(structure, IIDCoordinates) and (remove or added)
@@ -182,8 +182,9 @@ def counted(parts: tuple[ShiftedPhase, ...], direction: Direction) -> list[bool]
 
 def _tilted_step(part: ShiftedPhase, direction: Direction) -> Step | None:
     structure, m = part.mechanism.structure, part.shift.coordinates
-    if isinstance(structure, GammaLaplaceMixture):
-        return HiddenScaleStep(structure, require_dimension(part.mechanism), m, part.value, part.rate, part.steps)
+    mixture = laplace_given_gamma(structure)
+    if mixture is not None:
+        return HiddenScaleStep(mixture, require_dimension(part.mechanism), m, part.value, part.rate, part.steps)
     adds = direction == "add" and part.rate < 1.0
     law = tilted_sum(part.mechanism, m, part.value, rate=part.rate if adds else 1.0)
     return None if law is None else TiltedStep(law, part.rate, part.steps, not adds)

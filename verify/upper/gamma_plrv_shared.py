@@ -9,6 +9,9 @@ T P(u > u_max) at most, which goes to delta, and leaves u with its law given u <
 
 Any u_max is valid; the best of a ladder is taken at every point of the curve. Instead of the moments the Gaussian pairs
 of mu = u C, averaged over the revealed u, give a curve that is smoothed (`numerics.smoothing`).
+
+Means over u are bounded from above by atoms: `pld.gamma_scale`, (2), on panels that narrow towards u_max, where moments
+of high order have their mass; the smallest u and those of the last panel are counted at the upper end.
 """
 
 import math
@@ -19,10 +22,13 @@ from functools import partial
 import numpy as np
 from scipy.special import ndtr
 
-from dpaudit.mechanisms.base import Array, LaplaceCoordinates, ScaleMixture
+from dpaudit.mechanisms.base import Array, GammaScale
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
+from dpaudit.verify.pld import gamma_scale
 from dpaudit.verify.pld.dominating_pairs import NDTR_ERROR, DominatingPair, Tails, exact_tails
+from dpaudit.verify.pld.fourier import UNIT
+from dpaudit.verify.pld.gamma_scale import ladder, laplace_given_gamma, panels, up_to
 from dpaudit.verify.pld.pair_curve import PairPhase
 from dpaudit.verify.rdp import composed_moments, replace_one_release, sampled_moments
 from dpaudit.verify.upper.laplace_gaussian_domination import smaller
@@ -32,7 +38,6 @@ THEOREM = (
     "shared scale revealed and truncated: Gaussian domination given u <= u_max, averaged over u, with the probability "
     "of a larger u added to delta; Balle et al. (2020), Theorem 21"
 )
-QUADRATURE = "upper bound: the quadrature over the hidden scale is charged a relative error of 1e-8"
 SMOOTHED_THEOREM = (
     "shared scale revealed and truncated: given u <= u_max delta is at most the smoothed curve of the Gaussian pairs "
     "averaged over u, with the probability of a larger u added; Zhu, Dong and Wang (2022), Theorems 10 and 11"
@@ -41,19 +46,19 @@ SMOOTHED_SHARE = 0.01  # of SHARES, the one at which the curve is smoothed: delt
 LEVELS = 16_000  # losses at which the tails of the pair, some two hundred Gaussian ones each, are evaluated
 SHARES = (1e-6, 1e-4, 0.01, 0.05, 0.2, 0.5)  # of the claimed delta that may be spent on u > u_max
 LOWER_TAIL = 1e-12  # probability of the smallest u, which are counted at their largest
-PANELS, NODES = 48, 12
+SMALLEST = 1e-6  # or this share of u_max, if it is larger
+LAST_PANEL = 1e-7  # relative width of the panel that is counted at u_max
 CELLS = 240  # of the scale where it is rounded up, by a thirtieth of its standard deviation on average
-MASS_ERROR = 1e-8  # relative error charged to a quadrature that the total mass checks to this
 
 
 @dataclass(frozen=True)
 class Truncated:
-    """Law of the hidden inverse scale u given u <= u_max, as atoms, and the shift's l2 norm.
+    """Atoms in place of the law of the hidden inverse scale u given u <= u_max, and the shift's l2 norm.
 
     Args:
         nodes: Values of u.
-        log_weights: Log of their probabilities, rounded up.
-        beyond: P(u > u_max).
+        log_weights: Log of their masses.
+        beyond: Upper bound on P(u > u_max).
         length: l2 norm C of the longest shift.
     """
 
@@ -64,9 +69,12 @@ class Truncated:
 
     def log_ratio_moments(self, eta: Array) -> Array:
         """log E[exp(eta (eta-1) u^2 C^2/2) | u <= u_max] at each eta: 0, 1 or more."""
-        exponent = np.outer(eta * (eta - 1) / 2, (self.nodes * self.length) ** 2) + self.log_weights
+        growth = np.outer(eta * (eta - 1) / 2, (self.nodes * self.length) ** 2)
+        exponent = growth + self.log_weights
         top = exponent.max(axis=1)
         values = top + np.log(np.exp(exponent - top[:, None]).sum(axis=1))
+        # 16 roundings of the growth (six of a node, which is squared), of log weights down to -750, and of the sum
+        values += UNIT * (16.0 * growth.max(axis=1) + 1600.0 + len(self.nodes))
         return np.asarray(np.where(eta <= 1, 0.0, values))
 
     def release(self, sampling_prob: float, orders: Array) -> Array:
@@ -90,57 +98,54 @@ class Truncated:
         return DominatingPair(tails, levels=LEVELS)
 
 
-def truncated(mixture: ScaleMixture, length: float, beyond: float) -> Truncated:
-    """Law of the hidden scale up to its upper quantile of probability `beyond`, by quadrature.
+def truncated(noise: GammaScale, length: float, beyond: float) -> Truncated:
+    """Atoms whose mean of exp(A u^2) is an upper bound on that given u <= u_max, for every A >= 0.
 
     Args:
-        mixture: The noise.
+        noise: The noise.
         length: l2 norm of the shift.
-        beyond: P(u > u_max), in (0, 1/2).
+        beyond: P(u > u_max), in (0, 1/2), of any accuracy; the law's own is bounded.
     """
-    u_max = float(mixture.scale_isf(np.array([beyond]))[0])
-    # panels end at quantiles, so that they are narrow where the law is; the last ones reach u_max evenly
-    levels = np.concatenate([np.geomspace(LOWER_TAIL, 0.5, PANELS // 2), 1.0 - np.geomspace(0.4, 1e-3, PANELS // 4)])
-    ends = mixture.scale_ppf(levels)
-    ends = np.append(ends[ends < u_max * 0.999], u_max)
-    ends = np.concatenate([ends[:-2], np.linspace(ends[-2], u_max, PANELS // 2)])
-    x, w = np.polynomial.legendre.leggauss(NODES)
-    low, width = ends[:-1, None], np.diff(ends)[:, None]
-    nodes, weights = (low + 0.5 * width * (x + 1)).ravel(), (0.5 * width * w).ravel()
-    mass = weights * np.exp(mixture.scale_logpdf(nodes))
-    expected = float(mixture.scale_cdf(ends[-1:])[0] - mixture.scale_cdf(ends[:1])[0])
-    if abs(mass.sum() - expected) > MASS_ERROR * expected:
-        return rounded_up(mixture, length, beyond)  # a density the nodes do not resolve, as at k < 1
-    below = float(mixture.scale_cdf(ends[:1])[0])
-    nodes, mass = np.append(ends[0], nodes), np.append(below, mass) * (1 + 2 * MASS_ERROR)
-    actual = float(mixture.scale_sf(np.array([u_max]))[0]) * (1 + 1e-12)
+    bottom, u_max = _range(noise, beyond)
+    last = u_max * (1.0 - LAST_PANEL)
+    # none is wider than what is left beyond it, so that no atom for a rule's error lies beyond u_max
+    halved = u_max * (1.0 - 0.5 ** np.arange(1.0, math.ceil(-math.log2(LAST_PANEL))))
+    ends = np.unique(np.concatenate([ladder(noise, bottom, last), halved[(halved > bottom) & (halved < last)]]))
+    bulk, end = panels(noise, ends), panels(noise, np.array([last, u_max]))
+    actual = gamma_scale.beyond(noise, u_max)
+    nodes = np.concatenate([[bottom], bulk.nodes.ravel(), bulk.reach, [u_max]])
+    mass = np.concatenate([[up_to(noise, bottom)], bulk.masses.ravel(), bulk.error, end.total()])
     return Truncated(nodes, np.log(np.maximum(mass, 1e-320)) - math.log1p(-actual), actual, length)
 
 
-def rounded_up(mixture: ScaleMixture, length: float, beyond: float) -> Truncated:
-    """Law of the hidden scale, every scale counted as the upper end of its cell: no quadrature, and it costs more.
+def rounded_up(noise: GammaScale, length: float, beyond: float) -> Truncated:
+    """A law of u that is stochastically larger than that given u <= u_max: every u moved to the upper end of its cell.
 
     Args:
-        mixture: The noise.
+        noise: The noise.
         length: l2 norm of the shift.
-        beyond: P(u > u_max), in (0, 1/2).
+        beyond: P(u > u_max), in (0, 1/2), of any accuracy; the law's own is bounded.
     """
-    u_max = float(mixture.scale_isf(np.array([beyond]))[0])
-    ends = np.linspace(float(mixture.scale_ppf(np.array([LOWER_TAIL]))[0]), u_max, CELLS)
-    cdf, survival = mixture.scale_cdf(ends), mixture.scale_sf(ends)
-    mass = np.append(cdf[0], np.where(cdf[1:] < 0.5, np.diff(cdf), -np.diff(survival))) * (1 + 1e-13) + 1e-300
-    actual = float(survival[-1]) * (1 + 1e-12)
-    return Truncated(ends, np.log(mass) - math.log1p(-actual), actual, length)
+    bottom, u_max = _range(noise, beyond)
+    ends = ladder(noise, bottom, u_max, (u_max - bottom) / CELLS)
+    actual = gamma_scale.beyond(noise, u_max)
+    mass = np.append(up_to(noise, bottom), panels(noise, ends).total()) / (1.0 - actual)
+    above = np.minimum(np.cumsum(mass[::-1]) * (1.0 + 2 * len(mass) * UNIT), 1.0)  # P(u >= end), rounded up
+    weights = np.diff(above, prepend=0.0)[::-1]
+    return Truncated(ends, np.log(np.maximum(weights, 1e-320)), actual, length)
+
+
+def _range(noise: GammaScale, beyond: float) -> tuple[float, float]:
+    """The smallest u that is not counted at another, and u_max."""
+    u_max = float(np.nextafter(noise.scale_isf(np.array([beyond]))[0], 0.0))
+    smallest = max(float(noise.scale_ppf(np.array([LOWER_TAIL]))[0]), SMALLEST * u_max)
+    return min(smallest, noise.shape * noise.scale), u_max
 
 
 def radius_of(claim: Claim, phase: Phase) -> float | None:
-    """l2 radius of a phase whose noise is Laplace given a scale, None for other noise or an unknown radius."""
-    structure = phase.mechanism.structure
-    if not isinstance(structure, ScaleMixture):
-        return None
-    law = structure.given(1.0)
-    laplace = isinstance(law, LaplaceCoordinates) and law.scale == 1.0
-    return radius(phase.mechanism, 2.0, claim.adjacency) if laplace else None
+    """l2 radius of a phase whose noise is Laplace given a Gamma scale, None for other noise or an unknown radius."""
+    known = laplace_given_gamma(phase.mechanism.structure) is not None
+    return radius(phase.mechanism, 2.0, claim.adjacency) if known else None
 
 
 def applies(claim: Claim) -> bool:
@@ -148,15 +153,15 @@ def applies(claim: Claim) -> bool:
     return moments_reach(claim) and all(radius_of(claim, phase) is not None for phase in claim.phases)
 
 
-def _laws(claim: Claim, budget: float, law: Callable[[ScaleMixture, float, float], Truncated]) -> list[Truncated]:
+def _laws(claim: Claim, budget: float, law: Callable[[GammaScale, float, float], Truncated]) -> list[Truncated]:
     """The scale's law of every phase given u <= u_max; the rest of the whole history has probability `budget`."""
     steps = sum(phase.steps for phase in claim.phases)
     laws = []
     for phase in claim.phases:
-        structure, length = phase.mechanism.structure, radius_of(claim, phase)
-        if length is None or not isinstance(structure, ScaleMixture):
+        noise, length = laplace_given_gamma(phase.mechanism.structure), radius_of(claim, phase)
+        if length is None or noise is None:
             raise ValueError(f"Expected claim {claim.id!r} to have Laplace noise of one hidden scale in every phase.")
-        laws.append(law(structure, length, budget / steps))
+        laws.append(law(noise, length, budget / steps))
     return laws
 
 
@@ -182,7 +187,7 @@ def conditioned(claim: Claim, budget: float, *, smooth: bool) -> Curve:
         PairPhase(law.pair(), phase.sampling_prob, phase.steps)
         for law, phase in zip(coarse, claim.phases, strict=False)
     ]
-    return smaller(claim, orders, alpha, pairs, (THEOREM, SMOOTHED_THEOREM), spent, (QUADRATURE,))
+    return smaller(claim, orders, alpha, pairs, (THEOREM, SMOOTHED_THEOREM), spent)
 
 
 def bound(claim: Claim) -> Curve:

@@ -119,4 +119,4 @@ def _hopeless(claim: Claim) -> bool:
 
 def _profile(shift: float, epsilon: Array) -> Array:
     """d_s(epsilon) = (1 - e^((epsilon-s)/2))_+ of one unsampled release, s = shift, rounded up."""
-    return np.asarray(np.maximum(-np.expm1((epsilon - shift * (1 + 1e-15)) / 2), 0.0) * (1 + 1e-14))
+    return np.asarray(-np.expm1(np.minimum((epsilon - shift * (1 + 1e-15)) / 2, 0.0)) * (1 + 1e-14))

@@ -69,5 +69,6 @@ def _single_delta(pair: DominatingPair, epsilon: Array) -> Array:
     tails = pair.tails(epsilon)
     with np.errstate(over="ignore"):
         difference = tails.p_sf - np.exp(np.minimum(epsilon, 700.0)) * tails.q_sf
-    error = (2 * tails.p_error + 2 * tails.q_error + 4 * pair.slack + 8e-16 * (1 + epsilon)) * tails.p_sf
+    slack = np.expm1(np.minimum(4 * (pair.slack + 4e-16) * (1 + epsilon), 700.0))
+    error = (2 * tails.p_error + 2 * tails.q_error + slack) * tails.p_sf
     return np.asarray(np.clip(difference + error, SMALLEST_DELTA, 1.0))

@@ -112,7 +112,7 @@ def single_release(noise: Radial, dimension: int, length: float, epsilon: float,
     levels = np.append(FIRST_LOSS, level_ladder(noise, dimension, length, 0.1 * max(delta, SMALL_RADIUS)))
     deltas = profile(levels, TOLERANCE)
     if epsilon > 0:
-        near = epsilon * np.geomspace(0.9, 1.1, 9)
+        near = epsilon * np.array([0.9, 0.95, 0.98, 0.995, 1.0, 1.005, 1.02, 1.05, 1.1])
         levels, deltas = np.append(levels, near), np.append(deltas, profile(near, FINE))
         order = np.argsort(levels)
         levels, deltas = levels[order], deltas[order]

@@ -66,7 +66,7 @@ def radius(mechanism: Mechanism, order: float, adjacency: Adjacency) -> float | 
 
 def sampling_is_known(phase: Phase) -> bool:
     """Poisson sampling, or none at all: the kinds with theorems here."""
-    return phase.sampling_kind == "poisson" or (phase.sampling_kind == "none" and phase.sampling_prob == 1)
+    return phase.sampling_kind in ("poisson", "none")
 
 
 def moments_reach(claim: Claim) -> bool:

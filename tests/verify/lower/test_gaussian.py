@@ -1,5 +1,6 @@
 """Certified lower bounds for Gaussian noise: never above the exact curve, and within 1% of it."""
 
+import math
 import time
 from typing import Any
 
@@ -41,6 +42,40 @@ def test_unsampled_bound_is_never_above_the_analytic_curve(noise: float, steps: 
     exact = np.array([exact_epsilon(steps**0.5 / noise, delta) for delta in deltas])
     assert np.all(found <= exact * (1 + 1e-14))
     assert np.all(found >= 0.999 * exact)
+
+
+@pytest.mark.parametrize(("noise", "steps"), [(20.0, 10**6), (0.01, 1), (1e-3, 10), (100.0, 10**6)])
+def test_both_sides_are_tight_however_large_the_loss(noise: float, steps: int) -> None:
+    deltas = np.array([1e-3, 1e-5, 1e-12, 1e-30])
+    lower, upper = check(Claim.single(Gaussian(noise), epsilon=1.0, delta=1e-5, steps=steps)).epsilon(deltas)
+    exact = np.array([exact_epsilon(steps**0.5 / noise, delta) for delta in deltas])
+    assert np.all((0.9999 * exact <= lower) & (lower <= exact * (1 + 1e-12)))
+    assert np.all((exact * (1 - 1e-12) <= upper) & (upper <= 1.0001 * exact))
+
+
+@pytest.mark.parametrize(("noise", "steps"), [(10.0, 100), (3.0, 1000), (100.0, 20_000)])
+def test_a_record_that_is_nearly_always_sampled_costs_what_one_without_sampling_does(noise: float, steps: int) -> None:
+    """The transforms against the closed form: a rate of 1 - 1e-13 lowers delta by no more than steps 1e-13."""
+    claim = Claim.single(Gaussian(noise), epsilon=1.0, delta=1e-5, steps=steps, sampling_prob=1 - 1e-13)
+    deltas = [1e-3, 1e-5, 1e-8]
+    found = certified_lower(claim).epsilon(np.array(deltas))
+    exact = np.array([exact_epsilon(steps**0.5 / noise, delta) for delta in deltas])
+    assert np.all((0.999 * exact <= found) & (found <= exact * (1 + 1e-14)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("noise", "q", "steps"), [(0.1, 0.1, 1000), (20.0, 0.5, 10**6)])
+def test_long_histories_of_large_losses_have_both_bounds(noise: float, q: float, steps: int) -> None:
+    found = check(Claim.single(Gaussian(noise), epsilon=1.0, delta=1e-5, steps=steps, sampling_prob=q))
+    assert 0.998 * found.epsilon_upper <= found.epsilon_lower <= found.epsilon_upper < math.inf
+
+
+def test_unsampled_releases_compose_with_sampled_ones_at_large_losses() -> None:
+    """mu = 20 without sampling beside a little: at least its own closed form, and not much more."""
+    phases = [Phase(Gaussian(1.0), 400), Phase(Gaussian(10.0), 10, 0.01)]
+    found = check(Claim(1.0, 1e-5, phases))
+    exact = exact_epsilon(20.0, 1e-5)
+    assert 0.999 * exact <= found.epsilon_lower <= found.epsilon_upper <= 1.002 * exact
 
 
 @pytest.mark.parametrize("delta", [1e-10, 1e-12, 1e-15, 1e-25])

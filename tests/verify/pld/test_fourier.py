@@ -33,6 +33,50 @@ def test_a_tilted_power_is_within_its_stated_error_of_the_exact_binomial(count: 
     assert power.error_sup + power.relative < 1e-7 * power.values[target - start]
 
 
+@pytest.mark.parametrize("target", [0.0, 5.0])
+def test_blocks_of_a_binomial_of_a_thousand_million_draws(target: float) -> None:
+    """Sums of 256 exact probabilities, in the bulk and five deviations out."""
+    count, p, block, size = 10**9, 0.3, 256, 2**20
+    deviation = math.sqrt(count * p * (1 - p))
+    middle = round(count * p + target * deviation)
+    share = middle / count
+    theta = math.log(share * (1 - p) / ((1 - share) * p))
+    start = middle - size // 2
+    power = tilted_power([(Lattice(np.array([1.0 - p, p]), 0), count)], theta, start, size, block)
+    assert len(power.values) == size // block
+    for j in (size // block // 2, size // block // 2 + 150, size // block // 2 - 150):
+        k = start + j * block
+        with mpmath.workdps(40):
+            scale = mpmath.exp(mpmath.mpf(power.log_scale) - mpmath.mpf(theta) * k)
+            first = mpmath.exp(
+                mpmath.loggamma(count + 1) - mpmath.loggamma(k + 1) - mpmath.loggamma(count - k + 1)
+                + k * mpmath.log(mpmath.mpf(p)) + (count - k) * mpmath.log(1 - mpmath.mpf(p))
+            )  # fmt: skip
+            odds, total = mpmath.mpf(p) / (1 - mpmath.mpf(p)), mpmath.mpf(0)
+            for i in range(k, k + block):
+                total += first
+                first *= odds * (count - i) / (i + 1)
+            exact = float(total / scale)
+        # 1 - p in floats is not the exact one's complement: a share of 2^-53 a draw
+        charge = power.error_sup + 2.0 * math.exp(LOG_WRAP) * power.weight + (power.relative + 2e-7) * exact
+        assert abs(float(power.values[j]) - exact) <= charge
+        assert charge < 2e-4 * exact
+
+
+@pytest.mark.parametrize("odd", [0.0, 1e-9, 0.05])
+def test_blocks_are_sums_of_the_window_they_divide(odd: float) -> None:
+    """Also where the law sits on every second integer, or nearly, so that its spectrum is large at both ends."""
+    rng = np.random.default_rng(8)
+    masses = rng.random(41) * np.where(np.arange(41) % 2, odd, 1.0)
+    parts = [(Lattice(masses / masses.sum(), -20), 30_000), (Lattice(np.array([0.5, 0.25, 0.25]), -1), 40_000)]
+    for theta in (0.0, 3e-4, -3e-4):
+        plain, blocks = (tilted_power(parts, theta, -(2**15), 2**16, block) for block in (1, 16))
+        weights = np.exp(-theta * np.arange(16))
+        assert blocks.values == pytest.approx(plain.values.reshape(-1, 16) @ weights, abs=2.0 * blocks.error_sup)
+        assert blocks.error_sup < 1e-7 * blocks.values.max()
+        assert blocks.weight >= max(weights.sum(), weights.max())
+
+
 def test_wrapped_mass_only_adds() -> None:
     count, p, size = 400, 0.5, 64
     power = tilted_power([(Lattice(np.array([1.0 - p, p]), 0), count)], 0.0, 168, size)

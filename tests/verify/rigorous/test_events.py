@@ -1,6 +1,7 @@
 """Scores, events and composed pairs in balls against counts and closed forms."""
 
-from math import comb
+from itertools import product
+from math import comb, prod
 
 import pytest
 
@@ -15,21 +16,53 @@ from dpaudit.verify.rigorous.bracket import laplace_grid_delta, rigorous_bracket
 from dpaudit.verify.rigorous.choices import chosen_event
 from dpaudit.verify.rigorous.events import Event, binomial_tail, event_probabilities
 from dpaudit.verify.rigorous.gaussian import gaussian_delta
-from dpaudit.verify.rigorous.scores import coefficients, repeated, score_law
+from dpaudit.verify.rigorous.scores import ScoreWindow, resolution
+
+BITS = 128
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 30])
 def test_sums_of_fair_signs_are_binomial(count: int) -> None:
-    law = repeated(score_law([arb(1) / 2, arb(1) / 2], [-1, 1], 40), count, 40)
-    masses = coefficients(law, 40)
+    window = ScoreWindow(40, BITS)
+    masses = window.masses(window.repeated(window.law([arb(1) / 2, arb(1) / 2], [-1, 1]), count))
     for k in range(count + 1):
-        assert masses[2 * k - count + 40].overlaps(arb(comb(count, k)) / 2**count)
+        assert masses[2 * k - count + 40] == comb(count, k) << (BITS - count)
 
 
-def test_folding_keeps_the_mass_or_leaves_it_out() -> None:
-    law = score_law([arb(1) / 2, arb(1) / 2], [-1, 1], 3)
-    assert total(coefficients(repeated(law, 9, 3), 3)).overlaps(arb(1))
-    assert total(coefficients(repeated(law, 9, 3, keep=False), 3)) < 1
+def folded(one: int | None, other: int | None, size: int) -> int | None:
+    """None is above the window, for good; what is below counts as its end."""
+    if one is None or other is None or one + other > size:
+        return None
+    return max(-size, one + other)
+
+
+def test_a_low_sum_counts_as_the_end_and_a_high_one_is_left_out() -> None:
+    size, steps = 3, {-2: 0.25, 1: 0.5, 2: 0.25}
+    window = ScoreWindow(size, BITS)
+    expected = dict.fromkeys(range(-size, size + 1), 0.0)
+    for draws in product(steps, repeat=4):  # four draws are added in two pairs
+        total = folded(folded(*draws[:2], size), folded(*draws[2:], size), size)
+        if total is not None:
+            expected[total] += prod(steps[draw] for draw in draws)
+    law = window.law([arb(mass) for mass in steps.values()], list(steps))
+    masses = window.masses(window.repeated(law, 4))
+    assert [float(window.ball(mass)) for mass in masses] == list(expected.values())
+    assert sum(expected.values()) < 1
+
+
+def test_masses_are_rounded_down_and_what_is_unknown_is_left_out() -> None:
+    window = ScoreWindow(1, 64)
+    with precision():
+        third = window.floor(arb(1) / 3)
+    assert 3 * third < 2**64 <= 3 * third + 3
+    assert window.floor(arb("nan")) == window.floor(arb(-1)) == window.floor(arb("1e-99999")) == 0
+    assert window.floor(arb("0.5 +/- 0.1")) <= 2 * 2**64 // 5
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-300, 1e-60, 1e-5, 0.5])
+def test_the_resolution_lies_far_below_delta(delta: float) -> None:
+    assert 2.0 ** -resolution(delta) <= max(delta, 1e-60) * 1e-24
+    assert resolution(delta, 100.0) >= resolution(delta) + 144
 
 
 def test_binomial_tail_is_the_sum() -> None:

@@ -11,7 +11,7 @@ from dpaudit.verify.inversion import epsilon_at
 from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.dominating_pairs import DominatingPair, exact_tails, gaussian_pair, laplace_pair
 from dpaudit.verify.pld.fourier import Lattice
-from dpaudit.verify.pld.loss_grid import grid_masses, lattice, loss_variance, sampled_pair
+from dpaudit.verify.pld.loss_grid import grid_masses, lattice, loss_moments, sampled_pair
 
 
 def plain_convolution(parts: list[tuple[list[Fraction], int, int]]) -> dict[int, Fraction]:
@@ -74,7 +74,7 @@ def test_mass_at_infinity_and_slack_only_add() -> None:
 def test_one_release_on_the_grid_bounds_the_exact_profile(pair: DominatingPair, sampling_prob: float) -> None:
     """delta of the rounded-up release against P(L > l) - e^eps Q(L > l) with the sampled loss written out."""
     q, one = sampling_prob, sampled_pair(pair, sampling_prob, 1e-25, math.inf)
-    step = 0.02 * math.sqrt(loss_variance(one))
+    step = 0.02 * math.sqrt(loss_moments(one)[0])
     found = grid_masses(one, step)
     epsilon = np.array([0.0, 0.3, 1.0, 2.0]) * math.log1p(q * math.expm1(1.2))
     for direction in ("remove", "add"):

@@ -178,6 +178,15 @@ def test_no_spread_of_the_shift_beats_the_bound(name: str, clip_norm: float, dim
         assert bound <= best * (1.04 if clip_norm == 2 else 1 + 5 * TOLERANCE)
 
 
+@pytest.mark.parametrize(("clip_norm", "dimension"), [(2.0, None), (2.0, 10), (1.0, None), (3.0, 1000)])
+def test_a_moment_beyond_floats_is_not_passed_over(clip_norm: float, dimension: int | None) -> None:
+    """E_Q[(dP/dQ)^2] of one coordinate at beta 100, shift 3 is above e^(3^100); its cells end beyond any float."""
+    one = coordinate(GeneralizedGaussian(100.0, 1.0).structure)
+    assert one is not None
+    for eta in (2.0, 7.0):
+        assert SpreadMoment(one, 3.0, clip_norm, dimension)(eta) > 3.0**100
+
+
 def test_largest_norm_and_missing_dimension() -> None:
     one = coordinate(LAWS["beta 4"])
     assert one is not None

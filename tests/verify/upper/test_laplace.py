@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpaudit.mechanisms import Gaussian, Laplace
+from dpaudit.verify.checking import check
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.pld.dominating_pairs import laplace_pair
 from dpaudit.verify.rdp import gaussian_moments, rdp_curve, sampled_moments
@@ -169,3 +170,17 @@ def test_long_shifts_leave_the_pure_bound() -> None:
     pure = 3 * math.log1p(0.01 * math.expm1(100.0))
     assert float(curve.epsilon(np.array([0.0]))[0]) == pytest.approx(pure, rel=1e-9)
     assert curve.delta(np.array([1.0, pure + 1e-6])).tolist() == [1.0, 0.0]
+
+
+def test_an_epsilon_of_more_cells_than_integers_hold() -> None:
+    """Noise of 1e25 clips: the grid is finer than 1e-25, and the search for epsilon goes up to 1e9."""
+    claim = Claim.single(Laplace(1e25, dimension=1), epsilon=1e-3, delta=1e-5, steps=2)
+    verdict = check(claim)
+    assert (verdict.verdict, verdict.epsilon_upper) == ("certified", 0.0)
+    assert float(verdict.delta(1e9)[1]) == 0.0
+
+
+def test_one_release_costs_nothing_at_epsilons_beyond_the_exponential() -> None:
+    claim = Claim.single(Laplace(0.4, clip_norm=1.0, dimension=1), epsilon=0.1, delta=1e-5)
+    assert float(laplace_pure.bound(claim).delta(np.array([1e5]))[0]) == 0.0
+    assert float(laplace_pure.bound(claim).epsilon(np.array([1e-9]))[0]) == pytest.approx(2.5, abs=1e-8)

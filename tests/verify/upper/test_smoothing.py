@@ -13,7 +13,7 @@ from scipy.special import ndtr
 from dpaudit.mechanisms import GammaPLRVIID, Laplace
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.lower import certified_lower
-from dpaudit.verify.pld.smoothing import excess, smoothing_cost
+from dpaudit.verify.pld.smoothing import Smoothed, excess, smoothing_cost
 from dpaudit.verify.rdp import gaussian_moments, sampled_moments
 from dpaudit.verify.upper import gaussian_pld, laplace_gaussian_domination
 from dpaudit.verify.upper.gaussian_pld import analytic_delta
@@ -165,3 +165,8 @@ def test_two_kinds_of_phase_in_one_history() -> None:
     assert curve.method == "pld"
     assert float(certified_lower(claim).epsilon(np.array([1e-5]))[0]) < float(curve.epsilon(np.array([1e-5]))[0])
     assert gaussian_pld.applies(claim) is False
+
+
+def test_moments_of_hundreds_of_digits_leave_the_trivial_bound() -> None:
+    curve = Smoothed(np.ones_like, np.array([1.0, 2.0]), np.array([1e240, 3e240]))
+    assert curve.delta(np.array([1.0, 1e3])).min() >= 1.0

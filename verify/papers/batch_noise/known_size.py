@@ -41,12 +41,13 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import binom
 
 from dpaudit.mechanisms import Laplace
-from dpaudit.mechanisms.base import Array, LaplaceCoordinates, NormalCoordinates, ScaleMixture
+from dpaudit.mechanisms.base import Array, NormalCoordinates, ScaleMixture
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.papers.batch_noise.known_others import Reading, charged, composed_pair
 from dpaudit.verify.papers.batch_noise.other_records import PMF_ERROR, likely_range
 from dpaudit.verify.pld.dominating_pairs import NDTR_ERROR, DominatingPair, Tails, exact_tails
+from dpaudit.verify.pld.gamma_scale import beyond, laplace_given_gamma
 from dpaudit.verify.pld.pair_curve import worst_delta
 from dpaudit.verify.upper import laplace_gaussian_domination
 from dpaudit.verify.upper.shift_norms import radius
@@ -141,14 +142,12 @@ def gaussian_cost(claim: Claim, draws: float, budget: float) -> tuple[float, flo
     if not isinstance(structure, ScaleMixture):
         mu = laplace_gaussian_domination.gaussian_shift(claim, phase)
         return None if mu is None else (mu, 0.0)
-    length = radius(phase.mechanism, 2.0, claim.adjacency)
-    # the hidden u must be the inverse of the scale
-    laws = structure.given(1.0), structure.given(2.0)
-    if length is None or [law.scale for law in laws if isinstance(law, LaplaceCoordinates)] != [1.0, 0.5]:
+    noise, length = laplace_given_gamma(structure), radius(phase.mechanism, 2.0, claim.adjacency)
+    if length is None or noise is None:
         return None
     vectors = phase.steps * draws
-    largest = float(structure.scale_isf(np.array([budget / vectors]))[0])
-    return length * largest * (1 + 1e-14), vectors * float(structure.scale_sf(np.array([largest]))[0]) * (1 + 1e-9)
+    largest = float(noise.scale_isf(np.array([budget / vectors]))[0])
+    return length * largest * (1 + 1e-14), vectors * beyond(noise, largest) * (1 + 1e-14)
 
 
 def upper_curve(claim: Claim, *, reading: Reading, records: int) -> Curve | None:

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, betaincc, gammainc, gammaincc, gammaln, ndtr
 
-from dpaudit.mechanisms.base import Array, ScaleMixture
+from dpaudit.mechanisms.base import Array, GammaScale
+from dpaudit.verify.pld.gamma_scale import least_between
 
 TAIL_ERROR = 1e-10  # tests compare with mpmath
 LARGEST_SHAPE = 100_000  # of a Gamma variable: from 500,000 on scipy's lower tails lose up to half of their digits
@@ -19,6 +20,7 @@ REACH = 9.0  # standard deviations beyond which a statistic is one cell
 FINENESS = 0.2  # cells in standard deviations given K: 0.3% of the information about a shift is lost
 MOST_CELLS = 1200  # cells
 SCALE_TAIL = 1e-12  # probability of a hidden scale on either side that is left out
+SMALLEST_SCALE = 1e-12  # the smallest one over the largest
 SCALES = 400
 
 
@@ -100,7 +102,7 @@ def count(trials: int, prob: Array, likely: NDArray[np.int64]) -> ConditionalMas
     return from_tails(betaincc(cuts, trials - cuts + 1, prob[..., None]), above)
 
 
-def hidden_scale_count(trials: int, mixture: ScaleMixture, shift: float) -> ConditionalMasses:
+def hidden_scale_count(trials: int, mixture: GammaScale, shift: float) -> ConditionalMasses:
     """How many of the coordinates Lap(1/u) - shift, u hidden and one for all, are negative; half of Lap(1/u) are.
 
     Given u the probability of a cell is unimodal in p = P(Lap(1/u) < shift), and p grows with u: over u between two
@@ -109,13 +111,12 @@ def hidden_scale_count(trials: int, mixture: ScaleMixture, shift: float) -> Cond
     levels = np.linspace(0.0, 1.0, SCALES + 1)
     levels[0], levels[-1] = SCALE_TAIL, 1 - SCALE_TAIL
     scales = np.asarray(mixture.scale_ppf(levels))
-    weights = (
-        np.diff(np.asarray(mixture.scale_cdf(scales))) * (1 - 1e-7) - 1e-12
-    )  # room for a Gamma law of a large shape
+    scales = np.unique(np.maximum(scales, SMALLEST_SCALE * scales[-1]))
+    weights = least_between(mixture, scales)
     prob = np.array([mixture.given(float(u)).cdf(np.array([shift]))[0] for u in scales])
     masses = count(trials, np.stack([np.full(len(prob), 0.5), prob]), np.arange(len(prob)))
     ends = np.minimum(masses.lower[1, :-1], masses.lower[1, 1:])
-    with_record = np.maximum(weights, 0.0) @ ends * (1 - 1e-12)
+    with_record = weights @ ends * (1 - 1e-12)
     lower = np.stack([masses.lower[0, 0], with_record])[:, None]
     return ConditionalMasses(lower, np.stack([masses.upper[0, 0], np.ones(len(with_record))])[:, None])
 

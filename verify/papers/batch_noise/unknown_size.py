@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import (
     Array,
+    GammaScale,
     IIDCoordinates,
     LaplaceCoordinates,
     Mechanism,
     NormalCoordinates,
-    ScaleMixture,
 )
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.papers.batch_noise import statistics
@@ -144,7 +144,7 @@ def _family_statistics(mechanism: Mechanism, reading: Reading, others: Others) -
     likely = np.flatnonzero((others.weights >= RESOLVED_MASS * others.weights.max()) & (others.sizes > 0))
     if isinstance(law, NormalCoordinates):
         return _gaussian(mechanism, law.sigma, n, reading, others.sizes, likely)
-    if reading == "realised" and isinstance(law, IIDCoordinates | ScaleMixture):
+    if reading == "realised" and isinstance(law, IIDCoordinates | GammaScale):
         return _signs(mechanism, law, n, others, likely)
     if isinstance(law, LaplaceCoordinates) and others.sizes[-1] <= MAX_DRAWS:
         return _laplace_draws(law.scale, clip, n, others, likely)
@@ -177,7 +177,7 @@ def _gaussian(
 
 
 def _signs(
-    mechanism: Mechanism, law: IIDCoordinates | ScaleMixture, n: int, others: Others, likely: NDArray[np.int64]
+    mechanism: Mechanism, law: IIDCoordinates | GammaScale, n: int, others: Others, likely: NDArray[np.int64]
 ) -> list[FamilyStatistics]:
     """How many of m coordinates lie below that of C e: half of them, or P(z <= twice that) of them, at any k."""
     laplace = law.scale if isinstance(law, LaplaceCoordinates) else None
@@ -185,7 +185,7 @@ def _signs(
     gauges = min(most, GAUGES * int(others.sizes[likely].mean() + 1)) if laplace is not None else 0
     m = n - gauges
     each = float(mechanism.clip) * m ** (-1.0 / mechanism.clip_norm) * (1 - 1e-14)
-    if isinstance(law, ScaleMixture):
+    if isinstance(law, GammaScale):
         return [
             FamilyStatistics("against", [[-each, m]], (statistics.hidden_scale_count(m, law, 2 * each),), one_way=True)
         ]

@@ -1,0 +1,59 @@
+"""Certificates as files: one JSON for every decided verdict, under a name that leads out of no folder."""
+
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from dpaudit._files import write_whole
+from dpaudit.verify.claims import Claim
+from dpaudit.verify.results import Verdict
+from dpaudit.verify.rigorous.certificates import NotCovered, certificate
+
+_LONGEST = 150  # letters of a name before its hash; file systems take 255 bytes
+
+
+@dataclass
+class CertificateFiles:
+    """A folder that is filled verdict by verdict.
+
+    Args:
+        folder: Exists.
+    """
+
+    folder: Path
+    written: int = 0
+    reasons: list[str] = field(default_factory=list)
+    _known: dict[Claim, dict[str, Any] | NotCovered] = field(default_factory=dict)
+    _names: set[str] = field(default_factory=set)
+
+    def add(self, claim: Claim, verdict: Verdict) -> None:
+        """Write the certificate of a decided verdict, or note why there is none."""
+        if verdict.verdict == "undecided":
+            return
+        unnamed = replace(claim, id="", source="")
+        if unnamed not in self._known:
+            self._known[unnamed] = certificate(unnamed, verdict)
+        found = self._known[unnamed]
+        if isinstance(found, NotCovered):
+            self.reasons.append(f"claim {claim.id!r} has no certificate: {found.reason}")
+            return
+        document = {**found, "claim": {**found["claim"], "id": claim.id}}
+        write_whole({self.folder / self._name(claim.id): (json.dumps(document) + "\n").encode()})
+        self.written += 1
+
+    def lines(self) -> list[str]:
+        """Every missing certificate with its reason, then the count."""
+        decided = self.written + len(self.reasons)
+        return [*self.reasons, f"certificates of {self.written} of {decided} decided claims are in {self.folder}"]
+
+    def _name(self, name: str) -> str:
+        """<id>.json; what a path or a screen could read as more than a letter is %-encoded."""
+        found = quote(name, safe=" ")
+        found = found.replace(".", "%2E", 1) if found.startswith(".") else found
+        if len(found) > _LONGEST or found.casefold() in self._names:
+            found = f"{found[:_LONGEST]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+        self._names.add(found.casefold())
+        return f"{found}.json"

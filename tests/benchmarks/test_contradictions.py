@@ -1,0 +1,156 @@
+"""The fuzzer: it finds nothing in the first claims of a seed, and what is planted."""
+
+import json
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpaudit.mechanisms import Gaussian
+from dpaudit.verify import Claim, check, checking
+from dpaudit.verify.claim_files import parse_claims
+from dpaudit.verify.results import Verdict
+from dpaudit.verify.rigorous import bracket
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+CHEAP = {"gaussian", "laplace", "gamma-plrv", "gamma-plrv-iid", "gamma-scale-laplace"}
+
+
+@pytest.fixture(scope="module")
+def fuzzer() -> Iterator[ModuleType]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        yield import_module("contradictions")
+
+
+@pytest.fixture
+def gaussian(fuzzer: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cheap claims, with a proven bracket that is nearly a point."""
+
+    def drawn(rng: np.random.Generator, index: int) -> Claim:
+        steps = int(rng.integers(1, 20))
+        return Claim.single(Gaussian(float(rng.uniform(0.5, 5.0))), epsilon=1.0, delta=1e-3, steps=steps, id=str(index))
+
+    monkeypatch.setattr(fuzzer, "drawn_claim", drawn)
+
+
+def test_drawn_claims_are_read_back_from_their_text(fuzzer: ModuleType) -> None:
+    names, phases = set(), set()
+    for index in range(300):
+        claim = fuzzer.drawn_claim(fuzzer.generator(1, index), index)
+        assert parse_claims(tomllib.loads(fuzzer.as_toml(claim)), source="text") == [claim]
+        names |= {phase.mechanism.name for phase in claim.phases}
+        phases.add(len(claim.phases))
+    assert names == set(import_module("dpaudit.mechanisms.registry").MECHANISMS)
+    assert phases == {1, 2, 3, 4}
+
+
+@pytest.mark.usefixtures("gaussian")
+def test_a_trial_is_determined_by_seed_and_index_and_finds_nothing(fuzzer: ModuleType) -> None:
+    rows = [fuzzer.trial(1, index, 0.0) for index in range(8)]
+    assert [row["wrong"] for row in rows] == [[]] * 8
+    again = fuzzer.trial(1, 7, 0.0)
+    unlike = {"seconds", "rss"}
+    assert {k: v for k, v in again.items() if k not in unlike} == {k: v for k, v in rows[7].items() if k not in unlike}
+    assert fuzzer.trial(2, 7, 0.0)["toml"] != again["toml"]
+
+
+def _cheaper_with_every_step(claim: Claim) -> Verdict:
+    """Coherent by itself; wrong only against the same noise with other steps."""
+    only = claim.phases[0]
+    noise = only.mechanism.noise_multiplier * only.steps  # type: ignore[attr-defined]
+    return check(replace(claim, phases=(replace(only, mechanism=Gaussian(noise)), *claim.phases[1:])))
+
+
+def _refuses_in_two_lines(claim: Claim) -> Verdict:
+    raise ValueError(f"Expected\n{claim.id}.")
+
+
+@pytest.mark.usefixtures("gaussian")
+@pytest.mark.parametrize(
+    ("planted", "words"), [(_cheaper_with_every_step, "more steps: "), (_refuses_in_two_lines, "crash: ValueError")]
+)
+def test_a_planted_fault_is_found(
+    fuzzer: ModuleType, monkeypatch: pytest.MonkeyPatch, planted: Callable[[Claim], Verdict], words: str
+) -> None:
+    monkeypatch.setattr(import_module("claim_laws"), "check", planted)
+    wrong = (one for index in range(60) for one in fuzzer.trial(1, index, 0.0)["wrong"])
+    found = next(one for one in wrong if one["what"].startswith(words))
+    assert parse_claims(tomllib.loads(found["toml"]), source="text")
+
+
+@pytest.mark.usefixtures("gaussian")
+def test_a_planted_false_bound_is_found(fuzzer: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = checking.upper_curves
+
+    def halved(claim: Claim) -> list[Any]:
+        return [replace(curve, delta=lambda e, c=curve: 0.5 * c.delta(e)) for curve in real(claim)]
+
+    monkeypatch.setattr(checking, "upper_curves", halved)
+    wrong = [one["what"] for index in range(3) for one in fuzzer.trial(1, index, 0.0)["wrong"]]
+    assert any(what.startswith("two bounds disagree") for what in wrong)
+    assert any(what.startswith("delta at ") for what in wrong)
+
+
+@pytest.mark.usefixtures("gaussian")
+def test_an_engine_that_is_off_is_found(fuzzer: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = bracket.rigorous_bracket
+    assert fuzzer.trial(1, 0, 1.0)["rigorous"] == "both sides"
+
+    def off(*words: Any) -> Any:
+        found = real(*words)
+        return replace(found, delta_upper=0.5 * found.delta_lower)
+
+    monkeypatch.setattr(bracket, "rigorous_bracket", off)
+    row = fuzzer.trial(1, 0, 1.0)
+    assert row["rigorous"] == "disagreement"
+    assert row["wrong"][0]["what"].startswith("the engines disagree on delta")
+
+
+def test_a_claim_that_takes_too_long_is_given_up(fuzzer: ModuleType) -> None:
+    def endless() -> None:
+        while True:
+            try:
+                time.process_time()
+            except Exception:  # as numerics that fall back on another way
+                continue
+
+    with pytest.raises(fuzzer.OutOfTimeError), fuzzer.cpu_limit(0.05):
+        endless()
+
+
+@pytest.mark.slow
+def test_forty_claims_of_one_release(fuzzer: ModuleType) -> None:
+    rows, index = [], -1
+    while len(rows) < 40:
+        index += 1
+        claim = fuzzer.drawn_claim(fuzzer.generator(5, index), index)
+        if len(claim.phases) == 1 and claim.phases[0].steps == 1 and claim.phases[0].mechanism.name in CHEAP:
+            rows.append(fuzzer.trial(5, index, 0.0))
+    assert [one["what"] for row in rows for one in row["wrong"]] == []
+
+
+@pytest.mark.slow
+def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
+    def run(claims: int) -> tuple[int, str]:
+        words = [str(BENCHMARKS / "contradictions.py"), "--seed", "9", "--rigorous-share", "0"]
+        done = subprocess.run(
+            [sys.executable, *words, "--claims", str(claims), "--out", str(tmp_path)],
+            capture_output=True, text=True, timeout=300,
+        )  # fmt: skip
+        return done.returncode, done.stdout
+
+    assert run(1)[0] == 0
+    code, text = run(2)
+    assert code == 0
+    assert text.startswith("2 claims drawn, ")
+    assert [json.loads(line)["i"] for line in (tmp_path / "trials.jsonl").read_text().splitlines()] == [0, 1]
