@@ -154,7 +154,9 @@ def worse_inputs(data: Certificate, by: float) -> Iterator[Change]:
         yield of_inputs(order=f"{found['order']}.5")
     if "scales" in found:
         yield of_inputs(scales=found["scales"][:-1])
-        yield of_inputs(scales=found["scales"][::-1])
+        if len(found["scales"]) > 1:
+            yield of_inputs(scales=found["scales"][::-1])
+        yield of_inputs(scales=[scaled(end, 0.5) for end in found["scales"]])
         yield of_inputs(scales=["-1", *found["scales"]])
         yield of_inputs(scales=[])
     if "edges" in found:
