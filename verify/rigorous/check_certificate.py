@@ -101,7 +101,7 @@ class Phase:
         self.longest, self.reach = clip * (1 + replaced), clip * (1 + (replaced and self.rate == 1))
         self.q, self.steps = ball(self.rate), whole(data["steps"], 1, 10**8)
         self.most = whole(1 if self.name == "gamma-plrv" else self.n or 1, 1, 10**12)  # one of a shared scale
-        self.k, self.theta = self.v.get("k", arb(0)), self.v.get("theta", arb(1))
+        self.k, self.theta, self.top = self.v.get("k", arb(0)), self.v.get("theta", arb(1)), arb(0)
         self.scale = self.v.get("scale", arb(2).sqrt() * self.v.get("noise_multiplier", arb(0)) * ball(clip))
 
     def upper(self, x: arb) -> arb:  # P(X > x) of one coordinate, x >= 0
@@ -120,7 +120,7 @@ class Phase:
 
     def mu(self) -> arb:  # of the Gaussian that dominates: longest shift times slope of the log-density
         slopes = {"gamma-plrv-iid": (self.k + 1) * self.theta, "gamma-scale-laplace": 1 / ((self.k - 2) * self.theta)}
-        slope = slopes.get(self.name, {1: 1 / self.scale, 2: arb(2).sqrt() / self.scale}.get(self.power, arb(0)))
+        slope = slopes.get(self.name, {1: 1 / self.scale, 2: arb(2).sqrt() / self.scale}.get(self.power, self.top))
         need(slope > 0, "no Gaussian dominates")
         return self.radius(2) * slope
 
@@ -134,6 +134,7 @@ class Phase:
 
     def scale_masses(self, scales: list[Fraction]) -> list[arb]:  # of its cells; the last is above
         need(self.name == "gamma-plrv" and ascending(scales)[0] > 0, "there is no hidden scale")
+        self.top = ball(scales[-1])  # a hidden scale is at most that, but for what is spent
         above = [arb(1), *((ball(u) / self.theta).gamma_upper(self.k, 1) for u in scales), arb(0)]
         return [a - b for a, b in pairwise(above)]
 
@@ -215,12 +216,12 @@ def certified(kind: str, phases: list[Phase], w: dict[str, Any], replaced: bool,
     first, sampled, normal = phases[0], any(x.rate < 1 for x in phases), all(x.power == 2 for x in phases)
     need(not (sampled and replaced), "sampled replace-one is not covered")
     order, scales = whole(w.get("order", 1), 1, 2000), w.get("scales", [])
+    spent = sum((x.steps * x.scale_masses(scales)[-1] for x in phases if scales), arb(0))
     if kind == "gaussian-curve":
         mu, root = sum((x.steps * x.mu() ** 2 for x in phases), arb(0)).sqrt(), arb(2).sqrt()
         need(not sampled and normal, "it takes unsampled Gaussian noise")
         return ((e / mu - mu / 2) / root).erfc() / 2 - e.exp() * ((e / mu + mu / 2) / root).erfc() / 2
     if kind == "moments":
-        spent = sum(x.steps * x.scale_masses(scales)[-1] for x in phases) if scales else 0
         moment = (sum(x.log_moment(order, scales) for x in phases) - order * e).exp()
         return moment * (arb(order) / (order + 1)) ** order / (order + 1) + spent
     if kind in ("gaussian-grid", "smoothed-grid"):
@@ -231,7 +232,7 @@ def certified(kind: str, phases: list[Phase], w: dict[str, Any], replaced: bool,
             law = window.composed([(p[side], x.steps) for p, x in zip(parts, phases, strict=True)])
             at = [k * step for k in range(-window.size, window.size + 1)]
             found = found.max(1 - sum(m * (e - x).exp().min(1) for m, x in zip(law, at, strict=True)))
-        return found if normal else smoothed(list(zip(law, at, strict=True)), e, phases, w)
+        return found if normal else smoothed(list(zip(law, at, strict=True)), e, phases, w) + spent
     need(len(phases) == first.steps == first.rate == 1, "it takes one unsampled release")
     if kind == "pure-laplace":
         need(first.power == 1, "the noise is not Laplace")
