@@ -242,7 +242,7 @@ class Panels:
     def least(self) -> Array:
         """Lower bounds on the panels' probabilities."""
         sums = (self.masses * (1.0 - 2.0 * self.relative)).sum(axis=1) * (1.0 - 2 * RULE * UNIT)
-        return np.maximum(sums - self.error, 0.0)
+        return np.asarray(np.maximum(sums - self.error, 0.0))
 
 
 def panels(noise: GammaScale, ends: Array) -> Panels:
