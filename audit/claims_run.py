@@ -9,8 +9,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dpaudit._files import write_whole
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.sources import Stage
@@ -65,7 +63,7 @@ def run_claims(
             folder.mkdir(parents=True, exist_ok=True)  # before the work, so that a bad name costs none
     judge: Callable[[Claim], Verdict] = check
     if method != "exact":
-        judge = partial(check, method=method, rng=np.random.default_rng(seed))
+        judge = partial(check, method=method, rng=seed)  # a generator for each claim: alone it draws the same
     files = None
     if rigorous or certificates is not None:
         confirmed, certificate_files = _second_engine()

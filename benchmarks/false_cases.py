@@ -30,6 +30,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy is loaded
 import mpmath
 import numpy as np
 from claim_draws import as_toml
+from claim_laws import guarded
 from flint import acb, arb
 from rich.console import Console
 from rich.progress import track
@@ -88,8 +89,11 @@ def spread(rng: np.random.Generator, low: float, high: float) -> float:
 
 
 def _delta(claim: Claim) -> tuple[float, float]:
-    """The bracket of delta."""
-    verdict = check(claim)
+    """The bracket of delta; none, which counts as wrong, after a crash."""
+    verdict, refusal, crash = guarded(lambda: check(claim))
+    if verdict is None:
+        print(crash or refusal, flush=True)
+        return math.nan, math.nan
     return verdict.delta_lower, verdict.delta_upper
 
 

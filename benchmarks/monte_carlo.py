@@ -31,7 +31,7 @@ def row(claim: Claim, exact: Verdict, seed: int) -> str:
         f"{sampled.epsilon_lower:.4g}",
         f"{sampled.delta_lower:.3g}",
         sampled.verdict,
-        f"{seconds:.0f}" if seconds > 1 else f"{seconds:.1f}",
+        f"{seconds:.0f}" if seconds >= 1 else f"{seconds:.1g}",
     ]
     return f"| {' | '.join(cells)} |"
 

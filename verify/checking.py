@@ -10,7 +10,7 @@ from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.results import Verdict, VerdictName
-from dpaudit.verify.upper import obstacle, upper_curves
+from dpaudit.verify.upper import never_sampled, obstacle, upper_curves
 
 METHODS = ("exact", "monte-carlo", "both")
 DISAGREEMENT = "disagreement"
@@ -54,8 +54,9 @@ def check(
     started = time.perf_counter()
     beyond = _beyond_floats(claim)
     if beyond:
-        bracket = Bracket(claim, [], None)
-        return bracket.verdict(f"{bracket.gap}: {beyond}.", (SUM,), started=started)
+        bracket = Bracket(claim, upper_curves(claim, [never_sampled]), None)
+        reason = bracket.proof if bracket.name == "certified" else f"{bracket.gap}: {beyond}."
+        return bracket.verdict(reason, (SUM,), started=started)
     uppers = [] if method == "monte-carlo" else upper_curves(claim)
     lower = _lower(claim, method, confidence, rng)
     bracket = Bracket(claim, uppers, lower)
@@ -245,7 +246,7 @@ def _reason(bracket: Bracket, lower: Curve) -> str:
     if bracket.name == "refuted":
         forced = f"delta >= {delta[0]:.4g} at epsilon={claim.epsilon:.4g}"
         return f"{_witness(lower)} forces {forced}, more than {claim.delta:.4g}."
-    if best is None:
+    if best is None or best.method == never_sampled.METHOD:
         return f"{bracket.gap}: {obstacle(claim)}. A theorem for it, or a stronger witness, would decide {goal}."
     return (
         f"{bracket.gap}, and the claim lies between. To decide {goal}, it takes a witness stronger than "

@@ -22,7 +22,7 @@ from dpaudit.verify.results import Verdict
 from dpaudit.verify.rigorous import bracket
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-CHEAP = {"gaussian", "laplace", "gamma-plrv", "gamma-plrv-iid", "gamma-scale-laplace"}
+CHEAP = {"gaussian", "laplace", "gamma-scale-laplace"}
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def test_forty_claims_of_one_release(fuzzer: ModuleType) -> None:
 @pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
     def run(claims: int) -> tuple[int, str]:
-        words = [str(BENCHMARKS / "contradictions.py"), "--seed", "9", "--rigorous-share", "0"]
+        words = [str(BENCHMARKS / "contradictions.py"), "--seed", "481", "--rigorous-share", "0"]
         done = subprocess.run(
             [sys.executable, *words, "--claims", str(claims), "--out", str(tmp_path)],
             capture_output=True, text=True, timeout=300,

@@ -13,8 +13,6 @@ from dpaudit.verify.pld.cells import SMALLEST_MASS, tail_error
 from dpaudit.verify.pld.fourier import UNIT
 from dpaudit.verify.pld.normal_tails import tail_error as normal_error
 
-# a tenth of the most that any tail Phi(-x) above 1e-300 is off, its argument rounded once; see `normal_tails`
-NDTR_ERROR = 1e-13
 BISECTIONS = 100  # halvings of a bracket of ratio at most 1e12: below rounding
 
 

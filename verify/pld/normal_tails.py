@@ -16,6 +16,9 @@ from dpaudit.verify.pld.fourier import UNIT
 OWN_ERROR, OWN_ERROR_PER_SQUARE = 16.0, 4.0
 
 
+LAST = 38.0  # ndtr(-38) is below 1e-300, where a tail counts as nothing
+
+
 def tail_error(x: Array, off: Array | float = 0.0) -> Array:
     """Bound on the relative error of ndtr(-|x|), and on the absolute one of log_ndtr(-|x|), at a rounded x.
 
@@ -27,3 +30,13 @@ def tail_error(x: Array, off: Array | float = 0.0) -> Array:
     moved = 2.0 * UNIT * size + off
     own = (OWN_ERROR + OWN_ERROR_PER_SQUARE * np.square(size)) * UNIT
     return np.asarray(np.expm1(np.minimum(moved * (size + moved + 1.0) + own, 700.0)))
+
+
+def mean_error(off: float, terms: int) -> float:
+    """Bound on the relative error of a weighted sum of tails ndtr(x), of which those beyond LAST count as nothing.
+
+    Args:
+        off: How far an argument within LAST may lie from the one that is meant, besides its last rounding.
+        terms: Length of the sum.
+    """
+    return float(tail_error(np.array(LAST), off)) + 2.0 * UNIT * terms

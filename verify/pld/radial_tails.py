@@ -47,8 +47,8 @@ BLOCK = 40  # levels at a time
 START = 12  # cells of a level before any is halved
 ROUNDS = 60  # divisions of a cell
 MOST_PIECES = 12  # of a cell at once
-SMALLEST = 1e-140  # radius in units of sigma sqrt(n-1), below which a cell counts as a whole: squares stay in range
 STEEPEST = 600.0  # k beyond which a level counts as this one: a tail falls with its level
+SMALLEST_RADIUS = 1e-140  # over sigma; its square over n is still a float
 # relative error granted to scipy's incomplete beta function at equal parameters; tests compare with ball arithmetic
 BETA_ERROR, BETA_ERROR_PER_DIMENSION = 1e-13, 16 * UNIT
 
@@ -175,16 +175,14 @@ class _HalfNormalCells:
         return np.asarray(np.clip(2.0 * level / self.order, -STEEPEST, STEEPEST))
 
     def ends(self, levels: Array) -> tuple[Array, Array, Brackets]:
-        """Below the first radius w < -1, so that the first tail is one there and the second none."""
+        """Below the first radius w < -1, as T <= R e^(k/2): the first tail is one there and the second none."""
         k = self._steepness(levels)
-        first = 1e-2 * min(self.length, self.sigma) * np.exp(-np.maximum(k, 0.0))
-        bottom = np.maximum(first, SMALLEST * self.sigma * math.sqrt(self.order))
-        raised = bottom > first
-        below = erf(bottom / self.sigma / math.sqrt(2.0))
+        wanted = 1e-2 * min(self.length, self.sigma) * np.exp(-0.5 * np.maximum(k, 0.0))
+        bottom = np.where(k > 0, np.maximum(wanted, SMALLEST_RADIUS * self.sigma), wanted)
+        inside = np.where(k > 0, erf(bottom / self.sigma / math.sqrt(2.0)), 0.0)
         # a level beyond the steepest has a smaller tail than that one
-        reached = np.abs(2.0 * levels / self.order) <= STEEPEST
-        lower = np.where(reached, np.where((k > 0) & ~raised, below, 0.0), -1.0)
-        return bottom, np.full(len(k), 39.0 * self.sigma), Brackets(lower, np.where((k > 0) | raised, below, 0.0))
+        reached = (np.abs(2.0 * levels / self.order) <= STEEPEST) & (bottom == wanted)
+        return bottom, np.full(len(k), 39.0 * self.sigma), Brackets(np.where(reached, inside, -1.0), inside)
 
     def _relative_error(self, k: Array, x: Array) -> Array:
         """Of D and 1 + D: the equation's terms are known to a few units of their size."""

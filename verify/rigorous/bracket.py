@@ -41,9 +41,9 @@ from dpaudit.verify.upper.shift_norms import sampling_is_known
 
 MAX_COORDINATES = 16_384
 ORDERS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18, 22, 27, 33, 40, 50, 62, 78, 97, 120, 150, 190, 240, 300, 380, 480, 600)
-WIDTHS = ("0.01", "0.02", "0.03", "0.05", "0.1", "0.15", "0.2", "0.3", "0.45", "0.7", "1", "1.5")
+WIDTHS = ("0.01", "0.02", "0.03", "0.05", "0.1", "0.15", "0.2", "0.3", "0.45", "0.7", "1", "1.5", "2.5", "4", "7", "12")
 SHARES = (1e-6, 1e-2, 0.2)  # of delta that may be spent on large hidden scales
-SCALE_CELLS = 60
+SCALE_CELLS, ROUNDED = 60, 1e-2
 BISECTIONS, TOLERANCE = 40, 1e-4
 LARGEST = 1e5  # epsilon
 LONGEST = 200_000  # steps of a composition
@@ -324,6 +324,10 @@ def hidden_scale_proof(claim: Claim) -> UpperProof | Unavailable:
         return Unavailable("several hidden scales have no rigorous bound")
     steps, e = sum(phase.steps for phase in claim.phases), ball(claim.epsilon)
     best: UpperProof | None = None
+    found = [radius(phase.mechanism, 2, claim.adjacency) for phase in claim.phases]
+    lengths = [length for length in found if not isinstance(length, Unavailable)]
+    if len(lengths) < len(found):
+        return Unavailable("the dimension is not set")
     for share in SHARES:
         u_max = float(structure.scale_isf(np.array([share * max(claim.delta, 1e-30) / steps]))[0])
         inner = structure.scale_ppf(np.linspace(0.0, 1.0, SCALE_CELLS)[1:-1])
@@ -332,12 +336,7 @@ def hidden_scale_proof(claim: Claim) -> UpperProof | Unavailable:
         scale = ShownScale(ball(data["k"]), ball(data["theta"]), tuple(ends))
         masses, beyond = scale.masses()
         weights = [mass / total(masses) for mass in masses]
-        parts = []
-        for phase in claim.phases:
-            length = radius(phase.mechanism, 2, claim.adjacency)
-            if isinstance(length, Unavailable):
-                return length
-            parts.append((phase, [ball(u) * length for u in ends]))
+        parts = [(phase, [ball(u) * length for u in ends]) for phase, length in zip(claim.phases, lengths, strict=True)]
         moment = partial(log_moment, parts, weights=[weights] * len(parts))
         order = _best_order(moment, e)
         bound = partial(_converted_bound, moment(order), order, steps * beyond)
@@ -347,7 +346,13 @@ def hidden_scale_proof(claim: Claim) -> UpperProof | Unavailable:
         if best.delta(e) <= ball(claim.delta) / 2:
             break
     assert best is not None
-    return best
+    if best.delta(e) <= ball(claim.delta):
+        return best
+    # every scale rounded up to the largest: less sharp than cells, but in delta itself
+    top = f"{float(structure.scale_isf(np.array([ROUNDED * max(claim.delta, 1e-30) / steps]))[0]):.12g}"
+    _, beyond = ShownScale(ball(data["k"]), ball(data["theta"]), (top,)).masses()
+    mus = [ball(top) * length for length in lengths]
+    return min(best, _dominated(claim, mus, {"scales": [top]}, steps * beyond), key=lambda x: float_above(x.delta(e)))
 
 
 def _converted_bound(alpha: arb, order: int, spent: arb, epsilon: arb) -> arb:
@@ -372,10 +377,15 @@ def dominated_proof(claim: Claim) -> UpperProof | Unavailable:
     known = [mu for mu in mus if not isinstance(mu, Unavailable)]
     if len(known) < len(mus):
         return next(mu for mu in mus if isinstance(mu, Unavailable))
+    return _dominated(claim, known, {}, arb(0))
+
+
+def _dominated(claim: Claim, known: Sequence[arb], inputs: dict[str, Any], spent: arb) -> UpperProof:
+    """The same from the values of mu, with a delta that is spent before."""
     e, parts = ball(claim.epsilon), [(phase, [mu]) for phase, mu in zip(claim.phases, known, strict=True)]
     order = _best_order(partial(log_moment, parts), e)
     alpha = log_moment(parts, order)
-    moments = UpperProof("moments", partial(_converted_bound, alpha, order, arb(0)), {"order": order})
+    moments = UpperProof("moments", partial(_converted_bound, alpha, order, spent), {**inputs, "order": order})
     bound = moments.delta(e)
     if bound <= ball(claim.delta) or claim.epsilon <= 0 or sum(phase.steps for phase in claim.phases) > LONGEST:
         return moments
@@ -386,9 +396,9 @@ def dominated_proof(claim: Claim) -> UpperProof | Unavailable:
     rest = (alpha - order * end).exp() / order
 
     def smoothed(width: str, x: arb) -> arb:
-        return smoothed_delta(curve, x, ball(width), end, rest) if x > ball(width) else arb(1)
+        return smoothed_delta(curve, x, ball(width), end, rest) + spent if x > ball(width) else arb(1)
 
-    shown = {**_shown(grid), "end": end.str(30, radius=False), "order": order}
+    shown = {**inputs, **_shown(grid), "end": end.str(30, radius=False), "order": order}
     widths = [width for width in WIDTHS if float(width) < claim.epsilon]
     found = [UpperProof("smoothed-grid", partial(smoothed, width), {**shown, "width": width}) for width in widths]
     return min([moments, *found], key=lambda proof: float_above(proof.delta(e)))

@@ -22,7 +22,7 @@ FORMAT, SECONDS, MAX_BYTES, MAX_WINDOW, BITS = "dpaudit-certificate/1", 300, 2**
 NUMBER = re.compile(r"-?\d{1,60}(\.\d{1,60})?(e[+-]?\d{1,3})?|-?\d{1,60}/[1-9]\d{0,59}")
 NOISE = {"gaussian": ["noise_multiplier"], "laplace": ["scale"], "generalized-gaussian": ["beta", "scale"]}
 NOISE |= {f"gamma-{x}": ["k", "theta"] for x in ("plrv", "plrv-iid", "scale-laplace")} | {"product": ["sigma"]}
-deadline, Masses = [0.0], list[Any]
+deadline = [0.0]
 
 
 def need(condition: Any, reason: str = "") -> None:  # an AssertionError says that nothing is proved
@@ -63,7 +63,7 @@ class Window:
         shift = int(exponent) + self.bits
         return max(fmpz(0), digits << shift if shift > 0 else digits >> -shift)
 
-    def law(self, cells: Masses, scores: list[int]) -> fmpz_poly:
+    def law(self, cells: list[Any], scores: list[int]) -> fmpz_poly:
         total = [fmpz(0)] * (2 * self.size + 1)
         for mass, score in zip(cells, scores, strict=True):
             total[whole(score, -self.size, self.size) + self.size] += self.floor(mass)
@@ -74,7 +74,7 @@ class Window:
         product = one.mul_low(other, 3 * self.size + 1)
         return (product.right_shift(self.size) + product.truncate(self.size)(1)) // (1 << self.bits)
 
-    def composed(self, laws: list[tuple[fmpz_poly, int]]) -> Masses:  # of the sum of all laws, each so many times
+    def composed(self, laws: list[tuple[fmpz_poly, int]]) -> list[Any]:  # of the sum of all laws, each so many times
         result = fmpz_poly([0] * self.size + [1 << self.bits])
         for law, count in laws:
             total = law
@@ -82,7 +82,7 @@ class Window:
                 total = self.summed(total, total)
                 total = self.summed(total, law) if bit == "1" else total
             result = self.summed(result, total)
-        return [arb(x) / (1 << self.bits) for x in [*result.coeffs(), *[0] * (2 * self.size - result.degree())]]
+        return [arb(x) / (1 << self.bits) for x in [*result.coeffs(), *[fmpz(0)] * (2 * self.size - result.degree())]]
 
 
 class Phase:
@@ -92,7 +92,7 @@ class Phase:
         noise, kind, self.rate = data["mechanism"], data["sampling_kind"], data["sampling_prob"] + Fraction(0)
         self.name, self.p, self.n, clip = noise["name"], noise["clip_norm"], noise.get("dimension"), noise["clip"]
         self.v = {key: ball(noise[key]) for key in NOISE[self.name]}
-        self.power = {"gaussian": 2, "laplace": 1, "generalized-gaussian": noise.get("beta")}.get(self.name)
+        self.power: Any = {"gaussian": 2, "laplace": 1, "generalized-gaussian": noise.get("beta")}.get(self.name)
         positive = all(0 < noise[key] < 10**30 for key in [*self.v, "clip"]) and noise.get("k", 1) <= 10**6
         domain = positive and 1 <= (self.power or 1) <= 1000 and (self.p == "inf" or 1 <= self.p <= 1000)
         known = kind == "poisson" or (kind == "none" and self.rate == 1)
@@ -101,7 +101,7 @@ class Phase:
         self.longest, self.reach = clip * (1 + replaced), clip * (1 + (replaced and self.rate == 1))
         self.q, self.steps = ball(self.rate), whole(data["steps"], 1, 10**8)
         self.most = whole(1 if self.name == "gamma-plrv" else self.n or 1, 1, 10**12)  # one of a shared scale
-        self.k, self.theta = self.v.get("k", arb(0)), self.v.get("theta", arb(1))
+        self.k, self.theta, self.top = self.v.get("k", arb(0)), self.v.get("theta", arb(1)), arb(0)
         self.scale = self.v.get("scale", arb(2).sqrt() * self.v.get("noise_multiplier", arb(0)) * ball(clip))
 
     def upper(self, x: arb) -> arb:  # P(X > x) of one coordinate, x >= 0
@@ -120,8 +120,8 @@ class Phase:
 
     def mu(self) -> arb:  # of the Gaussian that dominates: longest shift times slope of the log-density
         slopes = {"gamma-plrv-iid": (self.k + 1) * self.theta, "gamma-scale-laplace": 1 / ((self.k - 2) * self.theta)}
-        slope = slopes.get(self.name, {1: 1 / self.scale, 2: arb(2).sqrt() / self.scale}.get(self.power))
-        need(slope is not None and slope > 0, "no Gaussian dominates")
+        slope = slopes.get(self.name, {1: 1 / self.scale, 2: arb(2).sqrt() / self.scale}.get(self.power, self.top))
+        need(slope > 0, "no Gaussian dominates")
         return self.radius(2) * slope
 
     def log_moment(self, order: int, scales: list[Fraction]) -> arb:  # of that Gaussian; a hidden scale is rounded up
@@ -134,6 +134,7 @@ class Phase:
 
     def scale_masses(self, scales: list[Fraction]) -> list[arb]:  # of its cells; the last is above
         need(self.name == "gamma-plrv" and ascending(scales)[0] > 0, "there is no hidden scale")
+        self.top = ball(scales[-1])  # a hidden scale is at most that, but for what is spent
         above = [arb(1), *((ball(u) / self.theta).gamma_upper(self.k, 1) for u in scales), arb(0)]
         return [a - b for a, b in pairwise(above)]
 
@@ -215,12 +216,12 @@ def certified(kind: str, phases: list[Phase], w: dict[str, Any], replaced: bool,
     first, sampled, normal = phases[0], any(x.rate < 1 for x in phases), all(x.power == 2 for x in phases)
     need(not (sampled and replaced), "sampled replace-one is not covered")
     order, scales = whole(w.get("order", 1), 1, 2000), w.get("scales", [])
+    spent = sum((x.steps * x.scale_masses(scales)[-1] for x in phases if scales), arb(0))
     if kind == "gaussian-curve":
-        mu, root = sum(x.steps * x.mu() ** 2 for x in phases).sqrt(), arb(2).sqrt()
+        mu, root = sum((x.steps * x.mu() ** 2 for x in phases), arb(0)).sqrt(), arb(2).sqrt()
         need(not sampled and normal, "it takes unsampled Gaussian noise")
         return ((e / mu - mu / 2) / root).erfc() / 2 - e.exp() * ((e / mu + mu / 2) / root).erfc() / 2
     if kind == "moments":
-        spent = sum(x.steps * x.scale_masses(scales)[-1] for x in phases) if scales else 0
         moment = (sum(x.log_moment(order, scales) for x in phases) - order * e).exp()
         return moment * (arb(order) / (order + 1)) ** order / (order + 1) + spent
     if kind in ("gaussian-grid", "smoothed-grid"):
@@ -231,7 +232,7 @@ def certified(kind: str, phases: list[Phase], w: dict[str, Any], replaced: bool,
             law = window.composed([(p[side], x.steps) for p, x in zip(parts, phases, strict=True)])
             at = [k * step for k in range(-window.size, window.size + 1)]
             found = found.max(1 - sum(m * (e - x).exp().min(1) for m, x in zip(law, at, strict=True)))
-        return found if normal else smoothed(list(zip(law, at, strict=True)), e, phases, w)
+        return found if normal else smoothed(list(zip(law, at, strict=True)), e, phases, w) + spent
     need(len(phases) == first.steps == first.rate == 1, "it takes one unsampled release")
     if kind == "pure-laplace":
         need(first.power == 1, "the noise is not Laplace")
@@ -246,7 +247,7 @@ def certified(kind: str, phases: list[Phase], w: dict[str, Any], replaced: bool,
 def smoothed(law: list[tuple[arb, arb]], e: arb, phases: list[Phase], w: dict[str, Any]) -> arb:
     """c times the integral over y > e - width of (1 - e^(e - width - y)) times the Gaussian's delta(y), where c has
     e^t - e^width <= c ((e^t + 1) t - 2 (e^t - 1)) for t > width: both sides grow, the right one beyond e^t (t - 2)."""
-    width, end, order, cost = ball(w["width"]), ball(w["end"]), w["order"], arb(0)
+    width, end, order, cost = ball(w["width"]), ball(w["end"]), int(w["order"]), arb(0)
     low, t = e - width, width
     need(0 < width <= e and low < end, "the width is not allowed")
     while not (cost > 0 and t > 2 + 1 / cost):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
-from flint import arb, fmpz_poly
+from flint import arb, fmpz, fmpz_poly
 
 from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.claims import Phase
@@ -174,7 +174,7 @@ def event_probabilities(phases: Sequence[Phase], event: Event) -> tuple[arb, arb
     window, start = ScoreWindow(event.window, event.bits), event.threshold + event.window
     first, second = (window.masses(law) for law in total_laws(tuple(phases), replace(event, threshold=0)))
     with precision(2 * event.bits):
-        return window.ball(sum(first[start:])), 1 - window.ball(sum(second[:start]))
+        return window.ball(sum(first[start:], fmpz(0))), 1 - window.ball(sum(second[:start], fmpz(0)))
 
 
 def binomial_tail(trials: int, successes: int, probability: arb) -> arb:

@@ -12,6 +12,7 @@ from dpaudit.verify.upper import (
     laplace_gaussian_domination,
     laplace_pure,
     mixed,
+    never_sampled,
     one_dimensional,
     radial_pld,
 )
@@ -41,6 +42,7 @@ UPPER_BOUNDS: tuple[UpperBound, ...] = (
     envelope,
     gamma_plrv_shared,
     mixed,
+    never_sampled,
 )
 
 

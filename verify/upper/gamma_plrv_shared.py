@@ -26,9 +26,10 @@ from dpaudit.mechanisms.base import Array, GammaScale
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.pld import gamma_scale
-from dpaudit.verify.pld.dominating_pairs import NDTR_ERROR, DominatingPair, Tails, exact_tails
+from dpaudit.verify.pld.dominating_pairs import DominatingPair, Tails, exact_tails
 from dpaudit.verify.pld.fourier import UNIT
 from dpaudit.verify.pld.gamma_scale import ladder, laplace_given_gamma, panels, up_to
+from dpaudit.verify.pld.normal_tails import LAST, mean_error
 from dpaudit.verify.pld.pair_curve import PairPhase
 from dpaudit.verify.rdp import composed_moments, replace_one_release, sampled_moments
 from dpaudit.verify.upper.laplace_gaussian_domination import smaller
@@ -91,9 +92,12 @@ class Truncated:
         def mean(tail: Array) -> Array:
             return np.asarray(np.minimum(tail @ weights, 1.0))
 
+        # |loss / mu| is at most LAST + mu / 2 where a tail counts; it and mu / 2 carry roundings of mu
+        error = mean_error(6.0 * UNIT * (LAST + float(mu.max()) / 2), len(mu)) + 4.0 * UNIT
+
         def tails(losses: Array) -> Tails:
             p, q = losses[:, None] / mu - mu / 2, losses[:, None] / mu + mu / 2
-            return exact_tails(mean(ndtr(p)), mean(ndtr(-p)), mean(ndtr(q)), mean(ndtr(-q)), 10 * NDTR_ERROR)
+            return exact_tails(mean(ndtr(p)), mean(ndtr(-p)), mean(ndtr(q)), mean(ndtr(-q)), error)
 
         return DominatingPair(tails, levels=LEVELS)
 

@@ -57,7 +57,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("mechanism", CASES[1:])
+@pytest.mark.parametrize("mechanism", [pytest.param(CASES[1], marks=pytest.mark.slow), *CASES[2:]])
 def test_the_certified_delta_is_that_of_the_limit_and_never_above_it(mechanism: Mechanism) -> None:
     """The limit itself is off by the skewness over sqrt(n), about 1e-4 of delta."""
     mu = limit_mu(mechanism, COUNT)

@@ -193,3 +193,15 @@ def test_a_narrow_step_in_the_radius_is_resolved(dimension: int, sigma: float) -
         found = loss_tails(noise, dimension, 1.0, np.array([level]))
         assert abs(found.first[0] - exact) <= found.first_error[0] + 1e-7 * exact
         assert found.first_error[0] <= 1e-4 * exact
+
+
+@pytest.mark.parametrize("level", [900.0, 1190.0, 1210.0, 5e4])
+def test_levels_that_only_the_least_radii_reach(level: float) -> None:
+    """P(L > l) is about P(R < C e^-t) with (n-1) t = l - C^2/(2 sigma^2); beyond 300 (n-1) only bounded from above."""
+    found = tail_brackets(Product(0.25, dimension=5).structure, 5, 4.0, np.array([level, -level]))
+    rare = math.sqrt(2 / math.pi) * 16.0 * math.exp(-(level - 128.0) / 4)
+    assert found.lower[0] * (1 - 1e-5) <= rare <= found.upper[0] * (1 + 1e-5)
+    if level < 1200:
+        assert rare * (1 - 1e-3) <= found.lower[0] <= found.upper[0] <= rare * (1 + 1e-3)
+    else:
+        assert found.upper[0] < 1e-115

@@ -147,6 +147,7 @@ def power_pair(beta: float, scale: float, shift: float, loss: Ball) -> tuple[Bal
     return power_tail(x - v, beta, scale), power_tail(x, beta, scale)
 
 
+@pytest.mark.slow
 def test_power_law_tails_at_powers_up_to_100_and_losses_up_to_1e5() -> None:
     rng = np.random.default_rng(15)
     for _ in range(100):

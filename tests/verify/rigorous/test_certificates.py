@@ -47,6 +47,9 @@ CLAIMS: dict[str, Claim] = {
     "laplace l2 certified": single(Laplace(2.0, dimension=100), 1.0, 1e-5, steps=50, sampling_prob=0.01),
     "laplace smoothed certified": single(Laplace(1.5, dimension=100), 1.0, 2.5e-3, steps=20, sampling_prob=0.1),
     "hidden certified": single(GammaPLRV(500.0, 0.001, dimension=50), 1.0, 1e-5, steps=50, sampling_prob=0.01),
+    "hidden smoothed certified": single(
+        GammaPLRV(20_000.0, 3.35e-5, dimension=100), 1.0, 3e-3, steps=20, sampling_prob=0.1
+    ),
     "one dimension certified": single(GeneralizedGaussian(3.0, 3.0, dimension=1), 1.0, 5e-2),
 }
 
@@ -151,7 +154,9 @@ def worse_inputs(data: Certificate, by: float) -> Iterator[Change]:
         yield of_inputs(order=f"{found['order']}.5")
     if "scales" in found:
         yield of_inputs(scales=found["scales"][:-1])
-        yield of_inputs(scales=found["scales"][::-1])
+        if len(found["scales"]) > 1:
+            yield of_inputs(scales=found["scales"][::-1])
+        yield of_inputs(scales=[scaled(end, 0.5) for end in found["scales"]])
         yield of_inputs(scales=["-1", *found["scales"]])
         yield of_inputs(scales=[])
     if "edges" in found:
@@ -241,12 +246,11 @@ def mutated(rounds: int, seed: int, names: Sequence[str]) -> Iterator[tuple[str,
 
 
 def test_mutated_certificates_are_refused() -> None:
-    accepted = [
-        (name, number)
-        for name, number, data in mutated(1, 20, [name for name in CLAIMS if name not in DEAR])
-        if not refused(data)
-    ]
-    assert accepted == []
+    """A sixth of the changes, a different one for every claim; the slow test makes them all."""
+    names = [name for name in CLAIMS if name not in DEAR]
+    some = [item for item in mutated(1, 20, names) if (item[1] + names.index(item[0])) % 6 == 0]
+    assert len(some) > 50
+    assert [(name, number) for name, number, data in some if not refused(data)] == []
 
 
 @pytest.mark.slow

@@ -76,7 +76,7 @@ def losses_of_whole_vectors(noise: GammaPLRV, m: int, rate: float, rng: np.rando
     return subsampled(hidden_loss_lower(noise.structure, noise.dimension or 0, value, *counts), rate)
 
 
-@pytest.mark.parametrize(("m", "rate", "theta"), [(80, 1.0, 0.0), (80, 1.0, 0.7), (100, 0.2, 1.0), (100, 0.2, 2.0)])
+@pytest.mark.parametrize(("m", "rate", "theta"), [(80, 1.0, 0.0), (80, 1.0, 0.7), (100, 0.2, 1.0), (70, 0.5, 1.0)])
 def test_weighted_counts_have_the_law_of_counts_of_drawn_noise(m: int, rate: float, theta: float) -> None:
     """E_R dF/dR 1{L > t} = F(L > t) at a far and a near t, six standard errors."""
     noise = GammaPLRV(8.0, 0.12, dimension=100)

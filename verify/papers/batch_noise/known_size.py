@@ -46,8 +46,10 @@ from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.papers.batch_noise.known_others import Reading, charged, composed_pair
 from dpaudit.verify.papers.batch_noise.other_records import PMF_ERROR, likely_range
-from dpaudit.verify.pld.dominating_pairs import NDTR_ERROR, DominatingPair, Tails, exact_tails
+from dpaudit.verify.pld.dominating_pairs import DominatingPair, Tails, exact_tails
+from dpaudit.verify.pld.fourier import UNIT
 from dpaudit.verify.pld.gamma_scale import beyond, laplace_given_gamma
+from dpaudit.verify.pld.normal_tails import LAST, mean_error
 from dpaudit.verify.pld.pair_curve import worst_delta
 from dpaudit.verify.upper import laplace_gaussian_domination
 from dpaudit.verify.upper.shift_norms import radius
@@ -125,7 +127,9 @@ def product_pair(sizes: Sizes, mu: Array) -> DominatingPair:
             ndtr(p) @ sizes.first, ndtr(-p) @ sizes.first, ndtr(q) @ sizes.second, ndtr(-q) @ sizes.second, error
         )
 
-    error = 10 * NDTR_ERROR + PMF_ERROR
+    # |normal| is at most LAST + mu / 2 where a tail counts; the offset carries the logarithms' roundings
+    off = 6.0 * UNIT * (LAST + float(mu.max()) / 2) + 8.0 * UNIT * float(np.abs(np.log(sizes.first)).max() / mu.min())
+    error = mean_error(off + 8.0 * UNIT * float(np.abs(np.log(sizes.second)).max() / mu.min()), len(mu)) + PMF_ERROR
     return DominatingPair(tails, slack=1e-12 + 3 * PMF_ERROR, levels=LEVELS)
 
 
