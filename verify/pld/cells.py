@@ -76,12 +76,16 @@ def interval_masses(law: IIDCoordinates, edges: Array, centres: Array) -> MassBo
     return MassBounds(np.maximum(mass - slack, 0.0), mass + slack)
 
 
+FARTHEST = 1e150  # points of a scan, whose squares are floats
+
+
 def scan_points(law: IIDCoordinates, centres: Array, tail: float) -> Array:
     """Increasing points that resolve a coordinate's law around every centre out to a tail probability."""
     quantiles = np.concatenate(
         [np.geomspace(max(tail, SMALLEST_MASS), 0.05, SCAN_POINTS), np.linspace(0.05, 0.5, SCAN_POINTS)[1:]]
     )
     half = np.asarray(law.ppf(quantiles))
+    half = half[np.abs(half) < FARTHEST]  # a heavy tail goes on beyond the range of floats
     grid = np.concatenate([half, -half[:-1][::-1]])
     between = np.linspace(centres.min(), centres.max(), SCAN_POINTS * (len(centres) - 1) + 1)
     return np.unique(np.concatenate([*(grid + c for c in centres), between]))

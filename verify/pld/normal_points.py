@@ -10,7 +10,7 @@ from dpaudit.verify.pld.normal_tails import tail_error
 from dpaudit.verify.pld.operating_points import Points, merge
 
 REACH = 38.4  # standard deviations, beyond which a tail is below the range of floats
-SPACING = 0.008  # of the thresholds: it costs mu (mu + z) SPACING^2/2 of epsilon, about 1e-4 of it
+NEAR, SPACING, WIDE = 12.0, 0.002, 0.008  # spacing costs mu (mu + z) SPACING^2/2 of epsilon, and is WIDE beyond NEAR
 
 
 def normal_points(centres: Array, pair: MixturePair) -> Points:
@@ -24,7 +24,9 @@ def normal_points(centres: Array, pair: MixturePair) -> Points:
     """
     weights = np.array([pair.first, pair.second])
     side = 1.0 if (weights[0] - weights[1]) @ centres >= 0 else -1.0
-    t = np.unique(np.concatenate([c + np.arange(-REACH, REACH, SPACING) for c in centres]))
+    far = np.arange(NEAR, REACH, WIDE)
+    around = np.concatenate([-far[::-1], np.arange(-NEAR, NEAR, SPACING)[1:], far])
+    t = np.unique(np.concatenate([c + around for c in centres]))
     x = side * (centres[:, None] - t)
     first = weights[0] @ (ndtr(x) * (1.0 - np.where(x < 0, tail_error(x), tail_error(np.zeros(1)))))
     with np.errstate(divide="ignore"):
