@@ -23,6 +23,7 @@ PAPERS = (
     "examples",
     "mechanisms/learning/pate",
     "mechanisms/published",
+    "verify/lower/test_papers.py",
     "verify/papers",
 )
 

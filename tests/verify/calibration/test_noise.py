@@ -59,6 +59,7 @@ def test_one_percent_less_noise_is_not_certified(calibrated: list[Calibration]) 
         assert check(found.target.claim(less)).verdict != "certified", less
 
 
+@pytest.mark.slow
 def test_the_answer_is_within_the_tolerance_of_too_little(calibrated: list[Calibration]) -> None:
     for found in calibrated:
         ratio = max(found.value / found.too_little, found.too_little / found.value)
@@ -66,6 +67,7 @@ def test_the_answer_is_within_the_tolerance_of_too_little(calibrated: list[Calib
         assert len(repr(found.value).replace(".", "").strip("0")) <= 8
 
 
+@pytest.mark.slow
 def test_the_given_fields_are_kept(calibrated: list[Calibration]) -> None:
     for found, (table, request) in zip(calibrated, REQUESTS, strict=True):
         document = found.to_dict()
@@ -227,6 +229,7 @@ def test_beta_is_never_free_and_every_kind_has_a_free_parameter() -> None:
     assert free_parameters("gamma-plrv-iid") == ["k", "theta"]
 
 
+@pytest.mark.slow
 def test_the_first_guess_is_of_the_right_size(calibrated: list[Calibration]) -> None:
     for found in calibrated:
         if found.free != "k" and found.target.epsilon > 0 and found.target.delta > 0:

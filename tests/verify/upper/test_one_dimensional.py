@@ -122,7 +122,7 @@ def test_mixed_history_by_pairs() -> None:
 def test_mixed_history_by_moments() -> None:
     """Gaussian and l2 Laplace phases: the moments are those of one longer Gaussian history."""
     claim = Claim(1.0, 1e-5, [Phase(Gaussian(3.0), 10, 0.2), Phase(Laplace(3.0), 15, 0.2)])
-    [curve] = upper_curves(claim)
+    curve, _ = upper_curves(claim)  # the other one is that of never having been sampled
     assert curve.method == "rdp"  # by moments: smoothing is for phases of one kind
     lam = np.linspace(1.0, 60.0, 20_000)
     alpha = 25 * gaussian_moments(1 / 3, 0.2, lam)

@@ -145,6 +145,7 @@ def test_simulated_hockey_stick_of_sampled_releases() -> None:
         assert value < 1.02 * (means[worst] + 4 * errors[worst])
 
 
+@pytest.mark.slow
 def test_a_gaussian_in_disguise() -> None:
     """A chi radius makes the noise normal, so the radial bound must give the closed form of the Gaussian."""
     from scipy.special import gammainc, gammaincinv, gammaln
