@@ -23,7 +23,7 @@ Part = LabelledSum | LabelledLoss
 
 COORDINATE, RELEASE = 0.35, 0.125  # units of scores and labels, in standard deviations
 SINGLE = 1.0 / 40.0  # the same for one coordinate, and for one release
-REACH = 9.0  # standard deviations inside a window
+REACH, HISTORY_REACH = 9.0, 20.0  # standard deviations inside a window; rare batches have large losses
 WIDEST, WIDEST_SUM = 12_000, 16_000
 TWO_POINTS = 0.9
 POINTS = 1500
@@ -200,7 +200,7 @@ def _unit(claim: Claim, losses: Sequence[tuple[Array, Array, Array]]) -> tuple[f
         variance += phase.steps * spread
         reach += phase.steps * max(abs(mean), abs(float(p @ loss)))
         finest = min(finest, max(math.sqrt(spread), 1e-12))
-    needed = max(reach + REACH * math.sqrt(variance), claim.epsilon + 3 * math.sqrt(variance))
+    needed = max(reach + HISTORY_REACH * math.sqrt(variance), claim.epsilon + 3 * math.sqrt(variance))
     if single:
         needed = float(np.abs(losses[0][0]).max()) or 1.0
         return max(needed / WIDEST, 1e-12), WIDEST

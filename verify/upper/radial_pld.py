@@ -42,6 +42,7 @@ THEOREM = (
     "(2022), Theorem 4.3"
 )
 SMALL_RADIUS = 1e-14  # probability of a radius too small to be seen; it counts as an infinite loss
+PAIR_TOLERANCE = 1e-5  # relative error of the tails of a dominating pair
 FINE = 1e-6  # relative error of the tails of the loss where they decide
 FIRST_LOSS = 1e-12  # stands for the loss 0, which the quadrature does not take
 ROUNDING = 2.0**-53
@@ -57,7 +58,7 @@ def radial_tails(noise: Radial, dimension: int, length: float, losses: Array) ->
         losses: Ascending.
     """
     size, place = np.unique(np.maximum(np.abs(losses), FIRST_LOSS), return_inverse=True)
-    tails = loss_tails(noise, dimension, length, size)
+    tails = loss_tails(noise, dimension, length, size, PAIR_TOLERANCE)
     upper, lower = tails.first[place], tails.second[place]  # P(L > |l|), P(L <= -|l|)
     positive = losses >= 0
     p_sf, q_sf = np.where(positive, upper, 1.0 - lower), np.where(positive, lower, 1.0 - upper)
