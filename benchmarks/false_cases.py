@@ -41,8 +41,8 @@ from dpaudit.mechanisms.base import Array
 from dpaudit.verify import Claim, check
 from dpaudit.verify.pld.coordinate_moments import coordinate, log_moment
 from dpaudit.verify.pld.radial_cells import loss_tails
+from dpaudit.verify.pld.radial_tails import FINE
 from dpaudit.verify.rigorous.balls import ball, float_above, float_below, precision, total
-from dpaudit.verify.upper.radial_pld import FINE
 
 RADIAL = (
     (3, 0.3, 30.0), (3, 1.0, 30.0), (2, 10.0, 16.0), (2, 0.3, 18.0), (2, 1.0, 17.5), (2, 1000.0, 0.5), (3, 1.0, 2.0),

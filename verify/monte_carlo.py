@@ -23,8 +23,8 @@ from dpaudit.verify.bounds.rates import valid_confidence, valid_count
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower.shifts import candidate_counts, longest_count, ranked_counts
-from dpaudit.verify.results import Witness
-from dpaudit.verify.sampling.histories import Direction, PlainHistories, ShiftedPhase, shifted_phases
+from dpaudit.verify.results import Direction, Witness
+from dpaudit.verify.sampling.histories import PlainHistories, ShiftedPhase, shifted_phases
 from dpaudit.verify.sampling.pilots import MOST_FLOATS, PILOT, weighing_pilot
 from dpaudit.verify.sampling.proposals import Step, counted, tilted_steps
 

@@ -16,6 +16,7 @@ from dpaudit.mechanisms.base import Array
 VERDICTS_FORMAT = "dpaudit-verdicts/1"
 RESULT_FORMAT = "dpaudit-result/1"
 
+Direction = Literal["remove", "add", "swap"]
 VerdictName = Literal["certified", "refuted", "undecided"]
 AuditVerdict = Literal["refuted", "not_refuted", "gave_up"]
 
@@ -85,7 +86,7 @@ class Witness(_Record):
     coordinates: int
     norm: float
     shift: list[list[float]]
-    direction: Literal["remove", "add", "swap"]
+    direction: Direction
     event: str
 
 

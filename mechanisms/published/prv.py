@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.integrate import quad
+from scipy.special import logsumexp
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.mechanisms.generalized_gaussian import GeneralizedGaussian
@@ -141,9 +142,7 @@ def chernoff(values: Array, log_masses: Array, steps: int, limit: float) -> floa
         steps: T.
         limit: What the sum should stay below.
     """
-    exponents = np.outer(_ORDERS, values) + log_masses
-    top = exponents.max(axis=1)
-    logs = top + np.log(np.exp(exponents - top[:, None]).sum(axis=1))
+    logs = logsumexp(np.outer(_ORDERS, values) + log_masses, axis=1)
     return math.exp(min(float(np.min(steps * logs - _ORDERS * limit)), 0.0))
 
 

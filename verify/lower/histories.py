@@ -34,10 +34,10 @@ from dpaudit.verify.pld.radial_cells import (
     loss_tails,
     radial_cells,
 )
+from dpaudit.verify.pld.radial_tails import FINE
 from dpaudit.verify.pld.scale_mixture_cells import mixture_cells
 
 SINGLE_TAIL = 1e-45  # a single release needs no transform, so its curve may as well reach any delta
-FINE = 1e-6  # relative error of the tails of the loss where they decide
 LARGEST_MERGED = 6.0  # distance of the centres, in deviations, up to which cells hold every probability that matters
 LOSS_HEADROOM = 25.0  # losses this far above the claimed epsilon are one cell of the fine grid for heavy tails
 

@@ -11,7 +11,6 @@ the other one A - up. Sampling acts on both masses of a cell BEFORE that. Errors
 
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +18,7 @@ from numpy.typing import NDArray
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.pld.dominating_pairs import DominatingPair
 from dpaudit.verify.pld.fourier import Lattice
-
-Direction = Literal["remove", "add", "swap"]
+from dpaudit.verify.results import Direction
 
 LADDER_LEVELS = 300  # levels on each side of zero in the first look, which only guides the choice of the grid
 LADDER_GROWTH = 12.0  # their spacing grows by e^(LADDER_GROWTH/LADDER_LEVELS) from one to the next

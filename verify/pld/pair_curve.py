@@ -12,7 +12,8 @@ from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.dominating_pairs import DominatingPair
-from dpaudit.verify.pld.loss_grid import Direction, SampledPair, grid_masses, lattice, loss_moments, sampled_pair
+from dpaudit.verify.pld.loss_grid import SampledPair, grid_masses, lattice, loss_moments, sampled_pair
+from dpaudit.verify.results import Direction
 
 TAIL = 1e-27  # P-mass over the whole history that may go to an infinite loss
 FINENESS = 0.04  # grid step in standard deviations of one release's loss: the rounding then adds h^2/6 to its

@@ -44,6 +44,7 @@ UNIT = 2.0**-53
 TINY = 1e-300  # smallest probability told from nothing
 TOLERANCE = 1e-4  # relative width of a tail at which its cells are fine enough for a history
 BLOCK = 40  # levels at a time
+FINE = 1e-6  # the same where a tail decides
 START = 12  # cells of a level before any is halved
 ROUNDS = 60  # divisions of a cell
 MOST_PIECES = 12  # of a cell at once
@@ -106,7 +107,8 @@ def tail_brackets(
     count = len(levels)
     edges = bottom[:, None] * np.exp(np.log(top / bottom)[:, None] * np.linspace(0.0, 1.0, START + 1))
     index = np.repeat(np.arange(count), START)
-    left, right = (family.nodes(part.ravel(), levels[index]) for part in (edges[:, :-1], edges[:, 1:]))
+    nodes = family.nodes(edges.ravel(), np.repeat(levels, START + 1)).reshape(-1, count, START + 1)
+    left, right = (part.reshape(len(nodes), -1) for part in (nodes[:, :, :-1], nodes[:, :, 1:]))
     bounds = family.shares(left, right, levels[index])
     lower, upper, evaluated = bounds.lower, bounds.upper, len(index)
     for _ in range(ROUNDS):

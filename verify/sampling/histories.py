@@ -9,7 +9,7 @@ and "swap" compares v with -v. Poisson sampling puts the record in with probabil
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +28,9 @@ from dpaudit.mechanisms.base import (
 from dpaudit.mechanisms.numerics import log_ratio
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.lower.families import Shift, equal
+from dpaudit.verify.results import Direction
 from dpaudit.verify.sampling.chunks import FLOATS
 from dpaudit.verify.sampling.sums import LaplaceSum, laplace_counts, subsampled
-
-Direction = Literal["remove", "add", "swap"]
 
 WHOLE_VECTORS = 64  # vectors up to this length are drawn whole, though a shorter way exists
 NODES = 96  # Chebyshev nodes for the density along one axis

@@ -8,9 +8,10 @@ import numpy as np
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.claims import Claim
+from dpaudit.verify.results import Direction
 from dpaudit.verify.sampling.betting import Excesses, Sample, choose_level_bet, level_lower, mean_lower
 from dpaudit.verify.sampling.chunks import in_chunks
-from dpaudit.verify.sampling.histories import Direction, PlainHistories, ShiftedPhase
+from dpaudit.verify.sampling.histories import PlainHistories, ShiftedPhase
 from dpaudit.verify.sampling.proposals import Proposal, Step, best_proposal, proposal_at, renyi_epsilon
 
 Draw = Proposal | PlainHistories

@@ -39,9 +39,10 @@ from dpaudit.mechanisms.base import (
     require_dimension,
 )
 from dpaudit.verify.pld.gamma_scale import laplace_given_gamma
+from dpaudit.verify.results import Direction
 from dpaudit.verify.sampling.chunks import FLOATS
 from dpaudit.verify.sampling.hidden_scale import HiddenScaleStep
-from dpaudit.verify.sampling.histories import Direction, ShiftedPhase
+from dpaudit.verify.sampling.histories import ShiftedPhase
 from dpaudit.verify.sampling.sums import WHOLE_SUMS, TiltedSum, binomial_tilts, subsampled, tilted_sum
 
 INTEGER_TILTS = np.unique(np.rint(np.geomspace(1, 1024, 48)))  # tilts tried where they must be integers

@@ -29,7 +29,7 @@ from dpaudit.verify.inversion import epsilon_at
 from dpaudit.verify.pld.dominating_pairs import DominatingPair, Tails
 from dpaudit.verify.pld.pair_curve import PairPhase, directions, pair_curve
 from dpaudit.verify.pld.radial_cells import level_ladder, loss_tails
-from dpaudit.verify.pld.radial_tails import TOLERANCE
+from dpaudit.verify.pld.radial_tails import FINE, TOLERANCE
 from dpaudit.verify.upper.shift_norms import radius, sampling_is_known
 
 SINGLE_THEOREM = (
@@ -43,7 +43,6 @@ THEOREM = (
 )
 SMALL_RADIUS = 1e-14  # probability of a radius too small to be seen; it counts as an infinite loss
 PAIR_TOLERANCE = 1e-5  # relative error of the tails of a dominating pair
-FINE = 1e-6  # relative error of the tails of the loss where they decide
 FIRST_LOSS = 1e-12  # stands for the loss 0, which the quadrature does not take
 ROUNDING = 2.0**-53
 

@@ -12,7 +12,7 @@ from reference import train_one
 from torch import Tensor, nn
 
 from dpaudit.mechanisms import Gaussian
-from dpaudit.mechanisms.defects import Defect
+from dpaudit.mechanisms.defects import DEFECTS, Defect
 from dpaudit.mechanisms.learning import convolution, opacus_path
 from dpaudit.mechanisms.learning.architectures import cnn
 from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool, TrainedModels
@@ -71,16 +71,7 @@ def test_it_equals_the_convolution_path_on_the_same_network() -> None:
     np.testing.assert_allclose(flat(ours, 0), flat(hooks, 0), atol=5e-6)
 
 
-@pytest.mark.parametrize(
-    "defect",
-    [
-        Defect(noise_factor=0.5),
-        Defect(divide_before_noise=True),
-        Defect(fixed_seed=11),
-        Defect(clip_norm=math.inf),
-        Defect(unclipped_class=3),
-    ],
-)
+@pytest.mark.parametrize("defect", DEFECTS.values(), ids=DEFECTS.keys())
 def test_a_planted_fault_does_what_it_says_and_changes_the_model(defect: Defect) -> None:
     spec, pool, everyone = specification(noise=2.0), records(20, seed=4), np.ones((1, 20), dtype=bool)
     faulty = flat(opacus_path.train(replace(spec, defect=defect), pool, everyone, [8]), 0)
