@@ -63,6 +63,7 @@ class Domain:
             raise ValueError(f"Expected {name}={value!r} in {self}.")
 
 
+MULTIPLES_OF_CLIP = "multiples of clip"  # unit of noise that is given relative to the clip
 CLIP = Domain(0.0, math.inf, (0.1, 10.0), "norm of one record's contribution", length_power=1)
 CLIP_NORM = Domain(1.0, math.inf, (1.0, 4.0), "order p of the l_p norm", closed_low=True, closed_high=True)
 DIMENSION = Domain(1, math.inf, (1, 64), "coordinates", closed_low=True, integer=True)
@@ -253,6 +254,25 @@ def at_clip(mechanism: Mechanism, clip: float) -> Any:
         if domain.length_power
     }
     return replace(cast(Any, mechanism), clip=clip, **noise)
+
+
+def with_noise_factor(mechanism: Mechanism, factor: float) -> Mechanism:
+    """The same clipping with noise of the same family, every draw of it multiplied by a number.
+
+    Args:
+        mechanism: With its noise as accounted.
+        factor: In (0, inf); 0.5 is half the noise.
+
+    >>> from dpaudit.mechanisms import Gaussian, Laplace
+    >>> with_noise_factor(Laplace(scale=2.0), 0.5).scale, with_noise_factor(Gaussian(noise_multiplier=2.0), 0.5).sigma
+    (1.0, 1.0)
+    """
+    powers = {
+        name: 1.0 if domain.unit == MULTIPLES_OF_CLIP else domain.length_power
+        for name, domain in mechanism.domains.items()
+    }
+    noise = {name: getattr(mechanism, name) * factor**power for name, power in powers.items() if power}
+    return cast(Mechanism, replace(cast(Any, mechanism), **noise))
 
 
 def with_dimension(mechanism: Mechanism, dimension: int) -> Mechanism:

@@ -8,7 +8,14 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from dpaudit.mechanisms.base import Array, Domain, NormalCoordinates, require_dimension, validate_fields
+from dpaudit.mechanisms.base import (
+    MULTIPLES_OF_CLIP,
+    Array,
+    Domain,
+    NormalCoordinates,
+    require_dimension,
+    validate_fields,
+)
 from dpaudit.mechanisms.numerics import aligned
 
 
@@ -50,7 +57,7 @@ class Gaussian:
     name: ClassVar[str] = "gaussian"
     summary: ClassVar[str] = "independent normal noise, sigma = noise_multiplier * clip"
     domains: ClassVar[dict[str, Domain]] = {
-        "noise_multiplier": Domain(0.0, math.inf, (0.5, 10.0), "multiples of clip"),
+        "noise_multiplier": Domain(0.0, math.inf, (0.5, 10.0), MULTIPLES_OF_CLIP),
     }
 
     noise_multiplier: float

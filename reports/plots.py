@@ -36,13 +36,12 @@ def bracket_figure(result: AuditResult, *, wide: bool) -> Markup:
 
 
 def curve_figure(result: AuditResult) -> Markup | None:
-    """The certified curve delta(epsilon), the claim as a point on it, and what attacks saw; None without a curve."""
+    """The certified curve delta(epsilon), and the claim as a point on it; None without a curve."""
     curve = columns(result.certified_curve, "epsilon", "delta_lower", "delta_upper")
     if curve is None:
         return None
     epsilon, lower, upper = curve
     claimed = claimed_delta(result)
-    tests = [attack for attack in result.attacks if attack.curve_test is not None]
     floor = log_floor([*upper, *lower, claimed or 0.0], tiny=claimed * 1e-4 if claimed else 1e-12)
     with canvas(4.9, 3.7) as (drawing, axes):
         log_axis(axes, "y")
@@ -67,16 +66,6 @@ def curve_figure(result: AuditResult) -> Markup | None:
         if claimed is not None:
             label = "the claim" if claimed > 0.0 else "the claim, at delta = 0"
             axes.plot([result.epsilon_claimed], [max(claimed, floor)], "D", color=INK, label=label, clip_on=False)
-        for attack, marker in zip(tests, "o^sv*" * len(tests), strict=False):
-            test = attack.curve_test
-            if test is not None and test.delta_observed_lower > floor and test.epsilon <= epsilon[-1]:
-                axes.plot(
-                    [test.epsilon],
-                    [test.delta_observed_lower],
-                    marker,
-                    color=ATTACK,
-                    label=f"{short(attack.name)}: at least this was seen",
-                )
         widest = max(float(epsilon[-1]), result.epsilon_claimed) or 1.0
         axes.set(xlim=(0.0, widest), ylim=(floor, 2.0), xlabel="epsilon", ylabel="delta")
         axes.grid(visible=True)

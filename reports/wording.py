@@ -160,9 +160,9 @@ def finding(result: AuditResult, name: str) -> str:
         seen = attack.curve_violation
         return (
             "an attack succeeds more often than the mechanism named in the recipe can allow, so the training does not "
-            f"do what the recipe says (at epsilon = {figure(seen.epsilon)} delta is at least "
-            f"{at_least(seen.delta_observed_lower, above=seen.delta_upper)} where the mechanism allows at most "
-            f"{at_most(seen.delta_upper)}; {percent(result.confidence)} confidence)"
+            f"do what the recipe says (it recognised {percent(seen.tpr)} of the models trained with the record where "
+            f"{percent(seen.tpr_allowed)} is the most that {percent(seen.fpr)} false alarms allow; "
+            f"{percent(result.confidence)} confidence)"
         )
     return f"the finding “{name}” contradicts it"
 

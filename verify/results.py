@@ -165,26 +165,48 @@ class LowerBound(_Record):
 
 
 @dataclass(frozen=True)
-class CurveViolation(_Record):
-    """Observed rates that lie above the mechanism's whole certified curve delta_upper(epsilon), or do not.
+class CurveTest(_Record):
+    """A test of two arms against the mechanism's whole certified curve, and the event that shows most.
 
     Args:
-        violated: delta_observed_lower > delta_upper at `epsilon`, at the stated confidence.
-        epsilon: Where on the curve the excess is largest.
-        delta_observed_lower: TPR_lower - e^epsilon FPR_upper there.
-        delta_upper: The mechanism's certified delta there.
-        confidence: Level of the two simultaneous rate bounds.
-        threshold: The score threshold, fixed before the counted trials.
+        violated: The scores contradict the curve at the stated confidence.
+        p_value: Upper bound on the probability of such evidence if the curve holds; None in results that tell none.
+        confidence: Level of the test.
+        threshold: The event is {score > threshold}.
+        fpr: How often it happened without the record, in [0, 1].
+        tpr: How often with it.
+        tpr_allowed: The largest TPR that the curve allows at this FPR.
         inputs: The observed counts.
     """
 
     violated: bool
-    epsilon: float
-    delta_observed_lower: float
-    delta_upper: float
+    p_value: float | None
     confidence: float
     threshold: float
+    fpr: float
+    tpr: float
+    tpr_allowed: float
     inputs: dict[str, Any]
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Read the JSON object again, also that of format 1, which held one point of the curve and bounds of rates."""
+        if "tpr_allowed" in data:
+            return super().from_dict(data)
+        epsilon, delta = float(data["epsilon"]), float(data["delta_upper"])
+        inputs = dict(data["inputs"])
+        fpr = inputs["fp"] / (inputs["fp"] + inputs["tn"])
+        allowed = (math.exp(epsilon) * fpr + delta, 1.0 - math.exp(-epsilon) * (1.0 - delta - fpr))
+        return cls(
+            violated=data["violated"],
+            p_value=None,
+            confidence=data["confidence"],
+            threshold=number(data["threshold"]),
+            fpr=fpr,
+            tpr=inputs["tp"] / (inputs["tp"] + inputs["fn"]),
+            tpr_allowed=min(1.0, *allowed),
+            inputs=inputs,
+        )
 
 
 @dataclass(frozen=True)
@@ -195,8 +217,9 @@ class AttackResult(_Record):
         name: "clipbkd", "membership", ...
         epsilon_lower: Lower bound at the claimed delta, None where the attack proves none.
         bound: The full LowerBound behind it.
-        curve_violation: A CurveViolation when one was tested AND found, else None.
-        curve_test: The CurveViolation record of the test whether or not violated; None if not tested.
+        family_bound: What follows besides if the noise is of the claimed family, of whatever scale: its `assumes`.
+        curve_violation: The CurveTest when it found a violation, else None.
+        curve_test: The CurveTest whether or not violated; None if not tested.
         arms: The pair of neighbouring inputs, in words and numbers.
         confidence_spent: Error probability spent by this attack, out of 1 - confidence.
         auc: Area under the ROC curve.
@@ -209,12 +232,13 @@ class AttackResult(_Record):
 
     nested: ClassVar[Mapping[str, type[_Record]]] = {
         "bound": LowerBound,
-        "curve_violation": CurveViolation,
-        "curve_test": CurveViolation,
+        "family_bound": LowerBound,
+        "curve_violation": CurveTest,
+        "curve_test": CurveTest,
     }
     name: str
     epsilon_lower: float | None
-    curve_violation: CurveViolation | None
+    curve_violation: CurveTest | None
     arms: dict[str, Any]
     confidence_spent: float
     auc: float
@@ -222,7 +246,8 @@ class AttackResult(_Record):
     trials: int
     best_possible_epsilon: float | None
     bound: LowerBound | None = None
-    curve_test: CurveViolation | None = None
+    curve_test: CurveTest | None = None
+    family_bound: LowerBound | None = None
     roc: dict[str, Any] | None = None
     details: dict[str, Any] = field(default_factory=dict)
 

@@ -11,9 +11,9 @@ from dpaudit.mechanisms import Gaussian, Laplace
 from dpaudit.mechanisms.base import Array, Mechanism
 from dpaudit.verify.bounds import (
     BOUNDS,
-    choose_curve_threshold,
+    JointTest,
+    Tradeoff,
     choose_threshold,
-    curve_violation,
     epsilon_gdp,
     epsilon_one_run,
     gaussian_delta,
@@ -100,8 +100,10 @@ def cases() -> dict[tuple[str, str], Audit]:
         }
     return {
         **of_counts,
-        ("curve_violation", "Laplace, its exact curve"): partial(_curve, LAPLACE, laplace_curve),
-        ("curve_violation", "Gaussian, its exact curve"): partial(_curve, GAUSSIAN, gaussian_curve),
+        ("JointTest", "Laplace, its exact curve, and epsilon = 1"): partial(_joint, LAPLACE, laplace_curve, 1.0, 0.0),
+        ("JointTest", "Gaussian, its exact curve, and epsilon = 1 at its delta"): partial(
+            _joint, GAUSSIAN, gaussian_curve, 1.0, gaussian_delta(1.0, 1.0)
+        ),
         ("epsilon_gdp", "Gaussian, mu = 1, delta = 1e-5"): _gdp,
         ("epsilon_one_run, steinke", "randomised response, epsilon = 1"): partial(_one_run_response, delta=0.0),
         ("epsilon_one_run, steinke", "the same, all revealed with probability 0.02"): partial(
@@ -149,13 +151,14 @@ def _counts(name: str, mechanism: Mechanism, rng: np.random.Generator, *, delta:
     return bound.epsilon_lower > 1.0
 
 
-def _curve(mechanism: Mechanism, curve: Callable[[Array], Array], rng: np.random.Generator) -> bool:
-    cut = choose_curve_threshold(
-        *_scores(mechanism, rng, SELECTION), delta_upper=curve, confidence=CONFIDENCE, trials_in=COUNTED,
-        trials_out=COUNTED,
-    )  # fmt: skip
-    fresh = _scores(mechanism, rng, COUNTED)
-    return curve_violation(*fresh, threshold=cut, delta_upper=curve, confidence=CONFIDENCE).violated
+def _joint(
+    mechanism: Mechanism, curve: Callable[[Array], Array], epsilon: float, delta: float, rng: np.random.Generator
+) -> bool:
+    """Both uses of the joint test on the same scores, which share one error probability."""
+    allowed = Tradeoff.of(curve)
+    inside, outside = _scores(mechanism, rng, COUNTED)
+    test = JointTest(inside, outside, allowed, confidence=CONFIDENCE, seed=int(rng.integers(2**31)))
+    return test.rejects(allowed) or test.rejects(Tradeoff.of_points([epsilon], [delta]))
 
 
 def _gdp(rng: np.random.Generator) -> bool:

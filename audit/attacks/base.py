@@ -1,7 +1,7 @@
 """What an attack is, and what every attack is given: the audit."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -9,12 +9,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.datasets import Dataset
+from dpaudit.audit.inputs.recipes import ApproximateMinimaRecipe
 from dpaudit.audit.power import default_trials, models_needed
 from dpaudit.audit.settings import Settings
 from dpaudit.audit.trials.engine import Score, TrialRunner, TrialSetup
+from dpaudit.mechanisms.base import with_noise_factor
 from dpaudit.mechanisms.learning.spec import Pool, TrainingSpec
 from dpaudit.mechanisms.learning.training import resolve_device
-from dpaudit.verify.bounds import auc, roc, tpr_at_fpr
+from dpaudit.verify.bounds import Tradeoff, auc, roc, tpr_at_fpr
+from dpaudit.verify.claims import Claim
 from dpaudit.verify.results import AttackResult, Verdict
 
 Array = NDArray[np.float64]
@@ -46,6 +49,26 @@ class Audit:
     def delta_upper(self, epsilon: Array) -> Array:
         """The mechanism's certified curve: an upper bound on delta at each epsilon, for both directions."""
         return self.claim_check.delta(epsilon)[1]
+
+    def tradeoff(self) -> Tradeoff:
+        """What the mechanism's certified curve allows; where nothing is certified, what the claim itself does."""
+        certified = Tradeoff.of(self.delta_upper)
+        if float(certified(0.5)) < 1.0:
+            return certified
+        return Tradeoff.of_points([self.claim_check.epsilon_claimed], [self.claim_check.delta_claimed])
+
+    @property
+    def scaled_claim(self) -> Callable[[float], Claim] | None:
+        """The recipe's claim with its noise multiplied by a factor; None where noise is not all that is released."""
+        if isinstance(self.bundle.recipe, ApproximateMinimaRecipe):
+            return None
+        claim = self.bundle.recipe.claim_object()
+
+        def scaled(factor: float) -> Claim:
+            phases = [replace(p, mechanism=with_noise_factor(p.mechanism, factor)) for p in claim.phases]
+            return replace(claim, phases=phases)
+
+        return scaled
 
     def models_needed(self, share: float) -> dict[str, int | None]:
         """Models per arm that refute a half-noise twin by tests of this error probability, as `power.models_needed`."""

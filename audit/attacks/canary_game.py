@@ -8,17 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.audit.attacks.base import FEWEST, Audit, operating_points
-from dpaudit.audit.power import SELECTION
 from dpaudit.audit.trials.engine import Score, Scores, Trial, TrialSetup, trial_seed
 from dpaudit.mechanisms.learning.spec import MinimumSpec, Pool
-from dpaudit.verify.bounds import (
-    best_possible_epsilon,
-    choose_curve_threshold,
-    choose_threshold,
-    curve_violation,
-    epsilon_from_counts,
-)
-from dpaudit.verify.results import AttackResult
+from dpaudit.verify.bounds import JointTest, Tradeoff
+from dpaudit.verify.checking import check
+from dpaudit.verify.results import AttackResult, CurveTest, LowerBound
+from dpaudit.verify.upper import upper_curve
+
+METHOD = "joint-test"
+SOURCE = "quantile coupling with the least favourable pair of a trade-off curve (verify/bounds/joint_test.py)"
 
 
 @dataclass(frozen=True)
@@ -73,10 +71,10 @@ class CanaryGame:
     by_default: bool = True
 
     def tests(self, audit: Audit) -> tuple[str, ...]:
-        """The claimed (epsilon, delta), and the mechanism's whole curve."""
+        """One: the claimed (epsilon, delta) and the mechanism's whole curve share its error probability."""
         if audit.spec.algorithm not in self.algorithms:
             return ()
-        return f"{self.name}:epsilon_lower", f"{self.name}:curve_violation"
+        return (f"{self.name}:joint",)
 
     def run(self, audit: Audit, shares: Mapping[str, float]) -> AttackResult | None:
         """Play the game; None if it does not apply, or was stopped before there were models to judge by."""
@@ -104,39 +102,77 @@ class CanaryGame:
     def judge(
         self, audit: Audit, shares: Mapping[str, float], arms: Arms, without: Scores, with_canary: Scores
     ) -> AttackResult:
-        """Bounds from the scores of two arms: thresholds from the first part, counts from the rest."""
-        delta, total = audit.claim_check.delta_claimed, len(without)
-        chosen = max(2, int(SELECTION * total))
-        counted = total - chosen
-        selection, (inside, outside) = (
-            (with_canary[part], without[part]) for part in (slice(None, chosen), slice(chosen, None))
-        )
-        sizes = {"trials_in": counted, "trials_out": counted}
-        headline, curve = (1.0 - shares[test] for test in self.tests(audit))
-        threshold = choose_threshold(*selection, delta=delta, confidence=headline, **sizes)
-        tp, fp = (int((scores > threshold).sum()) for scores in (inside, outside))
-        bound = replace(
-            epsilon_from_counts(tp=tp, fp=fp, tn=counted - fp, fn=counted - tp, delta=delta, confidence=headline),
-            threshold=threshold,
-        )
-        upper = audit.delta_upper
-        curve_threshold = choose_curve_threshold(*selection, delta_upper=upper, confidence=curve, **sizes)
-        test = curve_violation(inside, outside, threshold=curve_threshold, delta_upper=upper, confidence=curve)
+        """What the scores of two arms prove, by one joint test with the attack's whole error probability."""
+        ((_, share),) = ((test, shares[test]) for test in self.tests(audit))
+        claimed, delta = audit.tradeoff(), audit.claim_check.delta_claimed
+        test = JointTest(with_canary, without, claimed, confidence=1.0 - share, seed=audit.settings.seed)
+        curve = curve_test(test, claimed)
+        bound = lower_bound(test, delta)
+        best = JointTest(np.ones(len(with_canary)), np.zeros(len(without)), claimed, test.confidence, test.seed)
         return AttackResult(
             name=self.name,
             epsilon_lower=bound.epsilon_lower,
-            curve_violation=test if test.violated else None,
+            curve_violation=curve if curve.violated else None,
             arms=arms.description,
-            confidence_spent=(1.0 - headline) + (1.0 - curve),
-            trials=total,
-            best_possible_epsilon=best_possible_epsilon(counted, counted, delta=delta, confidence=headline),
+            confidence_spent=share,
+            trials=len(without),
+            best_possible_epsilon=best.epsilon_lower(delta),
             bound=bound,
-            curve_test=test,
-            **operating_points(
-                with_canary,
-                without,
-                confidence=audit.settings.confidence,
-                selection_trials=chosen,
-                counted_trials=counted,
-            ),
+            family_bound=family_bound(audit, test),
+            curve_test=curve,
+            **operating_points(with_canary, without, confidence=audit.settings.confidence),
         )
+
+
+def curve_test(test: JointTest, claimed: Tradeoff) -> CurveTest:
+    """The verdict of a joint test on a curve, with the event that shows most."""
+    p_value = test.p_value(claimed)
+    threshold, tp, fp = test.strongest_event(claimed)
+    m, n = len(test.in_scores), len(test.out_scores)
+    return CurveTest(
+        violated=p_value <= test.alpha,
+        p_value=p_value,
+        confidence=test.confidence,
+        threshold=threshold,
+        fpr=fp / n,
+        tpr=tp / m,
+        tpr_allowed=float(claimed(fp / n)),
+        inputs={"tp": tp, "fp": fp, "tn": n - fp, "fn": m - tp},
+    )
+
+
+def lower_bound(test: JointTest, delta: float) -> LowerBound:
+    """The largest epsilon whose (epsilon, delta) a joint test rejects, whatever made the scores."""
+    return LowerBound(
+        epsilon_lower=test.epsilon_lower(delta),
+        delta=delta,
+        confidence=test.confidence,
+        method=METHOD,
+        inputs={"trials_in": len(test.in_scores), "trials_out": len(test.out_scores)},
+        source=SOURCE,
+    )
+
+
+def family_bound(audit: Audit, test: JointTest) -> LowerBound | None:
+    """The same if the noise is of the claimed family: at most so much of it, so epsilon at least; None if none follows.
+
+    The claim with every noise scale multiplied by one factor is rejected for all factors from some number on; the
+    certified lower bound of the claim at that number is then a lower bound on epsilon.
+    """
+    scaled = audit.scaled_claim
+    if scaled is None or audit.trials.stopped:
+        return None
+    factor = test.factor_upper(lambda factor: Tradeoff.of(upper_curve(scaled(factor))))
+    if factor == np.inf:
+        return None
+    lower = check(scaled(factor)).epsilon_lower
+    names = ", ".join(sorted({phase.mechanism.name for phase in scaled(1.0).phases}))
+    return LowerBound(
+        epsilon_lower=lower,
+        delta=audit.claim_check.delta_claimed,
+        confidence=test.confidence,
+        method=METHOD,
+        inputs={"noise_factor_upper": factor},
+        source=SOURCE,
+        assumes=f"noise of the claimed family ({names}) and sampling as claimed; only its scale is in question",
+    )

@@ -81,7 +81,7 @@ def twin(algorithm: str, defect: Defect) -> Audit:
 def attacked(name: str, algorithm: str, *, defect: Defect = CORRECT, seed: int = 1) -> AttackResult:
     """The result with shares for nothing but what the attack asked for."""
     audit = twin(algorithm, defect)
-    audit = replace(audit, settings=replace(audit.settings, seed=seed), notes=[])
+    audit = replace(audit, settings=replace(audit.settings, seed=seed, attacks=(name,)), notes=[])
     tests = ATTACKS[name].tests(audit)
     result = ATTACKS[name].run(audit, {test: 0.05 / len(tests) for test in tests})
     assert result is not None
@@ -121,7 +121,8 @@ def test_a_game_on_two_data_sets_is_loud_where_every_model_draws_the_same_noise(
 
 @pytest.mark.parametrize(("name", "algorithm"), CASES)
 def test_a_result_is_named_after_its_attack_and_spends_what_it_asked_for(name: str, algorithm: str) -> None:
-    tests = ATTACKS[name].tests(twin(algorithm, CORRECT))
+    audit = twin(algorithm, CORRECT)
+    tests = ATTACKS[name].tests(replace(audit, settings=replace(audit.settings, attacks=(name,))))
     assert tests
     assert all(test.startswith(f"{name}:") for test in tests)
     result = attacked(name, algorithm)
@@ -151,11 +152,14 @@ def test_without_coins_training_records_are_told_from_test_records_and_nothing_i
 
 
 @pytest.mark.parametrize("algorithm", SPECS)
-def test_default_attacks_spend_the_confidence_in_equal_shares(algorithm: str) -> None:
-    """Two tests of the canary game and one of the loss threshold; LiRA only on request."""
-    shares = plan_audit(twin(algorithm, CORRECT)).shares
-    assert list(shares.values()) == pytest.approx([0.05 / 3] * 3)
-    assert not any(test.startswith("lira") for test in shares)
+def test_the_canary_game_has_the_whole_error_probability_unless_tests_of_coins_are_asked_for(algorithm: str) -> None:
+    audit = twin(algorithm, CORRECT)
+    ((test, share),) = plan_audit(audit).shares.items()
+    assert test.endswith(":joint")
+    assert share == pytest.approx(0.05)
+    game = test.removesuffix(":joint")
+    asked = replace(audit, settings=replace(audit.settings, attacks=("membership", game)))
+    assert plan_audit(asked).shares == pytest.approx({"membership:epsilon_lower": 0.025, test: 0.025})
 
 
 @pytest.mark.parametrize(("name", "algorithm"), CASES)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dpaudit.mechanisms import from_dict, to_dict
-from dpaudit.mechanisms.base import Mechanism
+from dpaudit.mechanisms.base import Mechanism, with_noise_factor
 from dpaudit.mechanisms.registry import MECHANISMS
 
 NAMES = list(MECHANISMS)
@@ -53,6 +53,16 @@ def test_a_dimension_must_be_known_where_it_matters(name: str) -> None:
     unset = replace(corners(name)[0], dimension=None)
     with pytest.raises(ValueError, match="dimension to be set"):
         unset.sample(np.random.default_rng(1), 1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_noise_factor_multiplies_every_draw_and_leaves_the_clip(name: str) -> None:
+    for mechanism in corners(name):
+        whole = replace(mechanism, dimension=5)
+        half = with_noise_factor(whole, 0.5)
+        draws = [m.sample(np.random.default_rng(3), 4) for m in (whole, half)]
+        assert draws[1] == pytest.approx(0.5 * draws[0], rel=1e-9)
+        assert (half.clip, half.clip_norm, half.dimension) == (whole.clip, whole.clip_norm, 5)
 
 
 @pytest.mark.parametrize(("name", "parameter"), PARAMETERS)

@@ -12,10 +12,10 @@ import numpy as np
 from scipy.stats import beta, norm
 
 from dpaudit.mechanisms.base import Array
-from dpaudit.verify.results import AttackResult, AuditResult, CurveViolation, LowerBound, Verdict, Witness
+from dpaudit.verify.results import AttackResult, AuditResult, CurveTest, LowerBound, Verdict, Witness
 
 CLAIMED, DELTA, MU, CONFIDENCE = 2.445, 1e-5, 0.6, 0.95
-SHARES = {"membership:epsilon_lower": 1 / 60, "clipbkd:epsilon_lower": 1 / 60, "clipbkd:curve_violation": 1 / 60}
+SHARES = {"membership:epsilon_lower": 1 / 60, "clipbkd:joint": 2 / 60}
 KINDS = ("not_refuted", "refuted", "curve_only", "claim_check", "gave_up")
 
 
@@ -99,8 +99,8 @@ def make_canary_attack(mu: float = MU, models: int = 25_000, seed: int = 5) -> A
     """A canary game whose scores lie mu apart: normal draws, thresholds fixed beforehand."""
     rng = np.random.default_rng(seed)
     inside, outside = rng.normal(mu, 1.0, models), rng.normal(0.0, 1.0, models)
-    counted, alpha = int(0.8 * models), SHARES["clipbkd:epsilon_lower"]
-    threshold, curve_threshold, epsilon = 2.9, 0.6, 0.3
+    counted, alpha = int(0.8 * models), SHARES["clipbkd:joint"] / 2
+    threshold, curve_threshold = 2.9, 0.6
 
     def count(cut: float) -> tuple[dict[str, int], float, float]:
         tp, fp = (int((scores[-counted:] > cut).sum()) for scores in (inside, outside))
@@ -110,11 +110,11 @@ def make_canary_attack(mu: float = MU, models: int = 25_000, seed: int = 5) -> A
     counts, tpr_lower, fpr_upper = count(threshold)
     lower = math.log(max((tpr_lower - DELTA) / fpr_upper, 1.0))
     best = float(-np.log(clopper_pearson(np.array(0), counted, alpha)[1]))
-    curve_counts, tpr_lower, fpr_upper = count(curve_threshold)
-    seen, allowed = tpr_lower - math.exp(epsilon) * fpr_upper, float(gaussian_delta(np.array(epsilon)))
-    test = CurveViolation(
-        seen > allowed, epsilon, seen, allowed, 1 - SHARES["clipbkd:curve_violation"], curve_threshold, curve_counts
-    )
+    curve_counts, _, _ = count(curve_threshold)
+    tpr, fpr = curve_counts["tp"] / counted, curve_counts["fp"] / counted
+    allowed = float(norm.sf(norm.isf(fpr) - MU))
+    p_value = float(norm.sf((tpr - allowed) * math.sqrt(counted)))
+    test = CurveTest(p_value < 2 * alpha, p_value, 1 - 2 * alpha, curve_threshold, fpr, tpr, allowed, curve_counts)
     return AttackResult(
         name="clipbkd",
         epsilon_lower=lower,
@@ -140,6 +140,15 @@ def make_canary_attack(mu: float = MU, models: int = 25_000, seed: int = 5) -> A
             counts,
             "Jagielski et al. (2020), section 4",
             threshold=threshold,
+        ),
+        family_bound=LowerBound(
+            2.1,
+            DELTA,
+            1 - 2 * alpha,
+            "joint-test",
+            {"noise_factor_upper": 1.2},
+            "a made-up source",
+            assumes="noise of the claimed family (gaussian) and sampling as claimed; only its scale is in question",
         ),
         curve_test=test,
         roc=roc(inside, outside),

@@ -107,16 +107,6 @@ def test_the_claim_stands_on_the_certified_curve(samples: ModuleType) -> None:
     assert read(y, *scale(root, "y", log=True), log=True) == pytest.approx(1e-5, rel=0.02)
 
 
-def test_what_an_attack_saw_stands_above_the_curve_if_it_violates_it(samples: ModuleType) -> None:
-    for kind in ("curve_only", "not_refuted"):
-        result = samples.make_result(kind)
-        test = result.attacks[1].curve_test
-        root = parse(curve_figure(result))
-        seen = read(marks(root, ATTACK)[0][1], *scale(root, "y", log=True), log=True)
-        assert seen == pytest.approx(test.delta_observed_lower, rel=0.02)
-        assert (seen > test.delta_upper) == test.violated == (kind == "curve_only")
-
-
 def polyline(root: ElementTree.Element, colour: str) -> np.ndarray:
     """The longest open line of a colour."""
     lines = (path.get("d", "") for path in root.iter("path") if f"stroke: {colour}" in path.get("style", ""))

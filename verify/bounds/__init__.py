@@ -4,12 +4,13 @@ from collections.abc import Callable
 
 from dpaudit.mechanisms.numerics import gaussian_delta
 from dpaudit.verify.bounds.counts import best_possible_epsilon, epsilon_from_counts
-from dpaudit.verify.bounds.curve_test import curve_violation
 from dpaudit.verify.bounds.gdp import epsilon_gdp, gaussian_epsilon
+from dpaudit.verify.bounds.joint_test import JointTest
 from dpaudit.verify.bounds.one_run import epsilon_one_run, one_run_from_scores, steinke_p_value
-from dpaudit.verify.bounds.operating import auc, roc, tpr_at_fpr, tradeoff_curve
+from dpaudit.verify.bounds.operating import auc, roc, tpr_at_fpr
 from dpaudit.verify.bounds.rates import clopper_pearson, rate_lower, rate_upper
-from dpaudit.verify.bounds.thresholds import choose_curve_threshold, choose_threshold
+from dpaudit.verify.bounds.thresholds import choose_threshold
+from dpaudit.verify.bounds.tradeoff import Tradeoff, tradeoff_curve
 from dpaudit.verify.results import LowerBound
 
 # from the counts tp, fp, tn, fn of one event in the two arms, delta and the confidence; a new bound is one more line
@@ -20,12 +21,12 @@ BOUNDS: dict[str, Callable[..., LowerBound]] = {
 
 __all__ = [
     "BOUNDS",
+    "JointTest",
+    "Tradeoff",
     "auc",
     "best_possible_epsilon",
-    "choose_curve_threshold",
     "choose_threshold",
     "clopper_pearson",
-    "curve_violation",
     "epsilon_from_counts",
     "epsilon_gdp",
     "epsilon_one_run",

@@ -1,4 +1,4 @@
-"""Operating points of a score, for reports: ROC, area, and what a privacy curve allows."""
+"""Operating points of a score, for reports: ROC and area."""
 
 from typing import Any
 
@@ -7,11 +7,9 @@ from numpy.typing import ArrayLike
 from scipy.stats import rankdata
 
 from dpaudit.mechanisms.base import Array
-from dpaudit.verify.bounds.curve_test import DeltaUpper
 from dpaudit.verify.bounds.rates import clopper_pearson, valid_scores
 
 POINTS = 200
-NEGLIGIBLE = 1e-15  # a delta that no plotted rate can show
 
 
 def roc(in_scores: ArrayLike, out_scores: ArrayLike, *, confidence: float) -> dict[str, Any]:
@@ -84,39 +82,6 @@ def tpr_at_fpr(in_scores: ArrayLike, out_scores: ArrayLike, fpr: float) -> float
     # One part in 1e12: fpr = 0.1 of 30 trials is 3 of them, whatever the rounding of 0.1 * 30.
     allowed = np.floor(fpr * fp[-1] * (1.0 + 1e-12))
     return float(tp[np.searchsorted(fp, allowed, side="right") - 1] / tp[-1])
-
-
-def tradeoff_curve(delta_of_epsilon: DeltaUpper, fpr: ArrayLike) -> Array:
-    """The largest TPR that a privacy curve allows at each FPR.
-
-    min over epsilon >= 0 of e^epsilon FPR + delta(epsilon) and of 1 - e^-epsilon (1 - delta(epsilon) - FPR), the
-    second from 1 - FPR <= e^epsilon (1 - TPR) + delta in the other direction. A finite grid of epsilons only makes
-    the answer larger, never too small.
-
-    Args:
-        delta_of_epsilon: Array of epsilons >= 0 to an upper bound on delta in both directions.
-        fpr: In [0, 1], any shape.
-
-    Returns:
-        TPR in [0, 1], the shape of `fpr`.
-
-    Raises:
-        ValueError: A rate outside [0, 1].
-
-    Source: Wasserman and Zhou (2010), Theorem 2.4; Dong, Roth and Su (2022), Proposition 6.
-    """
-    rates = np.asarray(fpr, dtype=np.float64)
-    if not ((rates >= 0.0) & (rates <= 1.0)).all():
-        raise ValueError("Expected every fpr in [0, 1].")
-    high = 1.0
-    while high < 64.0 and float(np.asarray(delta_of_epsilon(np.array([high])))[0]) > NEGLIGIBLE:
-        high *= 2.0
-    epsilons = np.linspace(0.0, high, 1001)
-    delta = np.asarray(delta_of_epsilon(epsilons), np.float64)
-    column = rates.reshape(-1, 1)
-    event = (np.exp(epsilons) * column + delta).min(axis=1)
-    complement = (1.0 - np.exp(-epsilons) * (1.0 - delta - column)).min(axis=1)
-    return np.asarray(np.clip(np.minimum(event, complement), 0.0, 1.0).reshape(rates.shape))
 
 
 def _counts_by_threshold(in_scores: ArrayLike, out_scores: ArrayLike) -> tuple[Array, Array]:

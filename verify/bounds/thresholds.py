@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpaudit.mechanisms.base import Array
-from dpaudit.verify.bounds.counts import best_possible_epsilon, epsilon_from_rates
-from dpaudit.verify.bounds.curve_test import GRID, DeltaUpper, advantage
+from dpaudit.verify.bounds.counts import epsilon_from_rates
 from dpaudit.verify.bounds.rates import TRIALS, lower_at, upper_at, valid_confidence, valid_count, valid_scores
 from dpaudit.verify.claims import DELTA
 
@@ -51,50 +50,6 @@ def choose_threshold(
     thresholds, tpr, fpr = _expected_rates(in_scores, out_scores)
     lower, upper = _expected_bounds(tpr, fpr, trials_in, trials_out, confidence)
     return float(thresholds[np.argmax(epsilon_from_rates(lower, upper, delta))])
-
-
-def choose_curve_threshold(
-    in_scores: ArrayLike,
-    out_scores: ArrayLike,
-    *,
-    delta_upper: DeltaUpper,
-    confidence: float,
-    trials_in: int,
-    trials_out: int,
-) -> float:
-    """The threshold at which `curve_violation` has the largest expected margin, in its own standard deviations.
-
-    Maximises, over thresholds, epsilons and both directions,
-    (TPR_lower - e^epsilon FPR_upper - delta_upper(epsilon)) / sd(TPR - e^epsilon FPR) at the expected counts. The
-    bare margin would prefer the middle of the curve, where delta is large and differences of it are large too, to
-    the tail, where a small margin is many standard deviations.
-
-    Args:
-        in_scores: Selection scores of trials with the record, shape (n,); infinities allowed.
-        out_scores: Selection scores of trials without it, shape (m,).
-        delta_upper: Array of epsilons >= 0 to an upper bound on the mechanism's delta in both directions.
-        confidence: Level at which the counted trials will be used, in (0, 1).
-        trials_in: Trials with the record that will be counted, at least 1.
-        trials_out: Trials without it that will be counted, at least 1.
-
-    Returns:
-        One of the scores; the event is {score > threshold}.
-
-    Raises:
-        ValueError: Empty scores, NaN, or a parameter out of range.
-    """
-    thresholds, tpr, fpr = _expected_rates(in_scores, out_scores)
-    lower, upper = _expected_bounds(tpr, fpr, trials_in, trials_out, confidence)
-    epsilons = np.linspace(0.0, best_possible_epsilon(trials_in, trials_out, delta=0.0, confidence=confidence), GRID)
-    allowed = np.asarray(delta_upper(epsilons), np.float64)
-    event, complement = advantage(lower[:, None], upper[:, None], epsilons)
-    var_in, var_out = (tpr * (1 - tpr) / trials_in)[:, None], (fpr * (1 - fpr) / trials_out)[:, None]
-    factor = np.exp(2.0 * epsilons)
-    margin = np.maximum(
-        (event - allowed) / np.sqrt(var_in + factor * var_out),
-        (complement - allowed) / np.sqrt(var_out + factor * var_in),
-    )
-    return float(thresholds[np.argmax(margin.max(axis=1))])
 
 
 def _expected_rates(in_scores: ArrayLike, out_scores: ArrayLike) -> tuple[Array, Array, Array]:

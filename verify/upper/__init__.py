@@ -1,8 +1,11 @@
 """Valid upper bounds, a file per theorem: `applies(claim)` and `bound(claim)`; the best one that applies counts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
+import numpy as np
+
+from dpaudit.mechanisms.base import Array
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.upper import (
@@ -54,6 +57,12 @@ def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) ->
         theorems: Which to try.
     """
     return [theorem.bound(claim) for theorem in theorems if theorem.applies(claim)]
+
+
+def upper_curve(claim: Claim) -> Callable[[Array], Array]:
+    """The least of the upper bounds on delta(epsilon) of a claim, 1 where no theorem applies."""
+    curves = upper_curves(claim)
+    return lambda epsilon: np.minimum.reduce([np.ones(np.shape(epsilon)), *(curve.delta(epsilon) for curve in curves)])
 
 
 def obstacle(claim: Claim) -> str:

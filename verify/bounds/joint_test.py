@@ -1,0 +1,298 @@
+"""One test of two arms of scores against whole trade-off curves, at every threshold at once.
+
+The claim under test is that no event has a TPR above g(FPR), for a known curve g. What is worst for the test under that
+claim is known exactly, so that no rate has to be estimated and no threshold to be chosen on trials set aside.
+
+Least favourable pair. Let u(s) = P(S > s) + V P(S = s), V uniform on (0, 1), be the randomised rank of a score s among
+those without the record. Then u of a model without the record is uniform, and P(u of a model with it <= a) is the TPR
+of a (randomised) event of FPR a, hence at most g(a) at every a. So the ranks X_i of the models with the record lie
+above independent X*_i with the distribution function g, one by one (quantile coupling). A statistic that only falls
+where an X_i rises is therefore at most as large as under (X* ~ g, Y uniform), where its law depends on g and the
+numbers of models alone. A larger g makes it larger still.
+
+The statistics are functions of the counts N_j of models with the record whose score is above the j-th largest
+score without it, rising in each; ties count against the test. Each is held against its own part of the error
+probability, the same part for every g. Hence, if r is the true curve, {g rejected} is inside {r rejected} for every
+g >= r, and that has probability at most alpha: all hypotheses that are tested on the same scores, one curve, a family
+of curves, a claimed (epsilon, delta) and the bounds that follow by inversion, share ONE error probability alpha.
+
+- `spread`: sum_j w_j N_j over up to 64 ranks j, the weights w >= 0 those of the best linear test of a shifted normal
+  score under the limiting covariance of the counts (Hsieh and Turnbull 1996, Theorem 2.2); any weights are valid. Its
+  law under (X* ~ g, Y uniform) is sampled, and what sampling leaves open counts as not rejected.
+- `above`, `below`: single counts for the few events far out, and their mirror images (models without the record whose
+  score is below the j-th smallest with it; the mirror image of g is g). P(N_j >= k) is the mean of P(Bin(m, g(U)) >= k)
+  for U ~ Beta(j, n + 1 - j), bounded from above cell by cell, because the tail rises with U.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import nnls
+from scipy.special import bdtrc, betainc, betainccinv, betaincinv, ndtri
+
+from dpaudit.mechanisms.base import Array
+from dpaudit.verify.bounds.rates import lower_at, upper_at, valid_confidence, valid_scores
+from dpaudit.verify.bounds.tradeoff import Tradeoff
+
+Counts = NDArray[np.int_]
+RANKS = 64
+SPREAD_SHARE = 0.75  # of the error probability; the rest is for the events far out
+EXTREME_RANKS = (1, 3, 10, 30, 100, 300)
+CELLS = 256
+DRAWS, LARGEST_SAMPLE, MOST_DRAWS = 1024, 2**14, 2**16
+INVERSION_DRAWS = 2**14
+UNDECIDED = 1e-6  # probability that the interval around one sampled tail probability misses it
+EVALUATIONS = 200  # of sampled tail probabilities in one audit, whose misses are paid from the same alpha
+EPSILON_TOLERANCE, FACTOR_TOLERANCE = 1e-3, 5e-3  # of inversions: absolute, relative
+LARGEST_FACTOR = 64.0  # beyond it, or below its reciprocal, nothing is inverted
+
+
+@dataclass(frozen=True)
+class JointTest:
+    """Scores of the two arms of a game, to be held against any number of trade-off curves.
+
+    Args:
+        in_scores: Scores of models with the record, higher = with it, independent, shape (m,); infinities allowed.
+        out_scores: Scores of models without it, shape (n,).
+        claimed: The curve that the test is made powerful against, chosen before the scores were seen.
+        confidence: 1 - alpha: whatever true curves are tested, none is rejected with this probability.
+        seed: Of the sampled law.
+
+    Raises:
+        ValueError: Empty scores, NaN, or a level out of range.
+    """
+
+    in_scores: Array
+    out_scores: Array
+    claimed: Tradeoff
+    confidence: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        valid_scores("in_scores", self.in_scores)
+        valid_scores("out_scores", self.out_scores)
+        valid_confidence(self.confidence)
+
+    def rejects(self, curve: Tradeoff, *, draws: int = MOST_DRAWS) -> bool:
+        """Whether the scores contradict the claim that no event is above this curve.
+
+        Args:
+            curve: g.
+            draws: Samples at most; where they leave it open it is not rejected.
+        """
+        return self._extreme_p_value(curve) <= self.alpha or self._spread_p_value(curve, draws) <= self.alpha
+
+    def p_value(self, curve: Tradeoff) -> float:
+        """An upper bound on the probability of evidence as strong where the claim holds, as sharp as deciding needs."""
+        return min(self._extreme_p_value(curve), self._spread_p_value(curve, MOST_DRAWS), 1.0)
+
+    def epsilon_lower(self, delta: float) -> float:
+        """The largest epsilon >= 0 at which (epsilon, delta) is rejected, 0 if none is.
+
+        It assumes nothing of the mechanism. With `rejects` of other curves it shares one error probability.
+
+        Args:
+            delta: In [0, 1).
+        """
+        return _last_rejected(lambda epsilon: self._inverted(Tradeoff.of_points([epsilon], [delta])), 1.0)
+
+    def factor_upper(self, curve: Callable[[float], Tradeoff]) -> float:
+        """The smallest factor whose curve is rejected, and all larger ones with it; inf where none up to 64 is.
+
+        Args:
+            curve: From a positive factor, on the noise say, to an upper bound on what it allows, falling in the factor.
+        """
+        low = high = 1.0
+        if self._inverted(curve(1.0)):
+            while self._inverted(curve(low / 2.0)):
+                low = high = low / 2.0
+                if low < 1.0 / LARGEST_FACTOR:
+                    return high
+            low = high / 2.0
+        else:
+            while not self._inverted(curve(high * 2.0)):
+                low = high = high * 2.0
+                if high >= LARGEST_FACTOR:
+                    return math.inf
+            high = low * 2.0
+        while high > low * (1.0 + FACTOR_TOLERANCE):
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if self._inverted(curve(middle)) else (middle, high)
+        return high
+
+    def strongest_event(self, curve: Tradeoff) -> tuple[float, int, int]:
+        """(threshold, tp, fp) of the event {score > threshold} that lies above the curve by most standard deviations.
+
+        For a reader, after the test: that this event was picked is not accounted for in it.
+        """
+        thresholds = self._descending[self._ranks - 1]
+        m, n = len(self.in_scores), len(self.out_scores)
+        tp, fp = self._counts, (self.out_scores[None, :] > thresholds[:, None]).sum(axis=1)
+        x, y = tp / m, fp / n
+        variance = (tp + 1) * (m - tp + 1) / m**3 + curve.slope(y) ** 2 * (fp + 1) * (n - fp + 1) / n**3
+        at = int(np.argmax((x - curve(y)) / np.sqrt(variance)))
+        return float(thresholds[at]), int(tp[at]), int(fp[at])
+
+    def _inverted(self, curve: Tradeoff) -> bool:
+        return self.rejects(curve, draws=INVERSION_DRAWS)
+
+    @property
+    def alpha(self) -> float:
+        """The error probability, what sampled tails may miss taken off."""
+        return (1.0 - self.confidence) - EVALUATIONS * UNDECIDED * min(1.0, (1.0 - self.confidence) / 0.05)
+
+    @cached_property
+    def _descending(self) -> Array:
+        return np.sort(np.asarray(self.out_scores, np.float64))[::-1]
+
+    @cached_property
+    def _ranks(self) -> Counts:
+        return spread_ranks(len(self.out_scores))
+
+    @cached_property
+    def _counts(self) -> Counts:
+        """N_j at each of the ranks."""
+        return _count_above(self.in_scores, self._descending[self._ranks - 1])
+
+    @cached_property
+    def _weights(self) -> Array:
+        return spread_weights(len(self.in_scores), len(self.out_scores), self.claimed)
+
+    @cached_property
+    def _extremes(self) -> list[tuple[int, int, int, int]]:
+        """(k, j, m, n) of each event far out: k of m models are beyond the j-th of the n others."""
+        found = []
+        for models, others in ((self.in_scores, self.out_scores), (-self.out_scores, -self.in_scores)):
+            m, n = len(models), len(others)
+            ranks = np.array([j for j in EXTREME_RANKS if j == 1 or 2 * j <= n])
+            counts = _count_above(models, np.sort(others)[::-1][ranks - 1])
+            found += [(int(k), int(j), m, n) for k, j in zip(counts, ranks, strict=True)]
+        return found
+
+    def _extreme_p_value(self, curve: Tradeoff) -> float:
+        """Of the events far out together, in units of the whole error probability."""
+        tail = min(_tail(*extreme, curve) for extreme in self._extremes)
+        return tail * len(self._extremes) / (1.0 - SPREAD_SHARE)
+
+    def _spread_p_value(self, curve: Tradeoff, most: int) -> float:
+        """Upper bound on P(spread >= the one observed) under the least favourable pair, in the same units."""
+        observed = float(self._weights @ self._counts)
+        slack = 1e-9 * abs(observed)  # sums of weights in another order: an equal count must count as equal
+        rng = np.random.default_rng(self.seed)
+        limit = self.alpha * SPREAD_SHARE
+        tail = UNDECIDED / 2.0 * min(1.0, (1.0 - self.confidence) / 0.05)
+        hits = draws = 0
+        size = DRAWS
+        while draws < most:
+            sampled = spread_samples(rng, size, len(self.in_scores), self._ranks, len(self.out_scores), curve)
+            hits += int((sampled @ self._weights >= observed - slack).sum())
+            draws += size
+            if not lower_at(hits, draws, tail) <= limit <= upper_at(hits, draws, tail):
+                break
+            size = min(draws, LARGEST_SAMPLE)
+        return float(upper_at(hits, draws, tail)) / SPREAD_SHARE
+
+
+def spread_ranks(n: int) -> Counts:
+    """Up to 64 ranks out of 1..n, dense at both ends.
+
+    >>> spread_ranks(5).tolist()
+    [1, 2, 3, 4, 5]
+    """
+    if n <= RANKS:
+        return np.arange(1, n + 1)
+    # equally spaced normal scores: as dense in the tails as counts allow
+    levels = np.linspace(ndtri(0.5 / n), -ndtri(0.5 / n), RANKS)
+    return np.unique(np.clip(np.ceil(n * 0.5 * (1.0 + np.vectorize(math.erf)(levels / math.sqrt(2.0)))), 1, n)).astype(
+        int
+    )
+
+
+def spread_weights(m: int, n: int, claimed: Tradeoff) -> Array:
+    """Weights w >= 0 of the counts at `spread_ranks(n)`: those of most power against a shift of the normal score.
+
+    With u_j = j/(n + 1) the counts N_j/m are about normal around g(u_j), with covariance
+    min(g_i, g_j)(1 - max(g_i, g_j))/m + g'_i g'_j min(u_i, u_j)(1 - max(u_i, u_j))/n; a shift of the normal scores of
+    the models with the record moves them along phi(Phi^-1(g_j)). The best linear statistic solves a nonnegative
+    least-squares problem.
+
+    Args:
+        m: Models with the record.
+        n: Models without it.
+        claimed: g.
+
+    Returns:
+        Shape (ranks,), of largest value 1.
+    """
+    u = spread_ranks(n) / (n + 1.0)
+    g = np.clip(claimed(u), 1e-12, 1.0 - 1e-12)
+    slope = claimed.slope(u)
+    covariance = _bridge(g) / m + np.outer(slope, slope) * _bridge(u) / n
+    direction = np.exp(-(ndtri(g) ** 2) / 2.0)
+    scale = np.sqrt(np.diag(covariance))
+    correlation = covariance / np.outer(scale, scale) + 1e-9 * np.eye(len(u))
+    factor = np.linalg.cholesky(correlation)
+    solution, _ = nnls(factor.T, np.linalg.solve(factor, direction / scale))
+    weights = solution / scale
+    return weights / weights.max() if weights.max() > 0 else np.ones(len(u))
+
+
+def spread_samples(rng: np.random.Generator, size: int, m: int, ranks: Counts, n: int, curve: Tradeoff) -> Counts:
+    """Counts of models with the record above chosen order statistics of the others, under the least favourable pair.
+
+    Args:
+        rng: Source of randomness.
+        size: Samples.
+        m: Models with the record, their ranks X* with the distribution function `curve`.
+        ranks: j of the order statistics Y_(j), rising, in 1..n.
+        n: Models without it, their ranks Y uniform.
+        curve: g.
+
+    Returns:
+        #{X* <= Y_(j)} for each j, shape (size, ranks).
+    """
+    gaps = rng.standard_gamma(np.diff(ranks, prepend=0, append=n + 1).astype(np.float64), (size, len(ranks) + 1))
+    levels = np.cumsum(gaps, axis=1)
+    shares = np.diff(curve(levels[:, :-1] / levels[:, -1:]), axis=1, prepend=0.0, append=1.0)
+    shares = np.maximum(shares, 0.0)
+    counts = rng.multinomial(m, shares / shares.sum(axis=1, keepdims=True))
+    return np.cumsum(counts[:, :-1], axis=1)
+
+
+def _tail(k: int, j: int, m: int, n: int, curve: Tradeoff) -> float:
+    """Upper bound on P(N_j >= k): cells of U ~ Beta(j, n + 1 - j), the binomial tail taken at each cell's right end."""
+    if k == 0:
+        return 1.0
+    a, b = float(j), float(n + 1 - j)
+    ends = np.geomspace(1e-13, 0.5, CELLS // 2)
+    edges = np.unique(np.concatenate([[0.0], betaincinv(a, b, ends), betainccinv(a, b, ends), [1.0]]))
+    mass = np.diff(betainc(a, b, edges))
+    return float(min(1.0, (mass * bdtrc(k - 1, m, curve(edges[1:]))).sum() * (1.0 + 1e-9)))
+
+
+def _count_above(scores: ArrayLike, thresholds: Array) -> Counts:
+    """How many scores are above each threshold."""
+    ordered = np.sort(np.asarray(scores, np.float64))
+    return len(ordered) - np.searchsorted(ordered, thresholds, side="right")
+
+
+def _bridge(levels: Array) -> Array:
+    """Covariance of a Brownian bridge at rising levels in (0, 1)."""
+    return np.minimum.outer(levels, levels) * (1.0 - np.maximum.outer(levels, levels))
+
+
+def _last_rejected(rejects: Callable[[float], bool], step: float) -> float:
+    """The largest value that a falling test rejects, 0 if none: doubling, then bisection."""
+    if not rejects(0.0):
+        return 0.0
+    low, high = 0.0, step
+    while rejects(high):
+        low, high = high, 2.0 * high
+    while high - low > EPSILON_TOLERANCE:
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if rejects(middle) else (low, middle)
+    return low
