@@ -18,8 +18,13 @@ LARGEST_RATIO = 1e140  # of noise and clip, either way: squares of it stay in th
 SUM = "noise is added to the sum of clipped contributions; the divisor that turns the sum into a mean is public"
 ADJACENCY = {
     "add-remove": "neighbours differ by the presence of one record",
+    "zero-out": "neighbours differ by one record that a ghost, which contributes 0, takes the place of",
     "replace-one": "neighbours differ in the value of one record, and both values are clipped",
 }
+AS_ZERO_OUT = (
+    "add-remove is read as zero-out: without the record all batches behind it would change, so a ghost that "
+    "contributes 0 takes its place"
+)
 POISSON = "each release samples every record independently, and which records were in is secret"
 ADAPTIVITY = "the adversary sees every release, and later ones may depend on earlier ones"
 
@@ -248,6 +253,12 @@ def _reason(bracket: Bracket, lower: Curve) -> str:
         return f"{_witness(lower)} forces {forced}, more than {claim.delta:.4g}."
     if best is None or best.method == never_sampled.METHOD:
         return f"{bracket.gap}: {obstacle(claim)}. A theorem for it, or a stronger witness, would decide {goal}."
+    kinds = [phase.sampling_kind for phase in claim.phases if phase.sampler is not None]
+    if kinds:
+        return (
+            f"{kinds[0]}: proven at least {bracket.epsilon_lower:.4g} and at most {bracket.epsilon_upper:.4g} at "
+            f"delta={claim.delta:.4g}; nobody has a proof between. The upper bound: {best.theorem}."
+        )
     return (
         f"{bracket.gap}, and the claim lies between. To decide {goal}, it takes a witness stronger than "
         f"delta={delta[0]:.4g} or an upper bound tighter than delta={delta[1]:.4g} ({best.theorem})."
@@ -268,6 +279,10 @@ def _witness(lower: Curve) -> str:
 def _assumptions(claim: Claim, reading: Sequence[str], used: Sequence[Curve]) -> list[str]:
     """What the reader must accept for the verdict."""
     own = [*reading, ADJACENCY[claim.adjacency]]
+    samplers = [phase.sampler for phase in claim.phases if phase.sampler is not None]
+    if claim.adjacency == "add-remove" and not all(sampler.keeps_others for sampler in samplers):
+        own.append(AS_ZERO_OUT)
+    own += [f"batches: {sampler.summary}" for sampler in samplers]
     if any(phase.sampling_prob < 1 for phase in claim.phases):
         own.append(POISSON)
     if sum(phase.steps for phase in claim.phases) > 1:

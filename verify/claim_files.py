@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.registry import from_dict, to_dict
 from dpaudit.verify.claims import Adjacency, Claim, Phase, SamplingKind
+from dpaudit.verify.samplers import SAMPLERS, sampler_from_dict, sampler_to_dict
+from dpaudit.verify.samplers.shuffled import LastBatch, Reshuffle
 from dpaudit.verify.validation import one_line
 
 MAX_BYTES = 64 * 2**20
@@ -32,11 +34,19 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 class _Sampling(_Strict):
     kind: SamplingKind
     prob: Number | None = None
+    batches: int | None = None
+    epochs: int | None = None
+    records: int | None = None
+    batch: int | None = None
+    last_batch: LastBatch | None = None
+    reshuffle: Reshuffle | None = None
+    steps: int | None = None
+    times: int | None = None
 
 
 class _Phase(_Strict):
     mechanism: dict[str, Any]
-    steps: int = 1
+    steps: int | None = None
     sampling_prob: Number | None = None
     sampling: _Sampling | None = None
 
@@ -158,10 +168,13 @@ def claim_to_dict(claim: Claim) -> dict[str, Any]:
 
 def phase_to_dict(phase: Phase) -> dict[str, Any]:
     """A phase as one [[claim.phase]] table."""
-    rate = {} if phase.sampling_kind == "none" else {"prob": float(phase.sampling_prob)}
+    if phase.sampler is not None:
+        keys = sampler_to_dict(phase.sampler)
+    else:
+        keys = {} if phase.sampling_kind == "none" else {"prob": float(phase.sampling_prob)}
     return {
         "steps": int(phase.steps),
-        "sampling": {"kind": phase.sampling_kind, **rate},
+        "sampling": {"kind": phase.sampling_kind, **keys},
         "mechanism": to_dict(phase.mechanism),
     }
 
@@ -174,13 +187,10 @@ def _phases(claim: _Claim, mechanisms: dict[str, Mechanism]) -> list[Phase]:
         return [_phase(phase, mechanisms) for phase in claim.phase]
     if claim.mechanism is None:
         raise ValueError("expected mechanism to be given.")
-    steps = 1 if claim.steps is None else claim.steps
-    return [
-        _phase(
-            _Phase(mechanism=claim.mechanism, steps=steps, sampling_prob=claim.sampling_prob, sampling=claim.sampling),
-            mechanisms,
-        )
-    ]
+    alone = _Phase(
+        mechanism=claim.mechanism, steps=claim.steps, sampling_prob=claim.sampling_prob, sampling=claim.sampling
+    )
+    return [_phase(alone, mechanisms)]
 
 
 def _phase(phase: _Phase, mechanisms: dict[str, Mechanism]) -> Phase:
@@ -190,9 +200,17 @@ def _phase(phase: _Phase, mechanisms: dict[str, Mechanism]) -> Phase:
     key = repr(sorted(phase.mechanism.items(), key=str))
     if key not in mechanisms:
         mechanisms[key] = from_dict(phase.mechanism)
+    noise, steps = mechanisms[key], 1 if phase.steps is None else phase.steps
     if phase.sampling is None:
-        return Phase(mechanisms[key], phase.steps, 1.0 if phase.sampling_prob is None else phase.sampling_prob)
-    kind, prob = phase.sampling.kind, phase.sampling.prob
+        return Phase(noise, steps, 1.0 if phase.sampling_prob is None else phase.sampling_prob)
+    given = phase.sampling.model_dump(exclude_none=True, exclude={"kind"})
+    kind, prob = phase.sampling.kind, given.pop("prob", None)
+    if kind in SAMPLERS and given:
+        if prob is not None:
+            raise ValueError(f"expected either sampling.prob or the keys of kind {kind!r}, not both.")
+        return Phase(noise, 1 if phase.steps is None else phase.steps, sampler=sampler_from_dict(kind, given))
+    if given:
+        raise ValueError(f"unknown key 'sampling.{min(given)}': kind {kind!r} does not have it.")
     if kind != "none" and prob is None:
         raise ValueError(f"expected sampling.prob to be given with kind {kind!r}.")
-    return Phase(mechanisms[key], phase.steps, 1.0 if prob is None else prob, kind)
+    return Phase(noise, steps, 1.0 if prob is None else prob, kind)

@@ -2,13 +2,24 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from dpaudit.mechanisms.base import Domain, Mechanism
+from dpaudit.verify.samplers.base import PassGame, Sampler
 
-Adjacency = Literal["add-remove", "replace-one"]
-SamplingKind = Literal["poisson", "none", "shuffled", "without-replacement"]
+Adjacency = Literal["add-remove", "zero-out", "replace-one"]
+SamplingKind = Literal[
+    "poisson",
+    "none",
+    "deterministic",
+    "shuffled",
+    "balls-in-bins",
+    "random-allocation",
+    "without-replacement",
+    "truncated-poisson",
+    "buffered-shuffle",
+]
 
 EPSILON = Domain(0.0, math.inf, (0.01, 20.0), "nats", closed_low=True)
 DELTA = Domain(0.0, 1.0, (1e-10, 1e-3), "probability", closed_low=True)
@@ -24,18 +35,26 @@ class Phase:
         mechanism: The noise, with its clipping.
         steps: Releases, at least 1.
         sampling_prob: Rate in (0, 1]; 1.0 together with kind "none".
-        sampling_kind: Only "poisson" and "none" have theorems here.
+        sampling_kind: "poisson" and "none" need no more than the rate; the others have theorems as a `sampler`.
+        sampler: A sampler from `verify.samplers`; steps and kind then follow from it.
 
     Raises:
-        ValueError: A field is outside its domain, or a rate below 1 is given together with kind "none".
+        ValueError: A field is outside its domain, a rate below 1 is given together with kind "none", or steps are
+            neither 1 nor the sampler's.
     """
 
     mechanism: Mechanism
     steps: int = 1
     sampling_prob: float = 1.0
     sampling_kind: SamplingKind = "poisson"
+    sampler: Sampler | None = None
 
     def __post_init__(self) -> None:
+        if self.sampler is not None:
+            if self.steps not in (1, self.sampler.steps):
+                raise ValueError(f"Expected steps={self.steps} to be left out, or the sampler's {self.sampler.steps}.")
+            object.__setattr__(self, "steps", self.sampler.steps)
+            object.__setattr__(self, "sampling_kind", self.sampler.kind)
         STEPS.validate("steps", self.steps)
         SAMPLING_PROB.validate("sampling_prob", self.sampling_prob)
         if self.sampling_kind not in get_args(SamplingKind):
@@ -43,6 +62,10 @@ class Phase:
             raise ValueError(f"Expected sampling_kind={self.sampling_kind!r} among {kinds}.")
         if self.sampling_kind == "none" and self.sampling_prob != 1:
             raise ValueError(f"Expected sampling_prob={self.sampling_prob!r} to be 1 with sampling_kind='none'.")
+
+    def games(self, *, replace_one: bool) -> Sequence[PassGame]:
+        """Pairs of laws of a pass that neighbours can have under the sampler; () without one."""
+        return () if self.sampler is None else self.sampler.games(replace_one=replace_one)
 
 
 @dataclass(frozen=True)
@@ -53,7 +76,8 @@ class Claim:
         epsilon: Finite, at least 0.
         delta: In [0, 1).
         phases: The history, in order; the adversary sees every release.
-        adjacency: "add-remove" (shifts of norm at most clip) or "replace-one" (at most 2 clip).
+        adjacency: "add-remove" (shifts of norm at most clip), "zero-out" (the same; one record is replaced by a ghost
+            that contributes 0, so that batches stay as they are) or "replace-one" (at most 2 clip).
         id: Name in a file of claims.
         accountant: Published formula to recompute beside it, such as "plrvo-theorem-4.9".
         source: Free text.
@@ -70,8 +94,8 @@ class Claim:
     def __post_init__(self) -> None:
         EPSILON.validate("epsilon", self.epsilon)
         DELTA.validate("delta", self.delta)
-        if self.adjacency not in ("add-remove", "replace-one"):
-            raise ValueError(f"Expected adjacency={self.adjacency!r} to be 'add-remove' or 'replace-one'.")
+        if self.adjacency not in get_args(Adjacency):
+            raise ValueError(f"Expected adjacency={self.adjacency!r} to be 'add-remove', 'zero-out' or 'replace-one'.")
         object.__setattr__(self, "phases", tuple(self.phases))
         if not self.phases:
             raise ValueError("Expected at least one phase.")
@@ -92,3 +116,19 @@ class Claim:
     ) -> "Claim":
         """The claim of one phase, the common case."""
         return cls(epsilon, delta, (Phase(mechanism, steps, sampling_prob),), adjacency, id, accountant, source)
+
+    def canonical(self) -> "Claim":
+        """The same claim in fewer words: every history that it speaks of is as private in the one as in the other.
+
+        A ghost that contributes nothing is as good as no record, so zero-out reads as add-remove, and with it an
+        add-remove claim of batches that depend on who is there is read as zero-out. A record of fixed batches is met in
+        known releases, and costs what they would cost without sampling.
+        """
+        adjacency = "add-remove" if self.adjacency == "zero-out" else self.adjacency
+        phases = [
+            Phase(phase.mechanism, phase.sampler.meetings, 1.0, "none")
+            if phase.sampler is not None and phase.sampling_kind == "deterministic"
+            else phase
+            for phase in self.phases
+        ]
+        return replace(self, adjacency=adjacency, phases=phases)

@@ -182,18 +182,18 @@ def lattice(sampled: SampledPair, parts: GridMasses, step: float, direction: Dir
     add = (parts.second, parts.first, parts.second_error, parts.first_error, -hi, -lo)
     lost = sampled.pair.lost * (sampled.sampling_prob if direction == "remove" else 1.0)
     if direction == "remove":
-        return _deposit(*remove, step, lost)
+        return deposit(*remove, step, lost)
     if direction == "add":
-        return _deposit(*add, step, lost)
+        return deposit(*add, step, lost)
     above = lo >= 0
     sides = [tuple(column[above] for column in side) for side in (remove, add)]
     a, b, a_error, b_error, low, high = (np.concatenate(pair) for pair in zip(*sides, strict=True))
     middle = max(0.0, 1.0 - float((a - a_error).sum())) + 1e-14
     columns = (np.append(a, middle), np.append(b, middle), np.append(a_error, 0.0), np.append(b_error, 0.0))
-    return _deposit(*columns, np.append(low, 0.0), np.append(high, 0.0), step, lost)
+    return deposit(*columns, np.append(low, 0.0), np.append(high, 0.0), step, lost)
 
 
-def _deposit(
+def deposit(
     first: Array, second: Array, first_error: Array, second_error: Array, lo: Array, hi: Array, step: float, lost: float
 ) -> tuple[Lattice, float]:
     """Connect the dots on every cell and add the atoms up."""

@@ -8,7 +8,9 @@ import numpy as np
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import Curve
+from dpaudit.verify.samplers import SAMPLERS
 from dpaudit.verify.upper import (
+    balls_in_bins,
     envelope,
     gamma_plrv_shared,
     gaussian_pld,
@@ -19,6 +21,7 @@ from dpaudit.verify.upper import (
     one_dimensional,
     radial_pld,
 )
+from dpaudit.verify.upper.met_releases import met_claim, revealed
 from dpaudit.verify.upper.shift_norms import moments_reach, sampling_is_known
 
 
@@ -38,6 +41,7 @@ class UpperBound(Protocol):
 
 UPPER_BOUNDS: tuple[UpperBound, ...] = (
     gaussian_pld,
+    balls_in_bins,
     laplace_pure,
     laplace_gaussian_domination,
     one_dimensional,
@@ -56,7 +60,12 @@ def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) ->
         claim: The claim.
         theorems: Which to try.
     """
-    return [theorem.bound(claim) for theorem in theorems if theorem.applies(claim)]
+    read = claim.canonical()
+    curves = [theorem.bound(read) for theorem in theorems if theorem.applies(read)]
+    met = met_claim(read)
+    if met is not None:
+        curves += [revealed(theorem.bound(met)) for theorem in theorems if theorem.applies(met)]
+    return curves
 
 
 def upper_curve(claim: Claim) -> Callable[[Array], Array]:
@@ -68,9 +77,13 @@ def upper_curve(claim: Claim) -> Callable[[Array], Array]:
 def obstacle(claim: Claim) -> str:
     """Why no theorem here covers a claim, and what would."""
     for phase in claim.phases:
-        if not sampling_is_known(phase):
+        if phase.sampler is None and not sampling_is_known(phase):
+            if phase.sampling_kind in SAMPLERS:
+                return (
+                    f"a rate alone does not say how sampling_kind={phase.sampling_kind!r} cuts batches: give its keys"
+                )
             kind = f"sampling_kind={phase.sampling_kind!r} with sampling_prob={phase.sampling_prob:g}"
-            return f"no theorem here covers {kind}; Poisson sampling, or none, is covered"
+            return f"no theorem here covers {kind}; Poisson sampling, none, and {', '.join(SAMPLERS)} are covered"
     if any(phase.mechanism.dimension is None for phase in claim.phases):
         return "no theorem here covers the noise in every dimension; setting dimension may give one"
     if claim.adjacency == "replace-one" and not moments_reach(claim):

@@ -1,0 +1,118 @@
+"""Passes in a random order: certified lower bounds against printed values, exact integrals and simulation."""
+
+import numpy as np
+import pytest
+
+from dpaudit.mechanisms import Gaussian, Laplace
+from dpaudit.verify import Claim, check
+from dpaudit.verify.claims import Adjacency, Phase
+from dpaudit.verify.lower import certified_lower
+from dpaudit.verify.lower.passes import pass_curve, pass_masses, release_cells, statistics
+from dpaudit.verify.samplers import BallsInBins, Deterministic, RandomAllocation, Sampler, Shuffled
+
+DELTA = 1e-5
+
+
+def claim(sigma: float, sampler: Sampler, adjacency: Adjacency = "zero-out", epsilon: float = 1.0) -> Claim:
+    return Claim(epsilon, DELTA, [Phase(Gaussian(sigma, dimension=3), sampler=sampler)], adjacency)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "sampler", "adjacency", "printed"),
+    [
+        (1.1, Shuffled(234, 60), "zero-out", 11.443),
+        (1.3, Shuffled(234, 15), "zero-out", 3.408),
+        (2.15, Shuffled(29, 40), "zero-out", 3.732),
+        (10.0, Shuffled(12, 71), "zero-out", 0.919),
+        (2.5, Shuffled(55, 4), "zero-out", 0.602),
+        (1.3, Shuffled(234, 15), "replace-one", 4.050),
+        (2.15, Shuffled(29, 40), "replace-one", 6.377),
+        (1.1, Shuffled.of(60_000, 256, 60), "zero-out", 11.421),
+        (1.1, Shuffled.of(60_000, 256, 60, last_batch="dropped"), "zero-out", 11.426),
+        (1.1, Shuffled.of(60_000, 256, 60, last_batch="straddling"), "zero-out", 11.403),
+        (1.0, BallsInBins(100, 1), "zero-out", 0.620937),
+        (0.7, BallsInBins(234, 1), "zero-out", 1.464535),
+        (1.0, RandomAllocation(1000, 10), "add-remove", 1.6886),
+    ],
+)
+def test_computed_values_are_reached(sigma: float, sampler: Sampler, adjacency: Adjacency, printed: float) -> None:
+    """Values by other means: simulation and statistics of their own, to three or four digits."""
+    curve = pass_curve(claim(sigma, sampler, adjacency).canonical())
+    assert curve is not None
+    assert 0.995 * printed < float(curve.epsilon(np.array([DELTA]))[0]) < 1.03 * printed
+
+
+def pair_delta(first: list[tuple[int, int]], second: list[tuple[int, int]], sigma: float, epsilon: float) -> float:
+    """delta of two mixtures of normals in the plane, by the trapezoidal rule on a fine grid."""
+    axis = np.linspace(-9 * sigma, 2 + 9 * sigma, 1500)
+
+    def density(centres: list[tuple[int, int]]) -> np.ndarray:
+        parts = [np.exp(-((axis[:, None] - a) ** 2 + (axis[None, :] - b) ** 2) / (2 * sigma**2)) for a, b in centres]
+        return np.mean(parts, axis=0) / (2 * np.pi * sigma**2)
+
+    step = axis[1] - axis[0]
+    return float(np.maximum(density(first) - np.exp(epsilon) * density(second), 0.0).sum() * step**2)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "adjacency", "pair"),
+    [
+        (Shuffled(2, 1), "zero-out", ([(2, 0), (0, 2)], [(1, 0), (0, 1)])),
+        (Shuffled(2, 1), "replace-one", ([(2, 0), (0, 2)], [(0, 0)])),
+        (BallsInBins(2, 1), "add-remove", ([(1, 0), (0, 1)], [(0, 0)])),
+    ],
+)
+def test_two_releases_are_below_the_integral_and_near_it(
+    sampler: Sampler, adjacency: Adjacency, pair: tuple[list[tuple[int, int]], list[tuple[int, int]]]
+) -> None:
+    curve = certified_lower(claim(1.0, sampler, adjacency))
+    for epsilon in (0.5, 1.0, 2.0):
+        truth = max(pair_delta(*pair, 1.0, epsilon), pair_delta(*pair[::-1], 1.0, epsilon))
+        bound = float(curve.delta(np.array([epsilon]))[0])
+        assert 0.9 * truth < bound < truth * (1 + 1e-6)
+
+
+def test_laws_of_the_statistic_are_those_of_simulated_passes() -> None:
+    """20,000 passes of 7 Laplace releases, the record's around 2: the bounds lie around the simulated distribution."""
+    phase = Phase(Laplace(1.5, dimension=1), sampler=Shuffled(7, 1))
+    (game,) = phase.games(replace_one=False)
+    cells = release_cells(phase, game)
+    chosen = statistics(cells, game)[2]
+    lower, _ = pass_masses(cells.masses, chosen, game)["remove"]
+    _, upper = pass_masses(cells.masses, chosen, game)["add"]
+    assert 1.0 - 1e-6 < lower.sum() < 1.0 < upper.sum() < 1.0 + 1e-6
+    assert (lower <= upper).all()
+    rng = np.random.default_rng(4)
+    noise = rng.laplace(0.0, 1.5, (20_000, 7))
+    noise[:, 3] += 2.0
+    reach = 1.5 * (np.log(0.5) - np.log(1e-17))
+    edges = np.linspace(-reach, 2.0 + reach, len(chosen.labels) - 1)
+    sums = chosen.labels[np.searchsorted(edges, noise)].sum(axis=1)
+    assert len(np.unique(sums)) > 1000
+    quantiles = np.quantile(sums, [0.1, 0.5, 0.9])
+    spread = float(np.interp(0.9, np.cumsum(lower), np.arange(len(lower))))
+    spread -= float(np.interp(0.1, np.cumsum(lower), np.arange(len(lower))))
+    assert spread * 16 == pytest.approx(quantiles[2] - quantiles[0], rel=0.05)
+
+
+def test_a_tutorial_run_as_it_is_shuffled_is_refuted_and_as_poisson_certified() -> None:
+    """noise_multiplier 1.1, 60,000 records, batches of 256, 60 passes, accounted as 3.01 at 1e-5."""
+    shuffled = check(claim(1.1, Shuffled.of(60_000, 256, 60, last_batch="straddling"), epsilon=3.01))
+    assert shuffled.verdict == "refuted"
+    assert shuffled.epsilon_lower > 11.3
+    poisson = check(Claim.single(Gaussian(1.1), epsilon=3.01, delta=DELTA, steps=14_062, sampling_prob=256 / 60_000))
+    assert poisson.verdict == "certified"
+
+
+def test_one_order_for_all_passes_is_one_pass_of_longer_shifts() -> None:
+    once = certified_lower(claim(4.0, Shuffled(50, 16, reshuffle="once")))
+    longer = certified_lower(claim(1.0, Shuffled(50, 1)))
+    at = np.array([0.5, 1.0, 2.0])
+    assert once.delta(at) == pytest.approx(longer.delta(at), rel=1e-6)
+
+
+def test_fixed_batches_cost_what_their_releases_cost_unsampled() -> None:
+    fixed = check(claim(2.0, Deterministic(30, 9), epsilon=7.0))
+    whole = check(Claim.single(Gaussian(2.0), epsilon=7.0, delta=DELTA, steps=9))
+    assert fixed.epsilon_lower == whole.epsilon_lower
+    assert fixed.epsilon_upper == whole.epsilon_upper

@@ -1,0 +1,115 @@
+"""Every sampler: what it draws against what its pairs and counts say, its keys in a file, and what it refuses."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpaudit.verify.samplers import (
+    SAMPLERS,
+    BallsInBins,
+    Deterministic,
+    RandomAllocation,
+    Sampler,
+    Shuffled,
+    sampler_from_dict,
+    sampler_to_dict,
+)
+
+EXAMPLES: list[Sampler] = [
+    Deterministic(4, 3),
+    Shuffled(4, 3),
+    Shuffled(4, 3, reshuffle="once"),
+    Shuffled.of(23, 5, 4),
+    Shuffled.of(23, 5, 4, last_batch="dropped"),
+    Shuffled.of(23, 5, 4, last_batch="straddling"),
+    BallsInBins(4, 3),
+    BallsInBins(4, 3, reshuffle="once"),
+    RandomAllocation(12, 5),
+]
+TABLES: dict[str, dict[str, Any]] = {
+    "deterministic": {"batches": 3, "epochs": 2},
+    "shuffled": {"records": 23, "batch": 5, "epochs": 2, "last_batch": "dropped"},
+    "balls-in-bins": {"batches": 3, "epochs": 2, "reshuffle": "once"},
+    "random-allocation": {"steps": 9, "times": 4},
+}
+
+
+@pytest.mark.parametrize("sampler", EXAMPLES, ids=repr)
+def test_draws_have_the_releases_and_the_meetings_that_are_accounted(sampler: Sampler) -> None:
+    rng, records, straddling = np.random.default_rng(1), 23, 0
+    for _ in range(50):
+        batches = sampler.draw(rng, records)
+        assert len(batches) == sampler.steps
+        squares = Counter()
+        for batch in batches:
+            squares.update({int(record): count**2 for record, count in Counter(batch.tolist()).items()})
+        straddling = max(straddling, *squares.values())
+        if getattr(sampler, "last_batch", "kept") == "kept":  # nothing is left out
+            assert set(squares.values()) == {sampler.meetings}
+        assert max(squares.values()) <= sampler.meetings
+    if getattr(sampler, "last_batch", "") == "straddling":
+        assert straddling > 4  # a record really is twice in some batch
+
+
+@pytest.mark.parametrize("sampler", [e for e in EXAMPLES if e.games(replace_one=False)], ids=repr)
+def test_the_record_is_in_each_release_as_often_as_its_game_says(sampler: Sampler) -> None:
+    """Of the releases that the game counts, the record enters the stated number, and every one equally often.
+
+    4,000 draws; five standard deviations of a rate are at most 0.04.
+    """
+    (game,) = sampler.games(replace_one=False)
+    rng, releases = np.random.default_rng(2), sum(game.first[0][1])
+    in_pass = np.zeros(4000, dtype=int)
+    places = np.zeros(releases)
+    for trial in range(4000):
+        batches = sampler.draw(rng, 23)[:releases]
+        entered = [record_is_in(batch) for batch in batches]
+        in_pass[trial], places = sum(entered), places + entered
+    expected = sum(weight * (counts[1] + counts[2]) for weight, counts in game.first)
+    assert in_pass.mean() == pytest.approx(expected, abs=0.04)
+    sizes = np.array([len(batch) for batch in sampler.draw(rng, 23)[:releases]])
+    if sizes.min() == sizes.max() or not isinstance(sampler, Shuffled):
+        assert places / 4000 == pytest.approx(np.full(releases, expected / releases), abs=0.04)
+
+
+def record_is_in(batch: np.ndarray) -> bool:
+    return bool((batch == 0).any())
+
+
+@pytest.mark.parametrize("kind", SAMPLERS)
+def test_keys_go_to_a_file_and_back(kind: str) -> None:
+    sampler = sampler_from_dict(kind, TABLES[kind])
+    assert sampler.kind == kind
+    assert sampler_from_dict(kind, sampler_to_dict(sampler)) == sampler
+    assert SAMPLERS[kind].summary
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "message"),
+    [
+        ("shuffled", {"batches": 0, "epochs": 1}, "batches=0"),
+        ("shuffled", {"batches": 3, "epochs": 1.5}, "epochs=1.5"),
+        ("shuffled", {"epochs": 1}, "sampling.batches, or"),
+        ("shuffled", {"batches": 3}, "sampling.epochs to be given"),
+        ("shuffled", {"records": 10, "batch": 11, "epochs": 1}, "batch=11"),
+        ("shuffled", {"records": 10, "batch": 2, "batches": 6, "epochs": 1}, "batches=6"),
+        ("shuffled", {"batches": 3, "epochs": 1, "last_batch": "dropped"}, "records and batch"),
+        ("shuffled", {"batches": 3, "epochs": 1, "times": 2}, "unknown key 'sampling.times'"),
+        ("random-allocation", {"steps": 3, "times": 4}, "times=4"),
+        ("balls-in-bins", {"epochs": 4}, "sampling.batches to be given"),
+    ],
+)
+def test_wrong_keys_are_refused_by_name(kind: str, keys: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sampler_from_dict(kind, keys)
+
+
+def test_batches_of_the_last_one() -> None:
+    """60,000 records in batches of 256 are 234.375 batches."""
+    assert Shuffled.of(60_000, 256, 60).steps == 235 * 60
+    assert Shuffled.of(60_000, 256, 60, last_batch="dropped").steps == 234 * 60
+    straddling = Shuffled.of(60_000, 256, 60, last_batch="straddling")
+    assert straddling.steps == 14_062
+    assert straddling.whole_batches == (60_000 - 255) // 256

@@ -1,0 +1,119 @@
+"""Balls in bins, random allocation, and orders revealed: upper bounds against exact integrals and printed values."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import norm
+
+from dpaudit.mechanisms import Gaussian, Laplace
+from dpaudit.mechanisms.numerics import gaussian_delta
+from dpaudit.verify import Claim, check
+from dpaudit.verify.claims import Adjacency, Phase
+from dpaudit.verify.samplers import BallsInBins, RandomAllocation, Sampler, Shuffled
+from dpaudit.verify.upper import upper_curve
+from dpaudit.verify.upper.balls_in_bins import Pass, pass_law
+
+DELTA = 1e-5
+
+
+def claim(sigma: float, sampler: Sampler, adjacency: Adjacency = "add-remove") -> Claim:
+    return Claim(1.0, DELTA, [Phase(Gaussian(sigma, dimension=3), sampler=sampler)], adjacency)
+
+
+def two_bins(sigma: float, epsilon: float) -> tuple[float, float]:
+    """delta in both directions for T = 2: for given w_1 the loss is monotone in w_2."""
+    mu, a = 1.0 / sigma, math.exp(epsilon)
+
+    def beyond(w: float, level: float) -> tuple[float, float]:
+        """P(r > level) and E r 1(r > level) of the other release."""
+        if level <= 0:
+            return 1.0, 1.0
+        at = (math.log(level) + mu * mu / 2) / mu
+        return float(norm.sf(at)), float(norm.sf(at - mu))
+
+    def remove(w: float) -> float:
+        r = math.exp(mu * w - mu * mu / 2)
+        mass, mean = beyond(w, 2 * a - r)
+        return float(norm.pdf(w)) * ((r / 2 - a) * mass + mean / 2)
+
+    def add(w: float) -> float:
+        r = math.exp(mu * w - mu * mu / 2)
+        level = 2 / a - r
+        if level <= 0:
+            return 0.0
+        mass, mean = beyond(w, level)
+        return float(norm.pdf(w)) * ((1 - a * r / 2) * (1 - mass) - a * (1 - mean) / 2)
+
+    kinks = [(math.log(x) + mu * mu / 2) / mu for x in (2 * a, 2 / a)]
+    integrals = (quad(f, -12, 12 + mu, points=kinks, limit=400, epsabs=1e-13)[0] for f in (remove, add))
+    first, second = integrals
+    return first, second
+
+
+@pytest.mark.parametrize("sigma", [0.8, 2.0])
+def test_two_bins_are_above_the_integral_and_hardly(sigma: float) -> None:
+    curve = upper_curve(claim(sigma, BallsInBins(2, 1)))
+    for epsilon in (0.1, 0.5, 1.5):
+        truth, bound = max(two_bins(sigma, epsilon)), float(curve(np.array([epsilon]))[0])
+        assert truth < bound < truth * (1 + 1e-3) + 1e-9
+
+
+def test_one_bin_is_the_gaussian_mechanism() -> None:
+    curve = upper_curve(claim(1.5, BallsInBins(1, 1)))
+    for epsilon in (0.2, 1.0, 3.0):
+        truth = gaussian_delta(1 / 1.5, epsilon)
+        assert truth <= float(curve(np.array([epsilon]))[0]) < truth * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "sampler", "low", "high"),
+    [
+        (1.0, BallsInBins(100, 1), 0.620937, 0.620990),
+        (0.7, BallsInBins(234, 1), 1.464535, 1.464744),
+        (1.0, RandomAllocation(1000, 10), 1.6886, 1.7016),
+    ],
+)
+def test_brackets_are_as_narrow_as_known_ones(sigma: float, sampler: Sampler, low: float, high: float) -> None:
+    verdict = check(claim(sigma, sampler))
+    assert verdict.epsilon_lower < high
+    assert low < verdict.epsilon_upper < high
+    assert verdict.epsilon_lower > low * (1 - 2e-3)
+
+
+def test_masses_of_a_pass_are_a_pair_of_laws() -> None:
+    """Both sum to one, and their ratio is the mean of the likelihood ratios, by the law of the spread variable."""
+    law = pass_law(Pass(20, 1.0, 1), 1e-9)
+    assert 1.0 <= law.first.sum() + law.infinite[0] < 1.0 + 1e-5
+    assert 1.0 <= law.second.sum() + law.infinite[1] < 1.0 + 1e-5
+    seen = law.second > 1e-9
+    assert np.log(law.first[seen] / law.second[seen]) == pytest.approx(law.loss[seen], abs=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "adjacency", "mu"),
+    [
+        (Shuffled(30, 9), "zero-out", 3 / 2),
+        (Shuffled(30, 9, reshuffle="once"), "zero-out", 3 / 2),
+        (Shuffled(30, 9), "replace-one", 3.0),
+        (Shuffled.of(100, 30, 4, last_batch="straddling"), "zero-out", math.sqrt(8) / 2),
+        (Shuffled.of(100, 30, 3, last_batch="straddling"), "zero-out", math.sqrt(5) / 2),
+        (BallsInBins(30, 9), "replace-one", 3.0),
+    ],
+)
+def test_an_order_revealed_costs_the_releases_that_a_record_meets(
+    sampler: Sampler, adjacency: Adjacency, mu: float
+) -> None:
+    curve = upper_curve(claim(2.0, sampler, adjacency))
+    for epsilon in (1.0, 4.0):
+        assert float(curve(np.array([epsilon]))[0]) == pytest.approx(gaussian_delta(mu, epsilon), rel=1e-9)
+
+
+def test_other_noise_has_the_same_theorem_but_where_a_record_is_twice_in_a_batch() -> None:
+    phase = Phase(Laplace(2.0, clip_norm=1.0, dimension=4), sampler=Shuffled(30, 3))
+    assert check(Claim(1.5, 0.0, [phase], "zero-out")).verdict == "certified"  # 3 releases of 1/2
+    straddling = Phase(phase.mechanism, sampler=Shuffled.of(100, 30, 3, last_batch="straddling"))
+    verdict = check(Claim(1.5, 0.0, [straddling], "zero-out"))
+    assert verdict.verdict == "undecided"
+    assert verdict.epsilon_upper == math.inf

@@ -1,0 +1,259 @@
+"""Certified operating points of passes in which a record enters releases of a random order.
+
+The releases of a pass are told apart by a sum V of integers, one for each release: f(w), with w the release along the
+record's contribution, times a fixed number and rounded. V modulo a power of two is a function of the output, so that
+its laws under both neighbours make a valid witness for ANY f; both are convolution powers of exact cell masses, their
+float error included. f only decides how much of the pass is seen. With r_k the likelihood ratio of a release around k
+contributions and around none, and the record in one of T releases, around 2 with it and around 1 without it,
+
+    f = log(1 + a (r_2 - 1)/T) - log(1 + a (r_1 - 1)/T).
+
+At a = 1 their sum is the log likelihood ratio if the record entered Poisson many of the T releases; at small a it comes
+near the sum of r_2 - r_1, in which single large ratios count for more.
+
+Passes compose (post-processing of each by its own V).
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.mechanisms.base import Array, IIDCoordinates, NormalCoordinates
+from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.curves import Curve
+from dpaudit.verify.lower.families import Shift, equal
+from dpaudit.verify.lower.shifts import longest_count
+from dpaudit.verify.lower.strongest import aim, event, strongest_curve
+from dpaudit.verify.pld.cells import MassBounds, interval_masses
+from dpaudit.verify.pld.fourier import Lattice, Power, tilted_power
+from dpaudit.verify.pld.operating_points import (
+    Points,
+    grid_step,
+    largest_loss,
+    loss_variance,
+    on_grid,
+    operating_points,
+    single_points,
+)
+from dpaudit.verify.results import Witness
+from dpaudit.verify.samplers.base import PassGame, Slots
+
+CELLS = 2**14  # of one release, whose laws are exact on them
+SIZE = 2**18  # values of V
+FINENESS = 200.0  # integers to a deviation of V without the record, large rare values aside
+DAMPINGS = (0.01, 0.1, 1.0)
+BLOCK, FAR_BLOCK = (
+    16,
+    1024,
+)  # integers that are told apart no more after the transform, near the mean of V and far above
+NEAR = 240.0  # deviations of V up to which it is near
+FARTHEST = 1e-17  # tail probability out to which releases are resolved
+TAIL = 1e-13  # mass of the lowest losses of a pass that events may leave out
+MAX_LABEL = 2**16
+SKIPPED = "lower bound: releases without a game of passes here are left out, which only lowers it"
+THEOREM = (
+    "definition of delta: P(S) - e^epsilon Q(S) of one event S for one feasible pair of neighbours; both laws of an "
+    "integer sum over the releases of a pass are exact convolution powers (post-processing; Higham 2002, Theorem 24.2)"
+)
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """An integer for each cell of a release, to be summed over a pass.
+
+    Args:
+        name: In words.
+        labels: At least 0, below SIZE/2, shape (cells,).
+    """
+
+    name: str
+    labels: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class _Finding:
+    """Operating points with the direction and the statistic that gave them."""
+
+    points: Points
+    direction: str
+    statistic: str
+
+
+def applies(phase: Phase) -> bool:
+    """Whether the phase has a game of passes, and noise on independent coordinates."""
+    return phase.sampler is not None and isinstance(phase.mechanism.structure, IIDCoordinates)
+
+
+def pass_curve(claim: Claim) -> Curve | None:
+    """The lower bound of the claim's passes by the best of the statistics; None where no phase has a game.
+
+    Phases without a game are left out of the history (post-processing).
+    """
+    phases = [phase for phase in claim.phases if applies(phase)]
+    swaps = claim.adjacency == "replace-one"
+    games = [(phase, game) for phase in phases for game in phase.games(replace_one=swaps)[:1]]
+    if not games:
+        return None
+    found = [_Finding(points, way, name) for points, way, name in _findings(games)]
+    notes = [game.assumption for _, game in games if game.assumption]
+    if len(games) < len(claim.phases):
+        notes.append(SKIPPED)
+    return strongest_curve(
+        [finding.points for finding in found],
+        claim,
+        THEOREM,
+        tuple(dict.fromkeys(notes)),
+        lambda index: _witness(found[index], _shift(games[0][0]), claim),
+    )
+
+
+def _findings(games: Sequence[tuple[Phase, PassGame]]) -> Iterator[tuple[Points, str, str]]:
+    """Operating points of the history in both directions, every statistic in turn."""
+    cells = [release_cells(phase, game) for phase, game in games]
+    candidates = [statistics(*pair) for pair in zip(cells, (game for _, game in games), strict=True)]
+    for choice in zip(*candidates, strict=True):
+        masses = [
+            pass_masses(item.masses, statistic, game)
+            for item, statistic, (_, game) in zip(cells, choice, games, strict=True)
+        ]
+        for way in ("remove", "add"):
+            points = composed([(m[way], game.passes) for m, (_, game) in zip(masses, games, strict=True)])
+            yield points, way, choice[0].name
+
+
+def _shift(phase: Phase) -> Shift:
+    """The longest shift along one line: of one coordinate, or for normal noise the one of largest l2 norm."""
+    normal = isinstance(phase.mechanism.structure, NormalCoordinates)
+    return equal(phase.mechanism, longest_count(phase.mechanism) if normal else 1)
+
+
+@dataclass(frozen=True)
+class ReleaseCells:
+    """Cells of one release: log likelihood ratios of 1 and of 2 contributions to none at their middles, and masses.
+
+    Args:
+        ratio: Shape (2, cells).
+        masses: Around 0, 1 and 2 contributions.
+    """
+
+    ratio: Array
+    masses: MassBounds
+
+
+def release_cells(phase: Phase, game: PassGame) -> ReleaseCells:
+    """Equal cells of one release along the record's contribution, out to where nothing is left of it."""
+    law = phase.mechanism.structure
+    assert isinstance(law, IIDCoordinates)
+    # one order in all passes makes them a pass of longer shifts for normal noise; of other noise one pass is looked at
+    stretch = game.stretch if isinstance(law, NormalCoordinates) else 1.0
+    length = _shift(phase).length * stretch * (1.0 - 1e-15)
+    centres = np.array([0.0, 1.0, 2.0]) * length
+    reach = -float(law.ppf(np.array([FARTHEST]))[0])
+    edges = np.linspace(-reach, 2.0 * length + reach, CELLS)
+    middles = np.concatenate([edges[:1], 0.5 * (edges[1:] + edges[:-1]), edges[-1:]])
+    around = [law.logpdf(middles - centre) for centre in centres]
+    ratio = np.stack([np.minimum(around[1] - around[0], 700.0), np.minimum(around[2] - around[0], 700.0)])
+    return ReleaseCells(ratio, interval_masses(law, edges, centres))
+
+
+def statistics(cells: ReleaseCells, game: PassGame) -> list[Statistic]:
+    """The candidates for a game, in a fixed order."""
+    return [Statistic(name, _rounded(values, cells, game)) for name, values in _scores(cells, game)]
+
+
+def _scores(cells: ReleaseCells, game: PassGame) -> Iterator[tuple[str, Array]]:
+    releases, shares = sum(game.first[0][1]), []
+    for slots in (game.first, game.second):
+        around = [sum(weight * counts[i] for weight, counts in slots) / releases for i in (1, 2)]
+        shares.append(sum(share * np.expm1(ratio) for share, ratio in zip(around, cells.ratio, strict=True)))
+    for damping in DAMPINGS:
+        first, second = (np.log1p(np.maximum(damping * share, -1.0 + 1e-9)) for share in shares)
+        yield f"sum of Poissonised log likelihood ratios of the releases, at {damping:g} of the rate", first - second
+
+
+def _rounded(values: Array, cells: ReleaseCells, game: PassGame) -> NDArray[np.int64]:
+    """Values as integers: FINENESS of them to a deviation of their sum; the few that are huge count alike."""
+    weight = cells.masses.lower[0] / cells.masses.lower[0].sum()
+    releases = sum(game.first[0][1])
+    order = np.argsort(values)
+    beyond = 1.0 - np.cumsum(weight[order])
+    usual = values <= values[order[int(np.searchsorted(-beyond, -0.03 / releases))]]
+    share = weight * usual / (weight @ usual)
+    mean = float(share @ np.where(usual, values, 0.0))
+    deviation = math.sqrt(releases * float(share @ np.where(usual, (values - mean) ** 2, 0.0)))
+    unit = max(deviation, 1e-300) / FINENESS
+    scaled = np.minimum((values - values.min()) / unit, SIZE // 2 - 1)
+    return np.asarray(np.rint(scaled), dtype=np.int64)
+
+
+def pass_masses(masses: MassBounds, statistic: Statistic, game: PassGame) -> dict[str, tuple[Array, Array]]:
+    """Direction -> masses of blocks of V from below under its first law and from above under its second."""
+    labels = statistic.labels
+    usual = _powers(masses.lower, labels, game.second[:1], upper=False)[0][1].values
+    start = int(np.argmax(usual)) - int(NEAR * FINENESS) // 16
+    blocks = np.concatenate(
+        [np.arange(0, int(NEAR * FINENESS), BLOCK), np.arange(int(NEAR * FINENESS), SIZE, FAR_BLOCK)]
+    )
+    sides = {
+        (name, upper): _block_masses(_powers(values, labels, slots, upper=upper), start, blocks, upper=upper)
+        for name, slots in (("first", game.first), ("second", game.second))
+        for upper, values in ((False, masses.lower), (True, masses.upper))
+    }
+    return {
+        "remove": (sides["first", False], sides["second", True]),
+        "add": (sides["second", False], sides["first", True]),
+    }
+
+
+def _powers(masses: Array, labels: NDArray[np.int64], slots: Slots, *, upper: bool) -> list[tuple[float, Power]]:
+    """Law of V modulo SIZE for every part of a mixture, from bounds on a release's cells around each centre."""
+    drift = 2.0**-52 * float(np.bincount(labels).max()) * (1.0 if upper else -1.0)
+    counted = [np.asarray(np.bincount(labels, weights=row), np.float64) for row in masses]
+    lattices = [Lattice(row * (1.0 + drift), 0) for row in counted]
+    return [
+        (weight, tilted_power([(part, n) for part, n in zip(lattices, counts, strict=True) if n], 0.0, 0, SIZE))
+        for weight, counts in slots
+    ]
+
+
+def _block_masses(
+    powers: Sequence[tuple[float, Power]], start: int, blocks: NDArray[np.int64], *, upper: bool
+) -> Array:
+    """Bounds on the masses of blocks of V, counted from `start` on.
+
+    The errors of a transform add up to at most sqrt(b) times their l2 norm over b integers (Cauchy-Schwarz).
+    """
+    sign, sizes, total = (1.0 if upper else -1.0), np.diff(blocks, append=SIZE), np.zeros(len(blocks))
+    for weight, power in powers:
+        error = np.minimum(sizes * power.error_sup, np.sqrt(sizes) * power.error_l2) * (1.0 + 1e-12)
+        sums = np.add.reduceat(np.roll(power.values, -start), blocks)
+        scale = math.exp(power.log_scale) * (1.0 + sign * (power.relative + 1e-15))
+        total += weight * np.maximum(sums + sign * error, 0.0) * scale
+    # sums of at most FAR_BLOCK terms, and of a few parts
+    return total * (1.0 + sign * 1e-13) + (1e-300 if upper else 0.0)
+
+
+def composed(passes: Sequence[tuple[tuple[Array, Array], int]]) -> Points:
+    """Operating points of independent passes, each kind with its number."""
+    if len(passes) == 1 and passes[0][1] == 1:
+        return single_points(*passes[0][0])
+    step, deviation = grid_step([(loss_variance(*masses), count) for masses, count in passes])
+    step = max(step, max(largest_loss(*masses, TAIL) for masses, _ in passes) / MAX_LABEL)
+    steps = [on_grid(*masses, step, count, TAIL) for masses, count in passes]
+    return operating_points(steps, step, deviation)
+
+
+def _witness(finding: _Finding, shift: Shift, claim: Claim) -> Witness:
+    """The neighbouring pair and the event that is best at the claim."""
+    seen = f"privacy loss of all passes, each seen through the {finding.statistic},"
+    return Witness(
+        family=shift.family,
+        coordinates=shift.coordinates,
+        norm=shift.norm,
+        shift=[[value, count] for value, count in shift.groups],
+        direction="swap" if claim.adjacency == "replace-one" else finding.direction,  # type: ignore[arg-type]
+        event=event(finding.points, aim(finding.points, claim), seen),
+    )

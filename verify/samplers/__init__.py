@@ -1,0 +1,68 @@
+"""Samplers as training loops run them, a file each: keys, releases, pairs of neighbours, and a simulator."""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any, cast
+
+from dpaudit.verify.samplers.balls_in_bins import BallsInBins, RandomAllocation
+from dpaudit.verify.samplers.base import Batches, PassGame, Sampler
+from dpaudit.verify.samplers.deterministic import Deterministic
+from dpaudit.verify.samplers.shuffled import Shuffled
+
+SAMPLERS: dict[str, type[Sampler]] = {
+    sampler.kind: sampler
+    for sampler in (
+        Deterministic,
+        Shuffled,
+        BallsInBins,
+        RandomAllocation,
+    )
+}
+
+
+def sampler_from_dict(kind: str, keys: Mapping[str, Any]) -> Sampler:
+    """A sampler from the keys of a `[claim.sampling]` table, without its kind.
+
+    Raises:
+        ValueError: A key is missing, unknown to this kind, or outside its domain.
+
+    >>> sampler_from_dict("balls-in-bins", {"batches": 4, "epochs": 2}).steps
+    8
+    """
+    family = SAMPLERS[kind]
+    names = {field.metadata.get("key", field.name): field for field in fields(cast(Any, family))}
+    unknown = sorted(set(keys) - set(names))
+    if unknown:
+        raise ValueError(f"unknown key 'sampling.{unknown[0]}': expected {', '.join(names)} with kind {kind!r}.")
+    build = getattr(family, "from_keys", family)
+    values = {names[key].name: value for key, value in keys.items()}
+    required = [key for key, field in names.items() if field.default is MISSING and field.name not in values]
+    if build is not family:
+        required = [key for key in required if key == "epochs"]
+    if required:
+        raise ValueError(f"expected sampling.{required[0]} to be given with kind {kind!r}.")
+    return cast(Sampler, build(**values))
+
+
+def sampler_to_dict(sampler: Sampler) -> dict[str, Any]:
+    """The keys of its `[claim.sampling]` table without the kind; what is left at its default is left out.
+
+    >>> sampler_to_dict(Shuffled(4, 2))
+    {'batches': 4, 'epochs': 2}
+    """
+    named = {field: getattr(sampler, field.name) for field in fields(cast(Any, sampler))}
+    return {field.metadata.get("key", field.name): value for field, value in named.items() if value != field.default}
+
+
+__all__ = [
+    "SAMPLERS",
+    "BallsInBins",
+    "Batches",
+    "Deterministic",
+    "PassGame",
+    "RandomAllocation",
+    "Sampler",
+    "Shuffled",
+    "sampler_from_dict",
+    "sampler_to_dict",
+]

@@ -1,0 +1,177 @@
+"""Shuffled batches: a uniformly random order of the records, cut into batches."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from dpaudit.mechanisms.base import Domain
+from dpaudit.verify.samplers.base import Batches, PassGame
+
+BATCHES = Domain(1, 10**9, (2, 1000), "batches of one pass", closed_low=True, integer=True)
+EPOCHS = Domain(1, 10**9, (1, 100), "passes", closed_low=True, integer=True)
+RECORDS = Domain(1, 10**15, (100, 10**6), "records", closed_low=True, integer=True)
+LastBatch = Literal["kept", "dropped", "straddling"]
+Reshuffle = Literal["every-epoch", "once"]
+OPPOSED = (
+    "lower bound: the loss is linear along one direction, where the record contributes +clip and all others -clip, "
+    "which some data and model do"
+)
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """Batches of a random order, drawn anew in every pass or once.
+
+    Args:
+        batches: Batches of one pass; equal ones unless `records` and `batch` say otherwise.
+        epochs: Passes, at least 1.
+        records: Size of the data; None for equal batches.
+        batch: Records of a batch; None for equal batches.
+        last_batch: What becomes of the records / batch that are left over: "kept" as a smaller batch, "dropped", or
+            "straddling": the batch goes on in the next pass (`repeat` before `batch`).
+        reshuffle: "every-epoch" or "once".
+
+    Raises:
+        ValueError: A field is outside its domain, or batches, records and batch do not fit each other.
+    """
+
+    kind: ClassVar[str] = "shuffled"
+    summary: ClassVar[str] = "a uniformly random order of the records, cut into batches"
+    batches: int
+    epochs: int
+    records: int | None = None
+    batch: int | None = None
+    last_batch: LastBatch = "kept"
+    reshuffle: Reshuffle = "every-epoch"
+
+    def __post_init__(self) -> None:
+        BATCHES.validate("batches", self.batches)
+        EPOCHS.validate("epochs", self.epochs)
+        if (self.records is None) != (self.batch is None):
+            raise ValueError("Expected records and batch to be given together, or batches alone.")
+        if self.records is None or self.batch is None:
+            if self.last_batch != "kept":
+                raise ValueError(f"Expected records and batch to be given with last_batch={self.last_batch!r}.")
+            return
+        RECORDS.validate("records", self.records)
+        RECORDS.validate("batch", self.batch)
+        if self.batch > self.records:
+            raise ValueError(f"Expected batch={self.batch} to be at most records={self.records}.")
+        if self.batches != passes_batches(self.records, self.batch, self.last_batch):
+            raise ValueError(
+                f"Expected batches={self.batches} to be that of records={self.records} in batches of {self.batch}, "
+                f"last_batch={self.last_batch!r}: {passes_batches(self.records, self.batch, self.last_batch)}."
+            )
+
+    @classmethod
+    def from_keys(
+        cls,
+        *,
+        batches: int | None = None,
+        epochs: int,
+        records: int | None = None,
+        batch: int | None = None,
+        last_batch: LastBatch = "kept",
+        reshuffle: Reshuffle = "every-epoch",
+    ) -> "Shuffled":
+        """From the keys of a claims file: batches, or records and batch."""
+        if batches is None and records is not None and batch is not None:
+            RECORDS.validate("batch", batch)
+            batches = passes_batches(records, batch, last_batch)
+        if batches is None:
+            raise ValueError("expected sampling.batches, or sampling.records and sampling.batch, to be given.")
+        return cls(batches, epochs, records, batch, last_batch, reshuffle)
+
+    @classmethod
+    def of(
+        cls,
+        records: int,
+        batch: int,
+        epochs: int,
+        *,
+        last_batch: LastBatch = "kept",
+        reshuffle: Reshuffle = "every-epoch",
+    ) -> "Shuffled":
+        """From the size of the data and of a batch.
+
+        >>> Shuffled.of(60_000, 256, 60).batches, Shuffled.of(60_000, 256, 60, last_batch="dropped").steps
+        (235, 14040)
+        """
+        return cls(passes_batches(records, batch, last_batch), epochs, records, batch, last_batch, reshuffle)
+
+    @property
+    def steps(self) -> int:
+        """Releases of all passes; straddling batches fill those of all passes together."""
+        if self.last_batch == "straddling" and self.records is not None and self.batch is not None:
+            return self.records * self.epochs // self.batch
+        return self.batches * self.epochs
+
+    @property
+    def meetings(self) -> int:
+        """One release a pass; a straddling batch can hold a record twice, which counts as four releases, not two.
+
+        E passes in pairs that share a batch: 2^2 for every two passes, and 1 for the one left over.
+        """
+        if self.last_batch == "straddling":
+            return 2 * self.epochs if self.epochs % 2 == 0 else 2 * self.epochs - 1
+        return self.epochs
+
+    @property
+    def keeps_others(self) -> bool:
+        """No: without the record all records behind it move up."""
+        return False
+
+    @property
+    def whole_batches(self) -> int:
+        """Batches that lie wholly inside one pass, in every pass at least so many."""
+        if self.records is None or self.batch is None or self.last_batch != "straddling":
+            return self.batches
+        return max((self.records - self.batch + 1) // self.batch, 0)
+
+    def games(self, *, replace_one: bool) -> Sequence[PassGame]:
+        """All others contribute -clip, the record +clip: slots around 2 with it, 1 (a ghost) or 0 (replaced) without.
+
+        A last batch that is kept and smaller is at least as bad as T equal ones with T = ceil(records / batch). Of a
+        record in none of the counted batches, which has probability 1 - T batch / records, the pass shows nothing.
+        """
+        count = self.whole_batches
+        if not count:
+            return ()
+        out = 0.0
+        if self.records is not None and self.batch is not None and self.last_batch != "kept":
+            out = 1.0 - count * self.batch / self.records
+        ghost = (count, 0, 0) if replace_one else (count - 1, 1, 0)
+        absent = ((out, (count, 0, 0)),) if out > 0 else ()
+        once = self.reshuffle == "once"
+        return (
+            PassGame(
+                first=((1.0 - out, (count - 1, 0, 1)), *absent),
+                second=((1.0 - out, ghost), *absent),
+                passes=1 if once else self.epochs,
+                stretch=float(np.sqrt(self.epochs)) if once else 1.0,
+                assumption=OPPOSED,
+            ),
+        )
+
+    def draw(self, rng: np.random.Generator, records: int) -> Batches:
+        """Batches of as equal sizes as possible where only their number is known."""
+        orders = [rng.permutation(records)]
+        for _ in range(self.epochs - 1):
+            orders.append(orders[0] if self.reshuffle == "once" else rng.permutation(records))
+        if self.last_batch == "straddling" and self.batch is not None:
+            stream = np.concatenate(orders)
+            return [stream[i * self.batch : (i + 1) * self.batch] for i in range(len(stream) // self.batch)]
+        batches: Batches = []
+        for order in orders:
+            if self.batch is None:
+                batches += np.array_split(order, self.batches)
+            else:
+                batches += [order[i * self.batch : (i + 1) * self.batch] for i in range(self.batches)]
+        return batches
+
+
+def passes_batches(records: int, batch: int, last_batch: LastBatch) -> int:
+    """Batches of one pass: the last one counts where it is kept; of straddling ones those that fit into a pass."""
+    return -(-records // batch) if last_batch == "kept" else records // batch

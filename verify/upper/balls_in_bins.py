@@ -1,0 +1,223 @@
+"""Balls in bins and random allocation under normal noise: the law of a mean of likelihood ratios, by exact cells.
+
+Domination (Choquette-Choo, Ganesh, Haque, Steinke and Thakurta 2025, "Near-exact privacy amplification for matrix
+mechanisms", section 3; derived again here). Of T releases the record enters one, uniformly, and the others' sums cancel
+from both sides. Given the past the next shift may be rotated onto one axis, and its length raised to the clip: with Q
+the law without the record, E_Q phi(A + B exp(g w - g^2/2)) does not fall in |g| for convex phi and B >= 0 (Jensen:
+the exponential at g is a conditional mean of the one at a larger g). Backwards over the releases, P = mean_t N(e_t)
+against Q = N(0), with noise sigma/clip, has the largest delta at every epsilon, so the pair dominates; passes compose.
+
+delta(epsilon) = E_Q (X/T - e^epsilon)_+, X = sum_t r(w_t), r the likelihood ratio of one release, of mean 1 under Q. It
+is convex in X. So each r may be replaced by a variable on a lattice that has the same mean in every cell ("connect the
+dots"), which only spreads X: of a cell of r in [a, a + h] with mass m_0 under N(0) and m_1 under N(1), the mean of r is
+m_1 / m_0 exactly; (m_1 - a m_0) / h goes to a + h, the rest to a. The rounding costs h^2/4 of variance a release. Where
+some r or X is beyond the lattice the loss counts as infinite. Spread so, (P, Q) is a pair too, and dominates in both
+directions; under P one of the releases has its lattice masses times r, the others as under Q.
+
+k of t releases: label the releases at random, cut them into k groups whose sizes sum to t; a uniformly random set of k
+is as private as one that holds a label of each group, or better, since conditioning on the cut is a post-processing
+that both sides share. (t mod k) groups of ceil(t/k) and the rest of floor(t/k).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from dpaudit.mechanisms import Gaussian
+from dpaudit.mechanisms.base import Array
+from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.curves import Curve
+from dpaudit.verify.pld.cells import interval_masses
+from dpaudit.verify.pld.composition import Composed
+from dpaudit.verify.pld.fourier import Lattice, log_mgf, tilted_power
+from dpaudit.verify.pld.loss_grid import deposit
+from dpaudit.verify.pld.pair_curve import FINENESS, SHORT_HISTORY, worst_delta
+from dpaudit.verify.samplers import BallsInBins, RandomAllocation
+from dpaudit.verify.upper.gaussian_pld import shift_over_sigma
+
+THEOREM = (
+    "mean of T likelihood ratios of normal releases, the worst law of a pass by convexity; connect the dots of "
+    "Doroshenko et al. (2022), Theorem 4.3, for every release and for the loss"
+)
+SIZE = 2**18  # lattice points of X
+TAIL = 1e-4  # of the claimed delta: probability that some release of the history leaves the lattice
+MOST_LOSS = 600.0  # log likelihood ratios of a release beyond which none is represented
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A pass of T releases of which the record enters one, and how often it is repeated.
+
+    Args:
+        releases: T.
+        shift: Over sigma.
+        count: Independent passes.
+    """
+
+    releases: int
+    shift: float
+    count: int
+
+
+@dataclass(frozen=True)
+class PassLaw:
+    """The loss of a pass on its lattice: masses under both laws, their errors, and what left it.
+
+    Args:
+        loss: log(x/T), rising, finite.
+        first: With the record.
+        second: Without it.
+        first_error, second_error: Bounds on the largest of their errors and on the l2 norm of all.
+        infinite: Mass of an infinite loss: with the record first ("remove"), and without it first ("add").
+    """
+
+    loss: Array
+    first: Array
+    second: Array
+    first_error: tuple[float, float]
+    second_error: tuple[float, float]
+    infinite: tuple[float, float]
+
+
+def passes(claim: Claim) -> list[Pass] | None:
+    """The passes of a claim; None if a phase is no such sampler with normal noise, or under replace-one."""
+    if claim.adjacency == "replace-one":
+        return None
+    found: list[Pass] = []
+    for phase in claim.phases:
+        own = _passes(phase, claim)
+        if own is None:
+            return None
+        found += own
+    return found
+
+
+def _passes(phase: Phase, claim: Claim) -> list[Pass] | None:
+    mu, sampler = shift_over_sigma(phase, "add-remove"), phase.sampler
+    if mu is None:
+        return None
+    if isinstance(sampler, BallsInBins):
+        once = sampler.reshuffle == "once"
+        shift = mu * math.sqrt(sampler.epochs) * (1.0 + 1e-15) if once else mu
+        return [Pass(sampler.batches, shift, 1 if once else sampler.epochs)]
+    if isinstance(sampler, RandomAllocation):
+        size, larger = divmod(sampler.releases, sampler.times)
+        groups = [(size + 1, larger), (size, sampler.times - larger)]
+        return [Pass(releases, mu, count) for releases, count in groups if count]
+    return None
+
+
+def applies(claim: Claim) -> bool:
+    """Balls in bins or random allocation with normal noise in every phase, add-remove."""
+    return passes(claim) is not None
+
+
+def bound(claim: Claim) -> Curve:
+    """Upper bound on delta(epsilon), directed rounding throughout.
+
+    Raises:
+        ValueError: `applies(claim)` is false.
+    """
+    parts = passes(claim)
+    if parts is None:
+        raise ValueError(f"Expected claim {claim.id!r} to draw bins or releases with Gaussian noise in every phase.")
+    count = sum(part.count for part in parts)
+    tail = max(TAIL * (claim.delta or 1e-10) / count, 1e-100)
+    laws = [(pass_law(part, tail), part.count) for part in parts]
+    # one pass has its loss on as fine a grid as several would need for their sum
+    fineness = FINENESS if count > SHORT_HISTORY else FINENESS / 16
+    step = fineness * math.sqrt(sum(_variance(law) * n for law, n in laws) / count)
+    composed = []
+    for direction in (0, 1):
+        grids = [(_on_loss_grid(law, step, direction), n) for law, n in laws]
+        infinite = sum(n * lost for (_, lost), n in grids)
+        composed.append(Composed([(grid, n) for (grid, _), n in grids], step, infinite, 0.0))
+    return Curve.upper("pld", THEOREM, partial(worst_delta, composed))
+
+
+def pass_law(part: Pass, tail: float) -> PassLaw:
+    """The law of X = sum_t r(w_t) on a lattice, spread so that it is convexly larger.
+
+    Args:
+        part: T and the shift over sigma, mu; r(w) = exp(mu w - mu^2/2) for standard normal w.
+        tail: Probability with the record that some r may lie beyond the lattice.
+    """
+    law, mu, releases = Gaussian(1.0).structure, part.shift, part.releases
+    farthest = -float(law.ppf(np.array([tail / (2.0 * releases)]))[0]) + mu
+    largest = math.exp(min(mu * farthest - mu * mu / 2.0, MOST_LOSS))
+    # X is about its mean T, plus one or two large ones; what lies above the lattice wraps around, and is charged
+    spread = math.sqrt(releases * math.expm1(min(mu * mu, MOST_LOSS)))
+    unit = (1.05 * largest + 1.2 * releases + 15.0 * spread) / SIZE
+    top = int(largest / unit)
+    edges = (np.log(np.arange(1, top + 1) * unit) + mu * mu / 2.0) / mu
+    cells = interval_masses(law, edges, np.array([0.0, mu]))
+    values = np.arange(len(edges)) * unit  # r at the left ends of the cells that are bounded on the right
+    zero, one = cells.upper[0][:-1], cells.upper[1][:-1]
+    error = (cells.upper - cells.lower)[:, :-1]
+    # edges are rounded: r at an edge is its value up to a few units in the last place of its logarithm
+    slip = 8.0 * 2.0**-53 * (1.0 + np.abs(np.log(np.maximum(values, unit)))) * (values + unit)
+    up = np.clip((one - values * zero) / unit + error[0] * values / unit + slip * zero / unit, 0.0, None)
+    down = np.maximum(zero - np.maximum((one - error[1] - values * zero) / unit - slip * zero / unit, 0.0), 0.0)
+    masses = np.zeros(top + 1)
+    masses[1:] += np.minimum(up, zero)
+    masses[:-1] += np.minimum(down, zero)
+    masses *= 1.0 + 1e-15
+    tilted = masses * np.arange(top + 1) * unit * (1.0 + 1e-15)
+    places = np.arange(SIZE) * unit
+    beyond = cells.upper[:, -1]
+    second, noise, wrapped = _sum_law([(masses, releases)])
+    first, first_noise, first_wrapped = _sum_law([(masses, releases - 1), (tilted, 1)])
+    lost = (
+        float(beyond[1] + (releases - 1) * beyond[0]) + first_wrapped,
+        float(releases * beyond[0]) + wrapped + float(second[0]) + noise[0],
+    )
+    return PassLaw(
+        np.log(places[1:] / releases),
+        first[1:],
+        second[1:],
+        first_noise,
+        noise,
+        lost,
+    )
+
+
+def _sum_law(parts: Sequence[tuple[Array, int]]) -> tuple[Array, tuple[float, float], float]:
+    """Upper bounds on the masses of a sum of independent draws, their error, and the mass that wraps at most."""
+    lattices = [(Lattice(masses, 0), count) for masses, count in parts if count]
+    power = tilted_power(lattices, 0.0, 0, SIZE)
+    scale = math.exp(power.log_scale) * (1.0 + power.relative + 1e-15)
+    thetas = np.geomspace(1.0, 3000.0, 40) / SIZE
+    exponents = sum((count * log_mgf(lattice, thetas) for lattice, count in lattices), -thetas * SIZE)
+    return (
+        np.maximum(power.values, 0.0) * scale,
+        (power.error_sup * scale, power.error_l2 * scale),
+        math.exp(min(float(exponents.min()), 0.0)),
+    )
+
+
+def _variance(law: PassLaw) -> float:
+    """Of the loss with the record; a guide to the grid."""
+    weight = law.first / law.first.sum()
+    return max(float(weight @ (law.loss - weight @ law.loss) ** 2), 1e-300)
+
+
+def _on_loss_grid(law: PassLaw, step: float, direction: int) -> tuple[Lattice, float]:
+    """The loss of one pass rounded up to multiples of step: direction 0 with the record first, 1 without it first."""
+    place = np.floor(law.loss / step).astype(np.int64)
+    base = int(place[0])
+    sizes = np.bincount(place - base)
+    first, second = (
+        np.asarray(np.bincount(place - base, weights=column), np.float64) * (1.0 + 1e-12)
+        for column in (law.first, law.second)
+    )
+    low = (base + np.arange(len(sizes), dtype=np.float64))[sizes > 0]
+    first, second, sizes = first[sizes > 0], second[sizes > 0], sizes[sizes > 0]
+    first_error, second_error = (  # Cauchy-Schwarz in every cell
+        np.minimum(sizes * largest, np.sqrt(sizes) * l2) for largest, l2 in (law.first_error, law.second_error)
+    )
+    if direction == 0:
+        return deposit(first, second, first_error, second_error, low, low + 1.0, step, law.infinite[0])
+    return deposit(second, first, second_error, first_error, -low - 1.0, -low, step, law.infinite[1])
