@@ -18,7 +18,15 @@ from dpaudit.mechanisms.registry import MECHANISMS
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower import certified_lower
-from dpaudit.verify.samplers import BallsInBins, Deterministic, RandomAllocation, Sampler, Shuffled
+from dpaudit.verify.samplers import (
+    BallsInBins,
+    Deterministic,
+    RandomAllocation,
+    Sampler,
+    Shuffled,
+    TruncatedPoisson,
+    WithoutReplacement,
+)
 from dpaudit.verify.upper import UPPER_BOUNDS, UpperBound, upper_curve
 
 EPSILONS = np.array([0.0, 0.03, 0.3, 1.0, 2.0, 4.0, 8.0, 20.0, 100.0])
@@ -120,7 +128,16 @@ def test_releases_at_once_cost_what_they_cost_one_by_one(theorem: UpperBound) ->
 
 
 @pytest.mark.parametrize(
-    "sampler", [Shuffled(5, 2), BallsInBins(5, 2), RandomAllocation(6, 2), Deterministic(5, 2)], ids=repr
+    "sampler",
+    [
+        Shuffled(5, 2),
+        BallsInBins(5, 2),
+        RandomAllocation(6, 2),
+        Deterministic(5, 2),
+        WithoutReplacement(0.2, 3),
+        TruncatedPoisson(0.1, 30, 100, 3),
+    ],
+    ids=lambda sampler: sampler.kind,
 )
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_every_sampler_with_every_noise_is_bracketed(name: str, sampler: Sampler) -> None:

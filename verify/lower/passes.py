@@ -94,10 +94,15 @@ def pass_curve(claim: Claim) -> Curve | None:
     """
     phases = [phase for phase in claim.phases if applies(phase)]
     swaps = claim.adjacency == "replace-one"
-    games = [(phase, game) for phase in phases for game in phase.games(replace_one=swaps)[:1]]
-    if not games:
+    offered = [(phase, phase.games(replace_one=swaps)) for phase in phases]
+    offered = [(phase, games) for phase, games in offered if games]
+    if not offered:
         return None
-    found = [_Finding(points, way, name) for points, way, name in _findings(games)]
+    found = []
+    for index in range(max(len(games) for _, games in offered)):  # one way of the others to contribute after the other
+        chosen = [(phase, games[min(index, len(games) - 1)]) for phase, games in offered]
+        found += [_Finding(points, way, name) for points, way, name in _findings(chosen)]
+    games = [(phase, games[0]) for phase, games in offered]
     notes = [game.assumption for _, game in games if game.assumption]
     if len(games) < len(claim.phases):
         notes.append(SKIPPED)

@@ -1,7 +1,7 @@
 """Certified lower bounds on a claim's privacy curve: search for a witness, certify it, keep the best."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from dpaudit.verify.pld.gamma_scale import laplace_given_gamma
 from dpaudit.verify.pld.operating_points import Points
 from dpaudit.verify.pld.scale_mixture_cells import gauge_count, resolved
 from dpaudit.verify.results import Witness
+from dpaudit.verify.samplers import TruncatedPoisson
 
 DECISIVE_LOSS = 500.0  # nats one coordinate costs (masses end at 690), beyond which no other shift is worth its time
 CERTIFIED_SHIFTS = 3  # shifts of equal coordinates that are certified after the ranking
@@ -62,7 +63,7 @@ def certified_lower(claim: Claim) -> Curve:
         >>> round(float(bound.epsilon(np.array([1e-5]))[0]), 2)
         1.83
     """
-    claim = claim.canonical()
+    claim = _silent_others(claim.canonical())
     phases = [phase for phase in claim.phases if _bounded(phase)]
     passes = pass_curve(claim)
     if not phases or (passes is not None and len(phases) < len(claim.phases)):
@@ -72,6 +73,17 @@ def certified_lower(claim: Claim) -> Curve:
     releases = max(findings, key=lambda finding: merit(finding.points, claim)).releases
     findings += [_Finding(releases, way, history_points(releases, way, claim)) for way in ways[1:]]
     return _curve(findings, claim, phases)
+
+
+def _silent_others(claim: Claim) -> Claim:
+    """The claim with batches that are cut read as Poisson ones: what they are where the others contribute nothing."""
+    phases = [
+        Phase(phase.mechanism, phase.steps, phase.sampler.kept_rate)
+        if isinstance(phase.sampler, TruncatedPoisson)
+        else phase
+        for phase in claim.phases
+    ]
+    return replace(claim, phases=phases)
 
 
 def replayed_lower(claim: Claim, witness: Witness) -> Curve:
