@@ -2,7 +2,7 @@
 
 Every audit is of normal scores mu apart, which is what one full-batch release of Gaussian noise allows exactly, with
 mu that of the claimed epsilon at delta 1e-5. It is looked at 20 times, at 300 to 6,000 models per arm; the i-th look
-spends alpha 6/(pi^2 i^2) of alpha = 5%. Both hypotheses of an audit are tested: the mechanism's curve and (epsilon, delta).
+spends alpha 6/(pi^2 i^2) of alpha = 5%. Both hypotheses of an audit are tested, the curve and (epsilon, delta).
 
     python benchmarks/false_alarms.py --audits 2000
 
