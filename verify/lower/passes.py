@@ -16,7 +16,7 @@ Passes compose (post-processing of each by its own V).
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,7 @@ from dpaudit.verify.pld.operating_points import (
     single_points,
 )
 from dpaudit.verify.results import Witness
+from dpaudit.verify.samplers import TruncatedPoisson
 from dpaudit.verify.samplers.base import PassGame, Slots
 
 CELLS = 2**14  # of one release, whose laws are exact on them
@@ -133,6 +134,17 @@ def _shift(phase: Phase) -> Shift:
     """The longest shift along one line: of one coordinate, or for normal noise the one of largest l2 norm."""
     normal = isinstance(phase.mechanism.structure, NormalCoordinates)
     return equal(phase.mechanism, longest_count(phase.mechanism) if normal else 1)
+
+
+def silent_others(claim: Claim) -> Claim:
+    """The claim with batches that are cut read as Poisson ones: what they are where the others contribute nothing."""
+    phases = [
+        Phase(phase.mechanism, phase.steps, phase.sampler.kept_rate)
+        if isinstance(phase.sampler, TruncatedPoisson)
+        else phase
+        for phase in claim.phases
+    ]
+    return replace(claim, phases=phases)
 
 
 @dataclass(frozen=True)

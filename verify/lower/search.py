@@ -1,7 +1,7 @@
 """Certified lower bounds on a claim's privacy curve: search for a witness, certify it, keep the best."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower.families import MAX_COORDINATES, Shift, carried, equal, feasible, majorization, two_level
 from dpaudit.verify.lower.histories import ShiftedPhase, history_points, shifted_phase
-from dpaudit.verify.lower.passes import pass_curve
+from dpaudit.verify.lower.passes import pass_curve, silent_others
 from dpaudit.verify.lower.shifts import candidate_counts, longest_count, ranked_counts, scores
 from dpaudit.verify.lower.strongest import aim, event, merit, strongest_curve
 from dpaudit.verify.pld.coordinate_cells import MANY
@@ -18,7 +18,6 @@ from dpaudit.verify.pld.gamma_scale import laplace_given_gamma
 from dpaudit.verify.pld.operating_points import Points
 from dpaudit.verify.pld.scale_mixture_cells import gauge_count, resolved
 from dpaudit.verify.results import Witness
-from dpaudit.verify.samplers import TruncatedPoisson
 
 DECISIVE_LOSS = 500.0  # nats one coordinate costs (masses end at 690), beyond which no other shift is worth its time
 CERTIFIED_SHIFTS = 3  # shifts of equal coordinates that are certified after the ranking
@@ -63,7 +62,7 @@ def certified_lower(claim: Claim) -> Curve:
         >>> round(float(bound.epsilon(np.array([1e-5]))[0]), 2)
         1.83
     """
-    claim = _silent_others(claim.canonical())
+    claim = silent_others(claim.canonical())
     phases = [phase for phase in claim.phases if _bounded(phase)]
     passes = pass_curve(claim)
     if not phases or (passes is not None and len(phases) < len(claim.phases)):
@@ -73,17 +72,6 @@ def certified_lower(claim: Claim) -> Curve:
     releases = max(findings, key=lambda finding: merit(finding.points, claim)).releases
     findings += [_Finding(releases, way, history_points(releases, way, claim)) for way in ways[1:]]
     return _curve(findings, claim, phases)
-
-
-def _silent_others(claim: Claim) -> Claim:
-    """The claim with batches that are cut read as Poisson ones: what they are where the others contribute nothing."""
-    phases = [
-        Phase(phase.mechanism, phase.steps, phase.sampler.kept_rate)
-        if isinstance(phase.sampler, TruncatedPoisson)
-        else phase
-        for phase in claim.phases
-    ]
-    return replace(claim, phases=phases)
 
 
 def replayed_lower(claim: Claim, witness: Witness) -> Curve:
