@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv, betainccinv, ndtr, ndtri
+from scipy.special import betainccinv, betaincinv, ndtr, ndtri
 
 from dpaudit.mechanisms.published.gaussian_baselines import analytic_gaussian_sigma
 

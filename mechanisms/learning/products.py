@@ -14,18 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-BATCH_MULTIPLE = (
-    16  # batches are padded to multiples of this, so that few shapes occur and each kernel is prepared once
-)
+# batches are padded to multiples of this, so that few shapes occur and each kernel is prepared once
+BATCH_MULTIPLE = 16
 
-
-_INTEL = "Intel" in getattr(torch.cpu, "get_capabilities", dict)().get("cpu_name", "")
+_CPU: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict[str, Any])()  # torch 2.10 and later
 ONE_DNN: Any = (
     getattr(torch.ops.mkldnn, "_linear_pointwise", None)
     if torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     else None
 )
-_LINEAR = None if _INTEL else ONE_DNN
+_LINEAR = None if "Intel" in _CPU.get("cpu_name", "") else ONE_DNN
 
 
 class Buffers:
