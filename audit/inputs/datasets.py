@@ -107,7 +107,8 @@ def _bundled(name: str) -> Raw:
 def _table(name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Features and labels from the file in scikit-learn's folder: importing the package takes a second and more."""
     package = find_spec("sklearn")
-    assert package is not None and package.origin is not None  # a dependency
+    assert package is not None  # a dependency
+    assert package.origin is not None
     file, header = ("digits.csv.gz", 0) if name == "digits" else ("breast_cancer.csv", 1)
     table = np.loadtxt(Path(package.origin).parent / "datasets" / "data" / file, delimiter=",", skiprows=header)
     return table[:, :-1], table[:, -1]
