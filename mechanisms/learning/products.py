@@ -16,6 +16,7 @@ from torch import Tensor
 
 # batches are padded to multiples of this, so that few shapes occur and each kernel is prepared once
 BATCH_MULTIPLE = 16
+FEW_OUTPUTS = 8  # so narrow weights are faster as MKL's first factor, by a factor of 4 for two classes
 
 _CPU: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict[str, Any])()  # torch 2.10 and later
 ONE_DNN: Any = (
@@ -107,8 +108,11 @@ def outputs(weights: Tensor, x: Tensor, own: OwnRecords | None) -> Tensor:
     if x.device.type != "cpu":
         return torch.bmm(weights, own.of_all(x).mT)
     out = x.new_zeros(*weights.shape[:2], max(own.sizes))
+    few = _LINEAR is None and weights.shape[1] <= FEW_OUTPUTS
     for model, size in enumerate(own.sizes):
-        if size:  # narrow weights are faster as the second factor, their transposition included
+        if few:
+            times_transposed(weights[model], own.of(x, model), out[model, :, :size])
+        elif size:  # narrow weights are faster as the second factor, their transposition included
             out[model, :, :size] = times_transposed(own.of(x, model), weights[model]).T
     return out
 
