@@ -26,7 +26,7 @@ from dpaudit.mechanisms.learning.schedule import occurrences
 from dpaudit.mechanisms.learning.sequential import clip_factors, initialised, sample_rows, step_noise, train_each
 from dpaudit.mechanisms.learning.spec import DPFTRLSpec, GradientSpec, Pool, Progress, TrainedModels
 
-CHUNK_RECORDS = {"cpu": 24, "cuda": 1024}  # at a time; on a CPU the working set of one chunk should stay in cache
+CHUNK_RECORDS = {"cpu": 32, "cuda": 1024}  # at a time; on a CPU the working set of one chunk should stay in cache
 
 
 def _split(flat: Tensor, shape: CNNShape) -> list[Tensor]:
@@ -128,8 +128,6 @@ class ClippedSum:
         torch.mm(space.delta3, layers.w3, out=space.gradient_features)
         relu_backward(pool2.gradient, pool2.pooled, 0, grad_input=pool2.gradient)
         pool2.backward()
-        torch.bmm(space.delta2.mT, space.record_patches2, out=space.weights2)
-        norms = [row_norms(space.weights2.flatten(1), order)]
         torch.sum(space.delta2, 1, out=space.bias2)
         space.inside.copy_(pool2.maps)
         space.around.copy_(space.around_source)
@@ -138,7 +136,9 @@ class ClippedSum:
         pool1.backward()
         torch.bmm(space.delta1.mT, space.record_patches1, out=space.weights1)
         torch.sum(space.delta1, 1, out=space.bias1)
-        norms += [row_norms(space.weights1.flatten(1), order), row_norms(space.biases, order)]
+        norms = [row_norms(space.weights1.flatten(1), order), row_norms(space.biases, order)]
+        torch.bmm(space.delta2.mT, space.record_patches2, out=space.weights2)  # last, in the memory of patches1
+        norms += [row_norms(space.weights2.flatten(1), order)]
         norms += [row_norms(space.delta3, order) * row_norms(space.inputs3, order)]
         norms += [row_norms(space.delta4, order) * row_norms(space.inputs4, order)]
         return clip_factors(row_norms(torch.stack(norms, dim=1), order), clip, exempt)

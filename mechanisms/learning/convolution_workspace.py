@@ -129,7 +129,8 @@ class Workspace:
         self.delta1, self.delta2 = self.pool1.maps.view(n, -1, C1), self.pool2.maps.view(n, -1, C2)
         self.record_patches1 = self.patches1.view(n, c1 * c1, -1)
         self.record_patches2 = self.patches2.view(n, c2 * c2, -1)
-        self.weights1, self.weights2 = memory("weights 1", n, C1, K1 * K1), memory("weights 2", n, C2, K2 * K2 * C1)
+        self.weights1 = memory("weights 1", n, C1, K1 * K1)
+        self.weights2 = memory("patches 1", n, C2, K2 * K2 * C1)  # the patches are no longer needed then
         self.biases = memory("biases", n, C1 + C2)
         self.bias1, self.bias2 = self.biases[:, :C1], self.biases[:, C1:]
         # what reaches a block of 2 x 2 places below the second convolution: the 2 x 2 outputs around it
