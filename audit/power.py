@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta, norm
+from scipy.special import betainccinv, betaincinv, ndtr, ndtri
 
 from dpaudit.mechanisms.published.gaussian_baselines import analytic_gaussian_sigma
 
@@ -31,8 +31,8 @@ def models_needed(
     """
     # the twin is the Gaussian mechanism of this claim with half its noise
     mu = 2.0 / analytic_gaussian_sigma(1.0, epsilon=epsilon, delta=max(delta, 1e-12))
-    fpr = norm.sf(np.linspace(-1.0, 5.0, 121))
-    tpr = norm.sf(norm.isf(fpr) - mu)
+    fpr = ndtr(-np.linspace(-1.0, 5.0, 121))
+    tpr = ndtr(ndtri(fpr) + mu)
     grid = np.linspace(0.0, max(2.0 * epsilon, 1.0), 200)
     allowed = np.asarray(delta_upper(grid))
     need: dict[str, int | None] = {"epsilon_lower": None, "curve": None}
@@ -40,8 +40,8 @@ def models_needed(
         counted = (1.0 - SELECTION) * total
         tp = counted * tpr - SLACK * np.sqrt(counted * tpr * (1 - tpr))
         fp = counted * fpr + SLACK * np.sqrt(counted * fpr * (1 - fpr))
-        tpr_lower = np.nan_to_num(beta.ppf(share / 2, np.maximum(tp, 1e-9), counted - tp + 1))
-        fpr_upper = np.nan_to_num(beta.isf(share / 2, fp + 1, np.maximum(counted - fp, 1e-9)), nan=1.0)
+        tpr_lower = np.nan_to_num(betaincinv(np.maximum(tp, 1e-9), counted - tp + 1, share / 2))
+        fpr_upper = np.nan_to_num(betainccinv(fp + 1, np.maximum(counted - fp, 1e-9), share / 2), nan=1.0)
         if need["epsilon_lower"] is None and (tpr_lower - delta > np.exp(epsilon) * fpr_upper).any():
             need["epsilon_lower"] = int(total)
         if need["curve"] is None and (tpr_lower[:, None] - np.exp(grid) * fpr_upper[:, None] > allowed).any():

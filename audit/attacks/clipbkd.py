@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
 
 from dpaudit.audit.attacks.base import Audit
 from dpaudit.audit.attacks.canary_game import Arms, CanaryGame
@@ -118,6 +117,8 @@ def _labels_by_likelihood(
     x: NDArray[np.float32], y: NDArray[np.int64], classes: int, canary: NDArray[np.float32]
 ) -> NDArray[np.int64]:
     """Labels from the least to the most likely at the canary, by a plain logistic regression on the records."""
+    from sklearn.linear_model import LogisticRegression  # importing scikit-learn takes over a second
+
     model = LogisticRegression(max_iter=200, tol=1e-3).fit(x, y)
     likelihood = np.zeros(classes)
     likelihood[model.classes_] = model.predict_log_proba(canary[None, :])[0]

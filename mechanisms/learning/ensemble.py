@@ -144,7 +144,7 @@ def _clipped_sums(plan: EnsemblePlan, clip: float, weights: Sequence[Tensor], ch
 
 
 def _chunk_sums(plan: EnsemblePlan, clip: float, weights: Sequence[Tensor], chunk: Chunk) -> list[Tensor]:
-    hidden, scores = [], products.outputs(weights[0], chunk.x, chunk.sizes)
+    hidden, scores = [], products.outputs(weights[0], chunk.x, chunk.own)
     for w in weights[1:]:
         models, units, records = scores.shape
         inputs = scores.new_ones(models, units + plan.bias, records)
@@ -169,7 +169,7 @@ def _chunk_sums(plan: EnsemblePlan, clip: float, weights: Sequence[Tensor], chun
         factors.mul_(chunk.keep)
     for delta in deltas:
         delta.mul_(factors[:, None])
-    first = products.gradients(deltas[0], chunk.x, chunk.sizes)
+    first = products.gradients(deltas[0], chunk.x, chunk.own)
     return [first, *(torch.bmm(delta, inputs.mT) for delta, inputs in zip(deltas[1:], hidden, strict=True))]
 
 
