@@ -7,6 +7,7 @@ from dpaudit.audit.attacks.membership import CLASS_LOSS, MEMBERSHIP
 from dpaudit.audit.attacks.reference import REFERENCE
 from dpaudit.audit.attacks.releases import APPROXIMATE_MINIMA, OUTPUT_PERTURBATION
 from dpaudit.audit.attacks.rmia import RMIA
+from dpaudit.audit.attacks.white_box import WHITE_BOX
 
 ATTACKS: dict[str, Attack] = {
     attack.name: attack
@@ -20,5 +21,6 @@ ATTACKS: dict[str, Attack] = {
         RMIA,
         REFERENCE,
         CLASS_LOSS,
+        WHITE_BOX,
     )
 }
