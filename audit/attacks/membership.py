@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.audit.attacks.base import Array, Audit, operating_points
-from dpaudit.mechanisms.learning.spec import SPECS
+from dpaudit.mechanisms.base import NormalCoordinates
+from dpaudit.mechanisms.learning.spec import SPECS, ApproximateMinimaSpec
 from dpaudit.mechanisms.learning.training import logits
 from dpaudit.verify.bounds import auc, one_run_from_scores, tpr_at_fpr
+from dpaudit.verify.bounds.one_run import Method
 from dpaudit.verify.results import AttackResult
 
 NOBODY = "Without coins or test records there was nobody to tell members of the model's training from."
@@ -44,6 +46,19 @@ def one_run_tests(name: str, audit: Audit) -> tuple[str, ...]:
     return (f"{name}:epsilon_lower",) if audit.bundle.one_run and name in audit.settings.attacks else ()
 
 
+def one_run_method(audit: Audit) -> Method:
+    """The stronger bound that the claimed history allows, known before any coin falls.
+
+    Releases with independent normal noise and all records have a Gaussian trade-off curve together, which is what the
+    f-DP bound supposes; without it there is that of Steinke et al.
+    """
+    recipe = audit.bundle.recipe
+    normal = all(isinstance(p.mechanism.structure, NormalCoordinates) and p.sampling_prob == 1 for p in recipe.phases())
+    # there the noise is not on what is released
+    released = recipe.algorithm != ApproximateMinimaSpec.algorithm
+    return "f-dp" if normal and released and audit.claim_check.delta_claimed > 0 else "steinke"
+
+
 def one_model_result(
     name: str, audit: Audit, shares: Mapping[str, float], scores: Array, members: NDArray[np.bool_], **details: Any
 ) -> AttackResult:
@@ -57,24 +72,48 @@ def one_model_result(
         members: Which of them the model was trained on, bool, shape (records,).
         details: Kept in the result.
     """
-    bound = best = None
+    coins = audit.bundle.coins
+    pair = "audit records that fair coins put in, and those they left out"
+    arms = {
+        "pair": pair if coins else "training records, and test records the model never saw",
+        "coins": len(coins.records) if coins else 0,
+    }
     share = sum((shares[test] for test in one_run_tests(name, audit)), 0.0)
+    return scored_result(name, audit, share, scores, members, arms, **details)
+
+
+def scored_result(
+    name: str,
+    audit: Audit,
+    share: float,
+    scores: Array,
+    members: NDArray[np.bool_],
+    arms: dict[str, Any],
+    **details: Any,
+) -> AttackResult:
+    """Operating points of the scores of one model, and the one-run bound where there is error probability for it.
+
+    Args:
+        name: The attack's.
+        audit: What is attacked.
+        share: Error probability of the bound; 0 for none. Positive only where `members` fell by fair coins.
+        scores: Higher = member, shape (records,).
+        members: Which of them the model was trained on, bool, shape (records,).
+        arms: Who is told from whom.
+        details: Kept in the result.
+    """
+    bound = best = None
     if share:
-        one_run = partial(one_run_from_scores, delta=audit.claim_check.delta_claimed, confidence=1.0 - share)
+        delta, method = audit.claim_check.delta_claimed, one_run_method(audit)
+        one_run = partial(one_run_from_scores, delta=delta, confidence=1.0 - share, method=method)
         bound = one_run(scores, members)
         best = one_run(members.astype(np.float64), members).epsilon_lower
     inside, outside = scores[members], scores[~members]
-    coins = audit.bundle.coins
     return AttackResult(
         name=name,
         epsilon_lower=None if bound is None else bound.epsilon_lower,
         curve_violation=None,
-        arms={
-            "pair": "audit records that fair coins put in, and those they left out"
-            if coins
-            else "training records, and test records the model never saw",
-            "coins": len(coins.records) if coins else 0,
-        },
+        arms=arms,
         confidence_spent=share,
         trials=min(len(inside), len(outside)),
         best_possible_epsilon=best,

@@ -108,7 +108,7 @@ def test_full_batches_of_an_exactly_true_claim_are_refuted_in_one_audit_of_twent
 
 @pytest.mark.parametrize(
     ("mechanism", "fewest"),
-    # Clopper-Pearson on 100 guesses is below 5%, not far below; the certified curve of sampled Laplace noise is not tight
+    # Clopper-Pearson on 100 guesses errs in somewhat less than 5%; the certified curve of sampled Laplace is not tight
     [(Gaussian(0.7, clip=0.5), 2), (Laplace(scale=0.5, clip=0.5, clip_norm=1.0), 0)],
 )
 def test_sampled_batches_and_other_noise_of_an_exactly_true_claim_are_refuted_as_rarely(
