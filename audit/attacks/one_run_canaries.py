@@ -13,11 +13,11 @@ allow for every dependence (`verify/bounds/one_run.py`).
 Scores, whatever the optimizer (any function of the model is valid):
 
 - `loss`: the log-odds of the canary's label, from the model's outputs alone.
-- `movement`: the inner product of the final weights with the canary's descent direction at the first weights, in units
-  of its length, which sees the weights. Plain descent and momentum move the weights by a weighted sum of the released
-  gradients, so that a canary moves them along its own; momentum changes the weights of the sum, and them alike for all
-  canaries. Adam divides each coordinate by its own running scale, which the inner product does not undo: it stays valid
-  and loses power, and the loss is the better score there.
+- `movement`: how much of the movement of the weights is along the canary's descent direction at the first weights, as
+  a linear estimate that tells similar canaries apart; it sees the weights. Plain descent and momentum move the weights
+  by a weighted sum of the released gradients, so that a canary moves them along its own; momentum changes the weights
+  of the sum, and them alike for all canaries. Adam divides each coordinate by its own running scale, which no inner
+  product undoes: the score stays valid and loses power, and the loss is the better score there.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,6 +34,7 @@ from dpaudit.audit.attacks.membership import scored_result, within_class
 from dpaudit.audit.attacks.shadow import log_odds
 from dpaudit.audit.inputs.formats import fixed_order
 from dpaudit.audit.trials.engine import Score, trial_seed
+from dpaudit.mechanisms.base import with_dimension
 from dpaudit.mechanisms.learning.architectures import build_module
 from dpaudit.mechanisms.learning.spec import DPSGDSpec, GradientSpec, Pool, TrainedModels
 from dpaudit.mechanisms.learning.training import resolve_device
@@ -42,6 +43,8 @@ from dpaudit.verify.results import AttackResult
 CANARIES = 1000
 REFERENCES = 8  # models without canaries: their spread adds an eighth to the variance of a score
 _CRAFT, _COINS, _ONE, _REFERENCES = 6, 7, 8, 9  # streams of seeds beside those of the other attacks
+DRAWS = 9  # noise vectors from which the spread of one coordinate is read
+NORMAL_MEDIAN = 0.6745  # of |N(0, 1)|
 _UNMOVED = 1e-30  # a step size that moves no float32 weight
 Craft = Callable[[Audit, int, np.random.Generator], Pool]
 
@@ -85,42 +88,57 @@ def loss_score(audit: Audit, spec: GradientSpec, canaries: Pool) -> Score:
 
 
 def movement_score(audit: Audit, spec: GradientSpec, canaries: Pool) -> Score:
-    """Inner products of the weights with every canary's descent direction at the first weights; the seed fixes them."""
+    """How far every canary moved the weights from the first ones, which the seed fixes.
+
+    A canary in T q batches moves them T q clip along its direction, in units of the step, and the noise sqrt(T) times
+    its own spread in every direction; a fair coin has variance 1/4.
+    """
     still = replace(spec, steps=1, learning_rate=_UNMOVED)
     if isinstance(still, DPSGDSpec):
         still = replace(still, schedule=still.schedule[:1])
     members = np.ones((1, len(canaries.y)), dtype=bool)
     first = audit.settings.trainer(still, canaries, members, [0], device=resolve_device(audit.settings.device))
-    return partial(along_gradients, first=_flat(first)[0], x=canaries.x, y=canaries.y)
+    weights = _flat(first)[0]
+    draws = with_dimension(spec.mechanism, len(weights)).sample(np.random.default_rng(audit.settings.seed), DRAWS)
+    spread = float(np.median(np.abs(draws))) / NORMAL_MEDIAN  # some laws have no variance
+    noise = 4.0 * spread**2 / (spec.steps * (spec.sampling_prob * float(spec.mechanism.clip)) ** 2)
+    return partial(along_gradients, first=weights, x=canaries.x, y=canaries.y, noise=noise)
 
 
-def along_gradients(models: TrainedModels, first: Array, x: NDArray[np.float32], y: NDArray[np.int64]) -> Array:
-    """<w, -g_c>/|g_c| for every model and canary, g_c the gradient of the canary's loss at the first weights.
+def along_gradients(
+    models: TrainedModels, first: Array, x: NDArray[np.float32], y: NDArray[np.int64], noise: float
+) -> Array:
+    """What share of the movement of the weights is each canary's: (G G^T + noise I)^-1 G (w - first).
+
+    Row c of G is -g_c/|g_c|, g_c the gradient of the canary's loss at the first weights. It is the linear estimate of
+    least variance of which canaries are in w - first = G^T coins + noise; without the inverse, canaries that resemble
+    each other drown each other.
 
     Args:
         models: With weights w.
         first: The first weights, in torch's parameter order, shape (parameters,).
         x: Canaries, shape (canaries, inputs).
         y: Their labels.
+        noise: Variance of a coordinate's noise over that of a coin, in units of a canary's movement, > 0.
 
     Returns:
-        Shape (models, canaries); 0 for a canary without gradient.
+        Shape (models, canaries).
     """
     weights = _flat(models) - first
     with torch.random.fork_rng(devices=[]):  # building draws weights, which are replaced
         module = build_module(models.architecture).eval()
     torch.nn.utils.vector_to_parameters(torch.from_numpy(first.astype(np.float32)), module.parameters())
-    scores = np.zeros((len(weights), len(y)))
+    directions = np.zeros((len(y), weights.shape[1]), dtype=np.float32)
     records, labels = torch.from_numpy(np.array(x)), torch.from_numpy(np.array(y))
     for canary in range(len(y)):
         module.zero_grad()
         loss = functional.cross_entropy(module(records[canary : canary + 1]), labels[canary : canary + 1])
         torch.autograd.backward(loss)
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in module.parameters()]
-        gradient = torch.cat([g.flatten() for g in gradients]).double().numpy()
-        length = np.linalg.norm(gradient)
-        scores[:, canary] = -(weights @ gradient) / (length if length > 0 else 1.0)
-    return scores
+        gradient = torch.cat([g.flatten() for g in gradients]).numpy()
+        directions[canary] = -gradient / (np.linalg.norm(gradient) or 1.0)
+    gram = (directions @ directions.T).astype(np.float64) + noise * np.eye(len(y))
+    return np.asarray(np.linalg.solve(gram, directions @ weights.T).T, dtype=np.float64)
 
 
 @dataclass(frozen=True)

@@ -41,12 +41,13 @@ def audits(spec: DPSGDSpec, *, score: str) -> tuple[np.ndarray, np.ndarray]:
     if score == "loss":
         values = log_odds(models, canaries.x, canaries.y)
     else:
-        values = along_gradients(models, np.zeros(2 * CANARIES + 2), canaries.x, canaries.y)
+        values = along_gradients(models, np.zeros(2 * CANARIES + 2), canaries.x, canaries.y, noise=16.0)
     values = values - values[AUDITS:].mean(axis=0)
     return np.array([within_class(row, canaries.y) for row in values[:AUDITS]]), coins
 
 
-def test_movement_is_the_inner_product_with_the_gradient_of_softmax_regression() -> None:
+def test_movement_is_the_least_squares_share_of_the_gradients_of_softmax_regression() -> None:
+    """Ridge regression of the movement on the canaries' directions, solved as least squares with one more row each."""
     rng = np.random.default_rng(1)
     first, final = rng.normal(size=(2, 3, 5)), rng.normal(size=(2, 3, 5))  # weights of 4 inputs, then the bias
     x, y = rng.normal(size=(6, 4)).astype(np.float32), rng.integers(0, 3, 6)
@@ -63,11 +64,15 @@ def test_movement_is_the_inner_product_with_the_gradient_of_softmax_regression()
     )
     flat = np.append(first[0][:, :4].flatten(), first[0][:, 4])
     with_bias = np.append(x, np.ones((6, 1)), axis=1)
-    for canary, score in enumerate(along_gradients(models, flat, x, y).T):
-        probabilities = softmax(first[0] @ with_bias[canary])
-        gradient = np.outer(probabilities - np.eye(3)[y[canary]], with_bias[canary])
-        expected = [-np.sum((weights - first[0]) * gradient) / np.linalg.norm(gradient) for weights in final]
-        np.testing.assert_allclose(score, expected, rtol=1e-4)
+    directions = []
+    for record, label in zip(with_bias, y, strict=True):
+        gradient = np.outer(softmax(first[0] @ record) - np.eye(3)[label], record)
+        gradient = np.append(gradient[:, :4].flatten(), gradient[:, 4])
+        directions.append(-gradient / np.linalg.norm(gradient))
+    moved = [np.append(w[:, :4].flatten(), w[:, 4]) - flat for w in final]
+    system = np.vstack([np.array(directions).T, np.sqrt(0.3) * np.eye(6)])
+    expected = [np.linalg.lstsq(system, np.append(movement, np.zeros(6)))[0] for movement in moved]
+    np.testing.assert_allclose(along_gradients(models, flat, x, y, noise=0.3), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("method", ["steinke", "f-dp"])
