@@ -12,27 +12,25 @@ here. The canaries change the model that is trained; it is trained for the audit
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.audit.attacks.base import Array, Audit, operating_points
+from dpaudit.audit.attacks.base import FEWEST, Array, Audit, operating_points
+from dpaudit.audit.attacks.canary_game import curve_test, family_bound, lower_bound
+from dpaudit.audit.attacks.membership import scored_result
 from dpaudit.audit.trials.engine import trial_seed
-from dpaudit.mechanisms.base import IIDCoordinates, NormalCoordinates, with_dimension
+from dpaudit.mechanisms.base import IIDCoordinates, with_dimension
 from dpaudit.mechanisms.learning.architectures import DENSE_NETWORKS, weight_count
 from dpaudit.mechanisms.learning.spec import DPSGDSpec, Pool, TrainedModels
 from dpaudit.mechanisms.learning.training import train
-from dpaudit.verify.bounds import (
-    epsilon_gaussian_scores,
-    epsilon_independent_guesses,
-    gaussian_delta,
-    one_run_from_scores,
-)
-from dpaudit.verify.results import AttackResult, CurveViolation, LowerBound
+from dpaudit.verify.bounds import JointTest
+from dpaudit.verify.results import AttackResult
 
 CANARIES = 5000  # put in or left out by coins
 CONTROLS = 5000  # further weights that are watched and never touched: they show the noise
+INDEPENDENT = "noise whose coordinates are independent, as claimed"
+TIES = 1e-9  # of what was seen: puts equal ratios in order, such as those of all large values under Laplace noise
 _COINS, _TRAINING = 4, 5  # streams of seeds beside those of games and shadow models
 
 
@@ -60,6 +58,7 @@ def log_likelihood_ratios(models: TrainedModels, spec: DPSGDSpec) -> Array:
     for step, seen in enumerate(models.observed.numpy().astype(np.float64).swapaxes(0, 1)):
         mechanism = with_dimension(spec.mechanism_at(step), 1)
         loss = mechanism.privacy_loss(seen[..., None], np.array([float(mechanism.clip)]))
+        loss = loss + TIES * seen / float(mechanism.clip)
         total += loss if q == 1 else np.logaddexp(np.log1p(-q), np.log(q) + loss)
     return total
 
@@ -73,8 +72,8 @@ class WhiteBox:
     by_default: bool = False  # it shares the error probability, which would weaken the tests of the attacks that do
 
     def tests(self, audit: Audit) -> tuple[str, ...]:
-        """One confidence bound, which is held against the claimed (epsilon, delta) and the mechanism's curve alike."""
-        return (f"{self.name}:epsilon_lower",) if _applies(audit) else ()
+        """One: the claimed (epsilon, delta) and the mechanism's whole curve share its error probability."""
+        return (f"{self.name}:joint",) if _applies(audit) else ()
 
     def run(self, audit: Audit, shares: Mapping[str, float]) -> AttackResult | None:
         """Train one model with canaries; None if it does not apply, or there was no time."""
@@ -99,7 +98,11 @@ class WhiteBox:
             "White box trains one new model with gradient canaries from the recipe: it judges the training function's "
             "sum, clipping, sampling and noise, not the model's file."
         )
-        return self.judge(audit, shares[self.tests(audit)[0]], spec, scores[0], members[len(audit.dataset.y) :], fair)
+        inside = members[len(audit.dataset.y) :]
+        if min(inside.sum(), (~inside).sum()) < FEWEST:
+            audit.notes.append(f"White box had {inside.sum()} canaries of {len(inside)} put in: too few for a bound.")
+            return None
+        return self.judge(audit, shares[self.tests(audit)[0]], spec, scores[0], inside, fair)
 
     def judge(
         self,
@@ -110,7 +113,13 @@ class WhiteBox:
         inside: NDArray[np.bool_],
         fair: NDArray[np.bool_],
     ) -> AttackResult:
-        """The strongest bound that the recipe's own noise allows, which is known before the coins fall.
+        """What the scores prove: as much as so many trainings where canaries do not disturb each other.
+
+        The claimed noise decides that, before the coins fall. If its coordinates are independent, the scores of all
+        canaries and controls are: in every step each shows a coordinate of fresh noise, plus the clip if its canary is
+        in the batch. Given the coins they are two arms of independent scores, as from a game on two data sets that
+        differ in one record, the other canaries being data that both share. Noise of other structure leaves the
+        one-run bounds, which allow for every dependence, on the canaries whose coin was fair.
 
         Args:
             audit: Of the model.
@@ -120,42 +129,38 @@ class WhiteBox:
             inside: Which of them were put in.
             fair: Which of them a coin decided.
         """
-        scores, coins = watched[fair], inside[fair]
-        structures = {type(mechanism.structure) for mechanism in (spec.schedule or (spec.mechanism,))}
-        level: dict[str, Any] = {"delta": audit.claim_check.delta_claimed, "confidence": 1.0 - share}
-        bound: LowerBound
-        if structures == {NormalCoordinates} and spec.sampling_prob == 1 and level["delta"] > 0:
-            bound = epsilon_gaussian_scores(watched, inside, **level)
-        elif all(issubclass(structure, IIDCoordinates) for structure in structures):
-            # the ratio's own middle, fixed by the claim
-            correct = int(((scores > 0.0) == coins).sum())
-            bound = epsilon_independent_guesses(canaries=len(coins), correct=correct, threshold=0.0, **level)
-        else:
-            bound = one_run_from_scores(scores, coins, **level)
-        test = _curve_test(audit, bound)
-        members, others = scores[coins], scores[~coins]
+        arms = {
+            "pair": "gradient canaries that fair coins put in, and those they left out or that were never there",
+            "canaries": int(fair.sum()),
+            "controls": int((~fair).sum()),
+            "records": len(audit.dataset.y),
+            "steps": spec.steps,
+        }
+        if not all(isinstance(mechanism.structure, IIDCoordinates) for mechanism in spec.schedule or (spec.mechanism,)):
+            return scored_result(self.name, audit, share, watched[fair], inside[fair], arms)
+        claimed, delta = audit.tradeoff(), audit.claim_check.delta_claimed
+        with_canary, without = watched[inside], watched[~inside]
+        test = JointTest(with_canary, without, claimed, confidence=1.0 - share, seed=audit.settings.seed)
+        curve = curve_test(test, claimed)
+        bound = replace(lower_bound(test, delta), assumes=INDEPENDENT)
+        family = family_bound(audit, test)
+        if family is not None and family.epsilon_lower > bound.epsilon_lower:
+            audit.notes.append(
+                f"White box: its epsilon supposes {INDEPENDENT} and {family.assumes}; without the second it is "
+                f"{bound.epsilon_lower:.3g}."
+            )
+            bound = replace(family, assumes=f"{INDEPENDENT}; {family.assumes}")
         return AttackResult(
             name=self.name,
             epsilon_lower=bound.epsilon_lower,
-            curve_violation=test if test is not None and test.violated else None,
-            arms={
-                "pair": "gradient canaries that fair coins put in, and those they left out",
-                "canaries": len(coins),
-                "controls": len(watched) - len(coins),
-                "records": len(audit.dataset.y),
-                "steps": spec.steps,
-            },
+            curve_violation=curve if curve.violated else None,
+            arms=arms,
             confidence_spent=share,
-            trials=min(len(members), len(others)),
+            trials=min(len(with_canary), len(without)),
             best_possible_epsilon=None,
             bound=bound,
-            curve_test=test,
-            **operating_points(
-                members,
-                others,
-                confidence=audit.settings.confidence,
-                guessed_right=float(((scores > 0) == coins).mean()),
-            ),
+            curve_test=curve,
+            **operating_points(with_canary, without, confidence=audit.settings.confidence),
         )
 
 
@@ -185,32 +190,6 @@ def _applies(audit: Audit) -> bool:
         and architecture.build is None
         and architecture.name in DENSE_NETWORKS
         and audit.bundle.recipe.claim.adjacency == "add-remove"
-    )
-
-
-def _curve_test(audit: Audit, bound: LowerBound) -> CurveViolation | None:
-    """The mechanism's certified curve against what the bound's own interval proves of the true one: no further error.
-
-    That is the curve of N(0, 1) and N(mu_lower, 1), or the advantage at epsilon = 0.
-    """
-    epsilons = np.zeros(1)
-    if "mu_lower" in bound.inputs:
-        epsilons = np.linspace(0.0, max(2.0 * audit.claim_check.epsilon_claimed, 1.0), 101)
-        observed = np.array([gaussian_delta(cast(float, bound.inputs["mu_lower"]), float(e)) for e in epsilons])
-    elif "advantage_lower" in bound.inputs:
-        observed = np.array([cast(float, bound.inputs["advantage_lower"])])
-    else:
-        return None
-    allowed = np.asarray(audit.delta_upper(epsilons), dtype=np.float64)
-    worst = int(np.argmax(observed - allowed))
-    return CurveViolation(
-        violated=bool(observed[worst] > allowed[worst]),
-        epsilon=float(epsilons[worst]),
-        delta_observed_lower=float(observed[worst]),
-        delta_upper=float(allowed[worst]),
-        confidence=bound.confidence,
-        threshold=bound.threshold or 0.0,
-        inputs=dict(bound.inputs),
     )
 
 

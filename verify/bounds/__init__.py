@@ -7,7 +7,6 @@ from dpaudit.verify.bounds.counts import best_possible_epsilon, epsilon_from_cou
 from dpaudit.verify.bounds.gdp import epsilon_gdp, gaussian_epsilon
 from dpaudit.verify.bounds.joint_test import JointTest
 from dpaudit.verify.bounds.one_run import epsilon_one_run, one_run_from_scores, steinke_p_value
-from dpaudit.verify.bounds.one_run_independent import epsilon_gaussian_scores, epsilon_independent_guesses
 from dpaudit.verify.bounds.operating import auc, roc, tpr_at_fpr
 from dpaudit.verify.bounds.rates import clopper_pearson, rate_lower, rate_upper
 from dpaudit.verify.bounds.thresholds import choose_threshold
@@ -29,9 +28,7 @@ __all__ = [
     "choose_threshold",
     "clopper_pearson",
     "epsilon_from_counts",
-    "epsilon_gaussian_scores",
     "epsilon_gdp",
-    "epsilon_independent_guesses",
     "epsilon_one_run",
     "gaussian_delta",
     "gaussian_epsilon",
