@@ -7,7 +7,6 @@ models trained without it are each fitted by a Gaussian. The offline form does w
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import norm
 
 from dpaudit.audit.attacks.base import Array
 from dpaudit.audit.attacks.shadow import Comparison, ShadowAttack
@@ -49,11 +48,12 @@ def online_scores(target: Array, shadows: Array, inside: NDArray[np.bool_]) -> A
     array([0.])
     """
     shared = min(int(inside.sum(axis=0).min()), int((~inside).sum(axis=0).min())) < OWN_SPREAD
-    density = []
-    for side in (inside, ~inside):
+    score = np.zeros(len(target))
+    for sign, side in ((1.0, inside), (-1.0, ~inside)):
         mean, spread = _fit(shadows, side)
-        density.append(norm.logpdf(target, mean, np.sqrt(np.mean(spread**2)) if shared else spread))
-    return np.asarray(density[0] - density[1])
+        sigma = np.sqrt(np.mean(spread**2)) if shared else spread
+        score -= sign * (((target - mean) / sigma) ** 2 / 2.0 + np.log(sigma))
+    return score
 
 
 def _fit(shadows: Array, side: NDArray[np.bool_]) -> tuple[Array, Array]:

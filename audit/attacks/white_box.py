@@ -29,7 +29,7 @@ from dpaudit.verify.results import AttackResult
 
 CANARIES = 5000  # put in or left out by coins
 CONTROLS = 5000  # further weights that are watched and never touched: they show the noise
-INDEPENDENT = "noise whose coordinates are independent, as claimed"
+INDEPENDENT = "noise with independent coordinates, as claimed"
 TIES = 1e-9  # of what was seen: puts equal ratios in order, such as those of all large values under Laplace noise
 _COINS, _TRAINING = 4, 5  # streams of seeds beside those of games and shadow models
 
@@ -146,7 +146,7 @@ class WhiteBox:
         family = family_bound(audit, test)
         if family is not None and family.epsilon_lower > bound.epsilon_lower:
             audit.notes.append(
-                f"White box: its epsilon supposes {INDEPENDENT} and {family.assumes}; without the second it is "
+                f"White box: its epsilon supposes {INDEPENDENT}; and {family.assumes}. Without the second it is "
                 f"{bound.epsilon_lower:.3g}."
             )
             bound = replace(family, assumes=f"{INDEPENDENT}; {family.assumes}")
