@@ -14,8 +14,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dpaudit.mechanisms.learning.architectures import DENSE_NETWORKS, weight_count
 from dpaudit.mechanisms.learning.noise import Streams
-from dpaudit.mechanisms.learning.spec import DPSGDSpec, GradientSpec, Pool
+from dpaudit.mechanisms.learning.spec import DPSGDSpec, GradientSpec, Pool, TrainingSpec
+
+
+def check(spec: TrainingSpec) -> None:
+    """Refuse canaries in a training that has no hook for them.
+
+    Raises:
+        ValueError: The network is not one of linear layers, or has fewer weights than canaries.
+    """
+    if not isinstance(spec, DPSGDSpec) or spec.gradient_canaries == 0:
+        return
+    architecture = spec.architecture
+    if architecture.build is not None or architecture.name not in DENSE_NETWORKS:
+        names = ", ".join(DENSE_NETWORKS)
+        raise ValueError(f"Expected gradient_canaries with architecture={architecture.name!r} to be one of {names}.")
+    weights = weight_count(architecture)
+    if not 1 <= spec.gradient_canaries <= weights:
+        raise ValueError(f"Expected gradient_canaries={spec.gradient_canaries} in [0, {weights}], the weights.")
 
 
 def split(

@@ -9,14 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpaudit.mechanisms.base import Domain
-from dpaudit.mechanisms.learning import approximate_minima, convolution, ensemble, minimiser
-from dpaudit.mechanisms.learning.architectures import (
-    BUILDERS,
-    DENSE_NETWORKS,
-    build_module,
-    parameter_count,
-    weight_count,
-)
+from dpaudit.mechanisms.learning import approximate_minima, convolution, ensemble, gradient_canaries, minimiser
+from dpaudit.mechanisms.learning.architectures import BUILDERS, DENSE_NETWORKS, build_module, parameter_count
 from dpaudit.mechanisms.learning.dp_ftrl import BATCHES
 from dpaudit.mechanisms.learning.spec import (
     ApproximateMinimaSpec,
@@ -113,6 +107,7 @@ def _check_spec(spec: TrainingSpec) -> None:
         if hasattr(spec, name):
             domain.validate(name, getattr(spec, name))
     architecture = spec.architecture
+    gradient_canaries.check(spec)
     if architecture.build is None and architecture.name not in BUILDERS:
         raise ValueError(f"Expected architecture={architecture.name!r} to be one of {', '.join(sorted(BUILDERS))}.")
     if (architecture.build is None and architecture.name == "logistic") != isinstance(spec, MinimumSpec):
@@ -126,24 +121,10 @@ def _check_spec(spec: TrainingSpec) -> None:
         _check_schedule(spec)
     if isinstance(spec, GradientSpec) and spec.init not in ("zeros", "glorot"):
         raise ValueError(f"Expected init={spec.init!r} to be 'zeros' or 'glorot'.")
-    if isinstance(spec, DPSGDSpec) and spec.gradient_canaries:
-        _check_gradient_canaries(spec)
     count = parameter_count(architecture)
     for mechanism in set(spec.mechanisms):
         if mechanism.dimension not in (None, count):
             raise ValueError(f"Expected dimension={mechanism.dimension} to be {count}, the number of parameters.")
-
-
-def _check_gradient_canaries(spec: DPSGDSpec) -> None:
-    architecture = spec.architecture
-    if architecture.build is not None or architecture.name not in DENSE_NETWORKS:
-        raise ValueError(
-            f"Expected gradient_canaries with architecture={architecture.name!r} to be one of "
-            f"{', '.join(DENSE_NETWORKS)}."
-        )
-    weights = weight_count(architecture)
-    if not 1 <= spec.gradient_canaries <= weights:
-        raise ValueError(f"Expected gradient_canaries={spec.gradient_canaries} in [0, {weights}], the weights.")
 
 
 def _check_schedule(spec: DPSGDSpec) -> None:
