@@ -17,7 +17,7 @@ Scores, whatever the optimizer (any function of the model is valid):
   a linear estimate that tells similar canaries apart; it sees the weights. Plain descent and momentum move the weights
   by a weighted sum of the released gradients, so that a canary moves them along its own; momentum changes the weights
   of the sum, and them alike for all canaries. Adam divides each coordinate by its own running scale, which no inner
-  product undoes: the score stays valid and loses power, and the loss is the better score there.
+  product undoes: the score stays valid and loses some power.
 """
 
 from collections.abc import Callable, Mapping
