@@ -37,7 +37,7 @@ from dpaudit.audit.trials.engine import Score, trial_seed
 from dpaudit.mechanisms.base import with_dimension
 from dpaudit.mechanisms.learning.architectures import build_module
 from dpaudit.mechanisms.learning.spec import DPSGDSpec, GradientSpec, Pool, TrainedModels
-from dpaudit.mechanisms.learning.training import resolve_device
+from dpaudit.mechanisms.learning.training import train
 from dpaudit.verify.results import AttackResult
 
 CANARIES = 1000
@@ -88,7 +88,9 @@ def loss_score(audit: Audit, spec: GradientSpec, canaries: Pool) -> Score:
 
 
 def movement_score(audit: Audit, spec: GradientSpec, canaries: Pool) -> Score:
-    """How far every canary moved the weights from the first ones, which the seed fixes.
+    """How far every canary moved the weights from the first ones, which the seed fixes in the built-in training.
+
+    A trainer that starts elsewhere is scored with the directions of another start: validly, and less well.
 
     A canary in T q batches moves them T q clip along its direction, in units of the step, and the noise sqrt(T) times
     its own spread in every direction; a fair coin has variance 1/4.
@@ -97,7 +99,7 @@ def movement_score(audit: Audit, spec: GradientSpec, canaries: Pool) -> Score:
     if isinstance(still, DPSGDSpec):
         still = replace(still, schedule=still.schedule[:1])
     members = np.ones((1, len(canaries.y)), dtype=bool)
-    first = audit.settings.trainer(still, canaries, members, [0], device=resolve_device(audit.settings.device))
+    first = train(still, canaries, members, [0], device=audit.settings.device)
     weights = _flat(first)[0]
     draws = with_dimension(spec.mechanism, len(weights)).sample(np.random.default_rng(audit.settings.seed), DRAWS)
     spread = float(np.median(np.abs(draws))) / NORMAL_MEDIAN  # some laws have no variance
