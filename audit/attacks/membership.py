@@ -53,7 +53,10 @@ def one_run_method(audit: Audit) -> Method:
     f-DP bound supposes; without it there is that of Steinke et al.
     """
     recipe = audit.bundle.recipe
-    normal = all(isinstance(p.mechanism.structure, NormalCoordinates) and p.sampling_prob == 1 for p in recipe.phases())
+    normal = all(
+        isinstance(phase.mechanism.structure, NormalCoordinates) and phase.sampling_prob == 1 and phase.sampler is None
+        for phase in recipe.phases()
+    )
     # there the noise is not on what is released
     released = recipe.algorithm != ApproximateMinimaSpec.algorithm
     return "f-dp" if normal and released and audit.claim_check.delta_claimed > 0 else "steinke"
