@@ -91,11 +91,14 @@ class DPSGDSpec(_GradientTraining):
         sampling_prob: Poisson rate q in (0, 1]; 1.0 is full batch.
         schedule: The mechanism of every step in place of `mechanism`, from `schedule.step_mechanisms`; () for the same
             in all.
+        gradient_canaries: The last so many records of the pool are canaries with a given gradient each
+            (`gradient_canaries.py`), for an audit from inside; networks of linear layers only.
     """
 
     algorithm: ClassVar[Algorithm] = "dp-sgd"
     sampling_prob: float
     schedule: tuple[Mechanism, ...] = ()
+    gradient_canaries: int = 0
 
     @property
     def mechanisms(self) -> tuple[Mechanism, ...]:
@@ -234,11 +237,13 @@ class TrainedModels:
         parameters: Name to tensor of shape (models, *shape), CPU float32, in torch's state_dict names and order.
         architecture: What they are.
         ledger: What happened.
+        observed: What every step showed of every gradient canary, shape (models, steps, canaries); None without any.
     """
 
     parameters: dict[str, Tensor]
     architecture: Architecture
     ledger: Ledger
+    observed: Tensor | None = None
 
     def state_dict(self, model: int) -> dict[str, Tensor]:
         """The state dict of one model."""

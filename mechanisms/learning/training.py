@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpaudit.mechanisms.base import Domain
-from dpaudit.mechanisms.learning import approximate_minima, convolution, ensemble, minimiser
+from dpaudit.mechanisms.learning import approximate_minima, convolution, ensemble, gradient_canaries, minimiser
 from dpaudit.mechanisms.learning.architectures import BUILDERS, DENSE_NETWORKS, build_module, parameter_count
 from dpaudit.mechanisms.learning.dp_ftrl import BATCHES
 from dpaudit.mechanisms.learning.spec import (
@@ -107,6 +107,7 @@ def _check_spec(spec: TrainingSpec) -> None:
         if hasattr(spec, name):
             domain.validate(name, getattr(spec, name))
     architecture = spec.architecture
+    gradient_canaries.check(spec)
     if architecture.build is None and architecture.name not in BUILDERS:
         raise ValueError(f"Expected architecture={architecture.name!r} to be one of {', '.join(sorted(BUILDERS))}.")
     if (architecture.build is None and architecture.name == "logistic") != isinstance(spec, MinimumSpec):

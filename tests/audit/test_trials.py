@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dpaudit.audit.attacks.clipbkd import canary_score
-from dpaudit.audit.attacks.lira import log_odds
+from dpaudit.audit.attacks.shadow import log_odds
 from dpaudit.audit.trials import engine
 from dpaudit.audit.trials.engine import Trial, TrialRunner, TrialSetup, trial_seed
 from dpaudit.audit.trials.store import TrialStore, fingerprint
