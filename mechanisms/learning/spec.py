@@ -225,6 +225,20 @@ class Ledger:
     engine: str
     releases: tuple[int, ...] = ()
 
+    @classmethod
+    def unrecorded(cls, spec: TrainingSpec, engine: str = "unrecorded") -> "Ledger":
+        """What stands in for the ledger of models that came without one."""
+        return cls(
+            noise_draws=0,
+            sampling_prob=spec.sampling_prob,
+            batch_sizes=(),
+            divisor=spec.expected_batch_size,
+            clip=spec.mechanism.clip,
+            clip_norm=spec.mechanism.clip_norm,
+            device="cpu",
+            engine=engine,
+        )
+
 
 @dataclass(frozen=True)
 class TrainedModels:
