@@ -1,5 +1,6 @@
 """The `dpaudit` command: arguments, exit codes, progress bars. Everything heavy is imported inside a command."""
 
+import errno
 import os
 import re
 import secrets
@@ -61,7 +62,7 @@ def run(
     ] = None,
     trials: Annotated[int | None, typer.Option(help="Models per arm; default from the power estimate.")] = None,
     confidence: Annotated[float, typer.Option(help="Level of all bounds together.")] = 0.95,
-    budget: Annotated[str | None, typer.Option(help="Start no new trial after this time: 90s, 10m, 2h.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Stop training after this time: 90s, 10m, 2h.")] = None,
     engine: Annotated[str, typer.Option(help="Where trials run: local.", metavar="local")] = "local",
     device: Device = "auto",
     workers: Annotated[int | None, typer.Option(min=1, help="Training processes; default one per core.")] = None,
@@ -84,9 +85,11 @@ def run(
 
     from dpaudit.audit import runner  # after the file: a bad one is refused before this loads
     from dpaudit.audit.settings import Settings
+    from dpaudit.audit.trials.store import stored_seed
 
     folder = out or Path(f"{model.stem}.audit")
-    chosen = _seed(seed)
+    store = folder / "trials.sqlite"
+    chosen = _seed(seed, None if fresh or seed is not None else stored_seed(store))
     settings = Settings(
         seed=chosen,
         attacks=() if attacks is None else tuple(name.strip() for name in attacks.split(",")),
@@ -95,7 +98,7 @@ def run(
         budget=seconds,
         device=device,
         workers=workers,
-        store=None if dry_run else folder / "trials.sqlite",
+        store=None if dry_run else store,
         fresh=fresh,
         command=_command(chosen),
     )
@@ -256,9 +259,11 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(BAD_INPUT)
     except OSError as error:
-        _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error), BAD_INPUT)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        _fail(_reason(error), GAVE_UP if full else BAD_INPUT)
     except ValueError as error:
-        if type(error).__name__ not in ("InputError", "ToleranceError"):  # named, not imported: --help stays quick
+        # named, not imported: --help stays quick
+        if not {"InputError", "ToleranceError"} & {kind.__name__ for kind in type(error).__mro__}:
             raise
         _fail(" ".join(str(error).split()), BAD_INPUT)
 
@@ -269,15 +274,20 @@ def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
     return value
 
 
+def _reason(error: OSError) -> str:
+    text = error.strerror or " ".join(map(str, error.args))
+    return f"{text}: {error.filename}" if error.filename else text
+
+
 def _fail(message: str, status: int) -> None:
     typer.echo(f"dpaudit: {message}", err=True)
     sys.exit(status)
 
 
-def _seed(seed: int | None) -> int:
+def _seed(seed: int | None, before: int | None = None) -> int:
     if seed is not None:
         return seed
-    drawn = secrets.randbits(31)
+    drawn = secrets.randbits(31) if before is None else before
     typer.echo(f"seed {drawn}", err=True)
     return drawn
 
@@ -318,15 +328,46 @@ def _progress() -> Iterator["Stage"]:
 
 def _deliver(result: "AuditResult", folder: Path, json: str | None) -> None:
     """The report and the JSON into the folder; the verdict, or the JSON, on stdout."""
-    from dpaudit._files import write_whole
-    from dpaudit.reports import result_json, verdict_sentence, write_report
+    _tell(result, json)
+    failure = _write_report(result, folder, json)
+    stopped = result.reproduce.get("stopped")
+    if stopped not in (None, "", "budget", "interrupted"):
+        typer.echo(f"dpaudit: {stopped}", err=True)
+    if result.verdict == "gave_up" or stopped:
+        typer.echo("to go on: repeat the command with the same --out; finished trials and the seed are kept", err=True)
+    if failure is not None and result.verdict == "refuted":  # the exit status must say so
+        typer.echo(f"dpaudit: {_reason(failure)}", err=True)
+    elif failure is not None:
+        raise failure
 
-    page = write_report(result, folder)
+
+def _write_report(result: "AuditResult", folder: Path, json: str | None) -> OSError | None:
+    """What kept the files from being written; what was measured is to be told all the same."""
+    from dpaudit._files import write_whole
+    from dpaudit.audit.delivery import report_folder
+    from dpaudit.reports import result_json, write_report
+
+    try:
+        place = report_folder(result, folder)
+        page = write_report(result, place)
+        if json not in (None, "-"):
+            write_whole({str(json): result_json(result).encode()})
+    except OSError as error:
+        return error
+    if place != folder:
+        typer.echo(f"the report in {folder} rests on more evidence and stays; this one is in {place}", err=True)
+    if json != "-":
+        typer.echo(f"report: {page}")
+    return None
+
+
+def _tell(result: "AuditResult", json: str | None) -> None:
+    """The verdict with its bounds, or the JSON, on stdout."""
+    from dpaudit.reports import result_json, verdict_sentence
+
     if json == "-":
         typer.echo(result_json(result))
         return
-    if json is not None:
-        write_whole({json: result_json(result).encode()})
     typer.echo(f"{result.verdict}: {verdict_sentence(result)}")
     check = result.claim_check
     if check is not None:
@@ -334,9 +375,6 @@ def _deliver(result: "AuditResult", folder: Path, json: str | None) -> None:
     for attack in result.attacks:
         proven = "no epsilon" if attack.epsilon_lower is None else f"epsilon >= {attack.epsilon_lower:.4g}"
         typer.echo(f"{attack.name}: {proven}, AUC {attack.auc:.3f}, {attack.trials} trials")
-    typer.echo(f"report: {page}")
-    if result.verdict == "gave_up" or result.reproduce.get("stopped"):
-        typer.echo("to go on: repeat the command with the same --out and --seed; finished trials are kept", err=True)
 
 
 def _plan_text(verdict: Any, plan: Any) -> str:

@@ -16,7 +16,7 @@ from dpaudit.audit.inputs.recipes import ApproximateMinimaRecipe, Recipe
 from dpaudit.audit.inputs.sources import Stage
 from dpaudit.audit.settings import Settings
 from dpaudit.audit.trials.engine import TrialRunner, no_progress
-from dpaudit.audit.trials.store import TrialStore
+from dpaudit.audit.trials.store import StorageError, TrialStore
 from dpaudit.mechanisms.learning.approximate_minima import jacobian_loss
 from dpaudit.verify.bounds import tradeoff_curve
 from dpaudit.verify.checking import check
@@ -43,19 +43,38 @@ def run(bundle: Bundle, dataset: Dataset, settings: Settings, *, stage: Stage = 
     plan = plan_audit(audit)
     if bundle.recipe.planted_defect is not None:
         audit.notes.append(f"The recipe plants the defect {bundle.recipe.planted_defect!r}: a positive control.")
-    found = []
-    with TrialStore(settings.store, fresh=settings.fresh) as store:
-        trials = replace(
-            audit.trials,
-            store=store,
-            workers=settings.workers or joblib.cpu_count(),
-            deadline=None if settings.budget is None else began + settings.budget,
-        )
-        for attack in plan.attacks:
-            if not trials.stopped:
-                found.append(attack.run(replace(audit, trials=trials), plan.shares))
-    attacks = [result for result in found if result is not None]
+    with TrialStore(settings.store, fresh=settings.fresh, shared=settings.shared) as store:
+        trials = _trials(audit, store, began)
+        attacks = [
+            result for attack in plan.attacks if (result := _attack(attack, audit, trials, plan.shares)) is not None
+        ]
+    audit.notes.extend(trials.notes)
     return _conclude(audit, plan, attacks, trials.stopped, time.monotonic() - began)
+
+
+def _trials(audit: Audit, store: TrialStore, began: float) -> TrialRunner:
+    settings = audit.settings
+    trials = replace(
+        audit.trials,
+        store=store,
+        workers=settings.workers or joblib.cpu_count(),
+        deadline=None if settings.budget is None else began + settings.budget,
+    )
+    try:
+        store.seed = settings.seed  # a repeated command goes on with it
+    except StorageError as error:
+        trials.stopped = str(error.strerror)
+    return trials
+
+
+def _attack(attack: Attack, audit: Audit, trials: TrialRunner, shares: dict[str, float]) -> AttackResult | None:
+    """What an attack found; None after the trials ended, and where it has too few models to judge by."""
+    if trials.stopped:
+        return None
+    result = attack.run(replace(audit, trials=trials), shares)
+    if result is None and not trials.stopped and attack.tests(audit):
+        trials.stopped = f"too few models for {attack.name}"
+    return result
 
 
 def prepare(bundle: Bundle, dataset: Dataset, settings: Settings, *, stage: Stage = no_progress) -> Audit:

@@ -26,10 +26,11 @@ class Settings:
         attacks: Names in ATTACKS; () for all that apply by default.
         trials: Models per arm, threshold choice included; None for the attack's default.
         confidence: Level of all statistical bounds together.
-        budget: Seconds after which no new trial is started; None for no limit.
+        budget: Seconds after which no model is trained any more; None for no limit.
         device: "auto", "cpu" or "cuda".
         workers: Training processes; None for one per core.
         store: File for the trial store; None keeps trials in memory.
+        shared: Use the trials in the other stores of its folder as well.
         fresh: Forget stored trials.
         trainer: The training function that is retrained, the user's own loop where that is under audit.
         command: How to repeat this audit, for the report.
@@ -43,6 +44,7 @@ class Settings:
     device: str = "auto"
     workers: int | None = None
     store: Path | None = None
+    shared: bool = False
     fresh: bool = False
     trainer: Trainer = train
     command: str = ""
@@ -55,3 +57,5 @@ class Settings:
         usable_device(self.device)
         if self.budget is not None and not self.budget > 0:
             raise InputError(f"Expected budget={self.budget} seconds to be positive.")
+        if self.fresh and self.shared:
+            raise InputError("Expected fresh=True without shared=True: delete the files of the folder instead.")

@@ -10,7 +10,7 @@ import io
 import json
 import sqlite3
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,10 @@ VERSION = 1
 PATIENCE = 5.0  # seconds to wait for another process's lock
 UNRECORDED = 10**6  # the look that one counts as which could not be written down: it spends next to nothing
 _TABLE = "CREATE TABLE entries (key TEXT PRIMARY KEY, value BLOB NOT NULL, checksum BLOB NOT NULL) WITHOUT ROWID"
+
+
+class DamagedError(InputError):
+    """A store that is not what was written, or no store at all."""
 
 
 class StorageError(OSError):
@@ -142,17 +146,29 @@ class TrialStore(AbstractContextManager["TrialStore"]):
             yield from self._others.items()
 
 
+def stored_seed(path: Path) -> int | None:
+    """The seed of the last audit with a store; None where there is no store yet.
+
+    Raises:
+        InputError: As `TrialStore`.
+    """
+    if not path.exists():
+        return None
+    with TrialStore(path) as store:
+        return store.seed
+
+
 def _forget(path: Path) -> None:
     """Delete the scores and the seed of a store; all of a damaged one."""
+    if not path.exists():
+        return
     try:
-        db = _open(path)
-        with _errors(path):
+        with closing(_open(path)) as db, _errors(path):
             db.execute("DELETE FROM entries WHERE key NOT LIKE 'look %'")
             # a damaged look would count as none
             for (key,) in db.execute("SELECT key FROM entries").fetchall():
                 _read(db, path, key)
-        db.close()
-    except InputError:
+    except DamagedError:
         with path.open("rb") as file:
             header = file.read(72)
         if header[68:] != APPLICATION.to_bytes(4, "big"):
@@ -163,20 +179,28 @@ def _forget(path: Path) -> None:
 def _open(path: Path | None) -> sqlite3.Connection:
     with _errors(path, reading=True):
         db = sqlite3.connect(path if path is not None else ":memory:", timeout=PATIENCE, isolation_level=None)
-        if path is not None and _number(db, "PRAGMA application_id") == APPLICATION:
-            version = _number(db, "PRAGMA user_version")
-            if version != VERSION:
-                raise InputError(f"Expected {path} to be a trial store of version {VERSION}, not {version}.")
-            return db
-        db.execute("BEGIN IMMEDIATE")
-        if _number(db, "PRAGMA application_id") != APPLICATION:  # another process may have been quicker
-            if _number(db, "SELECT count(*) FROM sqlite_master") or _number(db, "PRAGMA application_id"):
-                raise InputError(f"Expected {path} to be a trial store: it is another file. Move it away.")
-            db.execute(_TABLE)
-            db.execute(f"PRAGMA application_id = {APPLICATION}")
-            db.execute(f"PRAGMA user_version = {VERSION}")
-        db.execute("COMMIT")
+        try:
+            _check_or_create(db, path)
+        except BaseException:
+            db.close()
+            raise
         return db
+
+
+def _check_or_create(db: sqlite3.Connection, path: Path | None) -> None:
+    if _number(db, "PRAGMA application_id") == APPLICATION:
+        version = _number(db, "PRAGMA user_version")
+        if version != VERSION:
+            raise InputError(f"Expected {path} to be a trial store of version {VERSION}, not {version}.")
+        return
+    db.execute("BEGIN IMMEDIATE")
+    if _number(db, "PRAGMA application_id") != APPLICATION:  # another process may have been quicker
+        if _number(db, "SELECT count(*) FROM sqlite_master") or _number(db, "PRAGMA application_id"):
+            raise InputError(f"Expected {path} to be a trial store: it is another file. Move it away.")
+        db.execute(_TABLE)
+        db.execute(f"PRAGMA application_id = {APPLICATION}")
+        db.execute(f"PRAGMA user_version = {VERSION}")
+    db.execute("COMMIT")
 
 
 def _number(db: sqlite3.Connection, query: str) -> int:
@@ -193,17 +217,17 @@ def _insert(db: sqlite3.Connection, key: str, value: bytes) -> None:
 
 def _read(db: sqlite3.Connection, path: Path | None, key: str) -> bytes | None:
     with _errors(path, reading=True):
-        row = db.execute("SELECT value, checksum FROM entries WHERE key = ?", (key,)).fetchone()
+        row = db.execute("SELECT CAST(value AS BLOB), checksum FROM entries WHERE key = ?", (key,)).fetchone()
     if row is None:
         return None
-    value, checksum = row
-    if not isinstance(value, bytes) or _checksum(key, value) != checksum:
+    value, checksum = bytes(row[0]), row[1]
+    if _checksum(key, value) != checksum:
         raise _damaged(path)
     return value
 
 
-def _damaged(path: Path | None) -> InputError:
-    return InputError(f"Expected {path} to be as it was written: it is damaged; --fresh starts it anew.")
+def _damaged(path: Path | None) -> DamagedError:
+    return DamagedError(f"Expected {path} to be as it was written: it is damaged; --fresh starts it anew.")
 
 
 @contextmanager
@@ -214,7 +238,7 @@ def _errors(path: Path | None, *, reading: bool = False) -> Iterator[None]:
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the extension in the higher bits
         if code == sqlite3.SQLITE_NOTADB:
-            raise InputError(f"Expected {path} to be a trial store: it is another file. Move it away.") from error
+            raise DamagedError(f"Expected {path} to be a trial store: it is another file. Move it away.") from error
         if code == sqlite3.SQLITE_CORRUPT or (reading and code == sqlite3.SQLITE_ERROR):
             raise _damaged(path) from error
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
