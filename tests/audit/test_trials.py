@@ -103,6 +103,16 @@ def test_the_deadline_leaves_equal_arms() -> None:
     assert sum(done) >= len(first) * 2
 
 
+def test_the_deadline_is_looked_at_inside_a_block() -> None:
+    """A block of one model that would take minutes."""
+    long = replace(setup(), spec=replace(setup().spec, steps=10**6))
+    assert long.block == 1
+    trials, began = TrialRunner(deadline=time.monotonic() + 0.2), time.process_time()
+    assert [len(scores) for scores in trials.run(long, *arms(4))] == [0, 0]
+    assert trials.stopped == "budget"
+    assert time.process_time() - began < 5
+
+
 @pytest.mark.usefixtures("small_blocks")
 def test_an_interruption_keeps_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     real, calls = local_engine.train_block, []
