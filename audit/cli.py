@@ -7,6 +7,7 @@ import secrets
 import shlex
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -80,7 +81,7 @@ def run(
 
     if engine != "local":
         raise typer.BadParameter(f"Expected engine={engine!r} to be 'local'.")
-    seconds = _seconds(budget)
+    began, seconds = time.monotonic(), _seconds(budget)
     bundle = load_bundle(model, recipe=None if recipe is None else load_recipe(recipe))
 
     from dpaudit.audit import runner  # after the file: a bad one is refused before this loads
@@ -95,7 +96,7 @@ def run(
         attacks=() if attacks is None else tuple(name.strip() for name in attacks.split(",")),
         trials=trials,
         confidence=confidence,
-        budget=seconds,
+        budget=None if seconds is None else max(1e-9, began + seconds - time.monotonic()),  # of the whole command
         device=device,
         workers=workers,
         store=None if dry_run else store,
