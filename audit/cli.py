@@ -61,6 +61,9 @@ def run(
     attacks: Annotated[
         str | None, typer.Option(help="Which attacks, separated by commas; if absent, all that apply by default.")
     ] = None,
+    trainer: Annotated[
+        str | None, typer.Option(help="Your own training loop, retrained in place of ours.", metavar="FILE.py:NAME")
+    ] = None,
     trials: Annotated[int | None, typer.Option(help="Models per arm; default from the power estimate.")] = None,
     confidence: Annotated[float, typer.Option(help="Level of all bounds together.")] = 0.95,
     budget: Annotated[str | None, typer.Option(help="Stop training after this time: 90s, 10m, 2h.")] = None,
@@ -78,6 +81,7 @@ def run(
     """Audit a trained model: check its claim, attack it, write a report."""
     from dpaudit.audit.inputs.bundles import load_bundle
     from dpaudit.audit.inputs.recipes import load_recipe
+    from dpaudit.audit.inputs.user_code import UserFunction, UserTrainer
 
     if engine != "local":
         raise typer.BadParameter(f"Expected engine={engine!r} to be 'local'.")
@@ -87,6 +91,7 @@ def run(
     from dpaudit.audit import runner  # after the file: a bad one is refused before this loads
     from dpaudit.audit.settings import Settings
     from dpaudit.audit.trials.store import stored_seed
+    from dpaudit.mechanisms.learning.training import train as train_models
 
     folder = out or Path(f"{model.stem}.audit")
     store = folder / "trials.sqlite"
@@ -101,6 +106,7 @@ def run(
         workers=workers,
         store=None if dry_run else store,
         fresh=fresh,
+        trainer=train_models if trainer is None else UserTrainer(UserFunction.named(trainer, "--trainer")),
         command=_command(chosen),
     )
     with _progress() as stage:

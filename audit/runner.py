@@ -14,10 +14,12 @@ from dpaudit.audit.inputs.datasets import Dataset
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.recipes import ApproximateMinimaRecipe, Recipe
 from dpaudit.audit.inputs.sources import Stage
+from dpaudit.audit.inputs.user_code import trainer_name
 from dpaudit.audit.settings import Settings
 from dpaudit.audit.trials.engine import TrialRunner, no_progress
 from dpaudit.audit.trials.store import StorageError, TrialStore
 from dpaudit.mechanisms.learning.approximate_minima import jacobian_loss
+from dpaudit.mechanisms.learning.training import train
 from dpaudit.verify.bounds import tradeoff_curve
 from dpaudit.verify.checking import check
 from dpaudit.verify.perturbed_objective import check_perturbed_objective
@@ -48,6 +50,10 @@ def run(bundle: Bundle, dataset: Dataset, settings: Settings, *, stage: Stage = 
         attacks = [
             result for attack in plan.attacks if (result := _attack(attack, audit, trials, plan.shares)) is not None
         ]
+    if settings.trainer is not train:
+        audit.notes.append(
+            f"Models were trained by {trainer_name(settings.trainer)}, not by this package's own training."
+        )
     audit.notes.extend(trials.notes)
     return _conclude(audit, plan, attacks, trials.stopped, time.monotonic() - began)
 

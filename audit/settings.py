@@ -32,7 +32,8 @@ class Settings:
         store: File for the trial store; None keeps trials in memory.
         shared: Use the trials in the other stores of its folder as well.
         fresh: Forget stored trials.
-        trainer: The training function that is retrained, the user's own loop where that is under audit.
+        trainer: The training function that is retrained, the user's own loop where that is under audit: what it is
+            given and returns is told in `inputs.user_code.UserTrainer`.
         command: How to repeat this audit, for the report.
     """
 

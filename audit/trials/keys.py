@@ -26,6 +26,7 @@ import torch
 
 from dpaudit import mechanisms
 from dpaudit.audit.inputs.files import InputError, read_regular
+from dpaudit.audit.inputs.user_code import UserFunction
 from dpaudit.mechanisms.learning.spec import Architecture
 
 LARGEST_SOURCE = 1 << 24  # bytes
@@ -157,6 +158,8 @@ class _Plain:
             return [self(item) for item in value]
         if isinstance(value, (set, frozenset)):
             return sorted((self(item) for item in value), key=repr)
+        if isinstance(value, UserFunction):  # wherever it lies
+            return [value.function, value.sha256, sources(Path(value.path))]
         if isinstance(value, functools.partial):
             return ["partial", self(value.func), self(value.args), self(value.keywords)]
         if isinstance(value, MethodType):

@@ -281,7 +281,7 @@ def test_code_that_changes_during_an_audit_is_refused(tmp_path: Path, digits: Da
     architecture = custom(tmp_path, "build", width=6).spec(digits).architecture
     (tmp_path / "my_model.py").write_text(CODE + "\n# another\n")
     fresh = pickle.loads(pickle.dumps(architecture))
-    from dpaudit.audit.inputs.networks import _function
+    from dpaudit.audit.inputs.user_code import _function
 
     _function.cache_clear()
     with pytest.raises(InputError, match="not to change during an audit"):
