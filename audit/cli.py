@@ -18,6 +18,7 @@ import typer
 
 if TYPE_CHECKING:
     from dpaudit.audit.inputs.sources import Stage
+    from dpaudit.audit.settings import Settings
     from dpaudit.verify.results import AuditResult
 
 BAD_INPUT, REFUTED, GAVE_UP = 2, 3, 4
@@ -67,12 +68,15 @@ def run(
     trials: Annotated[int | None, typer.Option(help="Models per arm; default from the power estimate.")] = None,
     confidence: Annotated[float, typer.Option(help="Level of all bounds together.")] = 0.95,
     budget: Annotated[str | None, typer.Option(help="Stop training after this time: 90s, 10m, 2h.")] = None,
-    engine: Annotated[str, typer.Option(help="Where trials run: local.", metavar="local")] = "local",
+    engine: Annotated[str, typer.Option(help="Where models train: local or ray.", metavar="local|ray")] = "local",
     device: Device = "auto",
     workers: Annotated[int | None, typer.Option(min=1, help="Training processes; default one per core.")] = None,
     seed: Seed = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the claim, print the plan, train nothing.")] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget trials of earlier runs.")] = False,
+    shared: Annotated[
+        Path | None, typer.Option("--store", help="Folder of trials that dpaudit trials trained.", metavar="DIR")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the report; default ./<model>.audit/.")] = None,
     json: Annotated[
         str | None, typer.Option(help="Write the result here as well; - prints it and nothing else.")
@@ -81,32 +85,31 @@ def run(
     """Audit a trained model: check its claim, attack it, write a report."""
     from dpaudit.audit.inputs.bundles import load_bundle
     from dpaudit.audit.inputs.recipes import load_recipe
-    from dpaudit.audit.inputs.user_code import UserFunction, UserTrainer
 
-    if engine != "local":
-        raise typer.BadParameter(f"Expected engine={engine!r} to be 'local'.")
-    began, seconds = time.monotonic(), _seconds(budget)
+    began = time.monotonic()
+    _left(budget, began)
     bundle = load_bundle(model, recipe=None if recipe is None else load_recipe(recipe))
 
     from dpaudit.audit import runner  # after the file: a bad one is refused before this loads
-    from dpaudit.audit.settings import Settings
     from dpaudit.audit.trials.store import stored_seed
-    from dpaudit.mechanisms.learning.training import train as train_models
 
     folder = out or Path(f"{model.stem}.audit")
-    store = folder / "trials.sqlite"
-    chosen = _seed(seed, None if fresh or seed is not None else stored_seed(store))
-    settings = Settings(
-        seed=chosen,
-        attacks=() if attacks is None else tuple(name.strip() for name in attacks.split(",")),
+    store = folder / "trials.sqlite" if shared is None else shared / "run.sqlite"
+    before = None if fresh or seed is not None else stored_seed(store, shared=shared is not None)
+    chosen = _seed(seed, before)
+    settings = _settings(
+        chosen,
+        attacks,
+        trainer,
         trials=trials,
         confidence=confidence,
-        budget=None if seconds is None else max(1e-9, began + seconds - time.monotonic()),  # of the whole command
+        budget=_left(budget, began),
         device=device,
         workers=workers,
+        engine=engine,
         store=None if dry_run else store,
+        shared=shared is not None,
         fresh=fresh,
-        trainer=train_models if trainer is None else UserTrainer(UserFunction.named(trainer, "--trainer")),
         command=_command(chosen),
     )
     with _progress() as stage:
@@ -118,6 +121,50 @@ def run(
         result = runner.run(bundle, dataset, settings, stage=stage)
     _deliver(result, folder, json)
     raise typer.Exit({"refuted": REFUTED, "gave_up": GAVE_UP, "not_refuted": 0}[result.verdict])
+
+
+@app.command("trials")
+def train_trials(
+    model: Annotated[Path, typer.Argument(help="As for run.")],
+    shard: Annotated[str, typer.Option(help="Which share of the models: 1/4 is the first of four.", metavar="I/N")],
+    store: Annotated[Path, typer.Option(help="Folder that all shares write to, a file each.", metavar="DIR")],
+    recipe: Annotated[Path | None, typer.Option(help="Recipe of weights that carry none.")] = None,
+    data: Annotated[str | None, typer.Option(help="Data set name or .npz file, if not the recipe's.")] = None,
+    attacks: Annotated[str | None, typer.Option(help="Which attacks, separated by commas.")] = None,
+    trainer: Annotated[str | None, typer.Option(help="Your own training loop.", metavar="FILE.py:NAME")] = None,
+    trials: Annotated[int | None, typer.Option(help="Models per arm, of all shares together.")] = None,
+    confidence: Annotated[float, typer.Option(help="As for run: the default of --trials depends on it.")] = 0.95,
+    budget: Annotated[str | None, typer.Option(help="Stop training after this time: 90s, 10m, 2h.")] = None,
+    device: Device = "auto",
+    workers: Annotated[int | None, typer.Option(min=1, help="Training processes; default one per core.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="The same for all shares.")] = None,
+) -> None:
+    """Train a part of an audit's models, for dpaudit run --store DIR; the same options as there."""
+    began, share = time.monotonic(), _share(shard)
+    _left(budget, began)
+    from dpaudit.audit.inputs.bundles import load_bundle
+    from dpaudit.audit.inputs.recipes import load_recipe
+
+    bundle = load_bundle(model, recipe=None if recipe is None else load_recipe(recipe))
+
+    from dpaudit.audit import runner
+    from dpaudit.audit.trials.store import stored_seed
+
+    file = store / f"shard-{share[0]}-of-{share[1]}.sqlite"
+    chosen = seed if seed is not None else stored_seed(file, shared=True)
+    if chosen is None:
+        raise typer.BadParameter("Expected --seed, the same for all shares.")
+    settings = _settings(
+        chosen, attacks, trainer, trials=trials, confidence=confidence, device=device, workers=workers, store=file,
+        shared=True, budget=_left(budget, began),
+    )  # fmt: skip
+    with _progress() as stage:
+        done = runner.train_share(
+            bundle, bundle.recipe.load_dataset(data, progress=stage), settings, share, stage=stage
+        )
+    rest = f"stopped: {done.stopped}" if done.stopped else "with the other shares' all are there"
+    typer.echo(f"{file}: {done.trained:,} models trained here, {rest}")
+    raise typer.Exit(GAVE_UP if done.stopped else 0)
 
 
 @app.command()
@@ -286,6 +333,23 @@ def _reason(error: OSError) -> str:
     return f"{text}: {error.filename}" if error.filename else text
 
 
+def _share(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise typer.BadParameter(f"Expected shard={text!r} to be I/N with I in 1..N, such as 2/4.")
+    return int(match[1]), int(match[2])
+
+
+def _settings(seed: int, attacks: str | None, trainer: str | None, **options: Any) -> "Settings":
+    from dpaudit.audit.inputs.user_code import UserFunction, UserTrainer
+    from dpaudit.audit.settings import Settings
+
+    if trainer is not None:
+        options["trainer"] = UserTrainer(UserFunction.named(trainer, "--trainer"))
+    names = () if attacks is None else tuple(name.strip() for name in attacks.split(","))
+    return Settings(seed=seed, attacks=names, **options)
+
+
 def _fail(message: str, status: int) -> None:
     typer.echo(f"dpaudit: {message}", err=True)
     sys.exit(status)
@@ -305,13 +369,15 @@ def _command(seed: int) -> str:
     return shlex.join(words if any(word.startswith("--seed") for word in words) else [*words, "--seed", str(seed)])
 
 
-def _seconds(text: str | None) -> float | None:
-    if text is None:
+def _left(budget: str | None, began: float) -> float | None:
+    """Seconds that are left of the budget of a command that began then; None without one."""
+    if budget is None:
         return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", budget.strip())
     if match is None:
-        raise typer.BadParameter(f"Expected budget={text!r} such as 90s, 10m or 2h.")
-    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+        raise typer.BadParameter(f"Expected budget={budget!r} such as 90s, 10m or 2h.")
+    seconds = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+    return max(1e-9, began + seconds - time.monotonic()) if seconds else seconds
 
 
 @contextmanager

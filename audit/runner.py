@@ -58,12 +58,38 @@ def run(bundle: Bundle, dataset: Dataset, settings: Settings, *, stage: Stage = 
     return _conclude(audit, plan, attacks, trials.stopped, time.monotonic() - began)
 
 
+def train_share(
+    bundle: Bundle, dataset: Dataset, settings: Settings, share: tuple[int, int], *, stage: Stage = no_progress
+) -> TrialRunner:
+    """Train one share of an audit's models into the store of `settings`, and after it what other processes have not.
+
+    Attacks go through what they would do with all models, so that those that depend on earlier ones are trained too;
+    nothing is concluded, and no look counted where `run` counts them.
+
+    Args:
+        bundle, dataset, settings, stage: As `run`; `settings.shared` reads the stores of the other shares.
+        share: (i, n): the i-th of n, from 1.
+
+    Returns:
+        What was trained here, and why it ended early.
+    """
+    began = time.monotonic()
+    audit = prepare(bundle, dataset, settings, stage=stage)
+    plan = plan_audit(audit)
+    with TrialStore(settings.store, shared=settings.shared) as store:
+        trials = _trials(replace(audit, trials=replace(audit.trials, share=share)), store, began)
+        for attack in plan.attacks:
+            _attack(attack, audit, trials, plan.shares)
+    return trials
+
+
 def _trials(audit: Audit, store: TrialStore, began: float) -> TrialRunner:
     settings = audit.settings
     trials = replace(
         audit.trials,
         store=store,
         workers=settings.workers or joblib.cpu_count(),
+        engine=settings.engine,
         deadline=None if settings.budget is None else began + settings.budget,
     )
     try:

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from dpaudit.audit.inputs.files import InputError
-from dpaudit.audit.trials.engine import Trainer
+from dpaudit.audit.trials.engine import EngineName, Trainer
 from dpaudit.mechanisms.learning.training import resolve_device, train
 
 
@@ -29,6 +30,7 @@ class Settings:
         budget: Seconds after which no model is trained any more; None for no limit.
         device: "auto", "cpu" or "cuda".
         workers: Training processes; None for one per core.
+        engine: Where models train: "local", or "ray": on a cluster.
         store: File for the trial store; None keeps trials in memory.
         shared: Use the trials in the other stores of its folder as well.
         fresh: Forget stored trials.
@@ -44,6 +46,7 @@ class Settings:
     budget: float | None = None
     device: str = "auto"
     workers: int | None = None
+    engine: EngineName = "local"
     store: Path | None = None
     shared: bool = False
     fresh: bool = False
@@ -56,6 +59,8 @@ class Settings:
         if self.trials is not None and self.trials < 10:
             raise InputError(f"Expected trials={self.trials} to be at least 10.")
         usable_device(self.device)
+        if self.engine not in get_args(EngineName):
+            raise InputError(f"Expected engine={self.engine!r} to be {' or '.join(get_args(EngineName))}.")
         if self.budget is not None and not self.budget > 0:
             raise InputError(f"Expected budget={self.budget} seconds to be positive.")
         if self.fresh and self.shared:

@@ -2,12 +2,14 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
+from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.sources import Stage
 from dpaudit.audit.trials import local_engine
 from dpaudit.audit.trials.blocks import (
@@ -29,6 +31,7 @@ from dpaudit.audit.trials.local_engine import Pending, WorkersDiedError
 from dpaudit.audit.trials.store import StorageError, TrialStore
 
 __all__ = [
+    "EngineName",
     "Score",
     "Scores",
     "Trainer",
@@ -39,10 +42,24 @@ __all__ = [
     "trial_seed",
 ]
 
+EngineName = Literal["local", "ray"]
+
 
 def no_progress(what: str, total: int) -> Callable[[int], None]:
     """A `Stage` that shows nothing."""
     return lambda done: None
+
+
+def _engine(name: EngineName) -> Callable[..., Generator[tuple[Place, Scores], None, None]]:
+    if name == "local":
+        return local_engine.train_blocks
+    try:
+        from dpaudit.audit.trials import ray_engine  # seconds, and an optional dependency
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"Expected engine={name!r} to be installed (pip install 'dpaudit[cluster]'): {error}."
+        ) from None
+    return ray_engine.train_blocks
 
 
 @dataclass
@@ -52,10 +69,12 @@ class TrialRunner:
     Args:
         store: Where finished blocks are kept and looked up.
         workers: Processes at most.
+        engine: "local", or "ray": on a cluster.
         deadline: `time.monotonic()` value at which training ends.
         stage: Told what begins and how long it is; returns the function told of progress.
         share: (i, n): blocks i, i + n, ... of every list are trained first, and after them what no other process has
             finished.
+        trained: How many models were trained here.
         stopped: Why fewer models were trained than asked for: "" (none), "budget", "interrupted", or a sentence. Once
             stopped, no more are trained.
         notes: What a reader of the result must know of the trials, in sentences.
@@ -63,9 +82,11 @@ class TrialRunner:
 
     store: TrialStore = field(default_factory=lambda: TrialStore(None))
     workers: int = 1
+    engine: EngineName = "local"
     deadline: float | None = None
     stage: Stage = no_progress
     share: tuple[int, int] = (1, 1)
+    trained: int = 0
     stopped: str = ""
     notes: list[str] = field(default_factory=list)
 
@@ -96,12 +117,14 @@ class TrialRunner:
                 advance(len(scores))
             return place in done
 
-        waiting = [place for place in blocks if not known(place)]
+        store.refresh()
+        waiting = {place for place in blocks if not known(place)}
         # what other processes have finished meanwhile is not trained again
         pending = ((place, blocks[place]) for place in self._in_turn(list(blocks), waiting) if not known(place))
 
         def keep(place: Place, scores: Scores) -> None:
             done[place] = scores
+            self.trained += len(scores)
             advance(len(scores))
             store.put(keys[place], scores)
 
@@ -136,18 +159,22 @@ class TrialRunner:
                 self.notes.append(note)
             return TrialStore(None), ""
 
-    def _in_turn(self, places: list[Place], waiting: list[Place]) -> Iterator[Place]:
-        """The own share first, then the others'; nothing after the deadline."""
+    def _in_turn(self, places: list[Place], waiting: set[Place]) -> Iterator[Place]:
+        """The own share first, then from the end what others have not finished; nothing after the deadline."""
         own, shares = self.share
-        shifted = {place: (i + 1 - own) % shares for i, place in enumerate(places)}
-        for place in sorted(waiting, key=shifted.__getitem__):
+        mine = [place for place in places[own - 1 :: shares] if place in waiting]
+        others = waiting.difference(mine)
+        theirs = [place for place in reversed(places) if place in others]
+        for place in mine + theirs:
+            self.store.refresh()
             if self.deadline is not None and time.monotonic() >= self.deadline:
                 raise OutOfTimeError
             yield place
 
     def _train(self, setup: TrialSetup, pending: Pending, count: int, keep: Callable[[Place, Scores], None]) -> None:
         """Keep the results of the engine, until all are there or something ends it: then `stopped` says what."""
-        results = local_engine.train_blocks(setup, pending, count=count, workers=self.workers, deadline=self.deadline)
+        train_blocks = _engine(self.engine)
+        results = train_blocks(setup, pending, count=count, workers=self.workers, deadline=self.deadline)
         try:
             with closing(results):
                 for place, scores in results:

@@ -55,6 +55,17 @@ class TrialStore(AbstractContextManager["TrialStore"]):
             if fresh:
                 _forget(path)
         self._db = _open(path)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Open what other processes have put into a shared folder meanwhile.
+
+        Raises:
+            InputError: It is no trial store.
+        """
+        for path in sorted(self._folder.glob("*.sqlite")) if self._shared else ():
+            if path != self._path and path not in self._others and path.stat().st_size:
+                self._others[path] = _open(path)
 
     def get(self, key: str) -> NDArray[np.float64] | None:
         """The scores under a key, or None.
@@ -139,22 +150,18 @@ class TrialStore(AbstractContextManager["TrialStore"]):
 
     def _stores(self) -> Iterator[tuple[Path | None, sqlite3.Connection]]:
         yield self._path, self._db
-        if self._shared:
-            for path in sorted(self._folder.glob("*.sqlite")):
-                if path != self._path and path not in self._others and path.stat().st_size:
-                    self._others[path] = _open(path)
-            yield from self._others.items()
+        yield from self._others.items()
 
 
-def stored_seed(path: Path) -> int | None:
-    """The seed of the last audit with a store; None where there is no store yet.
+def stored_seed(path: Path, *, shared: bool = False) -> int | None:
+    """The seed of the last audit with a store, or with one of its folder; None where there is none yet.
 
     Raises:
         InputError: As `TrialStore`.
     """
-    if not path.exists():
+    if not path.exists() and not (shared and any(path.parent.glob("*.sqlite"))):
         return None
-    with TrialStore(path) as store:
+    with TrialStore(path, shared=shared) as store:
         return store.seed
 
 

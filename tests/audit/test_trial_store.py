@@ -150,6 +150,7 @@ def test_the_stores_of_one_folder_are_read_together(path: Path) -> None:
         with TrialStore(path.with_name("third.sqlite")) as third:
             third.put("c", SCORES + 1)
             third.seed = 8
+        store.refresh()
         np.testing.assert_array_equal(store.get("c"), SCORES + 1)
         with pytest.raises(InputError, match=r"one seed .* not \[7, 8\]"):
             _ = store.seed
