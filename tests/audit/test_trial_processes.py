@@ -1,6 +1,7 @@
 """Trials in several processes: shares of one folder, workers that die, audits that are killed, a Ray cluster."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -127,14 +128,15 @@ def test_four_processes_come_to_the_result_of_one(
     monkeypatch.undo()  # the blocks of the command
     recipe, quiet = load_recipe(ROOT / "examples" / "digits-gaussian.toml"), lambda what, total: lambda done: None
     train_bundle(recipe, tmp_path / "m.pt", seed=1, device="cpu", stage=quiet)
-    options = ["--attacks", "clipbkd", "--trials", "500", "--workers", "1", "--seed", "2"]
+    options = ["--attacks", "clipbkd", "--trials", "300", "--workers", "1", "--seed", "2"]
     command = [sys.executable, "-m", "dpaudit.audit.cli", "trials", "m.pt", *options, "--store", "parts", "--shard"]
     processes = [
         subprocess.Popen([*command, f"{i}/4"], cwd=tmp_path, stdout=subprocess.PIPE, text=True) for i in range(1, 5)
     ]
     printed = [process.communicate(timeout=300)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * 4
-    assert all("models trained here" in line and " 0 models" not in line for line in printed)
+    trained = [int(re.search(r": (\d+) models trained here", line)[1]) for line in printed]  # type: ignore[index]
+    assert sum(trained) >= 600  # two may have trained the same block
     assert dpaudit("run", "m.pt", *options, folder=tmp_path).returncode == 0
     monkeypatch.setattr(local_engine, "train_block", lambda *_: pytest.fail("trained again"))
     merged = dpaudit("run", "m.pt", *options, "--store", "parts", "--out", "merged", folder=tmp_path)

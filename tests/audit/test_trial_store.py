@@ -143,6 +143,22 @@ def test_looks_are_counted_by_the_evidence_looked_at(path: Path) -> None:
         assert store.look("game", 48) == 4  # the same seeds would give the same scores again
 
 
+def test_four_writers_of_one_store_lose_nothing(path: Path) -> None:
+    def write(writer: int) -> None:
+        with TrialStore(path) as store:
+            for row in range(25):
+                store.put(f"{writer} {row}", np.array([float(writer), float(row)]))
+
+    writers = [threading.Thread(target=write, args=[writer]) for writer in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    with TrialStore(path) as store:
+        found = [store.get(f"{writer} {row}") for writer in range(4) for row in range(25)]
+    np.testing.assert_array_equal(found, [[writer, row] for writer in range(4) for row in range(25)])
+
+
 def test_the_stores_of_one_folder_are_read_together(path: Path) -> None:
     with TrialStore(path.with_name("second.sqlite"), shared=True) as store:
         np.testing.assert_array_equal(store.get("a"), SCORES)

@@ -153,6 +153,14 @@ def test_models_that_train_to_nan_end_the_trials_in_one_line_and_nothing_is_lost
     assert trials.stopped == "Expected finite models, but 8 of 8 trained to NaN."
 
 
+def test_a_verdict_from_more_models_of_the_same_game_is_another_look() -> None:
+    runner, quiet = TrialRunner(), replace(setup(), spec=replace(setup().spec, mechanism=Gaussian(2.0, dimension=46)))
+    looks = [runner.look(setup(), *arms(models), trials=models) for models in (10, 20, 20, 40)]
+    assert looks == [1, 2, 2, 3]
+    assert runner.look(quiet, *arms(40), trials=40) == 1
+    assert runner.look(setup(), *arms(40, seed=4), trials=40) == 1
+
+
 def test_seeds_differ_between_arms_and_trials() -> None:
     seeds = {trial_seed(7, arm, trial) for arm in (0, 1) for trial in range(500)}
     assert len(seeds) == 1000
