@@ -68,7 +68,7 @@ def compare(folder: Path, *, kills: int, trials: int, workers: int, seed: int) -
     for _ in range(kills):
         hits += kill_inside_the_trials(audit[0], folder / "killed" / "trials.sqlite", moments.uniform(0.0, LONGEST))
     for command in audit:
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return hits, measured(folder / "killed") == measured(folder / "left-alone")
 
 
