@@ -1,5 +1,6 @@
 """Where a report goes: never in the place of one that rests on more evidence."""
 
+import json
 from itertools import count
 from pathlib import Path
 
@@ -30,7 +31,8 @@ def has_less_evidence(result: AuditResult, before: AuditResult) -> bool:
         result: The later one.
         before: The earlier one.
     """
-    if (result.model.get("sha256"), result.claim) != (before.model.get("sha256"), before.claim):
+    claims = [json.loads(json.dumps(audit.to_dict()["claim"])) for audit in (result, before)]
+    if result.model.get("sha256") != before.model.get("sha256") or claims[0] != claims[1]:
         return False
     trials = {attack.name: attack.trials for attack in result.attacks}
     return any(trials.get(attack.name, -1) < attack.trials for attack in before.attacks)

@@ -93,7 +93,7 @@ def _trials(audit: Audit, store: TrialStore, began: float) -> TrialRunner:
         deadline=None if settings.budget is None else began + settings.budget,
     )
     try:
-        store.seed = settings.seed  # a repeated command goes on with it
+        store.put_seed(settings.seed)  # a repeated command goes on with it
     except StorageError as error:
         trials.stopped = str(error.strerror)
     return trials

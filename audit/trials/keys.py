@@ -236,7 +236,7 @@ def _globals(function: FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _module_source(name: str) -> list[str] | str:
-    """The sources of a module: of ours, its whole folder; of an installed package, its version; "" of Python's own."""
+    """The sources of a module: of ours, its whole folder; of an installed package, its text and version."""
     module = sys.modules.get(name)
     file = getattr(module, "__file__", None)
     if name == "builtins":
@@ -247,7 +247,7 @@ def _module_source(name: str) -> list[str] | str:
         return folder_sha256(Path(file).parent, "*.py")
     libraries: set[str] = set()
     users = _files_at(name, file, libraries)
-    return sources(users[0]) if users else sorted(libraries)
+    return sources(users[0]) if users else [*libraries, hashlib.sha256(Path(file).read_bytes()).hexdigest()]
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, int]]:

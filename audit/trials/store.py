@@ -89,24 +89,12 @@ class TrialStore(AbstractContextManager["TrialStore"]):
         np.save(file, scores.astype("<f8"), allow_pickle=False)
         self._write(f"scores {key}", file.getvalue())
 
-    @property
-    def seed(self) -> int | None:
-        """The root seed of the last audit with this store; None in a new one.
+    def put_seed(self, seed: int) -> None:
+        """Keep the root seed of an audit, for `stored_seed`.
 
         Raises:
-            InputError: The stores of a shared folder have different ones.
+            StorageError: It cannot be written.
         """
-        found = {path: int(value) for path, db in self._stores() if (value := _read(db, path, "seed")) is not None}
-        if self._path in found:
-            return found[self._path]
-        if len(set(found.values())) > 1:
-            raise InputError(
-                f"Expected one seed in the stores of {self._folder}, not {sorted(set(found.values()))}: name it."
-            )
-        return next(iter(found.values()), None)
-
-    @seed.setter
-    def seed(self, seed: int) -> None:
         self._write("seed", str(seed).encode())
 
     def look(self, key: str, trials: int) -> int:
@@ -154,15 +142,26 @@ class TrialStore(AbstractContextManager["TrialStore"]):
 
 
 def stored_seed(path: Path, *, shared: bool = False) -> int | None:
-    """The seed of the last audit with a store, or with one of its folder; None where there is none yet.
+    """The seed of the last audit with a store; None where there is no store yet.
+
+    Args:
+        path: The store.
+        shared: Where it has none, take that of the other stores in its folder.
 
     Raises:
-        InputError: As `TrialStore`.
+        InputError: As `TrialStore`; the other stores have different seeds.
     """
-    if not path.exists() and not (shared and any(path.parent.glob("*.sqlite"))):
-        return None
-    with TrialStore(path, shared=shared) as store:
-        return store.seed
+    found = set()
+    for file in [path, *(sorted(path.parent.glob("*.sqlite")) if shared else ())]:
+        if file.exists() and file.stat().st_size:
+            with closing(_open(file)) as db:
+                value = _read(db, file, "seed")
+            if value is not None and file == path:
+                return int(value)
+            found |= set() if value is None else {int(value)}
+    if len(found) > 1:
+        raise InputError(f"Expected one seed in the stores of {path.parent}, not {sorted(found)}: name it (--seed).")
+    return next(iter(found), None)
 
 
 def _forget(path: Path) -> None:

@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
     file = tmp_path / "trials.sqlite"
     with TrialStore(file) as store:
         store.put("a", SCORES)
-        store.seed = 7
+        store.put_seed(7)
         assert store.look("game", 6) == 1
     return file
 
@@ -139,7 +139,7 @@ def test_looks_are_counted_by_the_evidence_looked_at(path: Path) -> None:
         assert store.look("another game", 12) == 1
     with TrialStore(path, fresh=True) as store:
         assert store.get("a") is None
-        assert store.seed is None
+        assert stored_seed(path) is None
         assert store.look("game", 48) == 4  # the same seeds would give the same scores again
 
 
@@ -162,15 +162,18 @@ def test_four_writers_of_one_store_lose_nothing(path: Path) -> None:
 def test_the_stores_of_one_folder_are_read_together(path: Path) -> None:
     with TrialStore(path.with_name("second.sqlite"), shared=True) as store:
         np.testing.assert_array_equal(store.get("a"), SCORES)
-        assert store.seed == 7
         with TrialStore(path.with_name("third.sqlite")) as third:
             third.put("c", SCORES + 1)
-            third.seed = 8
+            third.put_seed(8)
         store.refresh()
         np.testing.assert_array_equal(store.get("c"), SCORES + 1)
-        with pytest.raises(InputError, match=r"one seed .* not \[7, 8\]"):
-            _ = store.seed
         assert TrialStore(path.with_name("second.sqlite")).get("a") is None
+    new = path.with_name("run.sqlite")
+    with pytest.raises(InputError, match=r"one seed .* not \[7, 8\]"):
+        stored_seed(new, shared=True)
+    path.with_name("third.sqlite").unlink()
+    assert stored_seed(new, shared=True) == 7
+    assert not new.exists()
 
 
 @pytest.fixture
