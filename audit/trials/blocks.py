@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from dpaudit.audit.inputs.files import InputError
-from dpaudit.audit.trials.keys import circumstances, fingerprint, opacus_version, trainer_identity
+from dpaudit.audit.trials.keys import circumstances, fingerprint, opacus_version
 from dpaudit.mechanisms.learning.architectures import C1, C2, K1, K2, CNNShape, parameter_count, parameter_shapes
 from dpaudit.mechanisms.learning.spec import Ledger, MinimumSpec, Pool, TrainedModels, TrainingSpec
 from dpaudit.mechanisms.learning.training import train
@@ -165,7 +165,7 @@ def setup_key(setup: TrialSetup) -> str:
             "x": setup.pool.x,
             "y": setup.pool.y,
             "score": setup.score,
-            "trainer": trainer_identity(setup.trainer),
+            "trainer": setup.trainer,
             "opacus": opacus_version(setup.spec.architecture),
             "circumstances": circumstances(setup.device),
         }

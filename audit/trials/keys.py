@@ -2,7 +2,8 @@
 
 A name alone tells no code from other code: a training loop that was edited, or repaired, keeps its name. So functions
 count by the text of their modules and of the user's files that those import, by the values that they close over and
-the globals that they read; installed packages count by version. Code whose text cannot be read has no name at all.
+the globals that they read; installed packages count by version. Code whose text cannot be read has no name at all,
+unless it has a `trainer_id`, which its author changes with it.
 """
 
 import ast
@@ -13,7 +14,7 @@ import json
 import platform
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from importlib.metadata import PackageNotFoundError, version
 from logging import Logger
@@ -69,21 +70,6 @@ def circumstances(device: str) -> dict[str, str]:
 def opacus_version(architecture: Architecture) -> str:
     """The version of Opacus where it trains this architecture, "" where it does not."""
     return version("opacus") if architecture.build is not None else ""
-
-
-def trainer_identity(trainer: Callable[..., Any]) -> Any:
-    """What tells one training function from another: its sources, and its `trainer_id` where it has one.
-
-    Raises:
-        NoSourceError: The source cannot be read, and there is no `trainer_id`.
-    """
-    stated = getattr(trainer, "trainer_id", None)
-    try:
-        return {"code": plain(trainer), "trainer_id": stated}
-    except NoSourceError:
-        if stated is None:
-            raise
-        return {"trainer_id": str(stated)}
 
 
 def folder_sha256(folder: Path, pattern: str) -> str:
@@ -164,11 +150,20 @@ class _Plain:
             return ["partial", self(value.func), self(value.args), self(value.keywords)]
         if isinstance(value, MethodType):
             return ["method", self(value.__self__), self(value.__func__)]
-        if isinstance(value, FunctionType):
-            return self._function(value)
         if isinstance(value, type):
             return [f"{value.__module__}.{value.__qualname__}", _module_source(value.__module__)]
-        return self._object(value)
+        return self._code(value)
+
+    def _code(self, value: Any) -> Any:
+        """A function or an object by its source, and by the `trainer_id` that it may have: by that alone if need be."""
+        stated = getattr(value, "trainer_id", None)
+        try:
+            described = self._function(value) if isinstance(value, FunctionType) else self._object(value)
+        except NoSourceError:
+            if not isinstance(stated, str):
+                raise
+            described = "no source"
+        return described if stated is None else [str(stated), described]
 
     def _object(self, value: Any) -> Any:
         if is_dataclass(value):

@@ -10,9 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpaudit.audit import Settings, load_bundle, load_recipe, run
+from dpaudit.audit import Settings, load_bundle, load_recipe
+from dpaudit.audit.attacks.clipbkd import CLIPBKD
 from dpaudit.audit.inputs.user_code import UserFunction, UserTrainer, trainer_name
+from dpaudit.audit.runner import prepare
 from dpaudit.audit.training_run import train_bundle
+from dpaudit.audit.trials.engine import TrialRunner
+from dpaudit.audit.trials.store import TrialStore
 
 ROOT = Path(__file__).parents[2]
 RECIPE = load_recipe(ROOT / "examples" / "digits-headline.toml")
@@ -39,6 +43,7 @@ def audit(model: Path, tmp_path: Path, dpaudit: Command) -> Callable[[str], subp
     return call
 
 
+@pytest.mark.slow
 def test_the_example_has_fifteen_lines_and_is_judged_by_what_it_does_each_time(audit: Any) -> None:
     """Honest, then with less noise, then repaired: the store of all three is one."""
     assert len(EXAMPLE.strip().partition("def ")[2].splitlines()) == 15
@@ -82,15 +87,24 @@ def test_a_loop_that_never_looks_at_the_clock_is_ended_by_the_budget(audit: Any)
     assert done.stdout.startswith("gave_up: ")
 
 
-def test_a_partial_is_audited_and_a_loop_without_a_source_is_kept_in_memory(model: Path, tmp_path: Path) -> None:
+def test_trials_of_a_loop_without_a_source_are_kept_in_memory_unless_it_says_who_it_is(
+    model: Path, tmp_path: Path
+) -> None:
     namespace: dict[str, Any] = {"__name__": "typed_in"}
     exec(EXAMPLE, namespace)
     bundle = load_bundle(model)
-    settings = partial(Settings, seed=4, attacks=("clipbkd",), trials=20, device="cpu", workers=1)
-    store = tmp_path / "t.sqlite"
-    result = run(bundle, bundle.recipe.load_dataset(), settings(trainer=partial(namespace["train"]), store=store))
-    assert result.attacks[0].trials == 20
-    assert any("kept in memory alone, for module 'typed_in' has no source" in note for note in result.notes)
+    audit = prepare(bundle, bundle.recipe.load_dataset(), Settings(seed=4, trainer=partial(namespace["train"])))
+    arms, setup = CLIPBKD.setup(audit)
+    with TrialStore(tmp_path / "t.sqlite") as store:
+        runner = TrialRunner(store)
+        scores = runner.run(setup, *arms.trials(20, 4))
+        assert [len(part) for part in scores] == [20, 20]
+        assert runner.notes[0].startswith("Trials were kept in memory alone, for module 'typed_in' has no source")
+        namespace["train"].trainer_id = "the example"
+        for trained in (40, 0):
+            runner = TrialRunner(store)
+            np.testing.assert_array_equal(runner.run(setup, *arms.trials(20, 4)), scores)
+            assert (runner.trained, runner.notes) == (trained, [])
 
 
 def test_models_of_a_loop_are_named_in_the_result(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.trials import store as store_module
-from dpaudit.audit.trials.keys import NoSourceError, fingerprint, sources, trainer_identity
+from dpaudit.audit.trials.keys import NoSourceError, fingerprint, plain, sources
 from dpaudit.audit.trials.store import UNRECORDED, StorageError, TrialStore, stored_seed
 
 SCORES = np.arange(12.0).reshape(6, 2)
@@ -199,10 +199,10 @@ def test_a_loop_is_known_by_its_text_and_by_that_of_what_it_imports(loaded: Call
     keys = []
     for noise, text in (("SIGMA = 1.0", LOOP), ("SIGMA = 0.5", LOOP), ("SIGMA = 1.0", LOOP + "# repaired\n")):
         loaded(noise, "users_noise")
-        keys.append(fingerprint({"t": trainer_identity(loaded(text).train)}))
+        keys.append(fingerprint({"t": loaded(text).train}))
     loaded("SIGMA = 1.0", "users_noise")
     assert len(set(keys)) == 3
-    assert fingerprint({"t": trainer_identity(loaded(LOOP).train)}) == keys[0]
+    assert fingerprint({"t": loaded(LOOP).train}) == keys[0]
 
 
 def test_a_loop_is_known_by_its_values_too(loaded: Callable[..., ModuleType]) -> None:
@@ -222,11 +222,11 @@ class Loop:
     partial = functools.partial
     trainers = [partial(module.train, 1), partial(module.train, 2), partial(module.train, s=2), module.train]
     trainers += [made for s in (1.0, 2.0) for made in (module.make(s), module.Loop(s), module.Loop(s).train)]
-    keys = [fingerprint({"t": trainer_identity(trainer)}) for trainer in trainers]
+    keys = [fingerprint({"t": trainer}) for trainer in trainers]
     assert len(set(keys)) == len(trainers)
     module.SIGMA = 0.3
-    assert fingerprint({"t": trainer_identity(module.train)}) not in keys
-    assert fingerprint({"t": trainer_identity(module.Loop(1.0))}) == keys[5]
+    assert fingerprint({"t": module.train}) not in keys
+    assert fingerprint({"t": module.Loop(1.0)}) == keys[5]
 
 
 def test_code_without_a_source_has_no_key_unless_it_says_who_it_is() -> None:
@@ -234,9 +234,10 @@ def test_code_without_a_source_has_no_key_unless_it_says_who_it_is() -> None:
     exec("def train(*a, **k): return 1.0", namespace | {"__name__": "nowhere"}, namespace)
     trainer = namespace["train"]
     with pytest.raises(NoSourceError, match="'nowhere' has no source"):
-        trainer_identity(trainer)
+        plain(trainer)
     trainer.trainer_id = "mine, 3"  # type: ignore[attr-defined]
-    assert trainer_identity(trainer) == {"trainer_id": "mine, 3"}
+    assert plain(trainer) == ["mine, 3", "no source"]
+    assert plain(functools.partial(trainer, 2)) != plain(functools.partial(trainer, 3))
     with pytest.raises(NoSourceError):
         fingerprint({"score": np.random.default_rng(0)})
 
