@@ -25,6 +25,7 @@ from dpaudit.mechanisms.learning.norms import row_norms
 from dpaudit.mechanisms.learning.schedule import occurrences
 from dpaudit.mechanisms.learning.sequential import clip_factors, initialised, sample_rows, step_noise, train_each
 from dpaudit.mechanisms.learning.spec import DPFTRLSpec, GradientSpec, Pool, Progress, TrainedModels
+from dpaudit.mechanisms.learning.update_rules import take_step
 
 CHUNK_RECORDS = {"cpu": 32, "cuda": 1024}  # at a time; on a CPU the working set of one chunk should stay in cache
 
@@ -206,6 +207,7 @@ def train(
 
     def fit(streams: Streams, mask: Tensor) -> tuple[dict[str, Tensor], list[int], tuple[int, ...]]:
         flat = nn.utils.parameters_to_vector(initialised(spec, streams, place).parameters())
+        optimizer = None if spec.update_rule is None else spec.update_rule.build([flat], spec.learning_rate)
         velocity = torch.zeros_like(flat)
         batch_sizes, history = [], list[Mechanism]()
         tree = TreeNoise(spec.batches) if isinstance(spec, DPFTRLSpec) else None
@@ -219,8 +221,11 @@ def train(
                 assert due is not None  # it is where everyone is in all batches of all models
                 rows, noise = due[0].nonzero().squeeze(1), tree.increment(noise[None])[0]
             noisy = clipped_sum(flat, rows, float(mechanism.clip)) + noise
-            velocity.mul_(spec.momentum).add_(noisy, alpha=1 / spec.expected_batch_size)
-            flat.sub_(velocity, alpha=spec.learning_rate)
+            if optimizer is not None:
+                take_step(optimizer, [noisy / spec.expected_batch_size])
+            else:
+                velocity.mul_(spec.momentum).add_(noisy, alpha=1 / spec.expected_batch_size)
+                flat.sub_(velocity, alpha=spec.learning_rate)
             batch_sizes.append(len(rows))
             history.append(mechanism)
             if progress is not None:

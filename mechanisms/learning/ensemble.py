@@ -25,6 +25,7 @@ from dpaudit.mechanisms.learning.noise import Streams, draw, noise_stream
 from dpaudit.mechanisms.learning.norms import lp_norm
 from dpaudit.mechanisms.learning.schedule import occurrences
 from dpaudit.mechanisms.learning.spec import DPFTRLSpec, DPSGDSpec, GradientSpec, Ledger, Pool, Progress, TrainedModels
+from dpaudit.mechanisms.learning.update_rules import take_step
 
 
 def train(
@@ -38,7 +39,8 @@ def train(
 ) -> TrainedModels:
     """Train softmax regressions or two-layer networks by DP-SGD or DP-FTRL, in groups that fit the cache.
 
-    Every step: w <- w - learning_rate / expected_batch_size * (clipped sum + noise), with heavy-ball momentum; DP-FTRL
+    Every step: w <- w - learning_rate / expected_batch_size * (clipped sum + noise), with heavy-ball momentum, or what
+    the update rule makes of (clipped sum + noise) / expected_batch_size, each model by itself; DP-FTRL
     differs in who is in the batch and in the noise, which is that of a tree of sums. A model's sampling and noise
     depend on its seed alone; its rounding, besides, on the models trained with it.
 
@@ -99,6 +101,7 @@ def _train_group(
     """The weights, (models, units, inputs) for every layer; the first model's batch sizes; what a record entered."""
     spec, models = plan.spec, len(streams)
     weights = _first_weights(plan, streams)
+    optimizer = None if spec.update_rule is None else spec.update_rule.build(weights, spec.learning_rate)
     velocity = [torch.zeros_like(w) for w in weights] if spec.momentum else None
     drawn = torch.empty(models, sum(w[0].numel() for w in weights), device=plan.device)
     inside = None if inside is None else inside.to(plan.device)
@@ -118,7 +121,11 @@ def _train_group(
         noise = drawn if tree is None else tree.increment(drawn)
         if canaries is not None:
             canaries.enter(sums, noise, clip=float(mechanism.clip), noise_scale=plan.noise_scale)
-        if velocity is None:
+        if optimizer is not None:
+            gradients = [torch.zeros_like(w) for w in weights]
+            _add(plan, gradients, sums, noise, 1 / spec.expected_batch_size)
+            take_step(optimizer, gradients)
+        elif velocity is None:
             _add(plan, weights, sums, noise, -spec.learning_rate / spec.expected_batch_size)
         else:
             for v in velocity:

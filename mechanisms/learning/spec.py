@@ -11,6 +11,7 @@ from torch import Tensor
 
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.defects import CORRECT, Defect
+from dpaudit.mechanisms.learning.update_rules import UpdateRule
 
 Algorithm = Literal["dp-sgd", "dp-ftrl", "output-perturbation", "approximate-minima"]
 Progress = Callable[[int], None]  # called with the number of units (models x steps) just finished
@@ -67,6 +68,7 @@ class _GradientTraining(_PrivateTraining):
         steps: Noisy steps, at least 1.
         learning_rate: Step size.
         momentum: Heavy-ball momentum of the noisy gradient.
+        update_rule: An optimizer of torch's in place of plain descent with that momentum.
         init: "zeros" or "glorot" (Glorot normal weights, zero biases).
         init_seed: Seed of initial weights shared by all models, None: every model draws its own. Whoever attacks
             a mechanism that starts from public weights knows them, so an audit fixes them.
@@ -75,6 +77,7 @@ class _GradientTraining(_PrivateTraining):
     steps: int
     learning_rate: float = 0.1
     momentum: float = 0.0
+    update_rule: UpdateRule | None = None
     init: Literal["zeros", "glorot"] = "glorot"
     init_seed: int | None = None
 
@@ -227,6 +230,20 @@ class Ledger:
     device: str
     engine: str
     releases: tuple[int, ...] = ()
+
+    @classmethod
+    def unrecorded(cls, spec: TrainingSpec, engine: str = "unrecorded") -> "Ledger":
+        """What stands in for the ledger of models that came without one."""
+        return cls(
+            noise_draws=0,
+            sampling_prob=spec.sampling_prob,
+            batch_sizes=(),
+            divisor=spec.expected_batch_size,
+            clip=spec.mechanism.clip,
+            clip_norm=spec.mechanism.clip_norm,
+            device="cpu",
+            engine=engine,
+        )
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,8 @@ def _check_spec(spec: TrainingSpec) -> None:
         _check_schedule(spec)
     if isinstance(spec, GradientSpec) and spec.init not in ("zeros", "glorot"):
         raise ValueError(f"Expected init={spec.init!r} to be 'zeros' or 'glorot'.")
+    if isinstance(spec, GradientSpec) and spec.update_rule is not None and spec.momentum:
+        raise ValueError(f"Expected momentum={spec.momentum} to be 0 with an update rule, which has its own.")
     count = parameter_count(architecture)
     for mechanism in set(spec.mechanisms):
         if mechanism.dimension not in (None, count):
