@@ -70,10 +70,18 @@ def best_order(alpha: Any, delta: float, low: float, high: float) -> float:
 
         shrink = (math.sqrt(5) - 1) / 2
         a, b = mpmath.mpf(low), mpmath.mpf(high)
-        for _ in range(28):
-            left, right = b - shrink * (b - a), a + shrink * (b - a)
-            a, b = (a, right) if epsilon(left) < epsilon(right) else (left, b)
-        return float(epsilon((a + b) / 2))
+        left, right = b - shrink * (b - a), a + shrink * (b - a)
+        at_left, at_right = epsilon(left), epsilon(right)
+        while b - a > 1e-3:  # the least value is flat: epsilon is off by the square of that
+            if at_left < at_right:
+                b, right, at_right = right, left, at_left
+                left = b - shrink * (b - a)
+                at_left = epsilon(left)
+            else:
+                a, left, at_left = left, right, at_right
+                right = a + shrink * (b - a)
+                at_right = epsilon(right)
+        return float(min(at_left, at_right))
 
 
 def renyi_epsilon(sampling_prob: float, noise_multiplier: float, steps: int) -> float:
