@@ -34,7 +34,7 @@ REQUESTS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"name": "gamma-plrv-iid", "k": 20.0, **GAMMA}, TABLE_13),
     ({"name": "gamma-plrv-iid", "theta": 0.1, **GAMMA}, TABLE_13),
     ({"name": "product", "dimension": 100}, {"epsilon": 0.3, "delta": 1e-5}),
-    ({"name": "generalized-gaussian", "beta": 3.0, "dimension": 50}, {"epsilon": 2.0, "delta": 1e-5}),
+    ({"name": "generalized-gaussian", "beta": 3.0, "dimension": 100}, {"epsilon": 2.0, "delta": 1e-5}),
 ]
 
 
