@@ -8,7 +8,13 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAPERS = ("mechanisms/published", "verify/papers")
-FOLDERS = ["mechanisms", "verify", "audit", "reports", *(pytest.param(name, marks=pytest.mark.papers) for name in PAPERS)]
+FOLDERS = [
+    "mechanisms",
+    "verify",
+    "audit",
+    "reports",
+    *(pytest.param(name, marks=pytest.mark.papers) for name in PAPERS),
+]
 
 
 def modules_with_examples(folder: str) -> list[str]:
