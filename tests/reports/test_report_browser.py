@@ -14,6 +14,7 @@ Written = Callable[[str], Path]
 KINDS = ("not_refuted", "refuted", "curve_only", "claim_check", "gave_up")
 
 
+@pytest.mark.slow
 def test_no_page_is_wider_than_its_window(
     samples: ModuleType, written: Written, browser: ModuleType, tmp_path: Path
 ) -> None:

@@ -229,6 +229,7 @@ def test_what_does_not_apply_says_why(last_row: dict[str, AccountantRow]) -> Non
     assert all(row.gap is None and not row.valid and not row.contradicted for row in absent.values())
 
 
+@pytest.mark.slow
 def test_product_noise_has_no_moments_and_its_theorem_is_contradicted() -> None:
     claim = single(Product(4289.0, dimension=784), adjacency="replace-one", accountant="product-theorem-8")
     rows = rows_of(claim)
@@ -238,6 +239,7 @@ def test_product_noise_has_no_moments_and_its_theorem_is_contradicted() -> None:
     assert 0 <= rows["PLD"].gap < 0.01 * rows["PLD"].epsilon
 
 
+@pytest.mark.slow
 def test_dimension_independence_is_marked_at_beta_3() -> None:
     """gg B.2: sigma 10.5295 gives delta(1) = 1e-5 in one dimension, 5.45e-2 in 10,000."""
     rows = rows_of(single(GeneralizedGaussian(3.0, 10.5295, clip_norm=3.0, dimension=10_000)))

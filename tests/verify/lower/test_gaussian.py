@@ -100,8 +100,10 @@ def test_no_bound_is_on_the_wrong_side_at_tiny_deltas(noise: float, steps: int) 
         assert check(Claim.single(Gaussian(noise), epsilon=at, delta=1e-16, steps=steps)).verdict != wrong
 
 
-BOX: list[Any] = [pytest.param(*case, marks=pytest.mark.slow) for case in ((0.5, 0.2, 20_000), (0.5, 1e-3, 2))]
-BOX += [(0.7, 0.005, 40), (1.0, 1e-3, 20_000), (10.0, 0.2, 20_000), (10.0, 0.2, 100)]
+BOX: list[Any] = [
+    pytest.param(*case, marks=pytest.mark.slow) for case in ((0.5, 0.2, 20_000), (0.5, 1e-3, 2), (0.7, 0.005, 40))
+]
+BOX += [(1.0, 1e-3, 20_000), (10.0, 0.2, 20_000), (10.0, 0.2, 100)]
 
 
 @pytest.mark.parametrize(("noise", "q", "steps"), BOX)

@@ -42,7 +42,15 @@ CLAIMS = [
 ]
 
 
-@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.phases[0].mechanism.name)
+def name(claim: Claim) -> str:
+    return claim.phases[0].mechanism.name
+
+
+DEAR = ("product", "generalized-gaussian")
+ROWS = [pytest.param(c, id=name(c), marks=[pytest.mark.slow] if name(c) in DEAR else []) for c in CLAIMS]
+
+
+@pytest.mark.parametrize("claim", ROWS)
 def test_a_witness_proves_alone_what_the_verdict_says(claim: Claim) -> None:
     verdict = check(claim)
     witness = read_again(verdict.witness)
@@ -69,6 +77,7 @@ def test_other_phases_are_shifted_by_the_same_shape(adjacency: str) -> None:
     assert alone.delta(np.array([0.3]))[0] == found.delta(np.array([0.3]))[0] > 0.01
 
 
+@pytest.mark.slow
 def test_replacing_by_nothing_is_part_of_a_swap() -> None:
     claim = Claim.single(
         Product(20.0, dimension=50), epsilon=0.4, delta=1e-5, sampling_prob=0.3, adjacency="replace-one"
@@ -145,6 +154,7 @@ def test_a_shape_is_carried_to_another_ball() -> None:
         carried(shift, owner, Laplace(1.0, dimension=5))
 
 
+@pytest.mark.slow
 def test_two_levels_beat_equal_coordinates_where_moments_bend_both_ways() -> None:
     """beta 3, scale 2, n = 5: 4.28 from equal coordinates, 4.46 from one large and four small ones."""
     claim = few_coordinates(5, 4.4)

@@ -68,6 +68,7 @@ DEAR = (
     "plrv refuted",
     "power refuted",
     "gaussian sampled refuted",
+    "product refuted",
 )
 MARKED = [pytest.param(name, marks=pytest.mark.slow) if name in DEAR else name for name in CLAIMS]
 
@@ -260,6 +261,7 @@ def test_a_thousand_mutated_certificates_are_refused() -> None:
     assert [(name, number) for name, number, data in found if not refused(data)] == []
 
 
+@pytest.mark.slow
 def test_undecided_verdicts_and_missing_theorems_say_why() -> None:
     claim = single(GeneralizedGaussian(3.0, 9.0, dimension=9), 2.0, 1e-3)
     found = certificate(claim, check(claim))

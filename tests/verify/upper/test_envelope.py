@@ -234,8 +234,8 @@ def test_table_13_with_a_scale_per_coordinate(clip: float, theta: float, k: floa
     ("beta", "scale", "dimension", "truth"),
     [
         (2.33, 6.9717, 10_000, 2.0e-3),
-        (3.0, 10.5295, 10_000, 5.45e-2),
-        (4.0, 15.892, 10_000, 0.228),
+        pytest.param(3.0, 10.5295, 10_000, 5.45e-2, marks=pytest.mark.slow),
+        pytest.param(4.0, 15.892, 10_000, 0.228, marks=pytest.mark.slow),
         (1.5, 2.88777, 4, 1.541e-5),
     ],
 )
