@@ -196,6 +196,7 @@ def test_laplace_moments_are_those_of_one_coordinate() -> None:
     assert rows["PLD"].epsilon < rows["RDP"].epsilon
 
 
+@pytest.mark.slow
 def test_l2_clipped_laplace_by_gaussian_domination_and_its_limit() -> None:
     """lap2's fourth row of theory: claimed 2.53, valid 1.7975 by domination."""
     rows = rows_of(single(Laplace(1.0477, dimension=26_000), steps=5860, sampling_prob=0.0043))

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -171,7 +172,10 @@ def test_two_levels_beat_equal_coordinates_where_moments_bend_both_ways() -> Non
     assert curve.epsilon(DELTA)[0] > 1.03 * best
 
 
-ALONE: list[Mechanism] = [Laplace(1.5, dimension=3), GeneralizedGaussian(3.0, 1.5, clip_norm=3.0, dimension=3)]
+ALONE: list[Any] = [
+    pytest.param(Laplace(1.5, dimension=3), marks=pytest.mark.slow),
+    GeneralizedGaussian(3.0, 1.5, clip_norm=3.0, dimension=3),
+]
 
 
 @pytest.mark.parametrize("mechanism", ALONE, ids=lambda m: m.name)

@@ -106,6 +106,7 @@ def test_a_direct_double_integral(dimension: int) -> None:
         assert value >= exact - 1e-9
 
 
+@pytest.mark.slow
 def test_levels_beyond_the_range_of_floats() -> None:
     """A loss of hundreds of nats in few dimensions puts the radius where its square underflows: no warning, no NaN."""
     for steps in (1, 3):
