@@ -4,8 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 AUDIT_OUT := out/audit
-# a process per core, a thread per process: two threads each are several times slower
-ONE_THREAD := OMP_NUM_THREADS=1
+# a process per core, a thread per process: two threads each are several times slower; bytecode is kept, or each of the
+# hundred processes that the tests start compiles every module again
+TESTS := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal
 
 .PHONY: audit test check clean
 .DELETE_ON_ERROR:
@@ -25,13 +26,13 @@ audit: $(STAMP)
 	@$(BIN)/dpaudit run out/digits-gaussian.pt --out $(AUDIT_OUT) --seed 1
 
 test: $(STAMP)
-	@$(ONE_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal
+	@$(TESTS)
 
 check: $(STAMP)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(ONE_THREAD) $(BIN)/python -m pytest -n auto --dist worksteal -q -m "not slow and not papers"
+	@$(TESTS) -q -m "not slow and not papers"
 
 clean:
 	rm -rf $(VENV) out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

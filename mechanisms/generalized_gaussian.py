@@ -36,10 +36,13 @@ def _cdf(x: Array, beta: float, scale: float) -> Array:
         power = size**beta
     # for large beta the power underflows at ordinary x, where the law is nearly uniform
     linear = 0.5 * size / math.gamma(1.0 + 1.0 / beta)
-    small = power < _LINEAR_POWER
-    tail = np.where(small, 0.5 - linear, 0.5 * gammaincc(1.0 / beta, power))
-    centre = np.where(small, linear, 0.5 * gammainc(1.0 / beta, power))
-    return np.asarray(np.where(x < 0, tail, 0.5 + centre))
+    small, below, share = power < _LINEAR_POWER, x < 0, np.empty(x.shape)
+    # either is dear: each only where it is needed
+    share[below] = gammaincc(1.0 / beta, power[below])
+    share[~below] = gammainc(1.0 / beta, power[~below])
+    tail = np.where(small, 0.5 - linear, 0.5 * share)
+    centre = np.where(small, linear, 0.5 * share)
+    return np.asarray(np.where(below, tail, 0.5 + centre))
 
 
 def _ppf(p: Array, beta: float, scale: float) -> Array:

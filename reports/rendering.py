@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,12 @@ def _tables(data: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any] |
 
 def fill(template: str, **context: Any) -> str:
     """A page of the templates folder; outside text is escaped."""
+    return _environment().get_template(template).render(**context)
+
+
+@cache
+def _environment() -> Environment:
+    """Templates, compiled once each, and their filters."""
     environment = Environment(
         loader=FileSystemLoader(_HERE / "templates"),
         autoescape=True,
@@ -128,7 +135,7 @@ def fill(template: str, **context: Any) -> str:
         wording.duration,
     )
     environment.filters |= {**{function.__name__: function for function in filters}, "unbroken": _unbroken}
-    return environment.get_template(template).render(**context)
+    return environment
 
 
 def _html(result: AuditResult, digest: str) -> str:

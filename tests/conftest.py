@@ -1,16 +1,22 @@
 """What every test may use: pytest's own tester, for the plugin; the command line; one thread for each process."""
 
 import contextlib
+import hashlib
 import io
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 from unittest import mock
 
 import pytest
+
+if TYPE_CHECKING:
+    from dpaudit.verify import Claim, Verdict
 
 # before numpy or torch is loaded: tests run side by side, and threads that wait for each other slow all of them
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -62,3 +68,23 @@ def dpaudit() -> Callable[..., subprocess.CompletedProcess[str]]:
         return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
 
     return call
+
+
+@pytest.fixture(scope="session")
+def checked(tmp_path_factory: pytest.TempPathFactory) -> "Callable[[Claim], Verdict]":
+    """`check` of a claim, read back from JSON: computed once for all tests of a run, in whichever process they are."""
+    from dpaudit.verify import Verdict, check
+
+    folder = tmp_path_factory.getbasetemp()
+    folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "verdicts"
+    folder.mkdir(exist_ok=True)
+
+    def verdict(claim: "Claim") -> Verdict:
+        path = folder / hashlib.sha256(repr(claim).encode()).hexdigest()
+        if not path.exists():
+            part = path.with_suffix(f".{os.getpid()}")
+            part.write_text(json.dumps(check(claim).to_dict()))
+            part.replace(path)
+        return Verdict.from_dict(json.loads(path.read_text()))
+
+    return verdict

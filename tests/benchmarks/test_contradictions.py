@@ -128,15 +128,17 @@ def test_a_claim_that_takes_too_long_is_given_up(fuzzer: ModuleType) -> None:
         endless()
 
 
+# claims of one release of the seed 5: every law, and each of the CHEAP mechanisms in both adjacencies, sampled or not;
+# thousands more are what the script itself is for
+DRAWN = (0, 1, 7, 17, 19, 25, 33, 43, 55, 71, 78, 80, 86, 96, 114, 127, 144, 170, 184, 185, 219, 239)
+
+
 @pytest.mark.slow
-def test_forty_claims_of_one_release(fuzzer: ModuleType) -> None:
-    rows, index = [], -1
-    while len(rows) < 40:
-        index += 1
-        claim = fuzzer.drawn_claim(fuzzer.generator(5, index), index)
-        if len(claim.phases) == 1 and claim.phases[0].steps == 1 and claim.phases[0].mechanism.name in CHEAP:
-            rows.append(fuzzer.trial(5, index, 0.0))
+def test_claims_of_one_release(fuzzer: ModuleType) -> None:
+    rows = [fuzzer.trial(5, index, 0.0) for index in DRAWN]
     assert [one["what"] for row in rows for one in row["wrong"]] == []
+    assert {row["mechanisms"] for row in rows if "mechanisms" in row} == CHEAP
+    assert len({law for row in rows for law in row["laws"]}) >= 10
 
 
 @pytest.mark.slow

@@ -97,7 +97,12 @@ def test_loss_is_exact_next_to_both_centres(mechanism: Any) -> None:
         assert abs(float(mechanism.privacy_loss(output, shift)) - expected) <= 1e-13 * size
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS, ids=repr)
+LARGE: list[Any] = [
+    pytest.param(m, marks=pytest.mark.slow) if isinstance(m, GammaScaleLaplace) else m for m in MECHANISMS
+]
+
+
+@pytest.mark.parametrize("mechanism", LARGE, ids=repr)
 def test_loss_of_a_spread_shift_in_a_large_model(mechanism: Any) -> None:
     n = 5_000
     rng = np.random.default_rng(5)

@@ -1,5 +1,6 @@
 """The page in a real browser: no complaint on its console, something to see, nothing wider than the window."""
 
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -9,11 +10,15 @@ import pytest
 
 from dpaudit.reports import write_report
 
+Written = Callable[[str], Path]
 KINDS = ("not_refuted", "refuted", "curve_only", "claim_check", "gave_up")
 
 
-def test_no_page_is_wider_than_its_window(samples: ModuleType, browser: ModuleType, tmp_path: Path) -> None:
-    pages = {kind: write_report(samples.make_result(kind), tmp_path / kind).read_text("utf-8") for kind in KINDS}
+@pytest.mark.slow
+def test_no_page_is_wider_than_its_window(
+    samples: ModuleType, written: Written, browser: ModuleType, tmp_path: Path
+) -> None:
+    pages = {kind: written(kind).read_text("utf-8") for kind in KINDS}
     long = "a" * 300
     stretched = samples.make_result("refuted", model={"path": long, "sha256": long}, notes=[long], claim={long: long})
     pages["long"] = write_report(stretched, tmp_path / "long").read_text("utf-8")
@@ -31,10 +36,10 @@ def test_no_page_is_wider_than_its_window(samples: ModuleType, browser: ModuleTy
 
 @pytest.mark.parametrize(("kind", "tint"), [("refuted", "#fdeceb"), ("not_refuted", "#e9f1fb"), ("gave_up", "#eef0f3")])
 def test_the_page_is_drawn_without_complaint(
-    kind: str, tint: str, samples: ModuleType, browser: ModuleType, tmp_path: Path
+    kind: str, tint: str, written: Written, browser: ModuleType, tmp_path: Path
 ) -> None:
-    page, picture = write_report(samples.make_result(kind), tmp_path), tmp_path / "page.png"
-    _, console = browser.browse(tmp_path, page, "--window-size=1400,1000", f"--screenshot={picture}")
+    picture = tmp_path / "page.png"
+    _, console = browser.browse(tmp_path, written(kind), "--window-size=1400,1000", f"--screenshot={picture}")
     assert console == []
     pixels = np.round(matplotlib.image.imread(picture)[..., :3] * 255)
     assert pixels.shape == (1000, 1400, 3)
@@ -44,14 +49,10 @@ def test_the_page_is_drawn_without_complaint(
         assert share > (0.02 if colour == tint else 1e-5), colour
 
 
-def test_a_script_that_got_in_would_be_blocked_and_seen(
-    samples: ModuleType, browser: ModuleType, tmp_path: Path
-) -> None:
+def test_a_script_that_got_in_would_be_blocked_and_seen(written: Written, browser: ModuleType, tmp_path: Path) -> None:
     """The positive control of "no complaint", and the policy's own test."""
-    page = write_report(samples.make_result(), tmp_path)
-    page.write_text(
-        page.read_text("utf-8").replace("</main>", "<script>document.title = 'ran'</script></main>"), "utf-8"
-    )
+    text, page = written("not_refuted").read_text("utf-8"), tmp_path / "report.html"
+    page.write_text(text.replace("</main>", "<script>document.title = 'ran'</script></main>"), "utf-8")
     dom, console = browser.browse(tmp_path, page, "--dump-dom")
     assert "<title>ran" not in dom
     assert any("Content Security Policy" in line for line in console)

@@ -5,8 +5,10 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -22,6 +24,7 @@ from dpaudit.verify.results import AuditResult
 
 KINDS = ("not_refuted", "refuted", "curve_only", "claim_check", "gave_up")
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;$\\frac{ \ud800\x00 {{ 7*191 }}"
+Written = Callable[[str], Path]
 VOID = {"meta", "img", "br", "hr", "link", "input", "base"}
 
 
@@ -59,8 +62,12 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.tags if name == tag]
 
 
+def read(path: Path) -> Page:
+    return Page(path.read_text(encoding="utf-8"))
+
+
 def render(result: AuditResult, folder: Path) -> Page:
-    return Page(write_report(result, folder).read_text(encoding="utf-8"))
+    return read(write_report(result, folder))
 
 
 def bare(samples: ModuleType) -> AuditResult:
@@ -80,9 +87,11 @@ def bare(samples: ModuleType) -> AuditResult:
         ("gave_up", "Audit not finished", "undecided"),
     ],
 )
-def test_every_verdict_is_said_in_words(kind: str, title: str, badge: str, samples: ModuleType, tmp_path: Path) -> None:
+def test_every_verdict_is_said_in_words(
+    kind: str, title: str, badge: str, samples: ModuleType, written: Written
+) -> None:
     result = samples.make_result(kind)
-    page = render(result, tmp_path)
+    page = read(written(kind))
     assert f"{title} " in page.text
     assert f"Claim check, by calculation: {badge} " in page.text
     assert result.claim_check.reason in page.text
@@ -93,8 +102,8 @@ def test_every_verdict_is_said_in_words(kind: str, title: str, badge: str, sampl
         assert text in page.text
 
 
-def test_the_parts_come_in_their_order(samples: ModuleType, tmp_path: Path) -> None:
-    text = render(samples.make_result("gave_up"), tmp_path).text
+def test_the_parts_come_in_their_order(written: Written) -> None:
+    text = read(written("gave_up")).text
     parts = [
         "The audit stopped", "Claim check, by calculation", "What “not refuted” does not mean", "on one axis",
         "certified to leak", "All lower bounds and tests", "Noise is added to the sum", "Notes and warnings",
@@ -104,8 +113,8 @@ def test_the_parts_come_in_their_order(samples: ModuleType, tmp_path: Path) -> N
     assert places == sorted(places)
 
 
-def test_the_attack_table_holds_the_numbers(samples: ModuleType, tmp_path: Path) -> None:
-    text = render(samples.make_result("curve_only"), tmp_path).text
+def test_the_attack_table_holds_the_numbers(samples: ModuleType, written: Written) -> None:
+    text = read(written("curve_only")).text
     attack = samples.make_result("curve_only").attacks[1]
     assert "more than promised" not in text.split("Attacks", 1)[1]
     test = attack.curve_test
@@ -115,8 +124,8 @@ def test_the_attack_table_holds_the_numbers(samples: ModuleType, tmp_path: Path)
     assert "1,000" in text
 
 
-def test_no_line_ends_inside_a_number(samples: ModuleType, tmp_path: Path) -> None:
-    text = write_report(samples.make_result(), tmp_path).read_text(encoding="utf-8")
+def test_no_line_ends_inside_a_number(written: Written) -> None:
+    text = written("not_refuted").read_text(encoding="utf-8")
     verdict = text[text.index('<div class="verdict') : text.index('<dl class="tiles')]
     assert verdict.count("1e-5") == verdict.count('<span class="whole">1e-5</span>') == 2
     assert '<span class="whole">9.993e-6</span>' in text
@@ -177,9 +186,8 @@ def test_hostile_text_stays_text(samples: ModuleType, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_page_needs_nothing_but_itself(kind: str, samples: ModuleType, tmp_path: Path) -> None:
-    path = write_report(samples.make_result(kind), tmp_path)
-    text = path.read_text(encoding="utf-8")
+def test_the_page_needs_nothing_but_itself(kind: str, written: Written) -> None:
+    text = written(kind).read_text(encoding="utf-8")
     assert not re.search(r"https?:|//[\w-]+\.|@import|javascript:", text)
     assert set(re.findall(r"url\((.)", text)) <= {"#"}
     page = Page(text)
@@ -191,8 +199,8 @@ def test_the_page_needs_nothing_but_itself(kind: str, samples: ModuleType, tmp_p
     assert len(text) < 400_000
 
 
-def test_every_figure_has_a_text_and_ids_of_its_own(samples: ModuleType, tmp_path: Path) -> None:
-    page = render(samples.make_result("refuted"), tmp_path)
+def test_every_figure_has_a_text_and_ids_of_its_own(written: Written) -> None:
+    page = read(written("refuted"))
     figures = page.named("svg")
     assert len(figures) == 5
     assert all(figure["role"] == "img" and len(str(figure["aria-label"])) > 60 for figure in figures)
@@ -211,24 +219,26 @@ def test_every_figure_has_a_text_and_ids_of_its_own(samples: ModuleType, tmp_pat
     assert all(header["scope"] in ("col", "row") for header in headers)
 
 
-def test_the_json_leads_to_the_same_page_byte_for_byte(samples: ModuleType, tmp_path: Path) -> None:
-    first = write_report(samples.make_result("refuted"), tmp_path / "a")
-    second = write_report(load_result(tmp_path / "a" / "result.json"), tmp_path / "b")
+def test_the_json_leads_to_the_same_page_byte_for_byte(written: Written, tmp_path: Path) -> None:
+    first = written("refuted")
+    second = write_report(load_result(first.with_name("result.json")), tmp_path / "b")
     assert first.read_bytes() == second.read_bytes()
     assert hashlib.sha256((tmp_path / "b" / "result.json").read_bytes()).hexdigest() in second.read_text()
 
 
-def test_the_style_of_the_user_does_not_matter_and_is_left_alone(samples: ModuleType, tmp_path: Path) -> None:
-    plain = write_report(samples.make_result(), tmp_path / "a").read_bytes()
+def test_the_style_of_the_user_does_not_matter_and_is_left_alone(
+    samples: ModuleType, written: Written, tmp_path: Path
+) -> None:
+    plain = written("not_refuted").read_bytes()
     with matplotlib.rc_context({"font.size": 31.0, "axes.facecolor": "black", "svg.fonttype": "path"}):
         assert write_report(samples.make_result(), tmp_path / "b").read_bytes() == plain
         assert matplotlib.rcParams["font.size"] == 31.0
 
 
 def test_a_failure_half_way_leaves_the_old_report(
-    samples: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    samples: ModuleType, written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_report(samples.make_result(), tmp_path)
+    shutil.copytree(written("not_refuted").parent, tmp_path, dirs_exist_ok=True)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert set(before) == {"report.html", "result.json"}
     written: list[int] = []

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import shutil
 import time
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -87,12 +88,18 @@ def entries(samples: ModuleType) -> list[ClaimEntry]:
     ]
 
 
-def render(found: list[ClaimEntry], folder: Path) -> Page:
-    return Page(write_verdicts(found, folder, versions={"dpaudit": "0.1.0"}).read_text("utf-8"))
+def read(path: Path) -> Page:
+    return Page(path.read_text("utf-8"))
 
 
-def test_every_part_of_the_report_is_there(samples: ModuleType, tmp_path: Path) -> None:
-    text = render(entries(samples), tmp_path).text
+@pytest.fixture(scope="module")
+def written(samples: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of `entries`, written once for every test that only reads it."""
+    return write_verdicts(entries(samples), tmp_path_factory.mktemp("page"), versions={"dpaudit": "0.1.0"})
+
+
+def test_every_part_of_the_report_is_there(written: Path) -> None:
+    text = read(written).text
     assert "1 of 3 claims is refuted" in text
     places = [text.index(part) for part in ("How to read this", "All verdicts", "The claim ", "machine-readable")]
     assert places == sorted(places)
@@ -108,17 +115,16 @@ def test_every_part_of_the_report_is_there(samples: ModuleType, tmp_path: Path) 
         assert part in text, part
 
 
-def test_refuted_claims_come_first_and_lead_to_their_details(samples: ModuleType, tmp_path: Path) -> None:
-    page = render(entries(samples), tmp_path)
+def test_refuted_claims_come_first_and_lead_to_their_details(written: Path) -> None:
+    page = read(written)
     links = [str(tag["href"]) for name, tag in page.tags if name == "a"]
     assert links == ["#claim-3", "#claim-2", "#claim-1", "verdicts.json"]
     sections = [tag["id"] for name, tag in page.tags if name == "section" and "id" in tag]
     assert [f"#{name}" for name in sections] == links[:3]
 
 
-def test_only_contradicted_accountants_are_marked(samples: ModuleType, tmp_path: Path) -> None:
-    write_verdicts(entries(samples), tmp_path, versions={})
-    found = re.findall(r'<span class="bad">(.*?)</span>', (tmp_path / "verdicts.html").read_text("utf-8"))
+def test_only_contradicted_accountants_are_marked(written: Path) -> None:
+    found = re.findall(r'<span class="bad">(.*?)</span>', written.read_text("utf-8"))
     assert found == ["wrong here: less than is proved to leak"]
 
 
@@ -148,7 +154,7 @@ def test_hostile_text_stays_text(samples: ModuleType, tmp_path: Path) -> None:
     claim = {"id": HOSTILE, "source": HOSTILE, HOSTILE: {"nested": [HOSTILE]}}
     row = {**NOTES, "accountant": HOSTILE, "note": HOSTILE}
     entry = ClaimEntry(verdict, claim, HOSTILE, [row])
-    page = Page(write_verdicts([entry], tmp_path, versions={"dpaudit": HOSTILE}).read_text("utf-8"))
+    page = read(write_verdicts([entry], tmp_path, versions={"dpaudit": HOSTILE}))
     assert not {"script", "img"} & {tag for tag, _ in page.tags}
     assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
     assert page.text.count("<script>alert(1)</script>\"'><img src=x onerror=alert(2)>") > 10
@@ -176,8 +182,8 @@ def test_the_snippet_holds_the_claim_and_the_witness_themselves(samples: ModuleT
     assert snippet(ClaimEntry(samples.make_verdict(), CLAIM)) is None
 
 
-def test_the_page_needs_nothing_but_itself(samples: ModuleType, tmp_path: Path) -> None:
-    text = write_verdicts(entries(samples), tmp_path, versions={}).read_text("utf-8")
+def test_the_page_needs_nothing_but_itself(written: Path) -> None:
+    text = written.read_text("utf-8")
     assert not re.search(r"https?:|//[\w-]+\.|@import|javascript:", text)
     assert set(re.findall(r"url\((.)", text)) <= {"#"}
     page = Page(text)
@@ -191,21 +197,22 @@ def test_the_page_needs_nothing_but_itself(samples: ModuleType, tmp_path: Path) 
     assert all("Promised: " in str(figure["aria-label"]) for figure in figures)
 
 
-def test_the_json_is_the_verdicts_format_and_leads_to_the_same_page(samples: ModuleType, tmp_path: Path) -> None:
-    found = entries(samples)
-    first = write_verdicts(found, tmp_path / "a", versions={"dpaudit": "0.1.0"})
-    document = load_json(tmp_path / "a" / "verdicts.json", "verdicts")
+def test_the_json_is_the_verdicts_format_and_leads_to_the_same_page(
+    samples: ModuleType, written: Path, tmp_path: Path
+) -> None:
+    found, data = entries(samples), written.with_name("verdicts.json")
+    document = load_json(data, "verdicts")
     assert document["format"] == "dpaudit-verdicts/1"
     assert [Verdict.from_dict(claim) for claim in document["claims"]] == [entry.verdict for entry in found]
     assert document["claims"][2]["accountants"] == ROWS
-    second = write_again(tmp_path / "a" / "verdicts.json", tmp_path / "b")
-    assert first.read_bytes() == second.read_bytes()
+    second = write_again(data, tmp_path / "b")
+    assert written.read_bytes() == second.read_bytes()
     assert {path.name for path in (tmp_path / "b").iterdir()} == {"verdicts.html", "verdicts.json"}
 
 
 def test_plain_verdicts_and_audits_are_rendered_again_too(samples: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "plain.json").write_text(verdicts_json([refuted(samples)]))
-    assert "The claim is refuted" in Page(write_again(tmp_path / "plain.json", tmp_path / "c").read_text("utf-8")).text
+    assert "The claim is refuted" in read(write_again(tmp_path / "plain.json", tmp_path / "c")).text
     audit = write_report(samples.make_result(), tmp_path / "audit")
     assert write_again(tmp_path / "audit" / "result.json", tmp_path / "d").read_bytes() == audit.read_bytes()
 
@@ -257,9 +264,9 @@ def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
 
 
 def test_a_failure_half_way_leaves_the_old_report(
-    samples: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    samples: ModuleType, written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_verdicts(entries(samples), tmp_path, versions={})
+    shutil.copytree(written.parent, tmp_path, dirs_exist_ok=True)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     written: list[int] = []
 
@@ -293,15 +300,17 @@ def test_ten_thousand_claims_leave_a_page_that_can_be_used(samples: ModuleType, 
 
 
 def test_a_run_that_was_stopped_at_once_still_has_a_page(tmp_path: Path) -> None:
-    assert "No claim was checked" in render([], tmp_path).text
+    assert "No claim was checked" in read(write_verdicts([], tmp_path, versions={})).text
 
 
-def test_no_page_is_wider_than_its_window(samples: ModuleType, browser: ModuleType, tmp_path: Path) -> None:
+def test_no_page_is_wider_than_its_window(
+    samples: ModuleType, written: Path, browser: ModuleType, tmp_path: Path
+) -> None:
     long = "a" * 300
     stretched = refuted(samples, id=long, reason=long, assumptions=[long])
     odd = ClaimEntry(stretched, {long: long, "id": long}, long, [{**NOTES, "accountant": long, "note": long}])
     pages = {
-        "all": write_verdicts(entries(samples), tmp_path / "all", versions={}).read_text("utf-8"),
+        "all": written.read_text("utf-8"),
         "long": write_verdicts([odd], tmp_path / "long", versions={}).read_text("utf-8"),
     }
     pages = {name: text.replace("<details>", "<details open>") for name, text in pages.items()}
@@ -315,18 +324,18 @@ def test_no_page_is_wider_than_its_window(samples: ModuleType, browser: ModuleTy
             assert height > 1000
 
 
-def test_the_page_is_drawn_without_complaint(samples: ModuleType, browser: ModuleType, tmp_path: Path) -> None:
-    page = write_verdicts(entries(samples), tmp_path, versions={})
-    assert browser.browse(tmp_path, page, "--dump-dom")[1] == []
-    page.write_text(page.read_text("utf-8").replace("</main>", "<script>document.title = 'ran'</script></main>"))
+def test_the_page_is_drawn_without_complaint(written: Path, browser: ModuleType, tmp_path: Path) -> None:
+    assert browser.browse(tmp_path, written, "--dump-dom")[1] == []
+    text, page = written.read_text("utf-8"), tmp_path / "verdicts.html"
+    page.write_text(text.replace("</main>", "<script>document.title = 'ran'</script></main>"), "utf-8")
     dom, console = browser.browse(tmp_path, page, "--dump-dom")
     assert "<title>ran" not in dom
     assert any("Content Security Policy" in line for line in console)
 
 
-def test_replacing_a_verdict_changes_the_page(samples: ModuleType, tmp_path: Path) -> None:
+def test_replacing_a_verdict_changes_the_page(samples: ModuleType, written: Path, tmp_path: Path) -> None:
     """The positive control of "the same page"."""
     one = entries(samples)
     other = [replace(one[0], command="dpaudit verify b.toml"), *one[1:]]
-    first = write_verdicts(one, tmp_path / "a", versions={}).read_bytes()
-    assert write_verdicts(other, tmp_path / "b", versions={}).read_bytes() != first
+    again = write_verdicts(other, tmp_path, versions={"dpaudit": "0.1.0"})
+    assert again.read_bytes() != written.read_bytes()

@@ -62,6 +62,7 @@ def test_every_planted_fault_is_found_in_the_releases_of_a_gaussian(name: str) -
     assert "sampling proves at least" in verdict.reason
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DEFECTS)
 def test_every_planted_fault_is_found_in_the_releases_of_a_laplace(name: str) -> None:
     """Claim: pure epsilon = 1, of l1 clipping at 1 and scale 1."""

@@ -54,14 +54,14 @@ def test_the_fixture_passes_and_fails_like_an_assertion(pytester: pytest.Pyteste
         def test_file(assert_claim):
             assert_claim({claims!r})
     """)
-    result = pytester.runpytest_subprocess()
+    result = pytester.runpytest_inprocess()
     result.assert_outcomes(passed=1, failed=2)
 
 
 def test_a_wrong_file_is_a_usage_error_in_one_line(pytester: pytest.Pytester) -> None:
     wrong = pytester.makefile(".toml", wrong=CLAIMS.replace("epsilon = 2.0", "epsilon = -2.0"))
     for name, complaint in ((str(wrong), "epsilon=-2.0"), ("nothing.toml", "nothing.toml")):
-        result = pytester.runpytest_subprocess("--dpaudit-claims", name)
+        result = pytester.runpytest_inprocess("--dpaudit-claims", name)
         assert result.ret == pytest.ExitCode.USAGE_ERROR
         assert complaint in result.stderr.str()
         assert "Traceback" not in result.stderr.str()

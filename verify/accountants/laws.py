@@ -42,7 +42,11 @@ def simplest(
     drawn: SearchStrategy[Example], condition: Callable[[Example], object], seed: int, examples: int
 ) -> Example | None:
     """The simplest drawn value that meets the condition, None if none did."""
-    settings = hypothesis.settings(max_examples=examples, database=None, deadline=None, derandomize=False)
+    # no comments on which part of the example matters: they cost most of the time, and nobody reads them
+    phases = [phase for phase in hypothesis.Phase if phase is not hypothesis.Phase.explain]
+    settings = hypothesis.settings(
+        max_examples=examples, database=None, deadline=None, derandomize=False, phases=phases
+    )
 
     # Hypothesis describes the condition in words: of a partial, everything it was given, and that took most of the time
     def meets(value: Example) -> bool:

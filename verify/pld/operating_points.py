@@ -33,6 +33,7 @@ CELLS_PER_DEVIATION = 2**13  # of the total loss, at most: the windows of a long
 MAX_LABEL = 2**17
 LOG_SMALLEST = -110.0  # tilts are tried until the tail they aim at is below e^-110 = 1e-48
 MAX_POINTS = 20_000
+BLOCK = 16  # epsilons that share a choice of events
 DECAY = 1000.0  # roundings of the weights in `decayed_sums`, and the logarithms'
 
 
@@ -60,8 +61,20 @@ class Points:
     threshold: Array
 
     def delta(self, epsilon: Array) -> Array:
-        """Lower bound on delta at each epsilon: max over events of P - e^epsilon Q."""
-        return np.array([max(0.0, float(self._excess(e).max(initial=0.0))) for e in epsilon])
+        """Lower bound on delta at each epsilon: max over events of P - e^epsilon Q.
+
+        What an event proves falls with epsilon. Of a block of rising epsilons only those events are looked at that
+        prove at the first as much as some event does at the last.
+        """
+        best, order = np.zeros(len(epsilon)), np.argsort(epsilon, kind="stable")
+        for block in np.array_split(order, -(-len(order) // BLOCK)) if len(order) else ():
+            points = self
+            if len(block) > 2:
+                least = max(0.0, float(self._excess(epsilon[block[-1]]).max(initial=0.0)))
+                kept = self._excess(epsilon[block[0]]) >= least - 1e-12  # exp may be off by a unit in the last place
+                points = Points(self.first_lower[kept], self.log_second_upper[kept], self.threshold[kept])
+            best[block] = [max(0.0, float(points._excess(e).max(initial=0.0))) for e in epsilon[block]]
+        return best
 
     def epsilon(self, delta: Array) -> Array:
         """Lower bound on epsilon at each delta: max over events of log((P - delta) / Q)."""

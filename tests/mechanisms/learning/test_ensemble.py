@@ -160,6 +160,7 @@ print(hashlib.sha256(np.stack([t.flat(models, i) for i in range(3)]).tobytes()).
 """
 
 
+@pytest.mark.slow
 def test_a_worker_process_gives_the_same_bits() -> None:
     models = ensemble.train(specification(), records(9), some(0.8), range(3))
     here = hashlib.sha256(np.stack([flat(models, i) for i in range(3)]).tobytes()).hexdigest()

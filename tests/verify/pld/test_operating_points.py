@@ -5,8 +5,10 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from dpaudit.verify.pld.operating_points import (
+    Points,
     grid_step,
     loss_variance,
     merge,
@@ -90,3 +92,16 @@ def test_what_is_left_out_of_the_events_costs_no_more_than_the_floor() -> None:
     whole, part = on_grid(P, Q, h, 1), on_grid(P, Q, h, 1, floor=0.06)
     assert whole.first.masses.sum() - part.first.masses.sum() == pytest.approx(0.05, abs=1e-12)
     assert part.second.masses.sum() < 0.66
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 17, 300])
+def test_a_curve_is_what_the_best_of_all_events_proves(count: int) -> None:
+    """Two normal laws, epsilons in any order: every event counts at each of them, to the last bit."""
+    rng, threshold = np.random.default_rng(count), np.linspace(8.0, -3.0, 2000)
+    points = Points(norm.sf(threshold - 1.0), norm.logsf(threshold), threshold)
+    epsilon = np.concatenate([rng.permutation(np.linspace(0.0, 6.0, count)), [0.3, 0.0, np.inf]])
+    every = [points.first_lower - np.exp(np.minimum(e + points.log_second_upper, 100.0)) for e in epsilon]
+    plain = np.maximum(np.max(every, axis=1), 0.0)
+    np.testing.assert_allclose(points.delta(epsilon), plain, rtol=1e-12, atol=1e-14)
+    assert points.delta(epsilon).tolist() == [float(points.delta(np.array([e]))[0]) for e in epsilon]
+    assert len({int(np.argmax(row)) for row in every}) >= min(count, 100)

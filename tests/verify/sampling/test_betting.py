@@ -73,6 +73,7 @@ def test_betting_at_the_ends_of_the_range() -> None:
         mean_lower(everything, everything, tail=0.0)
 
 
+@pytest.mark.slow
 def test_the_level_bound_keeps_its_level() -> None:
     """Exponential losses: E(1 - e^(e - L))_+ = e^-e / 2, so delta = 0.01 is met from log 50 on."""
     rng, trials, tail, truth = generator(3), 300, 0.1, math.log(50)

@@ -1,6 +1,7 @@
 """The coordinate envelope: one coordinate in long arithmetic, searched spreads of the shift, the papers' rows."""
 
 import math
+from functools import cache
 
 import mpmath
 import numpy as np
@@ -153,6 +154,13 @@ def test_small_shift_bound_lies_above_and_meets_at_zero(name: str) -> None:
         assert bound[0] / s[0] ** 2 == pytest.approx(eta * (eta - 1) / 2 * one.fisher, rel=2e-2)
 
 
+@cache
+def in_any_dimension(name: str, clip_norm: float) -> float:
+    one = coordinate(LAWS[name])
+    assert one is not None
+    return SpreadMoment(one, 0.8, clip_norm, None)(4.0)
+
+
 @pytest.mark.parametrize("name", ["gamma-plrv", "beta 1.5", "beta 2.33", "beta 4"])
 @pytest.mark.parametrize("clip_norm", [1.5, 2.0, 2.33, 4.0])
 @pytest.mark.parametrize("dimension", [1, 5, 1000])
@@ -166,13 +174,13 @@ def test_no_spread_of_the_shift_beats_the_bound(name: str, clip_norm: float, dim
     counts = np.unique(np.rint(np.geomspace(1, dimension, 60)))
     sizes = clip * counts ** (-1 / clip_norm)
     best = float((counts * log_moment(one, sizes, eta)).max())
-    for _ in range(20):
-        t = rng.dirichlet(np.full(min(dimension, 6), rng.choice([0.2, 1.0])))
-        shifts = clip * t[t > 1e-12] ** (1 / clip_norm)
-        best = max(best, float(log_moment(one, shifts, eta).sum()))
+    spreads = [rng.dirichlet(np.full(min(dimension, 6), rng.choice([0.2, 1.0]))) for _ in range(20)]
+    spreads = [t[t > 1e-12] for t in spreads]
+    moments = log_moment(one, clip * np.concatenate(spreads) ** (1 / clip_norm), eta)
+    sums = np.add.reduceat(moments, np.cumsum([0, *map(len, spreads[:-1])]))
+    best = max(best, float(sums.max()))
     assert best <= bound * (1 + GAP)
-    any_dimension = SpreadMoment(one, clip, clip_norm, None)(eta)
-    assert bound <= any_dimension * (1 + GAP)
+    assert bound <= in_any_dimension(name, clip_norm) * (1 + GAP)
     if dimension == 1000:
         # at p = 2 the best spread is the widest, and the bound is that of infinitely many coordinates
         assert bound <= best * (1.04 if clip_norm == 2 else 1 + 5 * TOLERANCE)
@@ -226,8 +234,8 @@ def test_table_13_with_a_scale_per_coordinate(clip: float, theta: float, k: floa
     ("beta", "scale", "dimension", "truth"),
     [
         (2.33, 6.9717, 10_000, 2.0e-3),
-        (3.0, 10.5295, 10_000, 5.45e-2),
-        (4.0, 15.892, 10_000, 0.228),
+        pytest.param(3.0, 10.5295, 10_000, 5.45e-2, marks=pytest.mark.slow),
+        pytest.param(4.0, 15.892, 10_000, 0.228, marks=pytest.mark.slow),
         (1.5, 2.88777, 4, 1.541e-5),
     ],
 )

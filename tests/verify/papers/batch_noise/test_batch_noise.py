@@ -2,6 +2,8 @@
 
 import itertools
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import mpmath
@@ -13,7 +15,7 @@ from scipy.stats import binom, gamma, laplace, ncx2, norm
 
 from dpaudit.mechanisms import Gaussian, Laplace, Product
 from dpaudit.mechanisms.base import Array, IIDCoordinates
-from dpaudit.verify import Claim, check
+from dpaudit.verify import Claim, Verdict, check
 from dpaudit.verify.bounds import clopper_pearson
 from dpaudit.verify.claim_files import load_claims
 from dpaudit.verify.claims import Phase
@@ -502,8 +504,8 @@ def test_page_on_readings_is_what_is_computed(row: list[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0].strip(" `"))
-def test_page_on_readings_has_the_sum_reading_right(row: list[str]) -> None:
+def test_page_on_readings_has_the_sum_reading_right(row: list[str], checked: Callable[[Claim], Verdict]) -> None:
     claim = documented_claim(row[0].strip(" `"))
     assert float(row[1]) == claim.epsilon
-    found = check(claim)
+    found = checked(replace(claim, id="", source=""))
     assert_cell(row[2], found.epsilon_lower, found.epsilon_upper, found.verdict)
