@@ -25,7 +25,15 @@ PROBABILITY = Field(gt=0, le=1)
 _Rule = tuple[Callable[[Any], bool], str]
 _TRUTH: _Rule = (lambda value: isinstance(value, bool), "true or false")
 _WIDTH: _Rule = (lambda value: type(value) is int and 1 <= value <= 1_000_000, "an integer in 1..1000000")
-KWARGS: dict[str, dict[str, _Rule]] = {"linear": {"bias": _TRUTH}, "fnn": {"hidden": _WIDTH}, "cnn": {}, "logistic": {}}
+_ROWS: _Rule = (lambda value: type(value) is int and 2 <= value <= 1_000_000, "an integer in 2..1000000")
+KWARGS: dict[str, dict[str, _Rule]] = {
+    "linear": {"bias": _TRUTH},
+    "fnn": {"hidden": _WIDTH},
+    "cnn": {},
+    "logistic": {},
+    "bag-of-embeddings": {"vocabulary": _ROWS, "width": _WIDTH},
+    "transformer": {"vocabulary": _ROWS, "width": _WIDTH, "heads": _WIDTH, "layers": _WIDTH},
+}
 
 NETWORKS = ("linear", "fnn", "cnn")  # what DP-FTRL and schedules are for
 
@@ -144,7 +152,7 @@ class OptimizerTable(Table):
     name: str = "sgd"
     learning_rate: Positive = 0.1
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    init: Literal["zeros", "glorot"] = "glorot"
+    init: Literal["zeros", "glorot", "built"] = "glorot"
     kwargs: dict[str, Any] | None = None
 
     @model_validator(mode="after")

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from dpaudit.mechanisms.learning.spec import Architecture
+from dpaudit.mechanisms.learning.text_networks import BagOfEmbeddings, TransformerEncoder
 
 HIDDEN = 32  # units of the hidden layer, of "fnn" where nothing else is said
 C1, K1, PAD = 16, 8, 3  # first convolution of "cnn": channels, kernel, padding; stride 2
@@ -90,15 +91,27 @@ def cnn(inputs: int, classes: int) -> nn.Sequential:
     )
 
 
-BUILDERS: dict[str, Callable[..., nn.Module]] = {"linear": nn.Linear, "fnn": _fnn, "logistic": _logistic, "cnn": cnn}
+TEXT_NETWORKS: dict[str, Callable[..., nn.Module]] = {  # they read token ids, and are trained through Opacus
+    "bag-of-embeddings": BagOfEmbeddings,
+    "transformer": TransformerEncoder,
+}
+BUILDERS: dict[str, Callable[..., nn.Module]] = {
+    "linear": nn.Linear, "fnn": _fnn, "logistic": _logistic, "cnn": cnn, **TEXT_NETWORKS,
+}  # fmt: skip
 DENSE_NETWORKS = ("linear", "fnn")  # linear layers with ReLU between them: what the ensemble engine trains
+
+
+def through_opacus(architecture: Architecture) -> bool:
+    """Whether Opacus computes its per-record gradients: a user's own module, or one that reads token ids."""
+    return architecture.build is not None or architecture.name in TEXT_NETWORKS
 
 
 def build_module(architecture: Architecture) -> nn.Module:
     """The network as a torch module, into which a trained model's state dict can be loaded.
 
     "linear" is nn.Linear, "fnn" nn.Sequential(Linear, ReLU, Linear), "logistic" the weights of a two-class logistic
-    regression (one output: the logit of class 1), "cnn" the papers' convolutional network.
+    regression (one output: the logit of class 1), "cnn" the papers' convolutional network; for "bag-of-embeddings" and
+    "transformer" see `text_networks`.
 
     Args:
         architecture: A named one, or one with `build`.

@@ -90,19 +90,21 @@ class MechanismOptimizer(DPOptimizer):  # type: ignore[misc]  # Opacus ships no 
 def check_architecture(architecture: Architecture) -> None:
     """Refuse a module whose records have no gradient of their own, so that clipping it would bound nothing.
 
-    Opacus's validators know layers by type; that no record's output depends on another record is tested besides, at
-    random weights, by the gradient of the first output with respect to the other inputs.
+    Opacus's validators know layers by type. At random weights, besides, the first output is compared with itself after
+    the other records have changed, and Opacus's gradients of three records with autograd's. A module that reads token
+    ids, where features in [0, 1) will not do, has an attribute `largest_id`.
 
     Raises:
         ValueError: A layer keeps statistics or is one that Opacus cannot handle (BatchNorm, LSTM), records influence
-            each other, the output has the wrong shape, or nothing can be trained.
+            each other, Opacus has not the gradient of each record, the output has the wrong shape, or nothing can be
+            trained.
     """
     module = deepcopy(build_module(architecture))  # whose weights are overwritten below
     expected = f"Expected architecture={architecture.name!r}"
     refused = [
         f"{name or 'the module'} ({type(part).__name__})"
         for name, part in module.named_modules()
-        if ModuleValidator.VALIDATORS.get(type(part), lambda _: [])(part) or list(part.buffers(recurse=False))
+        if ModuleValidator.VALIDATORS.get(type(part), lambda _: [])(part) or _statistics(part)
     ]
     if refused:
         raise ValueError(
@@ -113,15 +115,61 @@ def check_architecture(architecture: Architecture) -> None:
     with torch.no_grad():  # first weights of 0 would hide every influence
         for parameter in module.parameters():
             parameter.normal_()
-    records = torch.rand(3, architecture.inputs, requires_grad=True)
+    records, constants = _probe(module, architecture.inputs), [buffer.clone() for buffer in module.buffers()]
     output = module(records)
+    if not all(map(torch.equal, constants, module.buffers())):
+        raise ValueError(f"{expected} without layers that keep statistics.")
     if output.shape != (3, architecture.classes):
         shapes = f"(3, {architecture.inputs}) to (3, {architecture.classes})"
         raise ValueError(f"{expected} to map {shapes}, not to {tuple(output.shape)}.")
-    mixture = (output[0] * torch.rand(architecture.classes)).sum()
-    (influence,) = torch.autograd.grad(mixture, records, allow_unused=True)
-    if influence is not None and bool((influence[1:] != 0).any()):
+    first, others = (
+        _repeatable(module, torch.cat([records[:1], rest])) for rest in (records[1:], _probe(module, len(records.T))[1:])
+    )
+    if not torch.allclose(first[0], others[0], rtol=1e-4, atol=1e-6 * float(first.detach().abs().max())):
         raise ValueError(f"{expected} without layers in which one record of a batch influences another.")
+    wrong = _wrong_gradients(module, records)
+    if wrong:
+        raise ValueError(f"{expected} with a gradient of every record for each parameter: {', '.join(wrong)} has none.")
+
+
+def _statistics(part: nn.Module) -> list[str]:
+    """The buffers of one layer that belong to its state, as running statistics do, and constants do not."""
+    return [name for name, _ in part.named_buffers(recurse=False) if name not in part._non_persistent_buffers_set]
+
+
+def _probe(module: nn.Module, inputs: int) -> Tensor:
+    """Three random records that the module can read."""
+    largest = getattr(module, "largest_id", None)
+    return torch.rand(3, inputs) if largest is None else torch.randint(1, largest + 1, (3, inputs)).float()
+
+
+def _repeatable(module: nn.Module, records: Tensor) -> Tensor:
+    """The module's outputs, dropout the same at every call."""
+    torch.manual_seed(0)
+    outputs: Tensor = module(records)
+    return outputs
+
+
+def _wrong_gradients(module: nn.Module, records: Tensor) -> list[str]:
+    """The parameters of which Opacus's gradient of some record is not autograd's, or that no output depends on."""
+    trained = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    losses = _repeatable(module, records).logsumexp(1)
+    rows = [
+        torch.autograd.grad(loss, list(trained.values()), retain_graph=True, allow_unused=True) for loss in losses
+    ]
+    hooked = GradSampleModule(module, loss_reduction="sum")
+    torch.autograd.backward(_repeatable(hooked, records).logsumexp(1).sum())
+    hooked.remove_hooks()
+    wrong = []
+    for name, parameter, gradients in zip(trained, trained.values(), zip(*rows, strict=True), strict=True):
+        sample = getattr(parameter, "grad_sample", None)
+        if sample is None or any(gradient is None for gradient in gradients):
+            wrong.append(name)
+            continue
+        true = torch.stack(gradients)
+        if sample.shape != true.shape or bool(((sample - true).abs() > 1e-3 * true.abs().max() + 1e-6).any()):
+            wrong.append(name)
+    return wrong
 
 
 def train(
@@ -149,9 +197,6 @@ def train(
     Raises:
         ValueError: The module cannot be trained privately.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)  # the probe below is no secret, and the same module is always judged the same
-        check_architecture(spec.architecture)
     place = torch.device(device)
     x, y = pool.tensors(place)
 
@@ -163,6 +208,9 @@ def train(
     with warnings.catch_warnings():
         # Opacus's hooks make torch remark, at every step, that the network's inputs need no gradient: they do not
         warnings.filterwarnings("ignore", message="Full backward hook is firing", category=UserWarning)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)  # the probe is no secret, and the same module is always judged the same
+            check_architecture(spec.architecture)
         return train_each(spec, members, seeds, fit, engine="opacus", device=place)
 
 

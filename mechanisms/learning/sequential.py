@@ -70,7 +70,7 @@ def initialised(spec: GradientSpec, streams: Streams, device: torch.device) -> n
 
     Building it and, later, dropout draw from torch's global state, which is seeded here from the model's own stream.
     Glorot initialization is for weights of two and more dimensions; biases become 0, other vectors (the gains of
-    normalisation layers) and frozen parameters keep what they were built with.
+    normalisation layers) and frozen parameters keep what they were built with, as with "built" all do.
     """
     source = streams if spec.init_seed is None else Streams(spec.init_seed, device)
     torch.manual_seed(source.init.initial_seed())
@@ -78,7 +78,7 @@ def initialised(spec: GradientSpec, streams: Streams, device: torch.device) -> n
     module = deepcopy(build_module(spec.architecture)).to(device)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            if not parameter.requires_grad:
+            if not parameter.requires_grad or spec.init == "built":
                 continue
             if spec.init == "zeros" or (parameter.dim() < 2 and name.endswith("bias")):
                 parameter.zero_()

@@ -22,8 +22,8 @@ class Architecture:
     """A network by name, as data.
 
     Args:
-        name: "linear" (softmax regression), "fnn" (one hidden ReLU layer), "cnn" (the papers' 26,000 parameters)
-            or any name given together with `build`.
+        name: "linear" (softmax regression), "fnn" (one hidden ReLU layer), "cnn" (the papers' 26,000 parameters),
+            "bag-of-embeddings", "transformer" (they read token ids), or any name given together with `build`.
         inputs: Features of one record.
         classes: Outputs.
         kwargs: `hidden` for "fnn", `bias` for "linear"; otherwise passed to `build`.
@@ -69,7 +69,8 @@ class _GradientTraining(_PrivateTraining):
         learning_rate: Step size.
         momentum: Heavy-ball momentum of the noisy gradient.
         update_rule: An optimizer of torch's in place of plain descent with that momentum.
-        init: "zeros" or "glorot" (Glorot normal weights, zero biases).
+        init: "zeros", "glorot" (Glorot normal weights, zero biases), or "built": what the module was built with, such
+            as the weights of a pretrained one; for networks trained through Opacus.
         init_seed: Seed of initial weights shared by all models, None: every model draws its own. Whoever attacks
             a mechanism that starts from public weights knows them, so an audit fixes them.
     """
@@ -78,7 +79,7 @@ class _GradientTraining(_PrivateTraining):
     learning_rate: float = 0.1
     momentum: float = 0.0
     update_rule: UpdateRule | None = None
-    init: Literal["zeros", "glorot"] = "glorot"
+    init: Literal["zeros", "glorot", "built"] = "glorot"
     init_seed: int | None = None
 
     def mechanism_at(self, step: int) -> Mechanism:

@@ -10,7 +10,13 @@ from torch import Tensor
 
 from dpaudit.mechanisms.base import Domain
 from dpaudit.mechanisms.learning import approximate_minima, convolution, ensemble, gradient_canaries, minimiser
-from dpaudit.mechanisms.learning.architectures import BUILDERS, DENSE_NETWORKS, build_module, parameter_count
+from dpaudit.mechanisms.learning.architectures import (
+    BUILDERS,
+    DENSE_NETWORKS,
+    build_module,
+    parameter_count,
+    through_opacus,
+)
 from dpaudit.mechanisms.learning.dp_ftrl import BATCHES
 from dpaudit.mechanisms.learning.spec import (
     ApproximateMinimaSpec,
@@ -93,7 +99,7 @@ def train(
             return minimiser.train(spec, pool, members, seeds, device=place, progress=progress)
         case ApproximateMinimaSpec():
             return approximate_minima.train(spec, pool, members, seeds, device=place, progress=progress)
-        case DPSGDSpec() if spec.architecture.build is not None:
+        case DPSGDSpec() if through_opacus(spec.architecture):
             from dpaudit.mechanisms.learning import opacus_path  # importing Opacus takes seconds
 
             return opacus_path.train(spec, pool, members, seeds, device=place, progress=progress)
@@ -115,12 +121,14 @@ def _check_spec(spec: TrainingSpec) -> None:
             f"Expected architecture={architecture.name!r} and algorithm={spec.algorithm!r} to go together: "
             f"'logistic' is for {' and '.join(map(repr, ON_MINIMA))}, and only them."
         )
-    if isinstance(spec, DPFTRLSpec) and architecture.build is not None:
-        raise ValueError(f"Expected architecture={architecture.name!r} to be a named one for DP-FTRL.")
+    if isinstance(spec, DPFTRLSpec) and through_opacus(architecture):
+        raise ValueError(f"Expected architecture={architecture.name!r} to be one of linear, fnn, cnn for DP-FTRL.")
     if isinstance(spec, DPSGDSpec) and spec.schedule:
         _check_schedule(spec)
-    if isinstance(spec, GradientSpec) and spec.init not in ("zeros", "glorot"):
-        raise ValueError(f"Expected init={spec.init!r} to be 'zeros' or 'glorot'.")
+    if isinstance(spec, GradientSpec):
+        known = ("zeros", "glorot", "built") if through_opacus(architecture) else ("zeros", "glorot")
+        if spec.init not in known:
+            raise ValueError(f"Expected init={spec.init!r} to be one of {', '.join(map(repr, known))}.")
     if isinstance(spec, GradientSpec) and spec.update_rule is not None and spec.momentum:
         raise ValueError(f"Expected momentum={spec.momentum} to be 0 with an update rule, which has its own.")
     count = parameter_count(architecture)
@@ -130,9 +138,9 @@ def _check_spec(spec: TrainingSpec) -> None:
 
 
 def _check_schedule(spec: DPSGDSpec) -> None:
-    if spec.architecture.build is not None:
+    if through_opacus(spec.architecture):
         raise ValueError(
-            f"Expected a schedule with a named architecture only, not with architecture={spec.architecture.name!r}."
+            f"Expected a schedule with linear, fnn or cnn only, not with architecture={spec.architecture.name!r}."
         )
     if len(spec.schedule) != spec.steps:
         raise ValueError(

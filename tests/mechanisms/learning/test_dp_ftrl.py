@@ -145,7 +145,7 @@ def test_the_seed_alone_decides_the_bits() -> None:
         ({"batches": 0}, r"Expected batches=0 in .*\[1, inf\)"),
         (
             {"architecture": Architecture("own", 12, 3, build=own)},
-            "Expected architecture='own' to be a named one for DP-FTRL",
+            "Expected architecture='own' to be one of linear, fnn, cnn for DP-FTRL",
         ),
     ],
 )
