@@ -28,7 +28,7 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
     "audit": (
         {"mechanisms", "mechanisms/published", "mechanisms/learning", "verify", "reports"},
         NUMERIC | {"torch", "sklearn", "safetensors", "pydantic", "pooch", "joblib", "typer", "rich"}
-        | {"textattack", "ray"},
+        | {"textattack", "transformers", "ray"},
     ),
     "reports": ({"verify/results.py"}, {"numpy", "jinja2", "markupsafe", "matplotlib", "jsonschema"}),
 }  # fmt: skip
@@ -36,7 +36,7 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
 # packages that one file of a room may import, and no second one
 ONE_FILE = {
     "verify": {"dp_accounting", "opacus", "prv_accountant", "pytest", "sklearn"},
-    "audit": {"typer", "rich", "textattack", "ray"},
+    "audit": {"typer", "rich", "textattack", "transformers", "ray"},
 }
 
 

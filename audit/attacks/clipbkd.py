@@ -2,7 +2,8 @@
 
 Jagielski, Ullman and Oprea (2020), "Auditing Differentially Private Machine Learning", Algorithm 2. The canary
 lies along the direction of least variance of the data, so that nothing but the noise hides whether it was
-trained on; it is long, so that its gradient is clipped and moves the sum by the whole clip.
+trained on; it is long, so that its gradient is clipped and moves the sum by the whole clip. Among sentences it is one
+of words that no other record has (`text_canaries`).
 """
 
 from functools import partial
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpaudit.audit.attacks.base import Audit
 from dpaudit.audit.attacks.canary_game import Arms, CanaryGame
+from dpaudit.audit.attacks.text_canaries import sentence_canary
 from dpaudit.audit.trials.engine import Score
 from dpaudit.mechanisms.learning.spec import GradientSpec, Pool, TrainedModels
 from dpaudit.mechanisms.learning.training import logits
@@ -79,16 +81,35 @@ def make_arms(x: NDArray[np.float32], y: NDArray[np.int64], spec: GradientSpec, 
     canary = (length * direction).astype(np.float32)
     order = _labels_by_likelihood(x, y, classes, canary)
     label, other = int(order[0]), int(order[-1])
-    n = len(x)
-    common: dict[str, Any] = {
-        "adjacency": adjacency,
-        "records": n,
+    silent = not x[:, direction != 0].any()
+    details = {
         "canary_length": length,
-        "canary_label": label,
-        "direction": "a feature that is zero in every record"
-        if not x[:, direction != 0].any()
-        else "least second moment",
+        "direction": "a feature that is zero in every record" if silent else "least second moment",
     }
+    return neighbours(x, y, canary, (label, other), adjacency=adjacency, **details)
+
+
+def neighbours(
+    x: NDArray[np.float32],
+    y: NDArray[np.int64],
+    canary: NDArray[np.float32],
+    labels: tuple[int, int],
+    *,
+    adjacency: Adjacency,
+    **details: Any,
+) -> Arms:
+    """The two data sets that differ in one canary, as `make_arms` says.
+
+    Args:
+        x: Training records, shape (records, inputs).
+        y: Their labels, shape (records,).
+        canary: Shape (inputs,).
+        labels: The canary's, and another.
+        adjacency: The claim's.
+        details: Of the canary, for the report.
+    """
+    n, (label, other) = len(x), labels
+    common: dict[str, Any] = {"adjacency": adjacency, "records": n, "canary_label": label, **details}
     if adjacency == "add-remove":
         pool = Pool(np.vstack([x, canary]), np.append(y, label))
         without = np.append(np.ones(n, dtype=bool), False)
@@ -145,7 +166,12 @@ def margin(outputs: NDArray[np.float32], label: int) -> NDArray[np.float64]:
 
 
 def _build(spec: GradientSpec, audit: Audit) -> tuple[Arms, Score]:
-    arms = make_arms(audit.dataset.x, audit.dataset.y, spec, adjacency=audit.bundle.recipe.claim.adjacency)
+    data, adjacency = audit.dataset, audit.bundle.recipe.claim.adjacency
+    if data.tokens:
+        canary, labels, sentence = sentence_canary(data, spec, audit.settings.seed)
+        arms = neighbours(data.x, data.y, canary, labels, adjacency=adjacency, sentence=sentence)
+    else:
+        arms = make_arms(data.x, data.y, spec, adjacency=adjacency)
     return arms, partial(canary_score, canary=arms.canary, label=arms.label)
 
 

@@ -2,8 +2,8 @@
 
 import hashlib
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.audit.inputs.arrays import read_npz
-from dpaudit.audit.inputs.files import InputError
-from dpaudit.audit.inputs.formats import Raw, as_float, fixed_order, held_out_part
+from dpaudit.audit.inputs.files import InputError, read_regular
+from dpaudit.audit.inputs.formats import LARGEST_FILE, Raw, as_float, bag_of_words, fixed_order, held_out_part, read_tsv
 from dpaudit.audit.inputs.sources import SOURCES, Stage, read_source
 
 BUNDLED = ("digits", "breast_cancer")  # they ship with scikit-learn
 NAMES = (*BUNDLED, *SOURCES)
 TEXTS = ("sst2", "qnli")
+Encoder = Callable[[Sequence[str] | NDArray[Any]], NDArray[np.float32]]  # from sentences to a row of features each
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,14 +27,16 @@ class Dataset:
     """Records with labels, ready for training.
 
     Args:
-        name: One of NAMES, or the path of the .npz file.
-        x: Training features, shape (n, d), float32, in [0, 1] for the named sets.
+        name: One of NAMES, or the path of the .npz or .tsv file.
+        x: Training features, shape (n, d), float32, in [0, 1] for the named sets; of sentences perhaps token ids.
         y: Training labels 0..classes-1, shape (n,), int64.
         classes: Number of classes, at least 2.
         sha256: `arrays_sha256(x, y)`.
         x_test, y_test: Records for testing only; may be empty for the user's own data.
         texts: The raw sentences behind x for text, else None.
         texts_test: The raw sentences behind x_test for text, else None.
+        encode: From sentences to rows such as those of x for text, else None.
+        tokens: Whether x holds token ids.
     """
 
     name: str
@@ -45,6 +48,8 @@ class Dataset:
     y_test: NDArray[np.int64]
     texts: tuple[str, ...] | None = None
     texts_test: tuple[str, ...] | None = None
+    encode: Encoder | None = None
+    tokens: bool = False
 
 
 def arrays_sha256(x: NDArray[np.float32], y: NDArray[np.int64]) -> str:
@@ -65,6 +70,7 @@ def load(
     *,
     classes: Sequence[int] | None = None,
     records: int | Sequence[int] | None = None,
+    tokens: Encoder | None = None,
     progress: Stage | None = None,
 ) -> Dataset:
     """Load a data set, or the part of it that a recipe names.
@@ -76,10 +82,12 @@ def load(
     named by DPAUDIT_DATA, or are downloaded, and their checksums are verified either way.
 
     Args:
-        name_or_path: One of NAMES, or the path of an .npz file with x (n, d) and y (n,), and perhaps x_test, y_test.
+        name_or_path: One of NAMES, or the path of an .npz file with x (n, d) and y (n,), and perhaps x_test, y_test;
+            or of a .tsv file with the columns sentence and label.
         classes: Original labels to keep; they become 0, 1, ... in this order. None: all, in ascending order.
         records: How many training records to keep, of the chosen classes: the first ones of `fixed_order`; or their
             indices in file order, counted among the chosen classes. None: all, in file order.
+        tokens: From sentences to token ids, in place of 1024 hashed words.
         progress: Told of downloads.
 
     Raises:
@@ -92,9 +100,14 @@ def load(
         raw = read_source(name, progress=progress)
     elif name.endswith(".npz"):
         raw = read_npz(name)
+    elif name.endswith(".tsv"):
+        raw = read_tsv(read_regular(name, limit=LARGEST_FILE), name)
     else:
-        raise InputError(f"Expected dataset={name!r} to be a .npz file or one of {', '.join(NAMES)}.")
-    return _select(name, raw, classes, records)
+        raise InputError(f"Expected dataset={name!r} to be a .npz or .tsv file or one of {', '.join(NAMES)}.")
+    text = name in TEXTS or name.endswith(".tsv")
+    if tokens is not None and not text:
+        raise InputError(f"Expected tokens only with sentences ({', '.join(TEXTS)} or a .tsv file), not with {name!r}.")
+    return _select(name, raw, classes, records, (tokens or bag_of_words) if text else None, tokens is not None)
 
 
 def _bundled(name: str) -> Raw:
@@ -114,7 +127,14 @@ def _table(name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return table[:, :-1], table[:, -1]
 
 
-def _select(name: str, raw: Raw, classes: Sequence[int] | None, records: int | Sequence[int] | None) -> Dataset:
+def _select(
+    name: str,
+    raw: Raw,
+    classes: Sequence[int] | None,
+    records: int | Sequence[int] | None,
+    encode: Encoder | None,
+    tokens: bool,
+) -> Dataset:
     """Choose classes, then records, then turn what is left into features: most of a large set is never converted."""
     present = np.unique(raw.y)
     kept = present if classes is None else np.array(list(classes), np.int64)
@@ -128,10 +148,12 @@ def _select(name: str, raw: Raw, classes: Sequence[int] | None, records: int | S
     y, y_test = _relabel(raw.y[train], kept), _relabel(raw.y_test[test], kept)
     if len(np.unique(y)) < 2:
         raise InputError(f"Expected records={_brief(records)} of {name} to cover at least two classes.")
-    finish = SOURCES[name].finish if name in SOURCES else as_float
+    finish = encode or (SOURCES[name].finish if name in SOURCES else as_float)
     x, x_test = finish(raw.x[train]), finish(raw.x_test[test])
-    texts = (tuple(map(str, raw.x[train])), tuple(map(str, raw.x_test[test]))) if name in TEXTS else (None, None)
-    return Dataset(name, x, y, len(kept), arrays_sha256(x, y), x_test, y_test, *texts)
+    data = Dataset(name, x, y, len(kept), arrays_sha256(x, y), x_test, y_test, encode=encode, tokens=tokens)
+    if encode is None:
+        return data
+    return replace(data, texts=tuple(map(str, raw.x[train])), texts_test=tuple(map(str, raw.x_test[test])))
 
 
 def _chosen(available: int, records: int | Sequence[int] | None) -> NDArray[np.int64]:

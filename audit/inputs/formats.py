@@ -2,10 +2,11 @@
 
 import gzip
 import io
+import re
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -16,6 +17,7 @@ from dpaudit.audit.inputs.files import InputError
 
 LARGEST_FILE = 300 << 20  # bytes of one unpacked file; the largest known one (Purchase-100) has 237 MB
 TEXT_FEATURES = 1024
+LARGEST_ID = 2**24 - 1  # of a token: float32 holds it exactly
 
 _ADULT_LIMITS = {0: 100.0, 2: 1.5e6, 4: 16.0, 10: 1e5, 11: 5e3, 12: 100.0}  # age, fnlwgt, education-num, gain, loss, h
 _ADULT_COLUMNS = 15
@@ -171,16 +173,40 @@ def read_glue(files: Mapping[str, bytes], *, columns: tuple[str, ...], labels: t
     """
     parts: list[NDArray[Any]] = []
     for name in ("train.tsv", "dev.tsv"):
-        rows = [line.split("\t") for line in _member(files, name).decode("utf-8", "replace").rstrip("\n").split("\n")]
-        header = rows.pop(0)
-        if not {*columns, "label"} <= set(header) or any(len(row) != len(header) for row in rows):
-            raise InputError(f"Expected {name} to have the columns {', '.join((*columns, 'label'))} in every row.")
-        where, label = [header.index(column) for column in columns], header.index("label")
-        if not {row[label] for row in rows} <= set(labels):
+        texts, answers = _sentences(_member(files, name), name, columns)
+        if not set(answers) <= set(labels):
             raise InputError(f"Expected every label of {name} among {', '.join(labels)}.")
-        texts = np.array(["\t".join(row[index].strip() for index in where) for row in rows], dtype=object)
-        parts += [texts, np.array([labels.index(row[label]) for row in rows], np.int64)]
+        parts += [texts, np.array([labels.index(answer) for answer in answers], np.int64)]
     return Raw(*parts)
+
+
+def read_tsv(content: bytes, name: str) -> Raw:
+    """The user's own sentences: tab-separated columns "sentence" and "label" under a header, labels integers from 0.
+
+    Args:
+        content: Of the file; no test set.
+        name: What to call it in messages.
+
+    >>> read_tsv(b"label\\tsentence\\n1\\tA fine film\\n0\\tDull", "mine.tsv").x.tolist()
+    ['A fine film', 'Dull']
+    """
+    texts, answers = _sentences(content, name, ("sentence",))
+    wrong = next((answer for answer in answers if not re.fullmatch("[0-9]{1,9}", answer)), None)
+    if wrong is not None or len(texts) < 2:
+        found = f"the label {wrong!r}" if wrong is not None else f"{len(texts)} records"
+        raise InputError(f"Expected {name} to have at least two records with integer labels from 0, not {found}.")
+    return Raw(texts, np.array(answers, np.int64), texts[:0], np.empty(0, np.int64))
+
+
+def _sentences(content: bytes, name: str, columns: Sequence[str]) -> tuple[NDArray[Any], list[str]]:
+    """The texts and the labels of a file of tab-separated columns under a header."""
+    rows = [line.split("\t") for line in content.decode("utf-8", "replace").rstrip("\r\n").split("\n")]
+    header = [cell.strip() for cell in rows.pop(0)]
+    if not {*columns, "label"} <= set(header) or any(len(row) != len(header) for row in rows):
+        raise InputError(f"Expected {name} to have the columns {', '.join((*columns, 'label'))} in every row.")
+    where, label = [header.index(column) for column in columns], header.index("label")
+    texts = np.array(["\t".join(row[index].strip() for index in where) for row in rows], dtype=object)
+    return texts, [row[label].strip() for row in rows]
 
 
 def _member(files: Mapping[str, bytes], name: str) -> bytes:
@@ -199,12 +225,39 @@ def as_float(x: NDArray[Any]) -> NDArray[np.float32]:
     return np.ascontiguousarray(x, dtype=np.float32)
 
 
-def bag_of_words(x: NDArray[Any]) -> NDArray[np.float32]:
+def bag_of_words(x: Sequence[str] | NDArray[Any]) -> NDArray[np.float32]:
     """Word counts hashed into 1024 columns (MurmurHash3 without signs), each record scaled to l2 norm 1."""
     from sklearn.feature_extraction.text import HashingVectorizer
 
     vectorizer = HashingVectorizer(n_features=TEXT_FEATURES, alternate_sign=False, norm="l2", dtype=np.float32)
     return np.asarray(vectorizer.transform(x).toarray(), dtype=np.float32)
+
+
+@dataclass(frozen=True)
+class HashedTokens:
+    """Sentences as ids of words: each MurmurHash3 of a lower-case word or mark into 1..2^24 - 1, then 0 for padding.
+
+    Like `bag_of_words` it knows no vocabulary, for one that is read off the training records is an access to them that
+    no noise hides.
+
+    Args:
+        length: Ids of one sentence; what is longer is cut.
+
+    >>> HashedTokens(4)(["Good, good"]).astype(int).tolist()
+    [[14778440, 11413961, 14778440, 0]]
+    """
+
+    length: int
+
+    def __call__(self, texts: Sequence[str] | NDArray[Any]) -> NDArray[np.float32]:
+        """The ids of every sentence, float32, shape (sentences, length)."""
+        from sklearn.utils import murmurhash3_32
+
+        rows = np.zeros((len(texts), self.length), np.float32)
+        for row, text in zip(rows, texts, strict=True):
+            words = re.findall(r"\w+|[^\w\s]", str(text).lower())[: self.length]
+            row[: len(words)] = [murmurhash3_32(word, positive=True) % LARGEST_ID + 1 for word in words]
+        return rows
 
 
 def fixed_order(records: int) -> NDArray[np.int64]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from dpaudit.audit.inputs.files import InputError
+from dpaudit.audit.inputs.huggingface import folder_encoder
 from dpaudit.audit.inputs.user_code import UserFunction
 from dpaudit.mechanisms.learning import architectures
 from dpaudit.mechanisms.learning.spec import Architecture
@@ -61,10 +62,14 @@ def build_architecture(table: "ArchitectureTable", inputs: int, classes: int, fo
             raise InputError(f"architecture.name: Expected 'logistic' with two classes, not {classes}.")
         return Architecture(table.name, inputs, classes, table.kwargs)
     if folder is None:
+        rule = "code that only a model file names is not run" if table.code else "only a model file names its folder"
         raise InputError(
-            f"architecture.name: Expected {table.name!r} to be named by a recipe that you give (--recipe): "
-            "code that only a model file names is not run."
+            f"architecture.name: Expected {table.name!r} to be named by a recipe that you give (--recipe): {rule}."
         )
+    if not table.code:
+        build = folder_encoder(folder / table.kwargs["folder"])
+        kwargs = {key: value for key, value in table.kwargs.items() if key != "folder"}
+        return Architecture(table.name, inputs, classes, kwargs, build)
     code = UserFunction.named(table.name, "architecture.name", folder)
     return Architecture(table.name, inputs, classes, table.kwargs, UserBuild(code))
 

@@ -32,9 +32,14 @@ KWARGS: dict[str, dict[str, _Rule]] = {
     "cnn": {},
     "logistic": {},
     "bag-of-embeddings": {"vocabulary": _ROWS, "width": _WIDTH},
+    "encoder": {
+        "folder": (lambda value: isinstance(value, str) and value != "", "the path of a folder"),
+        "trained_layers": (lambda value: type(value) is int and 0 <= value <= 1000, "an integer in 0..1000"),
+    },
     "transformer": {"vocabulary": _ROWS, "width": _WIDTH, "heads": _WIDTH, "layers": _WIDTH},
 }
 
+TOKEN_READERS = ("bag-of-embeddings", "transformer", "encoder")
 NETWORKS = ("linear", "fnn", "cnn")  # what DP-FTRL and schedules are for
 
 Positive = Annotated[float, Field(gt=0)]
@@ -61,6 +66,13 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
+class TokensTable(Table):
+    """[dataset.tokens]: sentences as `length` ids of hashed words each, or of the tokenizer in a `folder`."""
+
+    length: Annotated[int, Field(ge=1, le=4096)]
+    folder: str | None = None
+
+
 class DatasetTable(Table):
     """[dataset]: one of `name` and `file`, and the part of it that is used; see `datasets.load`."""
 
@@ -69,6 +81,7 @@ class DatasetTable(Table):
     classes: list[int] | None = None
     records: Annotated[int | list[int] | None, BeforeValidator(partial(count_or_indices, least=1))] = None
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    tokens: TokensTable | None = None
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -78,19 +91,26 @@ class DatasetTable(Table):
 
 
 class ArchitectureTable(Table):
-    """[architecture]: "linear", "fnn", "cnn", "logistic", or the user's own as "my_model.py:build"."""
+    """[architecture]: a name of KWARGS ("encoder" is Hugging Face's from a folder), or "my_model.py:build"."""
 
     name: str
     kwargs: dict[str, Any] = Field(default_factory=dict)
 
     @property
-    def custom(self) -> bool:
+    def code(self) -> bool:
         """Whether the user's own code builds it."""
         return ":" in self.name
 
+    @property
+    def custom(self) -> bool:
+        """Whether files of the user's build it."""
+        return self.code or self.name == "encoder"
+
     @model_validator(mode="after")
     def _known(self) -> Self:
-        if not self.custom:
+        if self.name == "encoder" and "folder" not in self.kwargs:
+            raise ValueError("Expected kwargs.folder, the path of the encoder's folder.")
+        if not self.code:
             if self.name not in KWARGS:
                 raise ValueError(f"Expected name={self.name!r} among {', '.join(KWARGS)}, or 'my_model.py:build'.")
             for key, value in self.kwargs.items():

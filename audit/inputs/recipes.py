@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
-from dpaudit.audit.inputs.datasets import Dataset, load
+from dpaudit.audit.inputs.datasets import Dataset, Encoder, load
 from dpaudit.audit.inputs.files import InputError, read_regular
+from dpaudit.audit.inputs.formats import HashedTokens
 from dpaudit.audit.inputs.recipe_tables import (
     NETWORKS,
+    TOKEN_READERS,
     ArchitectureTable,
     ClaimTable,
     Count,
@@ -27,6 +29,7 @@ from dpaudit.audit.inputs.recipe_tables import (
     Positive,
     SamplingTable,
     Table,
+    TokensTable,
     count_or_indices,
 )
 from dpaudit.audit.inputs.sources import Stage
@@ -126,7 +129,8 @@ class Recipe(Table):
         """
         table = self.dataset
         source = data or table.name or str(Path(self._folder or "", table.file or ""))
-        dataset = load(source, classes=table.classes, records=table.records, progress=progress)
+        tokens = None if table.tokens is None else tokenizer(table.tokens, self._folder)
+        dataset = load(source, classes=table.classes, records=table.records, tokens=tokens, progress=progress)
         self._check_sha256(dataset)
         return dataset
 
@@ -149,6 +153,7 @@ class Recipe(Table):
         from dpaudit.audit.inputs.networks import build_architecture, parameter_shapes
         from dpaudit.mechanisms.learning.spec import SPECS
 
+        self._check_tokens(dataset)
         architecture = build_architecture(self.architecture, dataset.x.shape[1], dataset.classes, self._folder)
         filled = self.with_dimension(sum(math.prod(shape) for shape in parameter_shapes(architecture).values()))
         return SPECS[self.algorithm](
@@ -157,6 +162,16 @@ class Recipe(Table):
             defect=DEFECTS.get(self.planted_defect or "", CORRECT),
             **filled._settings(len(dataset.y)),
         )
+
+    def _check_tokens(self, dataset: Dataset) -> None:
+        """Token ids are numbers in form alone: a network of features would compute with them.
+
+        Raises:
+            InputError: The architecture does not read what the data hold.
+        """
+        if not self.architecture.code and dataset.tokens != (self.architecture.name in TOKEN_READERS):
+            rule = "to read features, not tokens" if dataset.tokens else "to have [dataset.tokens]"
+            raise InputError(f"architecture.name: Expected {self.architecture.name!r} {rule}.")
 
     def _settings(self, records: int) -> dict[str, Any]:
         """What the training on so many records has besides architecture, mechanism and fault."""
@@ -356,6 +371,23 @@ def recipe_class(data: Mapping[str, Any]) -> type[Recipe]:
     """The class of the algorithm that a recipe names; `Recipe`, which refuses it, where it names none that is known."""
     algorithm = data.get("algorithm")
     return RECIPES.get(algorithm, Recipe) if isinstance(algorithm, str) else Recipe
+
+
+def tokenizer(table: TokensTable, folder: Path | None) -> Encoder:
+    """From sentences to token ids, as a recipe's [dataset.tokens] says.
+
+    Raises:
+        InputError: There is no tokenizer in its folder, or the recipe came without permission to open it.
+    """
+    if table.folder is None:
+        return HashedTokens(table.length)
+    if folder is None:
+        raise InputError(
+            f"dataset.tokens.folder: Expected {table.folder!r} to be named by a recipe that you give (--recipe)."
+        )
+    from dpaudit.audit.inputs.huggingface import folder_tokens  # loads torch
+
+    return folder_tokens(folder / table.folder, table.length)
 
 
 def load_recipe(path: str | Path) -> Recipe:

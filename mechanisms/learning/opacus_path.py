@@ -123,7 +123,8 @@ def check_architecture(architecture: Architecture) -> None:
         shapes = f"(3, {architecture.inputs}) to (3, {architecture.classes})"
         raise ValueError(f"{expected} to map {shapes}, not to {tuple(output.shape)}.")
     first, others = (
-        _repeatable(module, torch.cat([records[:1], rest])) for rest in (records[1:], _probe(module, len(records.T))[1:])
+        _repeatable(module, torch.cat([records[:1], rest]))
+        for rest in (records[1:], _probe(module, len(records.T))[1:])
     )
     if not torch.allclose(first[0], others[0], rtol=1e-4, atol=1e-6 * float(first.detach().abs().max())):
         raise ValueError(f"{expected} without layers in which one record of a batch influences another.")
@@ -154,9 +155,7 @@ def _wrong_gradients(module: nn.Module, records: Tensor) -> list[str]:
     """The parameters of which Opacus's gradient of some record is not autograd's, or that no output depends on."""
     trained = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
     losses = _repeatable(module, records).logsumexp(1)
-    rows = [
-        torch.autograd.grad(loss, list(trained.values()), retain_graph=True, allow_unused=True) for loss in losses
-    ]
+    rows = [torch.autograd.grad(loss, list(trained.values()), retain_graph=True, allow_unused=True) for loss in losses]
     hooked = GradSampleModule(module, loss_reduction="sum")
     torch.autograd.backward(_repeatable(hooked, records).logsumexp(1).sum())
     hooked.remove_hooks()

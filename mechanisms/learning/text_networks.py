@@ -52,6 +52,8 @@ def mean_of_words(values: Tensor, words: Tensor) -> Tensor:
 class BagOfEmbeddings(nn.Module):
     """Softmax regression on the mean embedding of a sentence's words (Joulin et al. 2017, fastText, without n-grams).
 
+    As there it has no bias, which every record would pull at, more than at the embeddings of its own words.
+
     Args:
         inputs: Ids of one sentence.
         classes: Outputs.
@@ -64,7 +66,7 @@ class BagOfEmbeddings(nn.Module):
     def __init__(self, inputs: int, classes: int, *, vocabulary: int = VOCABULARY, width: int = WIDTH) -> None:
         super().__init__()
         self.vocabulary = Vocabulary(vocabulary, width)
-        self.classifier = nn.Linear(width, classes)
+        self.classifier = nn.Linear(width, classes, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits, shape (records, classes)."""
@@ -116,11 +118,20 @@ class TransformerEncoder(nn.Module):
     largest_id = LARGEST_ID
 
     def __init__(
-        self, inputs: int, classes: int, *, vocabulary: int = VOCABULARY, width: int = 16, heads: int = 2, layers: int = 1
+        self,
+        inputs: int,
+        classes: int,
+        *,
+        vocabulary: int = VOCABULARY,
+        width: int = 16,
+        heads: int = 2,
+        layers: int = 1,
     ) -> None:
         super().__init__()
         if heads < 1 or width % heads or layers < 1:
-            raise ValueError(f"Expected width={width!r} to be a multiple of heads={heads!r}, and layers={layers!r} >= 1.")
+            raise ValueError(
+                f"Expected width={width!r} to be a multiple of heads={heads!r}, and layers={layers!r} >= 1."
+            )
         self.vocabulary = Vocabulary(vocabulary, width)
         self.positions = nn.Embedding(inputs, width)
         self.blocks = nn.ModuleList(AttentionBlock(width, heads) for _ in range(layers))

@@ -121,7 +121,7 @@ def test_the_hash_covers_shape_type_values_and_labels() -> None:
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(InputError, match=r"dataset='cifar' to be a \.npz file or one of digits, .*qnli"):
+    with pytest.raises(InputError, match=r"dataset='cifar' to be a \.npz or \.tsv file or one of digits, .*qnli"):
         load("cifar")
 
 

@@ -110,7 +110,10 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"learning_rate": float("nan")}, "Expected learning_rate=nan in"),
         ({"momentum": 1.0}, r"Expected momentum=1.0 in \[0, 1\)"),
         ({"init": "ones"}, "Expected init='ones' to be"),
-        ({"architecture": Architecture("rnn", 6, 3)}, "Expected architecture='rnn' to be one of bag-of-embeddings, cnn"),
+        (
+            {"architecture": Architecture("rnn", 6, 3)},
+            "Expected architecture='rnn' to be one of bag-of-embeddings, cnn",
+        ),
         ({"architecture": Architecture("fnn", 6, 3, {"hidden": 0})}, "Expected hidden=0 >= 1"),
         ({"architecture": Architecture("linear", 6, 3, {"hidden": 2})}, "Expected kwargs of architecture='linear' to"),
         ({"architecture": Architecture("logistic", 6, 2)}, "Expected architecture='logistic' and algorithm='dp-sgd'"),

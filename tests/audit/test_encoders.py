@@ -1,0 +1,120 @@
+"""Encoders and tokenizers from a local folder are data, and train privately; no network, nothing unpickled."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dpaudit.audit.inputs.files import InputError
+from dpaudit.audit.inputs.recipes import Recipe
+from dpaudit.mechanisms.learning.spec import DPSGDSpec, Pool
+from dpaudit.mechanisms.learning.training import logits, train
+
+transformers = pytest.importorskip("transformers", reason="the extra text is not installed")
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "film", "plot", "a", "the"]
+SENTENCES = ["a good film", "the bad plot", "good plot", "bad film", "the film", "a bad bad film"]
+LABELS = [1, 0, 1, 0, 1, 0]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random BERT and its tokenizer, as `save_pretrained` leaves them, and sentences beside them."""
+    home = tmp_path_factory.mktemp("encoder")
+    (home / "vocab.txt").write_text("\n".join(WORDS))
+    transformers.BertTokenizerFast(vocab_file=str(home / "vocab.txt")).save_pretrained(home / "bert")
+    config = transformers.BertConfig(
+        vocab_size=len(WORDS), hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16,
+        max_position_embeddings=12,
+    )  # fmt: skip
+    torch.manual_seed(1)
+    transformers.BertModel(config).save_pretrained(home / "bert")
+    rows = [f"{sentence}\t{label}" for sentence, label in zip(SENTENCES, LABELS, strict=True)]
+    (home / "mine.tsv").write_text("\n".join(["sentence\tlabel", *rows]))
+    return home
+
+
+def recipe(folder: Path | None, **kwargs: int) -> Recipe:
+    table = {
+        "algorithm": "dp-sgd",
+        "steps": 3,
+        "dataset": {"file": "mine.tsv", "tokens": {"length": 6, "folder": "bert"}},
+        "architecture": {"name": "encoder", "kwargs": {"folder": "bert", **kwargs}},
+        "mechanism": {"name": "gaussian", "noise_multiplier": 0.5, "clip": 0.1},
+        "sampling": {"kind": "none"},
+        "optimizer": {"learning_rate": 0.5, "init": "built"},
+        "claim": {"epsilon": 8.0, "delta": 1e-5},
+    }
+    return Recipe.from_dict(table, folder=folder)
+
+
+def specification(folder: Path, **kwargs: int) -> tuple[DPSGDSpec, Pool]:
+    made = recipe(folder, **kwargs)
+    data = made.load_dataset()
+    spec = made.spec(data)
+    assert isinstance(spec, DPSGDSpec)
+    return spec, Pool(data.x, data.y)
+
+
+def test_ids_are_those_of_its_tokenizer_moved_by_one(folder: Path) -> None:
+    _, pool = specification(folder)
+    assert [WORDS[int(i) - 1] for i in pool.x[0] if i] == ["[CLS]", "a", "good", "film", "[SEP]"]
+    assert [WORDS[int(i) - 1] for i in pool.x[5]] == ["[CLS]", "a", "bad", "bad", "film", "[SEP]"]
+
+
+@pytest.mark.parametrize("trained_layers", [None, 0, 1])
+def test_it_trains_from_its_weights_and_what_is_frozen_is_no_part_of_the_state(
+    folder: Path, trained_layers: int | None
+) -> None:
+    kwargs = {} if trained_layers is None else {"trained_layers": trained_layers}
+    spec, pool = specification(folder, **kwargs)
+    before = transformers.BertModel.from_pretrained(folder / "bert").state_dict()
+    still = replace(spec, learning_rate=1e-30)
+    everyone = np.ones((1, len(pool.y)), dtype=bool)
+    first, models = train(still, pool, everyone, [1]), train(spec, pool, everyone, [1])
+    trained = {name.removeprefix("encoder.") for name in models.parameters if name.startswith("encoder.")}
+    expected = {None: "", 0: "none", 1: "encoder.layer.1."}[trained_layers]
+    assert trained == {name for name in before if name.startswith(expected) and not name.startswith("pooler.")}
+    for name in trained:
+        torch.testing.assert_close(first.parameters[f"encoder.{name}"][0], before[name], atol=1e-25, rtol=0)
+        assert not torch.equal(models.parameters[f"encoder.{name}"][0], before[name])
+    # outputs are the encoder's own at the first token, by the library's own call, and the new layer
+    rows = transformers.BertTokenizerFast.from_pretrained(folder / "bert")(SENTENCES, padding=True, return_tensors="pt")
+    states = transformers.BertModel.from_pretrained(folder / "bert").eval()(**rows).last_hidden_state[:, 0]
+    weight, bias = first.parameters["classifier.weight"][0], first.parameters["classifier.bias"][0]
+    torch.testing.assert_close(logits(first, pool.x)[0], (states @ weight.T + bias).detach(), atol=1e-5, rtol=1e-4)
+
+
+def test_what_is_no_such_folder_is_refused_in_one_line(folder: Path, tmp_path: Path) -> None:
+    def copy(name: str, *, without: str = "", **files: str) -> Path:
+        home = tmp_path / name
+        (home / "bert").mkdir(parents=True)
+        (home / "mine.tsv").write_bytes((folder / "mine.tsv").read_bytes())
+        for file in (folder / "bert").iterdir():
+            if file.name != without:
+                (home / "bert" / file.name).write_bytes(file.read_bytes())
+        for file_name, text in files.items():
+            (home / "bert" / file_name.replace("_json", ".json")).write_text(text)
+        return home
+
+    config = json.loads((folder / "bert/config.json").read_text())
+    remote = json.dumps({**config, "model_type": "mine", "auto_map": {"AutoConfig": "code.Config"}})
+    more = json.dumps({**config, "num_hidden_layers": 3})
+    for home, reason in (
+        (copy("weights", without="model.safetensors"), "model.safetensors to be a file: it does not exist"),
+        (copy("tokenizer", without="tokenizer.json"), "tokenizer.json to be a file: it does not exist"),
+        (copy("code", config_json=remote), "to hold an encoder: .*trust_remote_code"),
+        (copy("more", config_json=more), "model.safetensors to hold encoder.layer.2.attention"),
+        (copy("broken", tokenizer_json="{"), "to hold a fast tokenizer: JSONDecodeError"),
+    ):
+        with pytest.raises(InputError, match=reason) as error:
+            specification(home)
+        assert "\n" not in str(error.value)
+    with pytest.raises(InputError, match="trained_layers=3 to be at most the encoder's 2"):
+        specification(folder, trained_layers=3)
+    made = recipe(None)
+    with pytest.raises(InputError, match=r"'bert' to be named by a recipe that you give \(--recipe\)"):
+        made.load_dataset(str(folder / "mine.tsv"))
