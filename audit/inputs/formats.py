@@ -229,6 +229,8 @@ def bag_of_words(x: Sequence[str] | NDArray[Any]) -> NDArray[np.float32]:
     """Word counts hashed into 1024 columns (MurmurHash3 without signs), each record scaled to l2 norm 1."""
     from sklearn.feature_extraction.text import HashingVectorizer
 
+    if not len(x):
+        return np.zeros((0, TEXT_FEATURES), np.float32)
     vectorizer = HashingVectorizer(n_features=TEXT_FEATURES, alternate_sign=False, norm="l2", dtype=np.float32)
     return np.asarray(vectorizer.transform(x).toarray(), dtype=np.float32)
 
