@@ -4,15 +4,18 @@ import json
 import os
 import random
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from subprocess import CompletedProcess
 from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from scipy.stats import norm
 
 from dpaudit.audit.attacks import text_canaries
 from dpaudit.audit.inputs.bundles import Bundle
@@ -223,18 +226,18 @@ def test_a_text_classifier_is_trained_and_audited_from_the_command_line(
 @textattack
 @pytest.mark.slow
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
-def test_clipbkd_by_a_sentence_finds_half_the_noise_and_is_silent_on_the_correct_twin(
-    adjacency: str, folder: Path
-) -> None:
-    """mu is 1 as claimed under add-remove, and 2 with half the noise; each seed's correct twin may fail with 0.05."""
-    claim = {"epsilon": {"add-remove": 4.4, "replace-one": 10.0}[adjacency], "delta": 1e-5, "adjacency": adjacency}
-    for defect, seeds in (("half-noise", (1, 2)), (None, (1, 2))):
+def test_clipbkd_by_a_sentence_sees_nearly_all_there_is_and_only_that(adjacency: str, folder: Path) -> None:
+    """mu is 1 for one record in or out, 2 for one replaced; of 60 + 60 scores it is known to about 0.25."""
+    size, epsilon = {"add-remove": (1.0, 4.4), "replace-one": (2.0, 10.0)}[adjacency]
+    claim = {"epsilon": epsilon, "delta": 1e-5, "adjacency": adjacency}
+    for defect in ("noise-for-the-mean-on-the-sum", None):
         made = recipe(folder, claim=claim, **({} if defect is None else {"planted_defect": defect}))
         data = made.load_dataset()
         spec = made.spec(data)
         made = made.with_dimension(spec.mechanism.dimension or 0)
         models = train(spec, Pool(data.x, data.y), np.ones((1, len(data.y)), dtype=bool), [1])
         bundle = Bundle("", "", models.state_dict(0), made, None, models.ledger)
-        for seed in seeds:
-            result = run(bundle, data, Settings(seed=seed, trials=120, device="cpu", workers=1, attacks=("clipbkd",)))
-            assert result.verdict == ("not_refuted" if defect is None else "refuted"), (defect, seed)
+        result = run(bundle, data, Settings(seed=1, trials=60, device="cpu", workers=1, attacks=("clipbkd",)))
+        assert result.verdict == ("not_refuted" if defect is None else "refuted"), defect
+    assert result.attacks[0].auc is not None
+    assert np.sqrt(2.0) * norm.ppf(result.attacks[0].auc) == pytest.approx(size, abs=0.5 * size)
