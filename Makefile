@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# what only tests need: an audit of numbers loads none of it
+TESTED := $(VENV)/.installed-for-tests
 AUDIT_OUT := out/audit
 # a process per core, a thread per process: two threads each are several times slower; bytecode is kept, or each of the
 # hundred processes that the tests start compiles every module again
@@ -17,7 +19,12 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "dpaudit needs Python's venv module: apt-get install python3-venv" >&2; exit 2; }
 	@echo "Setting up $(VENV) (a minute or two; most of it is torch)"
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,rigorous,cluster]' -c constraints.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,rigorous]' -c constraints.txt
+	@touch $@
+
+$(TESTED): $(STAMP)
+	@echo "Adding what only the tests need (a minute or two, under a gigabyte)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,rigorous,cluster,text]' -c constraints.txt
 	@touch $@
 
 audit: $(STAMP)
@@ -25,10 +32,10 @@ audit: $(STAMP)
 	@$(BIN)/dpaudit train examples/digits-gaussian.toml --out out/digits-gaussian.pt --seed 1
 	@$(BIN)/dpaudit run out/digits-gaussian.pt --out $(AUDIT_OUT) --seed 1
 
-test: $(STAMP)
+test: $(TESTED)
 	@$(TESTS)
 
-check: $(STAMP)
+check: $(TESTED)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
