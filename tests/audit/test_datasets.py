@@ -5,6 +5,7 @@ import hashlib
 import http.server
 import io
 import os
+import re
 import struct
 import tarfile
 import threading
@@ -431,3 +432,13 @@ def test_real_sentences() -> None:
     assert (data.x.shape, len(data.texts), len(data.texts_test)) == ((500, 1024), 500, 872)
     assert int(data.y_test.sum()) == 444  # published count of positive sentences
     assert np.array_equal(formats.bag_of_words(np.array(data.texts[7:8], dtype=object))[0], data.x[7])
+
+
+@needs("sst2")
+def test_sst2_as_token_ids_has_the_same_sentences_and_labels() -> None:
+    words, ids = load("sst2", records=300), load("sst2", records=300, tokens=formats.HashedTokens(12))
+    assert (ids.texts, ids.y.tolist(), ids.texts_test) == (words.texts, words.y.tolist(), words.texts_test)
+    assert ids.texts is not None
+    assert (ids.x.shape, ids.x_test.shape, ids.tokens) == ((300, 12), (872, 12), True)
+    assert ids.x.max() < 2**24
+    assert np.array_equal((ids.x > 0).sum(1), [min(12, len(re.findall(r"[^\W]+|[^\w\s]", text))) for text in ids.texts])
