@@ -8,6 +8,7 @@ from dpaudit.audit.attacks.one_run_canaries import BLANK, MISLABELLED, MOVEMENT,
 from dpaudit.audit.attacks.reference import REFERENCE
 from dpaudit.audit.attacks.releases import APPROXIMATE_MINIMA, OUTPUT_PERTURBATION
 from dpaudit.audit.attacks.rmia import RMIA
+from dpaudit.audit.attacks.text_one_run import SENTENCES
 from dpaudit.audit.attacks.white_box import WHITE_BOX
 
 ATTACKS: dict[str, Attack] = {
@@ -27,5 +28,6 @@ ATTACKS: dict[str, Attack] = {
         RANDOM_LABEL,
         MISLABELLED,
         MOVEMENT,
+        SENTENCES,
     )
 }

@@ -241,3 +241,23 @@ def test_clipbkd_by_a_sentence_sees_nearly_all_there_is_and_only_that(adjacency:
         assert result.verdict == ("not_refuted" if defect is None else "refuted"), defect
     assert result.attacks[0].auc is not None
     assert np.sqrt(2.0) * norm.ppf(result.attacks[0].auc) == pytest.approx(size, abs=0.5 * size)
+
+
+@textattack
+def test_canary_sentences_in_one_run_are_loud_without_noise_and_silent_with_it(folder: Path) -> None:
+    """The claim is nearly tight; the bound of a correct twin exceeds it with probability 0.05."""
+    noisy = {
+        "mechanism": {"name": "gaussian", "noise_multiplier": 8.0, "clip": 0.3},
+        "claim": {"epsilon": 1.0, "delta": 1e-5},
+    }
+    for defect, verdict in (("noise-for-the-mean-on-the-sum", "refuted"), (None, "not_refuted")):
+        made = recipe(folder, **noisy, **({} if defect is None else {"planted_defect": defect}))
+        data = made.load_dataset()
+        spec = made.spec(data)
+        made = made.with_dimension(spec.mechanism.dimension or 0)
+        models = train(spec, Pool(data.x, data.y), np.ones((1, len(data.y)), dtype=bool), [1])
+        bundle = Bundle("", "", models.state_dict(0), made, None, models.ledger)
+        settings = Settings(seed=1, trials=50, device="cpu", workers=1, attacks=("one-run-sentences",))
+        result = run(bundle, data, settings)
+        assert (result.verdict, result.attacks[0].arms["coins"]) == (verdict, 100)
+        assert result.claim_check.verdict == "certified"
