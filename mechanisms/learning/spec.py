@@ -70,6 +70,7 @@ class _GradientTraining(_PrivateTraining):
         init: "zeros" or "glorot" (Glorot normal weights, zero biases).
         init_seed: Seed of initial weights shared by all models, None: every model draws its own. Whoever attacks
             a mechanism that starts from public weights knows them, so an audit fixes them.
+        first_weights: The initial weights of all models in place of `init`, by torch's names: public as those are.
     """
 
     steps: int
@@ -77,6 +78,7 @@ class _GradientTraining(_PrivateTraining):
     momentum: float = 0.0
     init: Literal["zeros", "glorot"] = "glorot"
     init_seed: int | None = None
+    first_weights: Mapping[str, NDArray[np.float32]] | None = None
 
     def mechanism_at(self, step: int) -> Mechanism:
         """The mechanism of one step, from 0."""

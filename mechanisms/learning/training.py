@@ -10,7 +10,13 @@ from torch import Tensor
 
 from dpaudit.mechanisms.base import Domain
 from dpaudit.mechanisms.learning import approximate_minima, convolution, ensemble, minimiser
-from dpaudit.mechanisms.learning.architectures import BUILDERS, DENSE_NETWORKS, build_module, parameter_count
+from dpaudit.mechanisms.learning.architectures import (
+    BUILDERS,
+    DENSE_NETWORKS,
+    build_module,
+    parameter_count,
+    parameter_shapes,
+)
 from dpaudit.mechanisms.learning.dp_ftrl import BATCHES
 from dpaudit.mechanisms.learning.spec import (
     ApproximateMinimaSpec,
@@ -120,6 +126,11 @@ def _check_spec(spec: TrainingSpec) -> None:
         _check_schedule(spec)
     if isinstance(spec, GradientSpec) and spec.init not in ("zeros", "glorot"):
         raise ValueError(f"Expected init={spec.init!r} to be 'zeros' or 'glorot'.")
+    if isinstance(spec, GradientSpec) and spec.first_weights is not None:
+        given = {name: value.shape for name, value in spec.first_weights.items()}
+        lacking = {name: shape for name, shape in parameter_shapes(architecture).items() if given.get(name) != shape}
+        if lacking:
+            raise ValueError(f"Expected first_weights of shapes {given} to have {lacking}.")
     count = parameter_count(architecture)
     for mechanism in set(spec.mechanisms):
         if mechanism.dimension not in (None, count):
