@@ -24,20 +24,24 @@ class Settings:
     Args:
         seed: Root seed of everything random in the audit.
         attacks: Names in ATTACKS; () for all that apply by default.
-        trials: Models per arm, threshold choice included; None for the attack's default.
+        trials: Models per arm, threshold choice included; None for the attack's default, which finds half the noise.
+        control: Whether an audit's positive control is carried out. An audit without one that refutes nothing is
+            inconclusive.
         confidence: Level of all statistical bounds together.
         budget: Seconds after which no new trial is started; None for no limit.
         device: "auto", "cpu" or "cuda".
         workers: Training processes; None for one per core.
         store: File for the trial store; None keeps trials in memory.
         fresh: Forget stored trials.
-        trainer: The training function that is retrained, the user's own loop where that is under audit.
+        trainer: The training function that is retrained, the user's own loop where that is under audit. If it takes a
+            keyword `noise_factor`, positive controls multiply its noise by that.
         command: How to repeat this audit, for the report.
     """
 
     seed: int
     attacks: Sequence[str] = ()
     trials: int | None = None
+    control: bool = True
     confidence: float = 0.95
     budget: float | None = None
     device: str = "auto"

@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,10 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
+    if isinstance(value, partial):
+        return [_plain(value.func), _plain(value.keywords)]
+    if isinstance(value, np.ndarray):
+        return hashlib.sha256(_bytes(value)).hexdigest()
     if callable(value):
         return f"{value.__module__}.{value.__qualname__}"
     return value
