@@ -139,7 +139,7 @@ class CanaryGame:
             audit.warn(design.warning)
         control = None
         if audit.settings.control:
-            control = run_control(self.name, audit, design.pilot, design.models, refutes)
+            control = run_control(self.name, audit, design.pilot, design.models, self.refuter(audit, shares))
         if control is None:
             return design.models
         audit.controls.append(control)
