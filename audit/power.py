@@ -8,18 +8,19 @@ from dpaudit.audit.trials.engine import Scores
 
 Refutes = Callable[[Scores, Scores], bool]  # from the scores without and with the canary: the audit's own verdict
 MODELS = (100, 150, 200, 300, 450, 650, 1000, 1400, 2000)  # per arm, that a plan may choose from
-REPEATS = 20
-FOUND = 19  # of REPEATS: what an audit promises
+DRAWS = 50  # audits simulated for a plan
+REPEATS = 20  # samples of a control's scores
+PROMISED = 0.95  # share of audits of half the noise that refute it
 _FURTHEST = 50.0  # standard deviations; more are told apart no better
 
 
 def models_needed(
     refutes: Refutes, separation: float, choices: Sequence[int] = MODELS, *, rng: np.random.Generator
 ) -> tuple[int, int]:
-    """Models per arm with which tests refute normal scores that lie so far apart in every one of REPEATS draws.
+    """Models per arm with which tests refute normal scores that lie so far apart in every one of DRAWS draws.
 
-    A test that refutes with probability 0.99 does so in all 20 draws with probability 0.82, one that refutes with
-    probability 0.9 with probability 0.12.
+    A test that refutes with probability 0.99 does so in all 50 draws with probability 0.6, one that refutes with
+    probability 0.95 with probability 0.08.
 
     Args:
         refutes: The tests.
@@ -28,9 +29,9 @@ def models_needed(
         rng: Draws the scores.
 
     Returns:
-        The models, the most there are if none do, and in how many of REPEATS draws they refute.
+        The models, the most there are if none do, and in how many of DRAWS draws they refute.
     """
-    without = rng.normal(size=(REPEATS, choices[-1]))
+    without = rng.normal(size=(DRAWS, choices[-1]))
     with_canary = rng.normal(size=without.shape) + float(np.clip(separation, 0.0, _FURTHEST))
 
     def found(models: int) -> int:
@@ -39,7 +40,7 @@ def models_needed(
     low, high = 0, len(choices) - 1
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if found(choices[middle]) == REPEATS else (middle + 1, high)
+        low, high = (low, middle) if found(choices[middle]) == DRAWS else (middle + 1, high)
     return choices[low], found(choices[low])
 
 

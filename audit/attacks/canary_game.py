@@ -9,7 +9,7 @@ from dpaudit.audit.attacks.arms import Arms, Candidate
 from dpaudit.audit.attacks.base import FEWEST, Audit, operating_points
 from dpaudit.audit.attacks.control import NO_NOISE_MODELS, controlled_training, run_control, with_noise
 from dpaudit.audit.attacks.pilot import CONTROLLED_NOISE, Pilot, run_pilot
-from dpaudit.audit.power import FOUND, MODELS, REPEATS, Refutes, models_needed
+from dpaudit.audit.power import DRAWS, MODELS, PROMISED, Refutes, models_needed
 from dpaudit.audit.trials.engine import Scores, trial_seed
 from dpaudit.mechanisms.learning.spec import MinimumSpec
 from dpaudit.mechanisms.published.gaussian_baselines import analytic_gaussian_sigma
@@ -31,7 +31,7 @@ class Design:
         attack: Its name.
         pilot: What was chosen.
         models: Models per arm.
-        forecast: Of REPEATS draws of normal scores as far apart as the pilot's, in how many half the noise is found.
+        forecast: Of DRAWS draws of normal scores as far apart as the pilot's, in how many half the noise is found.
     """
 
     attack: str
@@ -47,11 +47,11 @@ class Design:
     @property
     def warning(self) -> str:
         """That silence will say nothing, where that is to be expected; else ""."""
-        if self.forecast >= FOUND:
+        if self.forecast >= PROMISED * DRAWS:
             return ""
         return (
             f"{self.attack}: the pilot's scores lie {self.pilot.separation:.2g} standard deviations apart with half of "
-            f"the noise, which {self.models:,} models per arm would find in {self.forecast} of {REPEATS} audits: if "
+            f"the noise, which {self.models:,} models per arm would find in {self.forecast} of {DRAWS} audits: if "
             "nothing is refuted, that will say nothing."
         )
 

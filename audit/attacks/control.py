@@ -18,7 +18,7 @@ import numpy as np
 
 from dpaudit.audit.attacks.base import FEWEST, Audit
 from dpaudit.audit.attacks.pilot import CONTROLLED_NOISE, Pilot
-from dpaudit.audit.power import FOUND, MODELS, REPEATS, Refutes, resampled
+from dpaudit.audit.power import MODELS, PROMISED, REPEATS, Refutes, resampled
 from dpaudit.audit.trials.engine import Score, Scores, Trainer, TrialRunner, TrialSetup, trial_seed
 from dpaudit.mechanisms.defects import Defect
 from dpaudit.mechanisms.learning.spec import Pool, TrainedModels, TrainingSpec
@@ -127,9 +127,9 @@ def run_control(attack: str, audit: Audit, pilot: Pilot, models: int, refutes: R
         trials=len(half[0]),
         resamples=REPEATS,
         power=found / REPEATS,
-        found=found >= FOUND,
+        found=found >= PROMISED * REPEATS,
         no_noise_trials=len(silent[0]),
-        no_noise_found=no_noise >= FOUND,
+        no_noise_found=no_noise >= PROMISED * REPEATS,
         seed=rng_seed,
         seconds=time.monotonic() - began,
     )

@@ -9,7 +9,7 @@ import pytest
 
 from dpaudit.reports import write_report
 
-KINDS = ("not_refuted", "refuted", "curve_only", "claim_check", "gave_up")
+KINDS = ("not_refuted", "inconclusive", "refuted", "curve_only", "claim_check", "gave_up")
 
 
 def test_no_page_is_wider_than_its_window(samples: ModuleType, browser: ModuleType, tmp_path: Path) -> None:
