@@ -164,8 +164,8 @@ def control_sentence(control: Control | None) -> str:
     answer = f"{'yes' if control.found else 'no'} ({found})"
     return (
         f"This audit would have found {_part(control.noise_factor)} the noise: {answer}. The same attack was carried "
-        f"out on {control.trials:,} models per arm of {control.training}; of {control.resamples} samples drawn again from "
-        f"their scores, {control.models:,} per arm, so many refute. Without any noise: "
+        f"out on {control.trials:,} models per arm of {control.training}; of {control.resamples} samples drawn again "
+        f"from their scores, {control.models:,} per arm, so many refute. Without any noise: "
         f"{'yes' if control.no_noise_found else 'no'}. None of it counts for or against the claim."
     )
 
