@@ -361,8 +361,9 @@ def _plan_text(audit: "Audit", plan: "AuditPlan", designs: "list[Design]") -> st
         arms = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in design.pilot.arms.description.items())
         lines += [
             f"{design.attack}: {arms}",
-            f"models per arm: {design.models:,}, which find half the noise in {design.forecast} of {DRAWS} simulations",
-            f"time: about {duration(design.seconds)} on one core, for as many models again as a positive control",
+            f"models per arm: {design.models:,}; {design.control_models:,} would find half the noise in {design.forecast} "
+            f"of {DRAWS} audits",
+            f"time: about {duration(design.seconds)} on one core, the positive control included",
         ]
         lines += [f"warning: {design.warning}"] if design.warning else []
     if not designs:

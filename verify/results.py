@@ -261,7 +261,7 @@ class Control(_Record):
         attack: Its name.
         training: What was trained with less noise, in words.
         noise_factor: Of the noise that the recipe says.
-        models: Models per arm that the power is for: as many as the audit's own.
+        models: Models per arm that the power is for: as many as the audit's own, or fewer that are enough.
         trials: Models per arm that were trained with less noise.
         resamples: Bootstrap samples drawn of their scores.
         power: Share of these in which the audit's own tests refute.

@@ -31,18 +31,20 @@ class Design:
         attack: Its name.
         pilot: What was chosen.
         models: Models per arm.
+        control_models: Of the control, to begin with.
         forecast: Of DRAWS draws of normal scores as far apart as the pilot's, in how many half the noise is found.
     """
 
     attack: str
     pilot: Pilot
     models: int
+    control_models: int
     forecast: int
 
     @property
     def seconds(self) -> float:
         """An estimate for the trials of the control and of the audit, one after another."""
-        return self.pilot.seconds / self.pilot.models * (4 * self.models + 2 * NO_NOISE_MODELS)
+        return self.pilot.seconds / self.pilot.models * 2 * (self.models + self.control_models + NO_NOISE_MODELS)
 
     @property
     def warning(self) -> str:
@@ -51,8 +53,8 @@ class Design:
             return ""
         return (
             f"{self.attack}: the pilot's scores lie {self.pilot.separation:.2g} standard deviations apart with half of "
-            f"the noise, which {self.models:,} models per arm would find in {self.forecast} of {DRAWS} audits: if "
-            "nothing is refuted, that will say nothing."
+            f"the noise, which {self.control_models:,} models per arm would find in {self.forecast} of {DRAWS} audits: "
+            "if nothing is refuted, that will say nothing."
         )
 
 
@@ -125,13 +127,14 @@ class CanaryGame:
         pilot = replace(pilot, arms=replace(pilot.arms, description={**pilot.arms.description, **spoken}))
         epsilon, delta = audit.claim_check.epsilon_claimed, max(audit.claim_check.delta_claimed, 1e-12)
         ideal = 1.0 / analytic_gaussian_sigma(1.0, epsilon=epsilon, delta=delta)
-        models, forecast = models_needed(
+        most = min(audit.settings.trials or MODELS[-1], MODELS[-1])
+        needed, forecast = models_needed(
             self.refuter(audit, shares),
             min(pilot.separation, ideal / CONTROLLED_NOISE),
-            MODELS if audit.settings.trials is None else (audit.settings.trials,),
+            [*(models for models in MODELS if models < most), most],
             rng=np.random.default_rng(trial_seed(seed, _PLAN, 0)),
         )
-        return Design(self.name, pilot, models, forecast)
+        return Design(self.name, pilot, audit.settings.trials or needed, needed, forecast)
 
     def _control(self, audit: Audit, shares: Mapping[str, float], design: Design) -> int:
         """Carry out the positive control, where there is to be one; the models per arm that it asks for."""
@@ -139,11 +142,11 @@ class CanaryGame:
             audit.warn(design.warning)
         control = None
         if audit.settings.control:
-            control = run_control(self.name, audit, design.pilot, design.models, self.refuter(audit, shares))
+            control = run_control(self.name, audit, design.pilot, design.control_models, self.refuter(audit, shares))
         if control is None:
             return design.models
         audit.controls.append(control)
-        return control.models
+        return audit.settings.trials or control.models
 
     def _play(self, audit: Audit, pilot: Pilot, models: int) -> tuple[Scores, Scores]:
         """The scores of models without the canary and with it."""

@@ -4,8 +4,9 @@ The control's models are trained as the recipe says but with half of its noise, 
 enter no bound and no test of the claim: how many models the audit trains may depend on them, but what the audit's own
 models are is independent of them, so that the control costs no error probability.
 
-Its power is the share of bootstrap samples of its scores in which the audit's own tests refute. Where the number of
-models is not given, it grows until all samples do.
+Its power is the share of bootstrap samples of its scores in which the audit's own tests refute. It has the models that
+the pilot asks for, and half as many again as long as some samples do not refute, up to the audit's own number: an audit
+with more models finds what one with fewer does. Where that number is not given, the audit has as many as its control.
 """
 
 import inspect
@@ -93,7 +94,7 @@ def run_control(attack: str, audit: Audit, pilot: Pilot, models: int, refutes: R
     Returns:
         None where it was stopped before there were models to judge by.
     """
-    began, seed = time.monotonic(), audit.settings.seed
+    began, seed, limit = time.monotonic(), audit.settings.seed, audit.settings.trials or MODELS[-1]
     deadline = audit.trials.deadline
     trials = replace(audit.trials, deadline=None if deadline is None else began + (deadline - began) / 2)
     rng_seed = trial_seed(seed, _RESAMPLES, 0)
@@ -111,9 +112,9 @@ def run_control(attack: str, audit: Audit, pilot: Pilot, models: int, refutes: R
     half = play(CONTROLLED_NOISE, models, _HALF_NOISE)
     while len(half[0]) >= FEWEST:
         found = power(half, models)
-        if audit.settings.trials is not None or found == REPEATS or models == MODELS[-1] or trials.stopped:
+        if found == REPEATS or models == limit or trials.stopped:
             break
-        models = min(round(GROWTH * models), MODELS[-1])
+        models = min(round(GROWTH * models), limit)
         half = play(CONTROLLED_NOISE, models, _HALF_NOISE)
     _hand_on(trials, audit.trials)
     if min(len(half[0]), len(silent[0])) < FEWEST:
