@@ -361,8 +361,8 @@ def _plan_text(audit: "Audit", plan: "AuditPlan", designs: "list[Design]") -> st
         arms = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in design.pilot.arms.description.items())
         lines += [
             f"{design.attack}: {arms}",
-            f"models per arm: {design.models:,}; {design.control_models:,} would find half the noise in {design.forecast} "
-            f"of {DRAWS} audits",
+            f"models per arm: {design.models:,}; with {design.control_models:,} half the noise is found in "
+            f"{design.forecast} of {DRAWS} audits",
             f"time: about {duration(design.seconds)} on one core, the positive control included",
         ]
         lines += [f"warning: {design.warning}"] if design.warning else []

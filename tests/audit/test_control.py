@@ -58,6 +58,7 @@ def stubborn_loop(spec: TrainingSpec, *arguments: Any, **options: Any) -> Traine
     return train(spec, *arguments, **options)
 
 
+@pytest.mark.slow
 def test_too_few_models_are_inconclusive_and_enough_are_not(
     target: tuple[Bundle, Dataset], result: AuditResult
 ) -> None:
@@ -79,6 +80,7 @@ def test_without_a_control_silence_is_inconclusive(target: tuple[Bundle, Dataset
     assert (result.verdict, result.control) == ("inconclusive", None)
 
 
+@pytest.mark.slow
 def test_half_the_noise_is_refuted_with_the_default_number_of_models(
     target: tuple[Bundle, Dataset], result: AuditResult
 ) -> None:
@@ -92,6 +94,7 @@ def test_half_the_noise_is_refuted_with_the_default_number_of_models(
     assert replace(found.control, seconds=0.0) == replace(result.control, seconds=0.0)
 
 
+@pytest.mark.slow
 def test_a_repeated_audit_trains_nothing_again(
     target: tuple[Bundle, Dataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,6 +112,7 @@ def test_a_repeated_audit_trains_nothing_again(
     assert again.attacks == first.attacks
 
 
+@pytest.mark.slow
 def test_the_trials_that_count_share_no_seed_with_those_that_do_not(
     target: tuple[Bundle, Dataset], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +146,7 @@ def test_whose_noise_is_scaled(target: tuple[Bundle, Dataset]) -> None:
     assert "takes no noise_factor" in controlled_training(audit)
 
 
+@pytest.mark.slow
 def test_an_own_loop_is_controlled_on_its_own_noise(target: tuple[Bundle, Dataset]) -> None:
     result = run(*target, replace(SETTINGS, trials=200, trainer=own_loop))
     assert result.control is not None
