@@ -3,8 +3,8 @@
 Jagielski, Ullman and Oprea (2020), "Auditing Differentially Private Machine Learning", Algorithm 2. The canary
 lies along the direction of least variance of the data, so that nothing but the noise hides whether it was trained on.
 Its label and sign are those that the network finds least likely, at the first weights, which the audit knows, and
-after training on the other records: a canary that is learned already has no gradient. Its length, and where training
-begins, are tried out by a pilot: a short one is not clipped, a long one is learned in a few steps.
+after training on the other records: a canary that is learned already has no gradient. Its length is tried out by a
+pilot: a short one is not clipped, a long one is learned in a few steps.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dpaudit.audit.attacks.arms import Arms, Candidate
 from dpaudit.audit.attacks.base import Audit
 from dpaudit.audit.attacks.canary_game import CanaryGame
-from dpaudit.audit.attacks.starts import first_weights, flat_weights, log_odds, unlikely, weights_without_noise
+from dpaudit.audit.attacks.starts import flat_weights, log_odds, unlikely, weights_without_noise, with_first_weights
 from dpaudit.audit.trials.engine import Score
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.learning.spec import DPSGDSpec, GradientSpec, Pool, TrainedModels
@@ -143,23 +143,23 @@ def release_score(
 
 
 def _candidates(spec: GradientSpec, audit: Audit) -> list[Candidate]:
-    """The least likely label and sign for every length and for every start of the training."""
+    """The least likely label and sign for every length."""
     x, y, adjacency = audit.dataset.x, audit.dataset.y, audit.bundle.recipe.claim.adjacency
     direction = least_direction(x)
     lengths = np.array(LENGTHS) * max(1.0, float(spec.mechanism.clip))
     probes = (np.outer(lengths, [1.0, -1.0])[:, :, None] * direction).astype(np.float32)  # (lengths, signs, inputs)
+    start = with_first_weights(audit, spec)
+    odds = unlikely(audit, start, probes.reshape(-1, x.shape[1]))
+    if odds is None:
+        return []
     candidates = []
-    for start in first_weights(audit, spec):
-        odds = unlikely(audit, start, probes.reshape(-1, x.shape[1]))
-        if odds is None:
-            return []
-        for signs, likelihood in zip(probes, odds.reshape(*probes.shape[:2], -1), strict=True):
-            sign, label = np.unravel_index(int(likelihood.argmin()), likelihood.shape)
-            other = int(likelihood[sign].argmax())
-            arms = make_arms(x, y, signs[sign], int(label), other, adjacency=adjacency)
-            begins = "fitted to the records" if start.first_weights is not None else start.init
-            arms = replace(arms, description={**arms.description, "first_weights": begins})
-            candidates.append(Candidate(start, arms, _scores(start, arms, audit)))
+    for signs, likelihood in zip(probes, odds.reshape(*probes.shape[:2], -1), strict=True):
+        sign, label = np.unravel_index(int(likelihood.argmin()), likelihood.shape)
+        other = int(likelihood[sign].argmax())
+        arms = make_arms(x, y, signs[sign], int(label), other, adjacency=adjacency)
+        begins = "fitted to the records" if start.first_weights is not None else start.init
+        arms = replace(arms, description={**arms.description, "first_weights": begins})
+        candidates.append(Candidate(start, arms, _scores(start, arms, audit)))
     return candidates
 
 

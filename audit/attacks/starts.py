@@ -2,8 +2,8 @@
 
 No guarantee of DP-SGD depends on the first weights: they are public, and whoever attacks may have chosen them. So an
 audit fixes them, knows them, and looks for a canary that they and the data both find unlikely. Where the training
-takes weights, worst-case ones are offered besides the recipe's own: fitted to the audit's own records beforehand,
-without noise, so that those records' gradients are small and do not carry the noise of one step into the next.
+takes weights, worst-case ones replace the recipe's own: fitted to the audit's own records beforehand, without noise,
+so that those records' gradients are small and do not carry the noise of one step into the next.
 Annamalai and De Cristofaro (2024), "Nearly Tight Black-Box Auditing of Differentially Private Machine Learning".
 """
 
@@ -27,13 +27,13 @@ _STREAM = 100  # of seeds: batches of the training without noise
 _NO_NOISE = Defect(noise_factor=0.0)
 
 
-def first_weights(audit: Audit, spec: GradientSpec) -> list[GradientSpec]:
-    """The training from the recipe's own first weights and, by the built-in training, from fitted ones.
+def with_first_weights(audit: Audit, spec: GradientSpec) -> GradientSpec:
+    """The training from fitted first weights, where the built-in one is audited and they fit better than its own.
 
-    An own loop draws its first weights itself, so it gets none.
+    An own loop draws its first weights itself. Where trials were stopped, the recipe's own stay.
     """
     if audit.settings.trainer is not train:
-        return [spec]
+        return spec
     fitting = DPSGDSpec(
         architecture=spec.architecture,
         mechanism=spec.mechanism,
@@ -45,8 +45,14 @@ def first_weights(audit: Audit, spec: GradientSpec) -> list[GradientSpec]:
         init_seed=spec.init_seed,
     )
     pool = Pool(audit.dataset.x, audit.dataset.y)
-    flat = weights_without_noise(audit, fitting, pool, [np.ones(len(pool.y), dtype=bool)])
-    return [spec] if flat is None else [spec, replace(spec, first_weights=_named(spec.architecture, flat[0]))]
+    everyone = np.ones(len(pool.y), dtype=bool)
+    flat = weights_without_noise(audit, fitting, pool, [everyone])
+    if flat is None:
+        return spec
+    fitted = replace(spec, first_weights=_named(spec.architecture, flat[0]))
+    score = partial(_mean_loss, x=pool.x, y=pool.y)
+    losses = [_without_noise(audit, _one_step(start), score, pool, [~everyone]) for start in (spec, fitted)]
+    return fitted if losses[0] is not None and losses[1] is not None and losses[1][0] < losses[0][0] else spec
 
 
 def unlikely(audit: Audit, spec: GradientSpec, probes: NDArray[np.float32]) -> Array | None:
@@ -64,12 +70,9 @@ def unlikely(audit: Audit, spec: GradientSpec, probes: NDArray[np.float32]) -> A
         Log-odds, shape (probes, classes); None where the trials were stopped.
     """
     score = partial(_outputs, x=probes)
-    short = (
-        replace(spec, steps=1, schedule=spec.schedule[:1]) if isinstance(spec, DPSGDSpec) else replace(spec, steps=1)
-    )
     pool = Pool(audit.dataset.x, audit.dataset.y)
     everyone = np.ones(len(pool.y), dtype=bool)
-    before = _without_noise(audit, short, score, pool, [~everyone])  # nobody's records and no noise: nothing moves
+    before = _without_noise(audit, _one_step(spec), score, pool, [~everyone])
     after = _without_noise(audit, spec, score, pool, [everyone])
     if before is None or after is None:
         return None
@@ -109,6 +112,17 @@ def _without_noise(
     trials = [(row, trial_seed(audit.settings.seed, _STREAM, 0)) for row in members]
     (scores,) = audit.trials.run(setup, trials, what="Choosing a canary")
     return scores if len(scores) == len(trials) else None
+
+
+def _one_step(spec: GradientSpec) -> GradientSpec:
+    """The training cut short: of nobody's records and without noise it ends where it begins."""
+    return replace(spec, steps=1, schedule=spec.schedule[:1]) if isinstance(spec, DPSGDSpec) else replace(spec, steps=1)
+
+
+def _mean_loss(models: TrainedModels, x: NDArray[np.float32], y: NDArray[np.int64]) -> Scores:
+    """Mean cross-entropy of each model at some records."""
+    odds = log_odds(logits(models, x).numpy().astype(np.float64))[:, np.arange(len(y)), y]
+    return np.asarray(np.nan_to_num(np.logaddexp(0.0, -odds).mean(axis=1), nan=np.inf))
 
 
 def _outputs(models: TrainedModels, x: NDArray[np.float32]) -> Scores:

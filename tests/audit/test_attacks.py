@@ -13,7 +13,7 @@ from dpaudit.audit.attacks.base import Audit
 from dpaudit.audit.attacks.clipbkd import CLIPBKD, least_direction, make_arms, margin
 from dpaudit.audit.attacks.lira import offline_scores, random_halves
 from dpaudit.audit.attacks.membership import negative_loss
-from dpaudit.audit.attacks.starts import first_weights
+from dpaudit.audit.attacks.starts import with_first_weights
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.recipes import Recipe, load_recipe
 from dpaudit.audit.settings import Settings
@@ -88,16 +88,21 @@ def test_a_canary_is_unlikely_under_the_known_weights_before_and_after_training(
 
 
 def test_fitted_weights_leave_the_records_small_gradients_and_own_loops_get_none() -> None:
-    plain = recipe(dataset=DIGITS)
-    audit = audit_of(plain)
+    audit = audit_of(recipe(dataset=DIGITS))
     assert isinstance(audit.spec, DPSGDSpec)
-    own, fitted = first_weights(audit, replace(audit.spec, init_seed=1))
-    assert own.first_weights is None
+    own = replace(audit.spec, init_seed=1)
+    fitted = with_first_weights(audit, own)
     assert fitted.first_weights is not None
     outputs = audit.dataset.x @ fitted.first_weights["weight"].T + fitted.first_weights["bias"]
     assert (outputs.argmax(axis=1) == audit.dataset.y).mean() > 0.9
     loop = replace(audit, settings=replace(audit.settings, trainer=lambda *arguments, **options: None))  # type: ignore[arg-type, return-value]
-    assert len(first_weights(loop, own)) == 1
+    assert with_first_weights(loop, own) == own
+
+
+def test_first_weights_that_fit_no_better_are_not_taken() -> None:
+    audit = audit_of(recipe(dataset=DIGITS, optimizer={"learning_rate": 1e-9, "init": "zeros"}))
+    assert isinstance(audit.spec, DPSGDSpec)
+    assert with_first_weights(audit, replace(audit.spec, init_seed=1)).first_weights is None  # glorot, hardly moved
 
 
 def test_the_weights_of_one_step_reveal_its_noisy_sum() -> None:
