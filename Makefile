@@ -16,7 +16,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "dpaudit needs Python's venv module: apt-get install python3-venv" >&2; exit 2; }
 	@echo "Setting up $(VENV) (a minute or two; most of it is torch)"
 	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,rigorous]' -c constraints.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,rigorous,cluster]' -c constraints.txt
 	@touch $@
 
 audit: $(STAMP)

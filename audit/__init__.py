@@ -6,16 +6,20 @@ from dpaudit._lazy import attributes
 
 if TYPE_CHECKING:
     from dpaudit.audit.inputs.bundles import load_bundle, save_bundle
+    from dpaudit.audit.inputs.recipes import load_recipe
     from dpaudit.audit.runner import run
     from dpaudit.audit.settings import Settings
+    from dpaudit.mechanisms.learning.spec import Pool, TrainedModels
 else:
     __getattr__, __dir__ = attributes(
         __name__,
         {
             "inputs.bundles": ["load_bundle", "save_bundle"],
+            "inputs.recipes": ["load_recipe"],
             "runner": ["run"],
             "settings": ["Settings"],
+            "trials.blocks": ["Pool", "TrainedModels"],
         },
     )
 
-__all__ = ["Settings", "load_bundle", "run", "save_bundle"]
+__all__ = ["Pool", "Settings", "TrainedModels", "load_bundle", "load_recipe", "run", "save_bundle"]

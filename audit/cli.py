@@ -1,16 +1,18 @@
 """The `dpaudit` command: arguments, exit codes, progress bars. Everything heavy is imported inside a command."""
 
+import errno
 import os
 import re
 import secrets
 import shlex
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from dpaudit.audit.attacks.canary_game import Design
     from dpaudit.audit.inputs.sources import Stage
     from dpaudit.audit.runner import AuditPlan
+    from dpaudit.audit.settings import Settings
     from dpaudit.verify.results import AuditResult
 
 BAD_INPUT, REFUTED, GAVE_UP, LACKING = 2, 3, 4, 5
@@ -63,10 +66,13 @@ def run(
     attacks: Annotated[
         str | None, typer.Option(help="Which attacks, separated by commas; if absent, all that apply by default.")
     ] = None,
+    trainer: Annotated[
+        str | None, typer.Option(help="Your own training loop, retrained in place of ours.", metavar="FILE.py:NAME")
+    ] = None,
     trials: Annotated[int | None, typer.Option(help="Models per arm; default what finds half the noise.")] = None,
     confidence: Annotated[float, typer.Option(help="Level of all bounds together.")] = 0.95,
-    budget: Annotated[str | None, typer.Option(help="Start no new trial after this time: 90s, 10m, 2h.")] = None,
-    engine: Annotated[str, typer.Option(help="Where trials run: local.", metavar="local")] = "local",
+    budget: Annotated[str | None, typer.Option(help="Stop training after this time: 90s, 10m, 2h.")] = None,
+    engine: Annotated[str, typer.Option(help="Where models train: local or ray.", metavar="local|ray")] = "local",
     device: Device = "auto",
     workers: Annotated[int | None, typer.Option(min=1, help="Training processes; default one per core.")] = None,
     seed: Seed = None,
@@ -75,6 +81,9 @@ def run(
         str | None, typer.Option(help="power: exit with 5 if half the noise would have been missed.")
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget trials of earlier runs.")] = False,
+    shared: Annotated[
+        Path | None, typer.Option("--store", help="Folder of trials that dpaudit trials trained.", metavar="DIR")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the report; default ./<model>.audit/.")] = None,
     json: Annotated[
         str | None, typer.Option(help="Write the result here as well; - prints it and nothing else.")
@@ -84,26 +93,30 @@ def run(
     from dpaudit.audit.inputs.bundles import load_bundle
     from dpaudit.audit.inputs.recipes import load_recipe
 
-    if engine != "local":
-        raise typer.BadParameter(f"Expected engine={engine!r} to be 'local'.")
-    seconds = _seconds(budget)
+    began = time.monotonic()
+    _left(budget, began)
     lacking = LACKING if require is not None and _one_of("require", require, ("power",)) else 0
     bundle = load_bundle(model, recipe=None if recipe is None else load_recipe(recipe))
 
     from dpaudit.audit import runner  # after the file: a bad one is refused before this loads
-    from dpaudit.audit.settings import Settings
+    from dpaudit.audit.trials.store import stored_seed
 
     folder = out or Path(f"{model.stem}.audit")
-    chosen = _seed(seed)
-    settings = Settings(
-        seed=chosen,
-        attacks=() if attacks is None else tuple(name.strip() for name in attacks.split(",")),
+    store = folder / "trials.sqlite" if shared is None else shared / "run.sqlite"
+    before = None if fresh or seed is not None else stored_seed(store, shared=shared is not None)
+    chosen = _seed(seed, before)
+    settings = _settings(
+        chosen,
+        attacks,
+        trainer,
         trials=trials,
         confidence=confidence,
-        budget=seconds,
+        budget=_left(budget, began),
         device=device,
         workers=workers,
-        store=None if dry_run else folder / "trials.sqlite",
+        engine=engine,
+        store=None if dry_run else store,
+        shared=shared is not None,
         fresh=fresh,
         command=_command(chosen),
     )
@@ -118,6 +131,50 @@ def run(
     _deliver(result, folder, json)
     statuses = {"refuted": REFUTED, "gave_up": GAVE_UP, "inconclusive": lacking, "not_refuted": 0}
     raise typer.Exit(statuses[result.verdict])
+
+
+@app.command("trials")
+def train_trials(
+    model: Annotated[Path, typer.Argument(help="As for run.")],
+    shard: Annotated[str, typer.Option(help="Which share of the models: 1/4 is the first of four.", metavar="I/N")],
+    store: Annotated[Path, typer.Option(help="Folder that all shares write to, a file each.", metavar="DIR")],
+    recipe: Annotated[Path | None, typer.Option(help="Recipe of weights that carry none.")] = None,
+    data: Annotated[str | None, typer.Option(help="Data set name or .npz file, if not the recipe's.")] = None,
+    attacks: Annotated[str | None, typer.Option(help="Which attacks, separated by commas.")] = None,
+    trainer: Annotated[str | None, typer.Option(help="Your own training loop.", metavar="FILE.py:NAME")] = None,
+    trials: Annotated[int | None, typer.Option(help="Models per arm, of all shares together.")] = None,
+    confidence: Annotated[float, typer.Option(help="As for run: the default of --trials depends on it.")] = 0.95,
+    budget: Annotated[str | None, typer.Option(help="Stop training after this time: 90s, 10m, 2h.")] = None,
+    device: Device = "auto",
+    workers: Annotated[int | None, typer.Option(min=1, help="Training processes; default one per core.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="The same for all shares.")] = None,
+) -> None:
+    """Train a part of an audit's models, for dpaudit run --store DIR; the same options as there."""
+    began, share = time.monotonic(), _share(shard)
+    _left(budget, began)
+    from dpaudit.audit.inputs.bundles import load_bundle
+    from dpaudit.audit.inputs.recipes import load_recipe
+
+    bundle = load_bundle(model, recipe=None if recipe is None else load_recipe(recipe))
+
+    from dpaudit.audit import runner
+    from dpaudit.audit.trials.store import stored_seed
+
+    file = store / f"shard-{share[0]}-of-{share[1]}.sqlite"
+    chosen = seed if seed is not None else stored_seed(file, shared=True)
+    if chosen is None:
+        raise typer.BadParameter("Expected --seed, the same for all shares.")
+    settings = _settings(
+        chosen, attacks, trainer, trials=trials, confidence=confidence, device=device, workers=workers, store=file,
+        shared=True, budget=_left(budget, began),
+    )  # fmt: skip
+    with _progress() as stage:
+        done = runner.train_share(
+            bundle, bundle.recipe.load_dataset(data, progress=stage), settings, share, stage=stage
+        )
+    rest = f"stopped: {done.stopped}" if done.stopped else "with the other shares' all are there"
+    typer.echo(f"{file}: {done.trained:,} models trained here, {rest}")
+    raise typer.Exit(GAVE_UP if done.stopped else 0)
 
 
 @app.command()
@@ -266,9 +323,11 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(BAD_INPUT)
     except OSError as error:
-        _fail(f"{error.strerror or error}: {error.filename}" if error.filename else str(error), BAD_INPUT)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        _fail(_reason(error), GAVE_UP if full else BAD_INPUT)
     except ValueError as error:
-        if type(error).__name__ not in ("InputError", "ToleranceError"):  # named, not imported: --help stays quick
+        # named, not imported: --help stays quick
+        if not {"InputError", "ToleranceError"} & {kind.__name__ for kind in type(error).__mro__}:
             raise
         _fail(" ".join(str(error).split()), BAD_INPUT)
 
@@ -279,15 +338,37 @@ def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
     return value
 
 
+def _reason(error: OSError) -> str:
+    text = error.strerror or " ".join(map(str, error.args))
+    return f"{text}: {error.filename}" if error.filename else text
+
+
+def _share(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise typer.BadParameter(f"Expected shard={text!r} to be I/N with I in 1..N, such as 2/4.")
+    return int(match[1]), int(match[2])
+
+
+def _settings(seed: int, attacks: str | None, trainer: str | None, **options: Any) -> "Settings":
+    from dpaudit.audit.inputs.user_code import UserFunction, UserTrainer
+    from dpaudit.audit.settings import Settings
+
+    if trainer is not None:
+        options["trainer"] = UserTrainer(UserFunction.named(trainer, "--trainer"))
+    names = () if attacks is None else tuple(name.strip() for name in attacks.split(","))
+    return Settings(seed=seed, attacks=names, **options)
+
+
 def _fail(message: str, status: int) -> None:
     typer.echo(f"dpaudit: {message}", err=True)
     sys.exit(status)
 
 
-def _seed(seed: int | None) -> int:
+def _seed(seed: int | None, before: int | None = None) -> int:
     if seed is not None:
         return seed
-    drawn = secrets.randbits(31)
+    drawn = secrets.randbits(31) if before is None else before
     typer.echo(f"seed {drawn}", err=True)
     return drawn
 
@@ -298,13 +379,15 @@ def _command(seed: int) -> str:
     return shlex.join(words if any(word.startswith("--seed") for word in words) else [*words, "--seed", str(seed)])
 
 
-def _seconds(text: str | None) -> float | None:
-    if text is None:
+def _left(budget: str | None, began: float) -> float | None:
+    """Seconds that are left of the budget of a command that began then; None without one."""
+    if budget is None:
         return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", budget.strip())
     if match is None:
-        raise typer.BadParameter(f"Expected budget={text!r} such as 90s, 10m or 2h.")
-    return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+        raise typer.BadParameter(f"Expected budget={budget!r} such as 90s, 10m or 2h.")
+    seconds = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+    return max(1e-9, began + seconds - time.monotonic()) if seconds else seconds
 
 
 @contextmanager
@@ -328,16 +411,47 @@ def _progress() -> Iterator["Stage"]:
 
 def _deliver(result: "AuditResult", folder: Path, json: str | None) -> None:
     """The report and the JSON into the folder; the verdict, or the JSON, on stdout."""
+    _tell(result, json)
+    failure = _write_report(result, folder, json)
+    stopped = result.reproduce.get("stopped")
+    if stopped not in (None, "", "budget", "interrupted"):
+        typer.echo(f"dpaudit: {stopped}", err=True)
+    if result.verdict == "gave_up" or stopped:
+        typer.echo("to go on: repeat the command with the same --out; finished trials and the seed are kept", err=True)
+    if failure is not None and result.verdict == "refuted":  # the exit status must say so
+        typer.echo(f"dpaudit: {_reason(failure)}", err=True)
+    elif failure is not None:
+        raise failure
+
+
+def _write_report(result: "AuditResult", folder: Path, json: str | None) -> OSError | None:
+    """What kept the files from being written; what was measured is to be told all the same."""
     from dpaudit._files import write_whole
-    from dpaudit.reports import result_json, verdict_sentence, write_report
+    from dpaudit.audit.delivery import report_folder
+    from dpaudit.reports import result_json, write_report
+
+    try:
+        place = report_folder(result, folder)
+        page = write_report(result, place)
+        if json not in (None, "-"):
+            write_whole({str(json): result_json(result).encode()})
+    except OSError as error:
+        return error
+    if place != folder:
+        typer.echo(f"the report in {folder} rests on more evidence and stays; this one is in {place}", err=True)
+    if json != "-":
+        typer.echo(f"report: {page}")
+    return None
+
+
+def _tell(result: "AuditResult", json: str | None) -> None:
+    """The verdict with its bounds, or the JSON, on stdout."""
+    from dpaudit.reports import result_json, verdict_sentence
     from dpaudit.reports.wording import control_sentence
 
-    page = write_report(result, folder)
     if json == "-":
         typer.echo(result_json(result))
         return
-    if json is not None:
-        write_whole({json: result_json(result).encode()})
     typer.echo(f"{result.verdict}: {verdict_sentence(result)}")
     check = result.claim_check
     if check is not None:
@@ -346,9 +460,6 @@ def _deliver(result: "AuditResult", folder: Path, json: str | None) -> None:
         proven = "no epsilon" if attack.epsilon_lower is None else f"epsilon >= {attack.epsilon_lower:.4g}"
         typer.echo(f"{attack.name}: {proven}, AUC {attack.auc:.3f}, {attack.trials} trials")
     typer.echo(f"positive control: {control_sentence(result.control)}")
-    typer.echo(f"report: {page}")
-    if result.verdict == "gave_up" or result.reproduce.get("stopped"):
-        typer.echo("to go on: repeat the command with the same --out and --seed; finished trials are kept", err=True)
 
 
 def _plan_text(audit: "Audit", plan: "AuditPlan", designs: "list[Design]") -> str:

@@ -16,10 +16,12 @@ from dpaudit.audit.inputs.datasets import Dataset
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.recipes import ApproximateMinimaRecipe, Recipe
 from dpaudit.audit.inputs.sources import Stage
+from dpaudit.audit.inputs.user_code import trainer_name
 from dpaudit.audit.settings import Settings
 from dpaudit.audit.trials.engine import TrialRunner, no_progress
-from dpaudit.audit.trials.store import TrialStore
+from dpaudit.audit.trials.store import StorageError, TrialStore
 from dpaudit.mechanisms.learning.approximate_minima import jacobian_loss
+from dpaudit.mechanisms.learning.training import train
 from dpaudit.verify.bounds import tradeoff_curve
 from dpaudit.verify.checking import check
 from dpaudit.verify.perturbed_objective import check_perturbed_objective
@@ -49,23 +51,72 @@ def run(
         Everything found; `verdict` is "refuted" if the claim check or any attack refutes the claim.
     """
     began = time.monotonic()
-    audit = prepare(bundle, dataset, settings, stage=stage)
+    audit = replace(prepare(bundle, dataset, settings, stage=stage), warn=warn)
     plan = plan_audit(audit)
     if bundle.recipe.planted_defect is not None:
         audit.notes.append(f"The recipe plants the defect {bundle.recipe.planted_defect!r}: a positive control.")
-    found = []
-    with TrialStore(settings.store, fresh=settings.fresh) as store:
-        trials = replace(
-            audit.trials,
-            store=store,
-            workers=settings.workers or joblib.cpu_count(),
-            deadline=None if settings.budget is None else began + settings.budget,
+    with TrialStore(settings.store, fresh=settings.fresh, shared=settings.shared) as store:
+        trials = _trials(audit, store, began)
+        attacks = [
+            result for attack in plan.attacks if (result := _attack(attack, audit, trials, plan.shares)) is not None
+        ]
+    if settings.trainer is not train:
+        audit.notes.append(
+            f"Models were trained by {trainer_name(settings.trainer)}, not by this package's own training."
         )
-        for attack in plan.attacks:
-            if not trials.stopped:
-                found.append(attack.run(replace(audit, trials=trials, warn=warn), plan.shares))
-    attacks = [result for result in found if result is not None]
+    audit.notes.extend(trials.notes)
     return _conclude(audit, plan, attacks, trials.stopped, time.monotonic() - began)
+
+
+def train_share(
+    bundle: Bundle, dataset: Dataset, settings: Settings, share: tuple[int, int], *, stage: Stage = no_progress
+) -> TrialRunner:
+    """Train one share of an audit's models into the store of `settings`, and after it what other processes have not.
+
+    Attacks go through what they would do with all models, so that those that depend on earlier ones are trained too;
+    nothing is concluded, and no look counted where `run` counts them.
+
+    Args:
+        bundle, dataset, settings, stage: As `run`; `settings.shared` reads the stores of the other shares.
+        share: (i, n): the i-th of n, from 1.
+
+    Returns:
+        What was trained here, and why it ended early.
+    """
+    began = time.monotonic()
+    audit = prepare(bundle, dataset, settings, stage=stage)
+    plan = plan_audit(audit)
+    with TrialStore(settings.store, shared=settings.shared) as store:
+        trials = _trials(replace(audit, trials=replace(audit.trials, share=share)), store, began)
+        for attack in plan.attacks:
+            _attack(attack, audit, trials, plan.shares)
+    return trials
+
+
+def _trials(audit: Audit, store: TrialStore, began: float) -> TrialRunner:
+    settings = audit.settings
+    trials = replace(
+        audit.trials,
+        store=store,
+        workers=settings.workers or joblib.cpu_count(),
+        engine=settings.engine,
+        deadline=None if settings.budget is None else began + settings.budget,
+    )
+    try:
+        store.put_seed(settings.seed)  # a repeated command goes on with it
+    except StorageError as error:
+        trials.stopped = str(error.strerror)
+    return trials
+
+
+def _attack(attack: Attack, audit: Audit, trials: TrialRunner, shares: dict[str, float]) -> AttackResult | None:
+    """What an attack found; None after the trials ended, and where it has too few models to judge by."""
+    if trials.stopped:
+        return None
+    result = attack.run(replace(audit, trials=trials), shares)
+    if result is None and not trials.stopped and attack.tests(audit):
+        trials.stopped = f"too few models for {attack.name}"
+    return result
 
 
 def prepare(bundle: Bundle, dataset: Dataset, settings: Settings, *, stage: Stage = no_progress) -> Audit:

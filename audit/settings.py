@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from dpaudit.audit.inputs.files import InputError
-from dpaudit.audit.trials.engine import Trainer
+from dpaudit.audit.trials.engine import EngineName, Trainer
 from dpaudit.mechanisms.learning.training import resolve_device, train
 
 
@@ -28,13 +29,16 @@ class Settings:
         control: Whether an audit's positive control is carried out. An audit without one that refutes nothing is
             inconclusive.
         confidence: Level of all statistical bounds together.
-        budget: Seconds after which no new trial is started; None for no limit.
+        budget: Seconds after which no model is trained any more; None for no limit.
         device: "auto", "cpu" or "cuda".
         workers: Training processes; None for one per core.
+        engine: Where models train: "local", or "ray": on a cluster.
         store: File for the trial store; None keeps trials in memory.
+        shared: Use the trials in the other stores of its folder as well.
         fresh: Forget stored trials.
-        trainer: The training function that is retrained, the user's own loop where that is under audit. If it takes a
-            keyword `noise_factor`, positive controls multiply its noise by that.
+        trainer: The training function that is retrained, the user's own loop where that is under audit: what it is
+            given and returns is told in `inputs.user_code.UserTrainer`. If it takes a keyword `noise_factor`,
+            positive controls multiply its noise by that.
         command: How to repeat this audit, for the report.
     """
 
@@ -46,7 +50,9 @@ class Settings:
     budget: float | None = None
     device: str = "auto"
     workers: int | None = None
+    engine: EngineName = "local"
     store: Path | None = None
+    shared: bool = False
     fresh: bool = False
     trainer: Trainer = train
     command: str = ""
@@ -57,5 +63,9 @@ class Settings:
         if self.trials is not None and self.trials < 10:
             raise InputError(f"Expected trials={self.trials} to be at least 10.")
         usable_device(self.device)
+        if self.engine not in get_args(EngineName):
+            raise InputError(f"Expected engine={self.engine!r} to be {' or '.join(get_args(EngineName))}.")
         if self.budget is not None and not self.budget > 0:
             raise InputError(f"Expected budget={self.budget} seconds to be positive.")
+        if self.fresh and self.shared:
+            raise InputError("Expected fresh=True without shared=True: delete the files of the folder instead.")

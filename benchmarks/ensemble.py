@@ -1,4 +1,4 @@
-"""Seconds to train one model: the ensemble engine against Opacus, one thread each, interleaved, in one run.
+"""CPU seconds to train one model: the ensemble engine against Opacus, one thread each, interleaved, in one run.
 
     python benchmarks/ensemble.py [--models 48] [--repeats 5] [--json FILE]
 
@@ -130,10 +130,10 @@ def rate(multiply: Callable[[Tensor, Tensor], Tensor]) -> float:
 
 
 def seconds(run: Callable[[], object]) -> float:
-    """Wall-clock time of one call."""
-    start = time.perf_counter()
+    """CPU time of one call: the processor may be busy with other things meanwhile."""
+    start = time.process_time()
     run()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
 def measure(case: str, models: int, repeats: int) -> dict[str, Any]:

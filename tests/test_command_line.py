@@ -66,3 +66,16 @@ def test_mechanisms_are_listed_with_domains() -> None:
     assert done.returncode == 0
     for name in ("gaussian", "laplace", "gamma-plrv", "gamma-plrv-iid", "product", "generalized-gaussian"):
         assert name in done.stdout
+
+
+def test_an_audit_of_digits_starts_without_the_slow_packages() -> None:
+    code = """
+import sys
+import dpaudit.audit.inputs.bundles, dpaudit.audit.runner
+from dpaudit.audit.inputs import datasets
+datasets.load("digits")
+slow = ("scipy.stats", "sklearn", "pandas", "statsmodels", "opacus", "dp_accounting", "matplotlib", "hypothesis")
+print([m for m in slow if m in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -52,7 +52,7 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
 
 
 def test_what_scripts_and_tests_import_is_installed_by_make() -> None:
-    installed = declared(PROJECT["dependencies"]) | declared(EXTRAS["dev"]) | declared(EXTRAS["rigorous"])
+    installed = declared([*PROJECT["dependencies"], *EXTRAS["dev"], *EXTRAS["rigorous"], *EXTRAS["cluster"]])
     imported = imported_distributions(SCRIPTS)
     beside = {canonicalize_name(path.stem) for folder in SCRIPTS for path in (ROOT / folder).rglob("*.py")}
     assert {name: imported[name] for name in imported.keys() - installed - beside} == {}

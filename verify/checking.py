@@ -180,6 +180,12 @@ def _lower(claim: Claim, method: str, confidence: float, rng: np.random.Generato
         raise ValueError(f"Expected rng to be a generator or a seed with method={method!r}.")
     from dpaudit.verify.monte_carlo import monte_carlo_lower  # costs a second
 
+    kinds = [p.sampling_kind for p in claim.phases if p.sampler is None and p.sampling_kind not in ("poisson", "none")]
+    if kinds and method == "monte-carlo":
+        note = f"nothing was sampled: a rate alone does not say how sampling_kind={kinds[0]!r} makes batches"
+        return Curve("lower", "monte-carlo", "none applies", np.zeros_like, np.zeros_like, (note,))
+    if kinds:
+        return certified_lower(claim)
     sampled = monte_carlo_lower(claim, rng=np.random.default_rng(rng), confidence=confidence)
     if method == "monte-carlo":
         return sampled

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.registry import from_dict, to_dict
 from dpaudit.verify.claims import Adjacency, Claim, Phase, SamplingKind
-from dpaudit.verify.samplers import SAMPLERS, sampler_from_dict, sampler_to_dict
+from dpaudit.verify.samplers import SAMPLERS, sampler_from_dict, sampler_keys, sampler_to_dict
 from dpaudit.verify.samplers.shuffled import LastBatch, Reshuffle
 from dpaudit.verify.validation import one_line
 
@@ -42,6 +42,7 @@ class _Sampling(_Strict):
     reshuffle: Reshuffle | None = None
     steps: int | None = None
     times: int | None = None
+    max_batch: int | None = None
 
 
 class _Phase(_Strict):
@@ -204,13 +205,14 @@ def _phase(phase: _Phase, mechanisms: dict[str, Mechanism]) -> Phase:
     if phase.sampling is None:
         return Phase(noise, steps, 1.0 if phase.sampling_prob is None else phase.sampling_prob)
     given = phase.sampling.model_dump(exclude_none=True, exclude={"kind"})
-    kind, prob = phase.sampling.kind, given.pop("prob", None)
-    if kind in SAMPLERS and given:
-        if prob is not None:
-            raise ValueError(f"expected either sampling.prob or the keys of kind {kind!r}, not both.")
-        return Phase(noise, 1 if phase.steps is None else phase.steps, sampler=sampler_from_dict(kind, given))
-    if given:
-        raise ValueError(f"unknown key 'sampling.{min(given)}': kind {kind!r} does not have it.")
+    kind, prob = phase.sampling.kind, phase.sampling.prob
+    if phase.steps is not None and "steps" in sampler_keys(kind):
+        given.setdefault("steps", phase.steps)
+    others = sorted(set(given) - {"prob"})
+    if kind in SAMPLERS and others:
+        return Phase(noise, steps, sampler=sampler_from_dict(kind, given))
+    if others:
+        raise ValueError(f"unknown key 'sampling.{others[0]}': kind {kind!r} does not have it.")
     if kind != "none" and prob is None:
         raise ValueError(f"expected sampling.prob to be given with kind {kind!r}.")
     return Phase(noise, steps, 1.0 if prob is None else prob, kind)

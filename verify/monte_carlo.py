@@ -22,6 +22,7 @@ from dpaudit.mechanisms.base import (
 from dpaudit.verify.bounds.rates import valid_confidence, valid_count
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import Curve
+from dpaudit.verify.lower.passes import silent_others
 from dpaudit.verify.lower.shifts import candidate_counts, longest_count, ranked_counts
 from dpaudit.verify.results import Direction, Witness
 from dpaudit.verify.sampling.histories import PlainHistories, ShiftedPhase, shifted_phases
@@ -68,7 +69,7 @@ def monte_carlo_lower(
     """
     valid_count("samples", samples, SAMPLES)
     tail = 1.0 - valid_confidence(confidence)
-    claim = _seen(claim)
+    claim = _seen(silent_others(claim.canonical()))
     pairs, final = _pairs(claim, samples), samples - int(PILOT * samples)
     pilot = max(2, int(PILOT * samples) // len(pairs))
     pilots = [weighing_pilot(*pair, claim, rng, pilot=pilot, final=final) for pair in pairs]
@@ -110,7 +111,10 @@ Pair = tuple[tuple[ShiftedPhase, ...], Direction, tuple[Step, ...] | None]
 
 def _pairs(claim: Claim, samples: int) -> list[Pair]:
     """The pairs of neighbours that pilots compare, with their tilted laws."""
-    sampled = any(phase.sampling_kind != "none" and phase.sampling_prob < 1.0 for phase in claim.phases)
+    sampled = any(
+        phase.sampler is not None or (phase.sampling_kind != "none" and phase.sampling_prob < 1.0)
+        for phase in claim.phases
+    )
     both: tuple[Direction, ...] = ("remove", "add") if sampled else ("remove",)
     directions: tuple[Direction, ...] = ("swap",) if claim.adjacency == "replace-one" else both
     spread = [
@@ -145,6 +149,8 @@ def _counts(claim: Claim, direction: Direction, samples: int) -> list[int]:
     main = max(claim.phases, key=lambda phase: phase.steps * phase.sampling_prob**2)
     smallest = min((phase.mechanism for phase in claim.phases), key=lambda m: m.dimension or 1)
     structure, limit = main.mechanism.structure, smallest.dimension or 1
+    if any(phase.sampler is not None for phase in claim.phases) and not isinstance(structure, NormalCoordinates):
+        return [1]
     if isinstance(structure, Radial | NormalCoordinates):
         return [min(longest_count(main.mechanism), limit)]
     counts = [m for m in candidate_counts(smallest) if m == 1 or work(m) * samples <= MOST_FLOATS]

@@ -2,9 +2,13 @@
 
 from dpaudit.audit.attacks.base import Attack
 from dpaudit.audit.attacks.clipbkd import CLIPBKD
-from dpaudit.audit.attacks.lira import LIRA
-from dpaudit.audit.attacks.membership import MEMBERSHIP
+from dpaudit.audit.attacks.lira import LIRA, ONLINE_LIRA
+from dpaudit.audit.attacks.membership import CLASS_LOSS, MEMBERSHIP
+from dpaudit.audit.attacks.one_run_canaries import BLANK, MISLABELLED, MOVEMENT, RANDOM_LABEL
+from dpaudit.audit.attacks.reference import REFERENCE
 from dpaudit.audit.attacks.releases import APPROXIMATE_MINIMA, OUTPUT_PERTURBATION
+from dpaudit.audit.attacks.rmia import RMIA
+from dpaudit.audit.attacks.white_box import WHITE_BOX
 
 ATTACKS: dict[str, Attack] = {
     attack.name: attack
@@ -14,5 +18,14 @@ ATTACKS: dict[str, Attack] = {
         OUTPUT_PERTURBATION,
         APPROXIMATE_MINIMA,
         LIRA,
+        ONLINE_LIRA,
+        RMIA,
+        REFERENCE,
+        CLASS_LOSS,
+        WHITE_BOX,
+        BLANK,
+        RANDOM_LABEL,
+        MISLABELLED,
+        MOVEMENT,
     )
 }

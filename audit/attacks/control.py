@@ -11,14 +11,16 @@ with more models finds what one with fewer does. Where that number is not given,
 
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from dpaudit.audit.attacks.base import FEWEST, Audit
 from dpaudit.audit.attacks.pilot import CONTROLLED_NOISE, Pilot
+from dpaudit.audit.inputs.user_code import UserTrainer
 from dpaudit.audit.power import MODELS, PROMISED, REPEATS, Refutes, resampled
 from dpaudit.audit.trials.engine import Score, Scores, Trainer, TrialRunner, TrialSetup, trial_seed
 from dpaudit.mechanisms.defects import Defect
@@ -43,14 +45,15 @@ class ScaledNoise:
     trainer: Trainer
     noise_factor: float
 
-    def __call__(self, *arguments: Any, **options: Any) -> TrainedModels:
+    def __call__(self, *arguments: Any, **options: Any) -> TrainedModels | Sequence[Mapping[str, Tensor]]:
         """Train."""
         return self.trainer(*arguments, noise_factor=self.noise_factor, **options)
 
 
 def takes_noise_factor(trainer: Trainer) -> bool:
     """Whether a training function has a parameter `noise_factor`."""
-    return "noise_factor" in inspect.signature(trainer).parameters
+    function = trainer.code.load() if isinstance(trainer, UserTrainer) else trainer
+    return "noise_factor" in inspect.signature(function).parameters
 
 
 def controlled_training(audit: Audit) -> str:

@@ -1,35 +1,18 @@
-"""LiRA, offline: how far is a record's confidence above what models that never saw it give it?
+"""LiRA: is a record's confidence like that of models that saw it, or like that of models that did not?
 
-Carlini, Chien, Nasr, Song, Terzis and Tramer (2022), "Membership Inference Attacks From First Principles", Section
-IV-B and Appendix A. Shadow models are trained by the recipe on random halves of the records in question; for each
-record the confidences of those that were trained without it are fitted by a Gaussian.
+Carlini, Chien, Nasr, Song, Terzis and Tramer (2022), "Membership Inference Attacks From First Principles", Sections
+IV-B and V-C and Appendix A. For each record the confidences of the shadow models trained with it and those of the
+models trained without it are each fitted by a Gaussian. The offline form does with the second alone.
 """
-
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.audit.attacks.base import FEWEST, Array, Audit
-from dpaudit.audit.attacks.clipbkd import margin
-from dpaudit.audit.attacks.membership import NOBODY, one_model_result, one_run_tests
-from dpaudit.audit.inputs.formats import fixed_order
-from dpaudit.audit.trials.engine import trial_seed
-from dpaudit.mechanisms.learning.spec import Pool, TrainedModels
-from dpaudit.mechanisms.learning.training import logits
-from dpaudit.verify.results import AttackResult
+from dpaudit.audit.attacks.base import Array
+from dpaudit.audit.attacks.shadow import Comparison, ShadowAttack
 
-SHADOW_MODELS = 64
-_TRIALS, _HALVES = 2, 3  # streams of seeds beside those of a game's two arms
 _LEAST_SPREAD = 1e-9  # of confidences that no record moves
-
-
-def log_odds(models: TrainedModels, x: NDArray[np.float32], y: NDArray[np.int64]) -> Array:
-    """phi = log(p_y / (1 - p_y)) of each model at each record, shape (models, records)."""
-    outputs = logits(models, x).numpy()
-    return np.stack([margin(outputs[:, record], int(label)) for record, label in enumerate(y)], axis=1)
+OWN_SPREAD = 64  # models on a side from which on each record has a spread of its own (Section V-C of the paper)
 
 
 def offline_scores(target: Array, shadows: Array, outside: NDArray[np.bool_]) -> Array:
@@ -45,69 +28,47 @@ def offline_scores(target: Array, shadows: Array, outside: NDArray[np.bool_]) ->
     >>> offline_scores(np.array([3.0]), np.array([[0.0], [9.0], [2.0]]), np.array([[True], [False], [True]])).round(3)
     array([1.414])
     """
-    phi = np.where(outside, shadows, np.nan)
-    return np.asarray((target - np.nanmean(phi, axis=0)) / np.maximum(np.nanstd(phi, axis=0, ddof=1), _LEAST_SPREAD))
+    mean, spread = _fit(shadows, outside)
+    return np.asarray((target - mean) / spread)
 
 
-def random_halves(models: int, records: int, seed: int) -> NDArray[np.bool_]:
-    """Members of each shadow model, bool, shape (models, records): a fair coin per record, then the complement.
+def online_scores(target: Array, shadows: Array, inside: NDArray[np.bool_]) -> Array:
+    """Score of each record: log N(phi; mu_in, sigma_in) - log N(phi; mu_out, sigma_out).
 
-    >>> random_halves(4, 100, seed=1).sum(axis=0).tolist() == [2] * 100
-    True
+    With fewer than `OWN_SPREAD` models on either side all records share one sigma_in and one sigma_out, the root of
+    the mean variance: of so few models a record's own spread is noise.
+
+    Args:
+        target: phi of the model under attack, shape (records,).
+        shadows: phi of the shadow models, shape (models, records).
+        inside: Which of them were trained with which record, the same shape, at least two with and two without each.
+
+    >>> shadows = np.array([[0.0], [2.0], [4.0], [6.0]])
+    >>> online_scores(np.array([3.0]), shadows, np.array([[False], [False], [True], [True]])).round(3)
+    array([0.])
     """
-    coins = np.random.default_rng(trial_seed(seed, _HALVES, 0)).integers(0, 2, (-(-models // 2), records)) == 1
-    return np.stack([coins, ~coins], axis=1).reshape(-1, records)[:models]
+    shared = min(int(inside.sum(axis=0).min()), int((~inside).sum(axis=0).min())) < OWN_SPREAD
+    score = np.zeros(len(target))
+    for sign, side in ((1.0, inside), (-1.0, ~inside)):
+        mean, spread = _fit(shadows, side)
+        sigma = np.sqrt(np.mean(spread**2)) if shared else spread
+        score -= sign * (((target - mean) / sigma) ** 2 / 2.0 + np.log(sigma))
+    return score
 
 
-def records_in_question(audit: Audit) -> tuple[Pool, NDArray[np.int64], NDArray[np.bool_]]:
-    """A pool, the records in it that are to be told apart, and which of them the model was trained on.
-
-    With coins these are the coins' records; without, as many training as test records, so that shadow models have
-    about as many members as the model under attack.
-    """
-    data, coins = audit.dataset, audit.bundle.coins
-    if coins is not None:
-        return Pool(data.x, data.y), coins.records, coins.included
-    n, half = len(data.y), min(len(data.y), len(data.y_test))
-    pool = Pool(np.vstack([data.x, data.x_test[:half]]), np.append(data.y, data.y_test[:half]))
-    return pool, np.append(fixed_order(n)[:half], np.arange(n, n + half)), np.arange(2 * half) < half
+def _fit(shadows: Array, side: NDArray[np.bool_]) -> tuple[Array, Array]:
+    """Mean and standard deviation of each record's confidences over the models of one side."""
+    phi = np.where(side, shadows, np.nan)
+    return np.nanmean(phi, axis=0), np.maximum(np.nanstd(phi, axis=0, ddof=1), _LEAST_SPREAD)
 
 
-@dataclass(frozen=True)
-class OfflineLiRA:
-    """The likelihood-ratio attack on the model as given, from shadow models that never saw the record in question."""
-
-    name: str = "lira"
-    algorithms: tuple[str, ...] = ("dp-sgd", "dp-ftrl")
-    by_default: bool = False  # it shares the error probability, which would weaken the tests of the attacks that do
-
-    def tests(self, audit: Audit) -> tuple[str, ...]:
-        """The one-run bound, where coins were recorded."""
-        return one_run_tests(self.name, audit) if audit.spec.algorithm in self.algorithms else ()
-
-    def run(self, audit: Audit, shares: Mapping[str, float]) -> AttackResult | None:
-        """Train shadow models and score the records; None if there are none, or it was stopped too early."""
-        if audit.spec.algorithm not in self.algorithms:
-            return None
-        pool, records, members = records_in_question(audit)
-        if not len(records):
-            audit.notes.append(NOBODY)
-            return None
-        count, seed = audit.settings.trials or SHADOW_MODELS, audit.settings.seed
-        training = np.ones((count, len(pool.y)), dtype=bool)
-        training[:, records] = random_halves(count, len(records), seed)
-        score = partial(log_odds, x=pool.x[records], y=pool.y[records])
-        (shadows,) = audit.trials.run(
-            audit.trial_setup(audit.spec, pool, score),
-            [(row, trial_seed(seed, _TRIALS, trial)) for trial, row in enumerate(training)],
-            what="Training shadow models",
-        )
-        if len(shadows) < FEWEST:
-            audit.notes.append(f"LiRA was stopped after {len(shadows)} shadow models: too few to compare with.")
-            return None
-        target = score(audit.bundle.models(audit.spec))[0]
-        scores = offline_scores(target, shadows, ~training[: len(shadows), records])
-        return one_model_result(self.name, audit, shares, scores, members, shadow_models=len(shadows))
+def _offline(comparison: Comparison) -> Array:
+    return offline_scores(comparison.target, comparison.shadows, ~comparison.trained)
 
 
-LIRA = OfflineLiRA()
+def _online(comparison: Comparison) -> Array:
+    return online_scores(comparison.target, comparison.shadows, comparison.trained)
+
+
+LIRA = ShadowAttack("lira", _offline, title="LiRA")
+ONLINE_LIRA = ShadowAttack("lira-online", _online, title="Online LiRA")

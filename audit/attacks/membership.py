@@ -14,9 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.audit.attacks.base import Array, Audit, operating_points
-from dpaudit.mechanisms.learning.spec import SPECS
+from dpaudit.mechanisms.base import NormalCoordinates
+from dpaudit.mechanisms.learning.spec import SPECS, ApproximateMinimaSpec
 from dpaudit.mechanisms.learning.training import logits
-from dpaudit.verify.bounds import one_run_from_scores
+from dpaudit.verify.bounds import auc, one_run_from_scores, tpr_at_fpr
+from dpaudit.verify.bounds.one_run import Method
 from dpaudit.verify.results import AttackResult
 
 NOBODY = "Without coins or test records there was nobody to tell members of the model's training from."
@@ -44,6 +46,22 @@ def one_run_tests(name: str, audit: Audit) -> tuple[str, ...]:
     return (f"{name}:epsilon_lower",) if audit.bundle.one_run and name in audit.settings.attacks else ()
 
 
+def one_run_method(audit: Audit) -> Method:
+    """The stronger bound that the claimed history allows, known before any coin falls.
+
+    Releases with independent normal noise and all records have a Gaussian trade-off curve together, which is what the
+    f-DP bound supposes; without it there is that of Steinke et al.
+    """
+    recipe = audit.bundle.recipe
+    normal = all(
+        isinstance(phase.mechanism.structure, NormalCoordinates) and phase.sampling_prob == 1 and phase.sampler is None
+        for phase in recipe.phases()
+    )
+    # there the noise is not on what is released
+    released = recipe.algorithm != ApproximateMinimaSpec.algorithm
+    return "f-dp" if normal and released and audit.claim_check.delta_claimed > 0 else "steinke"
+
+
 def one_model_result(
     name: str, audit: Audit, shares: Mapping[str, float], scores: Array, members: NDArray[np.bool_], **details: Any
 ) -> AttackResult:
@@ -57,24 +75,48 @@ def one_model_result(
         members: Which of them the model was trained on, bool, shape (records,).
         details: Kept in the result.
     """
-    bound = best = None
+    coins = audit.bundle.coins
+    pair = "audit records that fair coins put in, and those they left out"
+    arms = {
+        "pair": pair if coins else "training records, and test records the model never saw",
+        "coins": len(coins.records) if coins else 0,
+    }
     share = sum((shares[test] for test in one_run_tests(name, audit)), 0.0)
+    return scored_result(name, audit, share, scores, members, arms, **details)
+
+
+def scored_result(
+    name: str,
+    audit: Audit,
+    share: float,
+    scores: Array,
+    members: NDArray[np.bool_],
+    arms: dict[str, Any],
+    **details: Any,
+) -> AttackResult:
+    """Operating points of the scores of one model, and the one-run bound where there is error probability for it.
+
+    Args:
+        name: The attack's.
+        audit: What is attacked.
+        share: Error probability of the bound; 0 for none. Positive only where `members` fell by fair coins.
+        scores: Higher = member, shape (records,).
+        members: Which of them the model was trained on, bool, shape (records,).
+        arms: Who is told from whom.
+        details: Kept in the result.
+    """
+    bound = best = None
     if share:
-        one_run = partial(one_run_from_scores, delta=audit.claim_check.delta_claimed, confidence=1.0 - share)
+        delta, method = audit.claim_check.delta_claimed, one_run_method(audit)
+        one_run = partial(one_run_from_scores, delta=delta, confidence=1.0 - share, method=method)
         bound = one_run(scores, members)
         best = one_run(members.astype(np.float64), members).epsilon_lower
     inside, outside = scores[members], scores[~members]
-    coins = audit.bundle.coins
     return AttackResult(
         name=name,
         epsilon_lower=None if bound is None else bound.epsilon_lower,
         curve_violation=None,
-        arms={
-            "pair": "audit records that fair coins put in, and those they left out"
-            if coins
-            else "training records, and test records the model never saw",
-            "coins": len(coins.records) if coins else 0,
-        },
+        arms=arms,
         confidence_spent=share,
         trials=min(len(inside), len(outside)),
         best_possible_epsilon=best,
@@ -88,6 +130,24 @@ def one_model_result(
             **details,
         ),
     )
+
+
+def loss_scores(audit: Audit) -> tuple[Array, NDArray[np.int64], NDArray[np.bool_]] | None:
+    """Score, label and membership of every audit record, or of all training and test records where there are no coins.
+
+    None, and a note, where there is nobody to tell members from.
+    """
+    data, coins = audit.dataset, audit.bundle.coins
+    models = audit.bundle.models(audit.spec)
+    scores = negative_loss(logits(models, data.x)[0].numpy(), data.y)
+    if coins is not None:
+        return scores[coins.records], data.y[coins.records], coins.included
+    if not len(data.y_test):
+        audit.notes.append(NOBODY)
+        return None
+    others = negative_loss(logits(models, data.x_test)[0].numpy(), data.y_test)
+    members = np.arange(len(scores) + len(others)) < len(scores)
+    return np.append(scores, others), np.append(data.y, data.y_test), members
 
 
 @dataclass(frozen=True)
@@ -104,17 +164,62 @@ class LossThreshold:
 
     def run(self, audit: Audit, shares: Mapping[str, float]) -> AttackResult | None:
         """Score every audit record, or all training and test records where there are no coins; None without either."""
-        data, coins = audit.dataset, audit.bundle.coins
-        models = audit.bundle.models(audit.spec)
-        scores = negative_loss(logits(models, data.x)[0].numpy(), data.y)
-        if coins is not None:
-            return one_model_result(self.name, audit, shares, scores[coins.records], coins.included)
-        if not len(data.y_test):
-            audit.notes.append(NOBODY)
+        found = loss_scores(audit)
+        if found is None:
             return None
-        others = negative_loss(logits(models, data.x_test)[0].numpy(), data.y_test)
-        members = np.arange(len(scores) + len(others)) < len(scores)
-        return one_model_result(self.name, audit, shares, np.append(scores, others), members)
+        scores, _, members = found
+        return one_model_result(self.name, audit, shares, scores, members)
+
+
+def within_class(scores: Array, labels: NDArray[np.int64]) -> Array:
+    """Scores less the median of their class, over the median distance from it where that is not 0.
+
+    So one threshold for all is a threshold per class. Median and distance are those of all records in question,
+    whoever is a member: what they say of the coins, the model's outputs say.
+
+    Args:
+        scores: Higher = member, shape (records,).
+        labels: Shape (records,).
+
+    >>> within_class(np.array([1.0, 3.0, 10.0, 14.0]), np.array([0, 0, 1, 1]))
+    array([-1.,  1., -1.,  1.])
+    """
+    centred = np.zeros(len(scores))
+    for label in np.unique(labels):
+        part = labels == label
+        centred[part] = scores[part] - np.median(scores[part])
+        spread = np.median(np.abs(centred[part]))
+        centred[part] /= spread if spread > 0 else 1.0
+    return centred
+
+
+def class_rates(scores: Array, labels: NDArray[np.int64], members: NDArray[np.bool_]) -> dict[str, dict[str, Any]]:
+    """AUC and TPR at 1% FPR of every class that has members and others, by its label."""
+    rates = {}
+    for label in np.unique(labels):
+        inside, outside = (scores[(labels == label) & side] for side in (members, ~members))
+        if len(inside) and len(outside):
+            points = {"auc": auc(inside, outside), "tpr_at_0.01": tpr_at_fpr(inside, outside, 0.01)}
+            rates[str(label)] = {**points, "members": len(inside), "non_members": len(outside)}
+    return rates
+
+
+@dataclass(frozen=True)
+class ClassLossThreshold(LossThreshold):
+    """Membership inference by the loss with a threshold for each class (Song and Mittal 2021, Section 3.1)."""
+
+    name: str = "class-loss"
+    by_default: bool = False  # it shares the error probability, which would weaken the tests of the attacks that do
+
+    def run(self, audit: Audit, shares: Mapping[str, float]) -> AttackResult | None:
+        """Score records by their losses within their class; rates of every class are in the details."""
+        found = loss_scores(audit)
+        if found is None:
+            return None
+        scores, labels, members = found
+        classes = class_rates(scores, labels, members)
+        return one_model_result(self.name, audit, shares, within_class(scores, labels), members, classes=classes)
 
 
 MEMBERSHIP = LossThreshold()
+CLASS_LOSS = ClassLossThreshold()

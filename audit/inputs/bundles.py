@@ -60,10 +60,7 @@ class Bundle:
         """
         shapes = parameter_shapes(spec.architecture)
         _check_shapes(self.state_dict, shapes, self.path)
-        ledger = self.ledger or Ledger(
-            noise_draws=0, sampling_prob=spec.sampling_prob, batch_sizes=(), divisor=spec.expected_batch_size,
-            clip=spec.mechanism.clip, clip_norm=spec.mechanism.clip_norm, device="cpu", engine="unrecorded",
-        )  # fmt: skip
+        ledger = self.ledger or Ledger.unrecorded(spec)
         return TrainedModels({name: self.state_dict[name][None] for name in shapes}, spec.architecture, ledger)
 
     def describe(self) -> dict[str, Any]:

@@ -4,6 +4,8 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -96,12 +98,20 @@ def load(
 
 
 def _bundled(name: str) -> Raw:
-    from sklearn.datasets import load_breast_cancer, load_digits
-
-    x, y = (load_digits if name == "digits" else load_breast_cancer)(return_X_y=True)
+    x, y = _table(name)
     scaled = x / 16.0 if name == "digits" else (x - x.min(axis=0)) / (x.max(axis=0) - x.min(axis=0))
     features, labels, held_out = as_float(scaled), y.astype(np.int64), held_out_part(len(y))
     return Raw(features[~held_out], labels[~held_out], features[held_out], labels[held_out])
+
+
+def _table(name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Features and labels from the file in scikit-learn's folder: importing the package takes a second and more."""
+    package = find_spec("sklearn")
+    assert package is not None  # a dependency
+    assert package.origin is not None
+    file, header = ("digits.csv.gz", 0) if name == "digits" else ("breast_cancer.csv", 1)
+    table = np.loadtxt(Path(package.origin).parent / "datasets" / "data" / file, delimiter=",", skiprows=header)
+    return table[:, :-1], table[:, -1]
 
 
 def _select(name: str, raw: Raw, classes: Sequence[int] | None, records: int | Sequence[int] | None) -> Dataset:

@@ -15,7 +15,9 @@ from pydantic import (
     model_validator,
 )
 
+from dpaudit.audit.inputs.files import InputError
 from dpaudit.mechanisms.base import Mechanism
+from dpaudit.mechanisms.learning.update_rules import UpdateRule
 from dpaudit.mechanisms.registry import from_dict, to_dict
 
 PROBABILITY = Field(gt=0, le=1)
@@ -133,12 +135,51 @@ class NoSamplingTable(SamplingTable):
 
 
 class OptimizerTable(Table):
-    """[optimizer]: plain gradient descent on the noisy sum divided by the public batch size."""
+    """[optimizer]: what moves the weights, given the noisy sum divided by the public batch size.
 
-    name: Literal["sgd"] = "sgd"
+    "sgd" without kwargs is plain gradient descent with heavy-ball momentum; other names and kwargs are those of
+    torch.optim, such as name = "adam", kwargs = {betas = [0.9, 0.99]}.
+    """
+
+    name: str = "sgd"
     learning_rate: Positive = 0.1
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     init: Literal["zeros", "glorot"] = "glorot"
+    kwargs: dict[str, Any] | None = None
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        rule = self.update_rule
+        if rule is not None and rule.name != "sgd" and self.momentum:
+            raise ValueError(f"Expected momentum={self.momentum} only with name='sgd'; others take theirs in kwargs.")
+        return self
+
+    @property
+    def update_rule(self) -> UpdateRule | None:
+        """The optimizer of torch's; None for plain descent."""
+        if self.name == "sgd" and not self.kwargs:
+            return None
+        momentum = {"momentum": self.momentum} if self.name == "sgd" and self.momentum else {}
+        return UpdateRule(self.name, {**momentum, **(self.kwargs or {})})
+
+    def settings(self) -> dict[str, Any]:
+        """The fields of a specification of descent.
+
+        Raises:
+            InputError: torch's optimizer does not take the kwargs.
+        """
+        rule = self.update_rule
+        try:
+            if rule is not None:
+                rule.check(self.learning_rate)
+        except ValueError as error:
+            raise InputError(f"optimizer: {error}") from error
+        return {
+            "learning_rate": self.learning_rate,
+            "momentum": self.momentum if rule is None else 0.0,
+            "update_rule": rule,
+            "init": self.init,
+        }
 
 
 class DecayTable(Table):

@@ -263,7 +263,7 @@ class DPSGDRecipe(Recipe):
             "sampling_prob": self.sampling_prob,
             "steps": self.steps,
             "schedule": self.step_mechanisms(),
-            **self.optimizer.model_dump(exclude={"name"}),
+            **self.optimizer.settings(),
         }
 
 
@@ -291,7 +291,7 @@ class DPFTRLRecipe(Recipe):
             "expected_batch_size": records / self.batches,
             "steps": self.steps,
             "batches": self.batches,
-            **self.optimizer.model_dump(exclude={"name"}),
+            **self.optimizer.settings(),
         }
 
 

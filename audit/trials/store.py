@@ -1,96 +1,257 @@
-"""The trial store: measured scores, keyed by a hash of everything that determines them.
+"""The trial store: measured scores, keyed by a hash of everything that determines them, in one SQLite file.
 
-One SQLite file beside the report. An interrupted audit picks up where it stopped, and nothing is trusted that was
-measured under other circumstances: recipe, data, canary, seed, device, CPU and library versions are in the key.
+An interrupted audit picks up where it stopped, and nothing is trusted that was measured under other circumstances or
+is not byte for byte what was written: every row carries a checksum of its key and value.
 """
 
+import errno
 import hashlib
 import io
 import json
-import platform
 import sqlite3
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from dataclasses import fields, is_dataclass
-from functools import partial
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from dpaudit.audit.inputs.files import InputError
 
-def fingerprint(parts: Mapping[str, Any]) -> str:
-    """SHA-256 over named parts: arrays by dtype, shape and bytes, everything else by canonical JSON."""
-    digest = hashlib.sha256()
-    for name in sorted(parts):
-        digest.update(name.encode() + b"\0" + _bytes(parts[name]) + b"\0")
-    return digest.hexdigest()
-
-
-def _bytes(value: Any) -> bytes:
-    if isinstance(value, np.ndarray):
-        return f"{value.dtype.str}{value.shape}".encode() + np.ascontiguousarray(value).tobytes()
-    return json.dumps(_plain(value), sort_keys=True).encode()
+APPLICATION = 0x64704175  # in the header of every store, bytes 68 to 71 of the file
+VERSION = 1
+PATIENCE = 5.0  # seconds to wait for another process's lock
+UNRECORDED = 10**6  # the look that one counts as which could not be written down: it spends next to nothing
+_TABLE = "CREATE TABLE entries (key TEXT PRIMARY KEY, value BLOB NOT NULL, checksum BLOB NOT NULL) WITHOUT ROWID"
 
 
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        # asdict() would lose the types of the fields: two mechanisms may differ in nothing else
-        return {"type": type(value).__name__, **{f.name: _plain(getattr(value, f.name)) for f in fields(value)}}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, partial):
-        return [_plain(value.func), _plain(value.keywords)]
-    if isinstance(value, np.ndarray):
-        return hashlib.sha256(_bytes(value)).hexdigest()
-    if callable(value):
-        return f"{value.__module__}.{value.__qualname__}"
-    return value
+class DamagedError(InputError):
+    """A store that is not what was written, or no store at all."""
 
 
-def circumstances(device: str) -> dict[str, str]:
-    """What decides the bits of a trial besides its inputs."""
-    gpu = torch.cuda.get_device_name() if device == "cuda" else ""
-    return {
-        "device": device,
-        "gpu": gpu,
-        "cpu": platform.processor() or platform.machine(),
-        "capability": torch.backends.cpu.get_cpu_capability(),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-    }
+class StorageError(OSError):
+    """What was measured cannot be written down: a full disk, a lock that is not given up."""
 
 
 class TrialStore(AbstractContextManager["TrialStore"]):
-    """Scores by key, kept on disk as soon as they are measured.
+    """Scores by key, kept on disk as soon as they are measured; the seed they belong to; the looks taken at them.
 
     Args:
-        path: The SQLite file; None keeps the scores in memory.
-        fresh: Forget what was measured before.
+        path: The SQLite file, written by this process or by several; None keeps everything in memory.
+        fresh: Forget the scores and the seed of before, and a damaged store. The looks at evidence that is measured
+            anew from the same seeds stay counted.
+        shared: Read the other stores of the folder as well: those of processes that measure other parts.
+
+    Raises:
+        InputError: The file is no trial store, damaged, locked, or cannot be opened.
+        OSError: The disk is full.
     """
 
-    def __init__(self, path: Path | None, *, fresh: bool = False) -> None:
+    def __init__(self, path: Path | None, *, fresh: bool = False, shared: bool = False) -> None:
+        self._path, self._shared = path, shared and path is not None
+        self._others: dict[Path, sqlite3.Connection] = {}
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-        self._db = sqlite3.connect(path if path is not None else ":memory:", isolation_level=None)
-        self._db.execute("CREATE TABLE IF NOT EXISTS scores (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID")
-        if fresh:
-            self._db.execute("DELETE FROM scores")
+            if fresh:
+                _forget(path)
+        self._db = _open(path)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Open what other processes have put into a shared folder meanwhile.
+
+        Raises:
+            InputError: It is no trial store.
+        """
+        for path in sorted(self._folder.glob("*.sqlite")) if self._shared else ():
+            if path != self._path and path not in self._others and path.stat().st_size:
+                self._others[path] = _open(path)
 
     def get(self, key: str) -> NDArray[np.float64] | None:
-        """The scores under a key, or None."""
-        row = self._db.execute("SELECT value FROM scores WHERE key = ?", (key,)).fetchone()
-        return None if row is None else np.asarray(np.load(io.BytesIO(row[0]), allow_pickle=False), dtype=np.float64)
+        """The scores under a key, or None.
+
+        Raises:
+            InputError: They are not what was written.
+        """
+        for path, db in self._stores():
+            value = _read(db, path, f"scores {key}")
+            if value is not None:
+                return np.asarray(np.load(io.BytesIO(value), allow_pickle=False), dtype=np.float64)
+        return None
 
     def put(self, key: str, scores: NDArray[np.float64]) -> None:
-        """Keep the scores of one block, their shape with them."""
+        """Keep the scores of one block, their shape with them.
+
+        Raises:
+            StorageError: They cannot be written.
+        """
         file = io.BytesIO()
         np.save(file, scores.astype("<f8"), allow_pickle=False)
-        self._db.execute("INSERT OR REPLACE INTO scores VALUES (?, ?)", (key, file.getvalue()))
+        self._write(f"scores {key}", file.getvalue())
+
+    def put_seed(self, seed: int) -> None:
+        """Keep the root seed of an audit, for `stored_seed`.
+
+        Raises:
+            StorageError: It cannot be written.
+        """
+        self._write("seed", str(seed).encode())
+
+    def look(self, key: str, trials: int) -> int:
+        """Count a look at growing evidence: 1 for the first verdict from it, 2 for the second.
+
+        The i-th look may spend 6 / (pi^2 i^2) of an error probability: over all looks together that is all of it. The
+        same evidence looked at again tells nothing new and is the same look. A look is written down before it is used;
+        one that cannot be is the UNRECORDED-th.
+
+        Args:
+            key: Of the evidence, from `TrialRunner.evidence`.
+            trials: How many models it has.
+        """
+        name = f"look {key}"
+        try:
+            with _errors(self._path):
+                self._db.execute("BEGIN IMMEDIATE")
+                known = _read(self._db, self._path, name)
+                looks: list[int] = [] if known is None else json.loads(known)
+                if trials not in looks:
+                    looks.append(trials)
+                    _insert(self._db, name, json.dumps(looks).encode())
+                self._db.execute("COMMIT")
+        except StorageError:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            return UNRECORDED
+        return looks.index(trials) + 1
 
     def __exit__(self, *exception: object) -> None:
-        self._db.close()
+        for db in (self._db, *self._others.values()):
+            db.close()
+
+    @property
+    def _folder(self) -> Path:
+        return Path() if self._path is None else self._path.parent
+
+    def _write(self, key: str, value: bytes) -> None:
+        with _errors(self._path):
+            _insert(self._db, key, value)
+
+    def _stores(self) -> Iterator[tuple[Path | None, sqlite3.Connection]]:
+        yield self._path, self._db
+        yield from self._others.items()
+
+
+def stored_seed(path: Path, *, shared: bool = False) -> int | None:
+    """The seed of the last audit with a store; None where there is no store yet.
+
+    Args:
+        path: The store.
+        shared: Where it has none, take that of the other stores in its folder.
+
+    Raises:
+        InputError: As `TrialStore`; the other stores have different seeds.
+    """
+    found = set()
+    for file in [path, *(sorted(path.parent.glob("*.sqlite")) if shared else ())]:
+        if file.exists() and file.stat().st_size:
+            with closing(_open(file)) as db:
+                value = _read(db, file, "seed")
+            if value is not None and file == path:
+                return int(value)
+            found |= set() if value is None else {int(value)}
+    if len(found) > 1:
+        raise InputError(f"Expected one seed in the stores of {path.parent}, not {sorted(found)}: name it (--seed).")
+    return next(iter(found), None)
+
+
+def _forget(path: Path) -> None:
+    """Delete the scores and the seed of a store; all of a damaged one."""
+    if not path.exists():
+        return
+    try:
+        with closing(_open(path)) as db, _errors(path):
+            db.execute("DELETE FROM entries WHERE key NOT LIKE 'look %'")
+            # a damaged look would count as none
+            for (key,) in db.execute("SELECT key FROM entries").fetchall():
+                _read(db, path, key)
+    except DamagedError:
+        with path.open("rb") as file:
+            header = file.read(72)
+        if header[68:] != APPLICATION.to_bytes(4, "big"):
+            raise
+        path.unlink()
+
+
+def _open(path: Path | None) -> sqlite3.Connection:
+    with _errors(path, reading=True):
+        db = sqlite3.connect(path if path is not None else ":memory:", timeout=PATIENCE, isolation_level=None)
+        try:
+            _check_or_create(db, path)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+
+def _check_or_create(db: sqlite3.Connection, path: Path | None) -> None:
+    if _number(db, "PRAGMA application_id") == APPLICATION:
+        version = _number(db, "PRAGMA user_version")
+        if version != VERSION:
+            raise InputError(f"Expected {path} to be a trial store of version {VERSION}, not {version}.")
+        return
+    db.execute("BEGIN IMMEDIATE")
+    if _number(db, "PRAGMA application_id") != APPLICATION:  # another process may have been quicker
+        if _number(db, "SELECT count(*) FROM sqlite_master") or _number(db, "PRAGMA application_id"):
+            raise InputError(f"Expected {path} to be a trial store: it is another file. Move it away.")
+        db.execute(_TABLE)
+        db.execute(f"PRAGMA application_id = {APPLICATION}")
+        db.execute(f"PRAGMA user_version = {VERSION}")
+    db.execute("COMMIT")
+
+
+def _number(db: sqlite3.Connection, query: str) -> int:
+    return int(db.execute(query).fetchone()[0])
+
+
+def _checksum(key: str, value: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + b"\0" + value).digest()
+
+
+def _insert(db: sqlite3.Connection, key: str, value: bytes) -> None:
+    db.execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", (key, value, _checksum(key, value)))
+
+
+def _read(db: sqlite3.Connection, path: Path | None, key: str) -> bytes | None:
+    with _errors(path, reading=True):
+        row = db.execute("SELECT CAST(value AS BLOB), checksum FROM entries WHERE key = ?", (key,)).fetchone()
+    if row is None:
+        return None
+    value, checksum = bytes(row[0]), row[1]
+    if _checksum(key, value) != checksum:
+        raise _damaged(path)
+    return value
+
+
+def _damaged(path: Path | None) -> DamagedError:
+    return DamagedError(f"Expected {path} to be as it was written: it is damaged; --fresh starts it anew.")
+
+
+@contextmanager
+def _errors(path: Path | None, *, reading: bool = False) -> Iterator[None]:
+    """What SQLite raises, as errors of ours: InputError while reading and for damage, else StorageError."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the extension in the higher bits
+        if code == sqlite3.SQLITE_NOTADB:
+            raise DamagedError(f"Expected {path} to be a trial store: it is another file. Move it away.") from error
+        if code == sqlite3.SQLITE_CORRUPT or (reading and code == sqlite3.SQLITE_ERROR):
+            raise _damaged(path) from error
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            reason = f"another process has locked it for more than {PATIENCE:g} seconds"
+        else:
+            reason = str(error)
+        if reading and code != sqlite3.SQLITE_FULL:
+            raise InputError(f"Expected to be able to read and write {path}: {reason}.") from error
+        number = errno.ENOSPC if code == sqlite3.SQLITE_FULL else errno.EIO
+        raise StorageError(number, f"cannot write to {path}: {reason}") from error

@@ -143,6 +143,15 @@ def parameter_count(architecture: Architecture) -> int:
     return sum(int(torch.Size(shape).numel()) for shape in parameter_shapes(architecture).values())
 
 
+def weight_count(architecture: Architecture) -> int:
+    """How many of the released numbers are weights, of two and more dimensions, and not biases.
+
+    >>> weight_count(Architecture("linear", 784, 10))
+    7840
+    """
+    return sum(int(torch.Size(shape).numel()) for shape in parameter_shapes(architecture).values() if len(shape) > 1)
+
+
 def dense_layers(architecture: Architecture) -> tuple[list[tuple[int, int]], bool]:
     """(inputs, outputs) of every layer of a network of linear layers, and whether they have biases.
 

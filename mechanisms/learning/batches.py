@@ -16,7 +16,7 @@ from dpaudit.mechanisms.learning.spec import DPFTRLSpec, GradientSpec, Pool
 
 CHUNK_RECORDS = {"cpu": 1024, "cuda": 16384}  # records at a time
 LAYER_NUMBERS = {"cpu": 2**17, "cuda": 2**26}  # activations of a layer at a time, over a group's models: half an L2
-COPY_NUMBERS = {"cpu": 2**20, "cuda": 2**28}  # numbers of records copied out at a time
+COPY_NUMBERS = {"cpu": 2**18, "cuda": 2**28}  # numbers copied out at a time: of one model (half an L2), of a group
 GATHER_SHARE = 0.6  # a batch of less than this part of the records is copied out; else the others are multiplied by 0
 
 
@@ -49,12 +49,12 @@ class EnsemblePlan:
 class Chunk:
     """Some records of the batch of every model of a group."""
 
-    x: Tensor  # (records, inputs), or (models, records, inputs) with sizes
+    x: Tensor  # (records, inputs)
     y: Tensor  # (1 or models, 1, records)
     x_norms: Tensor  # (1 or models, records)
     exempt: Tensor | None
     keep: Tensor | None  # (models, records): 1 in the batch, 0 not; None if all are
-    sizes: list[int] | None
+    own: products.OwnRecords | None  # which of x are in whose batch; None: all in all, but for `keep`
 
 
 def make_plan(spec: GradientSpec, pool: Pool, members: NDArray[np.bool_], device: torch.device) -> EnsemblePlan:
@@ -95,14 +95,23 @@ def make_plan(spec: GradientSpec, pool: Pool, members: NDArray[np.bool_], device
 
 
 def group_size(plan: EnsemblePlan) -> int:
-    """Models at a time: as many as keep one layer's activations, and copies of their records, in the cache."""
+    """Models at a time: as many as keep one layer's activations in the cache, and copies of records in memory."""
     place = plan.device.type
     batch = len(plan.rows) * (plan.batch_share if plan.gather else 1.0)
-    records = min(max(batch, 1.0), CHUNK_RECORDS[place])
+    records = min(max(batch, 1.0), chunk_records(plan))
     size = LAYER_NUMBERS[place] / (records * max(units for _, units in plan.layers))
-    if plan.gather:
+    if plan.gather and place != "cpu":
         size = min(size, COPY_NUMBERS[place] / (records * plan.x.shape[1]))
     return max(1, int(size))
+
+
+def chunk_records(plan: EnsemblePlan) -> int:
+    """Records of one model at a time: where they are copied out on a CPU, as many as stay in the cache."""
+    most = CHUNK_RECORDS[plan.device.type]
+    if not plan.gather or plan.device.type != "cpu":
+        return most
+    held = COPY_NUMBERS["cpu"] // plan.x.shape[1] // products.BATCH_MULTIPLE * products.BATCH_MULTIPLE
+    return min(most, max(held, products.BATCH_MULTIPLE))
 
 
 def sample(plan: EnsemblePlan, inside: Tensor | None, streams: Sequence[Streams]) -> Tensor | None:
@@ -134,7 +143,7 @@ def chunks(plan: EnsemblePlan, batch: Tensor | None, models: int) -> Iterator[Ch
         batch: From `sample`.
         models: In the group.
     """
-    step = CHUNK_RECORDS[plan.device.type]
+    step = chunk_records(plan)
     if batch is None or not plan.gather:
         for start in range(0, len(plan.rows), step):
             part = slice(start, start + step)
@@ -150,10 +159,9 @@ def chunks(plan: EnsemblePlan, batch: Tensor | None, models: int) -> Iterator[Ch
         sizes = [min(max(count - start, 0), width) for count in counts]
         keep = (torch.arange(width, device=plan.device) < torch.tensor(sizes, device=plan.device)[:, None]).float()
         sizes = [-(-size // products.BATCH_MULTIPLE) * products.BATCH_MULTIPLE for size in sizes]
-        x = plan.buffers("x", models, width, plan.x.shape[1])
-        torch.index_select(plan.x, 0, index.flatten(), out=x.view(models * width, -1))
         exempt = None if plan.exempt is None else plan.exempt[index]
-        yield Chunk(x, plan.y[index][:, None], plan.x_norms[index], exempt, keep, sizes)
+        own = products.OwnRecords(index, sizes, plan.buffers)
+        yield Chunk(plan.x, plan.y[index][:, None], plan.x_norms[index], exempt, keep, own)
 
 
 def _places(batch: Tensor, counts: Sequence[int]) -> Tensor:

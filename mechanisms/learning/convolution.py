@@ -1,17 +1,14 @@
 """DP-SGD and DP-FTRL of the papers' convolutional network (26,010 parameters on 28 x 28 inputs).
 
 Per-record gradients of a convolution must be materialised: they are sums over positions, whose norm is no product of
-norms. So records pass in chunks that stay in cache: patches, forward, a backward written out by hand, one batched
+norms. (By the products of all pairs of positions it would cost more here: twice for 25 positions, 30 times for 196.)
+So records pass in chunks that stay in cache: patches, forward, a backward written out by hand, one batched
 product per convolution for the per-record gradients, norms, and the clipped sum before the next chunk. The gradients
 of the linear layers are outer products, of which only the norms and the clipped sum are formed.
-
-Maps are stored as (record, column, row, channel): a patch is then made of runs of 64 adjacent numbers in either
-convolution.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -21,83 +18,16 @@ from torch.nn import functional
 
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.learning.architectures import C1, C2, HIDDEN, K1, K2, PAD, CNNShape, parameter_shapes
+from dpaudit.mechanisms.learning.convolution_workspace import ALIGNED, Memory, Workspace, padded_side, relu_backward
 from dpaudit.mechanisms.learning.dp_ftrl import TreeNoise, public_batch
 from dpaudit.mechanisms.learning.noise import Streams
 from dpaudit.mechanisms.learning.norms import row_norms
-from dpaudit.mechanisms.learning.products import Buffers
 from dpaudit.mechanisms.learning.schedule import occurrences
 from dpaudit.mechanisms.learning.sequential import clip_factors, initialised, sample_rows, step_noise, train_each
 from dpaudit.mechanisms.learning.spec import DPFTRLSpec, GradientSpec, Pool, Progress, TrainedModels
+from dpaudit.mechanisms.learning.update_rules import take_step
 
-CHUNK_RECORDS = {"cpu": 48, "cuda": 1024}  # at a time; on a CPU the working set of one chunk should stay in cache
-
-
-def _max_pool(maps: Tensor, name: str, buffers: Buffers) -> tuple[Tensor, Tensor, Tensor]:
-    """ReLU of the 2 x 2 maximum with stride 1, and which of each two candidates won: columns, then rows.
-
-    Ties go to the earlier column, then the earlier row, as in torch's MaxPool2d.
-    """
-    records, columns, rows, channels = maps.shape
-    half = buffers(f"{name} half", records, columns - 1, rows, channels)
-    pooled = buffers(f"{name} pooled", records, columns - 1, rows - 1, channels)
-    left = torch.ge(maps[:, :-1], maps[:, 1:], out=buffers(f"{name} left", *half.shape))
-    torch.maximum(maps[:, :-1], maps[:, 1:], out=half)
-    upper = torch.ge(half[:, :, :-1], half[:, :, 1:], out=buffers(f"{name} upper", *pooled.shape))
-    return torch.maximum(half[:, :, :-1], half[:, :, 1:], out=pooled).relu_(), left, upper
-
-
-def _max_pool_backward(
-    gradient: Tensor, pooled: Tensor, left: Tensor, upper: Tensor, name: str, buffers: Buffers
-) -> Tensor:
-    """The gradient before `_max_pool`; overwrites left and upper."""
-    records, columns, rows, channels = pooled.shape
-    gradient = torch.gt(pooled, 0, out=buffers(f"{name} live", *pooled.shape)).mul_(gradient)
-    half = buffers(f"{name} half", records, columns, rows + 1, channels)
-    first = upper.mul_(gradient)
-    half[:, :, :-1] = first
-    half[:, :, -1] = 0
-    half[:, :, 1:] += gradient.sub_(first)
-    maps = buffers(f"maps {name}", records, columns + 1, rows + 1, channels)
-    first = left.mul_(half)
-    maps[:, :-1] = first
-    maps[:, -1] = 0
-    maps[:, 1:] += half.sub_(first)
-    return maps
-
-
-def _patches(maps: Tensor, count: int, kernel: int, name: str, buffers: Buffers) -> Tensor:
-    """The patches of a stride-2 convolution, shape (records, count * count, patch)."""
-    records, columns, rows, channels = maps.shape
-    run = kernel * channels
-    out = buffers(name, records, count, count, kernel, run)
-    size = columns * rows * channels
-    out.copy_(maps.as_strided(out.shape, (size, 2 * rows * channels, 2 * channels, rows * channels, 1)))
-    return out.view(records, count * count, kernel * run)
-
-
-def _image_patches(images: Tensor, count: int, buffers: Buffers) -> Tensor:
-    """The patches of the first convolution, in two copies: overlapping columns side by side, then runs of 64."""
-    records, height, width = images.shape
-    # memory that is free until the gradients are formed, and already in cache
-    strips = buffers("gradients 2", records, count, height, K1)
-    strips.copy_(images.as_strided(strips.shape, (height * width, 2, width, 1)))
-    out = buffers("patches 1", records, count, count, K1 * K1)
-    out.copy_(strips.as_strided(out.shape, (count * height * K1, height * K1, 2 * K1, 1)))
-    return out.view(records, count * count, K1 * K1)
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """What the forward pass of one chunk leaves for the backward pass; `*_won` are the winners of the pooling."""
-
-    patches1: Tensor
-    pooled1: Tensor
-    won1: tuple[Tensor, Tensor]
-    patches2: Tensor
-    pooled2: Tensor
-    won2: tuple[Tensor, Tensor]
-    hidden: Tensor
-    scores: Tensor
+CHUNK_RECORDS = {"cpu": 32, "cuda": 1024}  # at a time; on a CPU the working set of one chunk should stay in cache
 
 
 def _split(flat: Tensor, shape: CNNShape) -> list[Tensor]:
@@ -114,8 +44,37 @@ def _join(parts: Sequence[Tensor], shape: CNNShape) -> Tensor:
     """The inverse of `_split`."""
     w1, b1, w2, b2, w3, b3, w4, b4 = parts
     w2 = w2.view(C2, K2, K2, C1).permute(0, 3, 2, 1)
-    w3 = w3.view(HIDDEN, shape.pool2, shape.pool2, C2).permute(0, 3, 2, 1)
+    w3 = w3.reshape(HIDDEN, shape.pool2, shape.pool2, C2).permute(0, 3, 2, 1)
     return torch.cat([part.reshape(-1) for part in (w1, b1, w2, b2, w3, b3, w4, b4)])
+
+
+class _Layers:
+    """The weights of one step as the products take them, and the sums of clipped gradients that they lead to."""
+
+    def __init__(self, flat: Tensor, shape: CNNShape) -> None:
+        w1, self.b1, w2, self.b2, w3, b3, w4, b4 = _split(flat, shape)
+        self.w1, self.w2 = w1.T, w2.T
+        # a block of 2 x 2 places gets from the output at (a, b) of the 2 x 2 around it what the weights of the column
+        # 2 (1 - a) + c and the row 2 (1 - b) + d carry to its place (c, d)
+        blocks = w2.view(C2, 2, 2, 2, 2, C1).flip(1, 3).permute(1, 3, 0, 2, 4, 5)
+        self.w2_around = blocks.reshape(4 * C2, 4 * C1)
+        self.w3, self.w4 = w3, w4
+        self.w3_bias = functional.pad(torch.cat([w3, b3[:, None]], dim=1), (0, ALIGNED - 1)).T
+        self.w4_bias = functional.pad(torch.cat([w4, b4[:, None]], dim=1), (0, ALIGNED - 1)).T
+        self.sum1, self.sum2 = torch.zeros_like(w1).view(-1), flat.new_zeros(w2.numel())
+        self.sum_biases = flat.new_zeros(C1 + C2)
+        self.sum3, self.sum4 = flat.new_zeros(self.w3_bias.T.shape), flat.new_zeros(self.w4_bias.T.shape)
+
+    def total(self, shape: CNNShape) -> Tensor:
+        """The sums as one vector in torch's parameter order."""
+        features = shape.features
+        return _join(
+            [
+                self.sum1, self.sum_biases[:C1], self.sum2, self.sum_biases[C1:],
+                self.sum3[:, :features], self.sum3[:, features], self.sum4[:, :HIDDEN], self.sum4[:, HIDDEN],
+            ],
+            shape,
+        )  # fmt: skip
 
 
 class ClippedSum:
@@ -132,11 +91,13 @@ class ClippedSum:
     """
 
     def __init__(self, shape: CNNShape, x: Tensor, y: Tensor, clip_norm: float, exempt: int | None) -> None:
-        self._images = functional.pad(x.view(-1, shape.side, shape.side), (PAD, PAD, PAD, PAD))
-        self._labels, self._shape, self._exempt = y, shape, exempt
-        self._order = clip_norm
-        self._chunk = CHUNK_RECORDS[x.device.type]
-        self._buffers = Buffers(x.device)
+        side = padded_side(shape)
+        images = functional.pad(x.view(-1, shape.side, shape.side), (PAD, PAD, PAD, PAD))[:, :side, :side]
+        self._images, self._one_hot = images.flatten(1).contiguous(), functional.one_hot(y, shape.classes).float()
+        self._exempt = None if exempt is None else y == exempt
+        self._shape, self._order = shape, clip_norm
+        self._memory = Memory(CHUNK_RECORDS[x.device.type], x.device)
+        self._workspaces: dict[int, Workspace] = {}
 
     def __call__(self, flat: Tensor, rows: Tensor, clip: float) -> Tensor:
         """The clipped sum as one vector in torch's parameter order; zeros for no rows.
@@ -146,67 +107,67 @@ class ClippedSum:
             rows: Indices of the batch, shape (batch,).
             clip: Bound on one record's gradient.
         """
-        parts = _split(flat, self._shape)
-        totals = [torch.zeros_like(part, memory_format=torch.contiguous_format) for part in parts]
-        for chunk in rows.tensor_split(math.ceil(len(rows) / self._chunk)) if len(rows) else ():
-            self._add(parts, totals, chunk, clip)
-        return _join(totals, self._shape)
+        layers = _Layers(flat, self._shape)
+        for chunk in rows.tensor_split(math.ceil(len(rows) / self._memory.records)) if len(rows) else ():
+            space = self._workspaces.get(len(chunk))
+            if space is None:
+                space = self._workspaces[len(chunk)] = Workspace(self._shape, len(chunk), self._memory)
+            torch.index_select(self._images, 0, chunk, out=space.images)
+            torch.index_select(self._one_hot, 0, chunk, out=space.one_hot)
+            _forward(layers, space)
+            factors = self._backward(layers, space, None if self._exempt is None else self._exempt[chunk], clip)
+            _add(layers, space, factors)
+        return layers.total(self._shape)
 
-    def _forward(self, parts: Sequence[Tensor], images: Tensor) -> _Seen:
-        shape, buffers, records = self._shape, self._buffers, len(images)
-        w1, b1, w2, b2, w3, b3, w4, b4 = parts
-        patches1 = _image_patches(images, shape.conv1, buffers)
-        maps1 = torch.addmm(b1, patches1.flatten(0, 1), w1.T, out=buffers("maps 1", records * shape.conv1**2, C1))
-        pooled1, *won1 = _max_pool(maps1.view(records, shape.conv1, shape.conv1, C1), "1", buffers)
-        patches2 = _patches(pooled1, shape.conv2, K2, "patches 2", buffers)
-        maps2 = torch.addmm(b2, patches2.flatten(0, 1), w2.T, out=buffers("maps 2", records * shape.conv2**2, C2))
-        pooled2, *won2 = _max_pool(maps2.view(records, shape.conv2, shape.conv2, C2), "2", buffers)
-        hidden = torch.addmm(b3, pooled2.flatten(1), w3.T).relu_()
-        scores = torch.addmm(b4, hidden, w4.T)
-        return _Seen(patches1, pooled1, (won1[0], won1[1]), patches2, pooled2, (won2[0], won2[1]), hidden, scores)
+    def _backward(self, layers: _Layers, space: Workspace, exempt: Tensor | None, clip: float) -> Tensor:
+        """The gradients at the outputs of the layers, those by record of the convolutions, and the clip factors.
 
-    def _backward(self, parts: Sequence[Tensor], seen: _Seen, labels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The gradients at the outputs of the four layers, those of the convolutions as (record, position, channel)."""
-        shape, buffers, records = self._shape, self._buffers, len(labels)
-        w2, w3, w4 = parts[2], parts[4], parts[6]
-        delta4 = torch.softmax(seen.scores, dim=1)
-        delta4[torch.arange(records, device=labels.device), labels] -= 1
-        delta3 = (delta4 @ w4).mul_(seen.hidden > 0)
-        delta2 = _max_pool_backward((delta3 @ w3).view_as(seen.pooled2), seen.pooled2, *seen.won2, "2", buffers)
-        down = functional.conv_transpose2d(
-            delta2.permute(0, 3, 1, 2),
-            w2.view(C2, K2, K2, C1).permute(0, 3, 1, 2),
-            stride=2,
-            output_padding=shape.pool1 - (2 * shape.conv2 + K2 - 2),
-        )
-        delta1 = _max_pool_backward(down.permute(0, 2, 3, 1), seen.pooled1, *seen.won1, "1", buffers)
-        return delta1.flatten(1, 2), delta2.flatten(1, 2), delta3, delta4
+        Norms are taken while what they measure is in cache. |delta x input|_p = |delta|_p |input|_p for the layers
+        that are linear.
+        """
+        order, pool1, pool2 = self._order, space.pool1, space.pool2
+        torch.mm(space.delta3, layers.w3, out=space.gradient_features)
+        relu_backward(pool2.gradient, pool2.pooled, 0, grad_input=pool2.gradient)
+        pool2.backward()
+        torch.sum(space.delta2, 1, out=space.bias2)
+        space.inside.copy_(pool2.maps)
+        space.around.copy_(space.around_source)
+        torch.mm(space.around_rows, layers.w2_around, out=space.below_rows)
+        relu_backward(space.below, space.reached, 0, grad_input=space.reached_gradient)
+        pool1.backward()
+        torch.bmm(space.delta1.mT, space.record_patches1, out=space.weights1)
+        torch.sum(space.delta1, 1, out=space.bias1)
+        norms = [row_norms(space.weights1.flatten(1), order), row_norms(space.biases, order)]
+        torch.bmm(space.delta2.mT, space.record_patches2, out=space.weights2)  # last, in the memory of patches1
+        norms += [row_norms(space.weights2.flatten(1), order)]
+        norms += [row_norms(space.delta3, order) * row_norms(space.inputs3, order)]
+        norms += [row_norms(space.delta4, order) * row_norms(space.inputs4, order)]
+        return clip_factors(row_norms(torch.stack(norms, dim=1), order), clip, exempt)
 
-    def _add(self, parts: Sequence[Tensor], totals: Sequence[Tensor], rows: Tensor, clip: float) -> None:
-        """Add the clipped gradients of one chunk to the totals."""
-        labels, buffers, order, records = self._labels[rows], self._buffers, self._order, len(rows)
-        side = self._shape.side + 2 * PAD
-        images = torch.index_select(self._images, 0, rows, out=buffers("images", records, side, side))
-        seen = self._forward(parts, images)
-        *convolved, delta3, delta4 = self._backward(parts, seen, labels)
-        gradients, norms = [], []
-        for delta, patches, name in zip(convolved, (seen.patches1, seen.patches2), ("1", "2"), strict=True):
-            out = buffers(f"gradients {name}", records, delta.shape[2], patches.shape[2])
-            weight, bias = torch.bmm(delta.mT, patches, out=out).flatten(1), delta.sum(dim=1)
-            gradients += [weight, bias]
-            norms += [row_norms(weight, order), row_norms(bias, order)]
-        inputs = (seen.pooled2.flatten(1), seen.hidden)
-        for delta, entering in zip((delta3, delta4), inputs, strict=True):
-            size = row_norms(delta, order)  # |delta x input|_p = |delta|_p |input|_p
-            norms += [size * row_norms(entering, order), size]
-        exempt = None if self._exempt is None else labels == self._exempt
-        factors = clip_factors(row_norms(torch.stack(norms, dim=1), order), clip, exempt)
-        for total, gradient in zip(totals, gradients, strict=False):
-            total.view(-1).addmv_(gradient.T, factors)
-        for i, (delta, entering) in enumerate(zip((delta3, delta4), inputs, strict=True)):
-            clipped = delta.mul_(factors[:, None])
-            totals[4 + 2 * i].addmm_(clipped.T, entering)
-            totals[5 + 2 * i].add_(clipped.sum(dim=0))
+
+def _forward(layers: _Layers, space: Workspace) -> None:
+    """From the images to the gradients at the outputs of the two linear layers."""
+    space.strips.copy_(space.strips_source)
+    space.patches1.copy_(space.patches1_source)
+    torch.addmm(layers.b1, space.rows1, layers.w1, out=space.maps1)
+    space.pool1.forward()
+    torch.clamp_min(space.patches2_source, 0, out=space.patches2)
+    torch.addmm(layers.b2, space.rows2, layers.w2, out=space.maps2)
+    space.pool2.forward()
+    torch.clamp_min(space.pool2.pooled, 0, out=space.features)
+    torch.clamp_min(torch.mm(space.inputs3, layers.w3_bias), 0, out=space.hidden)
+    scores = torch.mm(space.inputs4, layers.w4_bias)
+    torch.sub(torch.softmax(scores, dim=1), space.one_hot, out=space.delta4)
+    relu_backward(torch.mm(space.delta4, layers.w4), space.hidden, 0, grad_input=space.delta3)
+
+
+def _add(layers: _Layers, space: Workspace, factors: Tensor) -> None:
+    """Add the chunk's gradients times their clip factors to the sums."""
+    layers.sum1.addmv_(space.weights1.flatten(1).T, factors)
+    layers.sum2.addmv_(space.weights2.flatten(1).T, factors)
+    layers.sum_biases.addmv_(space.biases.T, factors)
+    layers.sum3.addmm_((space.delta3 * factors[:, None]).T, space.inputs3)
+    layers.sum4.addmm_((space.delta4 * factors[:, None]).T, space.inputs4)
 
 
 @torch.no_grad()
@@ -246,6 +207,7 @@ def train(
 
     def fit(streams: Streams, mask: Tensor) -> tuple[dict[str, Tensor], list[int], tuple[int, ...]]:
         flat = nn.utils.parameters_to_vector(initialised(spec, streams, place).parameters())
+        optimizer = None if spec.update_rule is None else spec.update_rule.build([flat], spec.learning_rate)
         velocity = torch.zeros_like(flat)
         batch_sizes, history = [], list[Mechanism]()
         tree = TreeNoise(spec.batches) if isinstance(spec, DPFTRLSpec) else None
@@ -259,8 +221,11 @@ def train(
                 assert due is not None  # it is where everyone is in all batches of all models
                 rows, noise = due[0].nonzero().squeeze(1), tree.increment(noise[None])[0]
             noisy = clipped_sum(flat, rows, float(mechanism.clip)) + noise
-            velocity.mul_(spec.momentum).add_(noisy, alpha=1 / spec.expected_batch_size)
-            flat.sub_(velocity, alpha=spec.learning_rate)
+            if optimizer is not None:
+                take_step(optimizer, [noisy / spec.expected_batch_size])
+            else:
+                velocity.mul_(spec.momentum).add_(noisy, alpha=1 / spec.expected_batch_size)
+                flat.sub_(velocity, alpha=spec.learning_rate)
             batch_sizes.append(len(rows))
             history.append(mechanism)
             if progress is not None:

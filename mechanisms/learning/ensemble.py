@@ -20,10 +20,12 @@ from dpaudit.mechanisms.learning import products
 from dpaudit.mechanisms.learning.architectures import parameter_shapes
 from dpaudit.mechanisms.learning.batches import Chunk, EnsemblePlan, chunks, group_size, make_plan, sample
 from dpaudit.mechanisms.learning.dp_ftrl import TreeNoise, public_batch
+from dpaudit.mechanisms.learning.gradient_canaries import GradientCanaries, split
 from dpaudit.mechanisms.learning.noise import Streams, draw, noise_stream
 from dpaudit.mechanisms.learning.norms import lp_norm
 from dpaudit.mechanisms.learning.schedule import occurrences
-from dpaudit.mechanisms.learning.spec import DPFTRLSpec, GradientSpec, Ledger, Pool, Progress, TrainedModels
+from dpaudit.mechanisms.learning.spec import DPFTRLSpec, DPSGDSpec, GradientSpec, Ledger, Pool, Progress, TrainedModels
+from dpaudit.mechanisms.learning.update_rules import take_step
 
 
 def train(
@@ -37,7 +39,8 @@ def train(
 ) -> TrainedModels:
     """Train softmax regressions or two-layer networks by DP-SGD or DP-FTRL, in groups that fit the cache.
 
-    Every step: w <- w - learning_rate / expected_batch_size * (clipped sum + noise), with heavy-ball momentum; DP-FTRL
+    Every step: w <- w - learning_rate / expected_batch_size * (clipped sum + noise), with heavy-ball momentum, or what
+    the update rule makes of (clipped sum + noise) / expected_batch_size, each model by itself; DP-FTRL
     differs in who is in the batch and in the noise, which is that of a tree of sums. A model's sampling and noise
     depend on its seed alone; its rounding, besides, on the models trained with it.
 
@@ -53,16 +56,23 @@ def train(
         ValueError: A record's norm is not finite.
     """
     with torch.no_grad(), products.full_float32():
+        pool, members, canaries = split(spec, pool, members)
         plan = make_plan(spec, pool, members, torch.device(device))
         shapes = parameter_shapes(spec.architecture)
         trained = {name: torch.empty(len(seeds), *shape) for name, shape in shapes.items()}
         batch_sizes: tuple[int, ...] = ()
         releases: tuple[int, ...] = ()
+        observed = list[Tensor]()
         size = group_size(plan)
         for start in range(0, len(seeds), size):
             group = slice(start, start + size)
             inside = None if plan.everyone else torch.from_numpy(members[group][:, plan.rows.cpu().numpy()])
-            weights, sizes, counted = _train_group(plan, inside, seeds[group], progress)
+            streams = [Streams(seed, plan.device) for seed in seeds[group]]
+            planted = None
+            if canaries is not None and isinstance(spec, DPSGDSpec):
+                planted = GradientCanaries(spec, plan.layers, plan.bias, canaries[group], streams)
+            weights, sizes, counted = _train_group(plan, inside, streams, planted, progress)
+            observed += [] if planted is None else [planted.observed]
             batch_sizes, releases = batch_sizes or tuple(sizes), releases or counted
             parts = [part for w in weights for part in ([w[..., :-1], w[..., -1]] if plan.bias else [w])]
             for tensor, part in zip(trained.values(), parts, strict=True):
@@ -78,16 +88,20 @@ def train(
         engine="ensemble",
         releases=releases,
     )
-    return TrainedModels(trained, spec.architecture, ledger)
+    return TrainedModels(trained, spec.architecture, ledger, torch.cat(observed) if observed else None)
 
 
 def _train_group(
-    plan: EnsemblePlan, inside: Tensor | None, seeds: Sequence[int], progress: Progress | None
+    plan: EnsemblePlan,
+    inside: Tensor | None,
+    streams: Sequence[Streams],
+    canaries: GradientCanaries | None,
+    progress: Progress | None,
 ) -> tuple[list[Tensor], list[int], tuple[int, ...]]:
     """The weights, (models, units, inputs) for every layer; the first model's batch sizes; what a record entered."""
-    spec, models = plan.spec, len(seeds)
-    streams = [Streams(seed, plan.device) for seed in seeds]
+    spec, models = plan.spec, len(streams)
     weights = _first_weights(plan, streams)
+    optimizer = None if spec.update_rule is None else spec.update_rule.build(weights, spec.learning_rate)
     velocity = [torch.zeros_like(w) for w in weights] if spec.momentum else None
     drawn = torch.empty(models, sum(w[0].numel() for w in weights), device=plan.device)
     inside = None if inside is None else inside.to(plan.device)
@@ -105,7 +119,13 @@ def _train_group(
             draw(mechanism, noise_stream(stream, spec.defect), len(row), plan.device, out=row)
         history.append(mechanism)
         noise = drawn if tree is None else tree.increment(drawn)
-        if velocity is None:
+        if canaries is not None:
+            canaries.enter(sums, noise, clip=float(mechanism.clip), noise_scale=plan.noise_scale)
+        if optimizer is not None:
+            gradients = [torch.zeros_like(w) for w in weights]
+            _add(plan, gradients, sums, noise, 1 / spec.expected_batch_size)
+            take_step(optimizer, gradients)
+        elif velocity is None:
             _add(plan, weights, sums, noise, -spec.learning_rate / spec.expected_batch_size)
         else:
             for v in velocity:
@@ -150,7 +170,7 @@ def _clipped_sums(plan: EnsemblePlan, clip: float, weights: Sequence[Tensor], ch
 
 
 def _chunk_sums(plan: EnsemblePlan, clip: float, weights: Sequence[Tensor], chunk: Chunk) -> list[Tensor]:
-    hidden, scores = [], products.outputs(weights[0], chunk.x, chunk.sizes)
+    hidden, scores = [], products.outputs(weights[0], chunk.x, chunk.own)
     for w in weights[1:]:
         models, units, records = scores.shape
         inputs = scores.new_ones(models, units + plan.bias, records)
@@ -175,7 +195,7 @@ def _chunk_sums(plan: EnsemblePlan, clip: float, weights: Sequence[Tensor], chun
         factors.mul_(chunk.keep)
     for delta in deltas:
         delta.mul_(factors[:, None])
-    first = products.gradients(deltas[0], chunk.x, chunk.sizes)
+    first = products.gradients(deltas[0], chunk.x, chunk.own)
     return [first, *(torch.bmm(delta, inputs.mT) for delta, inputs in zip(deltas[1:], hidden, strict=True))]
 
 

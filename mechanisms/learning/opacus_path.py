@@ -135,8 +135,8 @@ def train(
 ) -> TrainedModels:
     """Train a user's own modules by DP-SGD with Opacus, one after another.
 
-    Every step: w <- w - learning_rate / expected_batch_size * (clipped sum + noise), with heavy-ball momentum. What
-    the module draws itself (its first weights, dropout) is fixed by the model's seed too.
+    Every step: w <- w - learning_rate / expected_batch_size * (clipped sum + noise), with heavy-ball momentum, or
+    the update rule's. What the module draws itself (its first weights, dropout) is fixed by the model's seed too.
 
     Args:
         spec: What to train; its architecture has `build`, and only parameters that require a gradient are trained.
@@ -179,7 +179,9 @@ def _descend(
     unclipped = spec.defect.unclipped_class
     trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
     optimizer = MechanismOptimizer(
-        torch.optim.SGD(trained, lr=spec.learning_rate, momentum=spec.momentum),
+        torch.optim.SGD(trained, lr=spec.learning_rate, momentum=spec.momentum)
+        if spec.update_rule is None
+        else spec.update_rule.build(trained, spec.learning_rate),
         noise=lambda size: step_noise(spec, spec.mechanism, streams, size, x.device),
         clip=float(spec.mechanism.clip),
         clip_norm=spec.defect.clipping_norm(spec.mechanism.clip_norm),

@@ -1,7 +1,8 @@
 """Matrix products of many models at once, in full float32.
 
-On a CPU they go through oneDNN where torch was built with it: its kernels follow the processor's instruction set,
-while MKL's leave half the speed of AVX-512 unused on processors not made by Intel. Rounding inputs to bfloat16 or
+On a CPU not made by Intel they go through oneDNN where torch was built with it: its kernels follow the processor's
+instruction set, while MKL's leave half the speed of AVX-512 unused there. On Intel's own MKL is the faster one by a
+third where the factors are as narrow as a layer. Rounding inputs to bfloat16 or
 TF32 would be faster still, but then a clipped gradient could exceed its clip.
 """
 
@@ -13,13 +14,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-BATCH_MULTIPLE = (
-    16  # batches are padded to multiples of this, so that few shapes occur and each kernel is prepared once
+# batches are padded to multiples of this, so that few shapes occur and each kernel is prepared once
+BATCH_MULTIPLE = 16
+FEW_OUTPUTS = 8  # so narrow weights are faster as MKL's first factor, by a factor of 4 for two classes
+
+_CPU: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict[str, Any])()  # torch 2.10 and later
+ONE_DNN: Any = (
+    getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+    if torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    else None
 )
-
-
-_ONE_DNN = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-_LINEAR: Any = getattr(torch.ops.mkldnn, "_linear_pointwise", None) if _ONE_DNN else None
+_LINEAR = None if "Intel" in _CPU.get("cpu_name", "") else ONE_DNN
 
 
 class Buffers:
@@ -33,9 +38,36 @@ class Buffers:
         """A contiguous float32 tensor of this shape; what it holds is left from its last use."""
         size = math.prod(shape)
         memory = self._kept.get(name)
-        if memory is None or len(memory) < size:
+        if memory is None or memory.numel() < size:
             memory = self._kept[name] = torch.empty(size, device=self._device)
         return memory[:size].view(shape)
+
+
+class OwnRecords:
+    """Each model's own records out of all, copied out when they are asked for.
+
+    The copy of one model's records stays in cache until it is used, those of all models would not: so each product
+    copies again, which costs less than to fetch what was copied before.
+
+    Args:
+        rows: Indices, shape (models, records), padded with any record.
+        sizes: How many of them each model needs, padding to full multiples of BATCH_MULTIPLE included.
+        buffers: Hold the copy.
+    """
+
+    def __init__(self, rows: Tensor, sizes: Sequence[int], buffers: Buffers) -> None:
+        self._all, self.sizes, self._buffers = rows, sizes, buffers
+        self._rows = [row[:size] for row, size in zip(rows.unbind(), sizes, strict=True)]
+
+    def of(self, x: Tensor, model: int) -> Tensor:
+        """Those of one model, shape (its size, inputs); the next call overwrites them."""
+        copy = self._buffers("own records", self.sizes[model], x.shape[1])
+        return torch.index_select(x, 0, self._rows[model], out=copy)
+
+    def of_all(self, x: Tensor) -> Tensor:
+        """Those of all models, padding included, shape (models, records, inputs); the next call overwrites them."""
+        copy = self._buffers("own records", self._all.numel(), x.shape[1])
+        return torch.index_select(x, 0, self._all.flatten(), out=copy).view(*self._all.shape, -1)
 
 
 @contextmanager
@@ -49,52 +81,55 @@ def full_float32() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def times_transposed(a: Tensor, b: Tensor) -> Tensor:
+def times_transposed(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
     """a b^T.
 
     Args:
         a: Shape (m, k), rows or columns adjacent in memory.
         b: Shape (n, k), likewise.
+        out: Shape (m, n): filled and returned where given.
     """
     if _LINEAR is None or a.device.type != "cpu":
-        return a @ b.T
+        return torch.mm(a, b.T, out=out)
     product: Tensor = _LINEAR(a, b, None, "none", [], "")
-    return product
+    return product if out is None else out.copy_(product)
 
 
-def outputs(weights: Tensor, x: Tensor, sizes: Sequence[int] | None) -> Tensor:
+def outputs(weights: Tensor, x: Tensor, own: OwnRecords | None) -> Tensor:
     """weights x^T for every model, shape (models, outputs, records).
 
     Args:
         weights: Shape (models, outputs, inputs), contiguous.
-        x: Records of all models, shape (records, inputs), or each model's own, (models, records, inputs).
-        sizes: How many records are real in each model, where each has its own; the outputs of the others are 0.
+        x: Records, shape (records, inputs).
+        own: Which of them are whose, None: all are everyone's. The outputs of what is beyond a model's size are 0.
     """
-    if sizes is None:
+    if own is None:
         return times_transposed(weights.flatten(0, 1), x).view(*weights.shape[:2], len(x))
     if x.device.type != "cpu":
-        return torch.bmm(weights, x.mT)
-    out = x.new_empty(*weights.shape[:2], x.shape[1])
-    for model, size in enumerate(sizes):
-        if size:  # narrow weights are faster as the second factor, their transposition included
-            out[model, :, :size] = times_transposed(x[model, :size], weights[model]).T
-        out[model, :, size:] = 0
+        return torch.bmm(weights, own.of_all(x).mT)
+    out = x.new_zeros(*weights.shape[:2], max(own.sizes))
+    few = _LINEAR is None and weights.shape[1] <= FEW_OUTPUTS
+    for model, size in enumerate(own.sizes):
+        if few:
+            times_transposed(weights[model], own.of(x, model), out[model, :, :size])
+        elif size:  # narrow weights are faster as the second factor, their transposition included
+            out[model, :, :size] = times_transposed(own.of(x, model), weights[model]).T
     return out
 
 
-def gradients(deltas: Tensor, x: Tensor, sizes: Sequence[int] | None) -> Tensor:
+def gradients(deltas: Tensor, x: Tensor, own: OwnRecords | None) -> Tensor:
     """deltas x for every model, shape (models, outputs, inputs).
 
     Args:
         deltas: Shape (models, outputs, records), contiguous.
         x: As in `outputs`.
-        sizes: As in `outputs`; the deltas of records that are not real are 0.
+        own: As in `outputs`; the deltas of padding are 0.
     """
-    if sizes is None:
+    if own is None:
         return times_transposed(deltas.flatten(0, 1), x.T).view(*deltas.shape[:2], x.shape[1])
     if x.device.type != "cpu":
-        return torch.bmm(deltas, x)
-    out = x.new_empty(*deltas.shape[:2], x.shape[2])
-    for model, size in enumerate(sizes):
-        out[model] = times_transposed(deltas[model, :, :size], x[model, :size].T) if size else 0
+        return torch.bmm(deltas, own.of_all(x))
+    out = x.new_empty(*deltas.shape[:2], x.shape[1])
+    for model, size in enumerate(own.sizes):
+        times_transposed(deltas[model, :, :size], own.of(x, model).T, out[model])  # 0 where the size is
     return out

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.defects import CORRECT, Defect
+from dpaudit.mechanisms.learning.update_rules import UpdateRule
 
 Algorithm = Literal["dp-sgd", "dp-ftrl", "output-perturbation", "approximate-minima"]
 Progress = Callable[[int], None]  # called with the number of units (models x steps) just finished
@@ -67,6 +68,7 @@ class _GradientTraining(_PrivateTraining):
         steps: Noisy steps, at least 1.
         learning_rate: Step size.
         momentum: Heavy-ball momentum of the noisy gradient.
+        update_rule: An optimizer of torch's in place of plain descent with that momentum.
         init: "zeros" or "glorot" (Glorot normal weights, zero biases).
         init_seed: Seed of initial weights shared by all models, None: every model draws its own. Whoever attacks
             a mechanism that starts from public weights knows them, so an audit fixes them.
@@ -76,6 +78,7 @@ class _GradientTraining(_PrivateTraining):
     steps: int
     learning_rate: float = 0.1
     momentum: float = 0.0
+    update_rule: UpdateRule | None = None
     init: Literal["zeros", "glorot"] = "glorot"
     init_seed: int | None = None
     first_weights: Mapping[str, NDArray[np.float32]] | None = None
@@ -93,11 +96,14 @@ class DPSGDSpec(_GradientTraining):
         sampling_prob: Poisson rate q in (0, 1]; 1.0 is full batch.
         schedule: The mechanism of every step in place of `mechanism`, from `schedule.step_mechanisms`; () for the same
             in all.
+        gradient_canaries: The last so many records of the pool are canaries with a given gradient each
+            (`gradient_canaries.py`), for an audit from inside; networks of linear layers only.
     """
 
     algorithm: ClassVar[Algorithm] = "dp-sgd"
     sampling_prob: float
     schedule: tuple[Mechanism, ...] = ()
+    gradient_canaries: int = 0
 
     @property
     def mechanisms(self) -> tuple[Mechanism, ...]:
@@ -227,6 +233,20 @@ class Ledger:
     engine: str
     releases: tuple[int, ...] = ()
 
+    @classmethod
+    def unrecorded(cls, spec: TrainingSpec, engine: str = "unrecorded") -> "Ledger":
+        """What stands in for the ledger of models that came without one."""
+        return cls(
+            noise_draws=0,
+            sampling_prob=spec.sampling_prob,
+            batch_sizes=(),
+            divisor=spec.expected_batch_size,
+            clip=spec.mechanism.clip,
+            clip_norm=spec.mechanism.clip_norm,
+            device="cpu",
+            engine=engine,
+        )
+
 
 @dataclass(frozen=True)
 class TrainedModels:
@@ -236,11 +256,13 @@ class TrainedModels:
         parameters: Name to tensor of shape (models, *shape), CPU float32, in torch's state_dict names and order.
         architecture: What they are.
         ledger: What happened.
+        observed: What every step showed of every gradient canary, shape (models, steps, canaries); None without any.
     """
 
     parameters: dict[str, Tensor]
     architecture: Architecture
     ledger: Ledger
+    observed: Tensor | None = None
 
     def state_dict(self, model: int) -> dict[str, Tensor]:
         """The state dict of one model."""

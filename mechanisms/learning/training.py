@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpaudit.mechanisms.base import Domain
-from dpaudit.mechanisms.learning import approximate_minima, convolution, ensemble, minimiser
+from dpaudit.mechanisms.learning import approximate_minima, convolution, ensemble, gradient_canaries, minimiser
 from dpaudit.mechanisms.learning.architectures import (
     BUILDERS,
     DENSE_NETWORKS,
@@ -113,6 +113,7 @@ def _check_spec(spec: TrainingSpec) -> None:
         if hasattr(spec, name):
             domain.validate(name, getattr(spec, name))
     architecture = spec.architecture
+    gradient_canaries.check(spec)
     if architecture.build is None and architecture.name not in BUILDERS:
         raise ValueError(f"Expected architecture={architecture.name!r} to be one of {', '.join(sorted(BUILDERS))}.")
     if (architecture.build is None and architecture.name == "logistic") != isinstance(spec, MinimumSpec):
@@ -131,6 +132,8 @@ def _check_spec(spec: TrainingSpec) -> None:
         lacking = {name: shape for name, shape in parameter_shapes(architecture).items() if given.get(name) != shape}
         if lacking:
             raise ValueError(f"Expected first_weights of shapes {given} to have {lacking}.")
+    if isinstance(spec, GradientSpec) and spec.update_rule is not None and spec.momentum:
+        raise ValueError(f"Expected momentum={spec.momentum} to be 0 with an update rule, which has its own.")
     count = parameter_count(architecture)
     for mechanism in set(spec.mechanisms):
         if mechanism.dimension not in (None, count):

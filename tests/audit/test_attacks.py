@@ -11,8 +11,11 @@ from sklearn.datasets import load_digits
 from dpaudit.audit.attacks.arms import Arms, Candidate
 from dpaudit.audit.attacks.base import Audit
 from dpaudit.audit.attacks.clipbkd import CLIPBKD, least_direction, make_arms, margin
-from dpaudit.audit.attacks.lira import offline_scores, random_halves
-from dpaudit.audit.attacks.membership import negative_loss
+from dpaudit.audit.attacks.lira import OWN_SPREAD, offline_scores, online_scores
+from dpaudit.audit.attacks.membership import class_rates, negative_loss, within_class
+from dpaudit.audit.attacks.reference import percentiles
+from dpaudit.audit.attacks.rmia import gains, rmia_scores
+from dpaudit.audit.attacks.shadow import random_halves
 from dpaudit.audit.attacks.starts import with_first_weights
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.recipes import Recipe, load_recipe
@@ -21,6 +24,7 @@ from dpaudit.audit.trials.engine import TrialRunner
 from dpaudit.mechanisms.defects import Defect
 from dpaudit.mechanisms.learning.spec import DPSGDSpec
 from dpaudit.mechanisms.learning.training import logits, train
+from dpaudit.verify.bounds import auc
 from dpaudit.verify.checking import check
 
 ROOT = Path(__file__).parents[2]
@@ -148,6 +152,59 @@ def test_offline_lira_is_a_standardised_distance_from_the_models_without_the_rec
         (target[i] - np.mean(shadows[outside[:, i], i])) / np.std(shadows[outside[:, i], i], ddof=1) for i in range(7)
     ]
     np.testing.assert_allclose(offline_scores(target, shadows, outside), plain, rtol=1e-12)
+
+
+@pytest.mark.parametrize("models", [20, 4 * OWN_SPREAD])
+def test_online_lira_is_the_log_ratio_of_two_fitted_normal_densities(models: int) -> None:
+    rng = np.random.default_rng(3)
+    target, shadows = rng.normal(size=5), rng.normal(size=(models, 5)) * np.arange(1.0, 6.0)
+    inside = random_halves(models, 5, seed=2)
+    sides = [[shadows[side[:, i], i] for i in range(5)] for side in (inside, ~inside)]
+    ratio = np.zeros(5)
+    for sign, side in zip((1.0, -1.0), sides, strict=True):
+        variance = np.array([np.var(phi, ddof=1) for phi in side])
+        variance = variance if models > 100 else np.full(5, variance.mean())
+        mean = np.array([phi.mean() for phi in side])
+        ratio += sign * (-np.log(variance) / 2 - (target - mean) ** 2 / (2 * variance))
+    np.testing.assert_allclose(online_scores(target, shadows, inside), ratio, rtol=1e-9)
+
+
+def test_rmia_counts_the_population_that_a_record_beats() -> None:
+    rng = np.random.default_rng(4)
+    target, shadows, outside = rng.normal(size=6), rng.normal(size=(30, 6)), random_halves(30, 6, seed=1)
+    everyone = rng.normal(size=9), rng.normal(size=(30, 9))
+    scores = rmia_scores(gains(target, shadows, outside), gains(*everyone, np.ones((30, 9), dtype=bool)))
+
+    def gain(phi: float, without: np.ndarray) -> float:
+        p = 1 / (1 + np.exp(-without))
+        return float((1 / (1 + np.exp(-phi))) / (0.5 * (1.3 * p.mean() + 0.7)))
+
+    for i in range(6):
+        x = gain(target[i], shadows[outside[:, i], i])
+        beaten = sum(x / gain(everyone[0][j], everyone[1][:, j]) >= 1 for j in range(9))
+        assert scores[i] == pytest.approx(beaten / 9)
+
+
+def test_the_reference_attack_counts_models_without_the_record_that_lose_more_on_it() -> None:
+    rng = np.random.default_rng(5)
+    target, shadows, outside = rng.normal(size=6), rng.normal(size=(40, 6)), random_halves(40, 6, seed=1)
+    loss = [np.logaddexp(0.0, -phi) for phi in (target, shadows)]
+    plain = [np.mean(loss[1][outside[:, i], i] > loss[0][i]) for i in range(6)]
+    np.testing.assert_allclose(percentiles(target, shadows, outside), plain, rtol=1e-12)
+    ranks = percentiles(rng.normal(size=4000), rng.normal(size=(20, 4000)), np.ones((20, 4000), dtype=bool))
+    assert np.histogram(ranks, np.arange(22) / 20 - 0.025)[0] == pytest.approx(4000 / 21, rel=0.3)  # a p-value's law
+
+
+def test_thresholds_within_classes_find_members_that_one_threshold_for_all_mixes_up() -> None:
+    rng = np.random.default_rng(6)
+    labels, members = np.repeat([0, 1], 200), np.tile([True, False], 200)
+    scores = 50.0 * labels + members + 0.3 * rng.normal(size=400)
+    rates = class_rates(scores, labels, members)
+    assert rates["0"]["auc"] > 0.98
+    assert rates["1"]["members"] == 100
+    assert auc(scores[members], scores[~members]) < 0.8
+    centred = within_class(scores, labels)
+    assert auc(centred[members], centred[~members]) > 0.98
 
 
 def test_more_shadow_models_begin_with_the_halves_of_fewer_and_leave_everyone_out_half_the_time() -> None:

@@ -19,7 +19,7 @@ from dpaudit.audit.power import MODELS
 from dpaudit.audit.runner import designs, plan_audit, prepare, run
 from dpaudit.audit.settings import Settings
 from dpaudit.audit.training_run import train_bundle
-from dpaudit.audit.trials import engine
+from dpaudit.audit.trials import engine, local_engine
 from dpaudit.mechanisms.defects import Defect
 from dpaudit.mechanisms.learning.spec import TrainedModels, TrainingSpec
 from dpaudit.mechanisms.learning.training import train
@@ -104,7 +104,7 @@ def test_a_repeated_audit_trains_nothing_again(
     def refuse(*arguments: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(engine, "train_block", refuse)
+    monkeypatch.setattr(local_engine, "train_block", refuse)
     again = run(*target, settings)
     assert again.control is not None
     assert first.control is not None

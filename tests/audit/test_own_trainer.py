@@ -1,29 +1,114 @@
-"""A training loop of the user's own, which does not do what the recipe says."""
+"""A training loop of the user's own, which may not do what the recipe says."""
 
-from dataclasses import replace
+import re
+import subprocess
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dpaudit.audit import Settings, load_bundle, run
-from dpaudit.audit.inputs.recipes import load_recipe
+import numpy as np
+import pytest
+
+from dpaudit.audit import Settings, load_bundle, load_recipe
+from dpaudit.audit.attacks.clipbkd import CLIPBKD
+from dpaudit.audit.inputs.user_code import UserFunction, UserTrainer, trainer_name
+from dpaudit.audit.runner import prepare
 from dpaudit.audit.training_run import train_bundle
-from dpaudit.mechanisms.defects import Defect
-from dpaudit.mechanisms.learning.spec import TrainedModels, TrainingSpec
-from dpaudit.mechanisms.learning.training import train
+from dpaudit.audit.trials.engine import TrialRunner
+from dpaudit.audit.trials.store import TrialStore
 
-RECIPE = load_recipe(Path(__file__).parents[2] / "examples" / "digits-headline.toml")
-
-
-def forgetful(spec: TrainingSpec, *arguments: Any, **options: Any) -> TrainedModels:
-    """Training that scales the noise by the wrong clip."""
-    return train(replace(spec, defect=Defect(noise_factor=0.4)), *arguments, **options)
+ROOT = Path(__file__).parents[2]
+RECIPE = load_recipe(ROOT / "examples" / "digits-headline.toml")
+EXAMPLE = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "own-loop.md").read_text(), re.DOTALL)[0]
+Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def test_a_faulty_loop_is_refuted_though_the_recipe_is_honest(tmp_path: Path) -> None:
-    path = tmp_path / "m.pt"
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "m.pt"
     train_bundle(RECIPE, path, seed=4, device="cpu", stage=lambda what, total: lambda done: None)
-    bundle = load_bundle(path)
-    dataset = bundle.recipe.load_dataset()
-    settings = Settings(seed=4, attacks=("clipbkd",), trials=800, device="cpu")
-    assert run(bundle, dataset, settings).verdict == "not_refuted"
-    assert run(bundle, dataset, replace(settings, trainer=forgetful)).verdict == "refuted"
+    return path
+
+
+@pytest.fixture
+def audit(model: Path, tmp_path: Path, dpaudit: Command) -> Callable[[str], subprocess.CompletedProcess[str]]:
+    """Writes the loop into a file and audits it; every time in the same folder, with its store."""
+
+    def call(text: str, *options: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "my_loop.py").write_text(text)
+        words = ["--trainer", "my_loop.py:train", "--attacks", "clipbkd", "--seed", "4", "--workers", "1"]
+        return dpaudit("run", model, *words, *(options or ("--trials", "800")), folder=tmp_path)
+
+    return call
+
+
+@pytest.mark.slow
+def test_the_example_has_fifteen_lines_and_is_judged_by_what_it_does_each_time(audit: Any) -> None:
+    """Honest, then with less noise, then repaired: the store of all three is one."""
+    assert len(EXAMPLE.strip().partition("def ")[2].splitlines()) == 15
+    faulty = EXAMPLE.replace("* spec.mechanism.noise_multiplier", "* 0.4 * spec.mechanism.noise_multiplier")
+    assert faulty != EXAMPLE
+    done = [audit(text) for text in (EXAMPLE, faulty, EXAMPLE)]
+    assert [one.returncode for one in done] == [0, 3, 0]
+    assert [one.stderr for one in done] == ["", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def train(*a, **k):\n    return {}[3]\n", "to train models: KeyError: 3 (my_loop.py, line 2)"),
+        (
+            "def train(*a, **k):\n    return 3\n",
+            "Expected the trainer to return TrainedModels or state dicts, not int.",
+        ),
+        ("def train(*a, **k):\n    return [{}]\n", "state dicts with weight, bias from the trainer"),
+        ("import not_there\n", "to be there: ModuleNotFoundError: No module named 'not_there'"),
+        ("def tain(): pass\n", "to be there: AttributeError"),
+    ],
+)
+def test_a_loop_that_fails_is_one_line_and_exit_2(audit: Any, text: str, message: str) -> None:
+    done = audit(text, "--trials", "20")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_loop_that_trains_to_nan_is_one_line_and_exit_4(audit: Any) -> None:
+    done = audit(EXAMPLE.replace("return models", "return [{k: v / 0 * 0 for k, v in m.items()} for m in models]"))
+    assert done.returncode == 4
+    assert done.stdout.startswith("gave_up: ")
+    assert done.stderr.splitlines()[0] == "dpaudit: Expected finite models, but 800 of 800 trained to NaN."
+
+
+def test_a_loop_that_never_looks_at_the_clock_is_ended_by_the_budget(audit: Any) -> None:
+    done = audit("import time\ndef train(*a, **k):\n    time.sleep(600)\n", "--trials", "20", "--budget", "1s")
+    assert done.returncode == 4
+    assert done.stdout.startswith("gave_up: ")
+
+
+def test_trials_of_a_loop_without_a_source_are_kept_in_memory_unless_it_says_who_it_is(
+    model: Path, tmp_path: Path
+) -> None:
+    namespace: dict[str, Any] = {"__name__": "typed_in"}
+    exec(EXAMPLE, namespace)
+    bundle = load_bundle(model)
+    audit = prepare(bundle, bundle.recipe.load_dataset(), Settings(seed=4, trainer=partial(namespace["train"])))
+    arms, setup = CLIPBKD.setup(audit)
+    with TrialStore(tmp_path / "t.sqlite") as store:
+        runner = TrialRunner(store)
+        scores = runner.run(setup, *arms.trials(20, 4))
+        assert [len(part) for part in scores] == [20, 20]
+        assert runner.notes[0].startswith("Trials were kept in memory alone, for module 'typed_in' has no source")
+        namespace["train"].trainer_id = "the example"
+        for trained in (40, 0):
+            runner = TrialRunner(store)
+            np.testing.assert_array_equal(runner.run(setup, *arms.trials(20, 4)), scores)
+            assert (runner.trained, runner.notes) == (trained, [])
+
+
+def test_models_of_a_loop_are_named_in_the_result(tmp_path: Path) -> None:
+    (tmp_path / "my_loop.py").write_text(EXAMPLE)
+    trainer = UserTrainer(UserFunction.named("my_loop.py:train", "--trainer", tmp_path))
+    assert trainer_name(trainer).startswith(f"{tmp_path}/my_loop.py:train (SHA-256 ")
+    assert trainer_name(partial(np.sum)) == "numpy.sum"

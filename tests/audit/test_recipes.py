@@ -22,6 +22,7 @@ from dpaudit.audit.inputs.recipes import Recipe, load_recipe
 from dpaudit.mechanisms import Gaussian, Laplace
 from dpaudit.mechanisms.defects import CORRECT
 from dpaudit.mechanisms.learning.architectures import parameter_count
+from dpaudit.mechanisms.learning.update_rules import UpdateRule
 from dpaudit.verify.claims import Claim, Phase
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -65,6 +66,10 @@ REFUSED = [
     ({"optimizer__learning_rat": 1.0}, r"optimizer\.learning_rat: .*did you mean learning_rate\?"),
     ({"optimizer__learning_rate": 0.0}, r"optimizer\.learning_rate: Expected 0\.0 to be greater than 0"),
     ({"optimizer__momentum": 1.0}, r"optimizer\.momentum: Expected 1\.0 to be less than 1"),
+    ({"optimizer__name": "adma"}, r"optimizer: Expected name='adma' among adadelta, .*adam"),
+    ({"optimizer__name": "lbfgs"}, r"optimizer: Expected name='lbfgs' \(it asks for the gradient again"),
+    ({"optimizer__name": "adam", "optimizer__momentum": 0.5}, r"optimizer: Expected momentum=0\.5 only with"),
+    ({"optimizer__kwargs": {"nesterov": "yes"}}, r"optimizer: Expected kwargs\.nesterov='yes' to be a number"),
     ({"claim__epsilon": 0.0}, r"claim\.epsilon: Expected 0\.0 to be greater than 0"),
     ({"claim__epsilon": math.inf}, r"claim\.epsilon: Expected inf to be a finite number"),
     ({"claim__delta": 1.0}, r"claim\.delta: Expected 1\.0 to be less than 1"),
@@ -111,6 +116,18 @@ def test_what_is_wrong_is_named_in_one_line(changes: dict[str, Any], message: st
 
 def test_the_example_with_nothing_changed_is_accepted() -> None:
     assert Recipe.from_dict(changed()).mechanism == Gaussian(noise_multiplier=1 / 0.6)
+
+
+def test_an_optimizer_of_torch_is_trained_with_and_kept(digits: Dataset) -> None:
+    recipe = Recipe.from_dict(changed(optimizer__name="adam", optimizer__kwargs={"betas": [0.5, 0.9]}))
+    assert Recipe.from_dict(recipe.to_dict()) == recipe
+    assert recipe.spec(digits).update_rule == UpdateRule("adam", {"betas": [0.5, 0.9]})
+    nesterov = Recipe.from_dict(changed(optimizer__momentum=0.5, optimizer__kwargs={"nesterov": True})).spec(digits)
+    assert (nesterov.momentum, nesterov.update_rule) == (0.0, UpdateRule("sgd", {"momentum": 0.5, "nesterov": True}))
+    with pytest.raises(
+        InputError, match=r"optimizer: Expected kwargs=\{'betas': \[2\.0, 0\.9\]\} to fit torch\.optim\.Adam"
+    ):
+        Recipe.from_dict(changed(optimizer__name="adam", optimizer__kwargs={"betas": [2.0, 0.9]})).spec(digits)
 
 
 def test_every_error_is_counted_and_a_misspelt_key_comes_first() -> None:
@@ -264,7 +281,7 @@ def test_code_that_changes_during_an_audit_is_refused(tmp_path: Path, digits: Da
     architecture = custom(tmp_path, "build", width=6).spec(digits).architecture
     (tmp_path / "my_model.py").write_text(CODE + "\n# another\n")
     fresh = pickle.loads(pickle.dumps(architecture))
-    from dpaudit.audit.inputs.networks import _function
+    from dpaudit.audit.inputs.user_code import _function
 
     _function.cache_clear()
     with pytest.raises(InputError, match="not to change during an audit"):

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from dpaudit.audit.attacks.clipbkd import canary_score
-from dpaudit.audit.attacks.lira import log_odds
-from dpaudit.audit.trials import engine
+from dpaudit.audit.attacks.shadow import log_odds
+from dpaudit.audit.trials import blocks, local_engine
 from dpaudit.audit.trials.engine import Trial, TrialRunner, TrialSetup, trial_seed
-from dpaudit.audit.trials.store import TrialStore, fingerprint
+from dpaudit.audit.trials.keys import fingerprint
+from dpaudit.audit.trials.store import TrialStore
 from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian
 from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool
 from dpaudit.mechanisms.learning.training import train
@@ -47,14 +48,14 @@ def trained(trials: int, *, seed: int = 3, store: TrialStore | None = None, work
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "BLOCK_FLOPS", 2e5)
+    monkeypatch.setattr(blocks, "BLOCK_SECONDS", 5e-3)
     assert setup().block == 8
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 def test_two_workers_give_the_bits_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "SERIAL_SECONDS", 0.0)
+    monkeypatch.setattr(local_engine, "SERIAL_SECONDS", 0.0)
     np.testing.assert_array_equal(trained(40), trained(40, workers=2))
     assert torch.get_num_threads() >= 1
 
@@ -77,7 +78,7 @@ def test_finished_trials_are_read_back_and_not_trained_again(tmp_path: Path, mon
     path = tmp_path / "t.sqlite"
     with TrialStore(path) as store:
         first = trained(16, store=store)
-    monkeypatch.setattr(engine, "train_block", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr(local_engine, "train_block", lambda *_: pytest.fail("trained again"))
     with TrialStore(path) as store:
         again = trained(16, store=store)
     np.testing.assert_array_equal(first, again)
@@ -102,9 +103,19 @@ def test_the_deadline_leaves_equal_arms() -> None:
     assert sum(done) >= len(first) * 2
 
 
+def test_the_deadline_is_looked_at_inside_a_block() -> None:
+    """A block of one model that would take minutes."""
+    long = replace(setup(), spec=replace(setup().spec, steps=10**6))
+    assert long.block == 1
+    trials, began = TrialRunner(deadline=time.monotonic() + 0.2), time.process_time()
+    assert [len(scores) for scores in trials.run(long, *arms(4))] == [0, 0]
+    assert trials.stopped == "budget"
+    assert time.process_time() - began < 5
+
+
 @pytest.mark.usefixtures("small_blocks")
 def test_an_interruption_keeps_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    real, calls = engine.train_block, []
+    real, calls = local_engine.train_block, []
 
     def interrupted(*arguments: object) -> np.ndarray:
         calls.append(arguments)
@@ -112,7 +123,7 @@ def test_an_interruption_keeps_what_was_measured(monkeypatch: pytest.MonkeyPatch
             raise KeyboardInterrupt
         return real(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(engine, "train_block", interrupted)
+    monkeypatch.setattr(local_engine, "train_block", interrupted)
     trials = TrialRunner()
     first, second = trials.run(setup(), *arms(80))
     assert trials.stopped == "interrupted"
@@ -133,10 +144,21 @@ def test_a_score_may_be_a_vector_and_every_model_may_have_members_of_its_own(tmp
     np.testing.assert_allclose(alone[0], first[7], rtol=1e-5, atol=1e-6)
 
 
-def test_models_that_train_to_nan_are_refused() -> None:
-    broken = replace(setup(), spec=replace(setup().spec, learning_rate=1e38))
-    with pytest.raises(ValueError, match="trained to NaN"):
-        TrialRunner().run(broken, *arms(4))
+def test_models_that_train_to_nan_end_the_trials_in_one_line_and_nothing_is_lost(small_blocks: None) -> None:
+    """The blocks before them are reported."""
+    trials = TrialRunner()
+    sound, broken = (setup(), replace(setup(), spec=replace(setup().spec, learning_rate=1e38)))
+    assert len(trials.run(sound, *arms(8))[0]) == 8
+    assert [len(scores) for scores in trials.run(broken, *arms(16))] == [0, 0]
+    assert trials.stopped == "Expected finite models, but 8 of 8 trained to NaN."
+
+
+def test_a_verdict_from_more_models_of_the_same_game_is_another_look() -> None:
+    runner, quiet = TrialRunner(), replace(setup(), spec=replace(setup().spec, mechanism=Gaussian(2.0, dimension=46)))
+    looks = [runner.look(setup(), *arms(models), trials=models) for models in (10, 20, 20, 40)]
+    assert looks == [1, 2, 2, 3]
+    assert runner.look(quiet, *arms(40), trials=40) == 1
+    assert runner.look(setup(), *arms(40, seed=4), trials=40) == 1
 
 
 def test_seeds_differ_between_arms_and_trials() -> None:

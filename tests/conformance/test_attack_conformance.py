@@ -15,6 +15,7 @@ import pytest
 from dpaudit.audit.attacks import ATTACKS
 from dpaudit.audit.attacks.base import Audit
 from dpaudit.audit.attacks.canary_game import CanaryGame
+from dpaudit.audit.attacks.shadow import ShadowAttack
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.coins import draw_coins
 from dpaudit.audit.inputs.datasets import Dataset
@@ -173,3 +174,12 @@ def test_an_audit_without_time_gives_up_in_good_order(name: str, algorithm: str)
         assert "was stopped after 0" in result.notes[-1]
     else:
         assert (result.verdict, [attack.name for attack in result.attacks]) == ("inconclusive", [name])
+
+
+@pytest.mark.parametrize("name", [name for name, attack in ATTACKS.items() if isinstance(attack, ShadowAttack)])
+def test_shadow_models_of_one_attack_are_those_of_all(name: str) -> None:
+    """After LiRA no time is left to train any, and none need be."""
+    attacked("lira", "dp-sgd")
+    audit = twin("dp-sgd", CORRECT)
+    late = replace(audit, trials=replace(audit.trials, deadline=0.0))
+    assert ATTACKS[name].run(late, dict.fromkeys(ATTACKS[name].tests(audit), 0.05)) is not None

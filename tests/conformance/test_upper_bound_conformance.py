@@ -13,11 +13,21 @@ import numpy as np
 import pytest
 
 from dpaudit.mechanisms import Gaussian, Laplace
+from dpaudit.mechanisms.base import IIDCoordinates
 from dpaudit.mechanisms.registry import MECHANISMS
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower import certified_lower
-from dpaudit.verify.upper import UPPER_BOUNDS, UpperBound
+from dpaudit.verify.samplers import (
+    BallsInBins,
+    Deterministic,
+    RandomAllocation,
+    Sampler,
+    Shuffled,
+    TruncatedPoisson,
+    WithoutReplacement,
+)
+from dpaudit.verify.upper import UPPER_BOUNDS, UpperBound, upper_curve
 
 EPSILONS = np.array([0.0, 0.03, 0.3, 1.0, 2.0, 4.0, 8.0, 20.0, 100.0])
 DELTAS = np.array([0.0, 1e-12, 1e-9, 1e-6, 1e-4, 0.01, 0.3, 0.9])
@@ -56,6 +66,8 @@ def tabulated() -> Iterator[Claim]:
                 yield Claim.single(mechanism, epsilon=1.0, delta=1e-6, adjacency="replace-one")
             if clip_norm == 2 and dimension > 1:
                 yield Claim(1.0, 1e-6, (Phase(mechanism, 2), Phase(Gaussian(2.0, dimension=dimension), 3)))
+    for sampler in (BallsInBins(5, 3), RandomAllocation(7, 3)):
+        yield Claim(1.0, 1e-6, (Phase(interior("gaussian", dimension=1, clip_norm=2), sampler=sampler),))
 
 
 @cache
@@ -99,11 +111,47 @@ def test_a_bound_is_a_falling_curve_above_every_certified_lower_bound(theorem: U
 def test_releases_at_once_cost_what_they_cost_one_by_one(theorem: UpperBound) -> None:
     for claim, curve in cases(theorem):
         [phase, *others] = claim.phases
-        if phase.steps == 1:
+        if phase.steps == 1 or isinstance(phase.sampler, RandomAllocation):
+            continue
+        if isinstance(phase.sampler, BallsInBins):
+            passes = [replace(phase, sampler=BallsInBins(phase.sampler.batches, n), steps=1) for n in (1, 2)]
+            np.testing.assert_allclose(
+                theorem.bound(replace(claim, phases=passes)).delta(EPSILONS),
+                curve.delta(EPSILONS),
+                rtol=1e-3,
+                atol=1e-12,
+            )
             continue
         split = replace(claim, phases=(replace(phase, steps=phase.steps - 1), replace(phase, steps=1), *others))
         assert theorem.applies(split)
         np.testing.assert_allclose(theorem.bound(split).delta(EPSILONS), curve.delta(EPSILONS), rtol=1e-4, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        Shuffled(5, 2),
+        BallsInBins(5, 2),
+        RandomAllocation(6, 2),
+        Deterministic(5, 2),
+        WithoutReplacement(0.2, 3),
+        TruncatedPoisson(0.1, 30, 100, 3),
+    ],
+    ids=lambda sampler: sampler.kind,
+)
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_every_sampler_with_every_noise_is_bracketed(name: str, sampler: Sampler) -> None:
+    """Lower bounds never above upper ones; something is certified from below where coordinates are independent."""
+    try:
+        mechanism = interior(name, dimension=1, clip_norm=2)
+    except ValueError:
+        mechanism = interior(name, dimension=2, clip_norm=2)
+    claim = Claim(1.0, 1e-6, (Phase(mechanism, sampler=sampler),), "zero-out")
+    lower, upper = certified_lower(claim).delta(EPSILONS), upper_curve(claim)(EPSILONS)
+    assert (lower <= upper).all()
+    assert upper[-1] < 1
+    if isinstance(mechanism.structure, IIDCoordinates):
+        assert lower[0] > 0
 
 
 def test_a_loss_that_is_bounded_costs_nothing_beyond_its_bound() -> None:

@@ -13,10 +13,20 @@ from scipy.stats import binom
 
 from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian, GeneralizedGaussian, Laplace, Product
 from dpaudit.verify.bounds import gaussian_delta, gaussian_epsilon
-from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.checking import check
+from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.monte_carlo import monte_carlo_lower
+from dpaudit.verify.samplers import (
+    BallsInBins,
+    Deterministic,
+    RandomAllocation,
+    Sampler,
+    Shuffled,
+    TruncatedPoisson,
+    WithoutReplacement,
+)
 from dpaudit.verify.sampling.betting import mean_lower
 from dpaudit.verify.sampling.chunks import in_chunks
 from dpaudit.verify.sampling.histories import Direction, shifted_phases
@@ -255,3 +265,35 @@ def test_what_has_no_theorem_is_refused() -> None:
         monte_carlo_lower(shuffled, rng=generator(29))
     with pytest.raises(ValueError, match="dimension"):
         monte_carlo_lower(Claim.single(Product(1.0), epsilon=1.0, delta=1e-5), rng=generator(29))
+
+
+@pytest.mark.parametrize(
+    ("sampler", "adjacency"),
+    [
+        (Shuffled(6, 3), "zero-out"),
+        (Shuffled.of(20, 4, 3, last_batch="dropped"), "zero-out"),
+        (Shuffled(6, 3), "replace-one"),
+        (BallsInBins(6, 3), "add-remove"),
+        (RandomAllocation(6, 3), "add-remove"),
+        (WithoutReplacement(0.3, 4), "zero-out"),
+        (TruncatedPoisson(0.3, 4, 10, 4), "zero-out"),
+        (Deterministic(6, 3), "zero-out"),
+    ],
+    ids=repr,
+)
+def test_sampled_orders_stay_below_the_upper_bound_and_come_near_the_lower_one(
+    sampler: Sampler, adjacency: Adjacency
+) -> None:
+    """At confidence 1 - 1e-6: 85% of the certified lower bound at least, and never above the upper bound."""
+    claim = Claim(0.5, 1e-3, (Phase(Gaussian(1.2, dimension=2), sampler=sampler),), adjacency)
+    bracket = check(claim)
+    sampled = monte_carlo_lower(claim, rng=np.random.default_rng(3), samples=40_000, confidence=1.0 - 1e-6)
+    delta = float(sampled.delta(np.array([0.5]))[0])
+    assert 0.85 * bracket.delta_lower < delta <= bracket.delta_upper
+
+
+def test_what_cannot_be_drawn_is_undecided_by_sampling() -> None:
+    claim = Claim(0.5, 1e-3, (Phase(Gaussian(1.0), 3, 0.1, "buffered-shuffle"),))
+    verdict = check(claim, method="monte-carlo", rng=1)
+    assert verdict.verdict == "undecided"
+    assert any("nothing was sampled" in text for text in verdict.assumptions)

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import rankdata
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.bounds.rates import clopper_pearson, valid_scores
@@ -58,8 +57,9 @@ def auc(in_scores: ArrayLike, out_scores: ArrayLike) -> float:
     """
     scores_in, scores_out = valid_scores("in_scores", in_scores), valid_scores("out_scores", out_scores)
     n, m = scores_in.size, scores_out.size
-    ranks = rankdata(np.concatenate([scores_in, scores_out]))
-    return float((ranks[:n].sum() - n * (n + 1) / 2.0) / (n * m))
+    others = np.sort(scores_out)
+    below = np.searchsorted(others, scores_in, "left") + np.searchsorted(others, scores_in, "right")  # ties are halves
+    return float(below.sum() / (2.0 * n * m))
 
 
 def tpr_at_fpr(in_scores: ArrayLike, out_scores: ArrayLike, fpr: float) -> float:

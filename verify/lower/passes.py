@@ -16,7 +16,7 @@ Passes compose (post-processing of each by its own V).
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,7 @@ from dpaudit.verify.pld.operating_points import (
     single_points,
 )
 from dpaudit.verify.results import Witness
+from dpaudit.verify.samplers import TruncatedPoisson
 from dpaudit.verify.samplers.base import PassGame, Slots
 
 CELLS = 2**14  # of one release, whose laws are exact on them
@@ -94,10 +95,15 @@ def pass_curve(claim: Claim) -> Curve | None:
     """
     phases = [phase for phase in claim.phases if applies(phase)]
     swaps = claim.adjacency == "replace-one"
-    games = [(phase, game) for phase in phases for game in phase.games(replace_one=swaps)[:1]]
-    if not games:
+    offered = [(phase, phase.games(replace_one=swaps)) for phase in phases]
+    offered = [(phase, games) for phase, games in offered if games]
+    if not offered:
         return None
-    found = [_Finding(points, way, name) for points, way, name in _findings(games)]
+    found = []
+    for index in range(max(len(games) for _, games in offered)):  # one way of the others to contribute after the other
+        chosen = [(phase, games[min(index, len(games) - 1)]) for phase, games in offered]
+        found += [_Finding(points, way, name) for points, way, name in _findings(chosen)]
+    games = [(phase, games[0]) for phase, games in offered]
     notes = [game.assumption for _, game in games if game.assumption]
     if len(games) < len(claim.phases):
         notes.append(SKIPPED)
@@ -128,6 +134,17 @@ def _shift(phase: Phase) -> Shift:
     """The longest shift along one line: of one coordinate, or for normal noise the one of largest l2 norm."""
     normal = isinstance(phase.mechanism.structure, NormalCoordinates)
     return equal(phase.mechanism, longest_count(phase.mechanism) if normal else 1)
+
+
+def silent_others(claim: Claim) -> Claim:
+    """The claim with batches that are cut read as Poisson ones: what they are where the others contribute nothing."""
+    phases = [
+        Phase(phase.mechanism, phase.steps, phase.sampler.kept_rate)
+        if isinstance(phase.sampler, TruncatedPoisson)
+        else phase
+        for phase in claim.phases
+    ]
+    return replace(claim, phases=phases)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower.families import MAX_COORDINATES, Shift, carried, equal, feasible, majorization, two_level
 from dpaudit.verify.lower.histories import ShiftedPhase, history_points, shifted_phase
-from dpaudit.verify.lower.passes import pass_curve
+from dpaudit.verify.lower.passes import pass_curve, silent_others
 from dpaudit.verify.lower.shifts import candidate_counts, longest_count, ranked_counts, scores
 from dpaudit.verify.lower.strongest import aim, event, merit, strongest_curve
 from dpaudit.verify.pld.coordinate_cells import MANY
@@ -62,7 +62,7 @@ def certified_lower(claim: Claim) -> Curve:
         >>> round(float(bound.epsilon(np.array([1e-5]))[0]), 2)
         1.83
     """
-    claim = claim.canonical()
+    claim = silent_others(claim.canonical())
     phases = [phase for phase in claim.phases if _bounded(phase)]
     passes = pass_curve(claim)
     if not phases or (passes is not None and len(phases) < len(claim.phases)):

@@ -1,12 +1,13 @@
 """Samplers as training loops run them, a file each: keys, releases, pairs of neighbours, and a simulator."""
 
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields
 from typing import Any, cast
 
 from dpaudit.verify.samplers.balls_in_bins import BallsInBins, RandomAllocation
 from dpaudit.verify.samplers.base import Batches, PassGame, Sampler
 from dpaudit.verify.samplers.deterministic import Deterministic
+from dpaudit.verify.samplers.fixed_size import TruncatedPoisson, WithoutReplacement
 from dpaudit.verify.samplers.shuffled import Shuffled
 
 SAMPLERS: dict[str, type[Sampler]] = {
@@ -16,8 +17,20 @@ SAMPLERS: dict[str, type[Sampler]] = {
         Shuffled,
         BallsInBins,
         RandomAllocation,
+        WithoutReplacement,
+        TruncatedPoisson,
     )
 }
+
+
+def sampler_keys(kind: str) -> dict[str, Field[Any]]:
+    """The keys of a sampler's table with the field that each one fills; none for a kind that is no class here.
+
+    >>> list(sampler_keys("random-allocation"))
+    ['steps', 'times']
+    """
+    found = fields(cast(Any, SAMPLERS[kind])) if kind in SAMPLERS else ()
+    return {field.metadata.get("key", field.name): field for field in found}
 
 
 def sampler_from_dict(kind: str, keys: Mapping[str, Any]) -> Sampler:
@@ -30,7 +43,7 @@ def sampler_from_dict(kind: str, keys: Mapping[str, Any]) -> Sampler:
     8
     """
     family = SAMPLERS[kind]
-    names = {field.metadata.get("key", field.name): field for field in fields(cast(Any, family))}
+    names = sampler_keys(kind)
     unknown = sorted(set(keys) - set(names))
     if unknown:
         raise ValueError(f"unknown key 'sampling.{unknown[0]}': expected {', '.join(names)} with kind {kind!r}.")
@@ -63,6 +76,9 @@ __all__ = [
     "RandomAllocation",
     "Sampler",
     "Shuffled",
+    "TruncatedPoisson",
+    "WithoutReplacement",
     "sampler_from_dict",
+    "sampler_keys",
     "sampler_to_dict",
 ]

@@ -29,7 +29,9 @@ from dpaudit.mechanisms.numerics import log_ratio
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.lower.families import Shift, equal
 from dpaudit.verify.results import Direction
+from dpaudit.verify.samplers import PassGame
 from dpaudit.verify.sampling.chunks import FLOATS
+from dpaudit.verify.sampling.passes import pass_losses
 from dpaudit.verify.sampling.sums import LaplaceSum, laplace_counts, subsampled
 
 WHOLE_VECTORS = 64  # vectors up to this length are drawn whole, though a shorter way exists
@@ -47,13 +49,15 @@ class ShiftedPhase:
         mechanism: The noise, its dimension set.
         shift: m equal coordinates; what the record moves.
         rate: Poisson sampling probability; 1 for none.
-        steps: Number of releases.
+        steps: Number of releases, or of passes of a game.
+        game: Both laws of a pass in a random order; None for single releases.
     """
 
     mechanism: Mechanism
     shift: Shift
     rate: float
     steps: int
+    game: PassGame | None = None
 
     @property
     def value(self) -> float:
@@ -69,6 +73,8 @@ class ShiftedPhase:
     def floats(self) -> float:
         """Floats that drawing one step holds in memory, about."""
         m, structure = self.shift.coordinates, self.mechanism.structure
+        if self.game is not None:
+            return 6.0 * sum(self.game.first[0][1])
         if isinstance(structure, IIDCoordinates):
             if isinstance(structure, NormalCoordinates):
                 return 2.0
@@ -107,14 +113,19 @@ def shifted_phases(claim: Claim, coordinates: int, direction: Direction) -> tupl
 
 
 def _shifted_phase(phase: Phase, coordinates: int, swaps: bool) -> ShiftedPhase:
-    if phase.sampling_kind not in ("poisson", "none"):
-        raise ValueError(f"Expected sampling_kind={phase.sampling_kind!r} to be 'poisson' or 'none'.")
     mechanism = phase.mechanism
+    games = phase.games(replace_one=swaps)
+    if phase.sampling_kind not in ("poisson", "none") and not games:
+        raise ValueError(f"Expected sampling_kind={phase.sampling_kind!r} to be one whose histories can be drawn.")
+    if games and not isinstance(mechanism.structure, IIDCoordinates):
+        raise ValueError(f"Expected noise={mechanism.name!r} on independent coordinates where batches are shuffled.")
     if mechanism.dimension is None:
         if isinstance(mechanism.structure, Radial):
             require_dimension(mechanism)
         mechanism = with_dimension(mechanism, 1)
     shift = equal(mechanism, coordinates)
+    if games:
+        return ShiftedPhase(mechanism, shift, 1.0, games[0].passes, games[0])
     rate = 1.0 if phase.sampling_kind == "none" else phase.sampling_prob
     if swaps and rate == 1.0:
         shift = replace(shift, groups=((2.0 * shift.groups[0][0], coordinates),), norm=2.0 * shift.norm)
@@ -159,6 +170,8 @@ class PlainHistories:
         return total
 
     def _steps(self, part: ShiftedPhase, rng: np.random.Generator, size: int) -> Array:
+        if part.game is not None:
+            return pass_losses(part.mechanism, part.length, part.game, rng, size, add=self.direction == "add")
         if self.direction == "swap" and part.rate < 1.0:
             return _swapped_losses(part, rng, size)
         inside = rng.random(size) < part.rate if self.direction != "add" else np.zeros(size, dtype=np.bool_)

@@ -165,9 +165,11 @@ def tiltable(part: ShiftedPhase, direction: Direction) -> bool:
 
     It is for iid noise without sampling; for iid noise in direction "remove"; for one coordinate, or normal noise, in
     direction "add"; for Laplace noise of a hidden Gamma scale, in many coordinates, without sampling or in direction
-    "remove". Radial noise has no finite exponential moments.
+    "remove". Radial noise has no finite exponential moments, and passes in a random order no tilt.
     """
     structure, m = part.mechanism.structure, part.shift.coordinates
+    if part.game is not None:
+        return False
     remove = part.rate == 1.0 or direction == "remove"
     if laplace_given_gamma(structure) is not None:
         return remove and m > WHOLE_SUMS

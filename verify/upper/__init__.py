@@ -21,7 +21,7 @@ from dpaudit.verify.upper import (
     one_dimensional,
     radial_pld,
 )
-from dpaudit.verify.upper.met_releases import met_claim, revealed
+from dpaudit.verify.upper.met_releases import carried_over, met_claim
 from dpaudit.verify.upper.shift_norms import moments_reach, sampling_is_known
 
 
@@ -64,7 +64,7 @@ def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) ->
     curves = [theorem.bound(read) for theorem in theorems if theorem.applies(read)]
     met = met_claim(read)
     if met is not None:
-        curves += [revealed(theorem.bound(met)) for theorem in theorems if theorem.applies(met)]
+        curves += [carried_over(read, theorem.bound(met)) for theorem in theorems if theorem.applies(met)]
     return curves
 
 

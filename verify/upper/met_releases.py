@@ -1,45 +1,84 @@
-"""Any sampler in which a record enters a bounded number of releases: as private as that many releases without sampling.
+"""Any sampler from theorems for Poisson sampling or none: the order revealed, fixed sizes, batches that are cut.
 
-Reveal the order of everybody, or the bins: its law is the same for both neighbours, since it does not depend on what
-records contribute. Given the order, the history is an adaptive one in which the two data sets differ in at most
-`meetings` releases, known to the adversary, and all others are post-processing of what came before. delta(epsilon) is a
-hockey-stick divergence, jointly convex, so that of the mixture over orders is at most the largest of a given order
-(Balle, Barthe and Gaboardi 2018, section 2). Under zero-out and replace-one the batches of both data sets are the same;
-under add-remove too where everybody is sampled alone.
+Orders revealed. Reveal the order of everybody, or the bins: its law is the same for both neighbours, since it does not
+depend on what records contribute. Given the order, the history is an adaptive one in which the two data sets differ in
+at most `meetings` releases, known to the adversary, and all others are post-processing of what came before.
+delta(epsilon) is a hockey-stick divergence, jointly convex, so that of the mixture over orders is at most the largest
+of a given order (Balle, Barthe and Gaboardi 2018, section 2). Under zero-out and replace-one the batches of both data
+sets are the same; under add-remove too where everybody is sampled alone. Where batches straddle two passes a record can
+be in one batch twice: for normal noise that is one release of twice the shift, which costs as much as four; other noise
+has no theorem there.
 
-Where batches straddle two passes a record can be in one batch twice: for normal noise that is one release of twice the
-shift, which costs as much as four; other noise has no theorem there.
+Without replacement at rate g. With the record in, a release is moved from that of the other neighbour by at most a
+clip, and from that of a batch which has another record in its place by two. By advanced joint convexity (Balle, Barthe
+and Gaboardi 2018, Theorems 2 and 9) delta(log(1 + g (e^epsilon - 1))) <= g delta_2C(epsilon) in both directions and
+under both adjacencies: that of a Poisson batch at rate g under replace-one, which composes (`pair_curve.directions`).
+
+Batches that are cut. Unless some batch is cut the history is that of Poisson batches, under both neighbours; it is cut
+with probability at most beta = steps P(Bin(records, prob) > max_batch) under each, so that delta grows by at most
+(1 + e^epsilon) beta.
 """
 
 from dataclasses import replace
+from functools import partial
 
-from dpaudit.mechanisms.base import NormalCoordinates
+import numpy as np
+
+from dpaudit.mechanisms.base import Array, NormalCoordinates
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
-from dpaudit.verify.samplers import Shuffled
+from dpaudit.verify.samplers import Shuffled, TruncatedPoisson, WithoutReplacement
 
-THEOREM = "the order revealed, a record meets at most so many releases: joint convexity of the hockey-stick divergence"
+REVEALED = "the order revealed, a record meets at most so many releases: joint convexity of the hockey-stick divergence"
+FIXED_SIZE = "batches of fixed size: advanced joint convexity, Balle, Barthe and Gaboardi (2018), Theorems 2 and 9"
+LADDER = np.linspace(0.0, 64.0, 513)  # epsilons whose bound also holds for all larger ones
+CUT = "Poisson batches unless one is cut, which has a small probability"
 
 
 def met_phase(phase: Phase) -> Phase | None:
-    """A phase without sampling that costs at least as much: itself where it has no sampler, None without a bound."""
-    sampler = phase.sampler
-    if sampler is None:
-        return phase
-    straddling = isinstance(sampler, Shuffled) and sampler.last_batch == "straddling"
-    if straddling and not isinstance(phase.mechanism.structure, NormalCoordinates):
-        return None
-    return Phase(phase.mechanism, sampler.meetings, 1.0, "none")
+    """A phase that costs at least as much and has theorems: itself where it has no sampler, None without one."""
+    match phase.sampler:
+        case None:
+            return phase
+        case WithoutReplacement() as sampler:
+            return Phase(phase.mechanism, sampler.steps, sampler.prob)
+        case TruncatedPoisson() as sampler:
+            return Phase(phase.mechanism, sampler.steps, sampler.prob)
+        case Shuffled(last_batch="straddling") if not isinstance(phase.mechanism.structure, NormalCoordinates):
+            return None
+        case sampler:
+            return Phase(phase.mechanism, sampler.meetings, 1.0, "none")
 
 
 def met_claim(claim: Claim) -> Claim | None:
-    """The claim of the releases that a record meets; None if no phase has a sampler, or one has no bound."""
+    """The claim of such phases; None if no phase has a sampler, or one has no bound."""
     phases = [met_phase(phase) for phase in claim.phases]
     if all(phase.sampler is None for phase in claim.phases) or any(phase is None for phase in phases):
         return None
-    return Claim(claim.epsilon, claim.delta, [p for p in phases if p is not None], claim.adjacency, claim.id)
+    fixed = any(isinstance(phase.sampler, WithoutReplacement) for phase in claim.phases)
+    adjacency = "replace-one" if fixed else claim.adjacency
+    return Claim(claim.epsilon, claim.delta, [p for p in phases if p is not None], adjacency, claim.id)
 
 
-def revealed(curve: Curve) -> Curve:
-    """An upper bound of the met claim as one of the claim with its samplers."""
-    return replace(curve, theorem=f"{THEOREM}; {curve.theorem}")
+def carried_over(claim: Claim, curve: Curve) -> Curve:
+    """An upper bound of `met_claim(claim)` as one of the claim with its samplers."""
+    samplers = [phase.sampler for phase in claim.phases if phase.sampler is not None]
+    theorems = [
+        FIXED_SIZE if isinstance(s, WithoutReplacement) else CUT if isinstance(s, TruncatedPoisson) else REVEALED
+        for s in samplers
+    ]
+    theorem = "; ".join(dict.fromkeys([*theorems, curve.theorem]))
+    cut = sum(sampler.overflow for sampler in samplers if isinstance(sampler, TruncatedPoisson))
+    if not cut:
+        return replace(curve, theorem=theorem)
+    return Curve.upper(curve.method, theorem, partial(_with_cuts, curve, cut), curve.assumptions)
+
+
+def _with_cuts(curve: Curve, cut: float, epsilon: Array) -> Array:
+    """delta of the Poisson history and (1 + e^epsilon) times the chance of a cut, or what a smaller epsilon has."""
+
+    def added(at: Array) -> Array:
+        return curve.delta(at) + (1.0 + np.exp(np.minimum(at, 700.0))) * cut * (1.0 + 1e-15)
+
+    so_far = np.minimum.accumulate(np.append(1.0, added(LADDER)))
+    return np.minimum(added(epsilon), so_far[np.searchsorted(LADDER, epsilon, side="right")])

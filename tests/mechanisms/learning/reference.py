@@ -43,6 +43,21 @@ def clipped(gradient: NDArray[np.float64], clip: float, order: float) -> NDArray
     return gradient if size <= clip else gradient * (clip / size)
 
 
+class Adam:
+    """Kingma and Ba (2015), Algorithm 1, but for the step size."""
+
+    def __init__(self, size: int, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8) -> None:
+        self.betas, self.eps, self.step = betas, eps, 0
+        self.first, self.second = np.zeros(size), np.zeros(size)
+
+    def __call__(self, gradient: NDArray[np.float64]) -> NDArray[np.float64]:
+        """m / (sqrt(v) + eps), both without their bias to 0."""
+        (a, b), self.step = self.betas, self.step + 1
+        self.first = a * self.first + (1 - a) * gradient
+        self.second = b * self.second + (1 - b) * gradient**2
+        return np.asarray(self.first / (1 - a**self.step) / (np.sqrt(self.second / (1 - b**self.step)) + self.eps))
+
+
 def train_one(spec: GradientSpec, pool: Pool, members: NDArray[np.bool_], seed: int) -> NDArray[np.float64]:
     """The parameters of one model after all steps, flat, in torch's parameter order."""
     defect = spec.defect
@@ -53,6 +68,7 @@ def train_one(spec: GradientSpec, pool: Pool, members: NDArray[np.bool_], seed: 
     x, y = torch.from_numpy(pool.x).double(), torch.from_numpy(pool.y)
     weights = nn.utils.parameters_to_vector(parameters).detach().numpy().copy()
     velocity = np.zeros_like(weights)
+    adam = None if spec.update_rule is None else Adam(len(weights), **spec.update_rule.kwargs)
     for _ in range(spec.steps):
         batch = list(members)
         if spec.sampling_prob < 1:
@@ -69,7 +85,8 @@ def train_one(spec: GradientSpec, pool: Pool, members: NDArray[np.bool_], seed: 
         if defect.divide_before_noise:
             noise = noise / spec.expected_batch_size
         velocity = spec.momentum * velocity + (total + noise) / spec.expected_batch_size
-        weights = weights - spec.learning_rate * velocity
+        moved = velocity if adam is None else adam((total + noise) / spec.expected_batch_size)
+        weights = weights - spec.learning_rate * moved
         with torch.no_grad():
             nn.utils.vector_to_parameters(torch.from_numpy(weights), parameters)
     return weights

@@ -17,8 +17,8 @@ from dpaudit.mechanisms import Gaussian
 from dpaudit.mechanisms.defects import DEFECTS, Defect
 from dpaudit.mechanisms.learning import convolution
 from dpaudit.mechanisms.learning.architectures import CNNShape, cnn
+from dpaudit.mechanisms.learning.convolution_workspace import MaxPool, Memory
 from dpaudit.mechanisms.learning.norms import row_norms
-from dpaudit.mechanisms.learning.products import Buffers
 from dpaudit.mechanisms.learning.spec import Architecture, DPFTRLSpec, DPSGDSpec, GradientSpec, Pool, TrainedModels
 
 MEDIAN_NORM = {1: 380.0, 1.5: 21.0, 2: 5.2, 4: 1.04, 50: 0.9, math.inf: 0.9}  # so about half the records are clipped
@@ -98,11 +98,12 @@ def test_pooling_breaks_ties_as_torch_does() -> None:
     expected = torch.nn.functional.max_pool2d(images, 2, stride=1).relu()
     gradient = torch.randn(5, 8, 8, 4)
     (back,) = torch.autograd.grad(expected, images, gradient.permute(0, 3, 2, 1))
-    buffers = Buffers(torch.device("cpu"))
-    pooled, left, upper = convolution._max_pool(maps, "1", buffers)
-    assert torch.equal(pooled.permute(0, 3, 2, 1), expected)
-    ours = convolution._max_pool_backward(gradient, pooled, left, upper, "1", buffers)
-    torch.testing.assert_close(ours.permute(0, 3, 2, 1), back)
+    pool = MaxPool(maps, "1", "half", Memory(5, torch.device("cpu")))
+    pool.forward()
+    assert torch.equal(pool.pooled.relu().permute(0, 3, 2, 1), expected)
+    pool.gradient.copy_(torch.where(pool.pooled > 0, gradient, 0))
+    pool.backward()
+    torch.testing.assert_close(pool.maps.permute(0, 3, 2, 1), back)
 
 
 @pytest.mark.parametrize("order", [1, 1.5, 2, 4, 50, 300, math.inf])

@@ -117,8 +117,10 @@ def test_neither_groups_nor_chunks_show(sampling_prob: float, monkeypatch: pytes
     assert parts.ledger == whole.ledger
 
 
-def test_products_agree_without_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(products.ONE_DNN is None, reason="needs a torch that was built with oneDNN")
+def test_products_agree_with_and_without_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
     spec, pool, members = specification(), records(6), some(0.9)
+    monkeypatch.setattr(products, "_LINEAR", products.ONE_DNN)
     fast = [flat(ensemble.train(replace(spec, sampling_prob=q), pool, members, range(3)), 2) for q in (0.3, 1.0)]
     monkeypatch.setattr(products, "_LINEAR", None)
     plain = [flat(ensemble.train(replace(spec, sampling_prob=q), pool, members, range(3)), 2) for q in (0.3, 1.0)]

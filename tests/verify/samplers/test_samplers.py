@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from dpaudit.verify.samplers import (
     SAMPLERS,
@@ -13,6 +14,8 @@ from dpaudit.verify.samplers import (
     RandomAllocation,
     Sampler,
     Shuffled,
+    TruncatedPoisson,
+    WithoutReplacement,
     sampler_from_dict,
     sampler_to_dict,
 )
@@ -27,12 +30,16 @@ EXAMPLES: list[Sampler] = [
     BallsInBins(4, 3),
     BallsInBins(4, 3, reshuffle="once"),
     RandomAllocation(12, 5),
+    WithoutReplacement(5 / 23, 6),
+    TruncatedPoisson(0.3, 6, 23, 6),
 ]
 TABLES: dict[str, dict[str, Any]] = {
     "deterministic": {"batches": 3, "epochs": 2},
     "shuffled": {"records": 23, "batch": 5, "epochs": 2, "last_batch": "dropped"},
     "balls-in-bins": {"batches": 3, "epochs": 2, "reshuffle": "once"},
     "random-allocation": {"steps": 9, "times": 4},
+    "without-replacement": {"prob": 0.25, "steps": 9},
+    "truncated-poisson": {"prob": 0.25, "max_batch": 7, "records": 20, "steps": 9},
 }
 
 
@@ -46,7 +53,8 @@ def test_draws_have_the_releases_and_the_meetings_that_are_accounted(sampler: Sa
         for batch in batches:
             squares.update({int(record): count**2 for record, count in Counter(batch.tolist()).items()})
         straddling = max(straddling, *squares.values())
-        if getattr(sampler, "last_batch", "kept") == "kept":  # nothing is left out
+        whole = not isinstance(sampler, (WithoutReplacement, TruncatedPoisson))
+        if whole and getattr(sampler, "last_batch", "kept") == "kept":  # nothing is left out
             assert set(squares.values()) == {sampler.meetings}
         assert max(squares.values()) <= sampler.meetings
     if getattr(sampler, "last_batch", "") == "straddling":
@@ -59,7 +67,7 @@ def test_the_record_is_in_each_release_as_often_as_its_game_says(sampler: Sample
 
     4,000 draws; five standard deviations of a rate are at most 0.04.
     """
-    (game,) = sampler.games(replace_one=False)
+    game = sampler.games(replace_one=False)[0]
     rng, releases = np.random.default_rng(2), sum(game.first[0][1])
     in_pass = np.zeros(4000, dtype=int)
     places = np.zeros(releases)
@@ -99,6 +107,8 @@ def test_keys_go_to_a_file_and_back(kind: str) -> None:
         ("shuffled", {"batches": 3, "epochs": 1, "times": 2}, "unknown key 'sampling.times'"),
         ("random-allocation", {"steps": 3, "times": 4}, "times=4"),
         ("balls-in-bins", {"epochs": 4}, "sampling.batches to be given"),
+        ("without-replacement", {"prob": 1.5, "steps": 4}, "prob=1.5"),
+        ("truncated-poisson", {"prob": 0.5, "max_batch": 9, "records": 8, "steps": 4}, "max_batch=9"),
     ],
 )
 def test_wrong_keys_are_refused_by_name(kind: str, keys: dict[str, Any], message: str) -> None:
@@ -113,3 +123,16 @@ def test_batches_of_the_last_one() -> None:
     straddling = Shuffled.of(60_000, 256, 60, last_batch="straddling")
     assert straddling.steps == 14_062
     assert straddling.whole_batches == (60_000 - 255) // 256
+
+
+def test_batches_that_are_cut_keep_a_record_as_often_as_stated() -> None:
+    """Against 40,000 batches, five standard deviations; and the sum over the binomial law, term by term."""
+    sampler = TruncatedPoisson(0.3, 6, 23, 40_000)
+    rng = np.random.default_rng(5)
+    kept = np.mean([record_is_in(batch) for batch in sampler.draw(rng, 23)])
+    assert kept == pytest.approx(sampler.kept_rate, abs=5 * np.sqrt(0.3 * 0.7 / 40_000))
+    others = np.arange(23)
+    exact = 0.3 * float(binom.pmf(others, 22, 0.3) @ np.minimum(1.0, 6 / (1 + others)))
+    assert sampler.kept_rate == pytest.approx(exact, rel=1e-8)
+    assert sampler.kept_rate < exact
+    assert TruncatedPoisson(0.3, 9, 23, 2).overflow == pytest.approx(2 * float(binom.sf(9, 23, 0.3)), rel=1e-8)

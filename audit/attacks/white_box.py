@@ -1,0 +1,196 @@
+"""White box, one run: gradient canaries in one training, scored at every step.
+
+The observer of the claim sees every noisy sum. So here: ONE model is trained by the recipe, with canaries put in by
+fair coins that each add clip at a coordinate of their own (`mechanisms/learning/gradient_canaries.py`), and every step
+is scored by the log-likelihood ratio of what it shows there, with the canary against without. No test of one canary is
+better than one of this ratio (Neyman and Pearson).
+
+What is released is noise on a sum: momentum, Adam or any other optimizer works on the released sum, and changes nothing
+here. The canaries change the model that is trained; it is trained for the audit alone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.audit.attacks.base import FEWEST, Array, Audit, operating_points
+from dpaudit.audit.attacks.canary_game import curve_test, family_bound, lower_bound
+from dpaudit.audit.attacks.membership import scored_result
+from dpaudit.audit.trials.engine import trial_seed
+from dpaudit.mechanisms.base import IIDCoordinates, with_dimension
+from dpaudit.mechanisms.learning.architectures import DENSE_NETWORKS, weight_count
+from dpaudit.mechanisms.learning.spec import DPSGDSpec, Pool, TrainedModels
+from dpaudit.mechanisms.learning.training import train
+from dpaudit.verify.bounds import JointTest
+from dpaudit.verify.results import AttackResult
+
+CANARIES = 5000  # put in or left out by coins
+CONTROLS = 5000  # further weights that are watched and never touched: they show the noise
+INDEPENDENT = "noise with independent coordinates, as claimed"
+TIES = 1e-9  # of what was seen: puts equal ratios in order, such as those of all large values under Laplace noise
+_COINS, _TRAINING = 4, 5  # streams of seeds beside those of games and shadow models
+
+
+def log_likelihood_ratios(models: TrainedModels, spec: DPSGDSpec) -> Array:
+    """Score of every canary of every model: the log-likelihood ratio of all that its coordinate showed, summed.
+
+    With l the privacy loss of the step's mechanism at what was seen there, the ratio of a step is that of a batch which
+    the canary is in with probability q to one without it: log(1 - q + q e^l). Of noise whose coordinates hang together
+    the mechanism's law of one coordinate is used: a score like any other.
+
+    Args:
+        models: With `observed`, from a training with gradient canaries.
+        spec: Of the training.
+
+    Returns:
+        Shape (models, canaries).
+
+    Raises:
+        ValueError: The training function did not observe the canaries.
+    """
+    if models.observed is None:
+        raise ValueError("Expected the training function to observe the gradient canaries of its specification.")
+    q = spec.sampling_prob
+    total = np.zeros((len(models.observed), models.observed.shape[2]))
+    for step, seen in enumerate(models.observed.numpy().astype(np.float64).swapaxes(0, 1)):
+        mechanism = with_dimension(spec.mechanism_at(step), 1)
+        loss = mechanism.privacy_loss(seen[..., None], np.array([float(mechanism.clip)]))
+        loss = loss + TIES * seen / float(mechanism.clip)
+        total += loss if q == 1 else np.logaddexp(np.log1p(-q), np.log(q) + loss)
+    return total
+
+
+@dataclass(frozen=True)
+class WhiteBox:
+    """Gradient canaries in one training of the recipe."""
+
+    name: str = "white-box"
+    algorithms: tuple[str, ...] = ("dp-sgd",)
+    by_default: bool = False  # it shares the error probability, which would weaken the tests of the attacks that do
+
+    def tests(self, audit: Audit) -> tuple[str, ...]:
+        """One: the claimed (epsilon, delta) and the mechanism's whole curve share its error probability."""
+        return (f"{self.name}:joint",) if _applies(audit) else ()
+
+    def run(self, audit: Audit, shares: Mapping[str, float]) -> AttackResult | None:
+        """Train one model with canaries; None if it does not apply, or there was no time."""
+        spec = audit.spec
+        if not isinstance(spec, DPSGDSpec) or not _applies(audit):
+            if spec.algorithm in self.algorithms:
+                audit.notes.append(
+                    "White box needs the built-in training of a network of linear layers, and an add-remove claim."
+                )
+            return None
+        pool, members, fair = plant(audit)
+        spec = replace(spec, gradient_canaries=len(fair))
+        (scores,) = audit.trials.run(
+            audit.trial_setup(spec, pool, partial(log_likelihood_ratios, spec=spec)),
+            [(members, trial_seed(audit.settings.seed, _TRAINING, 0))],
+            what="Training with gradient canaries",
+        )
+        if not len(scores):
+            audit.notes.append("White box was stopped after 0 models: it needs one.")
+            return None
+        audit.notes.append(
+            "White box trains one new model with gradient canaries from the recipe: it judges the training function's "
+            "sum, clipping, sampling and noise, not the model's file."
+        )
+        inside = members[len(audit.dataset.y) :]
+        if min(inside.sum(), (~inside).sum()) < FEWEST:
+            audit.notes.append(f"White box had {inside.sum()} canaries of {len(inside)} put in: too few for a bound.")
+            return None
+        return self.judge(audit, shares[self.tests(audit)[0]], spec, scores[0], inside, fair)
+
+    def judge(
+        self,
+        audit: Audit,
+        share: float,
+        spec: DPSGDSpec,
+        watched: Array,
+        inside: NDArray[np.bool_],
+        fair: NDArray[np.bool_],
+    ) -> AttackResult:
+        """What the scores prove: as much as so many trainings where canaries do not disturb each other.
+
+        The claimed noise decides that, before the coins fall. If its coordinates are independent, the scores of all
+        canaries and controls are: in every step each shows a coordinate of fresh noise, plus the clip if its canary is
+        in the batch. Given the coins they are two arms of independent scores, as from a game on two data sets that
+        differ in one record, the other canaries being data that both share. Noise of other structure leaves the
+        one-run bounds, which allow for every dependence, on the canaries whose coin was fair.
+
+        Args:
+            audit: Of the model.
+            share: Error probability.
+            spec: Of the training.
+            watched: Scores of canaries and controls, shape (watched,).
+            inside: Which of them were put in.
+            fair: Which of them a coin decided.
+        """
+        arms = {
+            "pair": "gradient canaries that fair coins put in, and those they left out or that were never there",
+            "canaries": int(fair.sum()),
+            "controls": int((~fair).sum()),
+            "records": len(audit.dataset.y),
+            "steps": spec.steps,
+        }
+        if not all(isinstance(mechanism.structure, IIDCoordinates) for mechanism in spec.schedule or (spec.mechanism,)):
+            return scored_result(self.name, audit, share, watched[fair], inside[fair], arms)
+        claimed, delta = audit.tradeoff(), audit.claim_check.delta_claimed
+        with_canary, without = watched[inside], watched[~inside]
+        test = JointTest(with_canary, without, claimed, confidence=1.0 - share, seed=audit.settings.seed)
+        curve = curve_test(test, claimed)
+        bound = replace(lower_bound(test, delta), assumes=INDEPENDENT)
+        family = family_bound(audit, test)
+        if family is not None and family.epsilon_lower > bound.epsilon_lower:
+            audit.notes.append(
+                f"White box: its epsilon supposes {INDEPENDENT}; and {family.assumes}. Without the second it is "
+                f"{bound.epsilon_lower:.3g}."
+            )
+            bound = replace(family, assumes=f"{INDEPENDENT}; {family.assumes}")
+        return AttackResult(
+            name=self.name,
+            epsilon_lower=bound.epsilon_lower,
+            curve_violation=curve if curve.violated else None,
+            arms=arms,
+            confidence_spent=share,
+            trials=min(len(with_canary), len(without)),
+            best_possible_epsilon=None,
+            bound=bound,
+            curve_test=curve,
+            **operating_points(with_canary, without, confidence=audit.settings.confidence),
+        )
+
+
+def plant(audit: Audit) -> tuple[Pool, NDArray[np.bool_], NDArray[np.bool_]]:
+    """The data with a row for every weight that is watched, the members of the one model, and whose coin was fair.
+
+    Canaries and controls lie in random order over the weights.
+    """
+    data, settings = audit.dataset, audit.settings
+    weights = weight_count(audit.spec.architecture)
+    canaries = min(CANARIES if settings.trials is None else 2 * settings.trials, weights)
+    watched = min(canaries + CONTROLS, weights)
+    rng = np.random.default_rng(trial_seed(settings.seed, _COINS, 0))
+    fair = rng.permutation(np.arange(watched) < canaries)
+    inside = fair & (rng.integers(0, 2, watched) == 1)
+    x = np.vstack([data.x, np.zeros((watched, data.x.shape[1]), dtype=np.float32)])
+    pool = Pool(x, np.append(data.y, np.zeros(watched, dtype=np.int64)))
+    return pool, np.append(np.ones(len(data.y), dtype=bool), inside), fair
+
+
+def _applies(audit: Audit) -> bool:
+    """Whether this training has the hook, and its claim is on adding or removing a record."""
+    architecture = audit.spec.architecture
+    return (
+        isinstance(audit.spec, DPSGDSpec)
+        and audit.settings.trainer is train
+        and architecture.build is None
+        and architecture.name in DENSE_NETWORKS
+        and audit.bundle.recipe.claim.adjacency == "add-remove"
+    )
+
+
+WHITE_BOX = WhiteBox()

@@ -1,0 +1,138 @@
+"""A function in a user's own file, "my_loop.py:train": the only place where a user's own code is run."""
+
+import functools
+import hashlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from dpaudit.audit.inputs.files import InputError, read_regular
+
+LARGEST_CODE = 1 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class UserFunction:
+    """A function in a user's file; as data, so that worker processes can load it again.
+
+    Args:
+        path: The file.
+        function: Name of the function in it.
+        sha256: Of the file when it was named; another content is refused.
+    """
+
+    path: str
+    function: str
+    sha256: str
+
+    @classmethod
+    def named(cls, name: str, key: str, folder: Path = Path()) -> Self:
+        """The function that "my_file.py:name" names.
+
+        Args:
+            name: The file, relative to the folder, and the function.
+            key: What the name was given as, for messages.
+            folder: Where the path begins.
+
+        Raises:
+            InputError: Another form, or no such file.
+        """
+        file, _, function = name.rpartition(":")
+        path = (folder / file).resolve()
+        if path.suffix != ".py" or not function.isidentifier():
+            raise InputError(f"{key}: Expected {name!r} in the form 'my_file.py:function'.")
+        return cls(str(path), function, hashlib.sha256(read_regular(path, limit=LARGEST_CODE)).hexdigest())
+
+    @property
+    def where(self) -> str:
+        """The function as it was named."""
+        return f"{self.path}:{self.function}"
+
+    def load(self) -> Callable[..., Any]:
+        """The function; its file is run, and may import the files beside it.
+
+        Raises:
+            InputError: The file has changed, fails, or has no such function.
+        """
+        try:
+            return _function(self.path, self.function, self.sha256)
+        except InputError:
+            raise
+        except Exception as error:
+            raise InputError(f"Expected {self.where} to be there: {type(error).__name__}: {error}") from error
+
+
+@functools.lru_cache(maxsize=8)
+def _function(path: str, function: str, sha256: str) -> Callable[..., Any]:
+    if hashlib.sha256(read_regular(path, limit=LARGEST_CODE)).hexdigest() != sha256:
+        raise InputError(f"Expected {path} not to change during an audit.")
+    name = f"_dpaudit_user_{sha256[:16]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"Expected {path} to be a Python file.")
+    folder = str(Path(path).resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickling look their module up by name
+    try:
+        spec.loader.exec_module(module)
+        found = getattr(module, function)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    if not callable(found):
+        raise InputError(f"Expected {path}:{function} to be a function.")
+    return found  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class UserTrainer:
+    """A user's own training loop, audited in place of the package's; docs/own-loop.md has an example.
+
+    The function is called as train(spec, pool, members, seeds, device=...) and trains one model for each seed:
+    `spec` is the recipe's `TrainingSpec`, `pool` the records (x, y), `members` says who of them trains which model
+    (bool, one row for each seed), `device` is "cpu" or "cuda". It returns `TrainedModels`, or a list of state dicts in
+    the order of the seeds, with the names and shapes of the recipe's architecture. Equal arguments must give equal
+    models: everything random in model i comes from seeds[i], and nothing is kept from one call to the next.
+
+    Args:
+        code: Where it is.
+    """
+
+    code: UserFunction
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """Run the user's function.
+
+        Raises:
+            InputError: The code fails; the message says where.
+        """
+        function = self.code.load()
+        try:
+            return function(*arguments, **options)
+        except InputError:
+            raise
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            raise InputError(
+                f"Expected {self.code.where} to train models: {type(error).__name__}: {error} "
+                f"({Path(place.filename).name}, line {place.lineno})"
+            ) from error
+
+
+def trainer_name(trainer: Callable[..., Any]) -> str:
+    """What a training function is called in a report.
+
+    >>> trainer_name(print)
+    'builtins.print'
+    """
+    if isinstance(trainer, UserTrainer):
+        return f"{trainer.code.where} (SHA-256 {trainer.code.sha256})"
+    trainer = getattr(trainer, "func", trainer)  # of a partial
+    kind = trainer if hasattr(trainer, "__qualname__") else type(trainer)
+    return f"{kind.__module__}.{kind.__qualname__}"

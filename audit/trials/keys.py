@@ -1,0 +1,292 @@
+"""Names of evidence: SHA-256 over everything that determines a trial, the source of the code that it runs included.
+
+A name alone tells no code from other code: a training loop that was edited, or repaired, keeps its name. So functions
+count by the text of their modules and of the user's files that those import, by the values that they close over and
+the globals that they read; installed packages count by version. Code whose text cannot be read has no name at all,
+unless it has a `trainer_id`, which its author changes with it.
+"""
+
+import ast
+import functools
+import hashlib
+import importlib.util
+import json
+import platform
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from importlib.metadata import PackageNotFoundError, version
+from logging import Logger
+from pathlib import Path
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from dpaudit import mechanisms
+from dpaudit.audit.inputs.files import InputError, read_regular
+from dpaudit.audit.inputs.user_code import UserFunction
+from dpaudit.mechanisms.learning.spec import Architecture
+
+LARGEST_SOURCE = 1 << 24  # bytes
+OURS = "dpaudit"
+
+
+class NoSourceError(ValueError):
+    """Code whose text cannot be read, or a value that cannot be compared: nothing tells it from others of its name."""
+
+
+def fingerprint(parts: Mapping[str, Any]) -> str:
+    """SHA-256 over named parts: arrays by dtype, shape and bytes, code by its source, everything else by its value.
+
+    Raises:
+        NoSourceError: A part is code without readable source, or a value of an unknown kind.
+    """
+    digest = hashlib.sha256()
+    for name in sorted(parts):
+        value = parts[name]
+        content = _array_bytes(value) if isinstance(value, np.ndarray) else _canonical(value)
+        digest.update(name.encode() + b"\0" + content + b"\0")
+    return digest.hexdigest()
+
+
+def circumstances(device: str) -> dict[str, str]:
+    """What decides the bits of a trial besides its inputs and the code that is under audit."""
+    gpu = torch.cuda.get_device_name() if device == "cuda" else ""
+    return {
+        "device": device,
+        "gpu": gpu,
+        "cpu": platform.processor() or platform.machine(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "training room": folder_sha256(Path(mechanisms.__file__).parent, "**/*.py"),
+    }
+
+
+def opacus_version(architecture: Architecture) -> str:
+    """The version of Opacus where it trains this architecture, "" where it does not."""
+    return version("opacus") if architecture.build is not None else ""
+
+
+def folder_sha256(folder: Path, pattern: str) -> str:
+    """SHA-256 over the names and contents of the files of a folder that match a pattern."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob(pattern)):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(folder)}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON holds it, equal for equal values and code, and for no others.
+
+    Raises:
+        NoSourceError: As `fingerprint`.
+
+    >>> plain((1.5, np.float32(2.0), {"a": None}))
+    [1.5, ['<f4', 2.0], [['a', None]]]
+    """
+    try:
+        return _Plain()(value)
+    except RecursionError:
+        raise NoSourceError(f"{type(value).__name__} refers to itself") from None
+
+
+def sources(path: Path) -> list[str]:
+    """What decides the behaviour of a Python file: SHA-256 of it and of the user's files that it imports, directly or
+    not, wherever the import stands; name and version of the installed packages.
+
+    Raises:
+        NoSourceError: The file is not there, or holds no Python.
+    """
+    found: dict[Path, str] = {}
+    libraries: set[str] = set()
+    waiting = [path.resolve()]
+    while waiting:
+        file = waiting.pop()
+        if file in found:
+            continue
+        try:
+            text = read_regular(file, limit=LARGEST_SOURCE)
+            tree = ast.parse(text)
+        except (InputError, ValueError, SyntaxError) as error:
+            raise NoSourceError(f"{file} cannot be read as Python: {error}") from error
+        found[file] = hashlib.sha256(text).hexdigest()
+        for name, level in _imported(tree):
+            waiting += _files_of(name, level, file, libraries)
+    return [*sorted(found.values()), *sorted(libraries)]
+
+
+class _Plain:
+    """One pass through a value; functions are described once, for they may call each other."""
+
+    def __init__(self) -> None:
+        self._described: set[FunctionType] = set()
+
+    def __call__(self, value: Any) -> Any:
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        if isinstance(value, np.ndarray):
+            return hashlib.sha256(_array_bytes(value)).hexdigest()
+        if isinstance(value, torch.Tensor):
+            return ["tensor", self(value.detach().cpu().numpy())]
+        if isinstance(value, np.generic):
+            return [value.dtype.str, value.item()]
+        if isinstance(value, (bytes, Path, torch.device, torch.dtype)):
+            return [type(value).__name__, repr(value)]
+        if isinstance(value, Mapping):
+            return sorted(([self(key), self(item)] for key, item in value.items()), key=repr)
+        if isinstance(value, (list, tuple)):
+            return [self(item) for item in value]
+        if isinstance(value, (set, frozenset)):
+            return sorted((self(item) for item in value), key=repr)
+        if isinstance(value, UserFunction):  # wherever it lies
+            return [value.function, value.sha256, sources(Path(value.path))]
+        if isinstance(value, functools.partial):
+            return ["partial", self(value.func), self(value.args), self(value.keywords)]
+        if isinstance(value, MethodType):
+            return ["method", self(value.__self__), self(value.__func__)]
+        if isinstance(value, type):
+            return [f"{value.__module__}.{value.__qualname__}", _module_source(value.__module__)]
+        return self._code(value)
+
+    def _code(self, value: Any) -> Any:
+        """A function or an object by its source, and by the `trainer_id` that it may have: by that alone if need be."""
+        stated = getattr(value, "trainer_id", None)
+        try:
+            described = self._function(value) if isinstance(value, FunctionType) else self._object(value)
+        except NoSourceError:
+            if not isinstance(stated, str):
+                raise
+            described = "no source"
+        return described if stated is None else [str(stated), described]
+
+    def _object(self, value: Any) -> Any:
+        if is_dataclass(value):
+            state = {f.name: getattr(value, f.name) for f in fields(value)}
+        elif hasattr(value, "__dict__") and not isinstance(value, ModuleType):
+            state = vars(value)
+        else:
+            raise NoSourceError(f"{value!r} has no source, and no parts that can be compared")
+        return [self(type(value)), self(state)]
+
+    def _function(self, function: FunctionType) -> Any:
+        name = f"{function.__module__}.{function.__qualname__}"
+        if function in self._described:
+            return name
+        self._described.add(function)
+        if _is_ours(function.__module__):
+            return [name, _module_source(function.__module__), self(_closed_over(function))]
+        # the code as it was loaded: a file may have been edited since
+        return [
+            name,
+            _module_source(function.__module__),
+            _bytecode(function.__code__),
+            self(_closed_over(function)),
+            self(dict(_globals(function))),
+        ]
+
+
+def _canonical(value: Any) -> bytes:
+    return json.dumps(plain(value), sort_keys=True).encode()
+
+
+def _array_bytes(value: np.ndarray[Any, Any]) -> bytes:
+    if value.dtype.hasobject:
+        raise NoSourceError("an array of Python objects cannot be compared")
+    return f"{value.dtype.str}{value.shape}".encode() + np.ascontiguousarray(value).tobytes()
+
+
+def _is_ours(module: str) -> bool:
+    return module.partition(".")[0] == OURS
+
+
+def _closed_over(function: FunctionType) -> list[Any]:
+    cells = [cell.cell_contents for cell in function.__closure__ or ()]
+    return [cells, function.__defaults__, function.__kwdefaults__]
+
+
+def _bytecode(code: CodeType) -> list[Any]:
+    # sets of constants are left out: the order in which they print differs from process to process
+    constants = [item for item in code.co_consts if not isinstance(item, frozenset)]
+    shown = [_bytecode(item) if isinstance(item, CodeType) else repr(item) for item in constants]
+    return [code.co_code.hex(), list(code.co_names), shown]
+
+
+def _globals(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """The values and the functions of its own module that a function's code reads by name."""
+    codes = [function.__code__]
+    while codes:
+        code = codes.pop()
+        codes += [item for item in code.co_consts if isinstance(item, CodeType)]
+        for name in code.co_names:
+            value = function.__globals__.get(name)
+            imported = callable(value) and getattr(value, "__module__", None) != function.__module__
+            if value is not None and not imported and not isinstance(value, (ModuleType, type, Logger)):
+                yield name, value
+
+
+def _module_source(name: str) -> list[str] | str:
+    """The sources of a module: of ours, its whole folder; of an installed package, its text and version."""
+    module = sys.modules.get(name)
+    file = getattr(module, "__file__", None)
+    if name == "builtins":
+        return ""
+    if file is None or not file.endswith(".py"):
+        raise NoSourceError(f"module {name!r} has no source that can be read")
+    if _is_ours(name):
+        return folder_sha256(Path(file).parent, "*.py")
+    libraries: set[str] = set()
+    users = _files_at(name, file, libraries)
+    return sources(users[0]) if users else [*libraries, hashlib.sha256(Path(file).read_bytes()).hexdigest()]
+
+
+def _imported(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Every dotted name that a file imports, with the level of a relative import."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, 0) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            yield base, node.level
+            yield from ((f"{base}.{alias.name}".lstrip("."), node.level) for alias in node.names)
+
+
+def _files_of(name: str, level: int, file: Path, libraries: set[str]) -> list[Path]:
+    """The user's files behind an imported name; installed packages are added to the libraries instead."""
+    top = name.partition(".")[0]
+    if not level and (_is_ours(top) or top in sys.stdlib_module_names):
+        return []
+    folder = file.parents[max(level, 1) - 1]
+    stems = [folder.joinpath(*part.split(".")) for part in dict.fromkeys((top, name))]
+    beside = [path for stem in stems for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()]
+    if level or beside:
+        return beside
+    found: list[Path] = []
+    for part in dict.fromkeys((top, name)):
+        try:
+            spec = importlib.util.find_spec(part)
+        except (ImportError, ValueError, AttributeError):  # a name in a module is no module
+            continue
+        if spec is not None and spec.origin is not None and spec.origin.endswith(".py"):
+            users = _files_at(part, spec.origin, libraries)
+            if not users:
+                break
+            found += users
+    return found
+
+
+def _files_at(name: str, origin: str, libraries: set[str]) -> list[Path]:
+    """The file of a module where it is the user's own; else nothing, and the package's version into the libraries."""
+    path, top = Path(origin).resolve(), name.partition(".")[0]
+    if {"site-packages", "dist-packages"} & set(path.parts):
+        try:
+            libraries.add(f"{top}=={version(top)}")
+        except PackageNotFoundError:
+            libraries.add(f"{top}:{hashlib.sha256(path.read_bytes()).hexdigest()}")
+        return []
+    return [] if path.is_relative_to(sysconfig.get_paths()["stdlib"]) else [path]

@@ -1,0 +1,109 @@
+"""Blocks on this machine: the first here, and the rest in worker processes where that pays, one torch thread each."""
+
+import os
+import signal
+import time
+from collections.abc import Generator, Iterator
+from itertools import chain
+
+from joblib.externals import loky
+
+from dpaudit.audit.trials.blocks import Block, OutOfTimeError, Place, Scores, TrialSetup, train_block
+from dpaudit.mechanisms.learning.training import train
+
+SERIAL_SECONDS = 6.0  # starting workers takes a few seconds, which shorter work does not repay
+MOST_DEATHS = 3  # of workers, one after another without a finished block between them
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+
+Pending = Iterator[tuple[Place, Block]]
+
+
+class WorkersDiedError(RuntimeError):
+    """Worker processes were killed again and again, as happens where memory runs out."""
+
+
+def train_blocks(
+    setup: TrialSetup, pending: Pending, *, count: int, workers: int, deadline: float | None
+) -> Generator[tuple[Place, Scores], None, None]:
+    """Train blocks in any order.
+
+    Args:
+        setup: How.
+        pending: The blocks; each is asked for when there is room for it.
+        count: How many there are.
+        workers: Processes at most.
+        deadline: `time.monotonic()` value at which everything ends, inside a block too.
+
+    Raises:
+        OutOfTimeError: The deadline passed.
+        WorkersDiedError: The last few workers were killed before they finished anything.
+    """
+    workers = workers if setup.device == "cpu" else 1
+    began = time.monotonic()
+    # the user's own loop need not look at the clock: under a deadline it runs where it can be ended
+    if deadline is None or setup.trainer is train:
+        for done, (place, block) in enumerate(pending, 1):
+            yield place, train_block(setup, block, deadline)
+            if workers > 1 and (time.monotonic() - began) / done * (count - done) > SERIAL_SECONDS:
+                break
+    yield from _in_workers(setup, pending, min(workers, count), deadline)
+
+
+def _in_workers(
+    setup: TrialSetup, pending: Pending, workers: int, deadline: float | None
+) -> Iterator[tuple[Place, Scores]]:
+    unfinished: dict[Place, Block] = {}
+    deaths = 0
+    while first := next(pending, None) if not unfinished else next(iter(unfinished.items())):
+        unfinished.setdefault(*first)
+        try:
+            for place, scores in _until_a_worker_dies(setup, pending, unfinished, workers, deadline):
+                deaths = 0
+                yield place, scores
+        except loky.BrokenProcessPool as error:
+            deaths += 1
+            if deaths == MOST_DEATHS:
+                raise WorkersDiedError(
+                    f"{deaths} workers in a row were killed before they finished a block; is there enough memory?"
+                ) from error
+
+
+def _until_a_worker_dies(
+    setup: TrialSetup, pending: Pending, unfinished: dict[Place, Block], workers: int, deadline: float | None
+) -> Iterator[tuple[Place, Scores]]:
+    """Results of the unfinished and of the pending blocks; `unfinished` holds what was handed out."""
+    executor = loky.ProcessPoolExecutor(workers, initializer=_begin, initargs=(setup,), env=ONE_THREAD)
+    flying: dict[loky.Future, Place] = {}
+    waiting = chain(list(unfinished.items()), pending)
+    try:
+        while True:
+            while len(flying) < 2 * workers and (item := next(waiting, None)) is not None:
+                unfinished.setdefault(*item)
+                flying[executor.submit(_train, item[1])] = item[0]
+            if not flying:
+                return
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            finished, _ = loky.wait(flying, timeout=left, return_when=loky.FIRST_COMPLETED)
+            if not finished:
+                raise OutOfTimeError
+            for future in finished:
+                scores, place = future.result(), flying.pop(future)
+                del unfinished[place]
+                yield place, scores
+    finally:
+        executor.shutdown(wait=True, kill_workers=True)
+
+
+def _begin(setup: TrialSetup) -> None:
+    """What a worker does first; Ctrl-C reaches the whole process group, and the parent decides what becomes of it."""
+    global _setup
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ.update(ONE_THREAD)
+    _setup = setup
+
+
+def _train(block: Block) -> Scores:
+    return train_block(_setup, block)
+
+
+_setup: TrialSetup

@@ -1,0 +1,72 @@
+"""Blocks on a Ray cluster: tasks return scores and write nothing, so any worker and any node may die.
+
+The cluster is the one that RAY_ADDRESS names or that runs on this machine (`ray start`); else one of this machine's
+cores is started. Its nodes need the same dpaudit, and the user's own files under the same paths.
+"""
+
+import logging
+import time
+from collections.abc import Generator
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from dpaudit.audit.trials.blocks import Block, OutOfTimeError, Place, Scores, TrialSetup, train_block
+from dpaudit.audit.trials.local_engine import MOST_DEATHS, Pending, WorkersDiedError
+
+
+def train_blocks(
+    setup: TrialSetup, pending: Pending, *, count: int, workers: int, deadline: float | None
+) -> Generator[tuple[Place, Scores], None, None]:
+    """Train blocks in any order on the cluster: see `local_engine.train_blocks`.
+
+    Args:
+        setup, pending, count, deadline: As there.
+        workers: Of no account: the cluster has as many as it has cores, or GPUs.
+
+    Raises:
+        OutOfTimeError, WorkersDiedError: As there.
+    """
+    ours = not ray.is_initialized()
+    if ours:
+        ray.init(logging_level=logging.ERROR, log_to_driver=False)
+    resource = "GPU" if setup.device == "cuda" else "CPU"
+    task = ray.remote(**{f"num_{resource.lower()}s": 1}, max_retries=MOST_DEATHS)(train_block)
+    flying: dict[Any, tuple[Place, Block]] = {}
+    try:
+        shared = ray.put(setup)
+        deaths = 0
+        while True:
+            room = 2 * max(1, int(ray.cluster_resources().get(resource, 1))) - len(flying)
+            for _, (place, block) in zip(range(room), pending, strict=False):
+                flying[task.remote(shared, block)] = place, block
+            if not flying:
+                return
+            reference = _first_done(list(flying), deadline)
+            place, block = flying.pop(reference)
+            try:
+                scores = ray.get(reference)
+            except RayTaskError as error:  # of ours or of the user's code
+                raise error.cause from None
+            except RayError as error:  # a worker or a node is gone, after the retries of Ray's own
+                deaths += 1
+                if deaths == MOST_DEATHS:
+                    raise WorkersDiedError(f"{deaths} tasks on the Ray cluster died: {type(error).__name__}") from error
+                flying[task.remote(shared, block)] = place, block
+                continue
+            deaths = 0
+            yield place, scores
+    finally:
+        for reference in flying:
+            ray.cancel(reference, force=True)
+        if ours:
+            ray.shutdown()
+
+
+def _first_done(references: list[Any], deadline: float | None) -> Any:
+    left = None if deadline is None else max(0.0, deadline - time.monotonic())
+    done, _ = ray.wait(references, num_returns=1, timeout=left)
+    if not done:
+        raise OutOfTimeError
+    return done[0]

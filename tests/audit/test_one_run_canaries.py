@@ -1,0 +1,101 @@
+"""Crafted canaries: their scores against plain recomputation, error rate and power over simulated one-run audits."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import softmax
+
+from dpaudit.audit.attacks.membership import within_class
+from dpaudit.audit.attacks.one_run_canaries import along_gradients
+from dpaudit.audit.attacks.shadow import log_odds
+from dpaudit.mechanisms import Gaussian
+from dpaudit.mechanisms.defects import Defect
+from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Ledger, Pool, TrainedModels
+from dpaudit.mechanisms.learning.training import train
+from dpaudit.verify.bounds import auc, gaussian_epsilon, one_run_from_scores
+
+CANARIES, RECORDS, AUDITS, STEPS, DELTA = 150, 30, 200, 4, 1e-5
+SPEC = DPSGDSpec(
+    architecture=Architecture("linear", CANARIES, 2),
+    mechanism=Gaussian(4.0),
+    steps=STEPS,
+    sampling_prob=1.0,
+    expected_batch_size=RECORDS,
+    learning_rate=1.0,
+    init="zeros",
+)
+
+
+def audits(spec: DPSGDSpec, *, score: str) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and coins of many one-run audits with blank canaries, both of shape (audits, canaries)."""
+    rng = np.random.default_rng(5)
+    records = Pool(rng.normal(size=(RECORDS, CANARIES)).astype(np.float32) / 12, rng.integers(0, 2, RECORDS))
+    canaries = Pool(3.0 * np.eye(CANARIES, dtype=np.float32), rng.integers(0, 2, CANARIES))
+    pool = Pool(np.vstack([records.x, canaries.x]), np.append(records.y, canaries.y))
+    coins = rng.random((AUDITS, CANARIES)) < 0.5
+    coins_and_references = np.vstack([coins, np.zeros((8, CANARIES), dtype=bool)])
+    members = np.hstack([np.ones((AUDITS + 8, RECORDS), dtype=bool), coins_and_references])
+    models = train(spec, pool, members, [int(seed) for seed in rng.integers(0, 2**60, len(members))])
+    if score == "loss":
+        values = log_odds(models, canaries.x, canaries.y)
+    else:
+        values = along_gradients(models, np.zeros(2 * CANARIES + 2), canaries.x, canaries.y, noise=16.0)
+    values = values - values[AUDITS:].mean(axis=0)
+    return np.array([within_class(row, canaries.y) for row in values[:AUDITS]]), coins
+
+
+def test_movement_is_the_least_squares_share_of_the_gradients_of_softmax_regression() -> None:
+    """Ridge regression of the movement on the canaries' directions, solved as least squares with one more row each."""
+    rng = np.random.default_rng(1)
+    first, final = rng.normal(size=(2, 3, 5)), rng.normal(size=(2, 3, 5))  # weights of 4 inputs, then the bias
+    x, y = rng.normal(size=(6, 4)).astype(np.float32), rng.integers(0, 3, 6)
+    tensors = {"weight": torch.tensor(final[..., :4]).float(), "bias": torch.tensor(final[..., 4]).float()}
+    names = list(
+        train(
+            replace(SPEC, architecture=Architecture("linear", 4, 3)), Pool(x, y), np.ones((1, 6), bool), [1]
+        ).parameters
+    )
+    models = TrainedModels(
+        dict(zip(names, tensors.values(), strict=True)),
+        Architecture("linear", 4, 3),
+        Ledger(1, 1.0, (), 1.0, 1.0, 2.0, "cpu", "test"),
+    )
+    flat = np.append(first[0][:, :4].flatten(), first[0][:, 4])
+    with_bias = np.append(x, np.ones((6, 1)), axis=1)
+    directions = []
+    for record, label in zip(with_bias, y, strict=True):
+        gradient = np.outer(softmax(first[0] @ record) - np.eye(3)[label], record)
+        gradient = np.append(gradient[:, :4].flatten(), gradient[:, 4])
+        directions.append(-gradient / np.linalg.norm(gradient))
+    moved = [np.append(w[:, :4].flatten(), w[:, 4]) - flat for w in final]
+    system = np.vstack([np.array(directions).T, np.sqrt(0.3) * np.eye(6)])
+    expected = [np.linalg.lstsq(system, np.append(movement, np.zeros(6)))[0] for movement in moved]
+    np.testing.assert_allclose(along_gradients(models, flat, x, y, noise=0.3), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["steinke", "f-dp"])
+def test_a_true_claim_is_refuted_in_at_most_one_audit_of_twenty(method: str) -> None:
+    """Over 200 audits at the exact truth; more than 19 errors at 5% have probability 0.002."""
+    scores, coins = audits(SPEC, score="loss")
+    truth = gaussian_epsilon(np.sqrt(STEPS) / 4.0, DELTA)
+    errors = [
+        one_run_from_scores(s, b, delta=DELTA, confidence=0.95, method=method).epsilon_lower > truth  # type: ignore[arg-type]
+        for s, b in zip(scores, coins, strict=True)
+    ]
+    assert sum(errors) <= 19
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("score", ["loss", "movement"])
+def test_a_tenth_of_the_noise_is_found_with_and_without_momentum(score: str, momentum: float) -> None:
+    """Bounds from one run pay for every dependence between canaries: half the noise is below what 150 can show."""
+    scores, coins = audits(replace(SPEC, momentum=momentum, defect=Defect(noise_factor=0.1)), score=score)
+    claimed = gaussian_epsilon(np.sqrt(STEPS) / 4.0, DELTA)
+    found = [
+        one_run_from_scores(s, b, delta=DELTA, confidence=0.95, method="f-dp").epsilon_lower > claimed
+        for s, b in zip(scores[:40], coins[:40], strict=True)
+    ]
+    assert np.mean(found) >= 0.95
+    assert auc(scores[0][coins[0]], scores[0][~coins[0]]) > 0.95

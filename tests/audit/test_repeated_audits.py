@@ -1,0 +1,123 @@
+"""Audits that are repeated, cut short or cannot write: what the command says, keeps and returns."""
+
+import errno
+import json
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpaudit import reports
+from dpaudit.audit.attacks.base import Audit, operating_points
+from dpaudit.audit.attacks.canary_game import CanaryGame
+from dpaudit.audit.inputs.recipes import load_recipe
+from dpaudit.audit.training_run import train_bundle
+from dpaudit.audit.trials import local_engine
+from dpaudit.audit.trials import store as store_module
+from dpaudit.audit.trials.store import stored_seed
+from dpaudit.reports import rendering
+from dpaudit.verify.results import AttackResult
+
+HEADLINE = Path(__file__).parents[2] / "examples" / "digits-headline.toml"
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "m.pt"
+    train_bundle(load_recipe(HEADLINE), path, seed=1, device="cpu", stage=lambda what, total: lambda done: None)
+    return path
+
+
+def quick_judgement(game: CanaryGame, audit: Audit, shares: Any, arms: Any, without: Any, inside: Any) -> AttackResult:
+    """Rates without a bound: what the scores prove is not at issue here, and takes seconds."""
+    rates = operating_points(inside, without, confidence=0.95)
+    return AttackResult(
+        name=game.name, epsilon_lower=None, curve_violation=None, arms=arms.description, confidence_spent=0.05,
+        trials=len(without), best_possible_epsilon=None, **rates,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def audit(model: Path, tmp_path: Path, dpaudit: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
+    monkeypatch.setattr(CanaryGame, "judge", quick_judgement)
+    monkeypatch.setattr(rendering, "_html", lambda result, digest: f"<html>{digest}</html>")
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return dpaudit("run", model, "--attacks", "clipbkd", "--workers", "1", *arguments, folder=tmp_path)
+
+    return run
+
+
+def result(folder: Path) -> dict[str, object]:
+    return json.loads((folder / "m.audit" / "result.json").read_text())  # type: ignore[no-any-return]
+
+
+def test_a_repeated_command_takes_up_its_seed_and_trains_nothing_again(
+    audit: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = audit("--trials", "100")
+    drawn = stored_seed(tmp_path / "m.audit" / "trials.sqlite")
+    assert first.stderr == f"seed {drawn}\n"
+    before = result(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(local_engine, "train_block", lambda *_: pytest.fail("trained again"))
+        assert audit("--trials", "100").stderr == first.stderr
+    assert result(tmp_path)["attacks"] == before["attacks"]
+    assert audit("--trials", "100", "--fresh").stderr != first.stderr
+
+
+def test_a_report_gives_way_to_no_report_with_less_evidence(audit: Command, tmp_path: Path) -> None:
+    audit("--trials", "100", "--seed", "1")
+    page = (tmp_path / "m.audit" / "report.html").read_bytes()
+    done = audit("--trials", "50", "--seed", "2")
+    assert "more evidence and stays; this one is in m.audit/run-2" in done.stderr
+    assert (tmp_path / "m.audit" / "report.html").read_bytes() == page
+    assert json.loads((tmp_path / "m.audit" / "run-2" / "result.json").read_text())["seed"] == 2
+    assert audit("--trials", "150", "--seed", "3").stderr == ""
+    assert result(tmp_path)["seed"] == 3
+
+
+def test_a_damaged_store_is_one_line_and_exit_2(audit: Command, tmp_path: Path) -> None:
+    audit("--trials", "50", "--seed", "1")
+    db = sqlite3.connect(tmp_path / "m.audit" / "trials.sqlite")
+    db.execute("UPDATE entries SET value = x'' WHERE key LIKE 'scores %'")
+    db.commit()
+    db.close()
+    done = audit("--trials", "50")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1].startswith("dpaudit: Expected m.audit/trials.sqlite to be as it was written")
+    assert audit("--trials", "50", "--fresh").returncode == 0
+
+
+def test_a_disk_that_fills_up_is_reported_with_what_was_measured(
+    audit: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = store_module._check_or_create
+
+    def small(db: sqlite3.Connection, path: Path | None) -> None:
+        original(db, path)
+        db.execute("PRAGMA max_page_count = 2")
+
+    monkeypatch.setattr(store_module, "_check_or_create", small)
+    done = audit("--trials", "1000", "--seed", "1")
+    assert done.returncode == 4
+    assert "dpaudit: cannot write to m.audit/trials.sqlite: database or disk is full" in done.stderr.splitlines()
+    assert done.stdout.startswith("gave_up: ")
+    assert result(tmp_path)["verdict"] == "gave_up"
+
+
+def test_a_report_that_cannot_be_written_is_told_and_the_verdict_too(
+    audit: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "report.html")
+
+    monkeypatch.setattr(reports, "write_report", full, raising=False)
+    done = audit("--trials", "100", "--seed", "2")
+    assert done.returncode == 4
+    assert done.stdout.startswith("not_refuted: ")
+    assert done.stderr == "dpaudit: No space left on device: report.html\n"

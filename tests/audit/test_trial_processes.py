@@ -1,0 +1,208 @@
+"""Trials in several processes: shares of one folder, workers that die, audits that are killed, a Ray cluster."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpaudit.audit.attacks.clipbkd import canary_score
+from dpaudit.audit.inputs.recipes import load_recipe
+from dpaudit.audit.inputs.user_code import UserFunction, UserTrainer
+from dpaudit.audit.training_run import train_bundle
+from dpaudit.audit.trials import blocks, local_engine
+from dpaudit.audit.trials.engine import Trial, TrialRunner, TrialSetup, trial_seed
+from dpaudit.audit.trials.store import TrialStore
+from dpaudit.mechanisms import Gaussian
+from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool
+from dpaudit.mechanisms.learning.training import train
+
+ROOT = Path(__file__).parents[2]
+MODELS = 32  # per arm, in blocks of 8
+DYING = """
+import os, pathlib, signal
+from dpaudit.mechanisms.learning.training import train as honest
+
+def train(*arguments, **options):
+    marker = pathlib.Path(__file__).with_name("died")
+    if not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return honest(*arguments, **options)
+
+def always(*arguments, **options):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "BLOCK_SECONDS", 5e-3)
+    assert setup().block == 8
+
+
+def setup(trainer: Any = train) -> TrialSetup:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(50, 8)).astype(np.float32)
+    spec = DPSGDSpec(
+        architecture=Architecture("fnn", 8, 2, {"hidden": 4}),
+        mechanism=Gaussian(1.0, dimension=46),
+        steps=5,
+        sampling_prob=0.5,
+        expected_batch_size=25.0,
+        learning_rate=0.5,
+    )
+    score = partial(canary_score, canary=x[-1], label=1)
+    return TrialSetup(spec, Pool(x, rng.integers(0, 2, size=50)), score, trainer, "cpu")
+
+
+def arms() -> list[list[Trial]]:
+    members = np.ones((2, 50), dtype=bool)
+    members[0, -1] = False
+    return [[(members[arm], trial_seed(3, arm, trial)) for trial in range(MODELS)] for arm in (0, 1)]
+
+
+@pytest.fixture
+def undisturbed() -> tuple[np.ndarray, ...]:
+    return TrialRunner().run(setup(), *arms())
+
+
+def dying(tmp_path: Path, function: str = "train") -> UserTrainer:
+    (tmp_path / "dying.py").write_text(DYING)
+    return UserTrainer(UserFunction.named(f"dying.py:{function}", "--trainer", tmp_path))
+
+
+def test_a_share_is_trained_first_and_after_it_what_the_others_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Any
+) -> None:
+    """The second of three dies half way through its share of 8 blocks: the others do its work, each block once."""
+    real, trained = local_engine.train_block, []
+
+    def counted(setup: TrialSetup, block: Any, deadline: float | None = None) -> np.ndarray:
+        if len(trained) == 1 and share == 2:
+            raise KeyboardInterrupt
+        trained.append(block[0][1])
+        return real(setup, block, deadline)
+
+    monkeypatch.setattr(local_engine, "train_block", counted)
+    done = []
+    for share in (2, 1, 3):
+        before = len(trained)
+        with TrialStore(tmp_path / f"{share}.sqlite", shared=True) as store:
+            runner = TrialRunner(store, share=(share, 3))
+            scores = runner.run(setup(), *arms())
+        done.append((runner.stopped, runner.trained, trained[before:][:1]))
+    first_seeds = {1: trial_seed(3, 0, 0), 2: trial_seed(3, 1, 0), 3: trial_seed(3, 0, 8)}
+    assert done == [("interrupted", 8, [first_seeds[2]]), ("", 56, [first_seeds[1]]), ("", 0, [])]
+    assert len(set(trained)) == len(trained) == 8
+    np.testing.assert_array_equal(scores, undisturbed)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_is_replaced(tmp_path: Path, undisturbed: Any) -> None:
+    runner = TrialRunner(workers=2, deadline=time.monotonic() + 300)
+    np.testing.assert_array_equal(runner.run(setup(dying(tmp_path)), *arms()), undisturbed)
+    assert (tmp_path / "died").exists()
+    assert runner.stopped == ""
+
+
+@pytest.mark.slow
+def test_workers_that_always_die_end_the_trials(tmp_path: Path) -> None:
+    runner = TrialRunner(workers=1, deadline=time.monotonic() + 300)
+    assert [len(scores) for scores in runner.run(setup(dying(tmp_path, "always")), *arms())] == [0, 0]
+    assert runner.stopped.startswith("3 workers in a row were killed before they finished a block")
+
+
+@pytest.mark.slow
+def test_four_processes_come_to_the_result_of_one(
+    tmp_path: Path, dpaudit: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # the blocks of the command
+    recipe, quiet = load_recipe(ROOT / "examples" / "digits-gaussian.toml"), lambda what, total: lambda done: None
+    train_bundle(recipe, tmp_path / "m.pt", seed=1, device="cpu", stage=quiet)
+    options = ["--attacks", "clipbkd", "--trials", "300", "--workers", "1", "--seed", "2"]
+    command = [sys.executable, "-m", "dpaudit.audit.cli", "trials", "m.pt", *options, "--store", "parts", "--shard"]
+    processes = [
+        subprocess.Popen([*command, f"{i}/4"], cwd=tmp_path, stdout=subprocess.PIPE, text=True) for i in range(1, 5)
+    ]
+    printed = [process.communicate(timeout=300)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * 4
+    trained = [int(re.search(r": (\d+) models trained here", line)[1]) for line in printed]  # type: ignore[index]
+    assert sum(trained) >= 600  # two may have trained the same block
+    assert dpaudit("run", "m.pt", *options, folder=tmp_path).returncode == 0
+    monkeypatch.setattr(local_engine, "train_block", lambda *_: pytest.fail("trained again"))
+    merged = dpaudit("run", "m.pt", *options, "--store", "parts", "--out", "merged", folder=tmp_path)
+    assert merged.returncode == 0
+    results = [json.loads((tmp_path / out / "result.json").read_text()) for out in ("m.audit", "merged")]
+    assert results[0]["attacks"] == results[1]["attacks"]
+
+
+@pytest.mark.parametrize("shard", ["0/4", "5/4", "1", "a/b"])
+def test_a_share_that_there_is_not_is_refused(dpaudit: Command, tmp_path: Path, shard: str) -> None:
+    done = dpaudit("trials", "m.pt", "--shard", shard, "--store", tmp_path, "--seed", "1")
+    assert done.returncode == 2
+    assert "I/N" in done.stderr
+
+
+@pytest.mark.slow
+def test_an_audit_that_is_killed_again_and_again_ends_as_one_that_is_not() -> None:
+    """benchmarks/killed_trials.py, which kills twenty times, with three."""
+    script = ROOT / "benchmarks" / "killed_trials.py"
+    done = subprocess.run(
+        [sys.executable, script, "--kills", "3", "--trials", "1000"], capture_output=True, text=True, timeout=600
+    )
+    assert done.stdout == "3 of 3 kills hit an audit at work; the final results are equal\n"
+    assert done.returncode == 0
+
+
+@pytest.fixture
+def two_nodes() -> Iterator[None]:
+    """A Ray cluster of two nodes with a core each, and this process connected to it."""
+    ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'dpaudit[cluster]'")
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        cluster.add_node(num_cpus=1)
+        ray.init(address=cluster.address, log_to_driver=False)
+        try:
+            assert len([node for node in ray.nodes() if node["Alive"]]) == 2
+            yield
+        finally:
+            ray.shutdown()
+            cluster.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("two_nodes")
+@pytest.mark.filterwarnings("ignore")
+def test_a_ray_cluster_of_two_nodes_gives_the_bits_of_this_process(tmp_path: Path, undisturbed: Any) -> None:
+    """One of its workers is killed inside a block."""
+    with TrialStore(tmp_path / "t.sqlite") as store:
+        runner = TrialRunner(store, engine="ray")
+        np.testing.assert_array_equal(runner.run(setup(dying(tmp_path)), *arms()), undisturbed)
+        assert (runner.stopped, runner.trained) == ("", 2 * MODELS)
+    assert (tmp_path / "died").exists()
+    with TrialStore(tmp_path / "t.sqlite") as store:
+        again = TrialRunner(store)
+        np.testing.assert_array_equal(again.run(setup(dying(tmp_path)), *arms()), undisturbed)
+        assert again.trained == 0
+    late = TrialRunner(engine="ray", deadline=time.monotonic())
+    assert [len(scores) for scores in late.run(setup(), *arms())] == [0, 0]
+    assert late.stopped == "budget"
+
+
+def test_an_engine_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "dpaudit.audit.trials.ray_engine", raising=False)
+    with pytest.raises(ValueError, match=r"engine='ray' to be installed \(pip install 'dpaudit\[cluster\]'\)"):
+        TrialRunner(engine="ray").run(setup(), *arms())

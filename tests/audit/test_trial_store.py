@@ -1,0 +1,256 @@
+"""The trial store: what is believed, what is refused in one line, and what happens where nothing can be written."""
+
+import functools
+import sqlite3
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from dpaudit.audit.inputs.files import InputError
+from dpaudit.audit.trials import store as store_module
+from dpaudit.audit.trials.keys import NoSourceError, fingerprint, plain, sources
+from dpaudit.audit.trials.store import UNRECORDED, StorageError, TrialStore, stored_seed
+
+SCORES = np.arange(12.0).reshape(6, 2)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A store with the scores of one block, a seed and a look."""
+    file = tmp_path / "trials.sqlite"
+    with TrialStore(file) as store:
+        store.put("a", SCORES)
+        store.put_seed(7)
+        assert store.look("game", 6) == 1
+    return file
+
+
+def change(path: Path, statement: str, *values: object) -> None:
+    db = sqlite3.connect(path)
+    assert db.execute(statement, values).rowcount == 1
+    db.commit()
+    db.close()
+
+
+def test_what_was_written_is_read_again(path: Path) -> None:
+    with TrialStore(path) as store:
+        np.testing.assert_array_equal(store.get("a"), SCORES)
+        assert store.get("b") is None
+    assert stored_seed(path) == 7
+    assert stored_seed(path.with_name("none.sqlite")) is None
+
+
+@pytest.mark.parametrize(
+    "damage", ["zeroblob(0)", "substr(value, 1, 40)", "substr(value, 1, length(value) - 1) || x'00'"]
+)
+def test_scores_that_were_emptied_shortened_or_changed_are_not_believed(path: Path, damage: str) -> None:
+    change(path, f"UPDATE entries SET value = {damage} WHERE key = 'scores a'")
+    with TrialStore(path) as store, pytest.raises(InputError, match=r"trials\.sqlite .* damaged; --fresh"):
+        store.get("a")
+    with TrialStore(path, fresh=True) as store:
+        assert store.get("a") is None
+
+
+def test_scores_of_other_trials_are_not_believed(path: Path) -> None:
+    change(path, "UPDATE entries SET key = 'scores b' WHERE key = 'scores a'")
+    with TrialStore(path) as store, pytest.raises(InputError, match="damaged"):
+        store.get("b")
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.4, 0.9])
+def test_a_file_cut_short_gives_no_scores(path: Path, kept: float) -> None:
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(kept * len(whole))])
+    if not kept:  # an empty file is a new store
+        with TrialStore(path) as store:
+            assert store.get("a") is None
+        return
+    found = None
+    with suppress(InputError), TrialStore(path) as store:
+        found = store.get("a")
+    assert found is None
+    with TrialStore(path, fresh=True) as store:
+        store.put("a", SCORES)
+        np.testing.assert_array_equal(store.get("a"), SCORES)
+
+
+@pytest.mark.parametrize("content", [b"a diary\n" * 200, None])
+def test_a_file_of_somebody_else_is_refused_and_left_alone(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "trials.sqlite"
+    if content is None:
+        db = sqlite3.connect(file)
+        db.execute("CREATE TABLE scores (key TEXT)")
+        db.close()
+    else:
+        file.write_bytes(content)
+    before = file.read_bytes()
+    for fresh in (False, True):
+        with pytest.raises(InputError, match="it is another file"):
+            TrialStore(file, fresh=fresh)
+    assert file.read_bytes() == before
+
+
+def test_a_store_of_another_version_is_refused(path: Path) -> None:
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA user_version = 2")
+    db.close()
+    with pytest.raises(InputError, match="of version 1, not 2"):
+        TrialStore(path)
+
+
+def test_a_lock_is_waited_for_and_then_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_module, "PATIENCE", 0.2)
+    holder = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    holder.execute("BEGIN EXCLUSIVE")
+    for fresh in (False, True):
+        with pytest.raises(InputError, match="another process has locked it"):
+            TrialStore(path, fresh=fresh)
+    holder.execute("ROLLBACK")
+    with TrialStore(path) as store:
+        holder.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StorageError, match="another process has locked it"):
+            store.put("b", SCORES)
+    monkeypatch.setattr(store_module, "PATIENCE", 20.0)
+    threading.Timer(0.2, holder.execute, ["ROLLBACK"]).start()
+    with TrialStore(path) as store:
+        store.put("b", SCORES)
+    holder.close()
+
+
+def test_a_full_disk_is_a_storage_error_and_an_unwritten_look_spends_nothing(path: Path) -> None:
+    with TrialStore(path) as store:
+        store._db.execute("PRAGMA max_page_count = 1")
+        with pytest.raises(StorageError, match="disk is full"):
+            store.put("b", np.zeros(100_000))
+        np.testing.assert_array_equal(store.get("a"), SCORES)
+        assert store.look("another game" * 10_000, 6) == UNRECORDED
+        assert store.look("game", 6) == 1
+
+
+def test_looks_are_counted_by_the_evidence_looked_at(path: Path) -> None:
+    with TrialStore(path) as store:
+        assert [store.look("game", trials) for trials in (6, 12, 12, 6, 24)] == [1, 2, 2, 1, 3]
+        assert store.look("another game", 12) == 1
+    with TrialStore(path, fresh=True) as store:
+        assert store.get("a") is None
+        assert stored_seed(path) is None
+        assert store.look("game", 48) == 4  # the same seeds would give the same scores again
+
+
+def test_four_writers_of_one_store_lose_nothing(path: Path) -> None:
+    def write(writer: int) -> None:
+        with TrialStore(path) as store:
+            for row in range(25):
+                store.put(f"{writer} {row}", np.array([float(writer), float(row)]))
+
+    writers = [threading.Thread(target=write, args=[writer]) for writer in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    with TrialStore(path) as store:
+        found = [store.get(f"{writer} {row}") for writer in range(4) for row in range(25)]
+    np.testing.assert_array_equal(found, [[writer, row] for writer in range(4) for row in range(25)])
+
+
+def test_the_stores_of_one_folder_are_read_together(path: Path) -> None:
+    with TrialStore(path.with_name("second.sqlite"), shared=True) as store:
+        np.testing.assert_array_equal(store.get("a"), SCORES)
+        with TrialStore(path.with_name("third.sqlite")) as third:
+            third.put("c", SCORES + 1)
+            third.put_seed(8)
+        store.refresh()
+        np.testing.assert_array_equal(store.get("c"), SCORES + 1)
+        assert TrialStore(path.with_name("second.sqlite")).get("a") is None
+    new = path.with_name("run.sqlite")
+    with pytest.raises(InputError, match=r"one seed .* not \[7, 8\]"):
+        stored_seed(new, shared=True)
+    path.with_name("third.sqlite").unlink()
+    assert stored_seed(new, shared=True) == 7
+    assert not new.exists()
+
+
+@pytest.fixture
+def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ModuleType]:
+    """Writes a module of the user's own and imports it anew."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def load(text: str, name: str = "users_loop") -> ModuleType:
+        (tmp_path / f"{name}.py").write_text(text)
+        module = ModuleType(name)
+        module.__file__ = str(tmp_path / f"{name}.py")
+        monkeypatch.setitem(sys.modules, name, module)
+        exec(compile(text, module.__file__, "exec"), module.__dict__)
+        return module
+
+    return load
+
+
+LOOP = "from users_noise import SIGMA\ndef train(*a, **k):\n    return SIGMA\n"
+
+
+def test_a_loop_is_known_by_its_text_and_by_that_of_what_it_imports(loaded: Callable[..., ModuleType]) -> None:
+    keys = []
+    for noise, text in (("SIGMA = 1.0", LOOP), ("SIGMA = 0.5", LOOP), ("SIGMA = 1.0", LOOP + "# repaired\n")):
+        loaded(noise, "users_noise")
+        keys.append(fingerprint({"t": loaded(text).train}))
+    loaded("SIGMA = 1.0", "users_noise")
+    assert len(set(keys)) == 3
+    assert fingerprint({"t": loaded(LOOP).train}) == keys[0]
+
+
+def test_a_loop_is_known_by_its_values_too(loaded: Callable[..., ModuleType]) -> None:
+    """Bound arguments, closures, the state of objects, and globals changed after the module was loaded."""
+    text = """
+SIGMA = 1.0
+def train(*a, **k): return helper()
+def helper(): return SIGMA
+def make(sigma):
+    return lambda *a, **k: sigma
+class Loop:
+    def __init__(self, sigma): self.sigma = sigma
+    def __call__(self, *a, **k): return self.sigma
+    def train(self, *a, **k): return self.sigma
+"""
+    module = loaded(text)
+    partial = functools.partial
+    trainers = [partial(module.train, 1), partial(module.train, 2), partial(module.train, s=2), module.train]
+    trainers += [made for s in (1.0, 2.0) for made in (module.make(s), module.Loop(s), module.Loop(s).train)]
+    keys = [fingerprint({"t": trainer}) for trainer in trainers]
+    assert len(set(keys)) == len(trainers)
+    module.SIGMA = 0.3
+    assert fingerprint({"t": module.train}) not in keys
+    assert fingerprint({"t": module.Loop(1.0)}) == keys[5]
+
+
+def test_code_without_a_source_has_no_key_unless_it_says_who_it_is() -> None:
+    namespace: dict[str, Callable[..., float]] = {}
+    exec("def train(*a, **k): return 1.0", namespace | {"__name__": "nowhere"}, namespace)
+    trainer = namespace["train"]
+    with pytest.raises(NoSourceError, match="'nowhere' has no source"):
+        plain(trainer)
+    trainer.trainer_id = "mine, 3"  # type: ignore[attr-defined]
+    assert plain(trainer) == ["mine, 3", "no source"]
+    assert plain(functools.partial(trainer, 2)) != plain(functools.partial(trainer, 3))
+    with pytest.raises(NoSourceError):
+        fingerprint({"score": np.random.default_rng(0)})
+
+
+def test_imports_are_followed_to_the_users_own_files_wherever_they_stand(tmp_path: Path) -> None:
+    package = tmp_path / "work"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "loop.py").write_text("def train():\n    from . import noise\n    import numpy.random\n    import os\n")
+    (package / "noise.py").write_text("from .deep import draw\n")
+    (package / "deep.py").write_text("draw = 1\n")
+    found = sources(package / "loop.py")
+    assert sum(len(item) == 64 for item in found) >= 3
+    assert any(item.startswith("numpy==") for item in found)
+    (package / "deep.py").write_text("draw = 2\n")
+    assert sources(package / "loop.py") != found

@@ -1,0 +1,144 @@
+"""Batches of bounded size: drawn without replacement, or Poisson batches that are cut."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import bdtrc
+
+from dpaudit.mechanisms.base import Domain
+from dpaudit.verify.samplers.balls_in_bins import SILENT
+from dpaudit.verify.samplers.base import Batches, PassGame
+from dpaudit.verify.samplers.shuffled import BATCHES, OPPOSED, RECORDS
+
+RATE = Domain(0.0, 1.0, (1e-3, 0.5), "probability", closed_high=True)
+
+
+@dataclass(frozen=True)
+class WithoutReplacement:
+    """Every release draws its own batch of the same size, all sets of that size being equally likely.
+
+    Args:
+        prob: Size of a batch over that of the data, in (0, 1].
+        releases: Of the whole history.
+
+    Raises:
+        ValueError: A field is outside its domain.
+    """
+
+    kind: ClassVar[str] = "without-replacement"
+    summary: ClassVar[str] = "each release a random batch of fixed size, drawn anew"
+    prob: float
+    releases: int = field(metadata={"key": "steps"})
+
+    def __post_init__(self) -> None:
+        RATE.validate("prob", self.prob)
+        BATCHES.validate("steps", self.releases)
+
+    @property
+    def steps(self) -> int:
+        """All releases."""
+        return self.releases
+
+    @property
+    def meetings(self) -> int:
+        """A record can be in all of them."""
+        return self.releases
+
+    @property
+    def keeps_others(self) -> bool:
+        """No: without the record one more of the others is in."""
+        return False
+
+    def games(self, *, replace_one: bool) -> Sequence[PassGame]:
+        """The others opposed: one more of them is in where the record is not. Or silent, which is a Poisson batch."""
+        g = float(self.prob)
+        absent = ((1.0 - g, (1, 0, 0)),) if g < 1 else ()
+        first = (*absent, (g, (0, 0, 1)))
+        if replace_one:
+            return (PassGame(first, ((1.0, (1, 0, 0)),), self.releases, assumption=OPPOSED),)
+        return (
+            PassGame(first, (*absent, (g, (0, 1, 0))), self.releases, assumption=OPPOSED),
+            PassGame((*absent, (g, (0, 1, 0))), ((1.0, (1, 0, 0)),), self.releases, assumption=SILENT),
+        )
+
+    def draw(self, rng: np.random.Generator, records: int) -> Batches:
+        """Batches of the nearest whole size."""
+        size = max(1, round(self.prob * records))
+        return [rng.choice(records, size, replace=False) for _ in range(self.releases)]
+
+
+@dataclass(frozen=True)
+class TruncatedPoisson:
+    """Poisson batches, of which so many records at most are kept, a uniformly random set of them.
+
+    Args:
+        prob: Rate, in (0, 1].
+        max_batch: Most records of a batch.
+        records: Size of the data, at least max_batch.
+        releases: Of the whole history.
+
+    Raises:
+        ValueError: A field is outside its domain.
+    """
+
+    kind: ClassVar[str] = "truncated-poisson"
+    summary: ClassVar[str] = "each record independently, batches that come out too large cut to a random part"
+    prob: float
+    max_batch: int
+    records: int
+    releases: int = field(metadata={"key": "steps"})
+
+    def __post_init__(self) -> None:
+        RATE.validate("prob", self.prob)
+        RECORDS.validate("max_batch", self.max_batch)
+        RECORDS.validate("records", self.records)
+        BATCHES.validate("steps", self.releases)
+        if self.max_batch > self.records:
+            raise ValueError(f"Expected max_batch={self.max_batch} to be at most records={self.records}.")
+
+    @property
+    def steps(self) -> int:
+        """All releases."""
+        return self.releases
+
+    @property
+    def meetings(self) -> int:
+        """A record can be in all of them."""
+        return self.releases
+
+    @property
+    def keeps_others(self) -> bool:
+        """No: a record can take the place of another in a batch that is cut."""
+        return False
+
+    @property
+    def overflow(self) -> float:
+        """Upper bound on the probability that some batch is cut: steps P(Bin(records, prob) > max_batch)."""
+        return min(1.0, self.releases * float(bdtrc(self.max_batch, self.records, self.prob)) * (1.0 + 1e-9))
+
+    @property
+    def kept_rate(self) -> float:
+        """Lower bound on the probability that a record is in a release: prob E min(1, max_batch / (1 + X)).
+
+        X ~ Bin(n - 1, prob), n = records, are the others drawn. With B = max_batch the minimum is 1 up to X = B - 1,
+        and (n - 1 choose x) / (1 + x) = (n choose x + 1) / n makes the rest B P(Bin(n, prob) > B) / (n prob).
+        """
+        n, cap, q = self.records, self.max_batch, float(self.prob)
+        if cap >= n:
+            return q
+        inside = 1.0 - float(bdtrc(cap - 1, n - 1, q))
+        return q * min(1.0, inside + cap * float(bdtrc(cap, n, q)) / (n * q)) * (1.0 - 1e-9)
+
+    def games(self, *, replace_one: bool) -> Sequence[PassGame]:
+        """Where the others are silent it is a Poisson batch at `kept_rate`."""
+        return ()
+
+    def draw(self, rng: np.random.Generator, records: int) -> Batches:
+        """Poisson batches, cut."""
+        batches = []
+        for _ in range(self.releases):
+            batch = np.flatnonzero(rng.random(records) < self.prob)
+            batches.append(rng.permutation(batch)[: self.max_batch])
+        return batches

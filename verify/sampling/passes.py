@@ -1,0 +1,70 @@
+"""Privacy losses of passes in a random order, drawn plainly: release by release, with the exact likelihood ratio.
+
+Nothing is convolved and no statistic chosen: the ratio of a mixture over orders is a mean over orders, of which the
+elementary symmetric polynomials of the releases' likelihood ratios are what is needed.
+"""
+
+import math
+
+import numpy as np
+from scipy.special import gammaln, logsumexp
+
+from dpaudit.mechanisms.base import Array, Mechanism, NormalCoordinates, with_dimension
+from dpaudit.verify.samplers.base import PassGame, Slots
+
+
+def pass_losses(
+    mechanism: Mechanism, length: float, game: PassGame, rng: np.random.Generator, size: int, *, add: bool
+) -> Array:
+    """log P/Q of `size` passes drawn from the first law, or log Q/P of passes drawn from the second one.
+
+    Args:
+        mechanism: The noise of a release.
+        length: One contribution along its line.
+        game: Both laws.
+        rng: Source of randomness.
+        size: Passes.
+        add: Draw from the second law, without the record.
+    """
+    normal = isinstance(mechanism.structure, NormalCoordinates)
+    step = length * (game.stretch if normal else 1.0)
+    noise = with_dimension(mechanism, 1)
+    drawn = game.second if add else game.first
+    releases = sum(drawn[0][1])
+    outputs = noise.sample(rng, size * releases).reshape(size, releases)
+    which = rng.choice(len(drawn), size, p=[weight for weight, _ in drawn])
+    for index, (_, (_, ones, twos)) in enumerate(drawn):  # the order is uniform, and neither law depends on it
+        rows = which == index
+        outputs[rows, :ones] += step
+        outputs[rows, ones : ones + twos] += 2.0 * step
+    flat = outputs.reshape(-1, 1)
+    ratios = {k: noise.privacy_loss(flat, np.array([k * step])).reshape(size, releases) for k in (1, 2)}
+    loss = _log_ratio(ratios, game.first) - _log_ratio(ratios, game.second)
+    return -loss if add else loss
+
+
+def _log_ratio(ratios: dict[int, Array], slots: Slots) -> Array:
+    """log of a law's density over that of noise around 0 in every release."""
+    parts = []
+    for weight, (_, ones, twos) in slots:
+        if ones and twos:
+            raise ValueError(f"Expected releases around one number of contributions, not {ones} and {twos} around two.")
+        value = _log_mean_product(ratios[1 if ones else 2], ones or twos) if ones or twos else 0.0
+        parts.append(math.log(weight) + value * np.ones(len(ratios[1])))
+    return np.asarray(logsumexp(parts, axis=0))
+
+
+def _log_mean_product(logs: Array, count: int) -> Array:
+    """log of the mean, over all sets of so many columns, of the product of e^logs; shape (rows,).
+
+    >>> _log_mean_product(np.log([[1.0, 2.0, 3.0]]), 2).round(6)  # (2 + 3 + 6)/3
+    array([1.299283])
+    """
+    columns = logs.shape[1]
+    sums = np.full((count + 1, len(logs)), -np.inf)
+    sums[0] = 0.0
+    if count == 1:
+        return np.asarray(logsumexp(logs, axis=1) - math.log(columns))
+    for column in logs.T:
+        sums[1:] = np.logaddexp(sums[1:], sums[:-1] + column)
+    return np.asarray(sums[count] - (gammaln(columns + 1) - gammaln(count + 1) - gammaln(columns - count + 1)))
