@@ -21,7 +21,7 @@ from dpaudit.audit.settings import Settings
 from dpaudit.audit.training_run import train_bundle
 from dpaudit.audit.trials import engine, local_engine
 from dpaudit.mechanisms.defects import Defect
-from dpaudit.mechanisms.learning.spec import TrainedModels, TrainingSpec
+from dpaudit.mechanisms.learning.spec import Pool, TrainedModels, TrainingSpec
 from dpaudit.mechanisms.learning.training import train
 from dpaudit.verify.results import AuditResult
 
@@ -137,7 +137,7 @@ def test_whose_noise_is_scaled(target: tuple[Bundle, Dataset]) -> None:
     def setup(trainer: engine.Trainer) -> engine.TrialSetup:
         audit = prepare(bundle, dataset, replace(SETTINGS, trainer=trainer))
         planted = replace(audit.spec, defect=Defect(fixed_seed=3))
-        return with_noise(audit, 0.5)(planted, engine.Pool(dataset.x, dataset.y), lambda models: np.zeros(1))
+        return with_noise(audit, 0.5)(planted, Pool(dataset.x, dataset.y), lambda models: np.zeros(1))
 
     assert setup(train).spec.defect == setup(stubborn_loop).spec.defect == Defect(noise_factor=0.5)
     assert setup(stubborn_loop).trainer is train
