@@ -17,11 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from dpaudit.audit.attacks.base import Audit
+    from dpaudit.audit.attacks.canary_game import Design
     from dpaudit.audit.inputs.sources import Stage
+    from dpaudit.audit.runner import AuditPlan
     from dpaudit.audit.settings import Settings
     from dpaudit.verify.results import AuditResult
 
-BAD_INPUT, REFUTED, GAVE_UP = 2, 3, 4
+BAD_INPUT, REFUTED, GAVE_UP, LACKING = 2, 3, 4, 5
 
 app = typer.Typer(
     name="dpaudit",
@@ -30,7 +33,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit status: 0 nothing refuted, 2 bad usage or input, 3 a claim was refuted, 4 gave up.",
+    epilog="Exit status: 0 nothing refuted, 2 bad usage or input, 3 a claim was refuted, 4 gave up, 5 what is required "
+    "is missing.",
 )
 
 Seed = Annotated[
@@ -65,14 +69,17 @@ def run(
     trainer: Annotated[
         str | None, typer.Option(help="Your own training loop, retrained in place of ours.", metavar="FILE.py:NAME")
     ] = None,
-    trials: Annotated[int | None, typer.Option(help="Models per arm; default from the power estimate.")] = None,
+    trials: Annotated[int | None, typer.Option(help="Models per arm; default what finds half the noise.")] = None,
     confidence: Annotated[float, typer.Option(help="Level of all bounds together.")] = 0.95,
     budget: Annotated[str | None, typer.Option(help="Stop training after this time: 90s, 10m, 2h.")] = None,
     engine: Annotated[str, typer.Option(help="Where models train: local or ray.", metavar="local|ray")] = "local",
     device: Device = "auto",
     workers: Annotated[int | None, typer.Option(min=1, help="Training processes; default one per core.")] = None,
     seed: Seed = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the claim, print the plan, train nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the claim, try canaries, print the plan.")] = False,
+    require: Annotated[
+        str | None, typer.Option(help="power: exit with 5 if half the noise would have been missed.")
+    ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Forget trials of earlier runs.")] = False,
     shared: Annotated[
         Path | None, typer.Option("--store", help="Folder of trials that dpaudit trials trained.", metavar="DIR")
@@ -88,6 +95,7 @@ def run(
 
     began = time.monotonic()
     _left(budget, began)
+    lacking = LACKING if require is not None and _one_of("require", require, ("power",)) else 0
     bundle = load_bundle(model, recipe=None if recipe is None else load_recipe(recipe))
 
     from dpaudit.audit import runner  # after the file: a bad one is refused before this loads
@@ -116,11 +124,13 @@ def run(
         dataset = bundle.recipe.load_dataset(data, progress=stage)
         if dry_run:
             prepared = runner.prepare(bundle, dataset, settings, stage=stage)
-            typer.echo(_plan_text(prepared.claim_check, runner.plan_audit(prepared)))
+            plan = runner.plan_audit(prepared)
+            typer.echo(_plan_text(prepared, plan, runner.designs(prepared, plan)))
             return
-        result = runner.run(bundle, dataset, settings, stage=stage)
+        result = runner.run(bundle, dataset, settings, stage=stage, warn=partial(typer.echo, err=True))
     _deliver(result, folder, json)
-    raise typer.Exit({"refuted": REFUTED, "gave_up": GAVE_UP, "not_refuted": 0}[result.verdict])
+    statuses = {"refuted": REFUTED, "gave_up": GAVE_UP, "inconclusive": lacking, "not_refuted": 0}
+    raise typer.Exit(statuses[result.verdict])
 
 
 @app.command("trials")
@@ -437,6 +447,7 @@ def _write_report(result: "AuditResult", folder: Path, json: str | None) -> OSEr
 def _tell(result: "AuditResult", json: str | None) -> None:
     """The verdict with its bounds, or the JSON, on stdout."""
     from dpaudit.reports import result_json, verdict_sentence
+    from dpaudit.reports.wording import control_sentence
 
     if json == "-":
         typer.echo(result_json(result))
@@ -448,21 +459,28 @@ def _tell(result: "AuditResult", json: str | None) -> None:
     for attack in result.attacks:
         proven = "no epsilon" if attack.epsilon_lower is None else f"epsilon >= {attack.epsilon_lower:.4g}"
         typer.echo(f"{attack.name}: {proven}, AUC {attack.auc:.3f}, {attack.trials} trials")
+    typer.echo(f"positive control: {control_sentence(result.control)}")
 
 
-def _plan_text(verdict: Any, plan: Any) -> str:
-    needs = ", ".join(
-        f"{test} {'over 200,000' if count is None else f'{count:,}'}" for test, count in plan.needed.items()
-    )
-    spent = ", ".join(f"{test} {share:.3g}" for test, share in plan.shares.items())
-    return "\n".join(
-        [
-            f"claim check: {verdict.verdict}: {verdict.reason}",
-            f"models per arm: {plan.trials:,}",
-            f"models per arm that refute half the noise, 19 times in 20: {needs}",
-            f"error probability: {spent or 'none spent'}",
+def _plan_text(audit: "Audit", plan: "AuditPlan", designs: "list[Design]") -> str:
+    from dpaudit.audit.power import DRAWS
+    from dpaudit.reports.wording import duration
+
+    verdict = audit.claim_check
+    lines = [f"claim check: {verdict.verdict}: {verdict.reason}"]
+    for design in designs:
+        arms = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in design.pilot.arms.description.items())
+        lines += [
+            f"{design.attack}: {arms}",
+            f"models per arm: {design.models:,}; with {design.control_models:,} half the noise is found in "
+            f"{design.forecast} of {DRAWS} audits",
+            f"time: about {duration(design.seconds)} on one core, the positive control included",
         ]
-    )
+        lines += [f"warning: {design.warning}"] if design.warning else []
+    if not designs:
+        lines.append("warning: no pilot was carried out: nothing is known of the power")
+    spent = ", ".join(f"{test} {share:.3g}" for test, share in plan.shares.items())
+    return "\n".join([*lines, f"error probability: {spent or 'none spent'}"])
 
 
 if __name__ == "__main__":

@@ -1,57 +1,57 @@
-"""How many models an audit needs: the power estimate behind the default of --trials."""
+"""How many models an audit needs to find half the noise, and how often it would have."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import betainccinv, betaincinv, ndtr, ndtri
 
-from dpaudit.mechanisms.published.gaussian_baselines import analytic_gaussian_sigma
+from dpaudit.audit.trials.engine import Scores
 
-Array = NDArray[np.float64]
-SELECTION = 0.2  # share of the trials that choose the threshold; the rest are counted
-FEWEST, MOST = 100, 5000
-GRID = np.unique(np.geomspace(FEWEST, 200_000, 40).astype(int))
-SLACK = 1.645  # expected counts less this many standard deviations: the test succeeds about 19 times in 20
+Refutes = Callable[[Scores, Scores], bool]  # from the scores without and with the canary: the audit's own verdict
+MODELS = (100, 150, 200, 300, 450, 650, 1000, 1400, 2000)  # per arm, that a plan may choose from
+DRAWS = 50  # audits simulated for a plan
+REPEATS = 20  # samples of a control's scores
+PROMISED = 0.95  # share of audits of half the noise that refute it
+_FURTHEST = 50.0  # standard deviations; more are told apart no better
 
 
 def models_needed(
-    epsilon: float, delta: float, delta_upper: Callable[[Array], Array], *, share: float
-) -> dict[str, int | None]:
-    """Models per arm that refute a half-noise twin, through the headline and through the curve.
+    refutes: Refutes, separation: float, choices: Sequence[int] = MODELS, *, rng: np.random.Generator
+) -> tuple[int, int]:
+    """Models per arm with which tests refute normal scores that lie so far apart in every one of DRAWS draws.
+
+    A test that refutes with probability 0.99 does so in all 50 draws with probability 0.6, one that refutes with
+    probability 0.95 with probability 0.08.
 
     Args:
-        epsilon: Claimed.
-        delta: Claimed.
-        delta_upper: The mechanism's certified delta(epsilon).
-        share: Error probability of each test.
+        refutes: The tests.
+        separation: Distance of the arms' means in standard deviations of one arm.
+        choices: Models per arm to choose from, ascending.
+        rng: Draws the scores.
 
     Returns:
-        {"epsilon_lower": N, "curve": N}, selection included; None where 200,000 are not enough.
+        The models, the most there are if none do, and in how many of DRAWS draws they refute.
     """
-    # the twin is the Gaussian mechanism of this claim with half its noise
-    mu = 2.0 / analytic_gaussian_sigma(1.0, epsilon=epsilon, delta=max(delta, 1e-12))
-    fpr = ndtr(-np.linspace(-1.0, 5.0, 121))
-    tpr = ndtr(ndtri(fpr) + mu)
-    grid = np.linspace(0.0, max(2.0 * epsilon, 1.0), 200)
-    allowed = np.asarray(delta_upper(grid))
-    need: dict[str, int | None] = {"epsilon_lower": None, "curve": None}
-    for total in GRID:
-        counted = (1.0 - SELECTION) * total
-        tp = counted * tpr - SLACK * np.sqrt(counted * tpr * (1 - tpr))
-        fp = counted * fpr + SLACK * np.sqrt(counted * fpr * (1 - fpr))
-        tpr_lower = np.nan_to_num(betaincinv(np.maximum(tp, 1e-9), counted - tp + 1, share / 2))
-        fpr_upper = np.nan_to_num(betainccinv(fp + 1, np.maximum(counted - fp, 1e-9), share / 2), nan=1.0)
-        if need["epsilon_lower"] is None and (tpr_lower - delta > np.exp(epsilon) * fpr_upper).any():
-            need["epsilon_lower"] = int(total)
-        if need["curve"] is None and (tpr_lower[:, None] - np.exp(grid) * fpr_upper[:, None] > allowed).any():
-            need["curve"] = int(total)
-        if None not in need.values():
-            break
-    return need
+    without = rng.normal(size=(DRAWS, choices[-1]))
+    with_canary = rng.normal(size=without.shape) + float(np.clip(separation, 0.0, _FURTHEST))
+
+    def found(models: int) -> int:
+        return sum(refutes(a[:models], b[:models]) for a, b in zip(without, with_canary, strict=True))
+
+    low, high = 0, len(choices) - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if found(choices[middle]) == DRAWS else (middle + 1, high)
+    return choices[low], found(choices[low])
 
 
-def default_trials(need: dict[str, int | None]) -> int:
-    """Models per arm: what the more powerful test needs with half as many again, within bounds of patience."""
-    fewest = min((count for count in need.values() if count is not None), default=MOST)
-    return int(np.clip(1.5 * fewest, FEWEST, MOST))
+def resampled(refutes: Refutes, without: Scores, with_canary: Scores, models: int, *, rng: np.random.Generator) -> int:
+    """In how many of REPEATS bootstrap samples of two arms' scores the tests refute.
+
+    Args:
+        refutes: The tests.
+        without: Scores of one arm, shape (models,).
+        with_canary: Of the other.
+        models: Size of a sample of either.
+        rng: Draws the samples.
+    """
+    return sum(refutes(rng.choice(without, models), rng.choice(with_canary, models)) for _ in range(REPEATS))

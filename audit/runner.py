@@ -1,6 +1,7 @@
 """One audit, read from top to bottom: claim check, plan, attacks, one combined bound, verdict."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 
@@ -8,7 +9,8 @@ import joblib
 import numpy as np
 
 from dpaudit.audit.attacks import ATTACKS
-from dpaudit.audit.attacks.base import Attack, Audit
+from dpaudit.audit.attacks.base import Attack, Audit, no_warning
+from dpaudit.audit.attacks.canary_game import CanaryGame, Design
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.datasets import Dataset
 from dpaudit.audit.inputs.files import InputError
@@ -28,7 +30,14 @@ from dpaudit.verify.results import AttackResult, AuditResult, AuditVerdict, Verd
 PACKAGES = ("dpaudit", "numpy", "scipy", "torch", "statsmodels", "dp-accounting", "opacus", "scikit-learn")
 
 
-def run(bundle: Bundle, dataset: Dataset, settings: Settings, *, stage: Stage = no_progress) -> AuditResult:
+def run(
+    bundle: Bundle,
+    dataset: Dataset,
+    settings: Settings,
+    *,
+    stage: Stage = no_progress,
+    warn: Callable[[str], None] = no_warning,
+) -> AuditResult:
     """Audit a trained model: check its claim, attack it, and combine what the evidence proves.
 
     Args:
@@ -36,12 +45,13 @@ def run(bundle: Bundle, dataset: Dataset, settings: Settings, *, stage: Stage = 
         dataset: The data of its recipe, from `inputs.datasets.load`.
         settings: How.
         stage: Told what begins and how long it is; returns the function told of progress.
+        warn: Told what a user should know before hours are spent.
 
     Returns:
         Everything found; `verdict` is "refuted" if the claim check or any attack refutes the claim.
     """
     began = time.monotonic()
-    audit = prepare(bundle, dataset, settings, stage=stage)
+    audit = replace(prepare(bundle, dataset, settings, stage=stage), warn=warn)
     plan = plan_audit(audit)
     if bundle.recipe.planted_defect is not None:
         audit.notes.append(f"The recipe plants the defect {bundle.recipe.planted_defect!r}: a positive control.")
@@ -134,19 +144,15 @@ class AuditPlan:
 
     Args:
         attacks: What will be carried out, in this order.
-        trials: Models per arm.
-        needed: Models per arm that refute a half-noise twin, by test; None: more than 200,000.
         shares: Error probability of each test, by its name.
     """
 
     attacks: tuple[Attack, ...]
-    trials: int
-    needed: dict[str, int | None]
     shares: dict[str, float]
 
 
 def plan_audit(audit: Audit) -> AuditPlan:
-    """The plan that follows from a checked claim: all that `--dry-run` does.
+    """The plan that follows from a checked claim.
 
     Every test gets an equal share of 1 - confidence (Bonferroni): whatever the dependence between the tests, all
     bounds hold together with probability at least `confidence`. Tests that are planned but not carried out keep their
@@ -158,8 +164,16 @@ def plan_audit(audit: Audit) -> AuditPlan:
     attacks = choose_attacks(audit)
     tests = [test for attack in attacks for test in attack.tests(audit)]
     shares = {test: (1.0 - audit.settings.confidence) / len(tests) for test in tests}
-    share = min(shares.values(), default=0.05)
-    return AuditPlan(attacks, audit.models_per_arm(share), audit.models_needed(share), shares)
+    return AuditPlan(attacks, shares)
+
+
+def designs(audit: Audit, plan: AuditPlan) -> list[Design]:
+    """What the pilots of the planned games decide, for `--dry-run`; none for a game that was stopped."""
+    budget = audit.settings.budget
+    trials = replace(audit.trials, deadline=None if budget is None else time.monotonic() + budget)
+    games = [attack for attack in plan.attacks if isinstance(attack, CanaryGame) and attack.tests(audit)]
+    found = [game.design(replace(audit, trials=trials), plan.shares) for game in games]
+    return [design for design in found if design is not None]
 
 
 def choose_attacks(audit: Audit) -> tuple[Attack, ...]:
@@ -185,7 +199,9 @@ def _conclude(audit: Audit, plan: AuditPlan, attacks: list[AttackResult], stoppe
         if attack.curve_violation is not None:
             refuted_by.append(f"{attack.name}:curve_violation")
     lowers = [attack.epsilon_lower for attack in attacks if attack.epsilon_lower is not None]
-    outcome: AuditVerdict = "refuted" if refuted_by else "gave_up" if stopped else "not_refuted"
+    control = max(audit.controls, key=lambda control: control.power, default=None)
+    quiet: AuditVerdict = "not_refuted" if control is not None and control.found else "inconclusive"
+    outcome: AuditVerdict = "refuted" if refuted_by else "gave_up" if stopped else quiet
     epsilons = np.unique(np.concatenate([np.linspace(0.0, max(2.0 * claimed, 1.0), 101), [claimed]]))
     lower, upper = verdict.delta(epsilons)
     fpr = np.concatenate([[0.0], np.geomspace(1e-5, 1.0, 121)])
@@ -209,8 +225,9 @@ def _conclude(audit: Audit, plan: AuditPlan, attacks: list[AttackResult], stoppe
             "command": settings.command,
             "data_sha256": audit.dataset.sha256,
             "recipe": bundle.recipe.to_dict(),
-            "trials": plan.trials,
+            "trials": settings.trials,
             "stopped": stopped,
         },
         notes=audit.notes,
+        control=control,
     )

@@ -25,7 +25,9 @@ class Settings:
     Args:
         seed: Root seed of everything random in the audit.
         attacks: Names in ATTACKS; () for all that apply by default.
-        trials: Models per arm, threshold choice included; None for the attack's default.
+        trials: Models per arm, threshold choice included; None for the attack's default, which finds half the noise.
+        control: Whether an audit's positive control is carried out. An audit without one that refutes nothing is
+            inconclusive.
         confidence: Level of all statistical bounds together.
         budget: Seconds after which no model is trained any more; None for no limit.
         device: "auto", "cpu" or "cuda".
@@ -35,13 +37,15 @@ class Settings:
         shared: Use the trials in the other stores of its folder as well.
         fresh: Forget stored trials.
         trainer: The training function that is retrained, the user's own loop where that is under audit: what it is
-            given and returns is told in `inputs.user_code.UserTrainer`.
+            given and returns is told in `inputs.user_code.UserTrainer`. If it takes a keyword `noise_factor`,
+            positive controls multiply its noise by that.
         command: How to repeat this audit, for the report.
     """
 
     seed: int
     attacks: Sequence[str] = ()
     trials: int | None = None
+    control: bool = True
     confidence: float = 0.95
     budget: float | None = None
     device: str = "auto"

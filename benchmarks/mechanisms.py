@@ -17,6 +17,7 @@ from dpaudit.audit.attacks.base import Audit
 from dpaudit.audit.attacks.clipbkd import CLIPBKD
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.recipes import Recipe
+from dpaudit.audit.runner import plan_audit
 from dpaudit.audit.settings import Settings
 from dpaudit.audit.trials.engine import TrialRunner
 from dpaudit.verify.checking import check
@@ -63,8 +64,11 @@ def main() -> None:
         dataset, verdict = parsed.load_dataset(), check(parsed.claim_object())
         settings = Settings(seed=1, device="cpu")
         began = time.perf_counter()
-        arms, setup = CLIPBKD.setup(Audit(Bundle("", "", {}, parsed), parsed.spec(dataset), dataset, verdict, settings))
-        trials = arms.trials(arguments.trials, settings.seed)
+        audit = Audit(Bundle("", "", {}, parsed), parsed.spec(dataset), dataset, verdict, settings)
+        design = CLIPBKD.design(audit, plan_audit(audit).shares)
+        assert design is not None
+        setup = audit.trial_setup(design.pilot.spec, design.pilot.arms.pool, design.pilot.score)
+        trials = design.pilot.arms.trials(arguments.trials, settings.seed)
         done = TrialRunner(workers=joblib.cpu_count()).run(setup, *trials)
         seconds, models = time.perf_counter() - began, sum(map(len, done))
         rows.append({"mechanism": mechanism["name"], "seconds": round(seconds, 1), "models": models})

@@ -37,7 +37,9 @@ def main() -> None:
         for twin, defect in (("half noise", DEFECTS["half-noise"]), ("correct", None)):
             began, headline, curve = time.perf_counter(), 0, 0
             for seed in range(arguments.seeds):
-                settings = Settings(seed=seed, attacks=("clipbkd",), trials=trials, device="cpu", workers=1)
+                settings = Settings(
+                    seed=seed, attacks=("clipbkd",), trials=trials, control=False, device="cpu", workers=1
+                )
                 audit = Audit(bundle, replace(spec, defect=defect), dataset, verdict, settings)
                 attack = CLIPBKD.run(audit, plan_audit(audit).shares)
                 assert attack is not None

@@ -47,7 +47,7 @@ def write_report(result: AuditResult, out: Path) -> Path:
 
 
 def result_json(result: AuditResult) -> str:
-    """The result as JSON text in the format "dpaudit-result/1", ASCII only."""
+    """The result as JSON text in the format "dpaudit-result/2", ASCII only."""
     return json.dumps(result.to_dict(), indent=2, allow_nan=False)
 
 
@@ -144,6 +144,8 @@ def _html(result: AuditResult, digest: str) -> str:
         result=result,
         title=wording.title(result),
         sentence=wording.verdict_sentence(result),
+        control_badge=wording.control_badge(result.control),
+        control_sentence=wording.control_sentence(result.control),
         check_summary=wording.check_summary(result.claim_check),
         delta=wording.claimed_delta(result),
         brackets=[("wide" if wide else "narrow", plots.bracket_figure(result, wide=wide)) for wide in (True, False)],

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from typing import Any
 
-from dpaudit.verify.results import AuditResult, Verdict
+from dpaudit.verify.results import AuditResult, Control, Verdict
 
 DASH = "–"
 DIGITS = 4
@@ -112,9 +112,12 @@ def rate(key: str) -> str:
 
 def title(result: AuditResult) -> str:
     """The verdict in two or three words."""
-    return {"refuted": "Claim refuted", "not_refuted": "Claim not refuted", "gave_up": "Audit not finished"}[
-        result.verdict
-    ]
+    return {
+        "refuted": "Claim refuted",
+        "not_refuted": "Claim not refuted",
+        "inconclusive": "Audit inconclusive",
+        "gave_up": "Audit not finished",
+    }[result.verdict]
 
 
 def verdict_sentence(result: AuditResult) -> str:
@@ -133,8 +136,42 @@ def verdict_sentence(result: AuditResult) -> str:
             f"The audit stopped before it was finished{f' ({why})' if why else ''}. What was measured until then does "
             f"not contradict the claim {promise}; too little was measured to conclude anything from that."
         )
+    if result.verdict == "inconclusive":
+        control = result.control
+        why = (
+            "no positive control was carried out"
+            if control is None
+            else "it would not have found half the noise either"
+        )
+        return (
+            f"Nothing this audit tried contradicts the claim {promise}, and that says nothing of the training: {why}. "
+            f"As for the mechanism, {_proof(result.claim_check).removeprefix('and ')}"
+        )
     tried = "Nothing we tried contradicts" if result.attacks else "No attack was carried out, and nothing contradicts"
     return f"{tried} the claim {promise}. That is not proof of privacy by itself; {_proof(result.claim_check)}"
+
+
+def control_badge(control: Control | None) -> str:
+    """What the positive control showed, in a word or two."""
+    return "not done" if control is None else "found" if control.found else "missed"
+
+
+def control_sentence(control: Control | None) -> str:
+    """What the positive control showed, in sentences."""
+    if control is None:
+        return "Whether this audit would have found half the noise was not tried."
+    found = f"{round(control.power * control.resamples)} of {control.resamples}"
+    answer = f"{'yes' if control.found else 'no'} ({found})"
+    return (
+        f"This audit would have found {_part(control.noise_factor)} the noise: {answer}. The same attack was carried "
+        f"out on {control.trials:,} models per arm of {control.training}; of {control.resamples} samples drawn again "
+        f"from their scores, {control.models:,} per arm, so many refute. Without any noise: "
+        f"{'yes' if control.no_noise_found else 'no'}. None of it counts for or against the claim."
+    )
+
+
+def _part(factor: float) -> str:
+    return "half" if factor == 0.5 else f"{figure(factor)} of"
 
 
 def finding(result: AuditResult, name: str) -> str:

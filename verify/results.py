@@ -14,11 +14,12 @@ from numpy.typing import ArrayLike
 from dpaudit.mechanisms.base import Array
 
 VERDICTS_FORMAT = "dpaudit-verdicts/1"
-RESULT_FORMAT = "dpaudit-result/1"
+RESULT_FORMAT = "dpaudit-result/2"
+READ_FORMATS = ("dpaudit-result/1", RESULT_FORMAT)
 
 Direction = Literal["remove", "add", "swap"]
 VerdictName = Literal["certified", "refuted", "undecided"]
-AuditVerdict = Literal["refuted", "not_refuted", "gave_up"]
+AuditVerdict = Literal["refuted", "not_refuted", "inconclusive", "gave_up"]
 
 
 def to_json(value: Any) -> Any:
@@ -253,13 +254,47 @@ class AttackResult(_Record):
 
 
 @dataclass(frozen=True)
+class Control(_Record):
+    """The positive control of an audit: what its attack found where noise was known to be missing.
+
+    Args:
+        attack: Its name.
+        training: What was trained with less noise, in words.
+        noise_factor: Of the noise that the recipe says.
+        models: Models per arm that the power is for: as many as the audit's own, or fewer that are enough.
+        trials: Models per arm that were trained with less noise.
+        resamples: Bootstrap samples drawn of their scores.
+        power: Share of these in which the audit's own tests refute.
+        found: Whether that is at least 19 in 20.
+        no_noise_trials: Models per arm trained without noise.
+        no_noise_found: The same of those.
+        seed: Of the bootstrap samples.
+        seconds: It took.
+    """
+
+    attack: str
+    training: str
+    noise_factor: float
+    models: int
+    trials: int
+    resamples: int
+    power: float
+    found: bool
+    no_noise_trials: int
+    no_noise_found: bool
+    seed: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class AuditResult(_Record):
     """What `dpaudit run` found.
 
     Args:
         model: {"path", "sha256", "architecture", "parameters"}.
         claim: The claim as stated: epsilon, delta, adjacency, mechanism, sampling, steps.
-        verdict: "refuted", "not_refuted" or "gave_up".
+        verdict: "refuted", "not_refuted", "gave_up", or "inconclusive": nothing refuted, and the positive control was
+            missed or not carried out.
         refuted_by: Which findings refute it: "claim-check", "<attack>:epsilon_lower", "<attack>:curve_violation".
         epsilon_lower: The combined bound over all attacks, at `confidence`.
         confidence: Level of everything statistical in this result taken together.
@@ -269,9 +304,14 @@ class AuditResult(_Record):
         budget: How the error probability was split, by name.
         reproduce: {"command", "recipe", "data_sha256", ...}.
         notes: Warnings and remarks a reader must see, in sentences.
+        control: The positive control, of the attack that has the most power.
     """
 
-    nested: ClassVar[Mapping[str, type[_Record]]] = {"claim_check": Verdict, "attacks": AttackResult}
+    nested: ClassVar[Mapping[str, type[_Record]]] = {
+        "claim_check": Verdict,
+        "attacks": AttackResult,
+        "control": Control,
+    }
     model: dict[str, Any]
     claim: dict[str, Any]
     verdict: AuditVerdict
@@ -289,6 +329,7 @@ class AuditResult(_Record):
     budget: dict[str, float] = field(default_factory=dict)
     reproduce: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    control: Control | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object, `format` first."""
@@ -299,8 +340,8 @@ class AuditResult(_Record):
         """Read a result again.
 
         Raises:
-            ValueError: The format is not the one this version writes.
+            ValueError: The format is neither the one that this version writes nor an older one.
         """
-        if data.get("format") != RESULT_FORMAT:
-            raise ValueError(f"Expected format={data.get('format')!r} to be {RESULT_FORMAT!r}.")
+        if data.get("format") not in READ_FORMATS:
+            raise ValueError(f"Expected format={data.get('format')!r} to be {' or '.join(map(repr, READ_FORMATS))}.")
         return super().from_dict(data)

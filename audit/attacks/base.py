@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.datasets import Dataset
 from dpaudit.audit.inputs.recipes import ApproximateMinimaRecipe
-from dpaudit.audit.power import default_trials, models_needed
 from dpaudit.audit.settings import Settings
 from dpaudit.audit.trials.engine import Score, TrialRunner, TrialSetup
 from dpaudit.mechanisms.base import with_noise_factor
@@ -18,10 +17,14 @@ from dpaudit.mechanisms.learning.spec import Pool, TrainingSpec
 from dpaudit.mechanisms.learning.training import resolve_device
 from dpaudit.verify.bounds import Tradeoff, auc, roc, tpr_at_fpr
 from dpaudit.verify.claims import Claim
-from dpaudit.verify.results import AttackResult, Verdict
+from dpaudit.verify.results import AttackResult, Control, Verdict
 
 Array = NDArray[np.float64]
 FEWEST = 10  # trained models below which nothing is computed from them
+
+
+def no_warning(text: str) -> None:
+    """Tells nobody."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class Audit:
         settings: How the audit is run.
         trials: Trains models, and keeps why that ended early.
         notes: Remarks a reader of the result must see, in sentences; attacks add theirs.
+        controls: Positive controls that were carried out; attacks add theirs.
+        warn: Told what a user should know before hours are spent.
     """
 
     bundle: Bundle
@@ -45,6 +50,8 @@ class Audit:
     settings: Settings
     trials: TrialRunner = field(default_factory=TrialRunner)
     notes: list[str] = field(default_factory=list)
+    controls: list[Control] = field(default_factory=list)
+    warn: Callable[[str], None] = no_warning
 
     def delta_upper(self, epsilon: Array) -> Array:
         """The mechanism's certified curve: an upper bound on delta at each epsilon, for both directions."""
@@ -69,15 +76,6 @@ class Audit:
             return replace(claim, phases=phases)
 
         return scaled
-
-    def models_needed(self, share: float) -> dict[str, int | None]:
-        """Models per arm that refute a half-noise twin by tests of this error probability, as `power.models_needed`."""
-        check = self.claim_check
-        return models_needed(check.epsilon_claimed, check.delta_claimed, self.delta_upper, share=share)
-
-    def models_per_arm(self, share: float) -> int:
-        """How many models each arm of a game has: the settings' number, or what tests of this share need."""
-        return self.settings.trials or default_trials(self.models_needed(share))
 
     def trial_setup(self, spec: TrainingSpec, pool: Pool, score: Score) -> TrialSetup:
         """Trials on this audit's device, by the training function that is under audit."""

@@ -1,15 +1,18 @@
 """The canary game: two neighbouring data sets, many models of each, and what their scores prove."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dpaudit.audit.attacks.arms import Arms, Candidate
 from dpaudit.audit.attacks.base import FEWEST, Audit, operating_points
-from dpaudit.audit.trials.engine import Score, Scores, Trial, TrialSetup, trial_seed
-from dpaudit.mechanisms.learning.spec import MinimumSpec, Pool
+from dpaudit.audit.attacks.control import NO_NOISE_MODELS, controlled_training, run_control, with_noise
+from dpaudit.audit.attacks.pilot import CONTROLLED_NOISE, Pilot, run_pilot
+from dpaudit.audit.power import DRAWS, MODELS, PROMISED, Refutes, models_needed
+from dpaudit.audit.trials.engine import Scores, trial_seed
+from dpaudit.mechanisms.learning.spec import MinimumSpec
+from dpaudit.mechanisms.published.gaussian_baselines import analytic_gaussian_sigma
 from dpaudit.verify.bounds import JointTest, Tradeoff
 from dpaudit.verify.checking import check
 from dpaudit.verify.results import AttackResult, CurveTest, LowerBound
@@ -17,34 +20,42 @@ from dpaudit.verify.upper import upper_curve
 
 METHOD = "joint-test"
 SOURCE = "quantile coupling with the least favourable pair of a trade-off curve (verify/bounds/joint_test.py)"
+_PLAN = 107  # stream of seeds
 
 
 @dataclass(frozen=True)
-class Arms:
-    """Two neighbouring data sets, as subsets of one pool.
+class Design:
+    """How a game is going to be played, decided by its pilot.
 
     Args:
-        pool: The records of both data sets.
-        without: Members of the first, bool, shape (records,): the neighbour P is told apart from.
-        with_canary: Members of the second.
-        canary: The record whose presence is tested, x of shape (inputs,).
-        label: Its label.
-        description: The pair, for the report.
+        attack: Its name.
+        pilot: What was chosen.
+        models: Models per arm.
+        control_models: Of the control, to begin with.
+        forecast: Of DRAWS draws of normal scores as far apart as the pilot's, in how many half the noise is found.
     """
 
-    pool: Pool
-    without: NDArray[np.bool_]
-    with_canary: NDArray[np.bool_]
-    canary: NDArray[np.float32]
-    label: int
-    description: dict[str, Any]
+    attack: str
+    pilot: Pilot
+    models: int
+    control_models: int
+    forecast: int
 
-    def trials(self, models: int, seed: int) -> list[list[Trial]]:
-        """Members and seed of every model, first those without the canary."""
-        return [
-            [(members, trial_seed(seed, arm, trial)) for trial in range(models)]
-            for arm, members in enumerate((self.without, self.with_canary))
-        ]
+    @property
+    def seconds(self) -> float:
+        """An estimate for the trials of the control and of the audit, one after another."""
+        return self.pilot.seconds / self.pilot.models * 2 * (self.models + self.control_models + NO_NOISE_MODELS)
+
+    @property
+    def warning(self) -> str:
+        """That silence will say nothing, where that is to be expected; else ""."""
+        if self.forecast >= PROMISED * DRAWS:
+            return ""
+        return (
+            f"{self.attack}: the pilot's scores lie {self.pilot.separation:.2g} standard deviations apart with half of "
+            f"the noise, which {self.control_models:,} models per arm would find in {self.forecast} of {DRAWS} audits: "
+            "if nothing is refuted, that will say nothing."
+        )
 
 
 @dataclass(frozen=True)
@@ -54,8 +65,8 @@ class CanaryGame:
     Args:
         name: What its result and its tests are called.
         algorithms: Training algorithms that it applies to.
-        build: From a specification and an audit to the two data sets, under the claim's own adjacency, and the score of
-            a model, higher = with the canary.
+        build: From a specification and an audit to the ways of playing there are, each with two data sets that are
+            neighbours under the claim's own adjacency; none where it was stopped.
         title: The name in a sentence.
         making: What is made of each data set, such as "Training models".
         note: What the result does and does not speak of, in a sentence.
@@ -64,7 +75,7 @@ class CanaryGame:
 
     name: str
     algorithms: tuple[str, ...]
-    build: Callable[..., tuple[Arms, Score]]
+    build: Callable[..., Sequence[Candidate]]
     title: str
     making: str
     note: str
@@ -77,35 +88,97 @@ class CanaryGame:
         return (f"{self.name}:joint",)
 
     def run(self, audit: Audit, shares: Mapping[str, float]) -> AttackResult | None:
-        """Play the game; None if it does not apply, or was stopped before there were models to judge by."""
-        tests = self.tests(audit)
-        if not tests:
+        """Play the game, and its positive control first; None if it does not apply, or there are too few models."""
+        if not self.tests(audit):
             return None
-        arms, setup = self.setup(audit)
-        trials = arms.trials(audit.models_per_arm(min(shares[test] for test in tests)), audit.settings.seed)
-        without, with_canary = audit.trials.run(setup, *trials, what=self.making)
+        design = self.design(audit, shares)
+        without = with_canary = np.empty(0)
+        if design is not None:
+            models = self._control(audit, shares, design)
+            if not audit.trials.stopped:
+                without, with_canary = self._play(audit, design.pilot, models)
         audit.notes.append(self.note)
-        if len(without) < FEWEST:
+        if design is None or len(without) < FEWEST:
             made = self.making.split()[-1]
             audit.notes.append(f"{self.title} was stopped after {len(without)} {made} per arm: too few for a bound.")
             return None
-        return self.judge(audit, shares, arms, without, with_canary)
+        return self.judge(audit, shares, design.pilot.arms, without, with_canary)
 
-    def setup(self, audit: Audit) -> tuple[Arms, TrialSetup]:
-        """The two data sets, and how their models are trained, from the same initial weights, and scored."""
-        spec = audit.spec
+    def design(self, audit: Audit, shares: Mapping[str, float]) -> Design | None:
+        """How it is going to be played, by a pilot with half of the noise; None if it was stopped.
+
+        All models start from the same initial weights. The number of models per arm is the settings', or what the
+        audit's own tests need for scores as far apart as the pilot's, but no further than an ideal attack's on half of
+        the claimed noise: a broken training that scales its own noise lies further apart.
+        """
+        spec, seed = audit.spec, audit.settings.seed
         if not isinstance(spec, MinimumSpec):
-            spec = replace(spec, init_seed=audit.settings.seed)
-        arms, score = self.build(spec, audit)
-        return arms, audit.trial_setup(spec, arms.pool, score)
+            spec = replace(spec, init_seed=seed)
+        candidates = self.build(spec, audit)
+        pilot = run_pilot(audit, candidates, with_noise(audit, CONTROLLED_NOISE)) if candidates else None
+        if pilot is None:
+            return None
+        spoken = {
+            "score": pilot.score_name,
+            "pilot": f"{pilot.models} models of {pilot.candidates} candidates, with half of the noise, of "
+            f"{controlled_training(audit)}; not counted in any bound",
+            "pilot_separation": pilot.separation,
+        }
+        pilot = replace(pilot, arms=replace(pilot.arms, description={**pilot.arms.description, **spoken}))
+        epsilon, delta = audit.claim_check.epsilon_claimed, max(audit.claim_check.delta_claimed, 1e-12)
+        ideal = 1.0 / analytic_gaussian_sigma(1.0, epsilon=epsilon, delta=delta)
+        most = min(audit.settings.trials or MODELS[-1], MODELS[-1])
+        needed, forecast = models_needed(
+            self.refuter(audit, shares),
+            min(pilot.separation, ideal / CONTROLLED_NOISE),
+            [*(models for models in MODELS if models < most), most],
+            rng=np.random.default_rng(trial_seed(seed, _PLAN, 0)),
+        )
+        return Design(self.name, pilot, audit.settings.trials or needed, needed, forecast)
+
+    def _control(self, audit: Audit, shares: Mapping[str, float], design: Design) -> int:
+        """Carry out the positive control, where there is to be one; the models per arm that it asks for."""
+        if design.warning:
+            audit.warn(design.warning)
+        control = None
+        if audit.settings.control:
+            control = run_control(self.name, audit, design.pilot, design.control_models, self.refuter(audit, shares))
+        if control is None:
+            return design.models
+        audit.controls.append(control)
+        return audit.settings.trials or control.models
+
+    def _play(self, audit: Audit, pilot: Pilot, models: int) -> tuple[Scores, Scores]:
+        """The scores of models without the canary and with it."""
+        setup = audit.trial_setup(pilot.spec, pilot.arms.pool, pilot.score)
+        without, with_canary = audit.trials.run(
+            setup, *pilot.arms.trials(models, audit.settings.seed), what=self.making
+        )
+        return without, with_canary
+
+    def refuter(self, audit: Audit, shares: Mapping[str, float]) -> Refutes:
+        """From scores without and with the canary to whether `judge` would refute the claim by them."""
+        verdict, level, seed = audit.claim_check, self._confidence(audit, shares), audit.settings.seed
+        curves = [audit.tradeoff()]
+        if verdict.verdict != "certified":  # the claim's own curve is then not above the mechanism's
+            curves.append(Tradeoff.of_points([verdict.epsilon_claimed], [verdict.delta_claimed]))
+
+        def refutes(without: Scores, with_canary: Scores) -> bool:
+            test = JointTest(with_canary, without, curves[0], confidence=level, seed=seed)
+            return any(test.rejects(curve) for curve in curves)
+
+        return refutes
+
+    def _confidence(self, audit: Audit, shares: Mapping[str, float]) -> float:
+        return 1.0 - sum(shares[test] for test in self.tests(audit))
 
     def judge(
         self, audit: Audit, shares: Mapping[str, float], arms: Arms, without: Scores, with_canary: Scores
     ) -> AttackResult:
         """What the scores of two arms prove, by one joint test with the attack's whole error probability."""
-        ((_, share),) = ((test, shares[test]) for test in self.tests(audit))
+        level = self._confidence(audit, shares)
         claimed, delta = audit.tradeoff(), audit.claim_check.delta_claimed
-        test = JointTest(with_canary, without, claimed, confidence=1.0 - share, seed=audit.settings.seed)
+        test = JointTest(with_canary, without, claimed, confidence=level, seed=audit.settings.seed)
         curve = curve_test(test, claimed)
         bound = lower_bound(test, delta)
         best = JointTest(np.ones(len(with_canary)), np.zeros(len(without)), claimed, test.confidence, test.seed)
@@ -114,7 +187,7 @@ class CanaryGame:
             epsilon_lower=bound.epsilon_lower,
             curve_violation=curve if curve.violated else None,
             arms=arms.description,
-            confidence_spent=share,
+            confidence_spent=1.0 - level,
             trials=len(without),
             best_possible_epsilon=best.epsilon_lower(delta),
             bound=bound,

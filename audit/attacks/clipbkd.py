@@ -1,24 +1,34 @@
 """ClipBKD: one poisoned record whose clipped gradient points where no other record's does.
 
 Jagielski, Ullman and Oprea (2020), "Auditing Differentially Private Machine Learning", Algorithm 2. The canary
-lies along the direction of least variance of the data, so that nothing but the noise hides whether it was
-trained on; it is long, so that its gradient is clipped and moves the sum by the whole clip. Among sentences it is one
-of words that no other record has (`text_canaries`).
+lies along the direction of least variance of the data, so that nothing but the noise hides whether it was trained on.
+Its label and sign are those that the network finds least likely, at the first weights, which the audit knows, and
+after training on the other records: a canary that is learned already has no gradient. Its length is tried out by a
+pilot: a short one is not clipped, a long one is learned in a few steps. Among sentences a canary is one of words that
+no other record has (`text_canaries`), and the pilot chooses one of a few.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit.audit.attacks.arms import Arms, Candidate
 from dpaudit.audit.attacks.base import Audit
-from dpaudit.audit.attacks.canary_game import Arms, CanaryGame
+from dpaudit.audit.attacks.canary_game import CanaryGame
+from dpaudit.audit.attacks.starts import flat_weights, log_odds, unlikely, weights_without_noise, with_first_weights
 from dpaudit.audit.attacks.text_canaries import sentence_canary
-from dpaudit.audit.trials.engine import Score
-from dpaudit.mechanisms.learning.spec import GradientSpec, Pool, TrainedModels
+from dpaudit.audit.trials.engine import Score, trial_seed
+from dpaudit.mechanisms.base import Mechanism
+from dpaudit.mechanisms.learning.spec import DPSGDSpec, GradientSpec, Pool, TrainedModels
 from dpaudit.mechanisms.learning.training import logits
 from dpaudit.verify.claims import Adjacency
+
+LENGTHS = (1.0, 4.0, 16.0, 64.0, 256.0)  # of canaries, times the clip where that is above 1
+_SENTENCES = 108  # stream of seeds
 
 
 def least_direction(x: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -40,29 +50,15 @@ def least_direction(x: NDArray[np.float32]) -> NDArray[np.float64]:
     return np.asarray(direction * np.sign(direction[np.argmax(np.abs(direction))]))
 
 
-def canary_length(spec: GradientSpec) -> float:
-    """The length at which the canary's gradient stays clipped for most of the training, a power of two.
-
-    A short canary's gradient is not clipped to begin with; a long one is learned in a few steps, and its loss, and
-    with it its gradient, vanishes. For softmax regression along a direction of its own the canary's log-odds z obey
-    z' = z + length * step * min(clip, |gradient(z)|), which is followed here without noise; the length that moves
-    the weights furthest is best. Other architectures use the same length: any length is a valid canary.
-    """
-    step = spec.learning_rate / (spec.expected_batch_size * (1.0 - spec.momentum))
-
-    def moved(length: float) -> float:
-        total = z = 0.0
-        for _ in range(spec.visits):
-            gradient = np.sqrt(2.0 * (1.0 + length**2)) / (1.0 + np.exp(min(z, 500.0)))
-            push = min(spec.mechanism.clip, gradient)
-            total += push
-            z += np.sqrt(2.0) * length * step * push
-        return total * length / float(np.hypot(1.0, length))  # the rest goes into the bias, which others share
-
-    return float(max(2.0 ** np.arange(0, 11), key=moved))
-
-
-def make_arms(x: NDArray[np.float32], y: NDArray[np.int64], spec: GradientSpec, *, adjacency: Adjacency) -> Arms:
+def make_arms(
+    x: NDArray[np.float32],
+    y: NDArray[np.int64],
+    canary: NDArray[np.float32],
+    label: int,
+    other: int,
+    *,
+    adjacency: Adjacency,
+) -> Arms:
     """Two data sets that are neighbours under the claim's own adjacency, and differ in one canary.
 
     Under add-remove: the records, and the records plus the canary. Under replace-one: the first record is replaced
@@ -72,44 +68,19 @@ def make_arms(x: NDArray[np.float32], y: NDArray[np.int64], spec: GradientSpec, 
     Args:
         x: Training records, shape (records, inputs).
         y: Labels, shape (records,), in 0..classes-1.
-        spec: How the models are trained.
-        adjacency: The claim's.
-    """
-    direction = least_direction(x)
-    length = canary_length(spec)
-    classes = spec.architecture.classes
-    canary = (length * direction).astype(np.float32)
-    order = _labels_by_likelihood(x, y, classes, canary)
-    label, other = int(order[0]), int(order[-1])
-    silent = not x[:, direction != 0].any()
-    details = {
-        "canary_length": length,
-        "direction": "a feature that is zero in every record" if silent else "least second moment",
-    }
-    return neighbours(x, y, canary, (label, other), adjacency=adjacency, **details)
-
-
-def neighbours(
-    x: NDArray[np.float32],
-    y: NDArray[np.int64],
-    canary: NDArray[np.float32],
-    labels: tuple[int, int],
-    *,
-    adjacency: Adjacency,
-    **details: Any,
-) -> Arms:
-    """The two data sets that differ in one canary, as `make_arms` says.
-
-    Args:
-        x: Training records, shape (records, inputs).
-        y: Their labels, shape (records,).
         canary: Shape (inputs,).
-        labels: The canary's, and another.
+        label: Of the canary.
+        other: Its label in the data set that it is told apart from, under replace-one.
         adjacency: The claim's.
-        details: Of the canary, for the report.
     """
-    n, (label, other) = len(x), labels
-    common: dict[str, Any] = {"adjacency": adjacency, "records": n, "canary_label": label, **details}
+    n = len(x)
+    common: dict[str, Any] = {
+        "adjacency": adjacency,
+        "records": n,
+        "canary_length": float(np.linalg.norm(canary)),
+        "canary_label": label,
+        "direction": "a feature that is zero in every record" if not x[:, canary != 0].any() else "least second moment",
+    }
     if adjacency == "add-remove":
         pool = Pool(np.vstack([x, canary]), np.append(y, label))
         without = np.append(np.ones(n, dtype=bool), False)
@@ -134,22 +105,19 @@ def neighbours(
     )
 
 
-def _labels_by_likelihood(
-    x: NDArray[np.float32], y: NDArray[np.int64], classes: int, canary: NDArray[np.float32]
-) -> NDArray[np.int64]:
-    """Labels from the least to the most likely at the canary, by a plain logistic regression on the records."""
-    from sklearn.linear_model import LogisticRegression  # importing scikit-learn takes over a second
+def canary_score(
+    models: TrainedModels, canary: NDArray[np.float32], label: int, other: int | None = None
+) -> NDArray[np.float64]:
+    """Log-odds of the canary's label at the canary, one per model, from the models' outputs alone.
 
-    model = LogisticRegression(max_iter=200, tol=1e-3).fit(x, y)
-    likelihood = np.zeros(classes)
-    likelihood[model.classes_] = model.predict_log_proba(canary[None, :])[0]
-    likelihood[np.setdiff1d(np.arange(classes), model.classes_)] = -np.inf
-    return np.argsort(likelihood, kind="stable")
-
-
-def canary_score(models: TrainedModels, canary: NDArray[np.float32], label: int) -> NDArray[np.float64]:
-    """Log-odds of the canary's label at the canary, one per model, from the models' outputs alone."""
-    return margin(logits(models, canary[None, :])[:, 0, :].numpy(), label)
+    Args:
+        models: Trained with the canary or not.
+        canary: Shape (inputs,).
+        label: Its label.
+        other: The label that it has in the other data set; its log-odds are subtracted.
+    """
+    outputs = logits(models, canary[None, :])[:, 0, :].numpy()
+    return margin(outputs, label) - (0.0 if other is None else margin(outputs, other))
 
 
 def margin(outputs: NDArray[np.float32], label: int) -> NDArray[np.float64]:
@@ -159,26 +127,90 @@ def margin(outputs: NDArray[np.float32], label: int) -> NDArray[np.float64]:
         outputs: Logits, shape (models, classes).
         label: The canary's label.
     """
-    values = outputs.astype(np.float64)
-    others = np.delete(values, label, axis=1)
-    top = others.max(axis=1)
-    return np.asarray(values[:, label] - top - np.log(np.exp(others - top[:, None]).sum(axis=1)))
+    return np.asarray(log_odds(outputs.astype(np.float64))[:, label])
 
 
-def _build(spec: GradientSpec, audit: Audit) -> tuple[Arms, Score]:
+def release_score(
+    models: TrainedModels, mechanism: Mechanism, without: NDArray[np.float64], shift: NDArray[np.float64], unit: float
+) -> NDArray[np.float64]:
+    """log dP/dQ of the one noisy sum that the final weights reveal, P with the canary: no score is better.
+
+    Args:
+        models: After one step on all members, so that weights = weights without noise - unit noise.
+        mechanism: The noise.
+        without: The weights without canary and noise, flat.
+        shift: What the canary adds to the sum.
+        unit: Learning rate over expected batch size.
+    """
+    return np.asarray(mechanism.privacy_loss((without - flat_weights(models)) / unit, shift))
+
+
+def _candidates(spec: GradientSpec, audit: Audit) -> list[Candidate]:
+    """The least likely label and sign for every length."""
+    x, y, adjacency = audit.dataset.x, audit.dataset.y, audit.bundle.recipe.claim.adjacency
+    if audit.dataset.tokens:
+        return _sentences(spec, audit)
+    direction = least_direction(x)
+    lengths = np.array(LENGTHS) * max(1.0, float(spec.mechanism.clip))
+    probes = (np.outer(lengths, [1.0, -1.0])[:, :, None] * direction).astype(np.float32)  # (lengths, signs, inputs)
+    start = with_first_weights(audit, spec)
+    odds = unlikely(audit, start, probes.reshape(-1, x.shape[1]))
+    if odds is None:
+        return []
+    candidates = []
+    for signs, likelihood in zip(probes, odds.reshape(*probes.shape[:2], -1), strict=True):
+        sign, label = np.unravel_index(int(likelihood.argmin()), likelihood.shape)
+        other = int(likelihood[sign].argmax())
+        arms = make_arms(x, y, signs[sign], int(label), other, adjacency=adjacency)
+        begins = "fitted to the records" if start.first_weights is not None else start.init
+        arms = replace(arms, description={**arms.description, "first_weights": begins})
+        candidates.append(Candidate(start, arms, _scores(start, arms, audit)))
+    return candidates
+
+
+def _sentences(spec: GradientSpec, audit: Audit) -> list[Candidate]:
+    """Misspelled sentences, as many as there are lengths of another canary."""
     data, adjacency = audit.dataset, audit.bundle.recipe.claim.adjacency
-    if data.tokens:
-        canary, labels, sentence = sentence_canary(data, spec, audit.settings.seed)
-        arms = neighbours(data.x, data.y, canary, labels, adjacency=adjacency, sentence=sentence)
-    else:
-        arms = make_arms(data.x, data.y, spec, adjacency=adjacency)
-    return arms, partial(canary_score, canary=arms.canary, label=arms.label)
+    candidates = []
+    for index in range(len(LENGTHS)):
+        canary, (label, other), sentence = sentence_canary(
+            data, spec, trial_seed(audit.settings.seed, _SENTENCES, index)
+        )
+        arms = make_arms(data.x, data.y, canary, label, other, adjacency=adjacency)
+        kept = {key: value for key, value in arms.description.items() if key not in ("canary_length", "direction")}
+        arms = replace(arms, description={**kept, "sentence": sentence})
+        candidates.append(Candidate(spec, arms, _scores(spec, arms, audit)))
+    return candidates
+
+
+def _scores(spec: GradientSpec, arms: Arms, audit: Audit) -> Mapping[str, Score]:
+    """The log-odds, from outputs alone; and the likelihood ratio of the weights where one step on everybody made them.
+
+    After more steps the weights' projection on what the canary moves was tried: it is weaker than the log-odds.
+    """
+    other = arms.description.get("other_label")
+    scores: dict[str, Score] = {
+        "log-odds, from outputs": partial(canary_score, canary=arms.canary, label=arms.label, other=other)
+    }
+    if not (isinstance(spec, DPSGDSpec) and spec.steps == 1 and spec.sampling_prob == 1):
+        return scores
+    weights = weights_without_noise(audit, spec, arms.pool, [arms.without, arms.with_canary])
+    if weights is not None:
+        unit = spec.learning_rate / spec.expected_batch_size
+        scores["likelihood ratio, from weights"] = partial(
+            release_score,
+            mechanism=spec.mechanism_at(0),
+            without=weights[0],
+            shift=(weights[0] - weights[1]) / unit,
+            unit=unit,
+        )
+    return scores
 
 
 CLIPBKD = CanaryGame(
     "clipbkd",
     ("dp-sgd", "dp-ftrl"),
-    _build,
+    _candidates,
     title="ClipBKD",
     making="Training models",
     note="ClipBKD trains new models from the recipe: it judges the training procedure, on data sets of its own making.",

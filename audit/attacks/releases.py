@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit.audit.attacks.arms import Arms, Candidate
 from dpaudit.audit.attacks.base import Audit
-from dpaudit.audit.attacks.canary_game import Arms, CanaryGame
+from dpaudit.audit.attacks.canary_game import CanaryGame
 from dpaudit.audit.attacks.clipbkd import least_direction
-from dpaudit.audit.trials.engine import Score
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.learning.approximate_minima import implied_noise
 from dpaudit.mechanisms.learning.minimiser import minimise
@@ -97,7 +97,7 @@ def noise_score(
     return np.array([float(spec.mechanism.privacy_loss(b, b - moved)) for b, moved in pairs])
 
 
-def _output_perturbation(spec: OutputPerturbationSpec, audit: Audit) -> tuple[Arms, Score]:
+def _output_perturbation(spec: OutputPerturbationSpec, audit: Audit) -> list[Candidate]:
     arms = make_arms(audit.dataset.x, audit.dataset.y, spec, adjacency=audit.bundle.recipe.claim.adjacency)
     without, with_canary = (
         minimise(arms.pool.x[members], arms.pool.y[members], spec.regularization)
@@ -108,13 +108,15 @@ def _output_perturbation(spec: OutputPerturbationSpec, audit: Audit) -> tuple[Ar
     sensitivity = spec.mechanism.clip * (2.0 if audit.bundle.recipe.claim.adjacency == "replace-one" else 1.0)
     moved = {"minimiser_distance": distance, "sensitivity_share": distance / sensitivity}
     score = partial(privacy_loss_score, mechanism=spec.mechanism, without=without, shift=shift)
-    return replace(arms, description={**arms.description, **moved}), score
+    arms = replace(arms, description={**arms.description, **moved})
+    return [Candidate(spec, arms, {"privacy loss of the release": score})]
 
 
-def _approximate_minima(spec: ApproximateMinimaSpec, audit: Audit) -> tuple[Arms, Score]:
+def _approximate_minima(spec: ApproximateMinimaSpec, audit: Audit) -> list[Candidate]:
     arms = make_arms(audit.dataset.x, audit.dataset.y, spec, adjacency=audit.bundle.recipe.claim.adjacency)
     x, y = arms.pool.x, arms.pool.y
-    return arms, partial(noise_score, spec=spec, x=x, y=y, without=arms.without, with_canary=arms.with_canary)
+    score = partial(noise_score, spec=spec, x=x, y=y, without=arms.without, with_canary=arms.with_canary)
+    return [Candidate(spec, arms, {"likelihood ratio of the noise that the weights imply": score})]
 
 
 OUTPUT_PERTURBATION = CanaryGame(

@@ -144,6 +144,12 @@ def _first_weights(plan: EnsemblePlan, streams: Sequence[Streams]) -> list[Tenso
     weights = [
         torch.zeros(len(streams), units, inputs + plan.bias, device=plan.device) for inputs, units in plan.layers
     ]
+    if spec.first_weights is not None:
+        given = [torch.tensor(spec.first_weights[name]) for name in parameter_shapes(spec.architecture)]
+        for layer, (w, (inputs, _)) in enumerate(zip(weights, plan.layers, strict=True)):
+            for part, columns in enumerate((slice(None, inputs), inputs)[: 1 + plan.bias]):
+                w[:, :, columns] = given[(1 + plan.bias) * layer + part].to(plan.device)
+        return weights
     if spec.init == "zeros":
         return weights
     sources = streams if spec.init_seed is None else [Streams(spec.init_seed, plan.device)]

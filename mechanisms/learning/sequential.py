@@ -84,6 +84,8 @@ def initialised(spec: GradientSpec, streams: Streams, device: torch.device) -> n
                 parameter.zero_()
             elif parameter.dim() >= 2:
                 nn.init.xavier_normal_(parameter, generator=source.init)
+    if spec.first_weights is not None:
+        module.load_state_dict({name: torch.tensor(value) for name, value in spec.first_weights.items()})
     torch.manual_seed(streams.init.initial_seed())
     return module
 

@@ -73,6 +73,7 @@ class _GradientTraining(_PrivateTraining):
             as the weights of a pretrained one; for networks trained through Opacus.
         init_seed: Seed of initial weights shared by all models, None: every model draws its own. Whoever attacks
             a mechanism that starts from public weights knows them, so an audit fixes them.
+        first_weights: The initial weights of all models in place of `init`, by torch's names: public as those are.
     """
 
     steps: int
@@ -81,6 +82,7 @@ class _GradientTraining(_PrivateTraining):
     update_rule: UpdateRule | None = None
     init: Literal["zeros", "glorot", "built"] = "glorot"
     init_seed: int | None = None
+    first_weights: Mapping[str, NDArray[np.float32]] | None = None
 
     def mechanism_at(self, step: int) -> Mechanism:
         """The mechanism of one step, from 0."""

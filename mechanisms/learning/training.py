@@ -15,6 +15,7 @@ from dpaudit.mechanisms.learning.architectures import (
     DENSE_NETWORKS,
     build_module,
     parameter_count,
+    parameter_shapes,
     through_opacus,
 )
 from dpaudit.mechanisms.learning.dp_ftrl import BATCHES
@@ -129,6 +130,11 @@ def _check_spec(spec: TrainingSpec) -> None:
         known = ("zeros", "glorot", "built") if through_opacus(architecture) else ("zeros", "glorot")
         if spec.init not in known:
             raise ValueError(f"Expected init={spec.init!r} to be one of {', '.join(map(repr, known))}.")
+    if isinstance(spec, GradientSpec) and spec.first_weights is not None:
+        given = {name: value.shape for name, value in spec.first_weights.items()}
+        lacking = {name: shape for name, shape in parameter_shapes(architecture).items() if given.get(name) != shape}
+        if lacking:
+            raise ValueError(f"Expected first_weights of shapes {given} to have {lacking}.")
     if isinstance(spec, GradientSpec) and spec.update_rule is not None and spec.momentum:
         raise ValueError(f"Expected momentum={spec.momentum} to be 0 with an update rule, which has its own.")
     count = parameter_count(architecture)

@@ -1,31 +1,54 @@
 """The attacks' scores and data sets against plain recomputations."""
 
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from dpaudit.audit.attacks.canary_game import Arms
-from dpaudit.audit.attacks.clipbkd import canary_length, least_direction, make_arms, margin
+from dpaudit.audit.attacks.arms import Arms, Candidate
+from dpaudit.audit.attacks.base import Audit
+from dpaudit.audit.attacks.clipbkd import CLIPBKD, least_direction, make_arms, margin
 from dpaudit.audit.attacks.lira import OWN_SPREAD, offline_scores, online_scores
 from dpaudit.audit.attacks.membership import class_rates, negative_loss, within_class
 from dpaudit.audit.attacks.reference import percentiles
 from dpaudit.audit.attacks.rmia import gains, rmia_scores
 from dpaudit.audit.attacks.shadow import random_halves
-from dpaudit.mechanisms import Gaussian
-from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec
+from dpaudit.audit.attacks.starts import with_first_weights
+from dpaudit.audit.inputs.bundles import Bundle
+from dpaudit.audit.inputs.recipes import Recipe, load_recipe
+from dpaudit.audit.settings import Settings
+from dpaudit.audit.trials.engine import TrialRunner
+from dpaudit.mechanisms.defects import Defect
+from dpaudit.mechanisms.learning.spec import DPSGDSpec
+from dpaudit.mechanisms.learning.training import logits, train
 from dpaudit.verify.bounds import auc
+from dpaudit.verify.checking import check
+
+ROOT = Path(__file__).parents[2]
+DIGITS = {"name": "digits"}
 
 
-def spec(steps: int = 1, learning_rate: float = 1.0) -> DPSGDSpec:
-    return DPSGDSpec(
-        architecture=Architecture("linear", 64, 2),
-        mechanism=Gaussian(1.0, dimension=130),
-        steps=steps,
-        sampling_prob=1.0,
-        expected_batch_size=360.0,
-        learning_rate=learning_rate,
-        init="zeros",
+def recipe(**changes: Any) -> Recipe:
+    return Recipe.from_dict({**load_recipe(ROOT / "examples" / "digits-headline.toml").to_dict(), **changes})
+
+
+def audit_of(recipe: Recipe, seed: int = 1, **settings: Any) -> Audit:
+    dataset = recipe.load_dataset()
+    return Audit(
+        Bundle("", "", {}, recipe),
+        recipe.spec(dataset),
+        dataset,
+        check(recipe.claim_object()),
+        Settings(seed=seed, device="cpu", workers=1, **settings),
     )
+
+
+def candidates(audit: Audit) -> list[Candidate]:
+    assert isinstance(audit.spec, DPSGDSpec)
+    return list(CLIPBKD.build(replace(audit.spec, init_seed=audit.settings.seed), audit))
 
 
 def digits() -> tuple[np.ndarray, np.ndarray]:
@@ -34,29 +57,67 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
     return (x[keep] / 16).astype(np.float32), y[keep].astype(np.int64)
 
 
+CANARY = np.eye(64, dtype=np.float32)[0] * 3.0  # the first pixel is empty in every digit
+
+
 def differing_records(arms: Arms) -> int:
     return int((arms.without != arms.with_canary).sum())
 
 
 def test_add_remove_arms_differ_by_one_added_record() -> None:
-    arms = make_arms(*digits(), spec(), adjacency="add-remove")
+    arms = make_arms(*digits(), CANARY, 1, 0, adjacency="add-remove")
     assert differing_records(arms) == 1
     assert arms.with_canary.sum() == arms.without.sum() + 1
 
 
 def test_replace_one_arms_have_equal_size_and_differ_in_one_record_each() -> None:
     x, y = digits()
-    arms = make_arms(x, y, spec(), adjacency="replace-one")
+    arms = make_arms(x, y, CANARY, 1, 0, adjacency="replace-one")
     assert arms.with_canary.sum() == arms.without.sum() == len(x)
     assert (arms.with_canary & ~arms.without).sum() == (arms.without & ~arms.with_canary).sum() == 1
 
 
-def test_the_canary_is_orthogonal_to_every_record_and_its_gradient_is_clipped() -> None:
-    x, y = digits()
-    arms = make_arms(x, y, spec(), adjacency="add-remove")
-    assert np.abs(x @ arms.canary).max() == 0.0
-    gradient = np.sqrt(0.5) * np.hypot(np.linalg.norm(arms.canary), 1.0)  # zero weights: p = 1/2
-    assert gradient > spec().mechanism.clip
+@pytest.mark.parametrize("seed", range(6))
+def test_a_canary_is_unlikely_under_the_known_weights_before_and_after_training(seed: int) -> None:
+    """A label chosen from the data alone is learned already in a third of random networks, and has no gradient."""
+    fnn = recipe(architecture={"name": "fnn"}, optimizer={"learning_rate": 0.5, "init": "glorot"}, dataset=DIGITS)
+    for candidate in candidates(audit_of(fnn, seed)):
+        start, arms = candidate.spec, candidate.arms
+        assert not np.abs(arms.pool.x[:-1] @ arms.canary).max()
+        quiet = replace(start, defect=Defect(noise_factor=0.0))  # type: ignore[type-var]
+        for members in (np.zeros_like(arms.without), arms.without):
+            outputs = logits(train(quiet, arms.pool, members[None], [0]), arms.canary[None])[0, 0].numpy()
+            p = np.exp(outputs.astype(float)) / np.exp(outputs.astype(float)).sum()
+            assert p[arms.label] < 1 / 10
+
+
+def test_fitted_weights_leave_the_records_small_gradients_and_own_loops_get_none() -> None:
+    audit = audit_of(recipe(dataset=DIGITS))
+    assert isinstance(audit.spec, DPSGDSpec)
+    own = replace(audit.spec, init_seed=1)
+    fitted = with_first_weights(audit, own)
+    assert fitted.first_weights is not None
+    outputs = audit.dataset.x @ fitted.first_weights["weight"].T + fitted.first_weights["bias"]
+    assert (outputs.argmax(axis=1) == audit.dataset.y).mean() > 0.9
+    loop = replace(audit, settings=replace(audit.settings, trainer=lambda *arguments, **options: None))  # type: ignore[arg-type, return-value]
+    assert with_first_weights(loop, own) == own
+
+
+def test_first_weights_that_fit_no_better_are_not_taken() -> None:
+    audit = audit_of(recipe(dataset=DIGITS, optimizer={"learning_rate": 1e-9, "init": "zeros"}))
+    assert isinstance(audit.spec, DPSGDSpec)
+    assert with_first_weights(audit, replace(audit.spec, init_seed=1)).first_weights is None  # glorot, hardly moved
+
+
+def test_the_weights_of_one_step_reveal_its_noisy_sum() -> None:
+    """The likelihood ratio of two normal laws mu apart: normal, means mu^2 apart, standard deviation mu."""
+    audit = audit_of(recipe())
+    candidate = next(c for c in candidates(audit) if c.arms.description["canary_length"] == 64.0)
+    lists = candidate.arms.trials(3000, 1)
+    setup = audit.trial_setup(candidate.spec, candidate.arms.pool, candidate.scores["likelihood ratio, from weights"])
+    without, with_canary = TrialRunner().run(setup, *lists)
+    assert with_canary.mean() - without.mean() == pytest.approx(0.36, abs=4 * 0.6 * np.sqrt(2 / 3000))
+    assert without.std() == pytest.approx(0.6, rel=4 / np.sqrt(2 * 3000))
 
 
 def test_least_direction_without_a_silent_feature_is_the_smallest_singular_vector() -> None:
@@ -66,10 +127,6 @@ def test_least_direction_without_a_silent_feature_is_the_smallest_singular_vecto
     )
     smallest = np.linalg.svd(x.astype(float))[2][-1]
     assert abs(least_direction(x) @ smallest) == pytest.approx(1.0, abs=1e-6)
-
-
-def test_a_canary_that_is_learned_fast_is_made_shorter() -> None:
-    assert canary_length(spec(steps=1)) > canary_length(spec(steps=200, learning_rate=20.0))
 
 
 def test_margin_is_the_log_odds() -> None:

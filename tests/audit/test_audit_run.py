@@ -14,6 +14,7 @@ import pytest
 
 from dpaudit.audit.attacks.base import Audit
 from dpaudit.audit.attacks.clipbkd import CLIPBKD
+from dpaudit.audit.attacks.pilot import Pilot
 from dpaudit.audit.inputs.bundles import Bundle, load_bundle
 from dpaudit.audit.inputs.datasets import Dataset
 from dpaudit.audit.inputs.files import InputError
@@ -46,7 +47,7 @@ def planted(name: str) -> Recipe:
 
 
 def test_a_correct_model_is_not_refuted_and_its_claim_is_certified(tmp_path: Path) -> None:
-    result = run(*trained(tmp_path), Settings(seed=1, trials=1000, device="cpu"))
+    result = run(*trained(tmp_path), Settings(seed=1, trials=400, device="cpu"))
     assert result.verdict == "not_refuted"
     assert result.claim_check is not None
     assert result.claim_check.verdict == "certified"
@@ -55,7 +56,7 @@ def test_a_correct_model_is_not_refuted_and_its_claim_is_certified(tmp_path: Pat
 
 @pytest.mark.parametrize("defect", ["half-noise", "noise-for-the-mean-on-the-sum", "fixed-seed"])
 def test_a_planted_defect_is_refuted_by_attack_alone(tmp_path: Path, defect: str) -> None:
-    result = run(*trained(tmp_path, planted(defect)), Settings(seed=1, attacks=("clipbkd",), trials=1000, device="cpu"))
+    result = run(*trained(tmp_path, planted(defect)), Settings(seed=1, trials=400, control=False, device="cpu"))
     assert result.verdict == "refuted"
     assert "clipbkd:curve_violation" in result.refuted_by
     assert result.claim_check is not None
@@ -64,10 +65,11 @@ def test_a_planted_defect_is_refuted_by_attack_alone(tmp_path: Path, defect: str
 
 def test_the_same_seed_gives_the_same_result(tmp_path: Path) -> None:
     bundle, dataset = trained(tmp_path)
-    one, two = (run(bundle, dataset, Settings(seed=5, trials=200, device="cpu")).to_dict() for _ in range(2))
+    one, two = (run(bundle, dataset, Settings(seed=5, trials=100, device="cpu")).to_dict() for _ in range(2))
     for result in (one, two):
         result.pop("seconds")
         result["claim_check"].pop("seconds")
+        result["control"].pop("seconds")
     assert one == two
 
 
@@ -99,27 +101,38 @@ def test_false_alarms_of_the_whole_runner_stay_within_the_stated_rate() -> None:
     verdict = check(recipe.claim_object())
     dataset = recipe.load_dataset()
     spec, bundle = recipe.spec(dataset), Bundle("", "", {}, recipe)
-    alarms = 0
-    for seed in range(200):
-        settings = Settings(seed=seed, attacks=("clipbkd",), trials=300, confidence=0.8, device="cpu", workers=1)
-        audit = Audit(bundle, spec, dataset, verdict, settings)
-        attack = CLIPBKD.run(audit, plan_audit(audit).shares)
-        assert attack is not None
-        alarms += attack.curve_violation is not None or (attack.epsilon_lower or 0) > verdict.epsilon_claimed
+    settings = Settings(seed=7, attacks=("clipbkd",), trials=300, confidence=0.8, device="cpu", workers=1)
+    audit = Audit(bundle, spec, dataset, verdict, settings)
+    shares = plan_audit(audit).shares
+    design, refutes = CLIPBKD.design(audit, shares), CLIPBKD.refuter(audit, shares)
+    assert design is not None
+    setup = audit.trial_setup(design.pilot.spec, design.pilot.arms.pool, design.pilot.score)
+    alarms = sum(refutes(*TrialRunner().run(setup, *design.pilot.arms.trials(300, seed))) for seed in range(200))
     assert alarms <= 58
+
+
+def designed(bundle: Bundle, dataset: Dataset, *, seed: int) -> Pilot:
+    audit = prepare(bundle, dataset, Settings(seed=seed, trials=100, device="cpu"))
+    design = CLIPBKD.design(audit, plan_audit(audit).shares)
+    assert design is not None
+    return design.pilot
 
 
 def test_replace_one_arms_do_not_judge_an_add_remove_claim(tmp_path: Path) -> None:
     bundle, dataset = trained(tmp_path)
-    arms, _ = CLIPBKD.setup(prepare(bundle, dataset, Settings(seed=1, device="cpu")))
+    arms = designed(bundle, dataset, seed=1).arms
     assert arms.description["adjacency"] == bundle.recipe.claim.adjacency == "add-remove"
     assert abs(int(arms.with_canary.sum()) - int(arms.without.sum())) == 1
 
 
 def test_scores_follow_the_mechanisms_own_gaussian(tmp_path: Path) -> None:
     """One step from zero weights: the canary's log-odds are Gaussian, mu apart in standard deviations."""
-    arms, setup = CLIPBKD.setup(prepare(*trained(tmp_path), Settings(seed=2, device="cpu")))
-    without, with_canary = TrialRunner().run(setup, *arms.trials(4000, 2))
+    bundle, dataset = trained(tmp_path)
+    pilot = designed(bundle, dataset, seed=2)
+    setup = prepare(bundle, dataset, Settings(seed=2, device="cpu")).trial_setup(
+        pilot.spec, pilot.arms.pool, pilot.score
+    )
+    without, with_canary = TrialRunner().run(setup, *pilot.arms.trials(4000, 2))
     mu = (with_canary.mean() - without.mean()) / without.std()
     assert mu == pytest.approx(0.6, abs=4 * np.sqrt(2 / 4000))
 
@@ -156,7 +169,7 @@ def test_the_command_from_recipe_to_exit_status(tmp_path: Path) -> None:
     text = (ROOT / "examples" / "digits-headline.toml").read_text()
     recipe.write_text('planted_defect = "half-noise"\n' + text)
     assert command("train", "honest.toml", "--out", "m.pt", "--seed", "3", cwd=tmp_path).returncode == 0
-    done = command("run", "m.pt", "--seed", "3", "--trials", "1000", "--json", "-", cwd=tmp_path)
+    done = command("run", "m.pt", "--seed", "3", "--trials", "400", "--json", "-", cwd=tmp_path)
     assert done.returncode == 3
     result = json.loads(done.stdout)
     assert result["verdict"] == "refuted"
@@ -192,7 +205,7 @@ def test_control_c_writes_what_was_measured_and_the_same_command_goes_on(tmp_pat
 
 
 @pytest.mark.slow
-def test_a_dry_run_trains_nothing_and_prints_the_plan(tmp_path: Path) -> None:
+def test_a_dry_run_keeps_nothing_and_prints_the_plan(tmp_path: Path) -> None:
     recipe = ROOT / "examples" / "digits-headline.toml"
     assert command("train", str(recipe), "--out", "m.pt", "--seed", "3", cwd=tmp_path).returncode == 0
     done = command("run", "m.pt", "--seed", "3", "--dry-run", cwd=tmp_path)
@@ -205,6 +218,6 @@ def test_a_dry_run_trains_nothing_and_prints_the_plan(tmp_path: Path) -> None:
 def test_json_on_stdout_and_nothing_else(tmp_path: Path) -> None:
     recipe = ROOT / "examples" / "digits-headline.toml"
     assert command("train", str(recipe), "--out", "m.pt", "--seed", "3", cwd=tmp_path).returncode == 0
-    done = command("run", "m.pt", "--seed", "3", "--trials", "100", "--json", "-", cwd=tmp_path)
+    done = command("run", "m.pt", "--seed", "3", "--trials", "400", "--json", "-", cwd=tmp_path)
     assert json.loads(done.stdout)["seed"] == 3
     assert done.stderr == ""

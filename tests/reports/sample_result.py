@@ -12,11 +12,11 @@ import numpy as np
 from scipy.stats import beta, norm
 
 from dpaudit.mechanisms.base import Array
-from dpaudit.verify.results import AttackResult, AuditResult, CurveTest, LowerBound, Verdict, Witness
+from dpaudit.verify.results import AttackResult, AuditResult, Control, CurveTest, LowerBound, Verdict, Witness
 
 CLAIMED, DELTA, MU, CONFIDENCE = 2.445, 1e-5, 0.6, 0.95
 SHARES = {"membership:epsilon_lower": 1 / 60, "clipbkd:joint": 2 / 60}
-KINDS = ("not_refuted", "refuted", "curve_only", "claim_check", "gave_up")
+KINDS = ("not_refuted", "inconclusive", "refuted", "curve_only", "claim_check", "gave_up")
 
 
 def gaussian_delta(epsilon: Array, mu: float = MU) -> Array:
@@ -156,6 +156,24 @@ def make_canary_attack(mu: float = MU, models: int = 25_000, seed: int = 5) -> A
     )
 
 
+def make_control(found: bool = True) -> Control:
+    """The positive control of `make_canary_attack`, or of one with too few models."""
+    return Control(
+        attack="clipbkd",
+        training="the built-in training",
+        noise_factor=0.5,
+        models=25_000 if found else 100,
+        trials=25_000 if found else 100,
+        resamples=20,
+        power=1.0 if found else 0.35,
+        found=found,
+        no_noise_trials=50,
+        no_noise_found=True,
+        seed=812_379,
+        seconds=31.0,
+    )
+
+
 def make_result(kind: str = "not_refuted", **changes: Any) -> AuditResult:
     """A result of one of KINDS.
 
@@ -210,10 +228,13 @@ def make_result(kind: str = "not_refuted", **changes: Any) -> AuditResult:
             "trials": 25_000,
         },
         notes=[],
+        control=make_control(),
     )
     if kind in ("refuted", "curve_only"):
         found = ["clipbkd:epsilon_lower"] * (kind == "refuted") + ["clipbkd:curve_violation"]
         result = replace(result, verdict="refuted", refuted_by=found)
+    elif kind == "inconclusive":
+        result = replace(result, verdict="inconclusive", control=make_control(found=False))
     elif kind == "claim_check":
         result = _product(result)
     elif kind == "gave_up":
@@ -229,6 +250,7 @@ def make_result(kind: str = "not_refuted", **changes: Any) -> AuditResult:
                 epsilon_upper=3.1,
             ),
             reproduce={**result.reproduce, "stopped": "budget of 10m used up"},
+            control=None,
             notes=["ClipBKD was stopped after 7 models per arm: too few for a bound."],
         )
     return replace(result, **changes)

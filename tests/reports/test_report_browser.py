@@ -11,7 +11,7 @@ import pytest
 from dpaudit.reports import write_report
 
 Written = Callable[[str], Path]
-KINDS = ("not_refuted", "refuted", "curve_only", "claim_check", "gave_up")
+KINDS = ("not_refuted", "inconclusive", "refuted", "curve_only", "claim_check", "gave_up")
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ from dpaudit import reports
 from dpaudit.reports import load_result, write_report
 from dpaudit.verify.results import AuditResult
 
-KINDS = ("not_refuted", "refuted", "curve_only", "claim_check", "gave_up")
+KINDS = ("not_refuted", "inconclusive", "refuted", "curve_only", "claim_check", "gave_up")
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;$\\frac{ \ud800\x00 {{ 7*191 }}"
 Written = Callable[[str], Path]
 VOID = {"meta", "img", "br", "hr", "link", "input", "base"}

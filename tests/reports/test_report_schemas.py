@@ -14,7 +14,7 @@ from dpaudit.reports import load_result, result_json
 from dpaudit.reports.rendering import schema
 from dpaudit.verify.results import VERDICTS_FORMAT, Witness
 
-KINDS = ("not_refuted", "refuted", "curve_only", "claim_check", "gave_up")
+KINDS = ("not_refuted", "inconclusive", "refuted", "curve_only", "claim_check", "gave_up")
 
 
 def written(tmp_path: Path, data: Any) -> Path:
@@ -42,6 +42,12 @@ def test_unknown_keys_are_allowed_at_every_level(samples: ModuleType, tmp_path: 
     assert load_result(written(tmp_path, extend(result.to_dict()))).claim_check == result.claim_check
 
 
+def test_format_1_is_still_read(samples: ModuleType, tmp_path: Path) -> None:
+    data = {**samples.make_result().to_dict(), "format": "dpaudit-result/1"}
+    del data["control"]
+    assert load_result(written(tmp_path, data)).control is None
+
+
 def replaced(*path: Any, value: Any) -> Callable[[dict[str, Any]], None]:
     def change(data: Any) -> None:
         for key in path[:-1]:
@@ -54,7 +60,8 @@ def replaced(*path: Any, value: Any) -> Callable[[dict[str, Any]], None]:
 @pytest.mark.parametrize(
     ("change", "names"),
     [
-        (replaced("format", value="dpaudit-result/2"), "$.format"),
+        (replaced("format", value="dpaudit-result/3"), "$.format"),
+        (replaced("control", "power", value=1.2), "$.control.power"),
         (replaced("verdict", value="private"), "$.verdict"),
         (replaced("confidence", value=1.2), "$.confidence"),
         (replaced("attacks", 1, "auc", value="high"), "$.attacks[1].auc"),

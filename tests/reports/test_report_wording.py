@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpaudit.reports.wording import at_least, at_most, duration, figure, percent, stated, verdict_sentence, words
+from dpaudit.reports.wording import (
+    at_least,
+    at_most,
+    control_sentence,
+    duration,
+    figure,
+    percent,
+    stated,
+    verdict_sentence,
+    words,
+)
 
 MAGNITUDES = st.floats(min_value=1e-300, max_value=1e300)
 
@@ -97,6 +107,20 @@ def test_not_refuted_never_says_private(samples: ModuleType, verdict: str) -> No
     assert sentence.startswith("Nothing we tried contradicts the claim epsilon = 2.445 at delta = 1e-5.")
     assert "not proof of privacy" in sentence
     assert ("the proof is the claim check: certified" in sentence) == (verdict == "certified")
+
+
+def test_inconclusive_says_that_silence_says_nothing(samples: ModuleType) -> None:
+    missed = samples.make_result("inconclusive")
+    assert "says nothing of the training: it would not have found half the noise either. As for the mechanism, the" in (
+        verdict_sentence(missed)
+    )
+    assert "no positive control was carried out" in verdict_sentence(replace(missed, control=None))
+
+
+def test_the_control_is_told_with_its_counts(samples: ModuleType) -> None:
+    found, missed = (control_sentence(samples.make_control(found)) for found in (True, False))
+    assert found.startswith("This audit would have found half the noise: yes (20 of 20).")
+    assert missed.startswith("This audit would have found half the noise: no (7 of 20).")
 
 
 def test_gave_up_names_the_reason(samples: ModuleType) -> None:

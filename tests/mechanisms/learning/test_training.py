@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from dpaudit.mechanisms import Gaussian, Product
+from dpaudit.mechanisms.defects import Defect
 from dpaudit.mechanisms.learning import training
 from dpaudit.mechanisms.learning.architectures import build_module, parameter_count
 from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, OutputPerturbationSpec, Pool, TrainingSpec
@@ -70,6 +71,18 @@ def test_each_architecture_takes_its_path_and_answers_as_its_module(case: str) -
         torch.testing.assert_close(outputs[model], expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("case", [case for case in ARCHITECTURES if case != "minimiser"])
+def test_first_weights_are_where_training_begins(case: str) -> None:
+    """With nobody's records and no noise nothing moves."""
+    rng = np.random.default_rng(3)
+    fresh = build_module(ARCHITECTURES[case]).state_dict()
+    given = {name: rng.normal(size=tuple(value.shape)).astype(np.float32) for name, value in fresh.items()}
+    spec = specification(ARCHITECTURES[case], first_weights=given, defect=Defect(noise_factor=0.0))
+    models = training.train(spec, pool_for(spec.architecture), np.zeros((2, RECORDS), dtype=bool), [1, 2])
+    for name, value in given.items():
+        np.testing.assert_array_equal(models.parameters[name].numpy(), np.stack([value, value]))
+
+
 def test_many_models_are_queried_in_parts_that_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     architecture = ARCHITECTURES["ensemble fnn"]
     pool = pool_for(architecture)
@@ -114,6 +127,7 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
             {"architecture": Architecture("rnn", 6, 3)},
             "Expected architecture='rnn' to be one of bag-of-embeddings, cnn",
         ),
+        ({"first_weights": {"weight": np.zeros((2, 6))}}, "Expected first_weights of shapes .* to have .*3, 6"),
         ({"architecture": Architecture("fnn", 6, 3, {"hidden": 0})}, "Expected hidden=0 >= 1"),
         ({"architecture": Architecture("linear", 6, 3, {"hidden": 2})}, "Expected kwargs of architecture='linear' to"),
         ({"architecture": Architecture("logistic", 6, 2)}, "Expected architecture='logistic' and algorithm='dp-sgd'"),

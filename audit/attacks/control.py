@@ -1,0 +1,145 @@
+"""The positive control of an audit: would the same attack, with as many models, have found half the noise?
+
+The control's models are trained as the recipe says but with half of its noise, from seeds of their own. Its scores
+enter no bound and no test of the claim: how many models the audit trains may depend on them, but what the audit's own
+models are is independent of them, so that the control costs no error probability.
+
+Its power is the share of bootstrap samples of its scores in which the audit's own tests refute. It has the models that
+the pilot asks for, and half as many again as long as some samples do not refute, up to the audit's own number: an audit
+with more models finds what one with fewer does. Where that number is not given, the audit has as many as its control.
+"""
+
+import inspect
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from dpaudit.audit.attacks.base import FEWEST, Audit
+from dpaudit.audit.attacks.pilot import CONTROLLED_NOISE, Pilot
+from dpaudit.audit.inputs.user_code import UserTrainer
+from dpaudit.audit.power import MODELS, PROMISED, REPEATS, Refutes, resampled
+from dpaudit.audit.trials.engine import Score, Scores, Trainer, TrialRunner, TrialSetup, trial_seed
+from dpaudit.mechanisms.defects import Defect
+from dpaudit.mechanisms.learning.spec import Pool, TrainedModels, TrainingSpec
+from dpaudit.mechanisms.learning.training import resolve_device, train
+from dpaudit.verify.results import Control
+
+NO_NOISE_MODELS = 50  # per arm
+GROWTH = 1.5
+_HALF_NOISE, _NO_NOISE, _RESAMPLES = (102, 103), (104, 105), 106  # streams of seeds
+
+
+@dataclass(frozen=True)
+class ScaledNoise:
+    """A training function of the user's own, told to multiply its noise.
+
+    Args:
+        trainer: It takes `noise_factor`.
+        noise_factor: What it is told.
+    """
+
+    trainer: Trainer
+    noise_factor: float
+
+    def __call__(self, *arguments: Any, **options: Any) -> TrainedModels | Sequence[Mapping[str, Tensor]]:
+        """Train."""
+        return self.trainer(*arguments, noise_factor=self.noise_factor, **options)
+
+
+def takes_noise_factor(trainer: Trainer) -> bool:
+    """Whether a training function has a parameter `noise_factor`."""
+    function = trainer.code.load() if isinstance(trainer, UserTrainer) else trainer
+    return "noise_factor" in inspect.signature(function).parameters
+
+
+def controlled_training(audit: Audit) -> str:
+    """Whose noise the controls scale, in words."""
+    if audit.settings.trainer is train:
+        return "the built-in training"
+    if takes_noise_factor(audit.settings.trainer):
+        return "the training under audit, by its noise_factor"
+    return "the built-in training, for the one under audit takes no noise_factor"
+
+
+def with_noise(audit: Audit, factor: float) -> Callable[[TrainingSpec, Pool, Score], TrialSetup]:
+    """From (spec, pool, score) to trials with the noise scaled, and no other planted fault.
+
+    Args:
+        audit: Whose training function, where that takes a `noise_factor`; else the built-in one is used.
+        factor: Of the noise that the recipe says.
+    """
+    trainer, device = audit.settings.trainer, resolve_device(audit.settings.device)
+
+    def setup(spec: TrainingSpec, pool: Pool, score: Score) -> TrialSetup:
+        if trainer is not train and takes_noise_factor(trainer):
+            return TrialSetup(spec, pool, score, ScaledNoise(trainer, factor), device)
+        return TrialSetup(replace(spec, defect=Defect(noise_factor=factor)), pool, score, train, device)
+
+    return setup
+
+
+def run_control(attack: str, audit: Audit, pilot: Pilot, models: int, refutes: Refutes) -> Control | None:
+    """Play the game with half the noise and with none, and count how often the audit's own tests would refute.
+
+    Under a budget it ends with half of the time that is left.
+
+    Args:
+        attack: Its name.
+        audit: Whose settings, trials and training.
+        pilot: What was chosen.
+        models: Models per arm to begin with.
+        refutes: The audit's own tests.
+
+    Returns:
+        None where it was stopped before there were models to judge by.
+    """
+    began, seed, limit = time.monotonic(), audit.settings.seed, audit.settings.trials or MODELS[-1]
+    deadline = audit.trials.deadline
+    trials = replace(audit.trials, deadline=None if deadline is None else began + (deadline - began) / 2)
+    rng_seed = trial_seed(seed, _RESAMPLES, 0)
+
+    def play(factor: float, size: int, streams: tuple[int, int]) -> tuple[Scores, Scores]:
+        setup = with_noise(audit, factor)(pilot.spec, pilot.arms.pool, pilot.score)
+        lists = pilot.arms.trials(size, seed, streams)
+        without, with_canary = trials.run(setup, *lists, what=f"Positive control, {factor:g} of the noise")
+        return without, with_canary
+
+    def power(scores: tuple[Scores, Scores], size: int) -> int:
+        return resampled(refutes, *scores, size, rng=np.random.default_rng(rng_seed))
+
+    silent = play(0.0, NO_NOISE_MODELS, _NO_NOISE)
+    half = play(CONTROLLED_NOISE, models, _HALF_NOISE)
+    while len(half[0]) >= FEWEST:
+        found = power(half, models)
+        if found == REPEATS or models == limit or trials.stopped:
+            break
+        models = min(round(GROWTH * models), limit)
+        half = play(CONTROLLED_NOISE, models, _HALF_NOISE)
+    _hand_on(trials, audit.trials)
+    if min(len(half[0]), len(silent[0])) < FEWEST:
+        return None
+    no_noise = power(silent, models)
+    return Control(
+        attack=attack,
+        training=controlled_training(audit),
+        noise_factor=CONTROLLED_NOISE,
+        models=models,
+        trials=len(half[0]),
+        resamples=REPEATS,
+        power=found / REPEATS,
+        found=found >= PROMISED * REPEATS,
+        no_noise_trials=len(silent[0]),
+        no_noise_found=no_noise >= PROMISED * REPEATS,
+        seed=rng_seed,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _hand_on(control: TrialRunner, audit: TrialRunner) -> None:
+    """What ended the control ends the audit too, except for its own share of the time."""
+    if control.stopped != "budget":
+        audit.stopped = control.stopped

@@ -1,0 +1,86 @@
+"""The pilot of a canary game: a few models of every candidate decide which is played, and with how many models.
+
+Its models have seeds of their own, and their scores enter no bound and no test: whatever is decided by them is decided
+before, and independently of, the trials that count. So choosing the best of many candidates costs no error
+probability.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dpaudit.audit.attacks.arms import Arms, Candidate
+from dpaudit.audit.attacks.base import Array, Audit
+from dpaudit.audit.trials.engine import Score, Scores, TrialSetup
+from dpaudit.mechanisms.learning.spec import TrainingSpec
+
+PAIRS = 10  # models of either arm for every candidate
+CONTROLLED_NOISE = 0.5  # of the recipe's: what an audit should be able to find
+_STREAM = 101  # of seeds; one for both arms: a pair of models shares its noise and its batches
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """What a few models of every candidate showed.
+
+    Args:
+        spec: How every model of the chosen candidate is trained.
+        arms: On which two data sets.
+        score: What tells them apart best.
+        score_name: In words.
+        separation: Of the chosen candidate's scores with half of the recipe's noise: the distance of the arms' means,
+            in standard deviations of one arm.
+        candidates: How many were tried.
+        models: Models trained.
+        seconds: They took.
+    """
+
+    spec: TrainingSpec
+    arms: Arms
+    score: Score
+    score_name: str
+    separation: float
+    candidates: int
+    models: int
+    seconds: float
+
+
+def run_pilot(audit: Audit, candidates: Sequence[Candidate], setup: Callable[..., TrialSetup]) -> Pilot | None:
+    """Train a few models of every candidate with half of the noise, and choose the one whose arms lie furthest apart.
+
+    Args:
+        audit: Whose settings.
+        candidates: What there is to choose from.
+        setup: From (spec, pool, score) to trials with half of the noise.
+
+    Returns:
+        None where the trials were stopped first.
+    """
+    began, chosen = time.monotonic(), None
+    for candidate in candidates:
+        lists = candidate.arms.trials(PAIRS, audit.settings.seed, (_STREAM, _STREAM))
+        half = setup(candidate.spec, candidate.arms.pool, candidate.all_scores)
+        without, with_canary = audit.trials.run(half, *lists, what="Trying canaries")
+        if len(without) < PAIRS:
+            return None
+        apart = separation(without, with_canary)
+        best = int(apart.argmax())
+        if chosen is None or apart[best] > chosen.separation:
+            name, score = list(candidate.scores.items())[best]
+            chosen = Pilot(candidate.spec, candidate.arms, score, name, float(apart[best]), len(candidates), 0, 0.0)
+    models = 2 * PAIRS * len(candidates)
+    return None if chosen is None else replace(chosen, models=models, seconds=time.monotonic() - began)
+
+
+def separation(without: Scores, with_canary: Scores) -> Array:
+    """Distance of the means of two samples in standard deviations of one, for every column; 0 where nothing varies.
+
+    >>> separation(np.array([[0.0], [2.0]]), np.array([[2.0], [4.0]])).round(3).tolist()
+    [1.414]
+    """
+    distance = with_canary.mean(axis=0) - without.mean(axis=0)
+    spread = np.sqrt((with_canary.var(axis=0, ddof=1) + without.var(axis=0, ddof=1)) / 2.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.where(distance == 0, 0.0, distance / spread))

@@ -1,0 +1,178 @@
+"""The positive control: what it trains, what it finds, and what a verdict makes of it."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpaudit.audit.attacks.clipbkd import CLIPBKD
+from dpaudit.audit.attacks.control import ScaledNoise, controlled_training, with_noise
+from dpaudit.audit.inputs.bundles import Bundle, load_bundle
+from dpaudit.audit.inputs.datasets import Dataset
+from dpaudit.audit.inputs.recipes import Recipe, load_recipe
+from dpaudit.audit.power import MODELS
+from dpaudit.audit.runner import designs, plan_audit, prepare, run
+from dpaudit.audit.settings import Settings
+from dpaudit.audit.training_run import train_bundle
+from dpaudit.audit.trials import engine, local_engine
+from dpaudit.mechanisms.defects import Defect
+from dpaudit.mechanisms.learning.spec import Pool, TrainedModels, TrainingSpec
+from dpaudit.mechanisms.learning.training import train
+from dpaudit.verify.results import AuditResult
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).with_name("dpaudit")
+HEADLINE = load_recipe(ROOT / "examples" / "digits-headline.toml")
+SETTINGS = Settings(seed=1, attacks=("clipbkd",), device="cpu", workers=1)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "m.pt"
+    train_bundle(HEADLINE, path, seed=1, device="cpu", stage=lambda what, total: lambda done: None)
+    return path
+
+
+@pytest.fixture(scope="module")
+def target(model: Path) -> tuple[Bundle, Dataset]:
+    bundle = load_bundle(model)
+    return bundle, bundle.recipe.load_dataset()
+
+
+@pytest.fixture(scope="module")
+def result(target: tuple[Bundle, Dataset]) -> AuditResult:
+    """Of an audit with all defaults."""
+    return run(*target, SETTINGS)
+
+
+def own_loop(spec: TrainingSpec, *arguments: Any, noise_factor: float = 1.0, **options: Any) -> TrainedModels:
+    return train(replace(spec, defect=Defect(noise_factor=noise_factor)), *arguments, **options)  # type: ignore[type-var]
+
+
+def stubborn_loop(spec: TrainingSpec, *arguments: Any, **options: Any) -> TrainedModels:
+    return train(spec, *arguments, **options)
+
+
+@pytest.mark.slow
+def test_too_few_models_are_inconclusive_and_enough_are_not(
+    target: tuple[Bundle, Dataset], result: AuditResult
+) -> None:
+    warnings: list[str] = []
+    few = run(*target, replace(SETTINGS, trials=40, seed=2), warn=warnings.append)
+    assert few.verdict == "inconclusive"
+    assert few.control is not None
+    assert not few.control.found
+    assert few.control.no_noise_found
+    assert "if nothing is refuted, that will say nothing" in warnings[0]
+    assert result.verdict == "not_refuted"
+    assert result.control is not None
+    assert result.control.power >= 0.95
+    assert result.control.models == result.attacks[0].trials
+
+
+def test_without_a_control_silence_is_inconclusive(target: tuple[Bundle, Dataset]) -> None:
+    result = run(*target, replace(SETTINGS, attacks=("membership",)))
+    assert (result.verdict, result.control) == ("inconclusive", None)
+
+
+@pytest.mark.slow
+def test_half_the_noise_is_refuted_with_the_default_number_of_models(
+    target: tuple[Bundle, Dataset], result: AuditResult
+) -> None:
+    bundle, dataset = target
+    broken = Recipe.from_dict({**HEADLINE.to_dict(), "planted_defect": "half-noise"}).with_dimension(130)
+    found = run(replace(bundle, recipe=broken), dataset, SETTINGS)
+    assert found.verdict == "refuted"
+    assert found.control is not None
+    assert result.control is not None
+    # of the recipe as it says, not of a quarter of the noise
+    assert replace(found.control, seconds=0.0) == replace(result.control, seconds=0.0)
+
+
+@pytest.mark.slow
+def test_a_repeated_audit_trains_nothing_again(
+    target: tuple[Bundle, Dataset], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = replace(SETTINGS, trials=100, store=tmp_path / "trials.sqlite")
+    first = run(*target, settings)
+
+    def refuse(*arguments: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(local_engine, "train_block", refuse)
+    again = run(*target, settings)
+    assert again.control is not None
+    assert first.control is not None
+    assert again.control == replace(first.control, seconds=again.control.seconds)
+    assert again.attacks == first.attacks
+
+
+@pytest.mark.slow
+def test_the_trials_that_count_share_no_seed_with_those_that_do_not(
+    target: tuple[Bundle, Dataset], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds: dict[str, list[int]] = {}
+    plain = engine.TrialRunner.run
+
+    def watched(self: Any, setup: Any, *lists: Any, what: str = "") -> Any:
+        seeds.setdefault(what, []).extend(seed for trials in lists for _, seed in trials)
+        return plain(self, setup, *lists, what=what)
+
+    monkeypatch.setattr(engine.TrialRunner, "run", watched)
+    run(*target, replace(SETTINGS, trials=100))
+    counted = seeds.pop(CLIPBKD.making)
+    assert len(set(counted)) == 200
+    assert len(seeds) == 4  # choice, pilot, two controls
+    assert not set(counted) & {seed for others in seeds.values() for seed in others}
+
+
+def test_whose_noise_is_scaled(target: tuple[Bundle, Dataset]) -> None:
+    bundle, dataset = target
+
+    def setup(trainer: engine.Trainer) -> engine.TrialSetup:
+        audit = prepare(bundle, dataset, replace(SETTINGS, trainer=trainer))
+        planted = replace(audit.spec, defect=Defect(fixed_seed=3))
+        return with_noise(audit, 0.5)(planted, Pool(dataset.x, dataset.y), lambda models: np.zeros(1))
+
+    assert setup(train).spec.defect == setup(stubborn_loop).spec.defect == Defect(noise_factor=0.5)
+    assert setup(stubborn_loop).trainer is train
+    assert setup(own_loop).trainer == ScaledNoise(own_loop, 0.5)
+    audit = prepare(bundle, dataset, replace(SETTINGS, trainer=stubborn_loop))
+    assert "takes no noise_factor" in controlled_training(audit)
+
+
+@pytest.mark.slow
+def test_an_own_loop_is_controlled_on_its_own_noise(target: tuple[Bundle, Dataset]) -> None:
+    result = run(*target, replace(SETTINGS, trials=200, trainer=own_loop))
+    assert result.control is not None
+    assert result.control.training == "the training under audit, by its noise_factor"
+    assert result.control.found
+
+
+def test_a_dry_run_plans_by_the_pilot(target: tuple[Bundle, Dataset]) -> None:
+    audit = prepare(*target, SETTINGS)
+    (design,) = designs(audit, plan_audit(audit))
+    assert design.models == MODELS[0]
+    assert design.pilot.separation == pytest.approx(1.2, abs=0.9)
+    assert design.seconds > 0
+    assert not design.warning
+    assert designs(prepare(*target, replace(SETTINGS, budget=1e-9)), plan_audit(audit)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("trials", "status"), [("40", 5), ("600", 0)])
+def test_require_power_is_an_exit_status(model: Path, tmp_path: Path, trials: str, status: int) -> None:
+    done = subprocess.run(
+        [str(BIN), "run", str(model), "--trials", trials, "--require", "power", "--seed", "3", "--out", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "NO_COLOR": "1"},
+    )
+    assert done.returncode == status, done.stderr
+    assert f"would have found half the noise: {'no' if status else 'yes'}" in done.stdout

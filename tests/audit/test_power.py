@@ -1,0 +1,56 @@
+"""The plan and the power estimate against tests whose power is known in closed form."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from dpaudit.audit.attacks.pilot import separation
+from dpaudit.audit.power import DRAWS, MODELS, REPEATS, models_needed, resampled
+
+LIMIT = 0.4  # of a test that refutes where the means differ by more
+
+
+def refutes(without: np.ndarray, with_canary: np.ndarray) -> bool:
+    return bool(with_canary.mean() - without.mean() > LIMIT)
+
+
+def true_power(apart: float, models: int) -> float:
+    return float(norm.cdf((apart - LIMIT) * np.sqrt(models / 2.0)))
+
+
+@pytest.mark.parametrize("apart", [0.6, 0.8, 1.2])
+def test_a_plan_has_the_models_that_the_test_needs(apart: float) -> None:
+    """All of 50 draws refute: with probability below 1% at a power below 0.91, above 95% at one above 0.999."""
+    models, found = models_needed(refutes, apart, rng=np.random.default_rng(3))
+    assert found == DRAWS
+    assert true_power(apart, models) > 0.91
+    fewer = [other for other in MODELS if other < models]
+    assert all(true_power(apart, other) < 0.999 for other in fewer)
+
+
+def test_a_plan_that_cannot_succeed_says_so() -> None:
+    models, found = models_needed(refutes, 0.3, rng=np.random.default_rng(3))
+    assert models == MODELS[-1]
+    assert found <= 5
+    assert models_needed(refutes, np.inf, (60,), rng=np.random.default_rng(3)) == (60, DRAWS)
+
+
+def test_samples_of_the_scores_refute_as_often_as_new_models_would() -> None:
+    """Averaged over controls of 400 models, within four standard errors of the predictive power."""
+    rng, apart, models = np.random.default_rng(4), 0.5, 400
+    shares = [
+        resampled(refutes, rng.normal(size=models), rng.normal(size=models) + apart, models, rng=rng) / REPEATS
+        for _ in range(200)
+    ]
+    predictive = norm.cdf((apart - LIMIT) * np.sqrt(models / 4.0))  # the control's own mean varies as well
+    assert np.mean(shares) == pytest.approx(predictive, abs=4 * np.std(shares) / np.sqrt(200))
+
+
+def test_separation_is_found_per_score_and_nothing_is_none() -> None:
+    rng = np.random.default_rng(5)
+    noise = rng.normal(size=(2, 20_000, 2))
+    apart = separation(noise[0], noise[1] * 2.0 + [3.0, 0.0])
+    np.testing.assert_allclose(apart, [3.0 / np.sqrt(2.5), 0.0], atol=0.05)
+    constant = np.ones((10, 1))
+    assert separation(constant, constant).tolist() == [0.0]
+    assert separation(constant, 2 * constant).tolist() == [np.inf]
