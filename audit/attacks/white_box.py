@@ -9,6 +9,7 @@ What is released is noise on a sum: momentum, Adam or any other optimizer works 
 here. The canaries change the model that is trained; it is trained for the audit alone.
 """
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,19 +20,22 @@ from numpy.typing import NDArray
 from dpaudit.audit.attacks.base import FEWEST, Array, Audit, operating_points
 from dpaudit.audit.attacks.canary_game import curve_test, family_bound, lower_bound
 from dpaudit.audit.attacks.membership import scored_result
-from dpaudit.audit.trials.engine import trial_seed
+from dpaudit.audit.attacks.pilot import CONTROLLED_NOISE
+from dpaudit.audit.power import PROMISED, REPEATS
+from dpaudit.audit.trials.engine import Scores, trial_seed
 from dpaudit.mechanisms.base import IIDCoordinates, with_dimension
+from dpaudit.mechanisms.defects import Defect
 from dpaudit.mechanisms.learning.architectures import DENSE_NETWORKS, weight_count
 from dpaudit.mechanisms.learning.spec import DPSGDSpec, Pool, TrainedModels
 from dpaudit.mechanisms.learning.training import train
 from dpaudit.verify.bounds import JointTest
-from dpaudit.verify.results import AttackResult
+from dpaudit.verify.results import AttackResult, Control
 
 CANARIES = 5000  # put in or left out by coins
 CONTROLS = 5000  # further weights that are watched and never touched: they show the noise
 INDEPENDENT = "noise with independent coordinates, as claimed"
 TIES = 1e-9  # of what was seen: puts equal ratios in order, such as those of all large values under Laplace noise
-_COINS, _TRAINING = 4, 5  # streams of seeds beside those of games and shadow models
+_COINS, _TRAINING, _CONTROLS, _RESAMPLES = 4, 5, 10, 11  # streams of seeds beside those of games and shadow models
 
 
 def log_likelihood_ratios(models: TrainedModels, spec: DPSGDSpec) -> Array:
@@ -86,11 +90,10 @@ class WhiteBox:
             return None
         pool, members, fair = plant(audit)
         spec = replace(spec, gradient_canaries=len(fair))
-        (scores,) = audit.trials.run(
-            audit.trial_setup(spec, pool, partial(log_likelihood_ratios, spec=spec)),
-            [(members, trial_seed(audit.settings.seed, _TRAINING, 0))],
-            what="Training with gradient canaries",
-        )
+        if audit.settings.control and self._independent(spec):
+            control = self._control(audit, shares[self.tests(audit)[0]], spec, pool, members)
+            audit.controls.extend([] if control is None else [control])
+        scores = observe(audit, spec, pool, members, noise_factor=None)
         if not len(scores):
             audit.notes.append("White box was stopped after 0 models: it needs one.")
             return None
@@ -103,6 +106,46 @@ class WhiteBox:
             audit.notes.append(f"White box had {inside.sum()} canaries of {len(inside)} put in: too few for a bound.")
             return None
         return self.judge(audit, shares[self.tests(audit)[0]], spec, scores[0], inside, fair)
+
+    def _independent(self, spec: DPSGDSpec) -> bool:
+        """Whether the claimed noise has independent coordinates in every step."""
+        mechanisms = spec.schedule or (spec.mechanism,)
+        return all(isinstance(mechanism.structure, IIDCoordinates) for mechanism in mechanisms)
+
+    def _control(
+        self, audit: Audit, share: float, spec: DPSGDSpec, pool: Pool, members: NDArray[np.bool_]
+    ) -> Control | None:
+        """The same canaries in a training with half of the noise and in one with none, held against the same curve.
+
+        The power is over bootstrap samples of the scores, and enters no bound.
+        """
+        began, inside = time.monotonic(), members[len(audit.dataset.y) :]
+        rng_seed = trial_seed(audit.settings.seed, _RESAMPLES, 0)
+        rng, claimed, found = np.random.default_rng(rng_seed), audit.tradeoff(), []
+        for factor in (CONTROLLED_NOISE, 0.0):
+            scores = observe(audit, spec, pool, members, noise_factor=factor)
+            if not len(scores):
+                return None
+            with_canary, without = scores[0][inside], scores[0][~inside]
+            found.append(0)
+            for _ in range(REPEATS):
+                arms = rng.choice(with_canary, len(with_canary)), rng.choice(without, len(without))
+                test = JointTest(*arms, claimed=claimed, confidence=1.0 - share, seed=audit.settings.seed)
+                found[-1] += test.rejects(claimed)
+        return Control(
+            attack=self.name,
+            training="the built-in training",
+            noise_factor=CONTROLLED_NOISE,
+            models=int(inside.sum()),
+            trials=int(inside.sum()),
+            resamples=REPEATS,
+            power=found[0] / REPEATS,
+            found=found[0] >= PROMISED * REPEATS,
+            no_noise_trials=int(inside.sum()),
+            no_noise_found=found[1] >= PROMISED * REPEATS,
+            seed=rng_seed,
+            seconds=time.monotonic() - began,
+        )
 
     def judge(
         self,
@@ -136,7 +179,7 @@ class WhiteBox:
             "records": len(audit.dataset.y),
             "steps": spec.steps,
         }
-        if not all(isinstance(mechanism.structure, IIDCoordinates) for mechanism in spec.schedule or (spec.mechanism,)):
+        if not self._independent(spec):
             return scored_result(self.name, audit, share, watched[fair], inside[fair], arms)
         claimed, delta = audit.tradeoff(), audit.claim_check.delta_claimed
         with_canary, without = watched[inside], watched[~inside]
@@ -162,6 +205,27 @@ class WhiteBox:
             curve_test=curve,
             **operating_points(with_canary, without, confidence=audit.settings.confidence),
         )
+
+
+def observe(
+    audit: Audit, spec: DPSGDSpec, pool: Pool, members: NDArray[np.bool_], *, noise_factor: float | None
+) -> Scores:
+    """The scores of one training, shape (1, watched), or none where there was no time.
+
+    Args:
+        audit: Whose settings and trials.
+        spec: With gradient canaries.
+        pool, members: From `plant`.
+        noise_factor: Of a positive control, which has no other fault; None for the training under audit.
+    """
+    stream = _TRAINING if noise_factor is None else _CONTROLS
+    trained = spec if noise_factor is None else replace(spec, defect=Defect(noise_factor=noise_factor))
+    (scores,) = audit.trials.run(
+        audit.trial_setup(trained, pool, partial(log_likelihood_ratios, spec=spec)),
+        [(members, trial_seed(audit.settings.seed, stream, 0))],
+        what="Training with gradient canaries" if noise_factor is None else f"Control, {noise_factor:g} of the noise",
+    )
+    return scores
 
 
 def plant(audit: Audit) -> tuple[Pool, NDArray[np.bool_], NDArray[np.bool_]]:

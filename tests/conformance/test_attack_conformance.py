@@ -179,6 +179,22 @@ def test_an_audit_without_time_gives_up_in_good_order(name: str, algorithm: str)
         assert (result.verdict, [attack.name for attack in result.attacks]) == ("inconclusive", [name])
 
 
+@pytest.mark.parametrize(("noise", "verdict"), [(20.0, "inconclusive"), (2.0, "not_refuted")])
+def test_a_white_box_audit_that_is_silent_says_whether_it_would_have_found_half_the_noise(
+    noise: float, verdict: str
+) -> None:
+    """400 canaries tell twice a mu of 0.39 from it in some samples only, twice a mu of 3.9 in all."""
+    audit = twin("dp-sgd", CORRECT)
+    table = {**audit.bundle.recipe.to_dict(), "claim": {"epsilon": 40.0, "delta": 1e-5}, "audit_records": 0}
+    recipe = Recipe.from_dict({**table, "mechanism": {"name": "gaussian", "noise_multiplier": noise}})
+    settings = replace(audit.settings, attacks=("white-box",), control=True, trials=20 if noise > 10 else 200)
+    result = run(replace(audit.bundle, recipe=recipe, coins=None), audit.dataset, settings)
+    assert result.verdict == verdict
+    assert result.control is not None
+    assert result.control.no_noise_found
+    assert result.control.found == (verdict == "not_refuted")
+
+
 @pytest.mark.parametrize("name", [name for name, attack in ATTACKS.items() if isinstance(attack, ShadowAttack)])
 def test_shadow_models_of_one_attack_are_those_of_all(name: str) -> None:
     """After LiRA no time is left to train any, and none need be."""
