@@ -65,3 +65,9 @@ def test_every_dependency_is_pinned_for_the_release() -> None:
     assert all(str(Requirement(line).specifier).startswith("==") for line in lines)
     needed = declared([text for group in (PROJECT["dependencies"], *EXTRAS.values()) for text in group])
     assert needed - pinned == set()
+
+
+def test_every_distribution_is_pinned_once() -> None:
+    pins = [line.split("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line]
+    assert len(pins) > 100
+    assert len({canonicalize_name(pin) for pin in pins}) == len(pins)

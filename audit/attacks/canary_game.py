@@ -92,17 +92,17 @@ class CanaryGame:
         if not self.tests(audit):
             return None
         design = self.design(audit, shares)
-        without = with_canary = np.empty(0)
+        without, with_canary, look = np.empty(0), np.empty(0), 1
         if design is not None:
             models = self._control(audit, shares, design)
             if not audit.trials.stopped:
-                without, with_canary = self._play(audit, design.pilot, models)
+                without, with_canary, look = self._play(audit, design.pilot, models)
         audit.notes.append(self.note)
         if design is None or len(without) < FEWEST:
             made = self.making.split()[-1]
             audit.notes.append(f"{self.title} was stopped after {len(without)} {made} per arm: too few for a bound.")
             return None
-        return self.judge(audit, shares, design.pilot.arms, without, with_canary)
+        return self.judge(audit, shares, design.pilot.arms, without, with_canary, look=look)
 
     def design(self, audit: Audit, shares: Mapping[str, float]) -> Design | None:
         """How it is going to be played, by a pilot with half of the noise; None if it was stopped.
@@ -148,13 +148,13 @@ class CanaryGame:
         audit.controls.append(control)
         return audit.settings.trials or control.models
 
-    def _play(self, audit: Audit, pilot: Pilot, models: int) -> tuple[Scores, Scores]:
-        """The scores of models without the canary and with it."""
+    def _play(self, audit: Audit, pilot: Pilot, models: int) -> tuple[Scores, Scores, int]:
+        """The scores of models without the canary and with it, and how often as many or fewer were looked at."""
         setup = audit.trial_setup(pilot.spec, pilot.arms.pool, pilot.score)
-        without, with_canary = audit.trials.run(
-            setup, *pilot.arms.trials(models, audit.settings.seed), what=self.making
-        )
-        return without, with_canary
+        lists = pilot.arms.trials(models, audit.settings.seed)
+        without, with_canary = audit.trials.run(setup, *lists, what=self.making)
+        look = audit.trials.look(setup, *lists, trials=len(without)) if len(without) >= FEWEST else 1
+        return without, with_canary, look
 
     def refuter(self, audit: Audit, shares: Mapping[str, float]) -> Refutes:
         """From scores without and with the canary to whether `judge` would refute the claim by them."""
@@ -169,14 +169,31 @@ class CanaryGame:
 
         return refutes
 
-    def _confidence(self, audit: Audit, shares: Mapping[str, float]) -> float:
-        return 1.0 - sum(shares[test] for test in self.tests(audit))
+    def _confidence(self, audit: Audit, shares: Mapping[str, float], look: int = 1) -> float:
+        """Level of the tests of one look: the i-th has 6/(pi^2 i^2) of the error probability, all of them the whole."""
+        return 1.0 - sum(shares[test] for test in self.tests(audit)) * 6.0 / (np.pi * look) ** 2
 
     def judge(
-        self, audit: Audit, shares: Mapping[str, float], arms: Arms, without: Scores, with_canary: Scores
+        self,
+        audit: Audit,
+        shares: Mapping[str, float],
+        arms: Arms,
+        without: Scores,
+        with_canary: Scores,
+        *,
+        look: int = 1,
     ) -> AttackResult:
-        """What the scores of two arms prove, by one joint test with the attack's whole error probability."""
-        level = self._confidence(audit, shares)
+        """What the scores of two arms prove, by one joint test with the error probability of this look.
+
+        Args:
+            audit: What is attacked.
+            shares: Error probability of its tests, over all looks together.
+            arms: Whose models were scored.
+            without: Their scores, shape (models,).
+            with_canary: Those of the other arm.
+            look: How often the growing evidence has been looked at, this time included.
+        """
+        level = self._confidence(audit, shares, look)
         claimed, delta = audit.tradeoff(), audit.claim_check.delta_claimed
         test = JointTest(with_canary, without, claimed, confidence=level, seed=audit.settings.seed)
         curve = curve_test(test, claimed)
@@ -187,13 +204,13 @@ class CanaryGame:
             epsilon_lower=bound.epsilon_lower,
             curve_violation=curve if curve.violated else None,
             arms=arms.description,
-            confidence_spent=1.0 - level,
+            confidence_spent=sum(shares[test] for test in self.tests(audit)),
             trials=len(without),
             best_possible_epsilon=best.epsilon_lower(delta),
             bound=bound,
             family_bound=family_bound(audit, test),
             curve_test=curve,
-            **operating_points(with_canary, without, confidence=audit.settings.confidence),
+            **operating_points(with_canary, without, confidence=audit.settings.confidence, look=look),
         )
 
 

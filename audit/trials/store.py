@@ -105,7 +105,7 @@ class TrialStore(AbstractContextManager["TrialStore"]):
         one that cannot be is the UNRECORDED-th.
 
         Args:
-            key: Of the evidence, from `TrialRunner.evidence`.
+            key: Of the evidence, from `TrialRunner.look`.
             trials: How many models it has.
         """
         name = f"look {key}"
