@@ -106,7 +106,7 @@ def test_what_is_no_such_folder_is_refused_in_one_line(folder: Path, tmp_path: P
     for home, reason in (
         (copy("weights", without="model.safetensors"), "model.safetensors to be a file: it does not exist"),
         (copy("tokenizer", without="tokenizer.json"), "tokenizer.json to be a file: it does not exist"),
-        (copy("code", config_json=remote), "to hold an encoder: .*trust_remote_code"),
+        (copy("code", config_json=remote), "to hold an encoder: .*contains custom code"),
         (copy("more", config_json=more), "model.safetensors to hold encoder.layer.2.attention"),
         (copy("broken", tokenizer_json="{"), "to hold a fast tokenizer: JSONDecodeError"),
     ):

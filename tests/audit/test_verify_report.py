@@ -24,6 +24,7 @@ from dpaudit.verify.accountants import table as accountant_table
 from dpaudit.verify.claim_files import claim_to_dict, parse_claims
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.results import Verdict
+from dpaudit.verify.samplers import WithoutReplacement
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 CLAIMS = """
@@ -168,7 +169,7 @@ def test_a_folder_that_cannot_be_made_is_one_line_before_any_work(report: Path, 
             1.0, 1e-5, (Phase(Product(2.0, dimension=9)), Phase(GammaPLRVIID(9.0, 1e-3), 2, 0.5, "shuffled")), id="b"
         ),
         Claim(1.0, 1e-5, (Phase(GeneralizedGaussian(1.5, 2.0), 3, 1.0, "none"),), id="c", accountant="gg-b.2"),
-        Claim(1.0, 1e-5, (Phase(Gaussian(2.0), 3, 0.5, "without-replacement"),), id="d", source="x"),
+        Claim(1.0, 1e-5, (Phase(Gaussian(2.0), sampler=WithoutReplacement(0.5, 3)),), id="d", source="x"),
     ],
     ids=lambda claim: claim.phases[-1].sampling_kind,
 )
