@@ -1,67 +1,84 @@
-"""How often an audit refutes a planted half-noise twin, and how often it wrongs the correct one.
+"""How often an audit with all defaults finds half of the noise, and how often it wrongs the correct training.
 
-Digits classes 0 and 1, logistic regression from zero weights, one full-batch step, noise multiplier 1/0.6, claim
-epsilon 2.445 at delta 1e-5 under add-remove. Two budgets: 25,000 models per arm, where the headline is refuted
-through `epsilon_lower`; and 1,000 per arm, where the mechanism's whole curve is.
+Each audit is whole: a pilot chooses the canary and the number of models, the positive control is trained, then the
+models under audit. Claims are exactly true: full batches of Gaussian noise, mu = 0.92, delta 1e-5.
 
-    python benchmarks/power.py --seeds 20
+    python benchmarks/power.py --recipe linear-glorot --seeds 20
+    python benchmarks/power.py --recipe fnn --twin correct --seeds 20
+
+Prints a line for every audit and the counts. MNIST recipes need DPAUDIT_DATA.
 """
 
 import argparse
-import json
 import time
-from dataclasses import replace
+from typing import Any
 
-from dpaudit.audit.attacks.base import Audit
-from dpaudit.audit.attacks.clipbkd import CLIPBKD
+import numpy as np
+
+from dpaudit.audit import Settings
 from dpaudit.audit.inputs.bundles import Bundle
-from dpaudit.audit.inputs.recipes import load_recipe
-from dpaudit.audit.runner import plan_audit
-from dpaudit.audit.settings import Settings
-from dpaudit.mechanisms.defects import DEFECTS
-from dpaudit.verify.checking import check
+from dpaudit.audit.inputs.recipes import Recipe
+from dpaudit.audit.runner import run
+from dpaudit.mechanisms.learning.spec import Pool
+from dpaudit.mechanisms.learning.training import train
+from dpaudit.verify.bounds import gaussian_epsilon
+
+MU, DELTA = 0.92, 1e-5
+DIGITS: dict[str, Any] = {"name": "digits"}
+RECIPES: dict[str, dict[str, Any]] = {
+    "linear-zeros": {"network": "linear", "steps": 20, "rate": 2.0, "init": "zeros", "dataset": DIGITS},
+    "linear-glorot": {"network": "linear", "steps": 20, "rate": 2.0, "init": "glorot", "dataset": DIGITS},
+    "fnn": {"network": "fnn", "steps": 20, "rate": 2.0, "init": "glorot", "dataset": DIGITS},
+    "mnist-fnn": {
+        "network": "fnn", "steps": 20, "rate": 2.0, "init": "glorot", "dataset": {"name": "mnist", "records": 1000},
+    },
+    "cnn": {
+        "network": "cnn", "steps": 10, "rate": 1.0, "init": "glorot", "dataset": {"name": "mnist", "records": 200},
+    },
+}  # fmt: skip
+
+
+def recipe(name: str, *, half_noise: bool) -> Recipe:
+    """A recipe whose claim is exactly true, or its twin with half of the noise."""
+    made = RECIPES[name]
+    kwargs = {"hidden": 32} if made["network"] == "fnn" else {}
+    table = {
+        "algorithm": "dp-sgd",
+        "architecture": {"name": made["network"], "kwargs": kwargs},
+        "mechanism": {"name": "gaussian", "noise_multiplier": float(np.sqrt(made["steps"]) / MU), "clip": 1.0},
+        "sampling": {"kind": "none"},
+        "steps": made["steps"],
+        "optimizer": {"learning_rate": made["rate"], "init": made["init"]},
+        "dataset": made["dataset"],
+        "claim": {"epsilon": gaussian_epsilon(MU, DELTA) * (1 + 1e-9), "delta": DELTA},
+    }
+    return Recipe.from_dict(table | ({"planted_defect": "half-noise"} if half_noise else {}))
 
 
 def main() -> None:
-    """Print a row per budget and twin, and the counts as JSON."""
+    """Audit twin after twin."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--recipe", choices=RECIPES, default="linear-glorot")
+    parser.add_argument("--twin", choices=("half-noise", "correct"), default="half-noise")
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--recipe", default="examples/digits-headline.toml")
+    parser.add_argument("--first", type=int, default=1)
     arguments = parser.parse_args()
-    recipe = load_recipe(arguments.recipe)
-    dataset = recipe.load_dataset()
-    verdict = check(recipe.claim_object())
-    spec, bundle = recipe.spec(dataset), Bundle("", "", {}, recipe)
-    rows = []
-    for trials in (25_000, 1_000):
-        for twin, defect in (("half noise", DEFECTS["half-noise"]), ("correct", None)):
-            began, headline, curve = time.perf_counter(), 0, 0
-            for seed in range(arguments.seeds):
-                settings = Settings(
-                    seed=seed, attacks=("clipbkd",), trials=trials, control=False, device="cpu", workers=1
-                )
-                audit = Audit(bundle, replace(spec, defect=defect), dataset, verdict, settings)
-                attack = CLIPBKD.run(audit, plan_audit(audit).shares)
-                assert attack is not None
-                headline += (attack.epsilon_lower or 0.0) > verdict.epsilon_claimed
-                curve += attack.curve_violation is not None
-            seconds = (time.perf_counter() - began) / arguments.seeds
-            rows.append(
-                {
-                    "models_per_arm": trials,
-                    "twin": twin,
-                    "refuted_by_headline": headline,
-                    "refuted_by_curve": curve,
-                    "audits": arguments.seeds,
-                    "seconds_per_audit": round(seconds, 2),
-                }
-            )
-            print(
-                f"{trials:>6} models per arm, {twin:<10}: headline {headline}/{arguments.seeds}, "
-                f"curve {curve}/{arguments.seeds}, {seconds:.2f} s an audit",
-                flush=True,
-            )
-    print(json.dumps({"claim_check": verdict.verdict, "rows": rows}))
+    made = recipe(arguments.recipe, half_noise=arguments.twin == "half-noise")
+    data = made.load_dataset()
+    spec = made.spec(data)
+    made = made.with_dimension(spec.mechanism.dimension or 0)
+    models = train(spec, Pool(data.x, data.y), np.ones((1, len(data.y)), dtype=bool), [1])
+    bundle = Bundle("", "", models.state_dict(0), made, None, models.ledger)
+    refuted = 0
+    for seed in range(arguments.first, arguments.first + arguments.seeds):
+        began = time.process_time()
+        result = run(bundle, data, Settings(seed=seed, attacks=("clipbkd",), device="cpu", workers=1))
+        refuted += result.verdict == "refuted"
+        (attack,) = result.attacks
+        control = result.control or {}
+        print(f"seed {seed}: {result.verdict}, {attack.trials} models per arm, AUC {attack.auc:.3f}, "
+              f"control {control}, {time.process_time() - began:.1f} CPU s", flush=True)  # fmt: skip
+    print(f"{arguments.recipe}, {arguments.twin}: {refuted} of {arguments.seeds} refuted")
 
 
 if __name__ == "__main__":
