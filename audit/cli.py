@@ -458,6 +458,8 @@ def _tell(result: "AuditResult", json: str | None) -> None:
         typer.echo(f"claim check: {check.verdict}: {check.reason}")
     for attack in result.attacks:
         proven = "no epsilon" if attack.epsilon_lower is None else f"epsilon >= {attack.epsilon_lower:.4g}"
+        if attack.family_bound is not None:
+            proven += f" ({attack.family_bound.epsilon_lower:.4g} if the noise is of the claimed family)"
         typer.echo(f"{attack.name}: {proven}, AUC {attack.auc:.3f}, {attack.trials} trials")
     typer.echo(f"positive control: {control_sentence(result.control)}")
 

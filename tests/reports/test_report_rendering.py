@@ -121,6 +121,7 @@ def test_the_attack_table_holds_the_numbers(samples: ModuleType, written: Writte
     assert f"yes: TPR {test.tpr:.3g} where {test.tpr_allowed:.3g} is allowed, at FPR {test.fpr:.3g}" in text
     assert f"{attack.auc:.4f}".rstrip("0") in text
     assert "TPR at 0.1% FPR" in text
+    assert "ε ≥ 2.1 if its noise is of the claimed family" in text
     assert "1,000" in text
 
 
