@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, fields
 from typing import Any, cast
 
-from dpaudit.verify.samplers.balls_in_bins import BallsInBins, RandomAllocation
+from dpaudit.verify.samplers.balls_in_bins import BallsInBins
 from dpaudit.verify.samplers.base import Batches, PassGame, Sampler
 from dpaudit.verify.samplers.deterministic import Deterministic
-from dpaudit.verify.samplers.fixed_size import TruncatedPoisson, WithoutReplacement
+from dpaudit.verify.samplers.random_allocation import RandomAllocation
 from dpaudit.verify.samplers.shuffled import Shuffled
+from dpaudit.verify.samplers.truncated_poisson import TruncatedPoisson
+from dpaudit.verify.samplers.without_replacement import WithoutReplacement
 
 SAMPLERS: dict[str, type[Sampler]] = {
     sampler.kind: sampler

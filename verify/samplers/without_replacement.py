@@ -1,0 +1,68 @@
+"""Batches of fixed size, drawn anew in every release."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from dpaudit.mechanisms.base import Domain
+from dpaudit.verify.samplers.balls_in_bins import SILENT
+from dpaudit.verify.samplers.base import Batches, PassGame
+from dpaudit.verify.samplers.shuffled import BATCHES, OPPOSED
+
+RATE = Domain(0.0, 1.0, (1e-3, 0.5), "probability", closed_high=True)
+
+
+@dataclass(frozen=True)
+class WithoutReplacement:
+    """Every release draws its own batch of the same size, all sets of that size being equally likely.
+
+    Args:
+        prob: Size of a batch over that of the data, in (0, 1].
+        releases: Of the whole history.
+
+    Raises:
+        ValueError: A field is outside its domain.
+    """
+
+    kind: ClassVar[str] = "without-replacement"
+    summary: ClassVar[str] = "each release a random batch of fixed size, drawn anew"
+    prob: float
+    releases: int = field(metadata={"key": "steps"})
+
+    def __post_init__(self) -> None:
+        RATE.validate("prob", self.prob)
+        BATCHES.validate("steps", self.releases)
+
+    @property
+    def steps(self) -> int:
+        """All releases."""
+        return self.releases
+
+    @property
+    def meetings(self) -> int:
+        """A record can be in all of them."""
+        return self.releases
+
+    @property
+    def keeps_others(self) -> bool:
+        """No: without the record one more of the others is in."""
+        return False
+
+    def games(self, *, replace_one: bool) -> Sequence[PassGame]:
+        """The others opposed: one more of them is in where the record is not. Or silent, which is a Poisson batch."""
+        g = float(self.prob)
+        absent = ((1.0 - g, (1, 0, 0)),) if g < 1 else ()
+        first = (*absent, (g, (0, 0, 1)))
+        if replace_one:
+            return (PassGame(first, ((1.0, (1, 0, 0)),), self.releases, assumption=OPPOSED),)
+        return (
+            PassGame(first, (*absent, (g, (0, 1, 0))), self.releases, assumption=OPPOSED),
+            PassGame((*absent, (g, (0, 1, 0))), ((1.0, (1, 0, 0)),), self.releases, assumption=SILENT),
+        )
+
+    def draw(self, rng: np.random.Generator, records: int) -> Batches:
+        """Batches of the nearest whole size."""
+        size = max(1, round(self.prob * records))
+        return [rng.choice(records, size, replace=False) for _ in range(self.releases)]
