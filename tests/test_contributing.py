@@ -56,6 +56,11 @@ RECIPES = (
         ("test_upper_bound_conformance.py", "zero_concentrated"),
     ),
     Recipe(
+        "Add a sampler", "coin_per_pass.py", "verify/samplers", "verify/samplers/__init__.py", "SAMPLERS",
+        "from dpaudit.verify.samplers.coin_per_pass import CoinPerPass", "CoinPerPass",
+        ("test_sampler_conformance.py", "coin-per-pass"),
+    ),
+    Recipe(
         "Add an attack", "modified_entropy.py", "audit/attacks", "audit/attacks/__init__.py", "ATTACKS",
         "from dpaudit.audit.attacks.modified_entropy import MODIFIED_ENTROPY", "MODIFIED_ENTROPY",
         ("test_attack_conformance.py", "modified-entropy"),
@@ -71,6 +76,7 @@ BY_TABLE = {recipe.table: recipe for recipe in RECIPES}
 LAST_ENTRY = {
     "MECHANISMS": r"\n_KINDS: [^=]+= \((?:\n    \w+,)+",
     "UPPER_BOUNDS": r"\nUPPER_BOUNDS: [^=]+= \((?:\n    \w+,)+",
+    "SAMPLERS": r"\nSAMPLERS: [^=]+= \{\n    sampler\.kind: sampler\n    for sampler in \((?:\n        \w+,)+",
     "ATTACKS": r"\nATTACKS: [^=]+= \{\n    attack\.name: attack\n    for attack in \((?:\n        \w+,)+",
     "BOUNDS": r'\nBOUNDS: [^=]+= \{(?:\n    "\w+": \w+,)+',
 }
@@ -161,6 +167,12 @@ def test_a_mechanism(copy: Copy) -> None:
 def test_an_upper_bound(copy: Copy) -> None:
     copy.follow(BY_TABLE["UPPER_BOUNDS"])
     copy.conformance(BY_TABLE["UPPER_BOUNDS"])
+
+
+@pytest.mark.slow
+def test_a_sampler(copy: Copy) -> None:
+    copy.follow(BY_TABLE["SAMPLERS"])
+    copy.conformance(BY_TABLE["SAMPLERS"])
 
 
 @pytest.mark.slow

@@ -12,9 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.registry import from_dict, to_dict
-from dpaudit.verify.claims import Adjacency, Claim, Phase, SamplingKind
+from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.samplers import SAMPLERS, sampler_from_dict, sampler_keys, sampler_to_dict
-from dpaudit.verify.samplers.shuffled import LastBatch, Reshuffle
 from dpaudit.verify.validation import one_line
 
 MAX_BYTES = 64 * 2**20
@@ -31,18 +30,12 @@ class _Strict(BaseModel):
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class _Sampling(_Strict):
-    kind: SamplingKind
+class _Sampling(BaseModel):
+    """The kind with its rate; the keys of a sampler are its own, and it checks them."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+    kind: str
     prob: Number | None = None
-    batches: int | None = None
-    epochs: int | None = None
-    records: int | None = None
-    batch: int | None = None
-    last_batch: LastBatch | None = None
-    reshuffle: Reshuffle | None = None
-    steps: int | None = None
-    times: int | None = None
-    max_batch: int | None = None
 
 
 class _Phase(_Strict):

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 
 from dpaudit.verify.samplers.base import Batches, PassGame
-from dpaudit.verify.samplers.shuffled import BATCHES, EPOCHS, Reshuffle
+from dpaudit.verify.samplers.shuffled import BATCHES, EPOCHS, Reshuffle, one_of
 
 SILENT = "lower bound: the other records contribute nothing in the direction of the record"
 
@@ -45,6 +45,7 @@ class BallsInBins:
 
     kind: ClassVar[str] = "balls-in-bins"
     summary: ClassVar[str] = "each record independently in one batch of a pass"
+    typical: ClassVar[dict[str, Any]] = {"batches": 4, "epochs": 3, "reshuffle": "once"}
     batches: int
     epochs: int
     reshuffle: Reshuffle = "every-epoch"
@@ -52,6 +53,7 @@ class BallsInBins:
     def __post_init__(self) -> None:
         BATCHES.validate("batches", self.batches)
         EPOCHS.validate("epochs", self.epochs)
+        one_of("reshuffle", self.reshuffle, get_args(Reshuffle))
 
     @property
     def steps(self) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,10 +39,12 @@ class Sampler(Protocol):
     Args:
         kind: Its name in claims files.
         summary: What it does, in a few words.
+        typical: Keys of a small one, which conformance tests run.
     """
 
     kind: ClassVar[str]
     summary: ClassVar[str]
+    typical: ClassVar[dict[str, Any]]
 
     @property
     def steps(self) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ class Deterministic:
 
     kind: ClassVar[str] = "deterministic"
     summary: ClassVar[str] = "fixed batches in a fixed order, each record once a pass"
+    typical: ClassVar[dict[str, Any]] = {"batches": 4, "epochs": 3}
     batches: int
     epochs: int
 

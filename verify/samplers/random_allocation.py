@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,6 +28,7 @@ class RandomAllocation:
 
     kind: ClassVar[str] = "random-allocation"
     summary: ClassVar[str] = "each record independently in a random set of releases of fixed size"
+    typical: ClassVar[dict[str, Any]] = {"steps": 12, "times": 5}
     releases: int = field(metadata={"key": "steps"})
     times: int
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -18,6 +18,12 @@ OPPOSED = (
     "lower bound: the loss is linear along one direction, where the record contributes +clip and all others -clip, "
     "which some data and model do"
 )
+
+
+def one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    """Refuse a word that is none of the allowed ones."""
+    if value not in allowed:
+        raise ValueError(f"Expected {name}={value!r} among {', '.join(map(repr, allowed))}.")
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,7 @@ class Shuffled:
 
     kind: ClassVar[str] = "shuffled"
     summary: ClassVar[str] = "a uniformly random order of the records, cut into batches"
+    typical: ClassVar[dict[str, Any]] = {"records": 23, "batch": 5, "epochs": 3, "last_batch": "straddling"}
     batches: int
     epochs: int
     records: int | None = None
@@ -49,6 +56,8 @@ class Shuffled:
     def __post_init__(self) -> None:
         BATCHES.validate("batches", self.batches)
         EPOCHS.validate("epochs", self.epochs)
+        one_of("last_batch", self.last_batch, get_args(LastBatch))
+        one_of("reshuffle", self.reshuffle, get_args(Reshuffle))
         if (self.records is None) != (self.batch is None):
             raise ValueError("Expected records and batch to be given together, or batches alone.")
         if self.records is None or self.batch is None:
@@ -78,6 +87,7 @@ class Shuffled:
     ) -> "Shuffled":
         """From the keys of a claims file: batches, or records and batch."""
         if batches is None and records is not None and batch is not None:
+            one_of("last_batch", last_batch, get_args(LastBatch))
             RECORDS.validate("batch", batch)
             batches = passes_batches(records, batch, last_batch)
         if batches is None:

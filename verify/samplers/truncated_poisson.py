@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import bdtrc
@@ -28,6 +28,7 @@ class TruncatedPoisson:
 
     kind: ClassVar[str] = "truncated-poisson"
     summary: ClassVar[str] = "each record independently, batches that come out too large cut to a random part"
+    typical: ClassVar[dict[str, Any]] = {"prob": 0.25, "max_batch": 20, "records": 23, "steps": 6}
     prob: float
     max_batch: int
     records: int

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,6 +28,7 @@ class WithoutReplacement:
 
     kind: ClassVar[str] = "without-replacement"
     summary: ClassVar[str] = "each release a random batch of fixed size, drawn anew"
+    typical: ClassVar[dict[str, Any]] = {"prob": 0.25, "steps": 6}
     prob: float
     releases: int = field(metadata={"key": "steps"})
 
