@@ -15,7 +15,7 @@ from dpaudit.audit.inputs.recipes import Recipe, load_recipe
 from dpaudit.audit.runner import check_recipe, run
 from dpaudit.audit.settings import Settings
 from dpaudit.audit.training_run import train_bundle
-from dpaudit.audit.trials import engine
+from dpaudit.audit.trials import local_engine
 from dpaudit.mechanisms.learning.spec import Pool
 from dpaudit.mechanisms.learning.training import logits, train
 
@@ -162,7 +162,7 @@ def test_the_histories_that_are_claimed() -> None:
 def test_the_same_seed_gives_the_same_bits_on_any_number_of_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "SERIAL_SECONDS", 0.0)  # else so little work is never handed to workers
+    monkeypatch.setattr(local_engine, "SERIAL_SECONDS", 0.0)  # else so little work is never handed to workers
     recipe = Recipe.from_dict(changed("digits-dp-ftrl", steps=8, audit_records=0))
     path = tmp_path / "model.pt"
     train_bundle(recipe, path, seed=1, device="cpu", stage=quiet)  # type: ignore[arg-type]

@@ -204,5 +204,6 @@ def test_a_ray_cluster_of_two_nodes_gives_the_bits_of_this_process(tmp_path: Pat
 def test_an_engine_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "dpaudit.audit.trials.ray_engine", raising=False)
+    monkeypatch.delattr("dpaudit.audit.trials.ray_engine", raising=False)
     with pytest.raises(ValueError, match=r"engine='ray' to be installed \(pip install 'dpaudit\[cluster\]'\)"):
         TrialRunner(engine="ray").run(setup(), *arms())
