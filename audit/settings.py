@@ -25,7 +25,7 @@ class Settings:
     Args:
         seed: Root seed of everything random in the audit.
         attacks: Names in ATTACKS; () for all that apply by default.
-        trials: Models per arm, threshold choice included; None for the attack's default, which finds half the noise.
+        trials: Models per arm; None for the attack's default, which finds half the noise.
         control: Whether an audit's positive control is carried out. An audit without one that refutes nothing is
             inconclusive.
         confidence: Level of all statistical bounds together.

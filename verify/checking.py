@@ -11,6 +11,7 @@ from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.results import Verdict, VerdictName
 from dpaudit.verify.upper import never_sampled, obstacle, upper_curves
+from dpaudit.verify.upper.shift_norms import sampling_is_known
 
 METHODS = ("exact", "monte-carlo", "both")
 DISAGREEMENT = "disagreement"
@@ -180,7 +181,7 @@ def _lower(claim: Claim, method: str, confidence: float, rng: np.random.Generato
         raise ValueError(f"Expected rng to be a generator or a seed with method={method!r}.")
     from dpaudit.verify.monte_carlo import monte_carlo_lower  # costs a second
 
-    kinds = [p.sampling_kind for p in claim.phases if p.sampler is None and p.sampling_kind not in ("poisson", "none")]
+    kinds = [p.sampling_kind for p in claim.phases if p.sampler is None and not sampling_is_known(p)]
     if kinds and method == "monte-carlo":
         note = f"nothing was sampled: a rate alone does not say how sampling_kind={kinds[0]!r} makes batches"
         return Curve("lower", "monte-carlo", "none applies", np.zeros_like, np.zeros_like, (note,))

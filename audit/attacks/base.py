@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -57,6 +58,7 @@ class Audit:
         """The mechanism's certified curve: an upper bound on delta at each epsilon, for both directions."""
         return self.claim_check.delta(epsilon)[1]
 
+    @cached_property
     def tradeoff(self) -> Tradeoff:
         """What the mechanism's certified curve allows; where nothing is certified, what the claim itself does."""
         certified = Tradeoff.of(self.delta_upper)

@@ -159,7 +159,7 @@ class CanaryGame:
     def refuter(self, audit: Audit, shares: Mapping[str, float]) -> Refutes:
         """From scores without and with the canary to whether `judge` would refute the claim by them."""
         verdict, level, seed = audit.claim_check, self._confidence(audit, shares), audit.settings.seed
-        curves = [audit.tradeoff()]
+        curves = [audit.tradeoff]
         if verdict.verdict != "certified":  # the claim's own curve is then not above the mechanism's
             curves.append(Tradeoff.of_points([verdict.epsilon_claimed], [verdict.delta_claimed]))
 
@@ -194,7 +194,7 @@ class CanaryGame:
             look: How often the growing evidence has been looked at, this time included.
         """
         level = self._confidence(audit, shares, look)
-        claimed, delta = audit.tradeoff(), audit.claim_check.delta_claimed
+        claimed, delta = audit.tradeoff, audit.claim_check.delta_claimed
         test = JointTest(with_canary, without, claimed, confidence=level, seed=audit.settings.seed)
         curve = curve_test(test, claimed)
         bound = lower_bound(test, delta)

@@ -32,6 +32,7 @@ from torch.nn import functional
 from dpaudit.audit.attacks.base import Array, Audit
 from dpaudit.audit.attacks.membership import scored_result, within_class
 from dpaudit.audit.attacks.shadow import log_odds
+from dpaudit.audit.attacks.starts import flat_weights
 from dpaudit.audit.inputs.formats import fixed_order
 from dpaudit.audit.trials.engine import Score, trial_seed
 from dpaudit.mechanisms.base import with_dimension
@@ -100,7 +101,7 @@ def movement_score(audit: Audit, spec: GradientSpec, canaries: Pool) -> Score:
         still = replace(still, schedule=still.schedule[:1])
     members = np.ones((1, len(canaries.y)), dtype=bool)
     first = train(still, canaries, members, [0], device=audit.settings.device)
-    weights = _flat(first)[0]
+    weights = flat_weights(first)[0]
     draws = with_dimension(spec.mechanism, len(weights)).sample(np.random.default_rng(audit.settings.seed), DRAWS)
     spread = float(np.median(np.abs(draws))) / NORMAL_MEDIAN  # some laws have no variance
     noise = 4.0 * spread**2 / (spec.steps * (spec.sampling_prob * float(spec.mechanism.clip)) ** 2)
@@ -126,7 +127,7 @@ def along_gradients(
     Returns:
         Shape (models, canaries).
     """
-    weights = _flat(models) - first
+    weights = flat_weights(models) - first
     with torch.random.fork_rng(devices=[]):  # building draws weights, which are replaced
         module = build_module(models.architecture).eval()
     torch.nn.utils.vector_to_parameters(torch.from_numpy(first.astype(np.float32)), module.parameters())
@@ -201,11 +202,6 @@ class OneRunCanaries:
 
     def _applies(self, audit: Audit) -> bool:
         return audit.spec.algorithm in self.algorithms and audit.bundle.recipe.claim.adjacency == "add-remove"
-
-
-def _flat(models: TrainedModels) -> Array:
-    """All weights of every model, shape (models, parameters)."""
-    return torch.cat([tensor.flatten(1) for tensor in models.parameters.values()], dim=1).double().numpy()
 
 
 BLANK = OneRunCanaries("one-run-blank", blank, loss_score, "empty records but for a feature each")

@@ -16,9 +16,10 @@ import torch
 from numpy.typing import NDArray
 
 from dpaudit.audit.attacks.base import Array, Audit
+from dpaudit.audit.attacks.membership import negative_loss
 from dpaudit.audit.trials.engine import Score, Scores, TrialSetup, trial_seed
 from dpaudit.mechanisms.defects import Defect
-from dpaudit.mechanisms.learning.architectures import build_module
+from dpaudit.mechanisms.learning.architectures import parameter_shapes
 from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, GradientSpec, Pool, TrainedModels
 from dpaudit.mechanisms.learning.training import logits, resolve_device, train
 
@@ -121,8 +122,8 @@ def _one_step(spec: GradientSpec) -> GradientSpec:
 
 def _mean_loss(models: TrainedModels, x: NDArray[np.float32], y: NDArray[np.int64]) -> Scores:
     """Mean cross-entropy of each model at some records."""
-    odds = log_odds(logits(models, x).numpy().astype(np.float64))[:, np.arange(len(y)), y]
-    return np.asarray(np.nan_to_num(np.logaddexp(0.0, -odds).mean(axis=1), nan=np.inf))
+    losses = [-negative_loss(outputs, y).mean() for outputs in logits(models, x).numpy()]
+    return np.asarray(np.nan_to_num(np.array(losses), nan=np.inf))
 
 
 def _outputs(models: TrainedModels, x: NDArray[np.float32]) -> Scores:
@@ -131,8 +132,7 @@ def _outputs(models: TrainedModels, x: NDArray[np.float32]) -> Scores:
 
 def _named(architecture: Architecture, flat: Array) -> Mapping[str, NDArray[np.float32]]:
     """The inverse of `flat_weights` for one model."""
-    with torch.random.fork_rng(devices=[]):  # building draws weights
-        shapes = {name: tuple(value.shape) for name, value in build_module(architecture).state_dict().items()}
+    shapes = parameter_shapes(architecture)
     ends = np.cumsum([int(np.prod(shape)) for shape in shapes.values()])
     parts = np.split(flat.astype(np.float32), ends[:-1])
     return {name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), parts, strict=True)}

@@ -121,7 +121,7 @@ class WhiteBox:
         """
         began, inside = time.monotonic(), members[len(audit.dataset.y) :]
         rng_seed = trial_seed(audit.settings.seed, _RESAMPLES, 0)
-        rng, claimed, found = np.random.default_rng(rng_seed), audit.tradeoff(), []
+        rng, claimed, found = np.random.default_rng(rng_seed), audit.tradeoff, []
         for factor in (CONTROLLED_NOISE, 0.0):
             scores = observe(audit, spec, pool, members, noise_factor=factor)
             if not len(scores):
@@ -181,7 +181,7 @@ class WhiteBox:
         }
         if not self._independent(spec):
             return scored_result(self.name, audit, share, watched[fair], inside[fair], arms)
-        claimed, delta = audit.tradeoff(), audit.claim_check.delta_claimed
+        claimed, delta = audit.tradeoff, audit.claim_check.delta_claimed
         with_canary, without = watched[inside], watched[~inside]
         test = JointTest(with_canary, without, claimed, confidence=1.0 - share, seed=audit.settings.seed)
         curve = curve_test(test, claimed)

@@ -143,7 +143,12 @@ class JointTest:
     @property
     def alpha(self) -> float:
         """The error probability, what sampled tails may miss taken off."""
-        return (1.0 - self.confidence) - EVALUATIONS * UNDECIDED * min(1.0, (1.0 - self.confidence) / 0.05)
+        return (1.0 - self.confidence) - EVALUATIONS * self._undecided
+
+    @property
+    def _undecided(self) -> float:
+        """Probability that one sampled interval misses: less where the error probability is."""
+        return UNDECIDED * min(1.0, (1.0 - self.confidence) / 0.05)
 
     @cached_property
     def _descending(self) -> Array:
@@ -184,7 +189,7 @@ class JointTest:
         slack = 1e-9 * abs(observed)  # sums of weights in another order: an equal count must count as equal
         rng = np.random.default_rng(self.seed)
         limit = self.alpha * SPREAD_SHARE
-        tail = UNDECIDED / 2.0 * min(1.0, (1.0 - self.confidence) / 0.05)
+        tail = self._undecided / 2.0
         hits = draws = 0
         size = DRAWS
         while draws < most:

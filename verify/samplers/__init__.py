@@ -1,7 +1,8 @@
 """Samplers as training loops run them, a file each: keys, releases, pairs of neighbours, and a simulator."""
 
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields
+from dataclasses import Field, fields
+from inspect import Parameter, signature
 from typing import Any, cast
 
 from dpaudit.verify.samplers.balls_in_bins import BallsInBins
@@ -51,11 +52,9 @@ def sampler_from_dict(kind: str, keys: Mapping[str, Any]) -> Sampler:
         raise ValueError(f"unknown key 'sampling.{unknown[0]}': expected {', '.join(names)} with kind {kind!r}.")
     build = getattr(family, "from_keys", family)
     values = {names[key].name: value for key, value in keys.items()}
-    required = [key for key, field in names.items() if field.default is MISSING and field.name not in values]
-    if build is not family:
-        required = [key for key in required if key == "epochs"]
-    if required:
-        raise ValueError(f"expected sampling.{required[0]} to be given with kind {kind!r}.")
+    for key, field in names.items():
+        if signature(build).parameters[field.name].default is Parameter.empty and field.name not in values:
+            raise ValueError(f"expected sampling.{key} to be given with kind {kind!r}.")
     return cast(Sampler, build(**values))
 
 

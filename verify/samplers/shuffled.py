@@ -87,9 +87,7 @@ class Shuffled:
     ) -> "Shuffled":
         """From the keys of a claims file: batches, or records and batch."""
         if batches is None and records is not None and batch is not None:
-            one_of("last_batch", last_batch, get_args(LastBatch))
-            RECORDS.validate("batch", batch)
-            batches = passes_batches(records, batch, last_batch)
+            return cls.of(records, batch, epochs, last_batch=last_batch, reshuffle=reshuffle)
         if batches is None:
             raise ValueError("expected sampling.batches, or sampling.records and sampling.batch, to be given.")
         return cls(batches, epochs, records, batch, last_batch, reshuffle)
@@ -109,6 +107,8 @@ class Shuffled:
         >>> Shuffled.of(60_000, 256, 60).batches, Shuffled.of(60_000, 256, 60, last_batch="dropped").steps
         (235, 14040)
         """
+        one_of("last_batch", last_batch, get_args(LastBatch))
+        RECORDS.validate("batch", batch)
         return cls(passes_batches(records, batch, last_batch), epochs, records, batch, last_batch, reshuffle)
 
     @property

@@ -26,7 +26,7 @@ from dpaudit.mechanisms.base import (
     with_dimension,
 )
 from dpaudit.mechanisms.numerics import log_ratio
-from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.claims import PLAIN_KINDS, Claim, Phase
 from dpaudit.verify.lower.families import Shift, equal
 from dpaudit.verify.results import Direction
 from dpaudit.verify.samplers import PassGame
@@ -115,7 +115,7 @@ def shifted_phases(claim: Claim, coordinates: int, direction: Direction) -> tupl
 def _shifted_phase(phase: Phase, coordinates: int, swaps: bool) -> ShiftedPhase:
     mechanism = phase.mechanism
     games = phase.games(replace_one=swaps)
-    if phase.sampling_kind not in ("poisson", "none") and not games:
+    if phase.sampling_kind not in PLAIN_KINDS and not games:
         raise ValueError(f"Expected sampling_kind={phase.sampling_kind!r} to be one whose histories can be drawn.")
     if games and not isinstance(mechanism.structure, IIDCoordinates):
         raise ValueError(f"Expected noise={mechanism.name!r} on independent coordinates where batches are shuffled.")

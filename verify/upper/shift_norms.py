@@ -39,7 +39,7 @@ gives no dominating pair.
 import math
 
 from dpaudit.mechanisms.base import Mechanism
-from dpaudit.verify.claims import Adjacency, Claim, Phase
+from dpaudit.verify.claims import PLAIN_KINDS, Adjacency, Claim, Phase
 
 
 def radius(mechanism: Mechanism, order: float, adjacency: Adjacency) -> float | None:
@@ -66,7 +66,7 @@ def radius(mechanism: Mechanism, order: float, adjacency: Adjacency) -> float | 
 
 def sampling_is_known(phase: Phase) -> bool:
     """Poisson sampling, or none at all: the kinds with theorems here."""
-    return phase.sampling_kind in ("poisson", "none")
+    return phase.sampling_kind in PLAIN_KINDS
 
 
 def moments_reach(claim: Claim) -> bool:
