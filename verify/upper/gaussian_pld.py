@@ -53,13 +53,13 @@ def pairs(claim: Claim) -> list[PairPhase] | None:
     return sampled + ([PairPhase(gaussian_pair(math.sqrt(total)), 1.0, 1)] if total else [])
 
 
-def analytic_delta(mu: float, epsilon: Array) -> Array:
+def analytic_delta(mu: float | Array, epsilon: Array) -> Array:
     """delta(epsilon) of N(mu, 1) against N(0, 1), rounded up.
 
     With a = epsilon/mu - mu/2 and b = a + mu it is phi(a) (R(a) - R(b)), R Mills' ratio: e^epsilon phi(b) = phi(a).
 
     Args:
-        mu: Shift over sigma, > 0.
+        mu: Shift over sigma, > 0; one, or one for each epsilon.
         epsilon: At least 0.
     """
     a = epsilon / mu - mu / 2

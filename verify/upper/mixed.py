@@ -36,7 +36,7 @@ def _pair(claim: Claim, phase: Phase) -> PairPhase | None:
     return pairs[0] or pairs[1] or radial_pld.pair_phase(claim, phase)
 
 
-def _moments(claim: Claim, phase: Phase) -> Moments | None:
+def moments_of(claim: Claim, phase: Phase) -> Moments | None:
     """Log-moments of a phase by the first theorem that has them."""
     mu = shift_over_sigma(phase, claim.adjacency)
     if mu is not None:
@@ -51,7 +51,7 @@ def _all_pairs(claim: Claim) -> list[PairPhase] | None:
 
 
 def _all_moments(claim: Claim) -> list[tuple[Moments, int]] | None:
-    parts = [(_moments(claim, phase), phase.steps) for phase in claim.phases]
+    parts = [(moments_of(claim, phase), phase.steps) for phase in claim.phases]
     known = [(moments, steps) for moments, steps in parts if moments is not None]
     return known if len(known) == len(parts) and moments_reach(claim) else None
 

@@ -1,0 +1,159 @@
+"""What a guarantee of any kind says about delta(epsilon), and what a curve says about mu and about true positives.
+
+Each kind implies an upper bound on delta(epsilon) of every mechanism that keeps it, here rounded up:
+
+- pure e0: (e^e0 - e^e)_+/(1 + e^e0), that of randomised response (Kairouz, Oh and Viswanath 2015).
+- approximate (e0, d): d from e0 on, below it d + (1-d) (e^e0 - e^e)_+/(1 + e^e0) (the same, Theorem 3.1).
+- Gaussian mu: that of N(mu, 1) against N(0, 1). Several points: the least of theirs.
+- zero-concentrated rho, Renyi epsilon at one order: the conversion of `rdp.log_delta` at all orders, or at this one.
+"""
+
+import math
+from functools import partial
+
+import numpy as np
+from scipy.special import log_ndtr
+
+from dpaudit.mechanisms.base import Array, Function
+from dpaudit.verify.bounds.gdp import gaussian_epsilon
+from dpaudit.verify.bounds.tradeoff import Tradeoff
+from dpaudit.verify.guarantees import (
+    ApproximateDP,
+    GaussianDP,
+    Guarantee,
+    PrivacyCurve,
+    PureDP,
+    RenyiDP,
+    ZeroConcentratedDP,
+)
+from dpaudit.verify.inversion import epsilon_at
+from dpaudit.verify.rdp import moments_delta
+from dpaudit.verify.upper.gaussian_pld import analytic_delta
+
+HEADLINE_DELTA = 1e-5  # where the epsilon of a guarantee without a delta is told
+LEAST_DELTA = 1e-12  # down to which a curve is compared with a Gaussian one
+RATES = (0.001, 0.01, 0.1)  # false-positive rates at which the largest true-positive rate is told
+ROUNDING = 1e-13
+LARGEST_MU = 60.0  # mu beyond which nothing is promised any more
+ZCDP_ORDERS = np.geomspace(1e-4, 1e9, 1200)  # minus 1: the best one is known to 2 percent, delta to its square
+LARGEST_EPSILON = 700.0  # whose e^epsilon is a float
+GRID = 192  # epsilons at which a curve is compared with a Gaussian one
+BISECTIONS = 52
+
+
+def implied_delta(guarantee: Guarantee) -> Function:
+    """The largest delta(epsilon) that a guarantee allows, rounded up, as a function of epsilon >= 0.
+
+    >>> implied_delta(PureDP(1.0))(np.array([0.0, 1.0])).round(3).tolist()
+    [0.462, 0.0]
+    """
+    match guarantee:
+        case PureDP(epsilon):
+            return partial(_approximate, epsilon, 0.0)
+        case ApproximateDP(epsilon, delta):
+            return partial(_approximate, epsilon, delta)
+        case GaussianDP(mu):
+            return partial(analytic_delta, mu) if mu > 0 else np.zeros_like
+        case ZeroConcentratedDP(rho):
+            return partial(moments_delta, ZCDP_ORDERS, ZCDP_ORDERS * (ZCDP_ORDERS + 1.0) * rho)
+        case RenyiDP(order, epsilon):
+            return partial(moments_delta, np.array([order - 1.0]), np.array([(order - 1.0) * epsilon]))
+        case PrivacyCurve(points):
+            parts = [partial(_approximate, epsilon, delta) for epsilon, delta in points]
+            return lambda at: np.asarray(np.min([part(at) for part in parts], axis=0))
+
+
+def _approximate(epsilon: float, delta: float, at: Array) -> Array:
+    """The curve of an (epsilon, delta) at smaller and larger epsilons."""
+    # (e^e0 - e^e)/(1 + e^e0) = (1 - e^(e - e0))/(1 + e^-e0), and no power overflows
+    excess = -np.expm1(np.minimum(at - epsilon, 0.0)) / (1.0 + math.exp(-epsilon))
+    return np.minimum(delta + (1.0 - delta) * excess * (1.0 + ROUNDING), 1.0)
+
+
+def headline(guarantee: Guarantee) -> tuple[float, float]:
+    """An (epsilon, delta) that the guarantee implies: its own where it has one, else epsilon at delta 1e-5.
+
+    >>> epsilon, delta = headline(GaussianDP(1.0))
+    >>> print(f"{epsilon:.4f} {delta}")
+    4.3772 1e-05
+    """
+    match guarantee:
+        case PureDP(epsilon):
+            return epsilon, 0.0
+        case ApproximateDP(epsilon, delta):
+            return epsilon, delta
+        case PrivacyCurve(points):
+            return points[0]
+        case GaussianDP(mu):
+            return gaussian_epsilon(mu, HEADLINE_DELTA), HEADLINE_DELTA
+        case _:
+            return float(epsilon_at(implied_delta(guarantee), np.array([HEADLINE_DELTA]))[0]), HEADLINE_DELTA
+
+
+def tpr_limits(delta_upper: Function) -> dict[str, float]:
+    """The largest true-positive rate of any attack at `RATES`, that an upper bound on delta(epsilon) leaves.
+
+    Source: `Tradeoff.of`: both TPR <= e^epsilon FPR + delta and its mirror image, at every epsilon of a grid.
+    """
+    limits = Tradeoff.of(delta_upper)(RATES)
+    return {f"{rate:g}": float(limit) for rate, limit in zip(RATES, limits, strict=True)}
+
+
+def least_mu(delta_upper: Function) -> float:
+    """The least mu with delta(epsilon) <= max(delta_mu(epsilon), 1e-12) at every epsilon >= 0; inf if above 60.
+
+    In t = e^epsilon, delta is convex (a supremum of linear functions), so between two points it lies below the chord of
+    upper bounds there. delta_mu is convex too and lies above its tangents. So mu will do in an interval whose two upper
+    bounds lie below one tangent of delta_mu, here that in its middle. Beyond the last point, where the bound has fallen
+    to 1e-12, it stays there.
+
+    Args:
+        delta_upper: Upper bound on delta(epsilon).
+
+    >>> print(f"{least_mu(partial(analytic_delta, 1.0)):.3f}")
+    1.000
+    """
+    last = float(epsilon_at(delta_upper, np.array([LEAST_DELTA]))[0])
+    if not last < LARGEST_EPSILON:
+        return math.inf
+    epsilons = last * np.linspace(0.0, 1.0, GRID) ** 1.5  # closer where the curve bends most, at 0
+    deltas = np.asarray(delta_upper(epsilons))
+    low, high = np.full(GRID - 1, 1e-6), np.full(GRID - 1, LARGEST_MU)
+    if not _below(high, epsilons, deltas).all():
+        return math.inf
+    for _ in range(BISECTIONS):
+        middle = np.sqrt(low * high)
+        enough = _below(middle, epsilons, deltas)
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    return float(high.max())
+
+
+def _below(mu: Array, epsilons: Array, deltas: Array) -> Array:
+    """Whether the bounds at both ends of each interval lie below the tangent of delta_mu in its middle, or 1e-12."""
+    left, right = epsilons[:-1], epsilons[1:]
+    middle = (left + right) / 2.0
+    value = analytic_delta(mu, middle) * (1.0 - 1e3 * ROUNDING)
+    slope = np.exp(np.minimum(middle + log_ndtr(-middle / mu - mu / 2.0), 0.0))  # times -e^middle, in t
+    small, large = slope * (1.0 - 1e3 * ROUNDING), slope * (1.0 + 1e3 * ROUNDING)
+    reached = deltas[:-1] <= value - small * np.expm1(left - middle)
+    reached &= deltas[1:] <= value - large * np.expm1(right - middle)
+    return np.asarray(reached | (deltas[:-1] <= LEAST_DELTA))
+
+
+def most_mu(delta_lower: Function) -> float:
+    """The largest mu that a lower bound on delta(epsilon) contradicts by a delta of at least 1e-12; 0 if there is none.
+
+    >>> print(f"{most_mu(partial(analytic_delta, 1.0)):.3f}")
+    1.000
+    """
+    epsilons = np.concatenate([[0.0], np.geomspace(1e-3, 100.0, GRID)])
+    deltas = np.asarray(delta_lower(epsilons))
+    epsilons, deltas = epsilons[deltas >= LEAST_DELTA], deltas[deltas >= LEAST_DELTA]
+    if not len(epsilons):
+        return 0.0
+    low, high = np.full(len(epsilons), 1e-9), np.full(len(epsilons), LARGEST_MU)
+    for _ in range(BISECTIONS):
+        middle = np.sqrt(low * high)
+        contradicted = analytic_delta(middle, epsilons) < deltas
+        low, high = np.where(contradicted, middle, low), np.where(contradicted, high, middle)
+    return float(low.max()) if low.max() > 1e-9 else 0.0

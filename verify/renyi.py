@@ -1,0 +1,255 @@
+"""Renyi divergences of a history: at most what theorems give, at least what one pair of neighbours shows.
+
+D_a = log E_Q[(dP/dQ)^a]/(a - 1), a > 1. Over the releases of an adaptive history upper bounds add up (Mironov 2017,
+Proposition 1), and so do those of one pair of neighbours whose record contributes the same whatever was released. Over
+cells of the outputs, sum P(cell)^a Q(cell)^(1-a) is at most the integral (data processing), so lower bounds on the P
+and upper bounds on the Q give a lower bound. What D_a is for the Gaussian: a mu^2/2 without sampling; with it, for
+whole a, log of sum_k binom(a, k) (1-q)^(a-k) q^k e^(k(k-1) mu^2/2) over a - 1, of which every term is a lower bound.
+"""
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, cast
+
+import numpy as np
+from scipy.special import gammaln, logsumexp, ndtri
+
+from dpaudit.mechanisms.base import Array, IIDCoordinates, NormalCoordinates
+from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.lower.families import equal
+from dpaudit.verify.lower.shifts import candidate_counts, centre_multiples, pair_of
+from dpaudit.verify.pld.cells import FARTHEST, interval_masses, mix
+from dpaudit.verify.samplers import TruncatedPoisson
+from dpaudit.verify.upper import laplace_gaussian_domination, laplace_pure, mixed
+from dpaudit.verify.upper.gaussian_pld import shift_over_sigma
+from dpaudit.verify.upper.met_releases import met_claim
+from dpaudit.verify.upper.shift_norms import moments_reach, radius, sampling_is_known
+
+ROUNDING = 1e-11  # relative, for sums of logarithms
+LARGEST_SUM = 4096  # order up to which the sum over k is taken
+CELLS = 2000  # quantiles of each tail, and of the middle of a law
+MANY_COORDINATES = 100
+
+
+def unamplified(claim: Claim) -> list[Phase] | None:
+    """Releases that cost no less, without sampling; None where an unknown sampler decides who is in them.
+
+    Who is in a release, its order or its bins have the same law for both neighbours, and given them the releases that
+    the record enters are unsampled ones. A divergence whose exponential is jointly convex is at most the largest.
+    """
+    if not all(phase.sampler is not None or sampling_is_known(phase) for phase in claim.phases):
+        return None
+    return [
+        Phase(phase.mechanism, phase.steps if phase.sampler is None else phase.sampler.meetings, 1.0, "none")
+        for phase in claim.phases
+    ]
+
+
+def squared_mu(claim: Claim) -> Fraction | None:
+    """mu^2 of a history of Gaussian noise as if unsampled, which it attains where nothing is; None for other noise.
+
+    Exact, every parameter read as the decimal it is written as. Where a batch is cut, the removal of a record can bring
+    another one in: a shift of two contributions, as under replace-one.
+    """
+    releases = unamplified(claim)
+    if releases is None:
+        return None
+    total = Fraction(0)
+    for phase, met in zip(claim.phases, releases, strict=True):
+        structure = phase.mechanism.structure
+        refilled = isinstance(phase.sampler, TruncatedPoisson)
+        length = radius(phase.mechanism, 2.0, "replace-one" if refilled else claim.adjacency)
+        if not isinstance(structure, NormalCoordinates) or length is None:
+            return None
+        total += met.steps * (Fraction(repr(float(length))) / Fraction(repr(float(structure.sigma)))) ** 2
+    return total
+
+
+def mu_upper(claim: Claim) -> float:
+    """A mu of the history by theorems for Gaussian and for Laplace noise, rounded up; inf where there is none.
+
+    The curve of a pure epsilon lies below that of the mu with Phi(-mu/2) = 1/(1 + e^epsilon), since both are convex as
+    trade-off functions and meet at (Phi(-mu/2), Phi(-mu/2)), its only vertex.
+    """
+    total = 0.0
+    for phase in claim.phases:
+        alone = replace(claim, phases=[phase])
+        square = squared_mu(alone)
+        if square is not None:
+            total += float(square)
+            continue
+        pure = _pure_release(claim, phase)
+        total += pure[1] * (2.0 * float(ndtri(1.0 / (1.0 + math.exp(-min(pure[0], 700.0)))))) ** 2 if pure else math.inf
+    return math.sqrt(total) * (1.0 + ROUNDING)
+
+
+def _pure_release(claim: Claim, phase: Phase) -> tuple[float, int] | None:
+    """Pure epsilon of one release that the record enters, and how many there are; None where it has none."""
+    releases = unamplified(replace(claim, phases=[phase]))
+    if releases is None or isinstance(phase.sampler, TruncatedPoisson):
+        return None
+    # amplified where each release samples for itself
+    known = Phase(phase.mechanism, 1, phase.sampling_prob) if phase.sampler is None else replace(releases[0], steps=1)
+    epsilon = laplace_pure.pure_epsilon(replace(claim, phases=[known]))
+    return (epsilon, releases[0].steps) if math.isfinite(epsilon) else None
+
+
+def rho_upper(claim: Claim) -> float:
+    """A rho of the history, rounded up; inf where no theorem gives one.
+
+    mu^2/2 for Gaussian noise, and for noise with a Lipschitz log-density under an l2 bound, by the inequality of moments
+    in `laplace_gaussian_domination`; epsilon^2/2 for a pure epsilon (Bun and Steinke 2016, Proposition 1.4);
+    epsilon + e^-epsilon - 1 for Laplace noise (Harrison and Manurangsi 2026; its Kullback-Leibler divergence, so the
+    least that there can be).
+    """
+    releases = unamplified(claim)
+    if releases is None:
+        return math.inf
+    total = 0.0
+    for phase, met in zip(claim.phases, releases, strict=True):
+        square = squared_mu(replace(claim, phases=[phase]))
+        costs = [] if square is None else [float(square) / 2.0]
+        shift = laplace_gaussian_domination.gaussian_shift(claim, met)
+        if shift is not None and not isinstance(phase.sampler, TruncatedPoisson):
+            costs.append(met.steps * shift**2 / 2.0)
+        pure = _pure_release(claim, phase)
+        if pure is not None:
+            costs.append(pure[1] * pure[0] ** 2 / 2.0)
+            if phase.sampling_prob == 1.0:
+                costs.append(pure[1] * _laplace_rho(pure[0]))
+        total += min(costs, default=math.inf)
+    return total * (1.0 + ROUNDING)
+
+
+def _laplace_rho(epsilon: float) -> float:
+    """epsilon + e^-epsilon - 1, by its series where it cancels."""
+    if epsilon > 1e-2:
+        return epsilon + math.expm1(-epsilon)
+    return epsilon**2 / 2.0 - epsilon**3 / 6.0 + epsilon**4 / 24.0  # alternating: less is left out than is added
+
+
+def divergence_upper(claim: Claim, order: float) -> float:
+    """Upper bound on the Renyi divergence of the history at one order, inf where no theorem gives one."""
+    best = rho_upper(claim) * order
+    met = met_claim(claim) or claim
+    if any(isinstance(phase.sampler, TruncatedPoisson) for phase in claim.phases) or not moments_reach(met):
+        return best
+    parts = [(mixed.moments_of(met, phase), phase.steps) for phase in met.phases]
+    if any(moments is None for moments, _ in parts):
+        return best
+    total = sum(steps * float(moments(np.array([order - 1.0]))[0]) for moments, steps in parts if moments is not None)
+    return min(best, total / (order - 1.0) * (1.0 + ROUNDING))
+
+
+def divergence_lower(claim: Claim, orders: Array) -> Array:
+    """Lower bounds on the Renyi divergence of the history, for the best pair of each phase.
+
+    The record's contribution may differ from release to release; phases without a pair here are left out.
+
+    Args:
+        claim: The history.
+        orders: Above 1, shape (orders,).
+    """
+    total = np.zeros(len(orders))
+    for phase in claim.phases:
+        law, known = phase.mechanism.structure, phase.sampler is None and sampling_is_known(phase)
+        best = np.zeros(len(orders))
+        if isinstance(law, NormalCoordinates) and (known or phase.sampler is not None):
+            best = _gaussian_lower(claim, phase, orders)
+        if isinstance(law, IIDCoordinates) and known:
+            best = np.maximum(best, phase.steps * _coordinate_lower(claim, phase, law, orders))
+        total += best
+    return total * (1.0 - ROUNDING)
+
+
+def rho_lower(claim: Claim) -> tuple[float, float]:
+    """A lower bound on rho, and the order that shows it: the largest divergence per order among many."""
+    orders = np.concatenate([np.geomspace(1.001, 2.0, 6)[:-1], 2.0 ** np.arange(1.0, 41.0)])
+    values = divergence_lower(claim, orders) / orders
+    best = int(np.argmax(values))
+    return float(values[best]), float(orders[best])
+
+
+def _gaussian_lower(claim: Claim, phase: Phase, orders: Array) -> Array:
+    """Of all releases of a phase of normal noise: one pattern of slots, or the whole binomial sum."""
+    mu = shift_over_sigma(phase, claim.adjacency)
+    if mu is None:  # shifts of one coordinate, in whatever dimension
+        one = replace(cast(Any, phase.mechanism), dimension=1)
+        mu = shift_over_sigma(replace(phase, mechanism=one), claim.adjacency)
+    assert mu is not None
+    best = np.zeros(len(orders))
+    for weight, squares, times in _patterns(claim, phase):
+        best = np.maximum(best, times * orders * (weight / (orders - 1.0) + squares * mu * mu / 2.0))
+    if phase.sampler is None and phase.sampling_prob < 1.0 and claim.adjacency == "add-remove":
+        whole = np.floor(orders)
+        sums = [_log_moment(mu, phase.sampling_prob, int(a)) if a <= LARGEST_SUM else 0.0 for a in whole]
+        # D_a rises with a
+        best = np.maximum(best, phase.steps * np.array(sums) / np.maximum(whole - 1.0, 1.0))
+    return best
+
+
+def _patterns(claim: Claim, phase: Phase) -> list[tuple[float, float, int]]:
+    """(log probability, squared length over the longest shift, times) of one slot pattern of an independent pass.
+
+    P is at least its probability times the noise around the pattern, and Q is the noise around 0.
+    """
+    replace_one = claim.adjacency == "replace-one"
+    if phase.sampler is None:
+        squares = 1.0 if phase.sampling_prob == 1.0 or not replace_one else 0.25  # replaced by nothing, if sampled
+        return [(math.log(phase.sampling_prob), squares, phase.steps)]
+    if isinstance(phase.sampler, TruncatedPoisson):
+        return [(math.log(phase.sampler.kept_rate), 0.25 if replace_one else 1.0, phase.sampler.steps)]
+    found = []
+    for game in phase.sampler.games(replace_one=replace_one):
+        empty = all(not once and not twice for _, (_, once, twice) in game.second)
+        for weight, (none, once, twice) in game.first:
+            # shifts of two contributions between the others opposed and the record; of one where the others are silent
+            squares = (once + 4 * twice) / (4 if replace_one else 1) if empty else (once + twice)
+            orders = gammaln(none + once + twice + 1) - gammaln(none + 1) - gammaln(once + 1) - gammaln(twice + 1)
+            found.append((math.log(weight) - float(orders) * (1 + ROUNDING), squares * game.stretch**2, game.passes))
+    return found
+
+
+def _log_moment(mu: float, q: float, order: int) -> float:
+    """log E_Q[(1 - q + q W)^order] of the Gaussian, whole order >= 1, as an excess over 1 and rounded down."""
+    k = np.arange(2, order + 1, dtype=np.float64)
+    if not len(k):
+        return 0.0
+    exponent = k * (k - 1.0) * mu * mu / 2.0
+    excess = np.where(exponent > 30.0, exponent, np.log(np.expm1(np.minimum(exponent, 30.0))))
+    weight = gammaln(order + 1.0) - gammaln(k + 1.0) - gammaln(order - k + 1.0)
+    total = float(logsumexp(weight + k * math.log(q) + (order - k) * math.log1p(-q) + excess))
+    margin = 1e-13 + 8e-16 * float(gammaln(order + 3.0)) + ROUNDING * abs(total)
+    return float(np.logaddexp(0.0, total - margin))
+
+
+def _coordinate_lower(claim: Claim, phase: Phase, law: IIDCoordinates, orders: Array) -> Array:
+    """Of one release of independent coordinates: equal ones moved, or one if the release is sampled or rotates."""
+    multiples = np.array(centre_multiples(phase, claim.adjacency))
+    alone = phase.sampling_prob < 1.0 or isinstance(law, NormalCoordinates)
+    best = np.zeros(len(orders))
+    for count in [1] if alone else candidate_counts(phase.mechanism, MANY_COORDINATES):
+        value = equal(phase.mechanism, count).groups[0][0]
+        cells = interval_masses(law, _edges(law, multiples * value), multiples * value)
+        pair = pair_of(phase, tuple(multiples), "remove")
+        for way in (pair, pair.swapped()):
+            best = np.maximum(best, count * _cell_sums(*mix(cells, way), orders))
+    return best
+
+
+def _edges(law: IIDCoordinates, centres: Array) -> Array:
+    """Points that resolve a law around every centre, far into both tails."""
+    quantiles = np.concatenate([np.geomspace(1e-290, 0.05, CELLS), np.linspace(0.05, 0.5, CELLS)[1:]])
+    half = np.asarray(law.ppf(quantiles))
+    half = half[np.abs(half) < FARTHEST]
+    grid = np.concatenate([half, -half[:-1][::-1]])
+    between = np.linspace(centres.min(), centres.max(), CELLS)
+    return np.unique(np.concatenate([*(grid + centre for centre in centres), between]))
+
+
+def _cell_sums(first: Array, second: Array, orders: Array) -> Array:
+    """log of the sum of P^a Q^(1-a) over cells, over a - 1, from lower bounds of P and upper bounds of Q."""
+    p, q = np.log(first[first > 0]), np.log(second[first > 0])
+    totals = np.array([float(logsumexp(order * p - (order - 1.0) * q)) for order in orders])
+    return np.maximum((totals - ROUNDING * (1.0 + np.abs(totals))) / (orders - 1.0), 0.0)
