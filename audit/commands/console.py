@@ -1,0 +1,91 @@
+"""What commands share: exit statuses, options, seeds, progress bars, and failing in one line."""
+
+import re
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from dpaudit.audit.inputs.sources import Stage
+    from dpaudit.audit.settings import Settings
+
+BAD_INPUT, REFUTED, GAVE_UP, LACKING = 2, 3, 4, 5
+
+Seed = Annotated[
+    int | None, typer.Option(min=0, help="Seed of everything random; drawn, printed and recorded if absent.")
+]
+Device = Annotated[str, typer.Option(help="Where models train: auto, cpu or cuda.", metavar="auto|cpu|cuda")]
+
+
+@contextmanager
+def progress_bars() -> Iterator["Stage"]:
+    """Progress bars with an estimate of the time left, on stderr, silent where that is no terminal."""
+    if not sys.stderr.isatty():
+        yield lambda what, total: lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+
+        def stage(what: str, total: int) -> Callable[[int], None]:
+            task = bars.add_task(what, total=total)
+            return lambda done: bars.advance(task, done)
+
+        yield stage
+
+
+def one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
+    """An option's value, refused unless it is one of those allowed."""
+    if value not in allowed:
+        raise typer.BadParameter(f"Expected {name}={value!r} to be {' or '.join(allowed)}.")
+    return value
+
+
+def os_reason(error: OSError) -> str:
+    """What the system refused, and for which file."""
+    text = error.strerror or " ".join(map(str, error.args))
+    return f"{text}: {error.filename}" if error.filename else text
+
+
+def audit_settings(seed: int, attacks: str | None, trainer: str | None, **options: Any) -> "Settings":
+    """Settings of an audit from the command line's words."""
+    from dpaudit.audit.inputs.user_code import UserFunction, UserTrainer
+    from dpaudit.audit.settings import Settings
+
+    if trainer is not None:
+        options["trainer"] = UserTrainer(UserFunction.named(trainer, "--trainer"))
+    names = () if attacks is None else tuple(name.strip() for name in attacks.split(","))
+    return Settings(seed=seed, attacks=names, **options)
+
+
+def fail(message: str, status: int) -> NoReturn:
+    """One line on stderr, and the end of the process with that status."""
+    typer.echo(f"dpaudit: {message}", err=True)
+    sys.exit(status)
+
+
+def seed_or_drawn(seed: int | None, before: int | None = None) -> int:
+    """The seed that was given, else the one of an earlier run, else a drawn one; what was not given is printed."""
+    if seed is not None:
+        return seed
+    drawn = secrets.randbits(31) if before is None else before
+    typer.echo(f"seed {drawn}", err=True)
+    return drawn
+
+
+def seconds_left(budget: str | None, began: float) -> float | None:
+    """Seconds that are left of the budget of a command that began then; None without one."""
+    if budget is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", budget.strip())
+    if match is None:
+        raise typer.BadParameter(f"Expected budget={budget!r} such as 90s, 10m or 2h.")
+    seconds = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
+    return max(1e-9, began + seconds - time.monotonic()) if seconds else seconds

@@ -1,0 +1,186 @@
+"""`dpaudit run`: a trained model in, its audit and report out."""
+
+import shlex
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpaudit.audit.commands.console import (
+    GAVE_UP,
+    LACKING,
+    REFUTED,
+    Device,
+    Seed,
+    audit_settings,
+    one_of,
+    os_reason,
+    progress_bars,
+    seconds_left,
+    seed_or_drawn,
+)
+
+if TYPE_CHECKING:
+    from dpaudit.audit.attacks.base import Audit
+    from dpaudit.audit.attacks.canary_game import Design
+    from dpaudit.audit.runner import AuditPlan
+    from dpaudit.verify.results import AuditResult
+
+
+def run(
+    model: Annotated[Path, typer.Argument(help="An audit bundle, or weights (.pt, .safetensors) with --recipe.")],
+    recipe: Annotated[Path | None, typer.Option(help="Recipe of weights that carry none.")] = None,
+    data: Annotated[str | None, typer.Option(help="Data set name or .npz file, if not the recipe's.")] = None,
+    attacks: Annotated[
+        str | None, typer.Option(help="Which attacks, separated by commas; if absent, all that apply by default.")
+    ] = None,
+    trainer: Annotated[
+        str | None, typer.Option(help="Your own training loop, retrained in place of ours.", metavar="FILE.py:NAME")
+    ] = None,
+    trials: Annotated[int | None, typer.Option(help="Models per arm; default what finds half the noise.")] = None,
+    confidence: Annotated[float, typer.Option(help="Level of all bounds together.")] = 0.95,
+    budget: Annotated[str | None, typer.Option(help="Stop training after this time: 90s, 10m, 2h.")] = None,
+    engine: Annotated[str, typer.Option(help="Where models train: local or ray.", metavar="local|ray")] = "local",
+    device: Device = "auto",
+    workers: Annotated[int | None, typer.Option(min=1, help="Training processes; default one per core.")] = None,
+    seed: Seed = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the claim, try canaries, print the plan.")] = False,
+    require: Annotated[
+        str | None, typer.Option(help="power: exit with 5 if half the noise would have been missed.")
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Forget trials of earlier runs.")] = False,
+    shared: Annotated[
+        Path | None, typer.Option("--store", help="Folder of trials that dpaudit trials trained.", metavar="DIR")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the report; default ./<model>.audit/.")] = None,
+    json: Annotated[
+        str | None, typer.Option(help="Write the result here as well; - prints it and nothing else.")
+    ] = None,
+) -> None:
+    """Audit a trained model: check its claim, attack it, write a report."""
+    from dpaudit.audit.inputs.bundles import load_bundle
+    from dpaudit.audit.inputs.recipes import load_recipe
+
+    began = time.monotonic()
+    seconds_left(budget, began)
+    lacking = LACKING if require is not None and one_of("require", require, ("power",)) else 0
+    bundle = load_bundle(model, recipe=None if recipe is None else load_recipe(recipe))
+
+    from dpaudit.audit import runner  # after the file: a bad one is refused before this loads
+    from dpaudit.audit.trials.store import stored_seed
+
+    folder = out or Path(f"{model.stem}.audit")
+    store = folder / "trials.sqlite" if shared is None else shared / "run.sqlite"
+    before = None if fresh or seed is not None else stored_seed(store, shared=shared is not None)
+    chosen = seed_or_drawn(seed, before)
+    settings = audit_settings(
+        chosen,
+        attacks,
+        trainer,
+        trials=trials,
+        confidence=confidence,
+        budget=seconds_left(budget, began),
+        device=device,
+        workers=workers,
+        engine=engine,
+        store=None if dry_run else store,
+        shared=shared is not None,
+        fresh=fresh,
+        command=_command(chosen),
+    )
+    with progress_bars() as stage:
+        dataset = bundle.recipe.load_dataset(data, progress=stage)
+        if dry_run:
+            prepared = runner.prepare(bundle, dataset, settings, stage=stage)
+            plan = runner.plan_audit(prepared)
+            typer.echo(_plan_text(prepared, plan, runner.designs(prepared, plan)))
+            return
+        result = runner.run(bundle, dataset, settings, stage=stage, warn=partial(typer.echo, err=True))
+    _deliver(result, folder, json)
+    statuses = {"refuted": REFUTED, "gave_up": GAVE_UP, "inconclusive": lacking, "not_refuted": 0}
+    raise typer.Exit(statuses[result.verdict])
+
+
+def _command(seed: int) -> str:
+    """This command line, with the seed that was used."""
+    words = ["dpaudit", *sys.argv[1:]]
+    return shlex.join(words if any(word.startswith("--seed") for word in words) else [*words, "--seed", str(seed)])
+
+
+def _deliver(result: "AuditResult", folder: Path, json: str | None) -> None:
+    """The report and the JSON into the folder; the verdict, or the JSON, on stdout."""
+    _tell(result, json)
+    failure = _write_report(result, folder, json)
+    stopped = result.reproduce.get("stopped")
+    if stopped not in (None, "", "budget", "interrupted"):
+        typer.echo(f"dpaudit: {stopped}", err=True)
+    if result.verdict == "gave_up" or stopped:
+        typer.echo("to go on: repeat the command with the same --out; finished trials and the seed are kept", err=True)
+    if failure is not None and result.verdict == "refuted":  # the exit status must say so
+        typer.echo(f"dpaudit: {os_reason(failure)}", err=True)
+    elif failure is not None:
+        raise failure
+
+
+def _write_report(result: "AuditResult", folder: Path, json: str | None) -> OSError | None:
+    """What kept the files from being written; what was measured is to be told all the same."""
+    from dpaudit._files import write_whole
+    from dpaudit.audit.delivery import report_folder
+    from dpaudit.reports import result_json, write_report
+
+    try:
+        place = report_folder(result, folder)
+        page = write_report(result, place)
+        if json not in (None, "-"):
+            write_whole({str(json): result_json(result).encode()})
+    except OSError as error:
+        return error
+    if place != folder:
+        typer.echo(f"the report in {folder} rests on more evidence and stays; this one is in {place}", err=True)
+    if json != "-":
+        typer.echo(f"report: {page}")
+    return None
+
+
+def _tell(result: "AuditResult", json: str | None) -> None:
+    """The verdict with its bounds, or the JSON, on stdout."""
+    from dpaudit.reports import result_json, verdict_sentence
+    from dpaudit.reports.wording import control_sentence
+
+    if json == "-":
+        typer.echo(result_json(result))
+        return
+    typer.echo(f"{result.verdict}: {verdict_sentence(result)}")
+    check = result.claim_check
+    if check is not None:
+        typer.echo(f"claim check: {check.verdict}: {check.reason}")
+    for attack in result.attacks:
+        proven = "no epsilon" if attack.epsilon_lower is None else f"epsilon >= {attack.epsilon_lower:.4g}"
+        if attack.family_bound is not None:
+            proven += f" ({attack.family_bound.epsilon_lower:.4g} if the noise is of the claimed family)"
+        typer.echo(f"{attack.name}: {proven}, AUC {attack.auc:.3f}, {attack.trials} trials")
+    typer.echo(f"positive control: {control_sentence(result.control)}")
+
+
+def _plan_text(audit: "Audit", plan: "AuditPlan", designs: "list[Design]") -> str:
+    from dpaudit.audit.power import DRAWS
+    from dpaudit.reports.wording import duration
+
+    verdict = audit.claim_check
+    lines = [f"claim check: {verdict.verdict}: {verdict.reason}"]
+    for design in designs:
+        arms = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in design.pilot.arms.description.items())
+        lines += [
+            f"{design.attack}: {arms}",
+            f"models per arm: {design.models:,}; with {design.control_models:,} half the noise is found in "
+            f"{design.forecast} of {DRAWS} audits",
+            f"time: about {duration(design.seconds)} on one core, the positive control included",
+        ]
+        lines += [f"warning: {design.warning}"] if design.warning else []
+    if not designs:
+        lines.append("warning: no pilot was carried out: nothing is known of the power")
+    spent = ", ".join(f"{test} {share:.3g}" for test, share in plan.shares.items())
+    return "\n".join([*lines, f"error probability: {spent or 'none spent'}"])

@@ -1,0 +1,25 @@
+"""`dpaudit train`: a recipe in, an audit bundle out."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpaudit.audit.commands.console import Device, Seed, progress_bars, seed_or_drawn
+
+
+def train(
+    recipe: Annotated[Path, typer.Argument(help="A recipe, TOML.")],
+    out: Annotated[Path, typer.Option(help="The audit bundle to write.")],
+    seed: Seed = None,
+    device: Device = "auto",
+) -> None:
+    """Train one model with a named mechanism and write the audit bundle."""
+    from dpaudit.audit.inputs.recipes import load_recipe
+    from dpaudit.audit.training_run import train_bundle
+
+    loaded = load_recipe(recipe)
+    chosen = seed_or_drawn(loaded.seed if seed is None else seed)
+    with progress_bars() as stage:
+        summary = train_bundle(loaded, out, seed=chosen, device=device, stage=stage)
+    typer.echo(summary)

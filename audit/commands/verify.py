@@ -1,0 +1,50 @@
+"""`dpaudit verify`: claims files in, verdicts out."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpaudit.audit.commands.console import Seed, one_of, progress_bars, seed_or_drawn
+
+
+def verify(
+    claims: Annotated[list[Path], typer.Argument(help="Claims files, TOML.")],
+    only: Annotated[str | None, typer.Option(help="Check the claim of this id alone.")] = None,
+    method: Annotated[str, typer.Option(help="exact, monte-carlo or both.", metavar="METHOD")] = "exact",
+    require: Annotated[str | None, typer.Option(help="certified: exit with 5 unless every claim is.")] = None,
+    format: Annotated[str, typer.Option(help="text, junit or sarif.", metavar="FORMAT")] = "text",
+    json: Annotated[str | None, typer.Option(help="Write the verdicts here as well; - prints them alone.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of a report: verdicts.html and verdicts.json.")] = None,
+    rigorous: Annotated[
+        bool, typer.Option("--rigorous", help="Judge every claim again by a second engine, in ball arithmetic.")
+    ] = False,
+    certificates: Annotated[
+        Path | None,
+        typer.Option(help="Folder of certificates, one per decided claim, for dpaudit-check.", metavar="DIR"),
+    ] = None,
+    seed: Seed = None,
+) -> None:
+    """Check claimed (epsilon, delta) of mechanisms: no model, no data."""
+    from dpaudit.audit.claims_run import run_claims
+
+    exact = one_of("method", method, ("exact", "monte-carlo", "both")) == "exact"
+    chosen = 0 if exact else seed_or_drawn(seed)
+    with progress_bars() as stage:
+        status = run_claims(
+            claims,
+            only=only,
+            method=method,
+            require=None if require is None else one_of("require", require, ("certified",)),
+            form=one_of("format", format, ("text", "junit", "sarif")),
+            json_file=json,
+            seed=chosen,
+            out=out,
+            rigorous=rigorous,
+            certificates=certificates,
+            stage=stage,
+            show=typer.echo,
+            warn=partial(typer.echo, err=True),
+        )
+    raise typer.Exit(status)
