@@ -11,6 +11,13 @@ if TYPE_CHECKING:
     from dpaudit.verify.checking import check as check
     from dpaudit.verify.claims import Claim as Claim
     from dpaudit.verify.claims import Phase as Phase
+    from dpaudit.verify.guarantees import ApproximateDP as ApproximateDP
+    from dpaudit.verify.guarantees import GaussianDP as GaussianDP
+    from dpaudit.verify.guarantees import PrivacyCurve as PrivacyCurve
+    from dpaudit.verify.guarantees import PureDP as PureDP
+    from dpaudit.verify.guarantees import RenyiDP as RenyiDP
+    from dpaudit.verify.guarantees import ZeroConcentratedDP as ZeroConcentratedDP
+    from dpaudit.verify.implied import claim_stating as claim_stating
     from dpaudit.verify.results import Verdict as Verdict
 else:
     __getattr__, __dir__ = attributes(
@@ -21,8 +28,25 @@ else:
             "calibration.noise": ["calibrate"],
             "checking": ["check"],
             "claims": ["Claim", "Phase"],
+            "guarantees": ["ApproximateDP", "GaussianDP", "PrivacyCurve", "PureDP", "RenyiDP", "ZeroConcentratedDP"],
+            "implied": ["claim_stating"],
             "results": ["Verdict"],
         },
     )
 
-__all__ = ["Claim", "Phase", "Verdict", "audit_accountant", "calibrate", "check", "cross_check"]
+__all__ = [
+    "ApproximateDP",
+    "Claim",
+    "GaussianDP",
+    "Phase",
+    "PrivacyCurve",
+    "PureDP",
+    "RenyiDP",
+    "Verdict",
+    "ZeroConcentratedDP",
+    "audit_accountant",
+    "calibrate",
+    "check",
+    "claim_stating",
+    "cross_check",
+]

@@ -14,7 +14,7 @@ import numpy as np
 from dpaudit.mechanisms.base import Array, Domain
 from dpaudit.verify.bounds import choose_threshold, epsilon_from_counts
 from dpaudit.verify.bounds.rates import valid_confidence, valid_count, valid_scores
-from dpaudit.verify.claims import DELTA, EPSILON
+from dpaudit.verify.guarantees import DELTA, EPSILON
 from dpaudit.verify.results import Verdict
 
 Sampler = Callable[[np.random.Generator, int], Array]

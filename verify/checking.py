@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -9,9 +11,12 @@ from dpaudit.mechanisms.base import Array, Mechanism, Radial, ScaleMixture
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower import certified_lower
-from dpaudit.verify.results import Verdict, VerdictName
+from dpaudit.verify.results import OperatingPoints, Verdict, VerdictName
 from dpaudit.verify.upper import never_sampled, obstacle, upper_curves
 from dpaudit.verify.upper.shift_norms import sampling_is_known
+
+if TYPE_CHECKING:
+    from dpaudit.verify.guarantee_check import Finding
 
 METHODS = ("exact", "monte-carlo", "both")
 DISAGREEMENT = "disagreement"
@@ -66,12 +71,18 @@ def check(
     uppers = [] if method == "monte-carlo" else upper_curves(claim)
     lower = _lower(claim, method, confidence, rng)
     bracket = Bracket(claim, uppers, lower)
+    finding = None
+    if claim.guarantee is not None and not bracket.disagreement:
+        from dpaudit.verify.guarantee_check import decide_guarantee  # most claims state epsilon and delta
+
+        finding = decide_guarantee(claim, bracket.delta, "no theorem" if bracket.best is None else bracket.best.theorem)
     published = _published(claim)
     return bracket.verdict(
-        _reason(bracket, lower),
+        _reason(bracket, lower) if finding is None else finding.reason,
         (SUM,),
         confidence=confidence if bracket.sampled else 1.0,
         published=published,
+        finding=finding,
         started=started,
     )
 
@@ -120,6 +131,12 @@ class Bracket:
             upper = np.minimum(upper, curve.epsilon(delta))
         return np.zeros(len(delta)) if self._lower is None else self._lower.epsilon(delta), upper
 
+    def operating_points(self) -> OperatingPoints:
+        """What the upper bounds leave to an attack; on demand, since it costs a tenth of a check."""
+        from dpaudit.verify.implied import operating_points
+
+        return operating_points(lambda epsilon: self.delta(epsilon)[1], lambda delta: self.epsilon(delta)[1])
+
     @property
     def gap(self) -> str:
         """Where the true epsilon lies, in words."""
@@ -140,6 +157,7 @@ class Bracket:
         started: float,
         confidence: float = 1.0,
         published: float | None = None,
+        finding: "Finding | None" = None,
     ) -> Verdict:
         """The verdict with its reason.
 
@@ -149,11 +167,12 @@ class Bracket:
             started: `time.perf_counter()` when the work began.
             confidence: Of a sampled bound.
             published: What the claim's published formula gives.
+            finding: On a guarantee that is no (epsilon, delta).
         """
         claim, used = self.claim, [curve for curve in (self.best, self._lower) if curve is not None]
         return Verdict(
             id=claim.id,
-            verdict=self.name,
+            verdict=self.name if finding is None else finding.verdict,
             reason=reason,
             epsilon_claimed=float(claim.epsilon),
             delta_claimed=float(claim.delta),
@@ -168,8 +187,10 @@ class Bracket:
             methods=[*dict.fromkeys(curve.method for curve in used), *([DISAGREEMENT] if self.disagreement else [])],
             assumptions=_assumptions(claim, reading, used),
             seconds=time.perf_counter() - started,
+            guarantee=None if finding is None or claim.guarantee is None else finding.to_dict(claim.guarantee),
             delta_curve=self.delta,
             epsilon_curve=self.epsilon,
+            operating=cache(self.operating_points),
         )
 
 

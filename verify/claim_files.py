@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.registry import from_dict, to_dict
 from dpaudit.verify.claims import Adjacency, Claim, Phase
+from dpaudit.verify.guarantees import Guarantee, guarantee_from_dict, guarantee_to_dict
+from dpaudit.verify.implied import claim_stating
 from dpaudit.verify.samplers import SAMPLERS, sampler_from_dict, sampler_keys, sampler_to_dict
 from dpaudit.verify.validation import one_line
 
@@ -47,8 +49,9 @@ class _Phase(_Strict):
 
 class _Claim(_Strict):
     id: str = Field(min_length=1, max_length=200)
-    epsilon: Number
-    delta: Number
+    epsilon: Number | None = None
+    delta: Number | None = None
+    guarantee: dict[str, Any] | None = None
     adjacency: Adjacency = "add-remove"
     accountant: str | None = None
     source: str = ""
@@ -135,6 +138,11 @@ def claim_from_dict(
             if read.accountant not in ACCOUNTANTS:
                 raise ValueError(f"expected accountant={read.accountant!r} among {', '.join(ACCOUNTANTS)}.")
         phases = _phases(read, {} if mechanisms is None else mechanisms)
+        stated = _guarantee(read)
+        if stated is not None:
+            return claim_stating(stated, phases, read.adjacency, read.id, read.accountant, read.source)
+        assert read.epsilon is not None
+        assert read.delta is not None
         return Claim(read.epsilon, read.delta, phases, read.adjacency, read.id, read.accountant, read.source)
     except ValidationError as error:
         raise ClaimFileError(f"{where}: {one_line(error, _Claim)}") from error
@@ -149,12 +157,11 @@ def claim_to_dict(claim: Claim) -> dict[str, Any]:
     >>> claim_to_dict(Claim.single(Gaussian(1.0), epsilon=1.0, delta=1e-5, steps=3, id="a"))["steps"]
     3
     """
-    data: dict[str, Any] = {
-        "id": claim.id,
-        "epsilon": float(claim.epsilon),
-        "delta": float(claim.delta),
-        "adjacency": claim.adjacency,
-    }
+    if claim.guarantee is None:
+        stated: dict[str, Any] = {"epsilon": float(claim.epsilon), "delta": float(claim.delta)}
+    else:
+        stated = {"guarantee": guarantee_to_dict(claim.guarantee)}
+    data: dict[str, Any] = {"id": claim.id, **stated, "adjacency": claim.adjacency}
     data |= {key: text for key, text in (("accountant", claim.accountant), ("source", claim.source)) if text}
     phases = [phase_to_dict(phase) for phase in claim.phases]
     return {**data, **phases[0]} if len(phases) == 1 else {**data, "phase": phases}
@@ -171,6 +178,20 @@ def phase_to_dict(phase: Phase) -> dict[str, Any]:
         "sampling": {"kind": phase.sampling_kind, **keys},
         "mechanism": to_dict(phase.mechanism),
     }
+
+
+def _guarantee(claim: _Claim) -> Guarantee | None:
+    """What a [claim.guarantee] table states; None for a plain epsilon and delta."""
+    plain = {"epsilon": claim.epsilon, "delta": claim.delta}
+    if claim.guarantee is not None:
+        extra = [key for key, value in plain.items() if value is not None]
+        if extra:
+            raise ValueError(f"expected either {extra[0]} or a [claim.guarantee] table, not both.")
+        return guarantee_from_dict(claim.guarantee)
+    for key, value in plain.items():
+        if value is None:
+            raise ValueError(f"expected {key} to be given, or a [claim.guarantee] table.")
+    return None
 
 
 def _phases(claim: _Claim, mechanisms: dict[str, Mechanism]) -> list[Phase]:

@@ -6,14 +6,13 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from dpaudit.mechanisms.base import Domain, Mechanism
+from dpaudit.verify.guarantees import DELTA, EPSILON, ApproximateDP, Guarantee
 from dpaudit.verify.samplers import SAMPLERS, PassGame, Sampler
 
 Adjacency = Literal["add-remove", "zero-out", "replace-one"]
 PLAIN_KINDS = ("poisson", "none")  # of sampling, which need no more than a rate
 UNPROVEN_KINDS = ("buffered-shuffle",)  # without a theorem
 
-EPSILON = Domain(0.0, math.inf, (0.01, 20.0), "nats", closed_low=True)
-DELTA = Domain(0.0, 1.0, (1e-10, 1e-3), "probability", closed_low=True)
 SAMPLING_PROB = Domain(0.0, 1.0, (1e-3, 1.0), "probability", closed_high=True)
 STEPS = Domain(1, math.inf, (1, 20_000), "releases", closed_low=True, integer=True)
 
@@ -72,6 +71,8 @@ class Claim:
         id: Name in a file of claims.
         accountant: Published formula to recompute beside it, such as "plrvo-theorem-4.9".
         source: Free text.
+        guarantee: What is promised, where that is not (epsilon, delta)-differential privacy; epsilon and delta are then
+            a point that it implies, where the brackets are told (`implied.claim_stating` fills them).
     """
 
     epsilon: float
@@ -81,8 +82,13 @@ class Claim:
     id: str = ""
     accountant: str | None = None
     source: str = ""
+    guarantee: Guarantee | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.guarantee, ApproximateDP):
+            object.__setattr__(self, "epsilon", self.guarantee.epsilon)
+            object.__setattr__(self, "delta", self.guarantee.delta)
+            object.__setattr__(self, "guarantee", None)
         EPSILON.validate("epsilon", self.epsilon)
         DELTA.validate("delta", self.delta)
         if self.adjacency not in get_args(Adjacency):

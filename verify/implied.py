@@ -9,6 +9,7 @@ Each kind implies an upper bound on delta(epsilon) of every mechanism that keeps
 """
 
 import math
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -17,6 +18,7 @@ from scipy.special import log_ndtr
 from dpaudit.mechanisms.base import Array, Function
 from dpaudit.verify.bounds.gdp import gaussian_epsilon
 from dpaudit.verify.bounds.tradeoff import Tradeoff
+from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.guarantees import (
     ApproximateDP,
     GaussianDP,
@@ -28,6 +30,7 @@ from dpaudit.verify.guarantees import (
 )
 from dpaudit.verify.inversion import epsilon_at
 from dpaudit.verify.rdp import moments_delta
+from dpaudit.verify.results import OperatingPoints
 from dpaudit.verify.upper.gaussian_pld import analytic_delta
 
 HEADLINE_DELTA = 1e-5  # where the epsilon of a guarantee without a delta is told
@@ -35,7 +38,7 @@ LEAST_DELTA = 1e-12  # down to which a curve is compared with a Gaussian one
 RATES = (0.001, 0.01, 0.1)  # false-positive rates at which the largest true-positive rate is told
 ROUNDING = 1e-13
 LARGEST_MU = 60.0  # mu beyond which nothing is promised any more
-ZCDP_ORDERS = np.geomspace(1e-4, 1e9, 1200)  # minus 1: the best one is known to 2 percent, delta to its square
+ORDERS = 4000  # of which the best converts a rho
 LARGEST_EPSILON = 700.0  # whose e^epsilon is a float
 GRID = 192  # epsilons at which a curve is compared with a Gaussian one
 BISECTIONS = 52
@@ -55,7 +58,10 @@ def implied_delta(guarantee: Guarantee) -> Function:
         case GaussianDP(mu):
             return partial(analytic_delta, mu) if mu > 0 else np.zeros_like
         case ZeroConcentratedDP(rho):
-            return partial(moments_delta, ZCDP_ORDERS, ZCDP_ORDERS * (ZCDP_ORDERS + 1.0) * rho)
+            if rho == 0:
+                return np.zeros_like
+            lam = np.geomspace(1e-4, max(10.0, LARGEST_EPSILON / rho), ORDERS)  # the best is at most epsilon / (2 rho)
+            return partial(moments_delta, lam, lam * (lam + 1.0) * rho)
         case RenyiDP(order, epsilon):
             return partial(moments_delta, np.array([order - 1.0]), np.array([(order - 1.0) * epsilon]))
         case PrivacyCurve(points):
@@ -90,16 +96,51 @@ def headline(guarantee: Guarantee) -> tuple[float, float]:
             return float(epsilon_at(implied_delta(guarantee), np.array([HEADLINE_DELTA]))[0]), HEADLINE_DELTA
 
 
-def tpr_limits(delta_upper: Function) -> dict[str, float]:
-    """The largest true-positive rate of any attack at `RATES`, that an upper bound on delta(epsilon) leaves.
+def claim_stating(
+    guarantee: Guarantee,
+    phases: Sequence[Phase],
+    adjacency: Adjacency = "add-remove",
+    id: str = "",
+    accountant: str | None = None,
+    source: str = "",
+) -> Claim:
+    """The claim of a guarantee of any kind, told at an (epsilon, delta) that it implies.
 
-    Source: `Tradeoff.of`: both TPR <= e^epsilon FPR + delta and its mirror image, at every epsilon of a grid.
+    Args:
+        guarantee: What is promised.
+        phases: The history, in order.
+        adjacency, id, accountant, source: As those of `Claim`.
+
+    >>> from dpaudit.mechanisms import Gaussian
+    >>> claim = claim_stating(PureDP(1.0), [Phase(Gaussian(1.0))])
+    >>> claim.epsilon, claim.delta
+    (1.0, 0.0)
     """
-    limits = Tradeoff.of(delta_upper)(RATES)
-    return {f"{rate:g}": float(limit) for rate, limit in zip(RATES, limits, strict=True)}
+    return Claim(*headline(guarantee), phases, adjacency, id, accountant, source, guarantee)
 
 
-def least_mu(delta_upper: Function) -> float:
+def operating_points(delta_upper: Function, epsilon_upper: Function | None = None) -> OperatingPoints:
+    """What an upper bound on delta(epsilon) leaves to an attack: mu, and true-positive rates at `RATES`.
+
+    Both bounds on the rate, TPR <= e^epsilon FPR + delta and its mirror image, hold at every epsilon of a grid.
+
+    Args:
+        delta_upper: Upper bound on delta, at each epsilon >= 0.
+        epsilon_upper: Its inverse, at each delta; found from it where absent.
+    """
+    last = float(
+        (partial(epsilon_at, delta_upper) if epsilon_upper is None else epsilon_upper)(np.array([LEAST_DELTA]))[0]
+    )
+    epsilons = (
+        min(last, LARGEST_EPSILON) * np.linspace(0.0, 1.0, GRID) ** 1.5
+    )  # closer where the curve bends most, at 0
+    deltas = np.asarray(delta_upper(epsilons))
+    limits = Tradeoff.of_points(epsilons, deltas)(RATES)
+    mu = _least_mu(epsilons, deltas) if last < LARGEST_EPSILON else math.inf
+    return OperatingPoints(mu, {f"{rate:g}": float(limit) for rate, limit in zip(RATES, limits, strict=True)})
+
+
+def _least_mu(epsilons: Array, deltas: Array) -> float:
     """The least mu with delta(epsilon) <= max(delta_mu(epsilon), 1e-12) at every epsilon >= 0; inf if above 60.
 
     In t = e^epsilon, delta is convex (a supremum of linear functions), so between two points it lies below the chord of
@@ -108,17 +149,10 @@ def least_mu(delta_upper: Function) -> float:
     to 1e-12, it stays there.
 
     Args:
-        delta_upper: Upper bound on delta(epsilon).
-
-    >>> print(f"{least_mu(partial(analytic_delta, 1.0)):.3f}")
-    1.000
+        epsilons: Rising from 0 to where the bound is 1e-12.
+        deltas: Upper bounds on delta there.
     """
-    last = float(epsilon_at(delta_upper, np.array([LEAST_DELTA]))[0])
-    if not last < LARGEST_EPSILON:
-        return math.inf
-    epsilons = last * np.linspace(0.0, 1.0, GRID) ** 1.5  # closer where the curve bends most, at 0
-    deltas = np.asarray(delta_upper(epsilons))
-    low, high = np.full(GRID - 1, 1e-6), np.full(GRID - 1, LARGEST_MU)
+    low, high = np.full(len(epsilons) - 1, 1e-6), np.full(len(epsilons) - 1, LARGEST_MU)
     if not _below(high, epsilons, deltas).all():
         return math.inf
     for _ in range(BISECTIONS):

@@ -98,8 +98,8 @@ def _pure_release(claim: Claim, phase: Phase) -> tuple[float, int] | None:
 def rho_upper(claim: Claim) -> float:
     """A rho of the history, rounded up; inf where no theorem gives one.
 
-    mu^2/2 for Gaussian noise, and for noise with a Lipschitz log-density under an l2 bound, by the inequality of moments
-    in `laplace_gaussian_domination`; epsilon^2/2 for a pure epsilon (Bun and Steinke 2016, Proposition 1.4);
+    mu^2/2 for Gaussian noise, and for noise with a Lipschitz log-density under an l2 bound by the inequality of
+    moments in `laplace_gaussian_domination`; epsilon^2/2 for a pure epsilon (Bun and Steinke 2016, Proposition 1.4);
     epsilon + e^-epsilon - 1 for Laplace noise (Harrison and Manurangsi 2026; its Kullback-Leibler divergence, so the
     least that there can be).
     """
@@ -143,32 +143,27 @@ def divergence_upper(claim: Claim, order: float) -> float:
 
 
 def divergence_lower(claim: Claim, orders: Array) -> Array:
-    """Lower bounds on the Renyi divergence of the history, for the best pair of each phase.
+    """Lower bounds on the Renyi divergence of the history, by one pair of neighbours in one direction.
 
-    The record's contribution may differ from release to release; phases without a pair here are left out.
+    The record's contribution may differ from release to release, its presence may not. Phases without a pair here are
+    left out.
 
     Args:
         claim: The history.
         orders: Above 1, shape (orders,).
     """
-    total = np.zeros(len(orders))
+    total = np.zeros((2, len(orders)))  # with the record against without it, and the reverse
     for phase in claim.phases:
         law, known = phase.mechanism.structure, phase.sampler is None and sampling_is_known(phase)
-        best = np.zeros(len(orders))
-        if isinstance(law, NormalCoordinates) and (known or phase.sampler is not None):
-            best = _gaussian_lower(claim, phase, orders)
-        if isinstance(law, IIDCoordinates) and known:
-            best = np.maximum(best, phase.steps * _coordinate_lower(claim, phase, law, orders))
+        if not isinstance(law, IIDCoordinates) or not (known or phase.sampler is not None):
+            continue
+        best = phase.steps * _coordinate_lower(claim, phase, law, orders) if known else np.zeros_like(total)
+        if isinstance(law, NormalCoordinates):
+            remove = _gaussian_lower(claim, phase, orders)
+            both = known and phase.sampling_prob == 1.0  # two normal laws are alike from either side
+            best = np.maximum(best, [remove, remove] if both else [remove, np.zeros_like(remove)])
         total += best
-    return total * (1.0 - ROUNDING)
-
-
-def rho_lower(claim: Claim) -> tuple[float, float]:
-    """A lower bound on rho, and the order that shows it: the largest divergence per order among many."""
-    orders = np.concatenate([np.geomspace(1.001, 2.0, 6)[:-1], 2.0 ** np.arange(1.0, 41.0)])
-    values = divergence_lower(claim, orders) / orders
-    best = int(np.argmax(values))
-    return float(values[best]), float(orders[best])
+    return np.asarray(total.max(axis=0) * (1.0 - ROUNDING))
 
 
 def _gaussian_lower(claim: Claim, phase: Phase, orders: Array) -> Array:
@@ -186,7 +181,7 @@ def _gaussian_lower(claim: Claim, phase: Phase, orders: Array) -> Array:
         sums = [_log_moment(mu, phase.sampling_prob, int(a)) if a <= LARGEST_SUM else 0.0 for a in whole]
         # D_a rises with a
         best = np.maximum(best, phase.steps * np.array(sums) / np.maximum(whole - 1.0, 1.0))
-    return best
+    return np.asarray(best)
 
 
 def _patterns(claim: Claim, phase: Phase) -> list[tuple[float, float, int]]:
@@ -225,17 +220,21 @@ def _log_moment(mu: float, q: float, order: int) -> float:
 
 
 def _coordinate_lower(claim: Claim, phase: Phase, law: IIDCoordinates, orders: Array) -> Array:
-    """Of one release of independent coordinates: equal ones moved, or one if the release is sampled or rotates."""
+    """Of one release, both directions: equal coordinates moved, or one of them if it is sampled or rotates.
+
+    Returns:
+        Shape (2, orders).
+    """
     multiples = np.array(centre_multiples(phase, claim.adjacency))
     alone = phase.sampling_prob < 1.0 or isinstance(law, NormalCoordinates)
-    best = np.zeros(len(orders))
+    best = np.zeros((2, len(orders)))
     for count in [1] if alone else candidate_counts(phase.mechanism, MANY_COORDINATES):
         value = equal(phase.mechanism, count).groups[0][0]
         cells = interval_masses(law, _edges(law, multiples * value), multiples * value)
         pair = pair_of(phase, tuple(multiples), "remove")
-        for way in (pair, pair.swapped()):
-            best = np.maximum(best, count * _cell_sums(*mix(cells, way), orders))
-    return best
+        found = [count * _cell_sums(*mix(cells, way), orders) for way in (pair, pair.swapped())]
+        best = np.maximum(best, found)
+    return np.asarray(best)
 
 
 def _edges(law: IIDCoordinates, centres: Array) -> Array:
@@ -252,4 +251,4 @@ def _cell_sums(first: Array, second: Array, orders: Array) -> Array:
     """log of the sum of P^a Q^(1-a) over cells, over a - 1, from lower bounds of P and upper bounds of Q."""
     p, q = np.log(first[first > 0]), np.log(second[first > 0])
     totals = np.array([float(logsumexp(order * p - (order - 1.0) * q)) for order in orders])
-    return np.maximum((totals - ROUNDING * (1.0 + np.abs(totals))) / (orders - 1.0), 0.0)
+    return np.asarray(np.maximum((totals - ROUNDING * (1.0 + np.abs(totals))) / (orders - 1.0), 0.0))

@@ -5,7 +5,7 @@ Infinity is written as the string "inf". Readers ignore unknown keys (`from_dict
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -43,7 +43,7 @@ def to_json(value: Any) -> Any:
 
 def number(value: Any) -> Any:
     """The inverse of `to_json` for one number: "inf" becomes infinity."""
-    return float(value) if value in ("inf", "-inf") else value
+    return float(value) if isinstance(value, str) and value in ("inf", "-inf") else value
 
 
 class _Record:
@@ -92,11 +92,25 @@ class Witness(_Record):
 
 
 @dataclass(frozen=True)
+class OperatingPoints:
+    """What an upper bound on delta(epsilon) leaves to an attack.
+
+    Args:
+        gdp_mu: The least mu with delta <= max(delta_mu, 1e-12) at every epsilon.
+        tpr_at_fpr: The largest true-positive rate by false-positive rate.
+    """
+
+    gdp_mu: float
+    tpr_at_fpr: dict[str, float]
+
+
+@dataclass(frozen=True)
 class Verdict(_Record):
     """What is certain about a claim.
 
     `epsilon_lower, epsilon_upper` bracket the true epsilon at the claimed delta, `delta_lower, delta_upper` the
-    true delta at the claimed epsilon. `confidence` is 1.0 for exact methods.
+    true delta at the claimed epsilon. `confidence` is 1.0 for exact methods. `guarantee` holds what is promised where
+    that is no (epsilon, delta), with the bracket around its number: {"kind", ..., "parameter", "lower", "upper"}.
     """
 
     nested: ClassVar[Mapping[str, type[_Record]]] = {"witness": Witness}
@@ -116,8 +130,36 @@ class Verdict(_Record):
     methods: list[str]
     assumptions: list[str]
     seconds: float
+    guarantee: dict[str, Any] | None = None
     delta_curve: Callable[[Array], tuple[Array, Array]] | None = field(default=None, repr=False, compare=False)
     epsilon_curve: Callable[[Array], tuple[Array, Array]] | None = field(default=None, repr=False, compare=False)
+    operating: Callable[[], OperatingPoints] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def gdp_mu(self) -> float | None:
+        """The least certified mu with delta <= max(delta_mu, 1e-12) at every epsilon; inf if none, None if unknown."""
+        return None if self.operating is None else self.operating().gdp_mu
+
+    @property
+    def tpr_at_fpr(self) -> dict[str, float] | None:
+        """The largest true-positive rate that any attack can have, certified, by false-positive rate ("0.01")."""
+        return None if self.operating is None else self.operating().tpr_at_fpr
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of this result."""
+        points = {"gdp_mu": to_json(self.gdp_mu), "tpr_at_fpr": to_json(self.tpr_at_fpr)}
+        return super().to_dict() | ({} if self.operating is None else points)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Read the JSON object again; unknown keys are ignored."""
+        read = super().from_dict(data)
+        if read.guarantee is not None:
+            read = replace(read, guarantee={key: number(value) for key, value in read.guarantee.items()})
+        if "gdp_mu" not in data:
+            return read
+        points = OperatingPoints(number(data["gdp_mu"]), dict(data["tpr_at_fpr"]))
+        return replace(read, operating=lambda: points)
 
     def delta(self, epsilon: ArrayLike) -> tuple[Array, Array]:
         """(lower, upper) bounds on the true delta at each epsilon; arrays of the input's shape.

@@ -15,7 +15,8 @@ from hypothesis.strategies import SearchStrategy
 
 from dpaudit.mechanisms.base import CLIP, DIMENSION, Domain, Mechanism
 from dpaudit.mechanisms.registry import MECHANISMS, to_dict
-from dpaudit.verify.claims import DELTA, SAMPLING_PROB, STEPS
+from dpaudit.verify.claims import SAMPLING_PROB, STEPS
+from dpaudit.verify.guarantees import DELTA
 
 CLIP_NORMS = (2.0, 1.0, 3.0, math.inf)
 DIGITS = 3

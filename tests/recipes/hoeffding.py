@@ -4,7 +4,7 @@ import math
 
 from dpaudit.verify.bounds.counts import epsilon_from_rates
 from dpaudit.verify.bounds.rates import TRIALS, valid_confidence, valid_count
-from dpaudit.verify.claims import DELTA
+from dpaudit.verify.guarantees import DELTA
 from dpaudit.verify.results import LowerBound
 
 SOURCE = "Hoeffding (1963), Theorem 1"

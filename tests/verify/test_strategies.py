@@ -13,7 +13,8 @@ from hypothesis.strategies import SearchStrategy
 from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian
 from dpaudit.mechanisms.base import CLIP, Mechanism
 from dpaudit.mechanisms.registry import MECHANISMS
-from dpaudit.verify.claims import DELTA, EPSILON, SAMPLING_PROB, STEPS, Adjacency, Claim, Phase
+from dpaudit.verify.claims import SAMPLING_PROB, STEPS, Adjacency, Claim, Phase
+from dpaudit.verify.guarantees import DELTA, EPSILON
 from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.strategies import (
     Setting,

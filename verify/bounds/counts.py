@@ -5,7 +5,7 @@ from numpy.typing import ArrayLike
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.bounds.rates import TRIALS, lower_at, upper_at, valid_confidence, valid_count
-from dpaudit.verify.claims import DELTA
+from dpaudit.verify.guarantees import DELTA
 from dpaudit.verify.results import LowerBound
 
 SOURCE = "Clopper and Pearson (1934); Jagielski, Ullman and Oprea (2020)"

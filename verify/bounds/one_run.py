@@ -24,7 +24,7 @@ from scipy.special import betainc, expit, gammaln
 from dpaudit.verify.bounds.gdp import gaussian_epsilon
 from dpaudit.verify.bounds.one_run_gaussian import mu_one_run
 from dpaudit.verify.bounds.rates import COUNT, TRIALS, valid_confidence, valid_count, valid_scores
-from dpaudit.verify.claims import DELTA
+from dpaudit.verify.guarantees import DELTA
 from dpaudit.verify.results import LowerBound
 
 Method = Literal["steinke", "f-dp"]

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.bounds.counts import epsilon_from_rates
 from dpaudit.verify.bounds.rates import TRIALS, lower_at, upper_at, valid_confidence, valid_count, valid_scores
-from dpaudit.verify.claims import DELTA
+from dpaudit.verify.guarantees import DELTA
 
 CANDIDATES = 1000  # per tail: every score of the first hundred or so, then ever sparser
 

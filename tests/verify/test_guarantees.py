@@ -1,0 +1,234 @@
+"""Kinds of guarantee: what they imply, and how they are decided, against quadrature and closed forms."""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import ndtr, ndtri
+
+from dpaudit.mechanisms import Gaussian, Laplace
+from dpaudit.verify import check
+from dpaudit.verify.claim_files import ClaimFileError, claim_from_dict, claim_to_dict
+from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.guarantees import (
+    GUARANTEES,
+    ApproximateDP,
+    GaussianDP,
+    Guarantee,
+    PrivacyCurve,
+    PureDP,
+    RenyiDP,
+    ZeroConcentratedDP,
+)
+from dpaudit.verify.implied import claim_stating, headline, implied_delta, operating_points
+from dpaudit.verify.renyi import divergence_lower, divergence_upper, rho_upper
+from dpaudit.verify.results import Verdict
+from dpaudit.verify.samplers import BallsInBins, RandomAllocation, Shuffled, WithoutReplacement
+
+EPSILONS = np.array([0.0, 0.3, 1.0, 2.5, 6.0])
+PHASES = (Phase(Gaussian(1.0, clip=2.0), 4), Phase(Gaussian(2.0), 9))
+MU = math.sqrt(4 / 1.0 + 9 / 4.0)
+
+
+def hockey_stick(p: list[float], q: list[float], epsilon: float) -> float:
+    return sum(max(a - math.exp(epsilon) * b, 0.0) for a, b in zip(p, q, strict=True))
+
+
+@pytest.mark.parametrize(("e0", "d0"), [(1.0, 0.0), (2.5, 0.0), (1.0, 1e-3), (0.0, 0.2), (0.3, 0.5)])
+def test_an_epsilon_and_delta_imply_the_curve_of_their_worst_mechanism(e0: float, d0: float) -> None:
+    # Kairouz, Oh and Viswanath: four outcomes, two of which reveal everything
+    yes = (1 - d0) / (1 + math.exp(-e0))
+    p, q = [d0, yes, 1 - d0 - yes, 0.0], [0.0, 1 - d0 - yes, yes, d0]
+    stated: Guarantee = ApproximateDP(e0, d0) if d0 else PureDP(e0)
+    assert implied_delta(stated)(EPSILONS) == pytest.approx([hockey_stick(p, q, e) for e in EPSILONS], abs=1e-12)
+
+
+@pytest.mark.parametrize("mu", [0.05, 1.0, 7.0])
+def test_a_gaussian_guarantee_implies_the_gaussian_curve(mu: float) -> None:
+    with mpmath.workdps(30):
+        exact = [
+            mpmath.ncdf(mu / 2 - e / mu) - mpmath.exp(e) * mpmath.ncdf(-mu / 2 - mpmath.mpf(e) / mu) for e in EPSILONS
+        ]
+    found = implied_delta(GaussianDP(mu))(EPSILONS)
+    for value, true in zip(found, map(float, exact), strict=True):
+        assert true <= value <= true * (1 + 1e-6) + 1e-290
+
+
+@pytest.mark.parametrize("rho", [0.01, 0.5, 8.0])
+def test_zero_concentrated_is_converted_at_its_best_order(rho: float) -> None:
+    found = implied_delta(ZeroConcentratedDP(rho))(EPSILONS)
+    for epsilon, value in zip(EPSILONS, found, strict=True):
+        lam = np.geomspace(1e-5, 1e7, 200_001)
+        exponent = lam * (lam + 1) * rho - lam * epsilon + lam * np.log(lam / (lam + 1)) - np.log1p(lam)
+        assert np.exp(exponent.min()) <= value * (1 + 1e-9)
+        assert value <= np.exp(exponent.min()) * 1.01 + 1e-299
+    assert headline(RenyiDP(2.0, 1.0))[0] == pytest.approx(
+        1.0 + math.log(1 / 2) - math.log(1e-5) - math.log(2.0), abs=1e-6
+    )
+
+
+@given(factor=st.sampled_from([0.99, 1.0, 1.01]), order=st.floats(1.05, 200.0))
+@settings(max_examples=12, deadline=None)
+def test_gaussian_compositions_are_decided_within_a_percent(factor: float, order: float) -> None:
+    wanted = "refuted" if factor < 1 else "certified"
+    stated: tuple[Guarantee, ...] = (
+        GaussianDP(2.5 * factor),  # sqrt(6.25), exactly
+        ZeroConcentratedDP(3.125 * factor),
+        RenyiDP(order, order * 3.125 * (factor if factor != 1 else 1 + 1e-9)),
+    )
+    for guarantee in stated:
+        assert check(claim_stating(guarantee, PHASES)).verdict == wanted, guarantee
+    assert MU == 2.5
+
+
+def renyi(p: object, q: object, order: float, cuts: list[float]) -> float:
+    with mpmath.workdps(25):
+        value = mpmath.quad(lambda x: p(x) ** order * q(x) ** (1 - order), cuts)  # type: ignore[operator]
+        return float(mpmath.log(value) / (order - 1))
+
+
+@pytest.mark.parametrize("order", [1.3, 2.0, 4.5, 12.0])
+def test_divergences_of_sampled_releases_hold_the_true_one_between_them(order: float) -> None:
+    q, cuts = 0.2, [-30, -5, -1, 0, 0.5, 1, 5, 10, 20, 40]
+    normal = [lambda x, c=c: mpmath.npdf(x, c, 1) for c in (0, 1)]
+    laplace = [lambda x, c=c: mpmath.exp(-abs(x - c)) / 2 for c in (0, 1)]
+    mixed = lambda law: lambda x: (1 - q) * law[0](x) + q * law[1](x)  # noqa: E731
+    for mechanism, law in ((Gaussian(1.0), normal), (Laplace(1.0, clip_norm=1.0), laplace)):
+        claim = Claim.single(mechanism, epsilon=1.0, delta=1e-5, steps=3, sampling_prob=q)
+        true = 3 * max(renyi(mixed(law), law[0], order, cuts), renyi(law[0], mixed(law), order, cuts))
+        lower = float(divergence_lower(claim, np.array([order]))[0])
+        assert true * 0.99 <= lower <= true * (1 + 1e-9), mechanism.name
+        assert true * (1 - 1e-9) <= divergence_upper(claim, order), mechanism.name
+        if isinstance(mechanism, Gaussian):
+            assert divergence_upper(claim, order) <= true * 1.001
+
+
+def test_a_record_is_in_the_data_of_one_neighbour_in_every_release() -> None:
+    # the worse direction of the one phase is the better one of the other: what counts is one direction for both
+    phases = [Phase(Laplace(0.5, clip_norm=1.0), 1, 0.05), Phase(Laplace(2.0, clip_norm=1.0), 1, 0.9)]
+    order = np.array([1.2])
+    alone = [float(divergence_lower(Claim(1.0, 1e-5, [phase]), order)[0]) for phase in phases]
+    assert float(divergence_lower(Claim(1.0, 1e-5, phases), order)[0]) <= sum(alone) + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("sampler", "rho"),
+    [
+        (Shuffled(100, 5), 2.5),
+        (BallsInBins(40, 3), 1.5),
+        (RandomAllocation(100, 10), 5.0),
+        (WithoutReplacement(0.1, 20), 10.0),
+    ],
+)
+def test_a_sampler_leaves_rho_as_it_is_without_sampling(sampler: object, rho: float) -> None:
+    claim = Claim(1.0, 1e-5, [Phase(Gaussian(1.0), sampler=sampler)], "zero-out").canonical()  # type: ignore[arg-type]
+    assert rho_upper(claim) == pytest.approx(rho)
+    orders = np.array([2.0**20])
+    assert divergence_lower(claim, orders)[0] / orders[0] == pytest.approx(rho, rel=1e-3)
+    assert divergence_lower(claim, orders)[0] / orders[0] <= rho
+
+
+def test_laplace_noise_has_the_rho_of_its_exact_characterisation() -> None:
+    phases = [Phase(Laplace(2.0, clip_norm=1.0), 6)]
+    rho = 6 * (0.5 + math.exp(-0.5) - 1)
+    assert check(claim_stating(ZeroConcentratedDP(rho * 1.001), phases)).verdict == "certified"
+    assert check(claim_stating(ZeroConcentratedDP(rho * 0.99), phases)).verdict == "refuted"
+
+
+def test_pure_and_several_points() -> None:
+    laplace, normal = [Phase(Laplace(1.0, clip_norm=1.0), 3)], [Phase(Gaussian(1.0), 10)]
+    assert check(claim_stating(PureDP(3.0), laplace)).verdict == "certified"
+    assert check(claim_stating(PureDP(2.9), laplace)).verdict == "refuted"
+    never = check(claim_stating(PureDP(500.0), normal))
+    assert never.verdict == "refuted"
+    assert "no pure epsilon" in never.reason
+    good, bad = (18.0, 1e-5), (10.0, 1e-2)
+    assert check(claim_stating(PrivacyCurve((good, (20.0, 1e-5))), normal)).verdict == "certified"
+    verdict = check(claim_stating(PrivacyCurve((good, bad)), normal))
+    assert verdict.verdict == "refuted"
+    assert verdict.guarantee is not None
+    assert verdict.guarantee["lower"] == 1
+
+
+def test_sampled_histories_keep_no_smaller_mu_at_every_epsilon() -> None:
+    phases = [Phase(Gaussian(1.0), 1000, 0.01)]
+    above, below = (check(claim_stating(GaussianDP(mu), phases)) for mu in (0.57, 0.55))
+    assert (above.verdict, below.verdict) == ("undecided", "refuted")
+    assert "down to delta=1e-12" in above.reason
+    assert check(claim_stating(GaussianDP(31.7), phases)).verdict == "certified"
+
+
+@pytest.mark.parametrize("mu", [0.1, 1.0, 4.0])
+def test_operating_points_of_a_gaussian_are_its_own(mu: float) -> None:
+    found = operating_points(implied_delta(GaussianDP(mu)))
+    assert mu <= found.gdp_mu <= mu * 1.002
+    for rate, limit in found.tpr_at_fpr.items():
+        true = float(ndtr(ndtri(float(rate)) + mu))
+        assert true <= limit <= true * 1.005
+
+
+def test_the_least_mu_covers_curves_of_any_shape() -> None:
+    rng = np.random.default_rng(5)
+    sampled = check(Claim.single(Gaussian(0.6), epsilon=1.0, delta=1e-5, steps=50, sampling_prob=0.02))
+    for curve in (implied_delta(PureDP(1.5)), implied_delta(ApproximateDP(0.7, 1e-13)), lambda e: sampled.delta(e)[1]):
+        mu = operating_points(curve).gdp_mu
+        at = rng.uniform(0.0, 12.0, 4000)
+        assert (curve(at) <= np.maximum(implied_delta(GaussianDP(mu))(at), 1e-12)).all()
+        assert (curve(at) > np.maximum(implied_delta(GaussianDP(mu * 0.98))(at), 1e-12)).any()
+
+
+TABLES = {
+    "pure": {"epsilon": 1.0},
+    "approximate": {"epsilon": 1.0, "delta": 1e-5},
+    "gdp": {"mu": 0.5},
+    "zcdp": {"rho": 0.81},
+    "rdp": {"order": 8.0, "epsilon": 1.0},
+    "curve": {"points": [[1.0, 1e-5], [2.0, 1e-7]]},
+}
+
+
+@pytest.mark.parametrize("kind", GUARANTEES)
+def test_a_table_is_read_and_written(kind: str) -> None:
+    row = {
+        "id": "a",
+        "guarantee": {"kind": kind, **TABLES[kind]},
+        "mechanism": {"name": "gaussian", "noise_multiplier": 4.0},
+    }
+    claim = claim_from_dict(row)
+    written = claim_to_dict(claim)
+    assert claim_from_dict(written) == claim
+    if kind == "approximate":
+        assert (claim.guarantee, written["epsilon"]) == (None, 1.0)
+    else:
+        assert written["guarantee"] == row["guarantee"]
+        verdict = check(claim)
+        again = Verdict.from_dict(verdict.to_dict())
+        assert (again.guarantee, again.gdp_mu, again.tpr_at_fpr) == (
+            verdict.guarantee,
+            verdict.gdp_mu,
+            verdict.tpr_at_fpr,
+        )
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"epsilon": 1.0, "guarantee": {"kind": "zcdp", "rho": 1.0}}, "expected either epsilon or a [claim.guarantee]"),
+        ({"epsilon": 1.0}, "expected delta to be given, or a [claim.guarantee]"),
+        ({"guarantee": {"kind": "zCDP", "rho": 1.0}}, "expected guarantee.kind='zCDP' among 'pure'"),
+        ({"guarantee": {"kind": "gdp", "rho": 1.0}}, "unknown key 'guarantee.rho': expected mu"),
+        ({"guarantee": {"kind": "rdp", "order": 2.0}}, "expected guarantee.epsilon to be given"),
+        ({"guarantee": {"kind": "rdp", "order": 1.0, "epsilon": 1.0}}, "Expected order=1.0 in (1, inf)"),
+        ({"guarantee": {"kind": "gdp", "mu": "1"}}, "Expected mu='1' to be a number"),
+        ({"guarantee": {"kind": "curve", "points": [1.0]}}, "Expected every point to be [epsilon, delta], not 1.0"),
+    ],
+)
+def test_a_wrong_table_is_one_line(keys: dict[str, object], message: str) -> None:
+    row = {"id": "a", **keys, "mechanism": {"name": "gaussian", "noise_multiplier": 4.0}}
+    with pytest.raises(ClaimFileError) as caught:
+        claim_from_dict(row)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,191 @@
+"""Guarantees of every kind decided: by theorems of the kind itself, or by what it implies about delta(epsilon)."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from dpaudit.mechanisms.base import Array, NormalCoordinates
+from dpaudit.verify.claims import Claim
+from dpaudit.verify.guarantees import (
+    ApproximateDP,
+    GaussianDP,
+    Guarantee,
+    PrivacyCurve,
+    PureDP,
+    RenyiDP,
+    ZeroConcentratedDP,
+    guarantee_to_dict,
+)
+from dpaudit.verify.implied import LEAST_DELTA, implied_delta, most_mu, operating_points
+from dpaudit.verify.renyi import divergence_lower, divergence_upper, mu_upper, rho_upper, squared_mu
+from dpaudit.verify.results import VerdictName
+
+NORMAL_IS_NOT_PURE = (
+    "normal noise has no pure epsilon: its privacy loss is unbounded, and every epsilon leaves a delta above 0"
+)
+EPSILONS = np.concatenate([[0.0], np.geomspace(1e-3, 700.0, 400)])  # where an implied curve is compared
+ORDERS = np.concatenate([np.geomspace(1.001, 2.0, 6)[:-1], 2.0 ** np.arange(1.0, 41.0)])  # where rho is compared
+EXACT = 1e-12  # relative: less is the rounding of two equal numbers
+
+Curves = Callable[[Array], tuple[Array, Array]]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is proven about a guarantee.
+
+    Args:
+        verdict: "certified", "refuted" or "undecided".
+        reason: One or two sentences.
+        parameter: Its number: "epsilon", "mu" or "rho"; "points" where it is how many points of a curve do not hold.
+        lower: The least value that the history can have, proven.
+        upper: A value that it keeps, proven; inf where none is.
+    """
+
+    verdict: VerdictName
+    reason: str
+    parameter: str
+    lower: float
+    upper: float
+
+    def to_dict(self, guarantee: Guarantee) -> dict[str, Any]:
+        """The guarantee's own table with the bracket around its number."""
+        return {**guarantee_to_dict(guarantee), "parameter": self.parameter, "lower": self.lower, "upper": self.upper}
+
+
+def decide_guarantee(claim: Claim, delta: Curves, theorem: str) -> Finding:
+    """The verdict on a guarantee that is not a single (epsilon, delta).
+
+    Args:
+        claim: With its guarantee.
+        delta: Certified (lower, upper) bounds on delta at each epsilon.
+        theorem: Of the upper bound.
+
+    Raises:
+        ValueError: The claim states a plain (epsilon, delta).
+    """
+    read = claim.canonical()
+    match claim.guarantee:
+        case PureDP(epsilon):
+            return _pure(read, epsilon, delta, theorem)
+        case GaussianDP(mu):
+            return _gaussian(read, mu, delta)
+        case ZeroConcentratedDP(rho):
+            return _concentrated(read, rho, delta)
+        case RenyiDP() as stated:
+            return _renyi(read, stated, delta)
+        case PrivacyCurve() as stated:
+            return _points(stated, delta, theorem)
+        case None | ApproximateDP():
+            raise ValueError(f"Expected claim {claim.id!r} to state a guarantee of its own kind.")
+
+
+def _pure(claim: Claim, epsilon: float, delta: Curves, theorem: str) -> Finding:
+    lower, upper = (float(side[0]) for side in delta(np.array([epsilon])))
+    if any(isinstance(phase.mechanism.structure, NormalCoordinates) for phase in claim.phases):
+        return Finding("refuted", f"{NORMAL_IS_NOT_PURE}.", "epsilon", math.inf, math.inf)
+    if lower > 0:
+        reason = f"delta is at least {lower:.4g} at epsilon={epsilon:.6g}, where a pure guarantee leaves none."
+        return Finding("refuted", reason, "epsilon", epsilon, math.inf)
+    if upper <= 0:
+        return Finding("certified", f"delta is 0 at epsilon={epsilon:.6g}, by {theorem}.", "epsilon", 0.0, epsilon)
+    reason = f"no theorem here proves delta=0 at epsilon={epsilon:.6g}, and no event found contradicts it."
+    return Finding("undecided", reason, "epsilon", 0.0, math.inf)
+
+
+def _gaussian(claim: Claim, mu: float, delta: Curves) -> Finding:
+    exact, highest = squared_mu(claim), mu_upper(claim)
+    unsampled = all(phase.sampler is None and phase.sampling_prob == 1.0 for phase in claim.phases)
+    shown = most_mu(lambda epsilon: delta(epsilon)[0])
+    if exact is not None and unsampled:
+        shown = max(shown, math.sqrt(exact) * (1.0 - EXACT))
+    if exact is not None and exact <= Fraction(repr(float(mu))) ** 2:
+        highest = min(highest, mu)
+    if highest <= mu:
+        reason = f"the history is Gaussian with mu at most {highest:.6g}: squares of shifts over sigma add up"
+        return Finding("certified", f"{reason} (Dong, Roth and Su 2022, Corollary 3.3).", "mu", shown, highest)
+    if shown > mu:
+        reason = f"the history is told apart as well as with mu={shown:.6g}, more than mu={mu:.6g}."
+        return Finding("refuted", reason, "mu", shown, highest)
+    reason = f"mu is proven at least {shown:.4g} and at most {highest:.4g}."
+    practical = operating_points(lambda epsilon: delta(epsilon)[1]).gdp_mu
+    if practical <= mu:
+        reason = (
+            f"mu={practical:.4g} holds down to delta={LEAST_DELTA:g}; at every epsilon only mu={highest:.4g} is "
+            "proven: sampling leaves the far tail as heavy as it was."
+        )
+    return Finding("undecided", reason, "mu", shown, highest)
+
+
+def _concentrated(claim: Claim, rho: float, delta: Curves) -> Finding:
+    exact, highest = squared_mu(claim), rho_upper(claim)
+    if exact is not None and exact / 2 <= Fraction(repr(float(rho))):
+        highest = min(highest, rho)
+    ratios = divergence_lower(claim, ORDERS) / ORDERS
+    shown = float(ratios.max())
+    if highest <= rho:
+        reason = f"the Renyi divergence of the history is at most {highest:.6g} times its order, at every order"
+        return Finding("certified", f"{reason} (Bun and Steinke 2016, Lemma 1.7).", "rho", shown, highest)
+    over = np.flatnonzero(ratios * (1.0 - EXACT) > rho)
+    if len(over):
+        order, ratio = float(ORDERS[over[0]]), float(ratios[over[0]])
+        reason = f"at order {order:.4g} the Renyi divergence of one pair of neighbours is at least {ratio * order:.6g}"
+        return Finding("refuted", f"{reason}, more than rho={rho:.6g} times the order.", "rho", shown, highest)
+    crossed = _crossing(ZeroConcentratedDP(rho), delta)
+    if crossed:
+        return Finding("refuted", crossed, "rho", max(shown, rho), highest)
+    return Finding("undecided", f"rho is proven at least {shown:.4g} and at most {highest:.4g}.", "rho", shown, highest)
+
+
+def _renyi(claim: Claim, stated: RenyiDP, delta: Curves) -> Finding:
+    highest = divergence_upper(claim, stated.order)
+    exact = squared_mu(claim)
+    if exact is not None and Fraction(repr(float(stated.order))) * exact / 2 <= Fraction(repr(float(stated.epsilon))):
+        highest = min(highest, stated.epsilon)
+    shown = float(divergence_lower(claim, np.array([stated.order]))[0])
+    where = f"at order {stated.order:.6g} the Renyi divergence"
+    if highest <= stated.epsilon:
+        reason = f"{where} of the history is at most {highest:.6g} (Mironov 2017, Proposition 1)."
+        return Finding("certified", reason, "epsilon", shown, highest)
+    if shown * (1.0 - EXACT) > stated.epsilon:
+        reason = f"{where} of one pair of neighbours is at least {shown:.6g}, more than {stated.epsilon:.6g}."
+        return Finding("refuted", reason, "epsilon", shown, highest)
+    crossed = _crossing(stated, delta)
+    if crossed:
+        return Finding("refuted", crossed, "epsilon", max(shown, stated.epsilon), highest)
+    reason = f"{where} is proven at least {shown:.4g} and at most {highest:.4g}."
+    return Finding("undecided", reason, "epsilon", shown, highest)
+
+
+def _points(stated: PrivacyCurve, delta: Curves, theorem: str) -> Finding:
+    epsilons, deltas = np.array(stated.points).T
+    lower, upper = delta(epsilons)
+    broken, open_ = lower > deltas, upper > deltas
+    share = float(broken.sum()), float(open_.sum())
+    if not open_.any():
+        reason = f"delta is at most the stated one at each of {len(deltas)} points, by {theorem}."
+        return Finding("certified", reason, "points", *share)
+    worst = int(np.argmax(broken if broken.any() else open_))
+    at = f"epsilon={epsilons[worst]:.6g}"
+    if broken.any():
+        reason = f"delta is at least {lower[worst]:.4g} at {at}, more than {deltas[worst]:.4g}."
+        return Finding("refuted", reason, "points", *share)
+    reason = f"delta lies in [{lower[worst]:.4g}, {upper[worst]:.4g}] at {at}, and {deltas[worst]:.4g} between."
+    return Finding("undecided", reason, "points", *share)
+
+
+def _crossing(stated: Guarantee, delta: Curves) -> str:
+    """The event that the implied curve rules out, in words; "" where none is found with a delta of at least 1e-12."""
+    lower, allowed = delta(EPSILONS)[0], implied_delta(stated)(EPSILONS)
+    over = np.flatnonzero((lower > allowed) & (lower >= LEAST_DELTA))
+    if not len(over):
+        return ""
+    best = over[np.argmax(lower[over] / np.maximum(allowed[over], 1e-300))]
+    return (
+        f"delta is at least {lower[best]:.4g} at epsilon={EPSILONS[best]:.4g}, where {stated} implies at most "
+        f"{allowed[best]:.4g}."
+    )
