@@ -32,6 +32,7 @@ AS_ZERO_OUT = (
     "contributes 0 takes its place"
 )
 POISSON = "each release samples every record independently, and which records were in is secret"
+WHOLE_USER = "the unit is a user: what all data of one contribute to a release is clipped together"
 ADAPTIVITY = "the adversary sees every release, and later ones may depend on earlier ones"
 
 
@@ -173,7 +174,7 @@ class Bracket:
         return Verdict(
             id=claim.id,
             verdict=self.name if finding is None else finding.verdict,
-            reason=reason,
+            reason=claim.worded(reason),
             epsilon_claimed=float(claim.epsilon),
             delta_claimed=float(claim.delta),
             epsilon_lower=self.epsilon_lower,
@@ -202,7 +203,8 @@ def _lower(claim: Claim, method: str, confidence: float, rng: np.random.Generato
         raise ValueError(f"Expected rng to be a generator or a seed with method={method!r}.")
     from dpaudit.verify.monte_carlo import monte_carlo_lower  # costs a second
 
-    kinds = [p.sampling_kind for p in claim.phases if p.sampler is None and not sampling_is_known(p)]
+    phases = claim.canonical("lower").phases
+    kinds = [p.sampling_kind for p in phases if p.sampler is None and not sampling_is_known(p)]
     if kinds and method == "monte-carlo":
         note = f"nothing was sampled: a rate alone does not say how sampling_kind={kinds[0]!r} makes batches"
         return Curve("lower", "monte-carlo", "none applies", np.zeros_like, np.zeros_like, (note,))
@@ -217,7 +219,7 @@ def _lower(claim: Claim, method: str, confidence: float, rng: np.random.Generato
 
 def _published(claim: Claim) -> float | None:
     """What the claim's published formula gives; None where it names none or its theorem does not apply."""
-    if claim.accountant is None or len(claim.phases) != 1:
+    if claim.accountant is None or len(claim.phases) != 1 or claim.phases[0].correlation is not None:
         return None
     from dpaudit.mechanisms.published import ACCOUNTANTS  # loads mpmath
 
@@ -311,8 +313,12 @@ def _assumptions(claim: Claim, reading: Sequence[str], used: Sequence[Curve]) ->
     if claim.adjacency == "add-remove" and not all(sampler.keeps_others for sampler in samplers):
         own.append(AS_ZERO_OUT)
     own += [f"batches: {sampler.summary}" for sampler in samplers]
+    correlated = [(phase.correlation, phase) for phase in claim.phases if phase.correlation is not None]
+    own += [text for noise, phase in correlated for text in noise.assumptions(phase.mechanism, phase.steps)]
+    own += [WHOLE_USER] if claim.unit == "user" else []
     if any(phase.sampling_prob < 1 for phase in claim.phases):
         own.append(POISSON)
     if sum(phase.steps for phase in claim.phases) > 1:
         own.append(ADAPTIVITY)
-    return list(dict.fromkeys([*own, *(text for curve in used for text in curve.assumptions)]))
+    texts = [*own, *(text for curve in used for text in curve.assumptions)]
+    return list(dict.fromkeys(map(claim.worded, texts)))

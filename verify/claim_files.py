@@ -3,8 +3,10 @@
 A mistake is the file's, never a traceback: `ClaimFileError` carries one line.
 """
 
+import stat
 import tomllib
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.registry import from_dict, to_dict
-from dpaudit.verify.claims import Adjacency, Claim, Phase
+from dpaudit.verify.claims import Adjacency, Claim, Phase, Unit
+from dpaudit.verify.correlated import Matrix, correlation_from_dict, matrix_from_bytes
+from dpaudit.verify.correlated.matrix import MAX_BYTES as MAX_MATRIX_BYTES
 from dpaudit.verify.guarantees import Guarantee, guarantee_from_dict, guarantee_to_dict
 from dpaudit.verify.implied import claim_stating
 from dpaudit.verify.samplers import SAMPLERS, sampler_from_dict, sampler_keys, sampler_to_dict
@@ -45,6 +49,7 @@ class _Phase(_Strict):
     steps: int | None = None
     sampling_prob: Number | None = None
     sampling: _Sampling | None = None
+    correlation: dict[str, Any] | None = None
 
 
 class _Claim(_Strict):
@@ -55,10 +60,12 @@ class _Claim(_Strict):
     adjacency: Adjacency = "add-remove"
     accountant: str | None = None
     source: str = ""
+    unit: Unit = "record"
     mechanism: dict[str, Any] | None = None
     steps: int | None = None
     sampling_prob: Number | None = None
     sampling: _Sampling | None = None
+    correlation: dict[str, Any] | None = None
     phase: list[_Phase] | None = None
 
 
@@ -85,15 +92,16 @@ def load_claims(path: Path) -> list[Claim]:
         raise ClaimFileError(f"{path}: {error.strerror}") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ClaimFileError(f"{path}: not TOML: {error}") from error
-    return parse_claims(data, source=str(path))
+    return parse_claims(data, source=str(path), folder=path.parent)
 
 
-def parse_claims(data: Mapping[str, Any], *, source: str) -> list[Claim]:
+def parse_claims(data: Mapping[str, Any], *, source: str, folder: Path | None = None) -> list[Claim]:
     """The claims of an already parsed file.
 
     Args:
         data: {"claim": [...]}.
         source: What error messages call the file.
+        folder: Where .npy files of strategies lie, and the permission to read them.
 
     Raises:
         ClaimFileError: As `load_claims`.
@@ -109,7 +117,7 @@ def parse_claims(data: Mapping[str, Any], *, source: str) -> list[Claim]:
     claims, seen = [], set()
     for number, row in enumerate(rows, start=1):
         where = f"{source}: claim {row.get('id', number)!r}"
-        claim = claim_from_dict(row, where=where, mechanisms=mechanisms)
+        claim = claim_from_dict(row, where=where, mechanisms=mechanisms, folder=folder)
         if claim.id in seen:
             raise ClaimFileError(f"{where}: id appears twice: expected every id once.")
         seen.add(claim.id)
@@ -118,7 +126,11 @@ def parse_claims(data: Mapping[str, Any], *, source: str) -> list[Claim]:
 
 
 def claim_from_dict(
-    data: Mapping[str, Any], *, where: str = "claim", mechanisms: dict[str, Mechanism] | None = None
+    data: Mapping[str, Any],
+    *,
+    where: str = "claim",
+    mechanisms: dict[str, Mechanism] | None = None,
+    folder: Path | None = None,
 ) -> Claim:
     """A claim from one [[claim]] table.
 
@@ -126,6 +138,7 @@ def claim_from_dict(
         data: The table.
         where: What error messages call the claim.
         mechanisms: Those of other claims; equal ones become one object.
+        folder: As `parse_claims`.
 
     Raises:
         ClaimFileError: As `load_claims`.
@@ -137,13 +150,14 @@ def claim_from_dict(
 
             if read.accountant not in ACCOUNTANTS:
                 raise ValueError(f"expected accountant={read.accountant!r} among {', '.join(ACCOUNTANTS)}.")
-        phases = _phases(read, {} if mechanisms is None else mechanisms)
+        phases = _phases(read, {} if mechanisms is None else mechanisms, folder)
+        told = (read.adjacency, read.id, read.accountant, read.source, read.unit)
         stated = _guarantee(read)
         if stated is not None:
-            return claim_stating(stated, phases, read.adjacency, read.id, read.accountant, read.source)
+            return claim_stating(stated, phases, *told)
         assert read.epsilon is not None
         assert read.delta is not None
-        return Claim(read.epsilon, read.delta, phases, read.adjacency, read.id, read.accountant, read.source)
+        return Claim(read.epsilon, read.delta, phases, *told)
     except ValidationError as error:
         raise ClaimFileError(f"{where}: {one_line(error, _Claim)}") from error
     except (ValueError, TypeError) as error:
@@ -163,12 +177,19 @@ def claim_to_dict(claim: Claim) -> dict[str, Any]:
         stated = {"guarantee": guarantee_to_dict(claim.guarantee)}
     data: dict[str, Any] = {"id": claim.id, **stated, "adjacency": claim.adjacency}
     data |= {key: text for key, text in (("accountant", claim.accountant), ("source", claim.source)) if text}
+    data |= {"unit": claim.unit} if claim.unit != "record" else {}
     phases = [phase_to_dict(phase) for phase in claim.phases]
     return {**data, **phases[0]} if len(phases) == 1 else {**data, "phase": phases}
 
 
 def phase_to_dict(phase: Phase) -> dict[str, Any]:
     """A phase as one [[claim.phase]] table."""
+    if phase.correlation is not None:
+        return {
+            "steps": int(phase.steps),
+            "correlation": phase.correlation.to_dict(),
+            "mechanism": to_dict(phase.mechanism),
+        }
     if phase.sampler is not None:
         keys = sampler_to_dict(phase.sampler)
     else:
@@ -194,21 +215,19 @@ def _guarantee(claim: _Claim) -> Guarantee | None:
     return None
 
 
-def _phases(claim: _Claim, mechanisms: dict[str, Mechanism]) -> list[Phase]:
+def _phases(claim: _Claim, mechanisms: dict[str, Mechanism], folder: Path | None) -> list[Phase]:
     if claim.phase is not None:
-        extra = [key for key in ("mechanism", "steps", "sampling_prob", "sampling") if getattr(claim, key) is not None]
+        extra = [key for key in _Phase.model_fields if getattr(claim, key) is not None]
         if extra:
             raise ValueError(f"expected either {extra[0]} or [[claim.phase]] tables, not both.")
-        return [_phase(phase, mechanisms) for phase in claim.phase]
+        return [_phase(phase, mechanisms, folder) for phase in claim.phase]
     if claim.mechanism is None:
         raise ValueError("expected mechanism to be given.")
-    alone = _Phase(
-        mechanism=claim.mechanism, steps=claim.steps, sampling_prob=claim.sampling_prob, sampling=claim.sampling
-    )
-    return [_phase(alone, mechanisms)]
+    alone = _Phase.model_validate({key: getattr(claim, key) for key in _Phase.model_fields})
+    return [_phase(alone, mechanisms, folder)]
 
 
-def _phase(phase: _Phase, mechanisms: dict[str, Mechanism]) -> Phase:
+def _phase(phase: _Phase, mechanisms: dict[str, Mechanism], folder: Path | None) -> Phase:
     """One phase; equal mechanisms become one object."""
     if phase.sampling is not None and phase.sampling_prob is not None:
         raise ValueError("expected either sampling_prob or sampling, not both.")
@@ -216,6 +235,10 @@ def _phase(phase: _Phase, mechanisms: dict[str, Mechanism]) -> Phase:
     if key not in mechanisms:
         mechanisms[key] = from_dict(phase.mechanism)
     noise, steps = mechanisms[key], 1 if phase.steps is None else phase.steps
+    if phase.correlation is not None:
+        if phase.sampling is not None or phase.sampling_prob is not None:
+            raise ValueError("expected correlation.participation to say who takes part, and no sampling besides.")
+        return Phase(noise, steps, correlation=correlation_from_dict(phase.correlation, partial(_matrix, folder)))
     if phase.sampling is None:
         return Phase(noise, steps, 1.0 if phase.sampling_prob is None else phase.sampling_prob)
     given = phase.sampling.model_dump(exclude_none=True, exclude={"kind"})
@@ -230,3 +253,20 @@ def _phase(phase: _Phase, mechanisms: dict[str, Mechanism]) -> Phase:
     if kind != "none" and prob is None:
         raise ValueError(f"expected sampling.prob to be given with kind {kind!r}.")
     return Phase(noise, steps, 1.0 if prob is None else prob, kind)
+
+
+def _matrix(folder: Path | None, name: str) -> Matrix:
+    """The strategy of an .npy file beside the claims file, or below it."""
+    if folder is None:
+        raise ValueError(f"Expected correlation.strategy={name!r} only in a claims file: .npy files lie beside it.")
+    inside = Path(name)
+    if inside.is_absolute() or ".." in inside.parts:
+        raise ValueError(f"Expected correlation.strategy={name!r} to be a path below the claims file's folder.")
+    path = folder / inside
+    try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_MATRIX_BYTES:
+            raise ValueError(f"Expected {path} to be a regular file of at most {MAX_MATRIX_BYTES} bytes.")
+        return matrix_from_bytes(path.read_bytes(), name)
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from error

@@ -1,15 +1,18 @@
 """A claim: which mechanism, how often, and the (epsilon, delta) it is said to meet."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from dpaudit.mechanisms.base import Domain, Mechanism
+from dpaudit.verify.correlated import Correlation, Matrix, Side
 from dpaudit.verify.guarantees import DELTA, EPSILON, ApproximateDP, Guarantee
 from dpaudit.verify.samplers import SAMPLERS, PassGame, Sampler
 
 Adjacency = Literal["add-remove", "zero-out", "replace-one"]
+Unit = Literal["record", "user"]
 PLAIN_KINDS = ("poisson", "none")  # of sampling, which need no more than a rate
 UNPROVEN_KINDS = ("buffered-shuffle",)  # without a theorem
 
@@ -27,10 +30,11 @@ class Phase:
         sampling_prob: Rate in (0, 1]; 1.0 together with kind "none".
         sampling_kind: "poisson" and "none" need no more than the rate; the others have theorems as a `sampler`.
         sampler: A sampler from `verify.samplers`; steps and kind then follow from it.
+        correlation: How the noise of the steps hangs together, from `verify.correlated`; its participation is the kind.
 
     Raises:
-        ValueError: A field is outside its domain, a rate below 1 is given together with kind "none", or steps are
-            neither 1 nor the sampler's.
+        ValueError: A field is outside its domain, a rate below 1 is given together with kind "none", steps are
+            neither 1 nor the sampler's, or correlated noise comes with a rate or a sampler.
     """
 
     mechanism: Mechanism
@@ -38,8 +42,11 @@ class Phase:
     sampling_prob: float = 1.0
     sampling_kind: str = "poisson"
     sampler: Sampler | None = None
+    correlation: Correlation | None = None
 
     def __post_init__(self) -> None:
+        if self.correlation is not None:
+            self._check_correlation(self.correlation)
         if self.sampler is not None:
             if self.steps not in (1, self.sampler.steps):
                 raise ValueError(f"Expected steps={self.steps} to be left out, or the sampler's {self.sampler.steps}.")
@@ -48,10 +55,28 @@ class Phase:
         STEPS.validate("steps", self.steps)
         SAMPLING_PROB.validate("sampling_prob", self.sampling_prob)
         kinds = (*PLAIN_KINDS, *SAMPLERS, *UNPROVEN_KINDS)
-        if self.sampling_kind not in kinds:
+        if self.sampling_kind not in kinds and self.correlation is None:
             raise ValueError(f"Expected sampling_kind={self.sampling_kind!r} among {', '.join(map(repr, kinds))}.")
         if self.sampling_kind == "none" and self.sampling_prob != 1:
             raise ValueError(f"Expected sampling_prob={self.sampling_prob!r} to be 1 with sampling_kind='none'.")
+
+    def _check_correlation(self, correlation: Correlation) -> None:
+        if self.sampler is not None or self.sampling_prob != 1:
+            raise ValueError("Expected correlated noise to have its participation alone, and no sampling besides.")
+        if isinstance(correlation.strategy, Matrix) and self.steps == 1:
+            object.__setattr__(self, "steps", correlation.strategy.steps)
+        STEPS.validate("steps", self.steps)
+        correlation.check_steps(self.steps)
+        object.__setattr__(self, "sampling_kind", correlation.participation.kind)
+
+    def independent(self, side: Side) -> "list[Phase] | None":
+        """Releases of independent noise that cost at least ("upper") or at most ("lower") as much; None without any."""
+        if self.correlation is None:
+            return [self]
+        parts = self.correlation.independent(self.mechanism, self.steps, side)
+        if parts is None:
+            return None
+        return [Phase(noise, steps, prob, "none" if prob == 1 else "poisson") for noise, steps, prob in parts]
 
     def games(self, *, replace_one: bool) -> Sequence[PassGame]:
         """Pairs of laws of a pass that neighbours can have under the sampler; () without one."""
@@ -71,6 +96,7 @@ class Claim:
         id: Name in a file of claims.
         accountant: Published formula to recompute beside it, such as "plrvo-theorem-4.9".
         source: Free text.
+        unit: Whose privacy it is: what the words say "record" of is one "record", or one "user" with all records.
         guarantee: What is promised, where that is not (epsilon, delta)-differential privacy; epsilon and delta are then
             a point that it implies, where the brackets are told (`implied.claim_stating` fills them).
     """
@@ -82,6 +108,7 @@ class Claim:
     id: str = ""
     accountant: str | None = None
     source: str = ""
+    unit: Unit = "record"
     guarantee: Guarantee | None = None
 
     def __post_init__(self) -> None:
@@ -93,6 +120,8 @@ class Claim:
         DELTA.validate("delta", self.delta)
         if self.adjacency not in get_args(Adjacency):
             raise ValueError(f"Expected adjacency={self.adjacency!r} to be 'add-remove', 'zero-out' or 'replace-one'.")
+        if self.unit not in get_args(Unit):
+            raise ValueError(f"Expected unit={self.unit!r} to be 'record' or 'user'.")
         object.__setattr__(self, "phases", tuple(self.phases))
         if not self.phases:
             raise ValueError("Expected at least one phase.")
@@ -114,8 +143,16 @@ class Claim:
         """The claim of one phase, the common case."""
         return cls(epsilon, delta, (Phase(mechanism, steps, sampling_prob),), adjacency, id, accountant, source)
 
-    def canonical(self) -> "Claim":
+    def worded(self, text: str) -> str:
+        """A text of the verdict with the claim's unit in place of "record"."""
+        return text if self.unit == "record" else re.sub(r"\brecord(s?)\b", rf"{self.unit}\1", text)
+
+    def canonical(self, side: Side | None = None) -> "Claim":
         """The same claim in fewer words: every history that it speaks of is as private in the one as in the other.
+
+        Args:
+            side: Of the bound that is wanted: correlated noise then reads as independent noise that costs at least
+                ("upper") or at most ("lower") as much, where a theorem has such; without a side it stays, uncovered.
 
         A ghost that contributes nothing is as good as no record, so zero-out reads as add-remove, and with it an
         add-remove claim of batches that depend on who is there is read as zero-out. A record of fixed batches is met in
@@ -128,4 +165,12 @@ class Claim:
             else phase
             for phase in self.phases
         ]
+        if side is not None and any(phase.correlation is not None for phase in phases):
+            phases = [part for phase in phases for part in self._independent(phase, side)]
         return replace(self, adjacency=adjacency, phases=phases)
+
+    def _independent(self, phase: Phase, side: Side) -> list[Phase]:
+        """The phase's independent releases; itself where a theorem is missing, as for sampled ones of replaced records."""
+        sampled = phase.correlation is not None and phase.correlation.participation.sampled
+        parts = None if sampled and self.adjacency == "replace-one" else phase.independent(side)
+        return [phase] if parts is None else parts

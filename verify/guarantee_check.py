@@ -68,16 +68,15 @@ def decide_guarantee(claim: Claim, delta: Curves, theorem: str) -> Finding:
     Raises:
         ValueError: The claim states a plain (epsilon, delta).
     """
-    read = claim.canonical()
     match claim.guarantee:
         case PureDP(epsilon):
-            return _pure(read, epsilon, delta, theorem)
+            return _pure(claim, epsilon, delta, theorem)
         case GaussianDP(mu):
-            return _gaussian(read, mu, delta)
+            return _gaussian(claim, mu, delta)
         case ZeroConcentratedDP(rho):
-            return _concentrated(read, rho, delta)
+            return _concentrated(claim, rho, delta)
         case RenyiDP() as stated:
-            return _renyi(read, stated, delta)
+            return _renyi(claim, stated, delta)
         case PrivacyCurve() as stated:
             return _points(stated, delta, theorem)
         case None | ApproximateDP():
@@ -98,11 +97,11 @@ def _pure(claim: Claim, epsilon: float, delta: Curves, theorem: str) -> Finding:
 
 
 def _gaussian(claim: Claim, mu: float, delta: Curves) -> Finding:
-    exact, highest = squared_mu(claim), mu_upper(claim)
-    unsampled = all(phase.sampler is None and phase.sampling_prob == 1.0 for phase in claim.phases)
+    upper, lower = claim.canonical("upper"), claim.canonical("lower")
+    exact, attained, highest = squared_mu(upper), squared_mu(lower), mu_upper(upper)
     shown = most_mu(lambda epsilon: delta(epsilon)[0])
-    if exact is not None and unsampled:
-        shown = max(shown, math.sqrt(exact) * (1.0 - EXACT))
+    if attained is not None and all(phase.sampler is None and phase.sampling_prob == 1.0 for phase in lower.phases):
+        shown = max(shown, math.sqrt(attained) * (1.0 - EXACT))
     if exact is not None and exact <= Fraction(repr(float(mu))) ** 2:
         highest = min(highest, mu)
     if highest <= mu:
@@ -122,10 +121,11 @@ def _gaussian(claim: Claim, mu: float, delta: Curves) -> Finding:
 
 
 def _concentrated(claim: Claim, rho: float, delta: Curves) -> Finding:
-    exact, highest = squared_mu(claim), rho_upper(claim)
+    upper = claim.canonical("upper")
+    exact, highest = squared_mu(upper), rho_upper(upper)
     if exact is not None and exact / 2 <= Fraction(repr(float(rho))):
         highest = min(highest, rho)
-    ratios = divergence_lower(claim, ORDERS) / ORDERS
+    ratios = divergence_lower(claim.canonical("lower"), ORDERS) / ORDERS
     shown = float(ratios.max())
     if highest <= rho:
         reason = f"the Renyi divergence of the history is at most {highest:.6g} times its order, at every order"
@@ -142,11 +142,12 @@ def _concentrated(claim: Claim, rho: float, delta: Curves) -> Finding:
 
 
 def _renyi(claim: Claim, stated: RenyiDP, delta: Curves) -> Finding:
-    highest = divergence_upper(claim, stated.order)
-    exact = squared_mu(claim)
+    upper = claim.canonical("upper")
+    highest = divergence_upper(upper, stated.order)
+    exact = squared_mu(upper)
     if exact is not None and Fraction(repr(float(stated.order))) * exact / 2 <= Fraction(repr(float(stated.epsilon))):
         highest = min(highest, stated.epsilon)
-    shown = float(divergence_lower(claim, np.array([stated.order]))[0])
+    shown = float(divergence_lower(claim.canonical("lower"), np.array([stated.order]))[0])
     where = f"at order {stated.order:.6g} the Renyi divergence"
     if highest <= stated.epsilon:
         reason = f"{where} of the history is at most {highest:.6g} (Mironov 2017, Proposition 1)."

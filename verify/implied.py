@@ -18,7 +18,7 @@ from scipy.special import log_ndtr
 from dpaudit.mechanisms.base import Array, Function
 from dpaudit.verify.bounds.gdp import gaussian_epsilon
 from dpaudit.verify.bounds.tradeoff import Tradeoff
-from dpaudit.verify.claims import Adjacency, Claim, Phase
+from dpaudit.verify.claims import Adjacency, Claim, Phase, Unit
 from dpaudit.verify.guarantees import (
     ApproximateDP,
     GaussianDP,
@@ -103,20 +103,21 @@ def claim_stating(
     id: str = "",
     accountant: str | None = None,
     source: str = "",
+    unit: Unit = "record",
 ) -> Claim:
     """The claim of a guarantee of any kind, told at an (epsilon, delta) that it implies.
 
     Args:
         guarantee: What is promised.
         phases: The history, in order.
-        adjacency, id, accountant, source: As those of `Claim`.
+        adjacency, id, accountant, source, unit: As those of `Claim`.
 
     >>> from dpaudit.mechanisms import Gaussian
     >>> claim = claim_stating(PureDP(1.0), [Phase(Gaussian(1.0))])
     >>> claim.epsilon, claim.delta
     (1.0, 0.0)
     """
-    return Claim(*headline(guarantee), phases, adjacency, id, accountant, source, guarantee)
+    return Claim(*headline(guarantee), phases, adjacency, id, accountant, source, unit, guarantee)
 
 
 def operating_points(delta_upper: Function, epsilon_upper: Function | None = None) -> OperatingPoints:

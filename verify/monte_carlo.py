@@ -69,7 +69,7 @@ def monte_carlo_lower(
     """
     valid_count("samples", samples, SAMPLES)
     tail = 1.0 - valid_confidence(confidence)
-    claim = _seen(silent_others(claim.canonical()))
+    claim = _seen(silent_others(claim.canonical("lower")))
     pairs, final = _pairs(claim, samples), samples - int(PILOT * samples)
     pilot = max(2, int(PILOT * samples) // len(pairs))
     pilots = [weighing_pilot(*pair, claim, rng, pilot=pilot, final=final) for pair in pairs]

@@ -62,7 +62,7 @@ def certified_lower(claim: Claim) -> Curve:
         >>> round(float(bound.epsilon(np.array([1e-5]))[0]), 2)
         1.83
     """
-    claim = silent_others(claim.canonical())
+    claim = silent_others(claim.canonical("lower"))
     phases = [phase for phase in claim.phases if _bounded(phase)]
     passes = pass_curve(claim)
     if not phases or (passes is not None and len(phases) < len(claim.phases)):

@@ -1,6 +1,7 @@
 """Valid upper bounds, a file per theorem: `applies(claim)` and `bound(claim)`; the best one that applies counts."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -23,6 +24,8 @@ from dpaudit.verify.upper import (
 )
 from dpaudit.verify.upper.met_releases import carried_over, met_claim
 from dpaudit.verify.upper.shift_norms import moments_reach, sampling_is_known
+
+CORRELATED = "correlated noise as independent noise of one sensitivity: Choquette-Choo et al. (2023)"
 
 
 class UpperBound(Protocol):
@@ -60,11 +63,13 @@ def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) ->
         claim: The claim.
         theorems: Which to try.
     """
-    read = claim.canonical()
+    read = claim.canonical("upper")
     curves = [theorem.bound(read) for theorem in theorems if theorem.applies(read)]
     met = met_claim(read)
     if met is not None:
         curves += [carried_over(read, theorem.bound(met)) for theorem in theorems if theorem.applies(met)]
+    if any(phase.correlation is not None for phase in claim.phases):
+        curves = [replace(curve, theorem=f"{CORRELATED}; {curve.theorem}") for curve in curves]
     return curves
 
 
@@ -76,7 +81,11 @@ def upper_curve(claim: Claim) -> Callable[[Array], Array]:
 
 def obstacle(claim: Claim) -> str:
     """Why no theorem here covers a claim, and what would."""
-    for phase in claim.phases:
+    for phase in claim.canonical("upper").phases:
+        if phase.correlation is not None:
+            what = "replaced records" if phase.correlation.independent(phase.mechanism, phase.steps, "upper") else ""
+            noise = f"{what or phase.mechanism.name + ' noise'} with correlation {phase.correlation.strategy.name!r}"
+            return f"no theorem here covers {noise} and participation {phase.sampling_kind!r}; normal noise is covered"
         if phase.sampler is None and not sampling_is_known(phase):
             if phase.sampling_kind in SAMPLERS:
                 return (

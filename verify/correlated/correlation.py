@@ -1,0 +1,242 @@
+"""Correlated noise: releases C x + sigma Z, and the independent releases that they cost as much as.
+
+x_t is the sum of the clipped contributions of step t, and Z has independent normal coordinates. Later contributions may
+depend on earlier releases. That costs nothing (Denisov et al. 2022, "Improved Differential Privacy for SGD via Optimal
+Private Linear Operators on Adaptive Streams", Theorem 2.1): row by row, given what came before, the record moves a normal
+law by a vector which is then known, and along every path the squares of these moves add up to |C u|^2 <= sens^2 C^2. So
+the history costs at most as much as ONE release of normal noise sigma / sens, and the contributions that attain |C u|,
+fixed beforehand, make it cost at least as much as one of sigma / |C u|.
+
+No two participations in one release. If C has entries 0 and 1 and participations are so far apart that their columns
+meet in no row, the record enters the releases above its participations, each once and with its whole contribution, which
+is known before. For any noise that is at most as many unsampled releases, adaptively composed, as columns of the pattern
+have ones; and a pattern of the most ones with equal contributions attains it.
+
+Cyclic Poisson sampling (Choquette-Choo et al. 2023, arXiv 2306.08153, Theorem 4). Let C be square and lower triangular
+with at most b diagonals, and the records in b groups fixed beforehand. A record of group g is in at steps g, g + b, ...
+by independent coins; the columns of these steps meet in no row, and all rows of one come before those of the next. So a
+round is one Poisson-sampled release of noise sigma / |column|, its coins fresh, and adaptively composed. All rounds are
+at most as costly as ceil(n / b) rounds with the longest column. From below the others contribute nothing, and the
+group with the most rounds of the longest column is looked at; its other columns count as the shortest of them.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+
+from dpaudit.mechanisms.base import Array, Mechanism, NormalCoordinates, with_noise_factor
+from dpaudit.verify.correlated.matrix import Matrix, matrix_sensitivity
+from dpaudit.verify.correlated.participation import Participation, participation_from_dict
+from dpaudit.verify.correlated.patterns import ULP, Sensitivity
+from dpaudit.verify.correlated.toeplitz import (
+    BLT,
+    BandedToeplitz,
+    Identity,
+    SquareRootToeplitz,
+    column_lengths,
+    toeplitz_sensitivity,
+)
+from dpaudit.verify.correlated.tree import Tree, tree_sensitivity
+
+Strategy = Identity | SquareRootToeplitz | BandedToeplitz | BLT | Tree | Matrix
+STRATEGIES: dict[str, Callable[..., Strategy]] = {
+    family.name: family for family in (Identity, SquareRootToeplitz, BandedToeplitz, BLT, Tree)
+}
+KEYS = {"banded-toeplitz": ("bands", "diagonals"), "blt": ("decays", "scales"), "tree": ("restart", "nodes")}
+MAX_STEPS = 100_000
+Side = Literal["lower", "upper"]
+ADAPTIVE = "adaptivity costs nothing with normal noise: Denisov et al. (2022), Theorem 2.1"
+FACTOR = "the noise is that on C x, before any normalising of C"
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """How the noise of the steps of one training hangs together, and who takes part in which.
+
+    Args:
+        strategy: C.
+        participation: In which steps a record may be.
+
+    >>> Correlation(Tree(restart=8), Participation("fixed-order", separation=8)).sensitivity(80).upper ** 2
+    40.00000000000005
+    """
+
+    strategy: Strategy
+    participation: Participation
+
+    def check_steps(self, steps: int) -> None:
+        """Refuse numbers of steps that the strategy does not have.
+
+        Raises:
+            ValueError: The message names the rule.
+        """
+        if isinstance(self.strategy, Matrix) and steps != self.strategy.steps:
+            raise ValueError(
+                f"Expected steps={steps} to be the columns of {self.strategy.file}, {self.strategy.steps}."
+            )
+        if steps > MAX_STEPS:
+            raise ValueError(f"Expected steps={steps} to be at most {MAX_STEPS} with correlated noise.")
+        if self.participation.sampled:
+            bands, groups = self.bandwidth(steps), int(self.participation.groups or 0)
+            if bands is None or bands > groups:
+                found = "is not square and lower triangular" if bands is None else f"has {bands} diagonals"
+                raise ValueError(
+                    f"Expected a strategy of at most participation.groups={groups} diagonals with kind "
+                    f"'cyclic-poisson': {self.strategy.name!r} {found}."
+                )
+
+    def bandwidth(self, steps: int) -> int | None:
+        """Diagonals of C, square and lower triangular; None where it is not."""
+        match self.strategy:
+            case Matrix() as matrix:
+                return matrix.bandwidth()
+            case Tree(nodes="all"):
+                return None
+            case Tree() as tree:
+                return min(tree.restart or steps, steps)
+            case strategy:
+                return len(strategy.coefficients(steps)[0])
+
+    def sensitivity(self, steps: int) -> Sensitivity:
+        """Bounds on sens in so many steps, in multiples of the clip; not for sampled participations."""
+        return _sensitivity(self.strategy, self.participation, steps)
+
+    def whole_releases(self, steps: int) -> int | None:
+        """How many releases a record enters, each once and whole; None where it may enter one in part or twice."""
+        apart, _ = self.participation.spacing(steps)
+        match self.strategy:
+            case Identity():
+                pass
+            case Tree() as tree if min(tree.restart or steps, steps) <= apart:
+                pass
+            case _:
+                return None
+        return None if self.participation.sampled else round(self.sensitivity(steps).lower ** 2)
+
+    def rounds(self, steps: int, side: Side) -> list[tuple[float, int]]:
+        """(column length, number) of the rounds that a record can be sampled in; see the module."""
+        groups = int(self.participation.groups or 1)
+        low, high = self._lengths(steps)
+        if side == "upper":
+            return [(float(high.max()), -(-steps // groups))]
+        longest = low >= low.max() * (1.0 - 1e-9)
+        best = max(range(min(groups, steps)), key=lambda group: int(longest[group::groups].sum()))
+        parts = [low[best::groups][kept[best::groups]] for kept in (longest, ~longest & (low > 0))]
+        return [(float(part.min()), len(part)) for part in parts if len(part)]
+
+    def _lengths(self, steps: int) -> tuple[Array, Array]:
+        match self.strategy:
+            case Matrix() as matrix:
+                squares = np.sum(matrix.entries**2, axis=0)
+            case Tree() as tree:
+                squares = tree.over(steps).above[0]
+            case strategy:
+                return column_lengths(strategy.coefficients(steps), steps)
+        error = (steps + 16) * ULP
+        return np.sqrt(squares) * (1 - error), np.sqrt(squares) * (1 + error)
+
+    def independent(self, mechanism: Mechanism, steps: int, side: Side) -> list[tuple[Mechanism, int, float]] | None:
+        """Independent releases that cost at least as much ("upper"), or at most ("lower").
+
+        Args:
+            mechanism: The noise of one release.
+            steps: n.
+            side: Which.
+
+        Returns:
+            (mechanism, releases, sampling rate) of each kind; None where no theorem here gives them.
+        """
+        if not isinstance(mechanism.structure, NormalCoordinates):
+            whole = self.whole_releases(steps)
+            return None if whole is None else [(mechanism, whole, 1.0)]
+        if self.participation.sampled:
+            prob = float(self.participation.prob or 1.0)
+            return [(_divided(mechanism, length, side), n, prob) for length, n in self.rounds(steps, side)]
+        found = self.sensitivity(steps)
+        length = found.upper if side == "upper" else found.lower
+        return [(_divided(mechanism, length, side), 1, 1.0)] if length > 0 else []
+
+    def assumptions(self, mechanism: Mechanism, steps: int) -> tuple[str, ...]:
+        """What the reader must accept for a verdict, and what sens is."""
+        own = [f"participation: {self.participation.summary}; this is assumed, and the same for both neighbours"]
+        if isinstance(mechanism.structure, NormalCoordinates):
+            own += [ADAPTIVE, FACTOR]
+            own.append(self._told(steps))
+        return tuple(own)
+
+    def _told(self, steps: int) -> str:
+        name = self.strategy.file if isinstance(self.strategy, Matrix) else self.strategy.name
+        if self.participation.sampled:
+            return f"{name}: each sampled round has the noise divided by {self.rounds(steps, 'upper')[0][0]:.6g}"
+        found = self.sensitivity(steps)
+        size = f"{found.upper:.6g}" if found.exact else f"between {found.lower:.6g} and {found.upper:.6g}"
+        shown = ", ".join(map(str, found.pattern[:4])) + (", ..." if len(found.pattern) > 4 else "")
+        return f"{name}: sensitivity {size} clips in {steps} steps, met by taking part in steps {shown}, counted from 0"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The keys of a `[claim.correlation]` table."""
+        return {**_strategy_keys(self.strategy), "participation": self.participation.to_dict()}
+
+
+@lru_cache(maxsize=64)
+def _sensitivity(strategy: Strategy, participation: Participation, steps: int) -> Sensitivity:
+    match strategy:
+        case Matrix():
+            return matrix_sensitivity(strategy, steps, participation)
+        case Tree():
+            return tree_sensitivity(strategy, steps, participation)
+    return toeplitz_sensitivity(strategy.coefficients(steps), steps, participation)
+
+
+def _divided(mechanism: Mechanism, length: float, side: Side) -> Mechanism:
+    """The noise divided by a length, and rounded to the safe side."""
+    return with_noise_factor(mechanism, (1.0 - 8 * ULP if side == "upper" else 1.0 + 8 * ULP) / length)
+
+
+def _strategy_keys(strategy: Strategy) -> dict[str, Any]:
+    match strategy:
+        case Matrix():
+            return {"strategy": strategy.file, "sha256": strategy.sha256}
+        case strategy:
+            given = {key: getattr(strategy, key) for key in KEYS.get(strategy.name, ())}
+            shown = {key: list(v) if isinstance(v, tuple) else v for key, v in given.items() if v is not None}
+            return {"strategy": strategy.name, **shown}
+
+
+def correlation_from_dict(keys: Mapping[str, Any], matrix: Callable[[str], Matrix]) -> Correlation:
+    """A correlation from its table.
+
+    Args:
+        keys: With `strategy`, the strategy's own keys, and `participation`.
+        matrix: Reads an .npy file that the table names.
+
+    Raises:
+        TypeError, ValueError: A key is missing, unknown, or outside its domain.
+
+    >>> keys = {"strategy": "tree", "restart": 8, "participation": {"kind": "fixed-order", "separation": 8}}
+    >>> correlation_from_dict(keys, matrix=None).strategy
+    Tree(restart=8, nodes='prefix')
+    """
+    given = dict(keys)
+    name, participation = given.pop("strategy", None), given.pop("participation", None)
+    if not isinstance(name, str) or not (name in STRATEGIES or name.endswith(".npy")):
+        raise ValueError(f"Expected correlation.strategy={name!r} among {', '.join(STRATEGIES)}, or an .npy file.")
+    if not isinstance(participation, Mapping):
+        raise ValueError("Expected correlation.participation to be a table with a kind.")
+    known = ("sha256",) if name.endswith(".npy") else KEYS.get(name, ())
+    unknown = sorted(set(given) - set(known))
+    if unknown:
+        expected = ", ".join(("strategy", "participation", *known))
+        raise ValueError(f"unknown key 'correlation.{unknown[0]}': expected {expected} with strategy {name!r}.")
+    if name.endswith(".npy"):
+        strategy: Strategy = matrix(name)
+        if isinstance(strategy, Matrix) and given.get("sha256", strategy.sha256) != strategy.sha256:
+            raise ValueError(f"Expected {name} with sha256 {given['sha256']}, but it has {strategy.sha256}.")
+    else:
+        if name == "blt" and set(known) - set(given):
+            raise ValueError("Expected correlation.decays and correlation.scales with strategy 'blt'.")
+        strategy = STRATEGIES[name](**{key: tuple(v) if isinstance(v, list) else v for key, v in given.items()})
+    return Correlation(strategy, participation_from_dict(participation))
