@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dpaudit.mechanisms.base import Array, Mechanism, Radial, ScaleMixture
+from dpaudit.verify.causes import first_cause
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower import certified_lower
@@ -281,7 +282,10 @@ def _reason(bracket: Bracket, lower: Curve) -> str:
     if bracket.name == "refuted":
         forced = f"delta >= {delta[0]:.4g} at epsilon={claim.epsilon:.4g}"
         return f"{_witness(lower)} forces {forced}, more than {claim.delta:.4g}."
+    cause = first_cause(claim)
     if best is None or best.method == never_sampled.METHOD:
+        if cause:
+            return f"{cause} {bracket.gap}."
         return f"{bracket.gap}: {obstacle(claim)}. A theorem for it, or a stronger witness, would decide {goal}."
     kinds = [phase.sampling_kind for phase in claim.phases if phase.sampler is not None]
     if kinds:
@@ -290,8 +294,8 @@ def _reason(bracket: Bracket, lower: Curve) -> str:
             f"delta={claim.delta:.4g}; nobody has a proof between. The upper bound: {best.theorem}."
         )
     return (
-        f"{bracket.gap}, and the claim lies between. To decide {goal}, it takes a witness stronger than "
-        f"delta={delta[0]:.4g} or an upper bound tighter than delta={delta[1]:.4g} ({best.theorem})."
+        f"{cause}{' ' if cause else ''}{bracket.gap}, and the claim lies between. To decide {goal}, it takes a witness "
+        f"stronger than delta={delta[0]:.4g} or an upper bound tighter than delta={delta[1]:.4g} ({best.theorem})."
     )
 
 

@@ -133,7 +133,7 @@ def test_reasons_say_what_decided() -> None:
 @pytest.mark.parametrize(
     ("claim", "words"),
     [
-        (Claim(1.0, 1e-5, [Phase(Gaussian(1.0), 3, 0.1, "shuffled")]), "sampling_kind='shuffled'"),
+        (Claim(1.0, 1e-5, [Phase(Gaussian(1.0), 3, 0.1, "shuffled")]), "kind='shuffled'"),
         (Claim.single(Gaussian(1.0, 1.0, 4.0), epsilon=1.0, delta=1e-5), "dimension"),
         (
             Claim.single(
