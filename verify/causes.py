@@ -13,7 +13,7 @@ def first_cause(claim: Claim) -> str:
 
     >>> from dpaudit.mechanisms import Laplace
     >>> first_cause(Claim.single(Laplace(1.0), epsilon=1.0, delta=0.0))
-    'With clip_norm=2, its default, Laplace noise has no pure epsilon in every dimension: its own takes clip_norm=1.'
+    'With clip_norm=2, its default, Laplace noise has no pure epsilon in every dimension; clip_norm=1 has.'
     """
     causes = [cause for phase in claim.phases for cause in (_of_sampling(phase), _of_noise(claim, phase)) if cause]
     return causes[0] if causes else ""
@@ -41,7 +41,7 @@ def _of_noise(claim: Claim, phase: Phase) -> str:
     if isinstance(structure, LaplaceCoordinates) and mechanism.clip_norm > 1 and dimension != 1:
         norm = f"{mechanism.clip_norm:g}{', its default,' if mechanism.clip_norm == DEFAULT_NORM else ''}"
         if claim.delta == 0:
-            return f"With clip_norm={norm} Laplace noise has no pure epsilon in every dimension: its own takes clip_norm=1."
+            return f"With clip_norm={norm} Laplace noise has no pure epsilon in every dimension; clip_norm=1 has."
     if dimension is None and mechanism.clip_norm > 2:
         return f"With clip_norm={mechanism.clip_norm:g} the noise needs its dimension: set it."
     if dimension is None and not isinstance(structure, IIDCoordinates):

@@ -1,6 +1,8 @@
 """Kinds of guarantee: what they imply, and how they are decided, against quadrature and closed forms."""
 
 import math
+import re
+from pathlib import Path
 
 import mpmath
 import numpy as np
@@ -11,7 +13,7 @@ from scipy.special import ndtr, ndtri
 
 from dpaudit.mechanisms import Gaussian, Laplace
 from dpaudit.verify import check
-from dpaudit.verify.claim_files import ClaimFileError, claim_from_dict, claim_to_dict
+from dpaudit.verify.claim_files import ClaimFileError, claim_from_dict, claim_to_dict, load_claims
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.guarantees import (
     GUARANTEES,
@@ -232,3 +234,13 @@ def test_a_wrong_table_is_one_line(keys: dict[str, object], message: str) -> Non
         claim_from_dict(row)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_the_page_does_what_it_says(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), {})
+    [table] = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "keyboard.toml").write_text(table)
+    [claim] = load_claims(tmp_path / "keyboard.toml")
+    assert check(claim).verdict == "certified"
+    assert any("user" in text for text in check(claim).assumptions)
