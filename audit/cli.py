@@ -10,6 +10,7 @@ import typer
 
 from dpaudit.audit.commands.calibrate import calibrate
 from dpaudit.audit.commands.console import BAD_INPUT, GAVE_UP, fail, os_reason
+from dpaudit.audit.commands.lint import lint
 from dpaudit.audit.commands.mechanisms import mechanisms
 from dpaudit.audit.commands.report import report
 from dpaudit.audit.commands.run import run
@@ -36,6 +37,7 @@ app.command()(report)
 app.command()(calibrate)
 app.command()(mechanisms)
 app.command()(selfcheck)
+app.command()(lint)
 
 
 def _version(wanted: bool) -> None:

@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
 from xml.etree import ElementTree
 
+from dpaudit.reports.sarif import sarif_log, sarif_result
 from dpaudit.verify.results import VERDICTS_FORMAT, Verdict
 
 SARIF_LEVELS = {"refuted": "error", "undecided": "warning", "certified": "none"}
@@ -65,24 +65,18 @@ def verdicts_sarif(verdicts: Sequence[Verdict], *, uri: str, version: str) -> st
             ("undecided", "Neither a valid upper bound nor a certified lower bound decides the claim."),
         )
     ]
-    results: list[dict[str, Any]] = [
-        {
-            "ruleId": verdict.verdict,
-            "level": SARIF_LEVELS[verdict.verdict],
-            "message": {"text": f"{verdict.id}: {verdict.reason}"},
-            "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri}}}],
-            "partialFingerprints": {"claim": verdict.id},
-        }
+    results = (
+        sarif_result(
+            verdict.verdict,
+            SARIF_LEVELS[verdict.verdict],
+            f"{verdict.id}: {verdict.reason}",
+            uri=uri,
+            partialFingerprints={"claim": verdict.id},
+        )
         for verdict in verdicts
         if verdict.verdict != "certified"
-    ]
-    driver = {"name": "dpaudit", "version": version, "rules": rules}
-    document = {
-        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
-        "version": "2.1.0",
-        "runs": [{"tool": {"driver": driver}, "results": results}],
-    }
-    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+    )
+    return sarif_log(rules, results, version=version)
 
 
 def _printable(text: str) -> str:

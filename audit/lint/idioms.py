@@ -1,0 +1,160 @@
+"""How privacy libraries spell things: packages, functions with their parameters, names, data sets and their sizes."""
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from dpaudit.audit.lint.names import Number, keyword, last_name
+
+if TYPE_CHECKING:
+    from dpaudit.audit.lint.script import Script
+
+PRIVATE_PACKAGES = {
+    "opacus", "tensorflow_privacy", "dp_accounting", "jax_privacy", "private_transformers", "dp_transformers", "fastDP",
+    "prv_accountant", "autodp", "private_vision", "pyvacy",
+}  # fmt: skip
+PRIVATE_NAMES = {"noise_multiplier", "l2_norm_clip", "target_epsilon", "target_delta", "max_per_sample_grad_norm"}
+# engines that leave the data loader as it is; Opacus's make_private replaces it by a Poisson sampler
+KEEPS_LOADER = {"private_transformers", "fastDP", "private_vision", "dp_transformers"}
+
+# parameters in their order, of functions that take them by position
+SIGNATURES: dict[str, tuple[str, ...]] = {
+    "compute_rdp": ("sampling_prob", "noise_multiplier", "steps", "orders"),
+    "compute_dp_sgd_privacy": ("records", "batch_size", "noise_multiplier", "epochs", "delta"),
+    "compute_dp_sgd_privacy_statement": ("records", "batch_size", "epochs", "noise_multiplier", "delta"),
+    "compute_eps_poisson": ("epochs", "noise_multiplier", "records", "batch_size", "delta"),
+    "compute_eps_uniform": ("epochs", "noise_multiplier", "records", "batch_size", "delta"),
+    "compute_mu_poisson": ("epochs", "noise_multiplier", "records", "batch_size"),
+    "compute_mu_uniform": ("epochs", "noise_multiplier", "records", "batch_size"),
+    "GaussianDpEvent": ("noise_multiplier",),
+    "PoissonSampledDpEvent": ("sampling_prob", "event"),
+    "SelfComposedDpEvent": ("event", "steps"),
+    "dpsgd_event": ("noise_multiplier", "steps", "sampling_prob"),
+}
+SPELLINGS: dict[str, tuple[str, ...]] = {
+    "sampling_prob": ("sampling_prob", "sampling_probability", "sample_rate", "sampling_rate", "q"),
+    "noise_multiplier": ("noise_multiplier", "noise_multi", "sigma", "noise_level"),
+    "steps": ("steps", "num_steps", "iterations", "count", "num_iterations", "num_updates"),
+    "epochs": ("epochs", "epoch", "num_epochs"),
+    "records": ("records", "n", "number_of_examples", "sample_size", "num_examples", "train_size", "dataset_size"),
+    "batch_size": ("batch_size", "batch", "expected_batch_size"),
+    "delta": ("delta", "target_delta"),
+    "epsilon": ("epsilon", "target_epsilon", "eps"),
+}
+# what assumes that every record enters every batch independently
+POISSON_ACCOUNTING = (
+    "compute_rdp", "compute_dp_sgd_privacy", "compute_dp_sgd_privacy_statement", "PoissonSampledDpEvent",
+    "compute_eps_poisson", "compute_mu_poisson", "dpsgd_event", "RDPAccountant", "PRVAccountant", "DPKerasConfig",
+    "OpacusDPTrainer",
+)  # fmt: skip
+CALIBRATION = (
+    "make_private_with_epsilon", "get_noise_multiplier", "calibrate", "calibrate_dp_mechanism", "compute_noise",
+    "calibrate_noise_multiplier", "find_noise_multiplier", "get_sigma", "get_sigma_from_rdp",
+)  # fmt: skip
+PRIVATE_TRAINING = ("make_private", "make_private_with_epsilon", "PrivacyEngine", "OpacusDPTrainer")
+
+TRAINING_RECORDS = {
+    "mnist": 60_000, "fashionmnist": 60_000, "fashion_mnist": 60_000, "kmnist": 60_000, "cifar10": 50_000,
+    "cifar100": 50_000, "svhn": 73_257, "svhn_cropped": 73_257, "imagenet2012": 1_281_167, "imdb": 25_000,
+    "imdb_reviews": 25_000, "digits": 1797, "breast_cancer": 569,
+}  # fmt: skip
+LOADS_NAMED = ("load", "load_dataset", "builder")  # tfds.load("mnist"), datasets.load_dataset("imdb")
+SIZE_NAMES = re.compile(
+    r"(n|num|number_of)_(train(ing)?_?)?(examples|samples|records|data|points|train|images)"
+    r"|(train(ing)?|data|dataset|sample)_(set_)?size|N|n_train|num_train",
+    re.IGNORECASE,
+)
+CLIP_NAMES = re.compile(
+    r"(max_)?(per_sample_)?(l2_)?(grad(ient)?_)?(norm_clip|clip(ping)?(_?norm|_bound)?|max_grad_norm|grad_norm)|C|clip_?\w*"
+)
+HELD_OUT = re.compile(r"test|valid|\bval|_val|eval|dev_|holdout|held_out", re.IGNORECASE)
+
+
+def argument(call: ast.Call, name: str) -> ast.expr | None:
+    """The argument of a call that means this, by keyword in any spelling, or by position."""
+    given = keyword(call, *SPELLINGS.get(name, (name,)))
+    order = SIGNATURES.get(last_name(call.func), ())
+    if given is not None or name not in order or order.index(name) >= len(call.args):
+        return given
+    return call.args[order.index(name)]
+
+
+def is_clip(node: ast.AST) -> bool:
+    """Whether a name is that of a clipping norm.
+
+    >>> is_clip(ast.parse("args.max_grad_norm", mode="eval").body)
+    True
+    """
+    return CLIP_NAMES.fullmatch(last_name(node)) is not None
+
+
+def held_out(script: "Script", node: ast.AST) -> bool:
+    """Whether an expression belongs to data that is not trained on, by the names around it in its statement."""
+    current: ast.AST | None = node
+    while current is not None and not isinstance(current, ast.stmt):
+        current = script.names.parents.get(current)
+    if isinstance(current, ast.Assign) and any(HELD_OUT.search(ast.unparse(target)) for target in current.targets):
+        return True
+    function = next(script.names.scopes(node))
+    if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) and HELD_OUT.search(function.name):
+        return True
+    return any(
+        HELD_OUT.search(part.value) is not None
+        for part in ast.walk(node)
+        if isinstance(part, ast.Constant) and isinstance(part.value, str)
+    )
+
+
+def data_loaders(script: "Script") -> Iterator[ast.Call]:
+    """PyTorch data loaders of records that may be trained on."""
+    return (call for call in script.calls("DataLoader") if not held_out(script, call))
+
+
+def shuffles(script: "Script") -> Iterator[ast.Call]:
+    """Shuffles of a tf.data or grain pipeline: methods with a buffer size, of records that may be trained on."""
+    for call in script.calls("shuffle"):
+        chained = isinstance(call.func, ast.Attribute)
+        buffered = bool(call.args) or keyword(call, "buffer_size") is not None
+        size = call.args[0] if call.args else keyword(call, "buffer_size")
+        random_module = chained and script.names.dotted(call.func).split(".")[0] in ("random", "numpy", "np", "jax")
+        numeric = isinstance(size, (ast.BinOp, ast.Call)) or script.names.number(size) is not None
+        if chained and buffered and numeric and not random_module and not held_out(script, call):
+            yield call
+
+
+def buffer_size(script: "Script", call: ast.Call) -> Number | None:
+    """The buffer of such a shuffle, None where it is no constant."""
+    return script.names.number(call.args[0] if call.args else keyword(call, "buffer_size"))
+
+
+def records(script: "Script") -> int | None:
+    """How many records are trained on, where every place of the script that says so says the same; else None."""
+    names, sizes = script.names, set()
+    for call in script.all_calls:
+        given = argument(call, "records") if last_name(call.func) in SIGNATURES else None
+        sizes.add(names.number(given))
+        sizes.add(_named_size(script, call))
+    for node in ast.walk(script.tree):
+        if isinstance(node, (ast.Name, ast.Attribute)) and SIZE_NAMES.fullmatch(last_name(node)):
+            sizes.add(names.number(node))
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and "batch" in last_name(node.left).lower():
+            sizes.add(names.number(node.right))
+    known = {int(size) for size in sizes if size is not None and size >= 100}
+    return known.pop() if len(known) == 1 else None
+
+
+def _named_size(script: "Script", call: ast.Call) -> int | None:
+    """The records of a data set that a call loads by name: datasets.MNIST(...), mnist.load_data(), load("mnist")."""
+    if held_out(script, call):
+        return None
+    train = keyword(call, "train")
+    if isinstance(train, ast.Constant) and train.value is False:
+        return None
+    name = last_name(call.func)
+    if name == "load_data" and isinstance(call.func, ast.Attribute):
+        return TRAINING_RECORDS.get(last_name(call.func.value).lower())
+    if name in LOADS_NAMED:
+        given = script.names.value(call.args[0] if call.args else keyword(call, "name"))
+        return TRAINING_RECORDS.get(str(given).split("/")[0].lower())
+    return TRAINING_RECORDS.get(name.lower()) if "datasets" in script.names.dotted(call.func) else None

@@ -1,0 +1,130 @@
+"""Lint of files and folders: every rule on every script and recipe, less what comments switch off."""
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpaudit.audit.inputs.files import InputError
+from dpaudit.audit.lint.findings import Finding, Hit, Level, Rule
+from dpaudit.audit.lint.recipe_files import RecipeFile, is_recipe, read_recipe
+from dpaudit.audit.lint.rules import RULES
+from dpaudit.audit.lint.script import Script, read_script
+
+SCRIPTS = (".py", ".ipynb")
+SKIPPED = {"node_modules", "site-packages", "__pycache__", "build", "dist"}
+
+
+@dataclass(frozen=True)
+class LintResult:
+    """What was found in some files.
+
+    Args:
+        findings: In the order of the files and their lines.
+        files: How many files were read.
+    """
+
+    findings: tuple[Finding, ...]
+    files: int
+
+    @property
+    def refuted(self) -> bool:
+        """Whether a claim is contradicted by its own numbers."""
+        return any(finding.level == "error" for finding in self.findings)
+
+    @property
+    def clean(self) -> bool:
+        """Whether there is nothing but notes."""
+        return all(finding.level == "note" for finding in self.findings)
+
+
+def lint_paths(
+    paths: Sequence[Path], *, ignore: Iterable[str] = (), warn: Callable[[str], None] = lambda line: None
+) -> LintResult:
+    """Lint scripts, notebooks, recipes, and what of these lies in folders.
+
+    Args:
+        paths: Files and folders.
+        ignore: Rules to leave out.
+        warn: Told of files in folders that cannot be read, and of comments that name no rule.
+
+    Raises:
+        InputError: A rule or a named file is unknown, or a named file cannot be read as what its name says.
+    """
+    unknown = sorted(set(ignore) - set(RULES))
+    if unknown:
+        raise InputError(f"Expected ignore={unknown[0]!r} to be one of {', '.join(RULES)}.")
+    rules = [rule for name, rule in RULES.items() if name not in set(ignore)]
+    findings: list[Finding] = []
+    count = 0
+    for path, named in _files(paths):
+        try:
+            findings += lint_file(path, rules, warn)
+        except InputError as error:
+            if named:
+                raise
+            warn(f"left out: {error}")
+            continue
+        count += 1
+    return LintResult(tuple(findings), count)
+
+
+def lint_file(path: Path, rules: Iterable[Rule], warn: Callable[[str], None]) -> list[Finding]:
+    """The findings of one file, in the order of its lines.
+
+    Raises:
+        InputError: It cannot be read as what its name says.
+    """
+    if path.suffix == ".toml":
+        recipe = read_recipe(path)
+        found = (_in_recipe(rule, recipe, hit) for rule in rules if rule.in_recipe for hit in rule.in_recipe(recipe))
+        return sorted(found)
+    if path.suffix not in SCRIPTS:
+        raise InputError(f"Expected {path} to be a script (.py), a notebook (.ipynb), a recipe (.toml) or a folder.")
+    script = read_script(path)
+    for name in sorted(script.ignored_rules - set(RULES)):
+        warn(f"{path}: ignore[{name}] names no rule")
+    return sorted(set(_script_findings(script, rules))) if script.private else []
+
+
+def _files(paths: Sequence[Path]) -> Iterator[tuple[Path, bool]]:
+    """Every file once, and whether it was named itself."""
+    seen: set[Path] = set()
+    for path in paths:
+        inside = _in_folder(path) if path.is_dir() else [path]
+        for file in inside:
+            if file not in seen:
+                seen.add(file)
+                yield file, not path.is_dir()
+
+
+def _in_folder(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.rglob("*")):
+        parts = path.relative_to(folder).parts
+        hidden = any(part.startswith(".") or part in SKIPPED for part in parts)
+        if hidden or not path.is_file():
+            continue
+        if path.suffix in SCRIPTS or (path.suffix == ".toml" and is_recipe(path)):
+            yield path
+
+
+def _script_findings(script: Script, rules: Iterable[Rule]) -> Iterator[Finding]:
+    for rule in rules:
+        for hit in [] if rule.in_script is None else rule.in_script(script):
+            assert isinstance(hit.place, ast.AST)
+            line, column = getattr(hit.place, "lineno", 1), getattr(hit.place, "col_offset", 0) + 1
+            last = getattr(hit.place, "end_lineno", line)
+            if any(rule.name in script.ignored(number) for number in range(line, last + 1)):
+                continue
+            place, cell = script.cells[line - 1] if script.cells else (line, "")
+            yield _finding(rule, hit, script.path, place, column, cell)
+
+
+def _in_recipe(rule: Rule, recipe: RecipeFile, hit: Hit) -> Finding:
+    assert isinstance(hit.place, int)
+    return _finding(rule, hit, recipe.path, hit.place, 1, "")
+
+
+def _finding(rule: Rule, hit: Hit, path: str, line: int, column: int, cell: str) -> Finding:
+    level: Level = "error" if hit.refuted else rule.level
+    return Finding(path, line, column, cell, rule.name, level, hit.message, rule.reason, rule.source, rule.fix)

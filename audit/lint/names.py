@@ -1,0 +1,216 @@
+"""What the names of a script stand for, as far as it can be told without running it.
+
+A name has a value where it is bound once, or to equal constants only: module constants, local constants, function
+defaults, and options with their defaults (argparse, absl flags, click, typer, dataclass fields, attributes of self).
+"""
+
+import ast
+import math
+import operator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+DEEPEST = 40  # definitions that lead to definitions
+LARGEST = 1e300
+Number = int | float
+Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+SCOPES = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: lambda a, b: float(a) ** b,  # floats overflow where integers would fill the memory
+}
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "int": int, "float": float, "round": round, "abs": abs, "min": min, "max": max, "pow": lambda a, b: float(a) ** b,
+    "ceil": math.ceil, "floor": math.floor, "sqrt": math.sqrt, "log": math.log, "log10": math.log10, "exp": math.exp,
+}  # fmt: skip
+OPTION_CALLS = {"Option", "Argument", "field", "Field"}
+
+
+def last_name(node: ast.AST) -> str:
+    """The last part of a dotted name: "shuffle" of `data.map(f).shuffle`; "" of anything else.
+
+    >>> last_name(ast.parse("torch.optim.SGD", mode="eval").body)
+    'SGD'
+    """
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def keyword(call: ast.Call, *names: str) -> ast.expr | None:
+    """The first keyword argument of a call that has one of these names."""
+    return next((item.value for item in call.keywords if item.arg in names), None)
+
+
+class Names:
+    """Bindings of a syntax tree."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        """Read all bindings of a module."""
+        self.parents: dict[ast.AST, ast.AST] = {
+            child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)
+        }
+        self.imports = dict(_imports(tree))
+        self._bound: dict[ast.AST, dict[str, list[ast.expr | None]]] = defaultdict(lambda: defaultdict(list))
+        self._options: dict[str, list[ast.expr | None]] = defaultdict(list)
+        for node in ast.walk(tree):
+            self._read(node)
+
+    def dotted(self, node: ast.AST) -> str:
+        """A dotted name with its import spelt out: "opacus.PrivacyEngine"; parts that are no names are left out."""
+        if isinstance(node, ast.Attribute):
+            return f"{self.dotted(node.value)}.{node.attr}".lstrip(".")
+        return self.imports.get(node.id, node.id) if isinstance(node, ast.Name) else ""
+
+    def scopes(self, node: ast.AST) -> Iterator[ast.AST]:
+        """The functions around a node from the innermost, then the module."""
+        current: ast.AST | None = node
+        while current is not None:
+            if isinstance(current, SCOPES):
+                yield current
+            current = self.parents.get(current)
+
+    def mentions(self, *names: str) -> Iterator[ast.expr]:
+        """Names, and attributes of names, that are spelt like this in any case."""
+        for node in self.parents:
+            if isinstance(node, (ast.Name, ast.Attribute)) and last_name(node).lower() in names:
+                yield node
+
+    def definitions(self, node: ast.AST, depth: int = 0) -> list[ast.expr | None]:
+        """The expressions that a name was bound to, None for what cannot be followed; of other nodes, the node."""
+        if depth > DEEPEST:
+            return [None]
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            bound = self._options.get(node.attr)
+        elif isinstance(node, ast.Name):
+            tables = (self._bound[scope] for scope in self.scopes(node) if scope in self._bound)
+            bound = next((table[node.id] for table in tables if node.id in table), None)
+        else:
+            return [node] if isinstance(node, ast.expr) else [None]
+        if bound is None:
+            return [None]
+        return [last for item in bound for last in ([None] if item is None else self.definitions(item, depth + 1))]
+
+    def value(self, node: ast.AST | None, depth: int = 0) -> Number | str | bool | None:
+        """The constant that an expression has, None where it has none or more than one."""
+        if node is None or depth > DEEPEST:
+            return None
+        if isinstance(node, ast.Constant):
+            return node.value if isinstance(node.value, (int, float, str)) else None
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            values = [self.value(item, depth + 1) for item in self.definitions(node)]
+            return values[0] if values and all(value == values[0] for value in values) else None
+        try:
+            value: Number | str | bool | None = _finite(self._computed(node, depth + 1))
+            return value
+        except (ArithmeticError, TypeError, ValueError):
+            return None
+
+    def number(self, node: ast.AST | None) -> Number | None:
+        """The number that an expression has; None for anything else, truth values too."""
+        value = self.value(node)
+        return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+    def _computed(self, node: ast.AST, depth: int) -> Any:
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return -self._operand(node.operand, depth)
+        if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
+            left, right = self._operand(node.left, depth), self._operand(node.right, depth)
+            return ARITHMETIC[type(node.op)](left, right)
+        if isinstance(node, ast.Call) and last_name(node.func) in FUNCTIONS and not node.keywords:
+            return FUNCTIONS[last_name(node.func)](*(self._operand(item, depth) for item in node.args))
+        if isinstance(node, ast.Subscript):
+            key = self.value(node.slice, depth)
+            for table in self.definitions(node.value):
+                if isinstance(table, ast.Dict):
+                    entries = zip(table.keys, table.values, strict=True)
+                    return next((self.value(item, depth) for name, item in entries if self.value(name) == key), None)
+        return None
+
+    def _operand(self, node: ast.AST, depth: int) -> Number:
+        value = self.value(node, depth)
+        if not isinstance(value, (int, float)) or abs(value) > LARGEST:
+            raise ValueError("no number")
+        return value
+
+    def _bind(self, target: ast.AST, value: ast.expr | None, node: ast.AST) -> None:
+        if isinstance(target, (ast.Tuple, ast.List)):
+            items = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
+            for index, item in enumerate(target.elts):
+                # the name of an unpacked call is bound to the call as a whole
+                whole = value if isinstance(value, ast.Call) else None
+                self._bind(item, items[index] if len(items) == len(target.elts) else whole, node)
+        elif isinstance(target, ast.Starred):
+            self._bind(target.value, None, node)
+        elif isinstance(target, ast.Name) and isinstance(self.parents.get(node), ast.ClassDef):
+            self._options[target.id].append(value)
+        elif isinstance(target, ast.Name):
+            self._bound[next(self.scopes(node))][target.id].append(value)
+        elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
+            self._options[target.attr].append(value)
+
+    def _read(self, node: ast.AST) -> None:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                self._bind(target, node.value, node)
+        elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)):
+            if node.value is not None:
+                self._bind(node.target, _default(node.value), node)
+        elif isinstance(node, (ast.AugAssign, ast.For, ast.AsyncFor, ast.comprehension)):
+            self._bind(node.target, None, node)
+        elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+            self._bind(node.optional_vars, node.context_expr, node)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            self._read_parameters(node)
+        elif isinstance(node, ast.Call):
+            option = _option(node)
+            if option is not None:
+                self._options[option[0]].append(option[1])
+
+    def _read_parameters(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> None:
+        spec = node.args
+        names = [*spec.posonlyargs, *spec.args]
+        padded = [None] * (len(names) - len(spec.defaults)) + list(spec.defaults)
+        pairs = [*zip(names, padded, strict=True), *zip(spec.kwonlyargs, spec.kw_defaults, strict=True)]
+        decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
+        clicked = dict(filter(None, (_option(item) for item in decorators if isinstance(item, ast.Call))))
+        for name, default in pairs:
+            self._bound[node][name.arg].append(clicked.get(name.arg) if default is None else _default(default))
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, (int, float)) and not abs(value) <= LARGEST else value
+
+
+def _imports(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield (alias.asname, alias.name) if alias.asname else ((top := alias.name.split(".")[0]), top)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((alias.asname or alias.name, f"{node.module or ''}.{alias.name}") for alias in node.names)
+
+
+def _default(value: ast.expr) -> ast.expr | None:
+    """What a default is: of typer.Option(0.1), of field(default=0.1) and of 0.1 itself, 0.1."""
+    if isinstance(value, ast.Call) and last_name(value.func) in OPTION_CALLS:
+        return keyword(value, "default") or next(iter(value.args), None)
+    return value
+
+
+def _option(call: ast.Call) -> tuple[str, ast.expr | None] | None:
+    """An option's name and default: argparse's add_argument, absl's DEFINE_*, click's option."""
+    kind = last_name(call.func)
+    words = [item.value for item in call.args if isinstance(item, ast.Constant) and isinstance(item.value, str)]
+    if kind.startswith("DEFINE_") and words:
+        return words[0], call.args[1] if len(call.args) > 1 else keyword(call, "default")
+    if kind not in ("add_argument", "option") or not words:
+        return None
+    given = keyword(call, "dest")
+    longest = given.value if isinstance(given, ast.Constant) else max(words, key=lambda word: word.startswith("--"))
+    return str(longest).lstrip("-").replace("-", "_"), keyword(call, "default")

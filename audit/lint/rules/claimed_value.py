@@ -1,0 +1,85 @@
+"""A claimed epsilon against what its own numbers come to."""
+
+import ast
+from collections.abc import Iterator, Mapping
+
+from dpaudit.audit.lint.findings import Hit, Rule
+from dpaudit.audit.lint.idioms import CALIBRATION, SPELLINGS, argument
+from dpaudit.audit.lint.names import Number
+from dpaudit.audit.lint.recipe_files import RecipeFile
+from dpaudit.audit.lint.script import Script
+
+QUANTITIES = ("epsilon", "delta", "noise_multiplier", "steps", "sampling_prob", "epochs", "records", "batch_size")
+
+
+def _find(script: Script) -> Iterator[Hit]:
+    if any(script.calls(*CALIBRATION)):  # the noise is solved for: nothing is claimed of a number in the script
+        return
+    judged = set()
+    for call in script.all_calls:
+        given = {name: argument(call, name) for name in QUANTITIES}
+        if given["epsilon"] is not None and given["noise_multiplier"] is not None:
+            claim = _claim({name: script.names.number(node) for name, node in given.items()})
+            if claim is not None and claim not in judged:
+                judged.add(claim)
+                yield from _hits(given["epsilon"], *claim)
+    named = {name: list(script.names.mentions(*SPELLINGS[name])) for name in QUANTITIES}
+    values = {name: {script.names.number(node) for node in nodes} - {None} for name, nodes in named.items()}
+    claim = _claim({name: found.copy().pop() if len(found) == 1 else None for name, found in values.items()})
+    if claim is not None and claim not in judged:
+        yield from _hits(named["epsilon"][0], *claim)
+
+
+def _claim(given: Mapping[str, Number | None]) -> tuple[Number, Number, Number, int, float] | None:
+    """(epsilon, delta, noise multiplier, steps, rate), if the numbers tell them; never more releases than were made."""
+    count, batch, epochs = given["records"], given["batch_size"], given["epochs"]
+    rate, steps = given["sampling_prob"], given["steps"]
+    if rate is None and count and batch:
+        rate = batch / count
+    if steps is None and epochs and count and batch:
+        steps = epochs * (count // batch)
+    epsilon, delta, noise = given["epsilon"], given["delta"], given["noise_multiplier"]
+    if epsilon is None or delta is None or noise is None or steps is None or rate is None:
+        return None
+    plausible = epsilon >= 0 and 0 < delta < 1 and noise > 0 and steps >= 1 and 0 < rate <= 1
+    return (epsilon, delta, noise, int(steps), rate) if plausible else None
+
+
+def _hits(place: ast.AST, epsilon: Number, delta: Number, noise: Number, steps: int, rate: float) -> Iterator[Hit]:
+    from dpaudit.mechanisms import Gaussian
+    from dpaudit.verify import Claim, check
+
+    claim = Claim.single(Gaussian(float(noise)), epsilon=epsilon, delta=delta, steps=steps, sampling_prob=rate)
+    verdict = check(claim)
+    if verdict.verdict == "refuted":
+        yield Hit(
+            place,
+            f"epsilon is at least {verdict.epsilon_lower:.4g} at delta {delta:g}, not {epsilon:g}: {steps:,} Poisson "
+            f"batches of rate {rate:.4g} with noise multiplier {noise:g}",
+            refuted=True,
+        )
+
+
+def _find_in_recipe(file: RecipeFile) -> Iterator[Hit]:
+    from dpaudit.verify import check
+
+    claim = file.recipe.claim_object()
+    try:
+        verdict = check(claim)
+    except (TypeError, ValueError):  # the mechanism's dimension is that of a model nobody built
+        return
+    if verdict.verdict == "refuted":
+        message = f"epsilon is at least {verdict.epsilon_lower:.4g} at delta {claim.delta:g}, not {claim.epsilon:g}"
+        yield Hit(file.line("claim", "epsilon"), message, refuted=True)
+
+
+RULE = Rule(
+    name="claimed-value",
+    level="warning",
+    summary="A claimed epsilon that its own numbers contradict",
+    reason="A certified lower bound on the epsilon of these parameters lies above the one that is stated beside them.",
+    source="dpaudit verify: the witness is a pair of neighbouring data sets",
+    fix="State the epsilon of an accountant, or solve the noise for this one with dpaudit calibrate.",
+    in_script=_find,
+    in_recipe=_find_in_recipe,
+)

@@ -1,0 +1,85 @@
+"""Shuffled batches that are accounted as Poisson ones."""
+
+import ast
+from collections.abc import Iterator
+
+from dpaudit.audit.lint.findings import Hit, Rule
+from dpaudit.audit.lint.idioms import (
+    KEEPS_LOADER,
+    POISSON_ACCOUNTING,
+    argument,
+    data_loaders,
+    held_out,
+    shuffles,
+)
+from dpaudit.audit.lint.names import keyword, last_name
+from dpaudit.audit.lint.script import Script
+
+OPACUS = ("make_private", "make_private_with_epsilon")
+SHUFFLING_SAMPLERS = ("RandomSampler", "DistributedSampler", "SubsetRandomSampler")
+
+
+def _find(script: Script) -> Iterator[Hit]:
+    replaced = False
+    for call in script.calls(*OPACUS):
+        sampling = keyword(call, "poisson_sampling")
+        if script.names.value(sampling) is False:
+            yield Hit(
+                sampling or call, "poisson_sampling=False shuffles, and the accountant still assumes Poisson batches"
+            )
+        replaced = replaced or keyword(call, "data_loader") is not None or len(call.args) > 2
+    accounting = _accounting(script)
+    if replaced or accounting is None:
+        return
+    for call in data_loaders(script):
+        if script.names.value(keyword(call, "shuffle")) is True or _shuffling_sampler(call):
+            yield Hit(call, f"batches are shuffled, and {accounting} assumes Poisson batches")
+    for call in shuffles(script):
+        yield Hit(call, f"batches are cut from a shuffled stream, and {accounting} assumes Poisson batches")
+    yield from _keras_fits(script, accounting)
+
+
+def _accounting(script: Script) -> str | None:
+    """The first thing in a script that assumes Poisson batches and leaves the loader as it is."""
+    for call in script.all_calls:
+        name = last_name(call.func)
+        if name in POISSON_ACCOUNTING:
+            return name
+        if name == "PrivacyEngine" and _package(script, call) in KEEPS_LOADER:
+            return f"{_package(script, call)}.PrivacyEngine"
+    return None
+
+
+def _package(script: Script, call: ast.Call) -> str:
+    return script.names.dotted(call.func).split(".")[0]
+
+
+def _shuffling_sampler(call: ast.Call) -> bool:
+    sampler = keyword(call, "sampler")
+    return isinstance(sampler, ast.Call) and last_name(sampler.func) in SHUFFLING_SAMPLERS
+
+
+def _keras_fits(script: Script, accounting: str) -> Iterator[Hit]:
+    """fit(x, y) of Keras shuffles unless told otherwise."""
+    if not any("tensorflow" in name or "keras" in name for name in script.names.imports.values()):
+        return
+    if any(script.names.value(keyword(call, "poisson_sampling_in_fit")) is True for call in script.all_calls):
+        return
+    for call in script.calls("fit"):
+        arrays = len(call.args) > 1 or keyword(call, "y") is not None
+        batched = argument(call, "batch_size") is not None
+        shuffled = script.names.value(keyword(call, "shuffle")) is not False
+        if arrays and batched and shuffled and not held_out(script, call.func):
+            yield Hit(call, f"fit() shuffles its arrays, and {accounting} assumes Poisson batches")
+
+
+RULE = Rule(
+    name="shuffled-as-poisson",
+    level="warning",
+    summary="Shuffled batches accounted as Poisson ones",
+    reason="Amplification by Poisson sampling does not hold for shuffled batches: the true epsilon can be several "
+    "times the accounted one.",
+    source="Chua et al. (2024), How Private are DP-SGD Implementations?, https://arxiv.org/abs/2403.17673",
+    fix='Draw Poisson batches, or claim kind = "shuffled" and check that claim with dpaudit verify.',
+    in_script=_find,
+)

@@ -1,0 +1,151 @@
+"""A training script as syntax: Python, or the code cells of a notebook."""
+
+import ast
+import io
+import json
+import re
+import tokenize
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from dpaudit.audit.inputs.files import InputError, read_regular
+from dpaudit.audit.lint.idioms import PRIVATE_NAMES, PRIVATE_PACKAGES
+from dpaudit.audit.lint.names import Names, last_name
+
+LARGEST_SCRIPT = 16 << 20  # bytes
+IGNORE = re.compile(r"#\s*dpaudit:\s*ignore\[([\w\s,-]*)\]")
+
+
+@dataclass(frozen=True)
+class Script:
+    """Python source with what its names stand for.
+
+    Args:
+        path: The file.
+        text: The source; of a notebook, its code cells one below the other.
+        tree: Its syntax.
+        cells: Of every line of a notebook's source, (line of the .ipynb file, "cell 3, line 2"); () of other files.
+    """
+
+    path: str
+    text: str
+    tree: ast.Module
+    cells: tuple[tuple[int, str], ...] = ()
+
+    @cached_property
+    def names(self) -> Names:
+        """What its names stand for."""
+        return Names(self.tree)
+
+    @cached_property
+    def private(self) -> bool:
+        """Whether it trains privately: it imports a package for that, or has the parameters of it."""
+        packages = {name.split(".")[0] for name in self.names.imports.values()}
+        return bool(packages & PRIVATE_PACKAGES) or any(
+            isinstance(node, (ast.keyword, ast.arg)) and node.arg in PRIVATE_NAMES for node in ast.walk(self.tree)
+        )
+
+    @cached_property
+    def all_calls(self) -> tuple[ast.Call, ...]:
+        """Every call, in the order of the source."""
+        calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+        return tuple(sorted(calls, key=lambda call: (call.lineno, call.col_offset)))
+
+    def calls(self, *names: str) -> Iterator[ast.Call]:
+        """The calls of functions or methods that have one of these names, whatever stands before the last dot."""
+        return (call for call in self.all_calls if last_name(call.func) in names)
+
+    def ignored(self, line: int) -> set[str]:
+        """The rules that a comment switches off on a line, from that line or, alone on its line, from the one above."""
+        return self._ignores.get(line, set())
+
+    @property
+    def ignored_rules(self) -> set[str]:
+        """Every name that stands in an ignoring comment."""
+        return {name for names in self._ignores.values() for name in names}
+
+    @cached_property
+    def _ignores(self) -> dict[int, set[str]]:
+        return ignores(self.text)
+
+
+def ignores(text: str) -> dict[int, set[str]]:
+    """The rules that comments of a Python source switch off, by line.
+
+    >>> ignores("x = 1  # dpaudit: ignore[batch-norm]")
+    {1: {'batch-norm'}}
+    """
+    found: dict[int, set[str]] = {}
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            match = IGNORE.search(token.string) if token.type == tokenize.COMMENT else None
+            if match:
+                alone = not token.line[: token.start[1]].strip()
+                rules = {name.strip() for name in match[1].split(",")}
+                found.setdefault(token.start[0] + alone, set()).update(rules)
+    except (tokenize.TokenError, SyntaxError):  # the tree was read all the same
+        pass
+    return found
+
+
+def read_script(path: Path) -> Script:
+    """Read a .py or .ipynb file; nothing in it is run.
+
+    Raises:
+        InputError: There is no such file, it is too large, or it is not Python.
+    """
+    raw = read_regular(path, limit=LARGEST_SCRIPT)
+    try:
+        text = raw.decode("utf-8-sig")
+        source, cells = _notebook(text) if path.suffix == ".ipynb" else (text, ())
+        return Script(str(path), source, _parsed(source), cells)
+    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"Expected {path} to be Python: {reason}") from error
+
+
+def _parsed(source: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of escape sequences, which are no matter of privacy
+        return ast.parse(source)
+
+
+def _notebook(text: str) -> tuple[str, tuple[tuple[int, str], ...]]:
+    """The code cells of a notebook, with the line of the file that each of their lines stands in."""
+    document = json.loads(text)
+    cells = document.get("cells") if isinstance(document, dict) else None
+    if not isinstance(cells, list):
+        raise ValueError("expected a notebook with cells.")
+    lines: list[str] = []
+    places: list[tuple[int, str]] = []
+    position, number = 0, 0
+    for cell in cells:
+        if not isinstance(cell, dict) or cell.get("cell_type") != "code":
+            continue
+        number += 1
+        source = cell.get("source", "")
+        code = _plain("".join(map(str, source)) if isinstance(source, list) else str(source))
+        for index, (written, line) in enumerate(code, start=1):
+            position = max(position, _find(text, written, position))
+            places.append((text.count("\n", 0, position) + 1, f"cell {number}, line {index}"))
+            lines.append(line)
+    return "\n".join(lines), tuple(places)
+
+
+def _find(text: str, line: str, start: int) -> int:
+    """Where a line stands in the JSON text; -1 where it cannot be found."""
+    spellings = (json.dumps(line, ensure_ascii=ascii_only)[1:-1] for ascii_only in (False, True))
+    return max(text.find(spelling, start) for spelling in spellings) if line.strip() else -1
+
+
+def _plain(code: str) -> list[tuple[str, str]]:
+    """The lines of a cell as written and as Python: magics become `pass`, a cell that is no Python becomes blank."""
+    lines = [(line, re.sub(r"^(\s*)[%!?].*", r"\1pass", line)) for line in code.split("\n")]
+    try:
+        _parsed("\n".join(line for _, line in lines))
+    except (SyntaxError, ValueError):
+        return [(written, "") for written, _ in lines]
+    return lines

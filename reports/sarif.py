@@ -1,0 +1,42 @@
+"""SARIF 2.1.0: findings as code-scanning services read them."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+
+def sarif_log(rules: Sequence[Mapping[str, Any]], results: Iterable[Mapping[str, Any]], *, version: str) -> str:
+    """One run of dpaudit as a SARIF document.
+
+    Args:
+        rules: Of SARIF's `reportingDescriptor`, each with its id.
+        results: Of SARIF's `result`, from `sarif_result`.
+        version: Of dpaudit.
+    """
+    driver = {"name": "dpaudit", "version": version, "rules": list(rules)}
+    document = {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": list(results)}],
+    }
+    return json.dumps(document, indent=1, allow_nan=False) + "\n"
+
+
+def sarif_result(
+    rule: str, level: str, text: str, *, uri: str, line: int | None = None, column: int = 1, **more: Any
+) -> dict[str, Any]:
+    """One finding.
+
+    Args:
+        rule: Id of its rule.
+        level: "error", "warning", "note" or "none".
+        text: What was found.
+        uri: The file, with forward slashes.
+        line, column: Where in it, from 1; None for the file as a whole.
+        more: Other properties of the result.
+    """
+    place: dict[str, Any] = {"artifactLocation": {"uri": uri}}
+    if line is not None:
+        place["region"] = {"startLine": line, "startColumn": column}
+    location = {"physicalLocation": place}
+    return {"ruleId": rule, "level": level, "message": {"text": text}, "locations": [location], **more}
