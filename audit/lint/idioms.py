@@ -15,8 +15,6 @@ PRIVATE_PACKAGES = {
     "prv_accountant", "autodp", "private_vision", "pyvacy",
 }  # fmt: skip
 PRIVATE_NAMES = {"noise_multiplier", "l2_norm_clip", "target_epsilon", "target_delta", "max_per_sample_grad_norm"}
-# engines that leave the data loader as it is; Opacus's make_private replaces it by a Poisson sampler
-KEEPS_LOADER = {"private_transformers", "fastDP", "private_vision", "dp_transformers"}
 
 # parameters in their order, of functions that take them by position
 SIGNATURES: dict[str, tuple[str, ...]] = {
@@ -46,6 +44,7 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
 POISSON_ACCOUNTING = (
     "compute_rdp", "compute_dp_sgd_privacy", "compute_dp_sgd_privacy_statement", "PoissonSampledDpEvent",
     "compute_eps_poisson", "compute_mu_poisson", "dpsgd_event", "RDPAccountant", "PRVAccountant", "DPKerasConfig",
+    "DpsgdTrainingAccountant", "DpsgdTrainingUserConfig",
     "OpacusDPTrainer",
 )  # fmt: skip
 CALIBRATION = (
@@ -132,8 +131,11 @@ def records(script: "Script") -> int | None:
     """How many records are trained on, where every place of the script that says so says the same; else None."""
     names, sizes = script.names, set()
     for call in script.all_calls:
-        given = argument(call, "records") if last_name(call.func) in SIGNATURES else None
-        sizes.add(names.number(given))
+        if last_name(call.func) in SIGNATURES:
+            sizes.add(names.number(argument(call, "records")))
+            rate = argument(call, "sampling_prob")
+            quotient = isinstance(rate, ast.BinOp) and isinstance(rate.op, ast.Div)
+            sizes.add(names.number(rate.right) if quotient else None)  # type: ignore[union-attr]
         sizes.add(_named_size(script, call))
     for node in ast.walk(script.tree):
         if isinstance(node, (ast.Name, ast.Attribute)) and SIZE_NAMES.fullmatch(last_name(node)):

@@ -76,10 +76,17 @@ class Names:
             current = self.parents.get(current)
 
     def mentions(self, *names: str) -> Iterator[ast.expr]:
-        """Names, and attributes of names, that are spelt like this in any case."""
+        """Names, attributes and keyword arguments that are spelt like this in any case."""
         for node in self.parents:
             if isinstance(node, (ast.Name, ast.Attribute)) and last_name(node).lower() in names:
                 yield node
+            elif isinstance(node, ast.keyword) and (node.arg or "").lower() in names:
+                yield node.value
+
+    def only_number(self, *names: str) -> Number | None:
+        """The one number that all mentions of these names have; None where there are several, or none."""
+        values = {value for value in map(self.number, self.mentions(*names)) if value is not None}
+        return values.pop() if len(values) == 1 else None
 
     def definitions(self, node: ast.AST, depth: int = 0) -> list[ast.expr | None]:
         """The expressions that a name was bound to, None for what cannot be followed; of other nodes, the node."""

@@ -4,12 +4,15 @@ import ast
 from collections.abc import Iterator, Mapping
 
 from dpaudit.audit.lint.findings import Hit, Rule
-from dpaudit.audit.lint.idioms import CALIBRATION, SPELLINGS, argument
+from dpaudit.audit.lint.idioms import CALIBRATION, SPELLINGS, argument, records
 from dpaudit.audit.lint.names import Number
 from dpaudit.audit.lint.recipe_files import RecipeFile
 from dpaudit.audit.lint.script import Script
 
 QUANTITIES = ("epsilon", "delta", "noise_multiplier", "steps", "sampling_prob", "epochs", "records", "batch_size")
+# names that mean nothing else; an epsilon may also be what keeps a denominator from 0
+AMBIGUOUS = {"q", "n", "batch", "count", "epoch", "eps", "noise_level", "noise_multi", "iterations"}
+LEAST_EPSILON = 0.01
 
 
 def _find(script: Script) -> Iterator[Hit]:
@@ -23,11 +26,11 @@ def _find(script: Script) -> Iterator[Hit]:
             if claim is not None and claim not in judged:
                 judged.add(claim)
                 yield from _hits(given["epsilon"], *claim)
-    named = {name: list(script.names.mentions(*SPELLINGS[name])) for name in QUANTITIES}
-    values = {name: {script.names.number(node) for node in nodes} - {None} for name, nodes in named.items()}
-    claim = _claim({name: found.copy().pop() if len(found) == 1 else None for name, found in values.items()})
+    spelt = {name: [word for word in SPELLINGS[name] if word not in AMBIGUOUS] for name in QUANTITIES}
+    named = {name: script.names.only_number(*words) for name, words in spelt.items()}
+    claim = _claim({**named, "records": named["records"] or records(script)})
     if claim is not None and claim not in judged:
-        yield from _hits(named["epsilon"][0], *claim)
+        yield from _hits(next(script.names.mentions(*spelt["epsilon"])), *claim)
 
 
 def _claim(given: Mapping[str, Number | None]) -> tuple[Number, Number, Number, int, float] | None:
@@ -41,7 +44,7 @@ def _claim(given: Mapping[str, Number | None]) -> tuple[Number, Number, Number, 
     epsilon, delta, noise = given["epsilon"], given["delta"], given["noise_multiplier"]
     if epsilon is None or delta is None or noise is None or steps is None or rate is None:
         return None
-    plausible = epsilon >= 0 and 0 < delta < 1 and noise > 0 and steps >= 1 and 0 < rate <= 1
+    plausible = epsilon >= LEAST_EPSILON and 0 < delta < 1 and noise > 0 and steps >= 1 and 0 < rate <= 1
     return (epsilon, delta, noise, int(steps), rate) if plausible else None
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 from dpaudit.audit.lint.findings import Hit, Rule
 from dpaudit.audit.lint.idioms import (
-    KEEPS_LOADER,
     POISSON_ACCOUNTING,
     argument,
     data_loaders,
@@ -36,6 +35,11 @@ def _find(script: Script) -> Iterator[Hit]:
             yield Hit(call, f"batches are shuffled, and {accounting} assumes Poisson batches")
     for call in shuffles(script):
         yield Hit(call, f"batches are cut from a shuffled stream, and {accounting} assumes Poisson batches")
+    for call in script.all_calls:
+        if last_name(call.func).endswith("Trainer") and keyword(call, "train_dataset") is not None:
+            yield Hit(
+                call, f"{last_name(call.func)} shuffles its training set, and {accounting} assumes Poisson batches"
+            )
     yield from _keras_fits(script, accounting)
 
 
@@ -45,13 +49,9 @@ def _accounting(script: Script) -> str | None:
         name = last_name(call.func)
         if name in POISSON_ACCOUNTING:
             return name
-        if name == "PrivacyEngine" and _package(script, call) in KEEPS_LOADER:
-            return f"{_package(script, call)}.PrivacyEngine"
+        if name == "PrivacyEngine" and any(script.calls("attach")):  # make_private would replace the loader
+            return "PrivacyEngine.attach"
     return None
-
-
-def _package(script: Script, call: ast.Call) -> str:
-    return script.names.dotted(call.func).split(".")[0]
 
 
 def _shuffling_sampler(call: ast.Call) -> bool:

@@ -1,0 +1,291 @@
+"""Every rule on a script that breaks it, and on its nearest neighbour that does not."""
+
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from dpaudit.audit.lint.findings import Finding
+from dpaudit.audit.lint.linting import lint_paths
+from dpaudit.audit.lint.rules import RULES
+
+# of 1000 Poisson batches of rate .01 with noise multiplier 1 at delta 1e-5: dp_accounting, PLDAccountant
+TRUE_EPSILON = 1.8282
+OPACUS = """
+from opacus import PrivacyEngine
+from torch.utils.data import DataLoader
+engine = PrivacyEngine(secure_mode=True)
+"""
+TENSORFLOW = """
+import dp_accounting
+import tensorflow as tf
+event = dp_accounting.PoissonSampledDpEvent(256 / 60000, dp_accounting.GaussianDpEvent(1.1))
+"""
+TRAINED = (
+    "model, optimizer, loader = engine.make_private(module=m, optimizer=o, data_loader=loader, max_grad_norm=1.0, "
+)
+
+# rule: scripts that break it, each with a neighbour that does not
+EXAMPLES: dict[str, list[tuple[str, str]]] = {
+    "shuffled-as-poisson": [
+        (
+            OPACUS + "loader = DataLoader(d, batch_size=64)\n" + TRAINED + "poisson_sampling=False)",
+            OPACUS + "loader = DataLoader(d, batch_size=64, shuffle=True)\n" + TRAINED + "noise_multiplier=1.0)",
+        ),
+        (
+            """
+            from private_transformers import PrivacyEngine
+            loader = DataLoader(train, batch_size=64, shuffle=True)
+            PrivacyEngine(model, batch_size=64, sample_size=67349, epochs=3, noise_multiplier=0.6).attach(optimizer)
+            """,
+            """
+            from private_transformers import PrivacyEngine
+            test_loader = DataLoader(test, batch_size=64, shuffle=True)
+            loader = DataLoader(train, batch_sampler=UniformWithReplacementSampler(67349, 0.001))
+            PrivacyEngine(model, batch_size=64, sample_size=67349, epochs=3, noise_multiplier=0.6).attach(optimizer)
+            """,
+        ),
+        (
+            TENSORFLOW + "data = tf.data.Dataset.from_tensor_slices(x).shuffle(60000).batch(256)",
+            TENSORFLOW + "np.random.shuffle(x)\nevaluation = test_data.shuffle(60000).batch(256)",
+        ),
+        (
+            TENSORFLOW + "model.fit(x, y, epochs=3, batch_size=256)",
+            TENSORFLOW + "model.fit(x, y, epochs=3, batch_size=256, shuffle=False)",
+        ),
+        (
+            "import dp_transformers\ntrainer = dp_transformers.dp_utils.OpacusDPTrainer(model=m, train_dataset=d)",
+            "import dp_transformers\ntrainer = dp_transformers.dp_utils.OpacusDPTrainer(model=m, eval_dataset=d)",
+        ),
+    ],
+    "buffered-shuffle": [
+        (
+            TENSORFLOW + "BUFFER = 1000\ndata = data.shuffle(BUFFER).batch(256)",
+            TENSORFLOW + "BUFFER = 6 * 10**4\ndata = data.shuffle(BUFFER).batch(256)",
+        ),
+        (
+            TENSORFLOW + "data = data.repeat().map(f).shuffle(60000)",
+            TENSORFLOW + "data = data.map(f).shuffle(60000).repeat()",
+        ),
+    ],
+    "fixed-shuffle-seed": [
+        (TENSORFLOW + "data = data.shuffle(60000, seed=0)", TENSORFLOW + "data = data.shuffle(60000, seed=drawn())"),
+        (
+            TENSORFLOW + "data = data.shuffle(60000, reshuffle_each_iteration=False)",
+            TENSORFLOW + "data = data.shuffle(60000, reshuffle_each_iteration=True)",
+        ),
+        (
+            OPACUS + "g = torch.Generator()\ng.manual_seed(7)\nloader = DataLoader(d, batch_size=64, generator=g)",
+            OPACUS + "g = torch.Generator()\ng.seed()\nloader = DataLoader(d, batch_size=64, generator=g)",
+        ),
+    ],
+    "fixed-noise-seed": [
+        (
+            OPACUS + TRAINED + "noise_multiplier=1.0, noise_generator=torch.Generator().manual_seed(0))",
+            OPACUS + TRAINED + "noise_multiplier=1.0, noise_generator=torch.Generator().manual_seed(secret()))",
+        ),
+        (
+            "import jax_privacy\nkey = random.key(42)\np = jax_privacy.gaussian_privatizer(1, prng_key=key)",
+            "import jax_privacy\nkey = random.key(drawn)\np = jax_privacy.gaussian_privatizer(1, prng_key=key)",
+        ),
+    ],
+    "noise-generator": [
+        ("from opacus import PrivacyEngine\nengine = PrivacyEngine()", OPACUS),
+        (
+            "def f(g, noise_multiplier, clip):\n    g += noise_multiplier * clip * torch.randn_like(g)",
+            "def f(g, noise_multiplier, clip):\n    g += torch.randn_like(g)",
+        ),
+    ],
+    "delta-from-loader": [
+        (
+            OPACUS + "batches = DataLoader(d, batch_size=64)\nDELTA = 1 / len(batches)",
+            OPACUS + "batches = DataLoader(d, batch_size=64)\nDELTA = 0.1 / len(batches.dataset)",
+        ),
+        (OPACUS + "engine.get_epsilon(delta=1 / len(train_loader))", OPACUS + "rate = 1 / len(train_loader)"),
+    ],
+    "delta-too-large": [
+        (
+            OPACUS + "from torchvision import datasets\ntrain = datasets.CIFAR10('.', train=True)\ndelta = 1e-4",
+            OPACUS + "from torchvision import datasets\ntrain = datasets.CIFAR10('.', train=True)\ndelta = 1e-5",
+        ),
+        (OPACUS + "target_delta = 1 / len(dataset)", OPACUS + "target_delta = 1 / (2 * len(dataset))"),
+    ],
+    "passes-over-another-n": [
+        (
+            """
+            from opacus.accountants.analysis.rdp import compute_rdp
+            batch, epochs = 8192, 120
+            steps = epochs * 50000 // batch
+            rdp = compute_rdp(q=batch / 550000, noise_multiplier=1.1, steps=steps, orders=[2, 4])
+            """,
+            """
+            from opacus.accountants.analysis.rdp import compute_rdp
+            batch, epochs = 8192, 120
+            steps = epochs * 550000 // batch
+            rdp = compute_rdp(q=batch / 550000, noise_multiplier=1.1, steps=steps, orders=[2, 4])
+            """,
+        ),
+    ],
+    "realised-divisor": [
+        (
+            "from opacus import GradSampleModule\nfor batch in batches:\n    p.grad /= len(batch)",
+            "from opacus import GradSampleModule\nfor batch in batches:\n    p.grad /= expected_batch_size",
+        ),
+        (
+            OPACUS + "N = 60000\nloader = DataLoader(d, batch_size=240)\n" + TRAINED + "noise_multiplier=1.0)",
+            OPACUS + "N = 60000\nloader = DataLoader(d, batch_size=256)\n" + TRAINED + "noise_multiplier=1.0)",
+        ),
+    ],
+    "loader-sample-rate": [
+        (
+            OPACUS
+            + "s = WeightedRandomSampler(w, num_samples=128)\nloader = DataLoader(d, batch_size=16, sampler=s)\n"
+            + TRAINED
+            + "noise_multiplier=1.0)",
+            OPACUS + "s = RandomSampler(d)\nloader = DataLoader(d, batch_size=16, sampler=s)\n" + TRAINED
+            + "noise_multiplier=1.0)",
+        ),
+        (
+            OPACUS + "with BatchMemoryManager(data_loader=big) as parts:\n    sample_rate = 1 / len(parts)",
+            OPACUS + "with BatchMemoryManager(data_loader=big) as parts:\n    sample_rate = 1 / len(big)",
+        ),
+    ],
+    "sigma-as-multiplier": [
+        (
+            "import dp_accounting\nsigma = noise * l2_norm_clip\nevent = dp_accounting.GaussianDpEvent(sigma)",
+            "import dp_accounting\nsigma = stddev / l2_norm_clip\nevent = dp_accounting.GaussianDpEvent(sigma)",
+        ),
+        (
+            "def f(g, noise_multiplier=1.1, clip=0.1):\n    g *= min(1, clip / norm)\n"
+            "    return g + torch.normal(0, noise_multiplier, g.shape)",
+            "def f(g, noise_multiplier=1.1, clip=0.1):\n    g += clip * torch.normal(0, noise_multiplier, g.shape)",
+        ),
+    ],
+    "claimed-value": [
+        (
+            """
+            import argparse, dp_accounting
+            parser = argparse.ArgumentParser()
+            parser.add_argument("-e", "--epsilon", type=float, default=1.0)
+            parser.add_argument("--delta", default=1e-5)
+            parser.add_argument("--noise-multiplier", default=1.0)
+            parser.add_argument("--steps", default=1000)
+            args = parser.parse_args()
+            train(args.noise_multiplier, args.steps, sampling_prob=0.01, claim=(args.epsilon, args.delta))
+            """,
+            """
+            import argparse, dp_accounting
+            parser = argparse.ArgumentParser()
+            parser.add_argument("-e", "--epsilon", type=float, default=2.2)
+            parser.add_argument("--delta", default=1e-5)
+            parser.add_argument("--noise-multiplier", default=1.0)
+            parser.add_argument("--steps", default=1000)
+            args = parser.parse_args()
+            train(args.noise_multiplier, args.steps, sampling_prob=0.01, claim=(args.epsilon, args.delta))
+            """,
+        ),
+    ],
+    "clt-accountant": [
+        (
+            "from opacus import PrivacyEngine\nengine = PrivacyEngine(accountant='gdp')",
+            "from opacus import PrivacyEngine\nengine = PrivacyEngine(accountant='prv')",
+        ),
+        (
+            "from tensorflow_privacy import compute_eps_poisson as eps\n"
+            "import tensorflow_privacy as p\np.compute_eps_poisson(20, 0.55, 29305, 256, 1e-5)",
+            "from tensorflow_privacy import compute_eps_poisson as eps",
+        ),
+    ],
+    "old-rdp-conversion": [
+        (
+            "import dp_accounting\neps = rdp - math.log(delta) / (order - 1)",
+            "import dp_accounting\n"
+            "eps = rdp - (np.log(delta) + np.log(order)) / (order - 1) + np.log((order - 1) / order)",
+        ),
+    ],
+    "adaptive-clipping": [
+        (
+            OPACUS + "max_grad_norm = torch.quantile(grad_norms, 0.5)",
+            OPACUS + "median = torch.quantile(grad_norms, 0.5)\nmax_grad_norm = 1.0",
+        ),
+        (
+            "import tensorflow_privacy as p\nquery = p.QuantileAdaptiveClipSumQuery(1.0, 1.1, 0.5, 0.2, 5.0, 100)",
+            "import tensorflow_privacy as p\nz = p.adaptive_clip_noise_params(1.1, 100)\n"
+            "query = p.QuantileAdaptiveClipSumQuery(1.0, z[0], 0.5, 0.2, z[1], 100)",
+        ),
+    ],
+    "search-not-accounted": [
+        (
+            OPACUS + "for lr in (0.1, 1.0):\n    engine.make_private(module=m)\n    if acc > best:\n        best = acc",
+            OPACUS + "for lr in (0.1, 1.0):\n    engine.make_private(module=m)\n    accuracies.append(acc)",
+        ),
+        (
+            "import optuna\n" + OPACUS + "study = optuna.create_study()\nengine.make_private(module=m)",
+            "import optuna\n" + OPACUS + "study = create_study()\nengine.make_private(module=m)",
+        ),
+    ],
+    "batch-norm": [
+        (OPACUS + "net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8))",
+         OPACUS + "net = ModuleValidator.fix(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)))"),
+    ],
+    "microbatches": [
+        (
+            """
+            from absl import flags
+            from tensorflow_privacy import DPKerasSGDOptimizer
+            flags.DEFINE_integer("batch_size", 250, "")
+            flags.DEFINE_integer("microbatches", 50, "")
+            optimizer = DPKerasSGDOptimizer(1.0, 1.1, num_microbatches=FLAGS.microbatches)
+            data = data.batch(FLAGS.batch_size)
+            """,
+            """
+            from absl import flags
+            from tensorflow_privacy import DPKerasSGDOptimizer
+            flags.DEFINE_integer("batch_size", 250, "")
+            flags.DEFINE_integer("microbatches", 250, "")
+            optimizer = DPKerasSGDOptimizer(1.0, 1.1, num_microbatches=FLAGS.microbatches)
+            data = data.batch(FLAGS.batch_size)
+            """,
+        ),
+    ],
+}  # fmt: skip
+CASES = [(rule, *pair) for rule, pairs in EXAMPLES.items() for pair in pairs]
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> Callable[[str], list[Finding]]:
+    def findings(source: str) -> list[Finding]:
+        (tmp_path / "train.py").write_text(dedent(source))
+        return list(lint_paths([tmp_path / "train.py"]).findings)
+
+    return findings
+
+
+def test_every_rule_has_its_examples_reason_source_and_fix() -> None:
+    assert set(EXAMPLES) == set(RULES)
+    for name, rule in RULES.items():
+        assert rule.name == name
+        assert "http" in rule.source or name == "claimed-value"
+        assert all(text and text.rstrip().endswith(".") for text in (rule.reason, rule.fix))
+
+
+@pytest.mark.parametrize(("rule", "broken", "kept"), CASES, ids=[case[0] for case in CASES])
+def test_a_rule_fires_on_what_breaks_it_and_on_nothing_near(
+    rule: str, broken: str, kept: str, found: Callable[[str], list[Finding]]
+) -> None:
+    assert rule in {finding.rule for finding in found(broken)}
+    assert rule not in {finding.rule for finding in found(kept)}
+
+
+def test_what_trains_nothing_privately_is_left_alone(found: Callable[[str], list[Finding]]) -> None:
+    assert found("loader = DataLoader(d, shuffle=True)\ndelta = 1 / len(loader)\nnet = nn.BatchNorm2d(8)") == []
+
+
+def test_a_claim_is_refuted_by_its_own_numbers_alone(found: Callable[[str], list[Finding]]) -> None:
+    """Epsilon 1 of this training is false; where the noise is solved for, nothing is claimed of it."""
+    broken = dedent(EXAMPLES["claimed-value"][0][0])
+    (finding,) = found(broken)
+    assert finding.level == "error"
+    assert TRUE_EPSILON * 0.99 < float(finding.message.split()[4]) <= TRUE_EPSILON
+    assert found(broken + "get_noise_multiplier(target_epsilon=args.epsilon)\n") == []
