@@ -40,6 +40,10 @@ def _find(script: Script) -> Iterator[Hit]:
             yield Hit(
                 call, f"{last_name(call.func)} shuffles its training set, and {accounting} assumes Poisson batches"
             )
+    for call in script.calls("numpy_input_fn", "pandas_input_fn"):
+        batch = script.names.number(keyword(call, "batch_size"))  # len(...) of a drawn batch is none of these
+        if script.names.value(keyword(call, "shuffle")) is True and batch is not None and not held_out(script, call):
+            yield Hit(call, f"{last_name(call.func)} shuffles, and {accounting} assumes Poisson batches")
     yield from _keras_fits(script, accounting)
 
 

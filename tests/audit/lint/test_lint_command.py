@@ -1,6 +1,7 @@
 """`dpaudit lint`: files and folders, notebooks, ignored rules, formats, exit statuses; nothing is run."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -212,3 +213,16 @@ print([name for name in ("torch", "scipy", "sklearn", "numpy") if name in sys.mo
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stdout.endswith("[]\n")
+
+
+def test_the_page_of_the_rules_tells_all_of_them_and_its_commands_run(tmp_path: Path, dpaudit: Command) -> None:
+    page = (Path(__file__).parents[3] / "docs/lint.md").read_text()
+    assert set(re.findall(r"^\| `([a-z-]+)`", page, re.MULTILINE)) == set(RULES)
+    (ignored,) = re.findall(r"^delta = .*$", page, re.MULTILINE)
+    (tmp_path / "src").mkdir()
+    for name in ("train.py", "src/train.py"):
+        (tmp_path / name).write_text(f"import opacus\n{ignored}\n")
+    commands = re.findall(r"^dpaudit (.*?) *(?:#.*)?$", page, re.MULTILINE)
+    assert len(commands) == 4
+    for command in commands:
+        assert dpaudit(*command.split(), folder=tmp_path).returncode == 0

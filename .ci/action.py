@@ -1,0 +1,95 @@
+"""The entry of action.yml: lint and verify, told as annotations, outputs, a summary and SARIF.
+
+Reads INPUT_PATHS, INPUT_IGNORE, INPUT_REQUIRE, INPUT_CLAIMS and INPUT_SARIF; appends to the files that GITHUB_OUTPUT
+and GITHUB_STEP_SUMMARY name. The exit status is that of the commands: 3 beats 4 beats 5, and 2 (bad input) beats all.
+"""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+GRAVEST = (2, 3, 4, 5, 0)  # exit statuses, the one to return first
+
+
+def main() -> int:
+    """Run both commands, tell what they found, and return the exit status."""
+    paths, ignored = (shlex.split(os.environ.get(name, "")) for name in ("INPUT_PATHS", "INPUT_IGNORE"))
+    options = [word for rule in ignored for word in ("--ignore", rule)]
+    required = os.environ.get("INPUT_REQUIRE", "").strip()
+    options += ["--require", required] if required else []
+    status, text = _dpaudit("lint", *paths, *options, "--format", "json")
+    findings = json.loads(text)["findings"] if text else []
+    sarif = os.environ.get("INPUT_SARIF") or "dpaudit.sarif"
+    if text:
+        Path(sarif).write_text(_dpaudit("lint", *paths, *options, "--format", "sarif")[1], encoding="utf-8")
+    statuses, verdicts = [status], []
+    claims = shlex.split(os.environ.get("INPUT_CLAIMS", ""))
+    if claims:
+        status, text = _dpaudit("verify", *claims, "--json", "-")
+        statuses.append(status)
+        verdicts = json.loads(text)["claims"] if text else []
+    for finding in findings:
+        print(annotation(finding))
+    refuted = [verdict for verdict in verdicts if verdict["verdict"] == "refuted"]
+    for verdict in refuted:
+        print("::error title=dpaudit refuted::" + escaped(f"{verdict['id']}: {verdict['reason']}"))
+    count = len(refuted) + sum(finding["level"] == "error" for finding in findings)
+    _append("GITHUB_OUTPUT", f"findings={len(findings)}\nrefuted={count}\nsarif={sarif}\n")
+    _append("GITHUB_STEP_SUMMARY", summary(findings, verdicts))
+    return next((grave for grave in GRAVEST if grave in statuses), max(statuses))
+
+
+def annotation(finding: dict[str, Any]) -> str:
+    """A workflow command that marks the line of a finding."""
+    level = {"note": "notice"}.get(finding["level"], finding["level"])
+    place = f"file={escaped(finding['path'], True)},line={finding['line']},col={finding['column']}"
+    message = escaped(f"{finding['message']}. {finding['fix']} ({finding['source']})")
+    return f"::{level} {place},title=dpaudit {escaped(finding['rule'], True)}::{message}"
+
+
+def escaped(text: str, in_property: bool = False) -> str:
+    """Text as workflow commands take it, so that none of it is read as a command."""
+    pairs = [("%", "%25"), ("\r", "%0D"), ("\n", "%0A"), *([(":", "%3A"), (",", "%2C")] if in_property else [])]
+    for letter, code in pairs:
+        text = text.replace(letter, code)
+    return text
+
+
+def summary(findings: list[dict[str, Any]], verdicts: list[dict[str, Any]]) -> str:
+    """What was found, as Markdown."""
+    rows = [
+        f"| {_cell(f['path'])}:{f['line']} | {f['level']} | {f['rule']} | {_cell(f['message'])} |" for f in findings
+    ]
+    table = ["| place | level | rule | finding |", "|---|---|---|---|", *rows] if rows else ["Lint found nothing."]
+    claims = [f"| {_cell(v['id'])} | {v['verdict']} | {_cell(v['reason'])} |" for v in verdicts]
+    checked = ["", "| claim | verdict | reason |", "|---|---|---|", *claims] if claims else []
+    return "\n".join(["### dpaudit", "", *table, *checked, ""])
+
+
+def _cell(text: str) -> str:
+    """Text in a cell of a table: no markup, no end of the cell or line."""
+    for letter, code in (("&", "&amp;"), ("<", "&lt;"), ("|", "&#124;"), ("`", "&#96;"), ("[", "&#91;"), ("\n", " ")):
+        text = text.replace(letter, code)
+    return text
+
+
+def _dpaudit(*words: str) -> tuple[int, str]:
+    """Exit status and stdout of a command; stderr goes on to ours."""
+    done = subprocess.run(
+        [sys.executable, "-m", "dpaudit.audit.cli", *words], stdout=subprocess.PIPE, encoding="utf-8", check=False
+    )
+    return done.returncode, done.stdout
+
+
+def _append(variable: str, text: str) -> None:
+    if os.environ.get(variable):
+        with open(os.environ[variable], "a", encoding="utf-8") as file:
+            file.write(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

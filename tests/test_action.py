@@ -1,0 +1,75 @@
+"""The GitHub Action: its entry in a workflow's environment of files and variables, and what action.yml hands it."""
+
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ENTRY = ROOT / ".ci/action.py"
+CLAIM = """
+[[claim]]
+id = "too-small"
+epsilon = 1.0
+delta = 1e-5
+[claim.mechanism]
+name = "gaussian"
+noise_multiplier = 1.0
+"""
+
+
+def run(folder: Path, **inputs: str) -> tuple[subprocess.CompletedProcess[str], dict[str, str], str]:
+    """The entry in a workflow's environment: what it printed, its outputs, its summary."""
+    output, summary = folder / "output", folder / "summary"
+    given = {f"INPUT_{name.upper()}": value for name, value in inputs.items()}
+    done = subprocess.run(
+        [sys.executable, str(ENTRY)],
+        cwd=folder, capture_output=True, text=True, timeout=120, check=False,
+        env={**os.environ, "GITHUB_OUTPUT": str(output), "GITHUB_STEP_SUMMARY": str(summary), **given},
+    )  # fmt: skip
+    outputs = dict(line.split("=", 1) for line in output.read_text().splitlines())
+    return done, outputs, summary.read_text()
+
+
+def test_findings_become_annotations_outputs_a_summary_and_sarif(tmp_path: Path) -> None:
+    (tmp_path / "a,b.py").write_text("import opacus\ndelta = 1 / len(train_loader)\n")
+    (tmp_path / "claims.toml").write_text(CLAIM)
+    done, outputs, summary = run(tmp_path, paths="'a,b.py'", require="clean", claims="claims.toml")
+    assert done.returncode == 3  # a refuted claim beats what is required
+    assert outputs == {"findings": "1", "refuted": "1", "sarif": "dpaudit.sarif"}
+    commands = done.stdout.splitlines()
+    assert commands[0].startswith("::warning file=a%2Cb.py,line=2,col=9,title=dpaudit delta-from-loader::")
+    assert commands[1].startswith("::error title=dpaudit refuted::too-small: ")
+    assert "delta-from-loader" in summary
+    assert "too-small" in summary
+    (run_,) = json.loads((tmp_path / "dpaudit.sarif").read_text())["runs"]
+    assert len(run_["results"]) == 1
+
+
+@pytest.mark.parametrize(("inputs", "status"), [({}, 0), ({"require": "clean"}, 5), ({"ignore": "no-rule"}, 2)])
+def test_the_exit_status_is_that_of_the_commands(tmp_path: Path, inputs: dict[str, str], status: int) -> None:
+    (tmp_path / "train.py").write_text("import opacus\ndelta = 1 / len(train_loader)\n")
+    assert run(tmp_path, paths=".", **inputs)[0].returncode == status
+
+
+def test_outside_text_ends_no_command_and_no_cell() -> None:
+    entry = runpy.run_path(str(ENTRY))
+    assert entry["escaped"]("100%\n::error::x") == "100%25%0A::error::x"
+    finding = {"path": "a|b\n.py", "line": 1, "level": "note", "rule": "r", "message": "<img> [x](y) | `z`"}
+    row = entry["summary"]([finding], []).splitlines()[4]
+    assert row.count("|") == 5
+    assert not {"<", "`", "["} & set(row)
+
+
+def test_action_yml_hands_over_every_input_that_the_entry_reads() -> None:
+    """By the environment alone: an input that is pasted into a command could run as one."""
+    text = (ROOT / "action.yml").read_text()
+    handed = dict(re.findall(r"(INPUT_\w+): \$\{\{ inputs\.([\w-]+) \}\}", text))
+    assert set(handed) == set(re.findall(r"INPUT_\w+", ENTRY.read_text()))
+    assert all(name == f"INPUT_{key.upper()}" for name, key in handed.items())
+    assert not re.search(r"run:.*\$\{\{", text)
