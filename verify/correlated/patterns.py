@@ -9,8 +9,8 @@ with equality for equal u_t of length 1 where no G_st of the pattern is negative
 
 Rows (Choquette-Choo et al. 2023, arXiv 2306.08153, Algorithms 3 and 4). For i in pi let v_i be the largest
 sum_{j in pi'} |G_ij| over patterns pi' that contain i. Then (1) is at most sum_{i in pi} v_i, and the heaviest pattern
-for the weights v bounds sens^2 from above. It is exact where G_ij = 0 whenever |i - j| >= b: then v_i = G_ii, both sides
-of (1) are sum_{i in pi} G_ii, and the signs of the contributions do not matter.
+for the weights v bounds sens^2 from above. It is exact where G_ij = 0 whenever |i - j| >= b: then v_i = G_ii, both
+sides of (1) are sum_{i in pi} G_ii, and the signs of the contributions do not matter.
 
 The heaviest pattern for weights w >= 0. F_m(j), the largest weight of at most m steps among 0..j, is
 max(F_m(j - 1), w_j + F_{m-1}(j - b)): a running maximum over j, O(n k) in all. Its sums have at most k terms that are

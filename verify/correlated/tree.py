@@ -1,12 +1,12 @@
 """Binary-tree strategies: every row of C is a node of a tree over consecutive steps, the sum of its leaves.
 
 The leaves of a tree are steps; a node of level l is an aligned block of 2^l of them, and is released once its last leaf
-is known, if that comes before the end of its tree. "prefix" nodes are those that sums of the first t leaves are made of,
-one for every binary 1 of t: the blocks of even number, left children (Chan, Shi and Song 2011; Kairouz et al. 2021,
+is known, if that comes before the end of its tree. "prefix" nodes are those that sums of the first t leaves are made
+of, one for every binary 1 of t: the blocks of even number, left children (Chan, Shi and Song 2011; Kairouz et al. 2021,
 Algorithm 1, without Honaker's estimates). One of them ends at every step, so C is square and lower triangular. "all"
 nodes are what Honaker's estimates use (Kairouz et al. 2021, Appendix D). C has entries 0 and 1, G_ij counts the nodes
-above both i and j and is not negative, so sens^2 is the largest sum over nodes of (participations below)^2, in integers:
-patterns are evaluated exactly.
+above both i and j and is not negative, so sens^2 is the largest sum over nodes of (participations below)^2: integers,
+and exact for a given pattern.
 
 Upper bounds for patterns of separation b, of which the least counts.
 
@@ -17,8 +17,8 @@ Upper bounds for patterns of separation b, of which the least counts.
 - By nodes: let T_l(c) be at least the largest sum over the nodes strictly inside a block of level l for c
   participations below it, of which there can be ceil(2^l / b). Two halves with a and c - a give T_{l+1}(c) = max_a
   T_l(a) + a^2 + T_l(c - a) (+ (c - a)^2 with "all" nodes); it is an upper bound since the separation of steps in
-  different halves is ignored, and exact for b = 1. A tree of n leaves is a row of blocks, the binary digits of n, all of
-  them released; nothing larger is.
+  different halves is ignored, and exact for b = 1. A tree of n leaves is a row of blocks, the binary digits of n, all
+  of them released; nothing larger is.
 
 Fixed orders are single patterns, and exact. If trees are restarted and no two participations share one, sens^2 is the
 sum of the nodes above each, exactly: k (floor(log2 B) + 1) for k trees of B leaves.
@@ -29,6 +29,7 @@ from functools import cached_property
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import Array, Domain
 from dpaudit.verify.correlated.participation import Participation
@@ -104,13 +105,13 @@ class Forest:
         own, other = self.place(first)[0], self.place(second)[0][:, None]
         level = np.frexp((own ^ other).astype(np.float64))[1]
         same = first - own == second[:, None] - other
-        return np.where(same, np.minimum(level, self.levels), self.levels)
+        return np.asarray(np.where(same, np.minimum(level, self.levels), self.levels), dtype=np.int64)
 
-    def released(self, step: Steps, level: int) -> Steps:
+    def released(self, step: Steps, level: int) -> NDArray[np.bool_]:
         """Whether the block of this level around each step is released."""
         inside, leaves = self.place(step)
         block = inside >> level
-        return (((block + 1) << level) <= leaves) & (self.every | (block % 2 == 0))
+        return np.asarray((((block + 1) << level) <= leaves) & (self.every | (block % 2 == 0)))
 
     def square(self, pattern: Steps) -> float:
         """|C u|^2 of equal contributions to these steps: an integer."""
@@ -137,7 +138,7 @@ class Forest:
             count = np.minimum(np.maximum(count, 0), left)
             weights += count * self.above[level + 1]
             left -= count
-        return weights
+        return np.asarray(weights)
 
     def climbed(self, pattern: Steps, separation: int) -> Steps:
         """The pattern after each step in turn was moved to where |C u|^2 is largest, while that helps."""
