@@ -137,8 +137,8 @@ def test_bounds_hold_over_all_patterns_and_signs(name: str) -> None:
 )
 def test_published_trees_with_all_nodes(times: int, separation: int, steps: int, square: float) -> None:
     found = Correlation(Tree(nodes="all"), min_sep(separation, times)).sensitivity(steps)
-    assert found.lower**2 == pytest.approx(square)
-    assert found.upper**2 <= square * (1.05 if steps == 24 else 1 + 1e-12)
+    assert found.exact
+    assert found.upper**2 == pytest.approx(square)
 
 
 def test_published_plain_matrices() -> None:
