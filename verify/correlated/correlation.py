@@ -21,7 +21,7 @@ group with the most rounds of the longest column is looked at; its other columns
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -121,7 +121,7 @@ class Correlation:
                 pass
             case _:
                 return None
-        return None if self.participation.sampled else round(self.sensitivity(steps).lower ** 2)
+        return None if self.participation.sampled else self.sensitivity(steps).square
 
     def rounds(self, steps: int, side: Side) -> list[tuple[float, int]]:
         """(column length, number) of the rounds that a record can be sampled in; see the module."""
@@ -163,6 +163,8 @@ class Correlation:
             prob = float(self.participation.prob or 1.0)
             return [(_divided(mechanism, length, side), n, prob) for length, n in self.rounds(steps, side)]
         found = self.sensitivity(steps)
+        if side == "upper" and found.square is not None:  # as many releases as that cost the same, without rounding
+            return [(mechanism, found.square, 1.0)]
         length = found.upper if side == "upper" else found.lower
         return [(_divided(mechanism, length, side), 1, 1.0)] if length > 0 else None
 
@@ -201,6 +203,9 @@ def _sensitivity(strategy: Strategy, participation: Participation, steps: int) -
             return matrix_sensitivity(strategy, steps, participation)
         case Tree():
             return tree_sensitivity(strategy, steps, participation)
+        case Identity():
+            times = participation.spacing(steps)[1]
+            return replace(toeplitz_sensitivity(strategy.coefficients(steps), steps, participation), square=times)
     return toeplitz_sensitivity(strategy.coefficients(steps), steps, participation)
 
 

@@ -37,11 +37,13 @@ class Sensitivity:
         lower: |C u| of the pattern, float error subtracted.
         upper: Float error added.
         pattern: Steps that give the lower bound, in order.
+        square: An integer that sens^2 does not exceed, where C has entries 0 and 1; None for other strategies.
     """
 
     lower: float
     upper: float
     pattern: tuple[int, ...]
+    square: int | None = None
 
     @property
     def exact(self) -> bool:
@@ -49,7 +51,9 @@ class Sensitivity:
         return self.upper <= self.lower * (1.0 + 1e-9)
 
 
-def between(lower_squared: float, upper_squared: float, pattern: Steps, error: float) -> Sensitivity:
+def between(
+    lower_squared: float, upper_squared: float, pattern: Steps, error: float, *, whole: bool = False
+) -> Sensitivity:
     """Bounds on sens from computed squares.
 
     Args:
@@ -57,10 +61,11 @@ def between(lower_squared: float, upper_squared: float, pattern: Steps, error: f
         upper_squared: Its computed value.
         pattern: What gives the lower one.
         error: Largest relative error of both computed squares.
+        whole: Whether they are integers, computed without error.
     """
     low = math.sqrt(max(lower_squared, 0.0) * max(1.0 - error, 0.0)) * (1.0 - 4 * ULP)
     high = math.sqrt(upper_squared * (1.0 + error)) * (1.0 + 4 * ULP)
-    return Sensitivity(low, high, tuple(int(step) for step in pattern))
+    return Sensitivity(low, high, tuple(int(step) for step in pattern), int(upper_squared) if whole else None)
 
 
 def heaviest(weights: Array, separation: int, times: int) -> tuple[float, Steps]:

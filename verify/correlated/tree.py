@@ -204,7 +204,7 @@ def tree_sensitivity(tree: Tree, steps: int, participation: Participation) -> Se
         orders = [np.arange(start, steps, apart, dtype=np.int64) for start in range(apart)]
         squares = [forest.square(order) for order in orders]
         best = int(np.argmax(squares))
-        return between(squares[best], squares[best], orders[best], 4 * ULP)  # integers below 2^53 are exact
+        return between(squares[best], squares[best], orders[best], 4 * ULP, whole=True)  # below 2^53 integers are exact
     upper, pattern = heaviest(forest.row_weights(apart, times), apart, times)
     upper = min(upper, forest.by_nodes(apart, times))
     aligned = 1 << (apart - 1).bit_length()
@@ -213,4 +213,4 @@ def tree_sensitivity(tree: Tree, steps: int, participation: Participation) -> Se
         starts = [forest.climbed(start, apart) for start in starts]
     squares = [forest.square(start) for start in starts]
     best = int(np.argmax(squares))
-    return between(squares[best], upper, starts[best], 4 * ULP)
+    return between(squares[best], upper, starts[best], 4 * ULP, whole=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dpaudit.verify import check
-from dpaudit.verify.claim_files import parse_claims
+from dpaudit.verify.claim_files import claim_from_dict, parse_claims
 from dpaudit.verify.correlated import Correlation, Participation, SquareRootToeplitz, Tree
 from dpaudit.verify.correlated.correlation import KEYS, STRATEGIES
 from dpaudit.verify.correlated.participation import REQUIRED
@@ -23,11 +23,14 @@ def block(kind: str) -> str:
 
 
 def test_the_claims() -> None:
-    verdicts = [check(claim) for claim in parse_claims(tomllib.loads(block("toml")), source="page")]
-    assert [verdict.verdict for verdict in verdicts] == ["certified", "certified", "refuted"]
+    tables = tomllib.loads(block("toml"))
+    verdicts = [check(claim) for claim in parse_claims(tables, source="page")]
+    assert [verdict.verdict for verdict in verdicts] == ["certified", "certified", "certified", "refuted"]
     assert verdicts[0].epsilon_upper == pytest.approx(1.649, abs=5e-4)
     assert verdicts[1].epsilon_upper == pytest.approx(17.67, abs=5e-3)
-    assert 49 <= verdicts[2].epsilon_lower < 50
+    assert 49 <= verdicts[3].epsilon_lower < 50
+    less = {**tables["claim"][2], "guarantee": {"kind": "zcdp", "rho": 5.49}}
+    assert check(claim_from_dict(less)).verdict == "refuted"
 
 
 def test_the_code() -> None:
