@@ -188,8 +188,11 @@ class Correlation:
             return f"{name}: each sampled round has the noise divided by {self.rounds(steps, 'upper')[0][0]:.6g}"
         found = self.sensitivity(steps)
         size = f"{found.upper:.6g}" if found.exact else f"between {found.lower:.6g} and {found.upper:.6g}"
+        told = f"{name}: sensitivity {size} clips in {steps} steps"
+        if not found.pattern:
+            return told
         shown = ", ".join(map(str, found.pattern[:4])) + (", ..." if len(found.pattern) > 4 else "")
-        return f"{name}: sensitivity {size} clips in {steps} steps, met by taking part in steps {shown}, counted from 0"
+        return f"{told}, met by taking part in steps {shown}, counted from 0"
 
     def to_dict(self) -> dict[str, Any]:
         """The keys of a `[claim.correlation]` table."""

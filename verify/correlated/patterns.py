@@ -34,9 +34,9 @@ class Sensitivity:
     """Bounds on sens, in multiples of the clip.
 
     Args:
-        lower: |C u| of the pattern, float error subtracted.
+        lower: |C u| of some pattern, float error subtracted.
         upper: Float error added.
-        pattern: Steps that give the lower bound, in order.
+        pattern: Steps that give the lower bound, in order; () where it is known to be met, and not by which.
         square: An integer that sens^2 does not exceed, where C has entries 0 and 1; None for other strategies.
     """
 

@@ -8,7 +8,8 @@ nodes are what Honaker's estimates use (Kairouz et al. 2021, Appendix D). C has 
 above both i and j and is not negative, so sens^2 is the largest sum over nodes of (participations below)^2: integers,
 and exact for a given pattern.
 
-Upper bounds for patterns of separation b, of which the least counts.
+Fixed orders are single patterns. For separations, `tree_states` is exact; where participations are so many that it
+would take too long, or some pattern meets the least of these upper bounds, that one is taken:
 
 - By rows (`patterns`): G_ij does not grow as j moves away from i on either side, a block that contains i and j
   containing what is between. So v_i takes j = i +- b, i +- 2b, ..., those with the smallest common block first. With
@@ -19,9 +20,6 @@ Upper bounds for patterns of separation b, of which the least counts.
   T_l(a) + a^2 + T_l(c - a) (+ (c - a)^2 with "all" nodes); it is an upper bound since the separation of steps in
   different halves is ignored, and exact for b = 1. A tree of n leaves is a row of blocks, the binary digits of n, all
   of them released; nothing larger is.
-
-Fixed orders are single patterns, and exact. If trees are restarted and no two participations share one, sens^2 is the
-sum of the nodes above each, exactly: k (floor(log2 B) + 1) for k trees of B leaves.
 """
 
 from dataclasses import dataclass
@@ -34,9 +32,9 @@ from numpy.typing import NDArray
 from dpaudit.mechanisms.base import Array, Domain
 from dpaudit.verify.correlated.participation import Participation
 from dpaudit.verify.correlated.patterns import ULP, Sensitivity, Steps, between, heaviest
+from dpaudit.verify.correlated.tree_states import TooMuchWork, TreeStates
 
 Nodes = Literal["prefix", "all"]
-SWEEPS, MOST_MOVED = 20, 128  # of the search for a pattern, and its participations
 RESTART = Domain(1, 10**9, (1, 1000), "leaves of a tree", closed_low=True, integer=True)
 
 
@@ -100,13 +98,6 @@ class Forest:
         inside = step % self.leaves
         return inside, np.minimum(self.leaves, self.steps - (step - inside))
 
-    def shared(self, first: Steps, second: Steps) -> Steps:
-        """Level of the least common block, beyond all where there is none; shape (len(second), len(first))."""
-        own, other = self.place(first)[0], self.place(second)[0][:, None]
-        level = np.frexp((own ^ other).astype(np.float64))[1]
-        same = first - own == second[:, None] - other
-        return np.asarray(np.where(same, np.minimum(level, self.levels), self.levels), dtype=np.int64)
-
     def released(self, step: Steps, level: int) -> NDArray[np.bool_]:
         """Whether the block of this level around each step is released."""
         inside, leaves = self.place(step)
@@ -139,22 +130,6 @@ class Forest:
             weights += count * self.above[level + 1]
             left -= count
         return np.asarray(weights)
-
-    def climbed(self, pattern: Steps, separation: int) -> Steps:
-        """The pattern after each step in turn was moved to where |C u|^2 is largest, while that helps."""
-        found = pattern.copy()
-        for _ in range(SWEEPS):
-            before = found.copy()
-            for index in range(len(found)):
-                low = found[index - 1] + separation if index else 0
-                high = found[index + 1] - separation if index + 1 < len(found) else self.steps - 1
-                places, others = np.arange(low, high + 1), np.delete(found, index)
-                gain = self.above[0][places] + 2 * self.above[self.shared(places, others), places].sum(0)
-                if gain.max() > gain[found[index] - low]:
-                    found[index] = places[int(np.argmax(gain))]
-            if (found == before).all():
-                break
-        return found
 
     def by_nodes(self, separation: int, times: int) -> float:
         """The bound by nodes."""
@@ -191,7 +166,7 @@ def _joined(first: Array, second: Array, most: int) -> Array:
 
 
 def tree_sensitivity(tree: Tree, steps: int, participation: Participation) -> Sensitivity:
-    """sens of a tree strategy: exact for fixed orders, and where no two participations share a tree.
+    """sens of a tree strategy: exact unless participations are very many.
 
     Args:
         tree: The strategy.
@@ -205,12 +180,14 @@ def tree_sensitivity(tree: Tree, steps: int, participation: Participation) -> Se
         squares = [forest.square(order) for order in orders]
         best = int(np.argmax(squares))
         return between(squares[best], squares[best], orders[best], 4 * ULP, whole=True)  # below 2^53 integers are exact
-    upper, pattern = heaviest(forest.row_weights(apart, times), apart, times)
-    upper = min(upper, forest.by_nodes(apart, times))
-    aligned = 1 << (apart - 1).bit_length()
-    starts = [pattern, np.arange(times, dtype=np.int64) * apart, np.arange(0, steps, aligned)[:times]]
-    if times <= MOST_MOVED and forest.square(pattern) < upper:
-        starts = [forest.climbed(start, apart) for start in starts]
-    squares = [forest.square(start) for start in starts]
+    rows, pattern = heaviest(forest.row_weights(apart, times), apart, times)
+    candidates = [np.arange(times, dtype=np.int64) * apart, pattern]
+    squares = [forest.square(candidate) for candidate in candidates]
     best = int(np.argmax(squares))
-    return between(squares[best], upper, starts[best], 4 * ULP, whole=True)
+    lower, upper, shown = squares[best], min(rows, forest.by_nodes(apart, times)), candidates[best]
+    if lower < upper and apart > 1:  # with 1 the bound by nodes is exact
+        try:
+            upper = float(TreeStates(apart, times).largest(steps, forest.leaves, forest.every))
+        except TooMuchWork:
+            return between(lower, upper, shown, 4 * ULP, whole=True)
+    return between(upper, upper, shown if lower == upper else shown[:0], 4 * ULP, whole=True)
