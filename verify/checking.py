@@ -207,7 +207,9 @@ def _lower(claim: Claim, method: str, confidence: float, rng: np.random.Generato
     phases = claim.canonical("lower").phases
     kinds = [p.sampling_kind for p in phases if p.sampler is None and not sampling_is_known(p)]
     if kinds and method == "monte-carlo":
-        note = f"nothing was sampled: a rate alone does not say how sampling_kind={kinds[0]!r} makes batches"
+        correlated = any(phase.correlation is not None for phase in phases)
+        unknown = f"a rate alone does not say how sampling_kind={kinds[0]!r} makes batches"
+        note = f"nothing was sampled: {obstacle(claim) if correlated else unknown}"
         return Curve("lower", "monte-carlo", "none applies", np.zeros_like, np.zeros_like, (note,))
     if kinds:
         return certified_lower(claim)

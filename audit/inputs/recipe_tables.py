@@ -219,11 +219,12 @@ class DecayTable(Table):
 
 
 class ClaimTable(Table):
-    """[claim]: the privacy that is promised."""
+    """[claim]: the privacy that is promised; `unit` says whose, a record's where it is left out."""
 
     epsilon: Positive
     delta: Annotated[float, Field(ge=0, lt=1)]
     adjacency: Literal["add-remove", "replace-one"] = "add-remove"
+    unit: Literal["record", "user"] | None = None
 
 
 def read_mechanism(value: Any) -> Mechanism:

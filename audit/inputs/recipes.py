@@ -39,6 +39,7 @@ from dpaudit.mechanisms.defects import CORRECT, DEFECTS
 from dpaudit.mechanisms.learning.schedule import Decay, occurrences, step_mechanisms
 from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.correlated import Correlation, Participation, Tree
 from dpaudit.verify.validation import one_line
 
 if TYPE_CHECKING:
@@ -210,21 +211,27 @@ class Recipe(Table):
         """The releases that one record enters, from which the claim is accounted."""
         return tuple(Phase(getattr(self, key), 1, 1.0, "none") for key in self.mechanism_keys)
 
+    def record_releases(self) -> tuple[int, ...]:
+        """How many releases of each phase one record enters at most."""
+        return tuple(phase.steps for phase in self.phases())
+
     def claim_object(self) -> Claim:
         """The claim, with the mechanism's dimension where it is known."""
-        return Claim(self.claim.epsilon, self.claim.delta, self.phases(), self.claim.adjacency)
+        unit = self.claim.unit or "record"
+        return Claim(self.claim.epsilon, self.claim.delta, self.phases(), self.claim.adjacency, unit=unit)
 
     def claim_summary(self) -> dict[str, Any]:
         """The claim in the form of an entry of a claims file; a history of several phases lists them as well."""
-        phases = self.phases()
+        phases, releases = self.phases(), self.record_releases()
         sampling = {"kind": self.sampling.kind, "prob": self.sampling_prob}
         summary = {
             "epsilon": self.claim.epsilon,
             "delta": self.claim.delta,
             "adjacency": self.claim.adjacency,
-            "steps": sum(phase.steps for phase in phases),
+            "steps": sum(releases),
             "sampling": sampling,
             "mechanism": to_dict(self.mechanism),
+            **({} if self.claim.unit is None else {"unit": self.claim.unit}),
         }
         if len(phases) == 1:
             return summary
@@ -296,10 +303,15 @@ class DPFTRLRecipe(Recipe):
     sampling: NoSamplingTable = NoSamplingTable(kind="none")
 
     def phases(self) -> tuple[Phase, ...]:
-        """The releases that one record enters, from which the claim is accounted."""
+        """The noisy nodes of a tree per pass, in each of which a record takes part once."""
+        once_a_pass = Participation("fixed-order", separation=self.batches)
+        return (Phase(self.mechanism, self.steps, correlation=Correlation(Tree(restart=self.batches), once_a_pass)),)
+
+    def record_releases(self) -> tuple[int, ...]:
+        """The most nodes that one record enters."""
         from dpaudit.mechanisms.learning.dp_ftrl import releases_per_record  # loads torch
 
-        return (Phase(self.mechanism, releases_per_record(self.steps, self.batches), 1.0, "none"),)
+        return (releases_per_record(self.steps, self.batches),)
 
     def _settings(self, records: int) -> dict[str, Any]:
         return {

@@ -18,6 +18,8 @@ from dpaudit.audit.training_run import train_bundle
 from dpaudit.audit.trials import local_engine
 from dpaudit.mechanisms.learning.spec import Pool
 from dpaudit.mechanisms.learning.training import logits, train
+from dpaudit.verify import Claim, check
+from dpaudit.verify.claims import Phase
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = ["digits-dp-ftrl", "digits-dp-ftrl-gamma-plrv", "digits-laplace-schedule", "digits-approximate-minima"]
@@ -146,16 +148,31 @@ def test_an_example_is_trained_saved_and_certified(name: str, tmp_path: Path) ->
 
 
 def test_the_histories_that_are_claimed() -> None:
-    steps = {name: [phase.steps for phase in load_recipe(EXAMPLES / f"{name}.toml").phases()] for name in NAMES}
-    assert steps == {
-        "digits-dp-ftrl": [40],
-        "digits-dp-ftrl-gamma-plrv": [40],
-        "digits-laplace-schedule": [20] * 5,
-        "digits-approximate-minima": [1, 1],
+    entered = {name: load_recipe(EXAMPLES / f"{name}.toml").record_releases() for name in NAMES}
+    assert entered == {
+        "digits-dp-ftrl": (40,),
+        "digits-dp-ftrl-gamma-plrv": (40,),
+        "digits-laplace-schedule": (20,) * 5,
+        "digits-approximate-minima": (1, 1),
     }
     summary = load_recipe(EXAMPLES / "digits-laplace-schedule.toml").claim_summary()
     assert [row["mechanism"]["clip"] for row in summary["phase"]] == pytest.approx(np.geomspace(1, 0.5, 5))
     assert summary["steps"] == 100
+
+
+@pytest.mark.parametrize("name", NAMES[:2])
+def test_tree_noise_costs_what_the_nodes_above_a_record_cost(name: str) -> None:
+    recipe = load_recipe(EXAMPLES / f"{name}.toml").with_dimension(650)
+    (phase,) = recipe.phases()
+    assert (phase.steps, phase.sampling_kind, recipe.claim_summary()["steps"]) == (80, "fixed-order", 40)
+    nodes = check(Claim(recipe.claim.epsilon, recipe.claim.delta, [Phase(recipe.mechanism, 40, 1.0, "none")]))
+    found = check_recipe(recipe)
+    assert (found.epsilon_lower, found.epsilon_upper) == pytest.approx(
+        (nodes.epsilon_lower, nodes.epsilon_upper), 1e-12
+    )
+    user = Recipe.from_dict(changed(name, claim__unit="user"))
+    assert user.claim_summary()["unit"] == "user"
+    assert "neighbours differ by the presence of one user" in check_recipe(user).assumptions
 
 
 @pytest.mark.slow

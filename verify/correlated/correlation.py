@@ -2,17 +2,17 @@
 
 x_t is the sum of the clipped contributions of step t, and Z has independent normal coordinates. Later contributions may
 depend on earlier releases. That costs nothing (Denisov et al. 2022, "Improved Differential Privacy for SGD via Optimal
-Private Linear Operators on Adaptive Streams", Theorem 2.1): row by row, given what came before, the record moves a normal
+Private Linear Operators on Adaptive Streams"): row by row, given what came before, the record moves a normal
 law by a vector which is then known, and along every path the squares of these moves add up to |C u|^2 <= sens^2 C^2. So
 the history costs at most as much as ONE release of normal noise sigma / sens, and the contributions that attain |C u|,
 fixed beforehand, make it cost at least as much as one of sigma / |C u|.
 
 No two participations in one release. If C has entries 0 and 1 and participations are so far apart that their columns
-meet in no row, the record enters the releases above its participations, each once and with its whole contribution, which
-is known before. For any noise that is at most as many unsampled releases, adaptively composed, as columns of the pattern
-have ones; and a pattern of the most ones with equal contributions attains it.
+meet in no row, the record enters the releases above its participations, each once and with its whole contribution,
+which is known before. For any noise that is at most as many unsampled releases, adaptively composed, as columns of the
+pattern have ones; and a pattern of the most ones with equal contributions attains it.
 
-Cyclic Poisson sampling (Choquette-Choo et al. 2023, arXiv 2306.08153, Theorem 4). Let C be square and lower triangular
+Cyclic Poisson sampling (Choquette-Choo et al. 2023, arXiv 2306.08153, Section 4). Let C be square and lower triangular
 with at most b diagonals, and the records in b groups fixed beforehand. A record of group g is in at steps g, g + b, ...
 by independent coins; the columns of these steps meet in no row, and all rows of one come before those of the next. So a
 round is one Poisson-sampled release of noise sigma / |column|, its coins fresh, and adaptively composed. All rounds are
@@ -21,7 +21,7 @@ group with the most rounds of the longest column is looked at; its other columns
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -46,10 +46,15 @@ STRATEGIES: dict[str, Callable[..., Strategy]] = {
     family.name: family for family in (Identity, SquareRootToeplitz, BandedToeplitz, BLT, Tree)
 }
 KEYS = {"banded-toeplitz": ("bands", "diagonals"), "blt": ("decays", "scales"), "tree": ("restart", "nodes")}
-MAX_STEPS = 100_000
+MAX_STEPS, MAX_ORDERED = 100_000, 10_000_000
 Side = Literal["lower", "upper"]
-ADAPTIVE = "adaptivity costs nothing with normal noise: Denisov et al. (2022), Theorem 2.1"
+ADAPTIVE = "adaptivity costs nothing with normal noise: Denisov et al. (2022)"
 FACTOR = "the noise is that on C x, before any normalising of C"
+ONE_RELEASE = (
+    "correlated normal noise as one release of its sensitivity: Choquette-Choo et al. (2023, arXiv 2211.06530)"
+)
+ROUNDS = "cyclic Poisson sampling of a banded strategy as rounds: Choquette-Choo et al. (2023, arXiv 2306.08153)"
+WHOLE = "no two participations in one release: adaptive composition of the releases that a record enters"
 
 
 @dataclass(frozen=True)
@@ -77,8 +82,10 @@ class Correlation:
             raise ValueError(
                 f"Expected steps={steps} to be the columns of {self.strategy.file}, {self.strategy.steps}."
             )
-        if steps > MAX_STEPS:
-            raise ValueError(f"Expected steps={steps} to be at most {MAX_STEPS} with correlated noise.")
+        alone = isinstance(self.strategy, Tree) and self.participation.kind == "fixed-order"
+        most = MAX_ORDERED if alone else MAX_STEPS
+        if steps > most:
+            raise ValueError(f"Expected steps={steps} to be at most {most} with correlated noise.")
         if self.participation.sampled:
             bands, groups = self.bandwidth(steps), int(self.participation.groups or 0)
             if bands is None or bands > groups:
@@ -114,7 +121,7 @@ class Correlation:
                 pass
             case _:
                 return None
-        return None if self.participation.sampled else round(self.sensitivity(steps).lower ** 2)
+        return None if self.participation.sampled else self.sensitivity(steps).square
 
     def rounds(self, steps: int, side: Side) -> list[tuple[float, int]]:
         """(column length, number) of the rounds that a record can be sampled in; see the module."""
@@ -147,7 +154,7 @@ class Correlation:
             side: Which.
 
         Returns:
-            (mechanism, releases, sampling rate) of each kind; None where no theorem here gives them.
+            (mechanism, releases, sampling rate) of each kind; None where no theorem here gives any.
         """
         if not isinstance(mechanism.structure, NormalCoordinates):
             whole = self.whole_releases(steps)
@@ -156,16 +163,24 @@ class Correlation:
             prob = float(self.participation.prob or 1.0)
             return [(_divided(mechanism, length, side), n, prob) for length, n in self.rounds(steps, side)]
         found = self.sensitivity(steps)
+        if side == "upper" and found.square is not None:  # as many releases as that cost the same, without rounding
+            return [(mechanism, found.square, 1.0)]
         length = found.upper if side == "upper" else found.lower
-        return [(_divided(mechanism, length, side), 1, 1.0)] if length > 0 else []
+        return [(_divided(mechanism, length, side), 1, 1.0)] if length > 0 else None
+
+    def theorem(self, mechanism: Mechanism) -> str:
+        """What proves `independent`, in one line."""
+        if not isinstance(mechanism.structure, NormalCoordinates):
+            return WHOLE
+        return ROUNDS if self.participation.sampled else ONE_RELEASE
 
     def assumptions(self, mechanism: Mechanism, steps: int) -> tuple[str, ...]:
         """What the reader must accept for a verdict, and what sens is."""
         own = [f"participation: {self.participation.summary}; this is assumed, and the same for both neighbours"]
         if isinstance(mechanism.structure, NormalCoordinates):
-            own += [ADAPTIVE, FACTOR]
-            own.append(self._told(steps))
-        return tuple(own)
+            return (*own, *(() if self.participation.sampled else (ADAPTIVE,)), FACTOR, self._told(steps))
+        whole = self.whole_releases(steps)
+        return (*own, *(() if whole is None else (f"a record enters at most {whole} of the releases, each once",)))
 
     def _told(self, steps: int) -> str:
         name = self.strategy.file if isinstance(self.strategy, Matrix) else self.strategy.name
@@ -173,8 +188,11 @@ class Correlation:
             return f"{name}: each sampled round has the noise divided by {self.rounds(steps, 'upper')[0][0]:.6g}"
         found = self.sensitivity(steps)
         size = f"{found.upper:.6g}" if found.exact else f"between {found.lower:.6g} and {found.upper:.6g}"
+        told = f"{name}: sensitivity {size} clips in {steps} steps"
+        if not found.pattern:
+            return told
         shown = ", ".join(map(str, found.pattern[:4])) + (", ..." if len(found.pattern) > 4 else "")
-        return f"{name}: sensitivity {size} clips in {steps} steps, met by taking part in steps {shown}, counted from 0"
+        return f"{told}, met by taking part in steps {shown}, counted from 0"
 
     def to_dict(self) -> dict[str, Any]:
         """The keys of a `[claim.correlation]` table."""
@@ -188,6 +206,9 @@ def _sensitivity(strategy: Strategy, participation: Participation, steps: int) -
             return matrix_sensitivity(strategy, steps, participation)
         case Tree():
             return tree_sensitivity(strategy, steps, participation)
+        case Identity():
+            times = participation.spacing(steps)[1]
+            return replace(toeplitz_sensitivity(strategy.coefficients(steps), steps, participation), square=times)
     return toeplitz_sensitivity(strategy.coefficients(steps), steps, participation)
 
 

@@ -1,9 +1,10 @@
 """A strategy as a plain matrix, from an .npy file that is read as data.
 
-G = C^T C and A = |C|^T |C| are computed in floats; |fl(G) - G| <= gamma_m A for m rows, gamma_m = m u / (1 - m u) in any
-order of summation (Higham 2002, Section 3.1), so |fl(G)| + 2 gamma_m fl(A) bounds |G| from above. The upper bound is that
-of the rows (`patterns`), exact where G_ij = 0 for |i - j| >= b, and the sum over the pattern itself for fixed orders. The
-lower bound is |C u| of one pattern with signs, of which `improved_signs` tries some, with its own rounding subtracted.
+G = C^T C and A = |C|^T |C| are computed in floats; |fl(G) - G| <= gamma_m A for m rows, gamma_m = m u / (1 - m u), in
+any order of summation (Higham 2002, Section 3.1), so |fl(G)| + 2 gamma_m fl(A) bounds |G| from above. The upper bound
+is that of the rows (`patterns`), exact where G_ij = 0 for |i - j| >= b, and the sum over the pattern for fixed
+orders. The lower bound is |C u| of one pattern with signs, of which `improved_signs` tries some, with its own rounding
+subtracted.
 """
 
 import hashlib

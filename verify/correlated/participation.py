@@ -81,7 +81,7 @@ class Participation:
                 often = "" if self.times is None else f"at most {self.times} times and "
                 return f"a record takes part {often}in steps at least {self.separation} apart"
         return (
-            f"records are in {self.groups} groups fixed beforehand; steps visit the groups in turn, and each record of "
+            f"records are in {self.groups} group(s) fixed beforehand; steps visit them in turn, and each record of "
             f"a group is in with probability {self.prob:g}, independently and secretly"
         )
 

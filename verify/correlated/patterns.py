@@ -9,8 +9,8 @@ with equality for equal u_t of length 1 where no G_st of the pattern is negative
 
 Rows (Choquette-Choo et al. 2023, arXiv 2306.08153, Algorithms 3 and 4). For i in pi let v_i be the largest
 sum_{j in pi'} |G_ij| over patterns pi' that contain i. Then (1) is at most sum_{i in pi} v_i, and the heaviest pattern
-for the weights v bounds sens^2 from above. It is exact where G_ij = 0 whenever |i - j| >= b: then v_i = G_ii, both sides
-of (1) are sum_{i in pi} G_ii, and the signs of the contributions do not matter.
+for the weights v bounds sens^2 from above. It is exact where G_ij = 0 whenever |i - j| >= b: then v_i = G_ii, both
+sides of (1) are sum_{i in pi} G_ii, and the signs of the contributions do not matter.
 
 The heaviest pattern for weights w >= 0. F_m(j), the largest weight of at most m steps among 0..j, is
 max(F_m(j - 1), w_j + F_{m-1}(j - b)): a running maximum over j, O(n k) in all. Its sums have at most k terms that are
@@ -34,14 +34,16 @@ class Sensitivity:
     """Bounds on sens, in multiples of the clip.
 
     Args:
-        lower: |C u| of the pattern, float error subtracted.
+        lower: |C u| of some pattern, float error subtracted.
         upper: Float error added.
-        pattern: Steps that give the lower bound, in order.
+        pattern: Steps that give the lower bound, in order; () where it is known to be met, and not by which.
+        square: An integer that sens^2 does not exceed, where C has entries 0 and 1; None for other strategies.
     """
 
     lower: float
     upper: float
     pattern: tuple[int, ...]
+    square: int | None = None
 
     @property
     def exact(self) -> bool:
@@ -49,7 +51,9 @@ class Sensitivity:
         return self.upper <= self.lower * (1.0 + 1e-9)
 
 
-def between(lower_squared: float, upper_squared: float, pattern: Steps, error: float) -> Sensitivity:
+def between(
+    lower_squared: float, upper_squared: float, pattern: Steps, error: float, *, whole: bool = False
+) -> Sensitivity:
     """Bounds on sens from computed squares.
 
     Args:
@@ -57,10 +61,11 @@ def between(lower_squared: float, upper_squared: float, pattern: Steps, error: f
         upper_squared: Its computed value.
         pattern: What gives the lower one.
         error: Largest relative error of both computed squares.
+        whole: Whether they are integers, computed without error.
     """
     low = math.sqrt(max(lower_squared, 0.0) * max(1.0 - error, 0.0)) * (1.0 - 4 * ULP)
     high = math.sqrt(upper_squared * (1.0 + error)) * (1.0 + 4 * ULP)
-    return Sensitivity(low, high, tuple(int(step) for step in pattern))
+    return Sensitivity(low, high, tuple(int(step) for step in pattern), int(upper_squared) if whole else None)
 
 
 def heaviest(weights: Array, separation: int, times: int) -> tuple[float, Steps]:

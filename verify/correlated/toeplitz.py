@@ -6,17 +6,16 @@ Let d_j = max_{i >= j} |c_i|, the least nonincreasing majorant, and D its Toepli
 
 which falls as t - s grows, and as t grows with t - s fixed. The m-th step of a pattern of separation b is at least
 (m - 1) b, and its distance from the l-th at least (m - l) b: term by term the pattern 0, b, 2b, ... of k steps has the
-largest sum. So sens <= |D u| with u the indicator of that pattern, which is O(n k) to compute. Where c is nonnegative and
-nonincreasing D is C, and the bound is attained (as in Kalinin and Lampert 2024, "Banded Square Root Matrix
-Factorization for Differentially Private Model Training", Theorem 2). Where C has at most b diagonals columns b apart
-meet in no row, G_tt falls as t grows, and sens^2 = sum_m G_mb,mb exactly, whatever the signs of c.
+largest sum. So sens <= |D u| with u the indicator of that pattern, which is O(n k) to compute. Where c is nonnegative
+and nonincreasing D is C, and the bound is attained (as in Kalinin and Lampert 2024, "Banded Square Root Matrix
+Factorization for Differentially Private Model Training"). Where C has at most b diagonals columns b apart meet in no
+row, G_tt falls as t grows, and sens^2 = sum_m G_mb,mb exactly, whatever the signs of c.
 
 Coefficients carry a bound on their absolute error, charged in both directions. Sums of k nonnegative terms and their
 squares over n rows are off by at most a factor (1 + 2^-53)^(2k + n + 4).
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -32,8 +31,8 @@ DECAY = Domain(0.0, 1.0, (0.1, 0.999), "factor a step", closed_low=True, closed_
 Coefficients = tuple[Array, Array]  # values, and bounds on their absolute errors
 
 
-def _numbers(name: str, values: Sequence[float], domain: Domain) -> tuple[float, ...]:
-    if isinstance(values, str) or not isinstance(values, Sequence) or not len(values):
+def _numbers(name: str, values: object, domain: Domain) -> tuple[float, ...]:
+    if not isinstance(values, tuple | list) or not len(values):
         raise ValueError(f"Expected {name}={values!r} to be a list of numbers in {domain}.")
     for value in values:
         domain.validate(name, value)
@@ -50,7 +49,7 @@ def square_root_coefficients(steps: int) -> Coefficients:
     """
     order = np.arange(1.0, steps)
     values = np.cumprod(np.concatenate([[1.0], (2 * order - 1) / (2 * order)]))
-    return values, values * np.arange(steps) * (2.0 * ULP * (1 + 1e-9))
+    return np.asarray(values), np.asarray(values * np.arange(steps) * (2.0 * ULP * (1 + 1e-9)))
 
 
 @dataclass(frozen=True)
@@ -97,6 +96,8 @@ class BandedToeplitz:
         if self.diagonals is not None:
             found = _numbers("diagonals", self.diagonals, ENTRY)
             object.__setattr__(self, "diagonals", found)
+            if found[0] == 0:
+                raise ValueError("Expected the first of diagonals, that of every step's own contribution, not to be 0.")
         else:
             BANDS.validate("bands", self.bands)
 

@@ -1,14 +1,15 @@
 """Binary-tree strategies: every row of C is a node of a tree over consecutive steps, the sum of its leaves.
 
 The leaves of a tree are steps; a node of level l is an aligned block of 2^l of them, and is released once its last leaf
-is known, if that comes before the end of its tree. "prefix" nodes are those that sums of the first t leaves are made of,
-one for every binary 1 of t: the blocks of even number, left children (Chan, Shi and Song 2011; Kairouz et al. 2021,
+is known, if that comes before the end of its tree. "prefix" nodes are those that sums of the first t leaves are made
+of, one for every binary 1 of t: the blocks of even number, left children (Chan, Shi and Song 2011; Kairouz et al. 2021,
 Algorithm 1, without Honaker's estimates). One of them ends at every step, so C is square and lower triangular. "all"
 nodes are what Honaker's estimates use (Kairouz et al. 2021, Appendix D). C has entries 0 and 1, G_ij counts the nodes
-above both i and j and is not negative, so sens^2 is the largest sum over nodes of (participations below)^2, in integers:
-patterns are evaluated exactly.
+above both i and j and is not negative, so sens^2 is the largest sum over nodes of (participations below)^2: integers,
+and exact for a given pattern.
 
-Upper bounds for patterns of separation b, of which the least counts.
+Fixed orders are single patterns. For separations, `tree_states` is exact; where participations are so many that it
+would take too long, or some pattern meets the least of these upper bounds, that one is taken:
 
 - By rows (`patterns`): G_ij does not grow as j moves away from i on either side, a block that contains i and j
   containing what is between. So v_i takes j = i +- b, i +- 2b, ..., those with the smallest common block first. With
@@ -17,11 +18,8 @@ Upper bounds for patterns of separation b, of which the least counts.
 - By nodes: let T_l(c) be at least the largest sum over the nodes strictly inside a block of level l for c
   participations below it, of which there can be ceil(2^l / b). Two halves with a and c - a give T_{l+1}(c) = max_a
   T_l(a) + a^2 + T_l(c - a) (+ (c - a)^2 with "all" nodes); it is an upper bound since the separation of steps in
-  different halves is ignored, and exact for b = 1. A tree of n leaves is a row of blocks, the binary digits of n, all of
-  them released; nothing larger is.
-
-Fixed orders are single patterns, and exact. If trees are restarted and no two participations share one, sens^2 is the
-sum of the nodes above each, exactly: k (floor(log2 B) + 1) for k trees of B leaves.
+  different halves is ignored, and exact for b = 1. A tree of n leaves is a row of blocks, the binary digits of n, all
+  of them released; nothing larger is.
 """
 
 from dataclasses import dataclass
@@ -29,13 +27,14 @@ from functools import cached_property
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import Array, Domain
 from dpaudit.verify.correlated.participation import Participation
 from dpaudit.verify.correlated.patterns import ULP, Sensitivity, Steps, between, heaviest
+from dpaudit.verify.correlated.tree_states import TooMuchWork, TreeStates
 
 Nodes = Literal["prefix", "all"]
-SWEEPS, MOST_MOVED = 20, 128  # of the search for a pattern, and its participations
 RESTART = Domain(1, 10**9, (1, 1000), "leaves of a tree", closed_low=True, integer=True)
 
 
@@ -99,18 +98,11 @@ class Forest:
         inside = step % self.leaves
         return inside, np.minimum(self.leaves, self.steps - (step - inside))
 
-    def shared(self, first: Steps, second: Steps) -> Steps:
-        """Level of the least common block, beyond all where there is none; shape (len(second), len(first))."""
-        own, other = self.place(first)[0], self.place(second)[0][:, None]
-        level = np.frexp((own ^ other).astype(np.float64))[1]
-        same = first - own == second[:, None] - other
-        return np.where(same, np.minimum(level, self.levels), self.levels)
-
-    def released(self, step: Steps, level: int) -> Steps:
+    def released(self, step: Steps, level: int) -> NDArray[np.bool_]:
         """Whether the block of this level around each step is released."""
         inside, leaves = self.place(step)
         block = inside >> level
-        return (((block + 1) << level) <= leaves) & (self.every | (block % 2 == 0))
+        return np.asarray((((block + 1) << level) <= leaves) & (self.every | (block % 2 == 0)))
 
     def square(self, pattern: Steps) -> float:
         """|C u|^2 of equal contributions to these steps: an integer."""
@@ -137,23 +129,7 @@ class Forest:
             count = np.minimum(np.maximum(count, 0), left)
             weights += count * self.above[level + 1]
             left -= count
-        return weights
-
-    def climbed(self, pattern: Steps, separation: int) -> Steps:
-        """The pattern after each step in turn was moved to where |C u|^2 is largest, while that helps."""
-        found = pattern.copy()
-        for _ in range(SWEEPS):
-            before = found.copy()
-            for index in range(len(found)):
-                low = found[index - 1] + separation if index else 0
-                high = found[index + 1] - separation if index + 1 < len(found) else self.steps - 1
-                places, others = np.arange(low, high + 1), np.delete(found, index)
-                gain = self.above[0][places] + 2 * self.above[self.shared(places, others), places].sum(0)
-                if gain.max() > gain[found[index] - low]:
-                    found[index] = places[int(np.argmax(gain))]
-            if (found == before).all():
-                break
-        return found
+        return np.asarray(weights)
 
     def by_nodes(self, separation: int, times: int) -> float:
         """The bound by nodes."""
@@ -190,7 +166,7 @@ def _joined(first: Array, second: Array, most: int) -> Array:
 
 
 def tree_sensitivity(tree: Tree, steps: int, participation: Participation) -> Sensitivity:
-    """sens of a tree strategy: exact for fixed orders, and where no two participations share a tree.
+    """sens of a tree strategy: exact unless participations are very many.
 
     Args:
         tree: The strategy.
@@ -203,13 +179,15 @@ def tree_sensitivity(tree: Tree, steps: int, participation: Participation) -> Se
         orders = [np.arange(start, steps, apart, dtype=np.int64) for start in range(apart)]
         squares = [forest.square(order) for order in orders]
         best = int(np.argmax(squares))
-        return between(squares[best], squares[best], orders[best], 4 * ULP)  # integers below 2^53 are exact
-    upper, pattern = heaviest(forest.row_weights(apart, times), apart, times)
-    upper = min(upper, forest.by_nodes(apart, times))
-    aligned = 1 << (apart - 1).bit_length()
-    starts = [pattern, np.arange(times, dtype=np.int64) * apart, np.arange(0, steps, aligned)[:times]]
-    if times <= MOST_MOVED and forest.square(pattern) < upper:
-        starts = [forest.climbed(start, apart) for start in starts]
-    squares = [forest.square(start) for start in starts]
+        return between(squares[best], squares[best], orders[best], 4 * ULP, whole=True)  # below 2^53 integers are exact
+    rows, pattern = heaviest(forest.row_weights(apart, times), apart, times)
+    candidates = [np.arange(times, dtype=np.int64) * apart, pattern]
+    squares = [forest.square(candidate) for candidate in candidates]
     best = int(np.argmax(squares))
-    return between(squares[best], upper, starts[best], 4 * ULP)
+    lower, upper, shown = squares[best], min(rows, forest.by_nodes(apart, times)), candidates[best]
+    if lower < upper and apart > 1:  # with 1 the bound by nodes is exact
+        try:
+            upper = float(TreeStates(apart, times).largest(steps, forest.leaves, forest.every))
+        except TooMuchWork:
+            return between(lower, upper, shown, 4 * ULP, whole=True)
+    return between(upper, upper, shown if lower == upper else shown[:0], 4 * ULP, whole=True)

@@ -97,6 +97,7 @@ def replayed_lower(claim: Claim, witness: Witness) -> Curve:
         >>> bool(again.delta(np.array([0.2])) == found.delta(np.array([0.2])))
         True
     """
+    claim = claim.canonical("lower")
     phases = [phase for phase in claim.phases if _bounded(phase)]
     if not phases:
         raise ValueError(f"Expected claim {claim.id!r} to have a release that can be bounded.")

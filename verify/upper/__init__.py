@@ -25,8 +25,6 @@ from dpaudit.verify.upper import (
 from dpaudit.verify.upper.met_releases import carried_over, met_claim
 from dpaudit.verify.upper.shift_norms import moments_reach, sampling_is_known
 
-CORRELATED = "correlated noise as independent noise of one sensitivity: Choquette-Choo et al. (2023)"
-
 
 class UpperBound(Protocol):
     """A theorem that bounds delta(epsilon) of a claim from above."""
@@ -68,8 +66,9 @@ def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) ->
     met = met_claim(read)
     if met is not None:
         curves += [carried_over(read, theorem.bound(met)) for theorem in theorems if theorem.applies(met)]
-    if any(phase.correlation is not None for phase in claim.phases):
-        curves = [replace(curve, theorem=f"{CORRELATED}; {curve.theorem}") for curve in curves]
+    reductions = [p.correlation.theorem(p.mechanism) for p in claim.phases if p.correlation is not None]
+    if reductions:
+        curves = [replace(curve, theorem="; ".join(dict.fromkeys([*reductions, curve.theorem]))) for curve in curves]
     return curves
 
 
@@ -83,9 +82,11 @@ def obstacle(claim: Claim) -> str:
     """Why no theorem here covers a claim, and what would."""
     for phase in claim.canonical("upper").phases:
         if phase.correlation is not None:
-            what = "replaced records" if phase.correlation.independent(phase.mechanism, phase.steps, "upper") else ""
-            noise = f"{what or phase.mechanism.name + ' noise'} with correlation {phase.correlation.strategy.name!r}"
-            return f"no theorem here covers {noise} and participation {phase.sampling_kind!r}; normal noise is covered"
+            covered = phase.independent("upper") is not None  # but not where the sampled record is replaced
+            what = "records replaced under" if covered else f"{phase.mechanism.name} noise with correlation"
+            rest = f"{phase.correlation.strategy.name!r} and participation {phase.sampling_kind!r}"
+            known = "add-remove is covered" if covered else "normal noise is covered"
+            return f"no theorem here covers {what} {rest}; {known}"
         if phase.sampler is None and not sampling_is_known(phase):
             if phase.sampling_kind in SAMPLERS:
                 return (

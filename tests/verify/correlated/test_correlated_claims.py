@@ -1,0 +1,310 @@
+"""Claims on correlated noise: files, verdicts, words; against mpmath, simulation and claims without correlation."""
+
+import itertools
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+
+from dpaudit.mechanisms import Gaussian, Laplace
+from dpaudit.mechanisms.base import Mechanism
+from dpaudit.verify import Claim, check
+from dpaudit.verify.claim_files import ClaimFileError, claim_from_dict, claim_to_dict, load_claims
+from dpaudit.verify.claims import Adjacency, Phase
+from dpaudit.verify.correlated import (
+    BLT,
+    BandedToeplitz,
+    Correlation,
+    Identity,
+    Participation,
+    SquareRootToeplitz,
+    Tree,
+    matrix_from_bytes,
+)
+from dpaudit.verify.correlated.correlation import Strategy
+from dpaudit.verify.lower import certified_lower, replayed_lower
+from dpaudit.verify.results import Witness
+from dpaudit.verify.upper import upper_curve
+
+EPSILONS = np.array([0.0, 0.5, 1.0, 2.0, 4.0])
+EACH_PASS = Participation("fixed-order", separation=8)
+TREE = Correlation(Tree(8), EACH_PASS)
+TEXT = """
+[[claim]]
+id = "a"
+epsilon = 1.0
+delta = 1e-5
+steps = 16
+mechanism = {name = "gaussian", noise_multiplier = 6.0}
+[claim.correlation]
+strategy = "tree"
+participation = {kind = "min-sep", separation = 4, times = 3}
+"""
+
+
+def claim(
+    correlation: Correlation,
+    steps: int = 80,
+    noise: Mechanism | None = None,
+    adjacency: Adjacency = "add-remove",
+    epsilon: float = 4.66,
+) -> Claim:
+    phase = Phase(noise or Gaussian(6.0, dimension=3), steps, correlation=correlation)
+    return Claim(epsilon, 1e-5, [phase], adjacency, id="a")
+
+
+def bracket(of: Claim) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    return certified_lower(of).delta(EPSILONS), upper_curve(of)(EPSILONS)
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    with mpmath.workdps(40):
+        mu, e = mpmath.mpf(mu), mpmath.mpf(epsilon)
+        return float(mpmath.ncdf(mu / 2 - e / mu) - mpmath.exp(e) * mpmath.ncdf(-mu / 2 - e / mu))
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "zero-out", "replace-one"])
+def test_the_curve_is_that_of_one_release_of_the_sensitivity(adjacency: Adjacency) -> None:
+    """sens^2 of the square root, the pattern 0, 20, ..., in 40 digits; replaced records are twice as far apart."""
+    schema = Participation("min-sep", separation=20, times=10)
+    with mpmath.workdps(40):
+        rows = [
+            mpmath.fsum(mpmath.binomial(2 * (t - s), t - s) / mpmath.mpf(4) ** (t - s) for s in range(0, t + 1, 20))
+            for t in range(200)
+        ]
+        sens = float(mpmath.sqrt(mpmath.fsum(row**2 for row in rows)))
+    mu = sens / 12.0 * (2.0 if adjacency == "replace-one" else 1.0)
+    lower, upper = bracket(claim(Correlation(SquareRootToeplitz(), schema), 200, Gaussian(12.0), adjacency))
+    for low, high, epsilon in zip(lower, upper, EPSILONS, strict=True):
+        truth = gaussian_delta(mu, float(epsilon))
+        assert low <= truth <= high
+        assert high == pytest.approx(truth, rel=1e-9)
+        assert low == pytest.approx(truth, rel=1e-2)
+
+
+def test_independent_noise_of_cyclic_batches_is_poisson_sampling() -> None:
+    noise = Gaussian(1.0, dimension=2)
+    cyclic = Correlation(Identity(), Participation("cyclic-poisson", groups=1, prob=0.05))
+    for mine, theirs in zip(
+        bracket(claim(cyclic, 100, noise)), bracket(Claim(1, 1e-5, [Phase(noise, 100, 0.05)])), strict=True
+    ):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-9)
+    groups = Correlation(Identity(), Participation("cyclic-poisson", groups=10, prob=0.5))
+    np.testing.assert_allclose(
+        bracket(claim(groups, 95, noise)), bracket(Claim(1, 1e-5, [Phase(noise, 10, 0.5)])), rtol=1e-9
+    )
+
+
+def test_cyclic_sampling_of_two_bands_against_simulation() -> None:
+    """All releases of the whole training, their likelihood ratio summed over the coins; three standard errors."""
+    steps, prob, sigma, draws = 6, 0.4, 0.8, 200_000
+    rng = np.random.default_rng(5)
+    of = claim(
+        Correlation(BandedToeplitz(2), Participation("cyclic-poisson", groups=2, prob=prob)), steps, Gaussian(sigma)
+    )
+    columns = (np.eye(steps) + 0.5 * np.eye(steps, k=-1))[:, ::2]  # of the first group
+    coins = np.array(list(itertools.product((0, 1), repeat=3)))
+    weights = prob ** coins.sum(1) * (1 - prob) ** (3 - coins.sum(1))
+    means = coins @ columns.T
+    lower, upper = bracket(of)
+    for with_record in (True, False):
+        drawn = means[rng.choice(8, draws, p=weights)] if with_record else 0.0
+        seen = drawn + sigma * rng.normal(size=(draws, steps))
+        ratio = np.log(np.exp((seen @ means.T - 0.5 * (means**2).sum(1)) / sigma**2) @ weights)
+        loss = ratio if with_record else -ratio
+        for low, high, epsilon in zip(lower, upper, EPSILONS, strict=True):
+            gains = np.maximum(-np.expm1(epsilon - loss), 0.0)
+            error = 3 * gains.std() / math.sqrt(draws)
+            assert gains.mean() <= high + error
+            if with_record:  # the worse direction
+                assert low - error <= gains.mean()
+                assert gains.mean() == pytest.approx(high, rel=0.02, abs=2 * error)
+
+
+def test_contributions_that_follow_the_releases_cost_no_more() -> None:
+    """An adversary turns each contribution by what it saw; events of the exact likelihood ratio, three errors."""
+    steps, sigma, draws = 6, 1.5, 200_000
+    rng, entries = np.random.default_rng(6), np.tril(np.random.default_rng(7).normal(size=(6, 6)))
+    data = _npy_bytes(entries)
+    strategy = matrix_from_bytes(data, "C.npy")
+    _, upper = bracket(claim(Correlation(strategy, Participation("min-sep", separation=1)), steps, Gaussian(sigma)))
+    seen, moved, loss = np.zeros((draws, steps)), np.zeros((draws, steps)), np.zeros(draws)
+    for step in range(steps):
+        turn = np.sign(seen[:, :step].sum(1) + 1e-9)
+        moved += turn[:, None] * entries[:, step]
+        noise = sigma * rng.normal(size=draws)
+        seen[:, step] = moved[:, step] + noise
+        loss += (moved[:, step] * seen[:, step] - 0.5 * moved[:, step] ** 2) / sigma**2
+    for high, epsilon in zip(upper, EPSILONS, strict=True):
+        gains = np.maximum(-np.expm1(epsilon - loss), 0.0)
+        assert gains.mean() <= high + 3 * gains.std() / math.sqrt(draws)
+    assert gains.mean() > 0
+
+
+def test_other_noise_has_a_theorem_where_no_two_participations_meet() -> None:
+    noise = Laplace(20.0, clip_norm=1.0, dimension=4)
+    plain = check(Claim(4.66, 1e-5, [Phase(noise, 40, 1.0, "none")]))
+    found = check(claim(TREE, noise=noise))
+    assert (found.verdict, found.epsilon_lower, found.epsilon_upper) == (
+        plain.verdict, plain.epsilon_lower, plain.epsilon_upper,
+    )  # fmt: skip
+    assert "a record enters at most 40 of the releases, each once" in found.assumptions
+    for strategy in (Tree(), SquareRootToeplitz()):
+        found = check(claim(Correlation(strategy, EACH_PASS), noise=noise))
+        assert (found.verdict, found.epsilon_upper) == ("undecided", math.inf)
+        assert f"laplace noise with correlation '{strategy.name}'" in found.reason
+
+
+def test_replaced_records_of_sampled_rounds_are_undecided() -> None:
+    cyclic = Correlation(BandedToeplitz(2), Participation("cyclic-poisson", groups=2, prob=0.1))
+    found = check(claim(cyclic, adjacency="replace-one"))
+    assert (found.verdict, found.epsilon_upper) == ("undecided", math.inf)
+    assert "no theorem here covers records replaced under 'banded-toeplitz'" in found.reason
+
+
+def test_sampling_refutes_too_and_the_witness_alone_suffices() -> None:
+    of = claim(TREE, epsilon=2.0)
+    sampled = check(of, method="monte-carlo", rng=1, confidence=0.999)
+    assert sampled.verdict == "refuted"
+    exact = check(of)
+    assert exact.verdict == "refuted"
+    assert exact.witness is not None
+    again = replayed_lower(of, Witness.from_dict(exact.witness.to_dict()))
+    assert float(again.delta(np.array([2.0]))[0]) == exact.delta_lower
+
+
+def test_the_words_name_the_user_and_what_is_assumed() -> None:
+    of = claim(TREE)
+    user = check(Claim(of.epsilon, of.delta, of.phases, unit="user", id="a"))
+    text = " ".join([user.reason, *user.assumptions])
+    assert "record" not in text
+    for words in (
+        "the presence of one user",
+        "the unit is a user",
+        "a user takes part in every 8-th step",
+        "adaptivity costs nothing with normal noise: Denisov et al. (2022)",
+        "before any normalising of C",
+        "sensitivity 6.32456 clips in 80 steps, met by taking part in steps 0, 8, 16, 24, ...",
+    ):
+        assert words in text
+    assert "record" in " ".join(check(of).assumptions)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [Identity(), SquareRootToeplitz(), BandedToeplitz(3), BandedToeplitz(diagonals=(1.0, 0.4)), BLT((0.9,), (0.2,)),
+     Tree(), Tree(8, "all")],
+    ids=lambda strategy: json.dumps(str(strategy)),
+)  # fmt: skip
+def test_claims_go_to_a_file_and_back(strategy: Strategy) -> None:
+    of = claim(Correlation(strategy, Participation("min-sep", separation=3, times=2)))
+    of = Claim(of.epsilon, of.delta, of.phases, unit="user", id="a")
+    assert claim_from_dict(json.loads(json.dumps(claim_to_dict(of)))) == of
+
+
+def _npy_bytes(array: np.ndarray[Any, Any]) -> bytes:
+    import io
+
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+def written(folder: Path, data: bytes, strategy: str = "C.npy") -> Path:
+    (folder / "C.npy").write_bytes(data)
+    path = folder / "claims.toml"
+    path.write_text(TEXT.replace('"tree"', f'"{strategy}"'))
+    return path
+
+
+def test_a_matrix_beside_the_claims_is_read(tmp_path: Path) -> None:
+    entries = np.tril(np.ones((16, 16)))
+    (found,) = load_claims(written(tmp_path, _npy_bytes(np.asfortranarray(entries.astype(np.float32)))))
+    (same,) = load_claims(written(tmp_path, _npy_bytes(entries)))
+    (phase,) = same.phases
+    assert phase.correlation is not None
+    assert phase.correlation.sensitivity(16).exact
+    assert found.phases != same.phases  # two files
+    given = json.loads(json.dumps(claim_to_dict(same)))
+    assert claim_from_dict(given, folder=tmp_path) == same
+    with pytest.raises(ClaimFileError, match="only in a claims file"):
+        claim_from_dict(given)
+    (tmp_path / "C.npy").write_bytes(_npy_bytes(2 * entries))
+    with pytest.raises(ClaimFileError, match=r"C\.npy with sha256"):
+        claim_from_dict(given, folder=tmp_path)
+
+
+class _Payload:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("unpickled",)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (_npy_bytes(np.array([_Payload()], dtype=object)), "of dtype object to hold integers, or floats"),
+        (_npy_bytes(np.ones((16, 16)))[:-8], "to hold a matrix of 2048 bytes"),
+        (_npy_bytes(np.ones(16)), "to hold a matrix"),
+        (_npy_bytes(np.ones((16, 16), dtype=complex)), "of dtype complex128"),
+        (_npy_bytes(np.ones((8, 8))), "steps=16 to be the columns of C.npy, 8"),
+        (b"PK\x03\x04" + bytes(100), "in version 1.0 or 2.0 of the .npy format"),
+        (b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (99999999, 99999999), }", "format"),
+        (b"", "in version 1.0 or 2.0 of the .npy format"),
+    ],
+)
+def test_hostile_matrices_are_refused(
+    data: bytes, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ClaimFileError, match=reason):
+        load_claims(written(tmp_path, data))
+    assert not (tmp_path / "unpickled").exists()
+
+
+@pytest.mark.parametrize(
+    ("strategy", "reason"),
+    [
+        ("../C.npy", "to be a path below the claims file's folder"),
+        ("/etc/C.npy", "to be a path below the claims file's folder"),
+        ("missing.npy", r"missing\.npy: No such file"),
+        ("folder.npy", r"folder\.npy to be a regular file"),
+        ("pipe.npy", r"pipe\.npy to be a regular file"),
+        ("oak", r"correlation\.strategy='oak' among identity, square-root-toeplitz, banded-toeplitz, blt, tree, or an"),
+    ],
+)
+def test_paths_that_lead_elsewhere_are_refused(strategy: str, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "folder.npy").mkdir()
+    os.mkfifo(tmp_path / "pipe.npy")
+    with pytest.raises(ClaimFileError, match=reason):
+        load_claims(written(tmp_path, b"", strategy))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ('strategy = "tree"', "", r"correlation\.strategy=None among identity"),
+        ('strategy = "tree"', 'strategy = "tree"\nbands = 2', r"unknown key 'correlation\.bands': expected strategy"),
+        ('strategy = "tree"', 'strategy = "blt"', r"correlation\.decays and correlation\.scales"),
+        ("participation =", "schema =", r"correlation\.participation to be a table with a kind"),
+        ("times = 3", "often = 3", r"unknown key 'participation\.often'"),
+        ("times = 3", 'times = "3"', r"participation\.times='3' to be a number"),
+        ("steps = 16", "steps = 16\nsampling_prob = 0.1", "no sampling besides"),
+        ("steps = 16", "steps = 1000000", "steps=1000000 to be at most 100000 with correlated noise"),
+        ('kind = "min-sep", separation = 4, times = 3', 'kind = "cyclic-poisson", groups = 2, prob = 0.1',
+         r"at most participation\.groups=2 diagonals with kind 'cyclic-poisson': 'tree' has 16 diagonals"),
+        ('delta = 1e-5', 'delta = 1e-5\nunit = "household"', "unit"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_named(old: str, new: str, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "claims.toml"
+    assert old in TEXT
+    path.write_text(TEXT.replace(old, new))
+    with pytest.raises(ClaimFileError, match=reason) as error:
+        load_claims(path)
+    assert "\n" not in str(error.value)
+    assert "claim 'a'" in str(error.value)
