@@ -30,7 +30,7 @@ def run_claims(
     paths: Sequence[Path], *, only: str | None = None, method: str = "exact", require: str | None = None,
     form: str = "text", json_file: str | None = None, seed: int = 0, out: Path | None = None, rigorous: bool = False,
     certificates: Path | None = None, stage: Stage, show: Callable[[str], None],
-    warn: Callable[[str], None] = lambda line: None,
+    warn: Callable[[str], None] = lambda line: None, as_text: Callable[[Verdict], str] = verdict_text,
 ) -> int:  # fmt: skip
     """Check the claims of some files.
 
@@ -48,6 +48,7 @@ def run_claims(
         stage: Told what begins and how long it is.
         show: Prints the result.
         warn: Prints what is no part of it.
+        as_text: A verdict for people.
 
     Returns:
         The exit status: 3 if a claim is refuted, else 4 if interrupted or two bounds disagree, else 5 if a claim is not
@@ -89,7 +90,9 @@ def run_claims(
             for claim, verdict, rows in zip(claims, verdicts, map(compared.get, range(len(claims))), strict=False)
         ]
         write_verdicts(entries, out, versions={name: version(name) for name in ("dpaudit", "numpy", "scipy")})
-    _show(verdicts, paths, form, require, json_file, show)
+    _show(verdicts, paths, form, require, json_file, show, as_text)
+    if out is not None:
+        (show if form == "text" and json_file != "-" else warn)(f"report: {out / 'verdicts.html'}")
     for line in [] if files is None else files.lines():
         warn(line)
     kinds = {verdict.verdict for verdict in verdicts}
@@ -170,7 +173,7 @@ def _load(paths: Sequence[Path], only: str | None) -> tuple[list[Claim], Mapping
 
 def _show(
     verdicts: Sequence[Verdict], paths: Sequence[Path], form: str, require: str | None, json_file: str | None,
-    show: Callable[[str], None],
+    show: Callable[[str], None], as_text: Callable[[Verdict], str],
 ) -> None:  # fmt: skip
     document = verdicts_json(verdicts)
     if json_file == "-":
@@ -184,4 +187,4 @@ def _show(
         show(verdicts_sarif(verdicts, uri=paths[0].as_posix(), version=version("dpaudit")).rstrip())
     else:
         for verdict in verdicts:
-            show(verdict_text(verdict))
+            show(as_text(verdict))

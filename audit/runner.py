@@ -14,6 +14,7 @@ from dpaudit.audit.attacks.canary_game import CanaryGame, Design
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.datasets import Dataset
 from dpaudit.audit.inputs.files import InputError
+from dpaudit.audit.inputs.networks import check_trainable
 from dpaudit.audit.inputs.recipes import ApproximateMinimaRecipe, Recipe
 from dpaudit.audit.inputs.sources import Stage
 from dpaudit.audit.inputs.user_code import trainer_name
@@ -120,11 +121,19 @@ def _attack(attack: Attack, audit: Audit, trials: TrialRunner, shares: dict[str,
 
 
 def prepare(bundle: Bundle, dataset: Dataset, settings: Settings, *, stage: Stage = no_progress) -> Audit:
-    """What attacks are given, the claim checked: the first part of `run`, and all that a plan needs."""
+    """What attacks are given, the claim checked: the first part of `run`, and all that a plan needs.
+
+    Raises:
+        InputError: Model, data and recipe do not fit each other, or the network cannot be trained privately.
+    """
     advance = stage("Checking the claim", 1)
     verdict = check_recipe(bundle.recipe)
     advance(1)
-    return Audit(bundle, bundle.recipe.spec(dataset), dataset, verdict, settings, TrialRunner(stage=stage))
+    spec = bundle.recipe.spec(dataset)
+    if settings.trainer is train:
+        check_trainable(spec.architecture)
+    bundle.models(spec)  # names and shapes are refused before anything is trained
+    return Audit(bundle, spec, dataset, verdict, settings, TrialRunner(stage=stage))
 
 
 def check_recipe(recipe: Recipe) -> Verdict:

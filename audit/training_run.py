@@ -6,6 +6,7 @@ import numpy as np
 
 from dpaudit.audit.inputs.bundles import save_bundle
 from dpaudit.audit.inputs.coins import draw_coins
+from dpaudit.audit.inputs.networks import check_trainable
 from dpaudit.audit.inputs.recipes import Recipe
 from dpaudit.audit.inputs.sources import Stage
 from dpaudit.audit.settings import usable_device
@@ -29,6 +30,7 @@ def train_bundle(recipe: Recipe, out: Path, *, seed: int, device: str, stage: St
     place = usable_device(device)
     dataset = recipe.load_dataset(progress=stage)
     spec = recipe.spec(dataset)
+    check_trainable(spec.architecture)
     recipe = recipe.filled(dataset, dimension=spec.mechanism.dimension or 0, seed=seed)
     coins = draw_coins(recipe, len(dataset.y), seed) if recipe.audit_records else None
     members = np.ones(len(dataset.y), dtype=bool) if coins is None else coins.members(len(dataset.y))

@@ -1,7 +1,8 @@
 """Verdicts as machines and people read them: JSON, text, JUnit XML, SARIF."""
 
 import json
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Callable, Sequence
 from xml.etree import ElementTree
 
 from dpaudit.reports.sarif import sarif_log, sarif_result
@@ -16,20 +17,39 @@ def verdicts_json(verdicts: Sequence[Verdict]) -> str:
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 
 
-def verdict_text(verdict: Verdict) -> str:
-    """A verdict in a few lines for a terminal."""
-    lines = [
-        f"{verdict.verdict:<9} {_printable(verdict.id)}: epsilon {verdict.epsilon_claimed:g} at delta "
-        f"{verdict.delta_claimed:g}; true epsilon {verdict.epsilon_lower:.5g} to {verdict.epsilon_upper:.5g}",
-        f"          {verdict.reason}",
-    ]
-    if verdict.witness is not None and verdict.verdict == "refuted":
-        witness = verdict.witness
-        lines.append(
-            f"          witness: {witness.family} shift of {witness.coordinates} coordinates, norm {witness.norm:.6g}, "
-            f"direction {witness.direction}, event {witness.event}"
+def verdict_text(
+    verdict: Verdict, *, width: int = 100, paint: Callable[[str, str], str] = lambda text, kind: text
+) -> str:
+    """A verdict in a few lines for a terminal: what it comes to, then why, then the witness.
+
+    Args:
+        verdict: What was found.
+        width: Columns to wrap at.
+        paint: Gives a text the colour of a kind of verdict.
+    """
+    name = paint(f"{verdict.verdict:<9}", verdict.verdict)
+    head = (
+        f"{name} {_printable(verdict.id)}: epsilon {verdict.epsilon_claimed:g} at delta {verdict.delta_claimed:g}; "
+        f"true epsilon {verdict.epsilon_lower:.5g} to {verdict.epsilon_upper:.5g}"
+    )
+    meaning, by, theorem = verdict.meaning.partition(", by ")
+    lines = _wrapped(meaning, width) + (_wrapped(f"by {theorem}", width) if by else [])
+    witness = verdict.witness
+    if witness is not None and verdict.verdict == "refuted":
+        lines += _wrapped(
+            f"witness: {witness.family} shift of {witness.coordinates} coordinate{'s' * (witness.coordinates != 1)}, "
+            f"norm {witness.norm:.6g}, direction {witness.direction}, event {witness.event}",
+            width,
         )
-    return "\n".join(lines)
+    return "\n".join([head, *lines])
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    margin = " " * 10
+    return textwrap.wrap(
+        _printable(text), max(width, 40), initial_indent=margin, subsequent_indent=margin + "  ",
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def verdicts_junit(verdicts: Sequence[Verdict], *, require: str | None) -> str:

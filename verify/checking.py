@@ -1,5 +1,6 @@
 """The verdict on a claim: the best valid upper bound, the best certified lower bound, and what they decide."""
 
+import os
 import time
 from collections.abc import Sequence
 from functools import cache
@@ -54,12 +55,15 @@ def check(
         rng: Generator or seed, required by the sampling methods; exact ones draw nothing.
 
     Raises:
+        TypeError: Not a claim; says how to get one.
         ValueError: The method or the confidence is not allowed; the message names the value and the rule.
 
     >>> from dpaudit.mechanisms import Laplace
     >>> check(Claim.single(Laplace(scale=1.0, clip=1.0, clip_norm=1.0), epsilon=1.0, delta=0.0)).verdict
     'certified'
     """
+    if not isinstance(claim, Claim):
+        raise TypeError(_no_claim(claim))
     if method not in METHODS:
         raise ValueError(f"Expected method={method!r} to be one of {', '.join(map(repr, METHODS))}.")
     if not 0 < confidence < 1:
@@ -266,6 +270,17 @@ def decide(claim: Claim, delta_lower: float, delta_upper: float) -> VerdictName:
     if delta_lower > claim.delta:
         return "refuted"
     return "certified" if delta_upper <= claim.delta else "undecided"
+
+
+def _no_claim(value: object) -> str:
+    """What to give `check` in place of a value that is no claim."""
+    if isinstance(value, (str, os.PathLike)):
+        return (
+            f"Expected a Claim, not the path {os.fspath(value)!r}: check each of "
+            "dpaudit.verify.claim_files.load_claims(path), or run dpaudit verify."
+        )
+    how = "Claim.single(mechanism, epsilon=..., delta=..., steps=..., sampling_prob=...)"
+    return f"Expected a Claim, not {type(value).__name__}: {how} states one."
 
 
 def _reason(bracket: Bracket, lower: Curve) -> str:

@@ -107,6 +107,8 @@ def parse_claims(data: Mapping[str, Any], *, source: str, folder: Path | None = 
         ClaimFileError: As `load_claims`.
     """
     unknown = set(data) - {"claim"}
+    if "algorithm" in unknown:
+        raise ClaimFileError(f"{source}: a recipe, not claims: dpaudit train {source} --out model.pt trains it.")
     if unknown:
         raise ClaimFileError(f"{source}: unknown key {sorted(unknown)[0]!r}: expected only [[claim]] tables.")
     try:

@@ -8,7 +8,7 @@ alpha * 6 / (pi^2 i^2), which sums to alpha however many there are.
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +63,7 @@ def judge(claim: "Claim", require: str | None, method: str, spent: list[float], 
         ClaimFailure: Names the claim, the verdict, its reason and the witness.
         ValueError: `require` is neither None nor "certified".
     """
+    __tracebackhide__ = True  # the test's own line is what a person wants to see
     from dpaudit.verify.checking import check
 
     if require not in (None, "certified"):
@@ -82,7 +83,7 @@ def describe(verdict: "Verdict") -> str:
     lines = [
         f"claim {verdict.id or '(unnamed)'}: epsilon {verdict.epsilon_claimed:g} at delta {verdict.delta_claimed:g} "
         f"is {verdict.verdict}",
-        verdict.reason,
+        verdict.meaning,
         f"true epsilon at that delta: {verdict.epsilon_lower:.6g} to {verdict.epsilon_upper:.6g}",
     ]
     if verdict.witness is not None:
@@ -106,10 +107,14 @@ def assert_claim(request: pytest.FixtureRequest) -> Callable[..., list["Verdict"
     def judge_all(
         claim: "Claim | str | os.PathLike[str]", require: str | None = None, method: str = "exact", rng: Any = None
     ) -> list["Verdict"]:
+        __tracebackhide__ = True
         from dpaudit.verify.claim_files import load_claims
 
         claims = load_claims(Path(claim)) if isinstance(claim, (str, os.PathLike)) else [claim]
-        return [judge(item, require, method, spent, rng) for item in claims]
+        verdicts = []
+        for item in claims:  # a comprehension would be a frame that tracebacks show
+            verdicts.append(judge(item, require, method, spent, rng))
+        return verdicts
 
     return judge_all
 
@@ -146,20 +151,15 @@ class ClaimFile(pytest.File):
         return [ClaimItem.from_parent(self, name=claim.id, claim=claim) for claim in load_claims(self.path)]
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection(session: pytest.Session) -> Iterator[Any]:
-    """Add the files of --dpaudit-claims to what is collected."""
-    result = yield
-    items: list[ClaimItem] = []
+@pytest.hookimpl(tryfirst=True)  # before -k and -m choose among the items
+def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.Item]) -> None:
+    """Add the claims of --dpaudit-claims to what is collected."""
     for name in session.config.getoption("--dpaudit-claims"):
         path = Path(name).absolute()
         if not path.is_file():
             raise pytest.UsageError(f"--dpaudit-claims: Expected {name} to be a file.")
         collector: ClaimFile = ClaimFile.from_parent(session, path=path)
         try:
-            items += collector.collect()
+            items.extend(collector.collect())
         except ValueError as error:  # not a claims file
             raise pytest.UsageError(str(error)) from error
-    session.items.extend(items)
-    session.testscollected = len(session.items)
-    return result

@@ -161,6 +161,20 @@ class Verdict(_Record):
         points = OperatingPoints(number(data["gdp_mu"]), dict(data["tpr_at_fpr"]))
         return replace(read, operating=lambda: points)
 
+    @property
+    def meaning(self) -> str:
+        """The reason in numbers alone: without the pair of neighbours, which `witness` holds."""
+        _, forces, numbers = self.reason.partition(" forces ")
+        return numbers if forces and self.witness is not None else self.reason
+
+    def __str__(self) -> str:
+        """The verdict and its bracket, in a line; `reason` has the rest."""
+        name = f"{self.id}: " if self.id else ""
+        return (
+            f"{name}{self.verdict}: epsilon {self.epsilon_claimed:g} at delta {self.delta_claimed:g}, true epsilon "
+            f"{self.epsilon_lower:.5g} to {self.epsilon_upper:.5g}"
+        )
+
     def delta(self, epsilon: ArrayLike) -> tuple[Array, Array]:
         """(lower, upper) bounds on the true delta at each epsilon; arrays of the input's shape.
 
@@ -372,6 +386,19 @@ class AuditResult(_Record):
     reproduce: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     control: Control | None = None
+
+    def __str__(self) -> str:
+        """The verdict, what is proven and by how many models, in a line."""
+        proven = "no epsilon" if self.epsilon_lower is None else f"epsilon >= {self.epsilon_lower:.4g}"
+        attacks = ", ".join(f"{attack.name} ({attack.trials:,} trials)" for attack in self.attacks) or "no attack"
+        return (
+            f"{self.model.get('path', 'model')}: {self.verdict}: {proven} at confidence {self.confidence:g}, claimed "
+            f"{self.epsilon_claimed:g}; {attacks}"
+        )
+
+    def __repr__(self) -> str:
+        """The line of `str`: the fields hold curves and scores by the hundred."""
+        return f"<AuditResult {self}>"
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object, `format` first."""

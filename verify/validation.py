@@ -11,6 +11,20 @@ _LONGEST_VALUE = 80
 Models = Mapping[str, type[BaseModel]]
 
 
+# what other tools call it: where it stands here
+_RATE = "sampling_prob, the Poisson rate (batch size / records)"
+_NOISE = "noise_multiplier in the mechanism's table"
+_CLIP = "clip in the mechanism's table"
+_STEPS = "steps, the number of batches, or sampling with batches and epochs"
+FOREIGN_KEYS = {
+    "sample_rate": _RATE, "sampling_rate": _RATE, "sampling_probability": _RATE, "q": _RATE, "batch_size": _RATE,
+    "noise_multiplier": _NOISE, "sigma": _NOISE, "noise": _NOISE,
+    "max_grad_norm": _CLIP, "l2_norm_clip": _CLIP, "clip": _CLIP, "clipping_norm": _CLIP, "clip_norm": _CLIP,
+    "epochs": _STEPS, "num_epochs": _STEPS, "num_steps": _STEPS, "iterations": _STEPS,
+    "target_epsilon": "epsilon", "eps": "epsilon", "target_delta": "delta",
+}  # fmt: skip
+
+
 def one_line(error: ValidationError, model: type[BaseModel], algorithms: Models | None = None) -> str:
     """The first error as "dotted.key: Expected value to ..."; how many others there are follows.
 
@@ -39,7 +53,8 @@ def _message(item: dict[str, Any], model: type[BaseModel], algorithms: Models) -
         if users:
             return f"{key}: Expected it only with algorithm={' or '.join(users)}."
         near = difflib.get_close_matches(location[-1], _keys(model, location[:-1]), n=1)
-        return f"{key}: Expected a known key" + (f": did you mean {near[0]}?" if near else ".")
+        meant = FOREIGN_KEYS.get(location[-1]) or (near[0] if near else "")
+        return f"{key}: Expected a known key" + (f": did you mean {meant}?" if meant else ".")
     rules = {repr([other.model_fields.get(part) for part in location[:1]]) for other in algorithms.values()}
     names = [name for name, other in algorithms.items() if other is model and len(rules) > 1]
     context = "".join(f" with algorithm={name!r}" for name in names)

@@ -1,7 +1,9 @@
 """What commands share: exit statuses, options, seeds, progress bars, and failing in one line."""
 
+import os
 import re
 import secrets
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +22,21 @@ Seed = Annotated[
     int | None, typer.Option(min=0, help="Seed of everything random; drawn, printed and recorded if absent.")
 ]
 Device = Annotated[str, typer.Option(help="Where models train: auto, cpu or cuda.", metavar="auto|cpu|cuda")]
+
+COLOURS = {
+    "refuted": "red", "error": "red", "certified": "green", "undecided": "yellow", "inconclusive": "yellow",
+    "gave_up": "yellow", "warning": "yellow", "note": "cyan",
+}  # fmt: skip
+
+
+def painted(text: str, kind: str) -> str:
+    """Text in the colour of a verdict or a level; `typer.echo` takes it off again where stdout is no terminal."""
+    return text if os.environ.get("NO_COLOR") else typer.style(text, fg=COLOURS.get(kind), bold=kind in COLOURS)
+
+
+def columns() -> int:
+    """The width to wrap at: the terminal's, up to 120; 100 where there is none."""
+    return min(shutil.get_terminal_size((100, 24)).columns, 120)
 
 
 @contextmanager

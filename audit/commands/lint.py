@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dpaudit.audit.commands.console import LACKING, REFUTED, one_of
+from dpaudit.audit.commands.console import LACKING, REFUTED, columns, one_of, painted
 
 
 def lint(
@@ -27,5 +27,5 @@ def lint(
 
         typer.echo(lint_sarif(result, version=version("dpaudit")).rstrip())
     else:
-        typer.echo(lint_json(result).rstrip() if form == "json" else lint_text(result))
+        typer.echo(lint_json(result).rstrip() if form == "json" else lint_text(result, width=columns(), paint=painted))
     raise typer.Exit(REFUTED if result.refuted else 0 if result.clean else lacking)

@@ -18,6 +18,7 @@ from dpaudit.audit.commands.console import (
     audit_settings,
     one_of,
     os_reason,
+    painted,
     progress_bars,
     seconds_left,
     seed_or_drawn,
@@ -153,7 +154,7 @@ def _tell(result: "AuditResult", json: str | None) -> None:
     if json == "-":
         typer.echo(result_json(result))
         return
-    typer.echo(f"{result.verdict}: {verdict_sentence(result)}")
+    typer.echo(f"{painted(result.verdict, result.verdict)}: {verdict_sentence(result)}")
     check = result.claim_check
     if check is not None:
         typer.echo(f"claim check: {check.verdict}: {check.reason}")

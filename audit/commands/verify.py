@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dpaudit.audit.commands.console import Seed, one_of, progress_bars, seed_or_drawn
+from dpaudit.audit.commands.console import Seed, columns, one_of, painted, progress_bars, seed_or_drawn
 
 
 def verify(
@@ -28,9 +28,11 @@ def verify(
 ) -> None:
     """Check claimed (epsilon, delta) of mechanisms: no model, no data."""
     from dpaudit.audit.claims_run import run_claims
+    from dpaudit.reports import verdict_text
 
     exact = one_of("method", method, ("exact", "monte-carlo", "both")) == "exact"
     chosen = 0 if exact else seed_or_drawn(seed)
+    shown: list[str] = []  # printed when the bars are gone: both may be the same terminal
     with progress_bars() as stage:
         status = run_claims(
             claims,
@@ -44,7 +46,10 @@ def verify(
             rigorous=rigorous,
             certificates=certificates,
             stage=stage,
-            show=typer.echo,
+            show=shown.append,
             warn=partial(typer.echo, err=True),
+            as_text=partial(verdict_text, width=columns(), paint=painted),
         )
+    for text in shown:
+        typer.echo(text)
     raise typer.Exit(status)

@@ -70,8 +70,11 @@ def open_zip(file: BinaryIO, name: str) -> Iterator[zipfile.ZipFile]:
     file.seek(0)
     start = file.read(4)
     if start != b"PK\x03\x04":
+        old = " Save it again with torch.save(model.state_dict(), ...) of PyTorch 1.6 or later." * (
+            start[:1] == b"\x80"
+        )
         raise InputError(
-            f"Expected {name} to be a zip archive, " + (f"not to begin with {start!r}." if start else "not empty.")
+            f"Expected {name} to be a zip archive, " + (f"not to begin with {start!r}.{old}" if start else "not empty.")
         )
     bounded = _Bounded(file, LARGEST_DIRECTORY, name)
     try:
@@ -149,7 +152,8 @@ def _check_pickle(content: bytes, name: str) -> None:
                 raise InputError(f"Expected data.pkl of {name} to have at most {MOST_OPCODES:,} opcodes.")
             if opcode.name in ("GLOBAL", "INST") and argument not in _HARMLESS:
                 raise InputError(
-                    f"Expected {name} to hold nothing but tensors; it names {str(argument).replace(' ', '.')}."
+                    f"Expected {name} to hold nothing but tensors; it names {str(argument).replace(' ', '.')}. "
+                    "Save model.state_dict(), not the model."
                 )
             if opcode.name in ("STACK_GLOBAL", "EXT1", "EXT2", "EXT4"):
                 raise InputError(f"Expected {name} to be pickled with protocol 2, as torch.save does.")

@@ -39,6 +39,14 @@ class Bundle:
     coins: Coins | None = None
     ledger: Ledger | None = None
 
+    def __repr__(self) -> str:
+        """What it is and what it claims, in a line; never its weights."""
+        claim, mechanism = self.recipe.claim, self.recipe.mechanism
+        return (
+            f"<Bundle {self.path}: {self.recipe.algorithm} of {self.recipe.architecture.name}, {self.parameters:,} "
+            f"parameters, {mechanism.name}, claims epsilon {claim.epsilon:g} at delta {claim.delta:g}>"
+        )
+
     @property
     def one_run(self) -> bool:
         """Whether this one model can prove an epsilon: fair coins, and a claim on adding or removing a record."""
@@ -127,6 +135,11 @@ def load_bundle(path: str | os.PathLike[str], *, recipe: Recipe | None = None) -
         InputError: Anything at all is wrong with the file; no code in it is ever run.
     """
     name = os.fspath(path)
+    if name.endswith(".toml"):
+        raise InputError(
+            f"Expected {name} to be a trained model: a recipe is trained first (dpaudit train {name} --out model.pt), "
+            "and a claims file is for dpaudit verify."
+        )
     with open_regular(name) as file:
         start = file.read(9)  # a zip archive begins with PK; what has a brace after eight other bytes is safetensors
         if start[8:] == b"{" and start[:2] != b"PK":

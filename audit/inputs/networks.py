@@ -86,3 +86,24 @@ def parameter_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         raise
     except (ValueError, TypeError, RuntimeError) as error:
         raise InputError(f"architecture: {error}") from error
+
+
+def check_trainable(architecture: Architecture) -> None:
+    """Refuse a user's network that has no gradient of each record, before anything is trained.
+
+    Raises:
+        InputError: It keeps statistics of batches (BatchNorm), does not take or return what it must, or fails.
+    """
+    if not isinstance(architecture.build, UserBuild):
+        return
+    from dpaudit.mechanisms.learning.opacus_path import check_architecture  # loads opacus
+
+    try:
+        check_architecture(architecture)
+    except InputError:
+        raise
+    except Exception as error:  # the user's own code runs in it
+        text = " ".join(str(error).split())
+        ours = text.startswith("Expected architecture=")
+        text += " GroupNorm and LayerNorm stay within a record." * ("BatchNorm" in text)
+        raise InputError(text if ours else f"architecture: {type(error).__name__}: {text}") from error

@@ -413,4 +413,6 @@ def load_recipe(path: str | Path) -> Recipe:
         data = tomllib.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise InputError(f"Expected {path} to hold TOML: {re.sub(r'[^ -~]', '?', str(error))}.") from error
+    if "algorithm" not in data and isinstance(data.get("claim"), list):
+        raise InputError(f"Expected {path} to be a recipe, not claims: dpaudit verify {path} checks them.")
     return Recipe.from_dict(data, name=str(path), folder=Path(path).resolve().parent)

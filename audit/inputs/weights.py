@@ -75,7 +75,8 @@ def check_state(state: Any, name: str, *, size: int | None) -> dict[str, Tensor]
     for key, tensor in state.items():
         where = f"{name}:state_dict[{key!r}]"
         if not isinstance(key, str) or not isinstance(tensor, Tensor):
-            raise InputError(f"Expected {where} to be a tensor under a name, not {type(tensor).__name__}.")
+            inner = " Save model.state_dict() alone." if isinstance(tensor, Mapping) else ""
+            raise InputError(f"Expected {where} to be a tensor under a name, not {type(tensor).__name__}.{inner}")
         if tensor.layout != torch.strided or tensor.device.type != "cpu" or tensor.is_quantized:
             raise InputError(f"Expected {where} to be a dense tensor on the CPU.")
         if tensor.dtype != torch.float32:

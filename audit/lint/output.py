@@ -2,6 +2,7 @@
 
 import json
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 from dpaudit.audit.lint.findings import Finding
@@ -12,14 +13,22 @@ from dpaudit.reports.sarif import sarif_log, sarif_result
 LINT_FORMAT = "dpaudit-lint/1"
 
 
-def lint_text(result: LintResult, *, width: int = 100) -> str:
-    """The findings by place; why and what to do once, where a rule is met first; how many there are."""
+def lint_text(
+    result: LintResult, *, width: int = 100, paint: Callable[[str, str], str] = lambda text, kind: text
+) -> str:
+    """The findings by place; why and what to do once, where a rule is met first; how many there are.
+
+    Args:
+        result: What was found.
+        width: Columns to wrap reasons at.
+        paint: Gives a text the colour of a level.
+    """
     lines: list[str] = []
     told: set[str] = set()
     for finding in result.findings:
         cell = f" ({finding.cell})" if finding.cell else ""
         place = f"{printable(finding.path)}:{finding.line}:{finding.column}{cell}"
-        lines.append(f"{place}: {finding.level}[{finding.rule}] {printable(finding.message)}")
+        lines.append(f"{place}: {paint(finding.level, finding.level)}[{finding.rule}] {printable(finding.message)}")
         if finding.rule not in told:
             told.add(finding.rule)
             for word, text in (("why", finding.reason), ("fix", finding.fix), ("see", finding.source)):

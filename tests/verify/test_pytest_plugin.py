@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from dpaudit.mechanisms import Gaussian
+from dpaudit.verify import Claim, check
 from dpaudit.verify.pytest_plugin import sampling_share
 
 CLAIMS = """
@@ -27,6 +29,12 @@ noise_multiplier = 1.6666666666666667
 """
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _loaded() -> None:
+    """The numerics, before the inner runs, which forget what they load: numpy loads only once in a process."""
+    check(Claim.single(Gaussian(1.0), epsilon=5.0, delta=1e-5))
+
+
 @pytest.fixture
 def claims(pytester: pytest.Pytester) -> str:
     return str(pytester.makefile(".toml", claims=CLAIMS))
@@ -37,6 +45,11 @@ def test_every_claim_of_a_file_becomes_an_item(pytester: pytest.Pytester, claims
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*claim false: epsilon 2 at delta 1e-05 is refuted*", "*witness:*"])
     result.stdout.no_fnmatch_line("*Traceback*")
+
+
+def test_words_choose_among_the_claims(pytester: pytest.Pytester, claims: str) -> None:
+    result = pytester.runpytest_inprocess("--dpaudit-claims", claims, "-k", "true")
+    result.assert_outcomes(passed=1, deselected=1)
 
 
 def test_the_fixture_passes_and_fails_like_an_assertion(pytester: pytest.Pytester, claims: str) -> None:
@@ -56,6 +69,8 @@ def test_the_fixture_passes_and_fails_like_an_assertion(pytester: pytest.Pyteste
     """)
     result = pytester.runpytest_inprocess()
     result.assert_outcomes(passed=1, failed=2)
+    result.stdout.fnmatch_lines([">*assert_claim(Claim.single(*epsilon=2.0*", "E *ClaimFailure: claim*"])
+    result.stdout.no_fnmatch_line("*pytest_plugin.py:*")  # the test's own line, not ours
 
 
 def test_a_wrong_file_is_a_usage_error_in_one_line(pytester: pytest.Pytester) -> None:

@@ -1,0 +1,154 @@
+"""What a stranger runs into: a file for another command, other tools' names, models of no use; each in one line."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from dpaudit.audit import load_bundle
+from dpaudit.audit.commands.console import painted
+from dpaudit.audit.inputs.recipes import load_recipe
+from dpaudit.mechanisms import Gaussian
+from dpaudit.reports import verdict_text
+from dpaudit.verify import Claim, Verdict, check
+from dpaudit.verify.results import AuditResult
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+ROOT = Path(__file__).parents[2]
+RECIPE = (ROOT / "examples/digits-gaussian.toml").read_text()
+CLAIMS = """
+[[claim]]
+id = "a"
+epsilon = 3.0
+delta = 1e-5
+steps = 10
+sampling_prob = 0.01
+[claim.mechanism]
+name = "gaussian"
+noise_multiplier = 1.0
+"""
+NETWORKS = """
+from torch import nn
+
+def build(features, classes):
+    return nn.Sequential(nn.Linear(features, 4), nn.BatchNorm1d(4), nn.Linear(4, classes))
+
+def narrow(features, classes):
+    return nn.Linear(3, classes)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "recipe.toml").write_text(RECIPE)
+    (tmp_path / "claims.toml").write_text(CLAIMS)
+    (tmp_path / "networks.py").write_text(NETWORKS)
+    return tmp_path
+
+
+def refusal(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line of a command that found its input wrong."""
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        ("run recipe.toml", "dpaudit train recipe.toml --out model.pt"),
+        ("run claims.toml", "dpaudit verify"),
+        ("verify recipe.toml", "dpaudit train recipe.toml"),
+        ("train claims.toml --out m.pt", "dpaudit verify claims.toml"),
+    ],
+)
+def test_a_file_for_another_command_is_sent_there(words: str, advice: str, folder: Path, dpaudit: Command) -> None:
+    assert advice in refusal(dpaudit(*words.split(), folder=folder))
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("sample_rate", "sampling_prob"),
+        ("max_grad_norm", "clip in"),
+        ("sigma", "noise_multiplier in"),
+        ("epochs", "steps"),
+        ("target_epsilon", "epsilon"),
+        ("epsilom", "epsilon"),
+    ],
+)
+def test_other_tools_names_are_told_ours(key: str, meant: str, folder: Path, dpaudit: Command) -> None:
+    (folder / "claims.toml").write_text(CLAIMS.replace("steps = 10", f"steps = 10\n{key} = 3"))
+    assert f"did you mean {meant}" in refusal(dpaudit("verify", "claims.toml", folder=folder))
+    (folder / "recipe.toml").write_text(f"{key} = 3\n{RECIPE}")
+    line = refusal(dpaudit("train", "recipe.toml", "--out", "m.pt", folder=folder))
+    assert line.startswith(f"dpaudit: recipe.toml: {key}: Expected a known key")
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_pickled_module_is_told_to_save_its_state(old: bool, folder: Path, dpaudit: Command) -> None:
+    torch.save(nn.Linear(64, 10), folder / "model.pt", _use_new_zipfile_serialization=not old)
+    line = refusal(dpaudit("run", "model.pt", "--recipe", "recipe.toml", folder=folder))
+    assert "model.state_dict()" in line
+
+
+def test_a_checkpoint_is_told_to_hold_the_state_alone(folder: Path, dpaudit: Command) -> None:
+    torch.save({"model": nn.Linear(64, 10).state_dict(), "epoch": 3}, folder / "model.pt")
+    assert "state_dict() alone" in refusal(dpaudit("run", "model.pt", "--recipe", "recipe.toml", folder=folder))
+
+
+@pytest.mark.parametrize(("network", "words"), [("build", "BatchNorm1d"), ("narrow", "cannot be multiplied")])
+def test_a_network_that_cannot_be_trained_is_one_line(network: str, words: str, folder: Path, dpaudit: Command) -> None:
+    recipe = RECIPE.replace('"linear"', f'"networks.py:{network}"').replace('init = "zeros"\n', "")
+    (folder / "recipe.toml").write_text(recipe)
+    assert words in refusal(dpaudit("train", "recipe.toml", "--out", "m.pt", "--seed", "1", folder=folder))
+
+
+def test_a_dry_run_refuses_a_model_or_data_that_do_not_fit(folder: Path, dpaudit: Command) -> None:
+    np.savez(folder / "other.npz", x=np.zeros((100, 5), np.float32), y=np.arange(100) % 10)
+    torch.save(nn.Linear(64, 10).state_dict(), folder / "model.pt")
+    torch.save({"w": torch.zeros(10, 64), "b": torch.zeros(10)}, folder / "renamed.pt")
+    for words in (("model.pt", "--data", "other.npz"), ("renamed.pt",)):
+        done = dpaudit("run", *words, "--recipe", "recipe.toml", "--dry-run", "--seed", "1", folder=folder)
+        assert "Expected" in refusal(done)
+
+
+def test_check_says_how_to_state_a_claim() -> None:
+    for value, words in (("claims.toml", "load_claims"), (Gaussian(1.0), "Claim.single"), (None, "Claim.single")):
+        with pytest.raises(TypeError, match=words):
+            check(value)  # type: ignore[arg-type]
+
+
+def test_results_print_in_one_line(folder: Path) -> None:
+    verdict = check(Claim.single(Gaussian(1.0), epsilon=1.0, delta=1e-5, id="a"))
+    assert str(verdict).startswith("a: refuted: epsilon 1 at delta 1e-05, true epsilon 4.37")
+    torch.save(nn.Linear(64, 10).state_dict(), folder / "model.pt")
+    bundle = load_bundle(folder / "model.pt", recipe=load_recipe(folder / "recipe.toml"))
+    assert "650 parameters, gaussian, claims epsilon 3.5" in repr(bundle)
+    result = AuditResult({"path": "m.pt"}, {}, "inconclusive", [], None, 0.95, 3.5, verdict, [], 1, {}, 1.0)
+    for printed in (str(verdict), repr(bundle), str(bundle), str(result), repr(result)):
+        assert len(printed) < 200
+        assert "\n" not in printed
+
+
+def test_a_verdict_tells_numbers_first_and_the_witness_once(
+    folder: Path, dpaudit: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "claims.toml").write_text(CLAIMS.replace("epsilon = 3.0", "epsilon = 0.01"))
+    done = dpaudit("verify", "claims.toml", "--json", "v.json", folder=folder)
+    assert done.returncode == 3
+    lines = done.stdout.splitlines()
+    assert lines[1].strip().startswith("delta >= ")
+    assert lines[2].strip().startswith("witness: ")
+    assert done.stdout.count("direction") == 1
+    assert "\x1b" not in done.stdout  # NO_COLOR
+    (read,) = json.loads((folder / "v.json").read_text())["claims"]
+    narrow = verdict_text(Verdict.from_dict(read), width=60).splitlines()
+    assert max(map(len, narrow[1:])) <= 60
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert painted("refuted", "refuted").startswith("\x1b[")
