@@ -14,7 +14,7 @@ from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.results import Witness
 from dpaudit.verify.rigorous.balls import Unavailable, ball, float_above, float_below, precision, total
-from dpaudit.verify.rigorous.choices import chosen_event
+from dpaudit.verify.rigorous.choices import chosen_event, pass_statistics
 from dpaudit.verify.rigorous.coordinates import CoordinateLaw, coordinate_law
 from dpaudit.verify.rigorous.domination import (
     ShownScale,
@@ -36,6 +36,7 @@ from dpaudit.verify.rigorous.pairs import (
     gaussian_tails,
     laplace_tails,
 )
+from dpaudit.verify.rigorous.passes import LabelledPass
 from dpaudit.verify.rigorous.radial import RadialNoise, radial_delta
 from dpaudit.verify.upper.shift_norms import sampling_is_known
 
@@ -102,6 +103,7 @@ def rigorous_bracket(claim: Claim, witness: Witness | None = None) -> RigorousBr
     >>> round(found.delta_upper, 9)
     0.126936738
     """
+    claim = claim.canonical()
     with precision():
         upper = upper_proof(claim)
         exact = isinstance(upper, UpperProof) and upper.exact
@@ -139,6 +141,8 @@ def rigorous_bracket(claim: Claim, witness: Witness | None = None) -> RigorousBr
 
 def _described(event: Event) -> str:
     part = event.parts[0]
+    if isinstance(part, LabelledPass):
+        return f"passes in a random order, direction {event.direction}, labels' sum >= {event.threshold}"
     count = getattr(part, "count", 1)
     return f"{count} coordinate(s) moved by {part.value}, direction {event.direction}, labels' sum >= {event.threshold}"
 
@@ -147,7 +151,15 @@ def lower_event(claim: Claim, witness: Witness | None = None) -> Event | Unavail
     """The event that the lower bound uses, after the witness where there is one."""
     count = min(witness.coordinates if witness is not None else 1, MAX_COORDINATES)
     direction = "add" if witness is not None and witness.direction == "add" else "remove"
-    return chosen_event(claim, count, direction)
+    found = [chosen_event(claim, count, direction, statistic=statistic) for statistic in pass_statistics(claim)]
+    events = [event for event in found if isinstance(event, Event)]
+    return max(events, key=partial(_excess, claim)) if events else found[0]
+
+
+def _excess(claim: Claim, event: Event) -> float:
+    """P - e^epsilon Q of the event."""
+    p, q = event_probabilities(claim.phases, event)
+    return float((p - ball(claim.epsilon).exp() * q).lower())
 
 
 def _crossing(below: Callable[[arb], bool], start: float) -> tuple[float, float]:

@@ -6,7 +6,8 @@ of fixed size: the record takes the place of one of the others, so given the res
 |y|, |v| <= C, and |w| <= C under replace-one, w = 0 under zero-out. Mixing over the others, who are the same on both
 sides, only lowers an f-divergence (joint convexity). Lengths in units of sigma, mu = C/sigma, a = e^epsilon.
 
-Lemma. Let a set S have mass Phi(-t) under N(y, I). Its mass under N(z, I) is at most Phi(|z - y| - t), and at least Phi(-|z - y| - t), attained by the half-spaces of that mass towards z and away from it (Neyman-Pearson).
+Lemma. Let a set S have mass Phi(-t) under N(y, I). Its mass under N(z, I) is at most Phi(|z - y| - t) and at least
+Phi(-|z - y| - t), attained by the half-spaces of that mass towards z and away from it (Neyman-Pearson).
 
 Poisson, replace-one. For every a >= 0 and S, of mass Phi(-t) around y = 0,
 
@@ -25,8 +26,8 @@ Phi(-|v - w| - t), and both count against it:
 Zero-out: |v - w| = |v| <= mu, attained by y = -v: (1 - g) N(0) + g N(2 mu) against (1 - g) N(0) + g N(mu). In the other
 order, the ghost w = 0 first: |y|, |v| <= mu, attained by y = v: (1 - g) N(0) + g N(mu) against N(0). So the supremum
 over all of them is H(a), for a < 1 from the other order by the mirror rule. A supremum of profiles is convex, hence a
-profile, and that pair dominates and composes. Each single value occurs; one choice of y for all a does not, so that compositions of
-fixed-size batches may be sharper.
+profile, and that pair dominates and composes. Each single value occurs; one choice of y for all a does not, so that
+compositions of fixed-size batches may be sharper.
 
 All losses are those of half-lines (`verify/pld/half_lines.py`).
 """
