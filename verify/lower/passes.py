@@ -227,7 +227,9 @@ def pass_masses(masses: MassBounds, statistic: Statistic, game: PassGame) -> dic
     Of a pass of one release the cells themselves are told apart.
     """
     if sum(game.first[0][1]) == 1:
-        first, second = (tuple(sum(w * counts[k] for w, counts in slots) for k in range(3)) for slots in (game.first, game.second))
+        first, second = (
+            tuple(sum(w * counts[k] for w, counts in slots) for k in range(3)) for slots in (game.first, game.second)
+        )
         pair = MixturePair(first, second)
         return {"remove": mix(masses, pair), "add": mix(masses, pair.swapped())}
     usual = _powers(masses.lower, statistic, game.second[:1], upper=False)[0][1].values
@@ -259,7 +261,10 @@ def _powers(masses: Array, statistic: Statistic, slots: Slots, *, upper: bool) -
     counted = [np.asarray(np.bincount(labels, weights=row), np.float64) for row in masses]
     lattices = [Lattice(row * (1.0 + drift), 0) for row in counted]
     return [
-        (weight, tilted_power([(part, n) for part, n in zip(lattices, counts, strict=True) if n], 0.0, 0, statistic.size))
+        (
+            weight,
+            tilted_power([(part, n) for part, n in zip(lattices, counts, strict=True) if n], 0.0, 0, statistic.size),
+        )
         for weight, counts in slots
     ]
 

@@ -18,7 +18,6 @@ from flint import arb, fmpz, fmpz_poly
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.rigorous.balls import Unavailable, ball
 from dpaudit.verify.rigorous.domination import dominating_mu, is_gaussian
-from dpaudit.verify.rigorous.gaussian import gaussian_tail
 from dpaudit.verify.rigorous.pairs import Grid, GridCurve
 from dpaudit.verify.rigorous.passes import capped_sum
 from dpaudit.verify.rigorous.scores import ScoreWindow, resolution
@@ -85,13 +84,17 @@ def _unit(releases: int, mu: float, count: int, delta: float) -> str:
     return f"{(1.05 * largest + 1.2 * releases + spread) / SIZE:.6g}"
 
 
+def _tail(x: arb) -> arb:
+    return (x / arb(2).sqrt()).erfc() / 2
+
+
 def lattice_laws(part: AllocatedPass, bits: int) -> tuple[fmpz_poly, fmpz_poly]:
     """Laws of X in units of the lattice with the record and without it, from below, in units of 2^-bits."""
     unit, mu, window = ball(part.unit), part.mu, ScoreWindow(1, bits)
     tails = [(arb(1), arb(1))]
     for i in range(1, SIZE + 1):
         at = (i * unit).log() / mu + mu / 2
-        tails.append((gaussian_tail(at), gaussian_tail(at - mu)))
+        tails.append((_tail(at), _tail(at - mu)))
     zero, moved = [fmpz(0)] * (SIZE + 1), [fmpz(0)] * (SIZE + 1)
     before = arb(0)
     for i, (low, high) in enumerate(pairwise(tails)):
@@ -105,7 +108,9 @@ def lattice_laws(part: AllocatedPass, bits: int) -> tuple[fmpz_poly, fmpz_poly]:
     return with_record, capped_sum(laws, (part.releases,), SIZE, bits)
 
 
-def pass_losses(part: AllocatedPass, laws: tuple[fmpz_poly, fmpz_poly], step: arb, window: ScoreWindow) -> list[fmpz_poly]:
+def pass_losses(
+    part: AllocatedPass, laws: tuple[fmpz_poly, fmpz_poly], step: arb, window: ScoreWindow
+) -> list[fmpz_poly]:
     """Laws of a pass's loss in steps, both directions: dots connected between multiples of the step."""
     found = []
     for sign, law in zip((1, -1), laws, strict=True):
@@ -118,6 +123,7 @@ def pass_losses(part: AllocatedPass, laws: tuple[fmpz_poly, fmpz_poly], step: ar
             share = (1 - (low * step - loss).exp()) / -(-step).expm1()
             if not (share >= 0 and share <= 1):
                 low, share = low + 1, arb(1)
+                assert loss <= (low + 1) * step
             up = window.floor(share * arb(mass) / (1 << window.bits))
             for place, some in ((low + 1, up), (low, max(fmpz(0), mass - up - 1))):
                 if place <= window.size:
@@ -149,7 +155,8 @@ def _step(
     """A choice: fine against the deviation of a pass, and wide enough for the whole history."""
     variance, mean, smallest = 0.0, 0.0, math.inf
     for part, (law, _) in zip(parts, laws, strict=True):
-        masses = [(int(mass) / 2**bits, math.log(i * float(part.unit) / part.releases)) for i, mass in enumerate(law.coeffs()) if i]
+        scale = float(part.unit) / part.releases
+        masses = [(int(mass) / 2**bits, math.log(i * scale)) for i, mass in enumerate(law.coeffs()) if i]
         first = sum(mass * loss for mass, loss in masses)
         square = sum(mass * (loss - first) ** 2 for mass, loss in masses)
         variance, mean, smallest = variance + part.count * square, mean + part.count * abs(first), min(smallest, square)

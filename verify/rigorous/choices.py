@@ -27,7 +27,8 @@ SINGLE = 1.0 / 40.0  # the same for one coordinate, and for one release
 REACH, HISTORY_REACH = 9.0, 20.0  # standard deviations inside a window; rare batches have large losses
 WIDEST, WIDEST_SUM = 12_000, 16_000
 TWO_POINTS = 0.9
-PASS_FINENESS, PASS_WINDOW = 16.0, 20_000  # integers to a deviation of a pass's sum, and the largest sum
+PASS_FINENESS, LEAST_FINENESS = 2.5, 16.0  # integers to a deviation of the sum of T scores, per sqrt(T), and at least
+PASS_REACH, PASS_WINDOW = 600.0, 60_000  # deviations of the sum that are told apart, and how many integers at most
 POINTS = 1500
 SCALES = 12  # cells of a hidden scale
 SHRINK = 1 - 2.0**-44  # keeps the norm of many coordinates inside the clip
@@ -127,9 +128,10 @@ def _pass_part(phase: Phase, statistic: tuple[int, int], *, swaps: bool) -> Labe
     game = games[index]
     cells = release_cells(phase, game)
     _, values = list(statistic_scores(cells, game))[statistic[1]]
-    # one release has few cells to tell apart: as many as a sum has values
-    fineness = PASS_FINENESS if sum(game.first[0][1]) > 1 else 20.0 * PASS_FINENESS
-    found = rounded_scores(values, cells, game, fineness, PASS_WINDOW)
+    releases = sum(game.first[0][1])
+    fineness = max(PASS_FINENESS * math.sqrt(releases), LEAST_FINENESS) * (20.0 if releases == 1 else 1.0)
+    window = min(int(PASS_REACH * fineness), PASS_WINDOW)
+    found = rounded_scores(values, cells, game, fineness, window)
     changes = np.flatnonzero(np.diff(found))
     normal = isinstance(phase.mechanism.structure, NormalCoordinates)
     count = longest_count(phase.mechanism) if normal else 1
@@ -138,8 +140,8 @@ def _pass_part(phase: Phase, statistic: tuple[int, int], *, swaps: bool) -> Labe
         count,
         tuple(repr(float(x)) for x in cells.edges[changes]),
         tuple(int(x) for x in [*found[changes], found[-1]]),
-        PASS_WINDOW,
-        tuple(range(PASS_WINDOW + 1)),
+        window,
+        tuple(range(window + 1)),
         index,
         swaps,
     )

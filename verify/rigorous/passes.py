@@ -123,7 +123,10 @@ def pass_laws(phase: Phase, part: LabelledPass, window: ScoreWindow) -> tuple[fm
     needed = {k for slots in (pair.first, pair.second) for _, counts in slots for k in range(3) if counts[k]}
     releases = {k: _release(cell_masses(law, edges, k * unit), part, window) for k in needed}
     sums = [
-        sum((window.share(ball(w), capped_sum(releases, counts, part.window, window.bits)) for w, counts in slots), start)
+        sum(
+            (window.share(ball(w), capped_sum(releases, counts, part.window, window.bits)) for w, counts in slots),
+            start,
+        )
         for slots, start in ((pair.first, fmpz_poly([])), (pair.second, fmpz_poly([])))
     ]
     return _labelled(sums[0], part, window), _labelled(sums[1], part, window)
