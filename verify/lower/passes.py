@@ -12,23 +12,27 @@ At a = 1 their sum is the log likelihood ratio if the record entered Poisson man
 near the sum of r_2 - r_1, in which single large ratios count for more. Rounding T values blurs the sum by sqrt(T/12)
 integers, against FINENESS sqrt(T) in its deviation; a single pass, whose upper bound may be as sharp, has more.
 
-Passes compose (post-processing of each by its own V).
+Passes compose (post-processing of each by its own V), with each other and with releases of other phases that have noise
+on independent coordinates, whatever each record contributes to those.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import Array, IIDCoordinates, NormalCoordinates
-from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.claims import PLAIN_KINDS, Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower.families import Shift, equal
+from dpaudit.verify.lower.histories import ShiftedPhase, gathered, shifted_phase, tail_probability
 from dpaudit.verify.lower.shifts import longest_count
 from dpaudit.verify.lower.strongest import aim, event, strongest_curve
 from dpaudit.verify.pld.cells import MassBounds, MixturePair, interval_masses, mix
+from dpaudit.verify.pld.coordinate_cells import one_coordinate
 from dpaudit.verify.pld.fourier import Lattice, Power, tilted_power
 from dpaudit.verify.pld.operating_points import (
     Points,
@@ -95,8 +99,10 @@ def applies(phase: Phase) -> bool:
 def pass_curve(claim: Claim) -> Curve | None:
     """The lower bound of the claim's passes by the best of the statistics; None where no phase has a game.
 
-    Phases without a game are left out of the history (post-processing).
+    Phases without sampling or with Poisson batches compose with them, if their noise is on independent coordinates.
+    Others are left out of the history (post-processing).
     """
+    beside = [shifted_phase(claim, phase, _shift(phase)) for phase in claim.phases if composes(phase)]
     phases = [phase for phase in claim.phases if applies(phase)]
     swaps = claim.adjacency == "replace-one"
     offered = [(phase, phase.games(replace_one=swaps)) for phase in phases]
@@ -106,10 +112,10 @@ def pass_curve(claim: Claim) -> Curve | None:
     found = []
     for index in range(max(len(games) for _, games in offered)):  # one way of the others to contribute after the other
         chosen = [(phase, games[min(index, len(games) - 1)]) for phase, games in offered]
-        found += [_Finding(points, way, name) for points, way, name in _findings(chosen)]
+        found += [_Finding(points, way, name) for points, way, name in _findings(chosen, beside, claim)]
     games = [(phase, games[0]) for phase, games in offered]
     notes = [game.assumption for _, game in games if game.assumption]
-    if len(games) < len(claim.phases):
+    if len(games) + len(beside) < len(claim.phases):
         notes.append(SKIPPED)
     return strongest_curve(
         [finding.points for finding in found],
@@ -120,7 +126,14 @@ def pass_curve(claim: Claim) -> Curve | None:
     )
 
 
-def _findings(games: Sequence[tuple[Phase, PassGame]]) -> Iterator[tuple[Points, str, str]]:
+def composes(phase: Phase) -> bool:
+    """Whether releases without passes compose with passes here: Poisson or no sampling, independent coordinates."""
+    return phase.sampling_kind in PLAIN_KINDS and isinstance(phase.mechanism.structure, IIDCoordinates)
+
+
+def _findings(
+    games: Sequence[tuple[Phase, PassGame]], beside: Sequence[ShiftedPhase], claim: Claim
+) -> Iterator[tuple[Points, str, str]]:
     """Operating points of the history in both directions, every statistic in turn."""
     cells = [release_cells(phase, game) for phase, game in games]
     candidates = [statistics(*pair) for pair in zip(cells, (game for _, game in games), strict=True)]
@@ -130,7 +143,8 @@ def _findings(games: Sequence[tuple[Phase, PassGame]]) -> Iterator[tuple[Points,
             for item, statistic, (_, game) in zip(cells, choice, games, strict=True)
         ]
         for way in ("remove", "add"):
-            points = composed([(m[way], game.passes) for m, (_, game) in zip(masses, games, strict=True)])
+            passes = [(m[way], game.passes) for m, (_, game) in zip(masses, games, strict=True)]
+            points = composed(passes, releases_beside(beside, way, claim))
             yield points, way, choice[0].name
 
 
@@ -287,19 +301,45 @@ def _block_masses(
     return total * (1.0 + sign * 1e-9) + (1e-300 if upper else 0.0)
 
 
-def composed(passes: Sequence[tuple[tuple[Array, Array], int]]) -> Points:
-    """Operating points of independent passes, each kind with its number."""
-    if len(passes) == 1 and passes[0][1] == 1:
+@dataclass(frozen=True)
+class _Releases:
+    """Other releases: `count` of them, a first look at their masses, and the masses on cells that follow a grid."""
+
+    look: tuple[Array, Array]
+    masses: Callable[[float], tuple[Array, Array]]
+    count: int
+
+
+def releases_beside(beside: Sequence[ShiftedPhase], way: str, claim: Claim) -> list[_Releases]:
+    """Releases of other phases in one direction; under replace-one both directions are mirror images of each other."""
+    direction = "swap" if claim.adjacency == "replace-one" else way
+    tail, found = tail_probability(claim), []
+    for item in gathered(beside) if beside else ():
+        masses = partial(_on_line, item, item.pair(direction), tail)
+        found.append(_Releases(item.masses(direction, tail), masses, item.phase.steps))
+    return found
+
+
+def _on_line(item: ShiftedPhase, pair: MixturePair, tail: float, step: float) -> tuple[Array, Array]:
+    """Masses of one release along the line of its shift, on cells that follow a grid of the loss."""
+    assert item.line is not None
+    return mix(one_coordinate(*item.line, pair, step, tail), pair)
+
+
+def composed(passes: Sequence[tuple[tuple[Array, Array], int]], others: Sequence[_Releases] = ()) -> Points:
+    """Operating points of independent passes, each kind with its number, and of other releases."""
+    if len(passes) == 1 and passes[0][1] == 1 and not others:
         return single_points(*passes[0][0])
-    step, deviation = grid_step([(loss_variance(*masses), count) for masses, count in passes])
-    step = max(step, max(largest_loss(*masses, TAIL) for masses, _ in passes) / MAX_LABEL)
-    steps = [on_grid(*masses, step, count, TAIL) for masses, count in passes]
-    return operating_points(steps, step, deviation)
+    looks = [*passes, *((other.look, other.count) for other in others)]
+    step, deviation = grid_step([(loss_variance(*masses), count) for masses, count in looks])
+    step = max(step, max(largest_loss(*masses, TAIL) for masses, _ in looks) / MAX_LABEL)
+    fine = [*passes, *((other.masses(step), other.count) for other in others)]
+    return operating_points([on_grid(*masses, step, count, TAIL) for masses, count in fine], step, deviation)
 
 
 def _witness(finding: _Finding, shift: Shift, claim: Claim) -> Witness:
     """The neighbouring pair and the event that is best at the claim."""
-    seen = f"privacy loss of all passes, each seen through the {finding.statistic},"
+    seen = f"privacy loss of the history, its passes seen through the {finding.statistic},"
     return Witness(
         family=shift.family,
         coordinates=shift.coordinates,
