@@ -26,12 +26,13 @@ from dpaudit.verify.upper import (
     obstacle,
     one_dimensional,
     radial_pld,
+    sampled_normal,
     upper_curves,
 )
 from dpaudit.verify.upper.gamma_plrv_shared import SHARES
 from dpaudit.verify.upper.shift_norms import sampling_is_known
 
-PAIRS: tuple[UpperBound, ...] = (gaussian_pld, laplace_pure, one_dimensional, radial_pld, mixed)
+PAIRS: tuple[UpperBound, ...] = (gaussian_pld, sampled_normal, laplace_pure, one_dimensional, radial_pld, mixed)
 MOMENTS = "moments of the worst shift; Balle et al. (2020), Theorem 21"
 NAIVE = "single releases, each at its share of delta, added up; Dwork and Roth (2014), Theorem 3.16"
 ADVANCED = "single releases at half of delta, half for the composition; Kairouz, Oh and Viswanath (2015), Theorem 3.5"

@@ -144,7 +144,7 @@ def history_points(releases: Sequence[ShiftedPhase], direction: str, claim: Clai
         direction: "remove", "add" or "swap".
         claim: Where tightness matters.
     """
-    releases = _gathered(releases)
+    releases = gathered(releases)
     only = releases[0]
     if len(releases) == 1 and only.phase.steps == 1:
         if only.tails is not None:
@@ -156,7 +156,7 @@ def history_points(releases: Sequence[ShiftedPhase], direction: str, claim: Clai
     return merge([_composed(releases, direction, claim, cap) for cap in caps])
 
 
-def _gathered(releases: Sequence[ShiftedPhase]) -> Sequence[ShiftedPhase]:
+def gathered(releases: Sequence[ShiftedPhase]) -> Sequence[ShiftedPhase]:
     """Unsampled normal releases as one; as several alike of moderate size where they compose with others.
 
     Releases N(mu_t, 1) against N(0, 1) have the sum of mu_t x_t over |mu| as a sufficient statistic, N(|mu|, 1) against

@@ -9,25 +9,30 @@ contributions and around none, and the record in one of T releases, around 2 wit
     f = log(1 + a (r_2 - 1)/T) - log(1 + a (r_1 - 1)/T).
 
 At a = 1 their sum is the log likelihood ratio if the record entered Poisson many of the T releases; at small a it comes
-near the sum of r_2 - r_1, in which single large ratios count for more.
+near the sum of r_2 - r_1, in which single large ratios count for more. Rounding T values blurs the sum by sqrt(T/12)
+integers, against FINENESS sqrt(T) in its deviation; a single pass, whose upper bound may be as sharp, has more.
 
-Passes compose (post-processing of each by its own V).
+Passes compose (post-processing of each by its own V), with each other and with releases of other phases that have noise
+on independent coordinates, whatever each record contributes to those.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import Array, IIDCoordinates, NormalCoordinates
-from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.claims import PLAIN_KINDS, Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower.families import Shift, equal
+from dpaudit.verify.lower.histories import ShiftedPhase, gathered, shifted_phase, tail_probability
 from dpaudit.verify.lower.shifts import longest_count
 from dpaudit.verify.lower.strongest import aim, event, strongest_curve
-from dpaudit.verify.pld.cells import MassBounds, interval_masses
+from dpaudit.verify.pld.cells import MassBounds, MixturePair, interval_masses, mix
+from dpaudit.verify.pld.coordinate_cells import one_coordinate
 from dpaudit.verify.pld.fourier import Lattice, Power, tilted_power
 from dpaudit.verify.pld.operating_points import (
     Points,
@@ -43,14 +48,13 @@ from dpaudit.verify.samplers import TruncatedPoisson
 from dpaudit.verify.samplers.base import PassGame, Slots
 
 CELLS = 2**14  # of one release, whose laws are exact on them
-SIZE = 2**18  # values of V
-FINENESS = 200.0  # integers to a deviation of V without the record, large rare values aside
-DAMPINGS = (0.01, 0.1, 1.0)
-BLOCK, FAR_BLOCK = (
-    16,
-    1024,
-)  # integers that are told apart no more after the transform, near the mean of V and far above
-NEAR = 240.0  # deviations of V up to which it is near
+# integers to a deviation of V without the record per sqrt(T), of several passes and of one, within these
+FINENESS, ALONE, LEAST, MOST = 16.0, 64.0, 200.0, 2048.0
+REACH, LARGEST = 1000.0, 2**20  # deviations of V that are told apart, and how many integers at most
+DAMPINGS = (0.01, 0.1, 0.8)
+# blocks of integers that are told apart no more: so many to a deviation below NEAR deviations above the mean of V, then
+# longer by so much each, as the loss grows with log V at most; the transform's error is that of their number
+BLOCKS, BELOW, NEAR, GROWTH = 50.0, 15.0, 25.0, 1.03
 FARTHEST = 1e-17  # tail probability out to which releases are resolved
 TAIL = 1e-13  # mass of the lowest losses of a pass that events may leave out
 MAX_LABEL = 2**16
@@ -67,11 +71,15 @@ class Statistic:
 
     Args:
         name: In words.
-        labels: At least 0, below SIZE/2, shape (cells,).
+        labels: At least 0, below size/2, shape (cells,).
+        fineness: Integers to a deviation of V without the record.
+        size: V is told modulo this power of two.
     """
 
     name: str
     labels: NDArray[np.int64]
+    fineness: float
+    size: int
 
 
 @dataclass(frozen=True)
@@ -91,8 +99,10 @@ def applies(phase: Phase) -> bool:
 def pass_curve(claim: Claim) -> Curve | None:
     """The lower bound of the claim's passes by the best of the statistics; None where no phase has a game.
 
-    Phases without a game are left out of the history (post-processing).
+    Phases without sampling or with Poisson batches compose with them, if their noise is on independent coordinates.
+    Others are left out of the history (post-processing).
     """
+    beside = [shifted_phase(claim, phase, _shift(phase)) for phase in claim.phases if composes(phase)]
     phases = [phase for phase in claim.phases if applies(phase)]
     swaps = claim.adjacency == "replace-one"
     offered = [(phase, phase.games(replace_one=swaps)) for phase in phases]
@@ -102,10 +112,10 @@ def pass_curve(claim: Claim) -> Curve | None:
     found = []
     for index in range(max(len(games) for _, games in offered)):  # one way of the others to contribute after the other
         chosen = [(phase, games[min(index, len(games) - 1)]) for phase, games in offered]
-        found += [_Finding(points, way, name) for points, way, name in _findings(chosen)]
+        found += [_Finding(points, way, name) for points, way, name in _findings(chosen, beside, claim)]
     games = [(phase, games[0]) for phase, games in offered]
     notes = [game.assumption for _, game in games if game.assumption]
-    if len(games) < len(claim.phases):
+    if len(games) + len(beside) < len(claim.phases):
         notes.append(SKIPPED)
     return strongest_curve(
         [finding.points for finding in found],
@@ -116,7 +126,14 @@ def pass_curve(claim: Claim) -> Curve | None:
     )
 
 
-def _findings(games: Sequence[tuple[Phase, PassGame]]) -> Iterator[tuple[Points, str, str]]:
+def composes(phase: Phase) -> bool:
+    """Whether releases without passes compose with passes here: Poisson or no sampling, independent coordinates."""
+    return phase.sampling_kind in PLAIN_KINDS and isinstance(phase.mechanism.structure, IIDCoordinates)
+
+
+def _findings(
+    games: Sequence[tuple[Phase, PassGame]], beside: Sequence[ShiftedPhase], claim: Claim
+) -> Iterator[tuple[Points, str, str]]:
     """Operating points of the history in both directions, every statistic in turn."""
     cells = [release_cells(phase, game) for phase, game in games]
     candidates = [statistics(*pair) for pair in zip(cells, (game for _, game in games), strict=True)]
@@ -126,7 +143,8 @@ def _findings(games: Sequence[tuple[Phase, PassGame]]) -> Iterator[tuple[Points,
             for item, statistic, (_, game) in zip(cells, choice, games, strict=True)
         ]
         for way in ("remove", "add"):
-            points = composed([(m[way], game.passes) for m, (_, game) in zip(masses, games, strict=True)])
+            passes = [(m[way], game.passes) for m, (_, game) in zip(masses, games, strict=True)]
+            points = composed(passes, releases_beside(beside, way, claim))
             yield points, way, choice[0].name
 
 
@@ -152,10 +170,12 @@ class ReleaseCells:
     """Cells of one release: log likelihood ratios of 1 and of 2 contributions to none at their middles, and masses.
 
     Args:
+        edges: Between the cells, rising.
         ratio: Shape (2, cells).
         masses: Around 0, 1 and 2 contributions.
     """
 
+    edges: Array
     ratio: Array
     masses: MassBounds
 
@@ -173,15 +193,22 @@ def release_cells(phase: Phase, game: PassGame) -> ReleaseCells:
     middles = np.concatenate([edges[:1], 0.5 * (edges[1:] + edges[:-1]), edges[-1:]])
     around = [law.logpdf(middles - centre) for centre in centres]
     ratio = np.stack([np.minimum(around[1] - around[0], 700.0), np.minimum(around[2] - around[0], 700.0)])
-    return ReleaseCells(ratio, interval_masses(law, edges, centres))
+    return ReleaseCells(edges, ratio, interval_masses(law, edges, centres))
 
 
 def statistics(cells: ReleaseCells, game: PassGame) -> list[Statistic]:
     """The candidates for a game, in a fixed order."""
-    return [Statistic(name, _rounded(values, cells, game)) for name, values in _scores(cells, game)]
+    fineness = (ALONE if game.passes == 1 else FINENESS) * math.sqrt(sum(game.first[0][1]))
+    fineness = min(max(fineness, LEAST), MOST)
+    size = min(1 << math.ceil(math.log2(REACH * fineness)), LARGEST)
+    return [
+        Statistic(name, rounded_scores(values, cells, game, fineness, size // 2 - 1), fineness, size)
+        for name, values in statistic_scores(cells, game)
+    ]
 
 
-def _scores(cells: ReleaseCells, game: PassGame) -> Iterator[tuple[str, Array]]:
+def statistic_scores(cells: ReleaseCells, game: PassGame) -> Iterator[tuple[str, Array]]:
+    """What a release adds to each of the statistics, by name and before rounding."""
     releases, shares = sum(game.first[0][1]), []
     for slots in (game.first, game.second):
         around = [sum(weight * counts[i] for weight, counts in slots) / releases for i in (1, 2)]
@@ -191,8 +218,10 @@ def _scores(cells: ReleaseCells, game: PassGame) -> Iterator[tuple[str, Array]]:
         yield f"sum of Poissonised log likelihood ratios of the releases, at {damping:g} of the rate", first - second
 
 
-def _rounded(values: Array, cells: ReleaseCells, game: PassGame) -> NDArray[np.int64]:
-    """Values as integers: FINENESS of them to a deviation of their sum; the few that are huge count alike."""
+def rounded_scores(
+    values: Array, cells: ReleaseCells, game: PassGame, fineness: float, largest: int
+) -> NDArray[np.int64]:
+    """Values as integers from 0 to `largest`: `fineness` of them to a deviation of their sum; huge ones count alike."""
     weight = cells.masses.lower[0] / cells.masses.lower[0].sum()
     releases = sum(game.first[0][1])
     order = np.argsort(values)
@@ -201,21 +230,27 @@ def _rounded(values: Array, cells: ReleaseCells, game: PassGame) -> NDArray[np.i
     share = weight * usual / (weight @ usual)
     mean = float(share @ np.where(usual, values, 0.0))
     deviation = math.sqrt(releases * float(share @ np.where(usual, (values - mean) ** 2, 0.0)))
-    unit = max(deviation, 1e-300) / FINENESS
-    scaled = np.minimum((values - values.min()) / unit, SIZE // 2 - 1)
+    unit = max(deviation, 1e-300) / fineness
+    scaled = np.minimum((values - values.min()) / unit, largest)
     return np.asarray(np.rint(scaled), dtype=np.int64)
 
 
 def pass_masses(masses: MassBounds, statistic: Statistic, game: PassGame) -> dict[str, tuple[Array, Array]]:
-    """Direction -> masses of blocks of V from below under its first law and from above under its second."""
-    labels = statistic.labels
-    usual = _powers(masses.lower, labels, game.second[:1], upper=False)[0][1].values
-    start = int(np.argmax(usual)) - int(NEAR * FINENESS) // 16
-    blocks = np.concatenate(
-        [np.arange(0, int(NEAR * FINENESS), BLOCK), np.arange(int(NEAR * FINENESS), SIZE, FAR_BLOCK)]
-    )
+    """Direction -> masses of blocks of V from below under its first law and from above under its second.
+
+    Of a pass of one release the cells themselves are told apart.
+    """
+    if sum(game.first[0][1]) == 1:
+        first, second = (
+            tuple(sum(w * counts[k] for w, counts in slots) for k in range(3)) for slots in (game.first, game.second)
+        )
+        pair = MixturePair(first, second)
+        return {"remove": mix(masses, pair), "add": mix(masses, pair.swapped())}
+    usual = _powers(masses.lower, statistic, game.second[:1], upper=False)[0][1].values
+    start = int(np.argmax(usual)) - int(BELOW * statistic.fineness)
+    blocks = _blocks(statistic)
     sides = {
-        (name, upper): _block_masses(_powers(values, labels, slots, upper=upper), start, blocks, upper=upper)
+        (name, upper): _block_masses(_powers(values, statistic, slots, upper=upper), start, blocks, upper=upper)
         for name, slots in (("first", game.first), ("second", game.second))
         for upper, values in ((False, masses.lower), (True, masses.upper))
     }
@@ -225,13 +260,25 @@ def pass_masses(masses: MassBounds, statistic: Statistic, game: PassGame) -> dic
     }
 
 
-def _powers(masses: Array, labels: NDArray[np.int64], slots: Slots, *, upper: bool) -> list[tuple[float, Power]]:
-    """Law of V modulo SIZE for every part of a mixture, from bounds on a release's cells around each centre."""
+def _blocks(statistic: Statistic) -> NDArray[np.int64]:
+    """Beginnings of the blocks of V, counted from BELOW deviations below its mean on."""
+    short, near = max(1, int(statistic.fineness / BLOCKS)), int((BELOW + NEAR) * statistic.fineness)
+    count = math.ceil(math.log(statistic.size / near) / math.log(GROWTH))
+    far = np.rint(near * GROWTH ** np.arange(count)).astype(np.int64)
+    return np.unique(np.concatenate([np.arange(0, near, short), far[far < statistic.size]]))
+
+
+def _powers(masses: Array, statistic: Statistic, slots: Slots, *, upper: bool) -> list[tuple[float, Power]]:
+    """Law of V modulo its size for every part of a mixture, from bounds on a release's cells around each centre."""
+    labels = statistic.labels
     drift = 2.0**-52 * float(np.bincount(labels).max()) * (1.0 if upper else -1.0)
     counted = [np.asarray(np.bincount(labels, weights=row), np.float64) for row in masses]
     lattices = [Lattice(row * (1.0 + drift), 0) for row in counted]
     return [
-        (weight, tilted_power([(part, n) for part, n in zip(lattices, counts, strict=True) if n], 0.0, 0, SIZE))
+        (
+            weight,
+            tilted_power([(part, n) for part, n in zip(lattices, counts, strict=True) if n], 0.0, 0, statistic.size),
+        )
         for weight, counts in slots
     ]
 
@@ -243,29 +290,56 @@ def _block_masses(
 
     The errors of a transform add up to at most sqrt(b) times their l2 norm over b integers (Cauchy-Schwarz).
     """
-    sign, sizes, total = (1.0 if upper else -1.0), np.diff(blocks, append=SIZE), np.zeros(len(blocks))
+    sign, sizes = (1.0 if upper else -1.0), np.diff(blocks, append=len(powers[0][1].values))
+    total = np.zeros(len(blocks))
     for weight, power in powers:
         error = np.minimum(sizes * power.error_sup, np.sqrt(sizes) * power.error_l2) * (1.0 + 1e-12)
         sums = np.add.reduceat(np.roll(power.values, -start), blocks)
         scale = math.exp(power.log_scale) * (1.0 + sign * (power.relative + 1e-15))
         total += weight * np.maximum(sums + sign * error, 0.0) * scale
-    # sums of at most FAR_BLOCK terms, and of a few parts
-    return total * (1.0 + sign * 1e-13) + (1e-300 if upper else 0.0)
+    # sums of at most LARGEST terms, and of a few parts
+    return total * (1.0 + sign * 1e-9) + (1e-300 if upper else 0.0)
 
 
-def composed(passes: Sequence[tuple[tuple[Array, Array], int]]) -> Points:
-    """Operating points of independent passes, each kind with its number."""
-    if len(passes) == 1 and passes[0][1] == 1:
+@dataclass(frozen=True)
+class _Releases:
+    """Other releases: `count` of them, a first look at their masses, and the masses on cells that follow a grid."""
+
+    look: tuple[Array, Array]
+    masses: Callable[[float], tuple[Array, Array]]
+    count: int
+
+
+def releases_beside(beside: Sequence[ShiftedPhase], way: str, claim: Claim) -> list[_Releases]:
+    """Releases of other phases in one direction; under replace-one both directions are mirror images of each other."""
+    direction = "swap" if claim.adjacency == "replace-one" else way
+    tail, found = tail_probability(claim), []
+    for item in gathered(beside) if beside else ():
+        masses = partial(_on_line, item, item.pair(direction), tail)
+        found.append(_Releases(item.masses(direction, tail), masses, item.phase.steps))
+    return found
+
+
+def _on_line(item: ShiftedPhase, pair: MixturePair, tail: float, step: float) -> tuple[Array, Array]:
+    """Masses of one release along the line of its shift, on cells that follow a grid of the loss."""
+    assert item.line is not None
+    return mix(one_coordinate(*item.line, pair, step, tail), pair)
+
+
+def composed(passes: Sequence[tuple[tuple[Array, Array], int]], others: Sequence[_Releases] = ()) -> Points:
+    """Operating points of independent passes, each kind with its number, and of other releases."""
+    if len(passes) == 1 and passes[0][1] == 1 and not others:
         return single_points(*passes[0][0])
-    step, deviation = grid_step([(loss_variance(*masses), count) for masses, count in passes])
-    step = max(step, max(largest_loss(*masses, TAIL) for masses, _ in passes) / MAX_LABEL)
-    steps = [on_grid(*masses, step, count, TAIL) for masses, count in passes]
-    return operating_points(steps, step, deviation)
+    looks = [*passes, *((other.look, other.count) for other in others)]
+    step, deviation = grid_step([(loss_variance(*masses), count) for masses, count in looks])
+    step = max(step, max(largest_loss(*masses, TAIL) for masses, _ in looks) / MAX_LABEL)
+    fine = [*passes, *((other.masses(step), other.count) for other in others)]
+    return operating_points([on_grid(*masses, step, count, TAIL) for masses, count in fine], step, deviation)
 
 
 def _witness(finding: _Finding, shift: Shift, claim: Claim) -> Witness:
     """The neighbouring pair and the event that is best at the claim."""
-    seen = f"privacy loss of all passes, each seen through the {finding.statistic},"
+    seen = f"privacy loss of the history, its passes seen through the {finding.statistic},"
     return Witness(
         family=shift.family,
         coordinates=shift.coordinates,

@@ -10,7 +10,7 @@ from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower.families import MAX_COORDINATES, Shift, carried, equal, feasible, majorization, two_level
 from dpaudit.verify.lower.histories import ShiftedPhase, history_points, shifted_phase
-from dpaudit.verify.lower.passes import pass_curve, silent_others
+from dpaudit.verify.lower.passes import composes, pass_curve, silent_others
 from dpaudit.verify.lower.shifts import candidate_counts, longest_count, ranked_counts, scores
 from dpaudit.verify.lower.strongest import aim, event, merit, strongest_curve
 from dpaudit.verify.pld.coordinate_cells import MANY
@@ -65,8 +65,22 @@ def certified_lower(claim: Claim) -> Curve:
     claim = silent_others(claim.canonical("lower"))
     phases = [phase for phase in claim.phases if _bounded(phase)]
     passes = pass_curve(claim)
-    if not phases or (passes is not None and len(phases) < len(claim.phases)):
-        return passes or Curve("lower", "witness", "none applies", np.zeros_like, np.zeros_like, (SKIPPED,))
+    if passes is not None:
+        rest = [phase for phase in phases if not composes(phase)]
+        return _stronger([passes, _shift_curve(claim, phases)], claim) if rest else passes
+    if not phases:
+        return Curve("lower", "witness", "none applies", np.zeros_like, np.zeros_like, (SKIPPED,))
+    return _shift_curve(claim, phases)
+
+
+def _stronger(curves: Sequence[Curve], claim: Claim) -> Curve:
+    """The pointwise larger of bounds for parts of one history, each of which is a post-processing of it."""
+    notes = dict.fromkeys(note for curve in curves for note in curve.assumptions)
+    return strongest_curve(curves, claim, curves[0].theorem, tuple(notes), lambda index: curves[index].witness)
+
+
+def _shift_curve(claim: Claim, phases: Sequence[Phase]) -> Curve:
+    """The lower bound of these phases by the best of the shifts."""
     ways = directions(claim, phases)
     findings = [_certify(claim, phases, shift, ways[0]) for shift in _promising(claim, phases)]
     releases = max(findings, key=lambda finding: merit(finding.points, claim)).releases

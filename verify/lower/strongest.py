@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -12,22 +13,36 @@ from dpaudit.verify.pld.operating_points import Points
 from dpaudit.verify.results import Witness
 
 
-def merit(points: Points, claim: Claim) -> tuple[float, float]:
+class Bounds(Protocol):
+    """What a witness proves, or several."""
+
+    @property
+    def delta(self) -> Callable[[Array], Array]:
+        """epsilon -> a lower bound on delta."""
+        ...
+
+    @property
+    def epsilon(self) -> Callable[[Array], Array]:
+        """delta -> a lower bound on epsilon."""
+        ...
+
+
+def merit(points: Bounds, claim: Claim) -> tuple[float, float]:
     """What a witness proves: delta at the claimed epsilon, or epsilon at the claimed delta where that is nothing."""
     return float(points.delta(np.array([claim.epsilon]))[0]), float(points.epsilon(np.array([claim.delta]))[0])
 
 
 def strongest_curve(
-    witnesses: Sequence[Points],
+    witnesses: Sequence[Bounds],
     claim: Claim,
     theorem: str,
     assumptions: Sequence[str],
-    witness: Callable[[int], Witness],
+    witness: Callable[[int], Witness | None],
 ) -> Curve:
     """The pointwise best of several certified witnesses, shown by the one that is best at the claim.
 
     Args:
-        witnesses: Their certified operating points, at least one.
+        witnesses: What they prove, at least one.
         claim: Where the best is chosen.
         theorem: What proves them, in one line.
         assumptions: What the reader must accept for them.

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -13,8 +13,9 @@ from dpaudit.mechanisms.base import ScaleMixture
 from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.results import Witness
+from dpaudit.verify.rigorous.allocation import SIZE, allocated_passes, composed_curves
 from dpaudit.verify.rigorous.balls import Unavailable, ball, float_above, float_below, precision, total
-from dpaudit.verify.rigorous.choices import chosen_event
+from dpaudit.verify.rigorous.choices import chosen_event, pass_statistics
 from dpaudit.verify.rigorous.coordinates import CoordinateLaw, coordinate_law
 from dpaudit.verify.rigorous.domination import (
     ShownScale,
@@ -36,7 +37,10 @@ from dpaudit.verify.rigorous.pairs import (
     gaussian_tails,
     laplace_tails,
 )
+from dpaudit.verify.rigorous.passes import LabelledPass
 from dpaudit.verify.rigorous.radial import RadialNoise, radial_delta
+from dpaudit.verify.samplers import TruncatedPoisson, WithoutReplacement
+from dpaudit.verify.upper.met_releases import met_claim
 from dpaudit.verify.upper.shift_norms import sampling_is_known
 
 MAX_COORDINATES = 16_384
@@ -102,6 +106,7 @@ def rigorous_bracket(claim: Claim, witness: Witness | None = None) -> RigorousBr
     >>> round(found.delta_upper, 9)
     0.126936738
     """
+    claim = claim.canonical()
     with precision():
         upper = upper_proof(claim)
         exact = isinstance(upper, UpperProof) and upper.exact
@@ -139,6 +144,8 @@ def rigorous_bracket(claim: Claim, witness: Witness | None = None) -> RigorousBr
 
 def _described(event: Event) -> str:
     part = event.parts[0]
+    if isinstance(part, LabelledPass):
+        return f"passes in a random order, direction {event.direction}, labels' sum >= {event.threshold}"
     count = getattr(part, "count", 1)
     return f"{count} coordinate(s) moved by {part.value}, direction {event.direction}, labels' sum >= {event.threshold}"
 
@@ -147,7 +154,15 @@ def lower_event(claim: Claim, witness: Witness | None = None) -> Event | Unavail
     """The event that the lower bound uses, after the witness where there is one."""
     count = min(witness.coordinates if witness is not None else 1, MAX_COORDINATES)
     direction = "add" if witness is not None and witness.direction == "add" else "remove"
-    return chosen_event(claim, count, direction)
+    found = [chosen_event(claim, count, direction, statistic=statistic) for statistic in pass_statistics(claim)]
+    events = [event for event in found if isinstance(event, Event)]
+    return max(events, key=partial(_excess, claim)) if events else found[0]
+
+
+def _excess(claim: Claim, event: Event) -> float:
+    """P - e^epsilon Q of the event."""
+    p, q = event_probabilities(claim.phases, event)
+    return float((p - ball(claim.epsilon).exp() * q).lower())
 
 
 def _crossing(below: Callable[[arb], bool], start: float) -> tuple[float, float]:
@@ -168,6 +183,8 @@ def _crossing(below: Callable[[arb], bool], start: float) -> tuple[float, float]
 @lru_cache(maxsize=1)
 def upper_proof(claim: Claim) -> UpperProof | Unavailable:
     """The best upper bound at the claimed epsilon among the theorems that apply."""
+    if any(phase.sampler is not None for phase in claim.phases):
+        return _sampler_proof(claim)
     for phase in claim.phases:
         if not sampling_is_known(phase):
             return Unavailable(f"no theorem for sampling_kind={phase.sampling_kind!r}")
@@ -189,6 +206,22 @@ def upper_proof(claim: Claim) -> UpperProof | Unavailable:
         return Unavailable(reasons[-1])
     e = ball(claim.epsilon)
     return min(found, key=lambda proof: float_above(proof.delta(e)))
+
+
+def _sampler_proof(claim: Claim) -> UpperProof | Unavailable:
+    """Balls in bins and random allocation by their own pair, shuffled batches as if the order were known."""
+    parts = allocated_passes(claim)
+    if not isinstance(parts, Unavailable):
+        curves, grid = composed_curves(parts, claim.epsilon, claim.delta)
+        shown = {"units": [part.unit for part in parts], "size": SIZE, **_shown(grid)}
+        return UpperProof("allocation-grid", partial(_grid_bound, curves), shown)
+    revealed = met_claim(claim)
+    if revealed is None or any(isinstance(phase.sampler, TruncatedPoisson) for phase in claim.phases):
+        return parts
+    if any(isinstance(phase.sampler, WithoutReplacement) for phase in claim.phases):
+        return Unavailable("batches of fixed size have no rigorous upper bound")
+    proof = upper_proof(revealed)  # a known order attains its curve, which one that is drawn need not
+    return replace(proof, exact=False) if isinstance(proof, UpperProof) else proof
 
 
 def gaussian_proof(claim: Claim) -> UpperProof | Unavailable:

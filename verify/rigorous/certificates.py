@@ -6,6 +6,7 @@ only where its inequality has been proved in balls.
 """
 
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from typing import Any
 
 from dpaudit.mechanisms.base import Radial, ScaleMixture
@@ -14,13 +15,22 @@ from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.results import Verdict
 from dpaudit.verify.rigorous.balls import Unavailable, ball, decimal_above, decimal_below, precision
 from dpaudit.verify.rigorous.bracket import MAX_COORDINATES, upper_proof
-from dpaudit.verify.rigorous.choices import chosen_event
+from dpaudit.verify.rigorous.choices import chosen_event, pass_statistics
 from dpaudit.verify.rigorous.events import Event, event_probabilities
+from dpaudit.verify.samplers import sampler_to_dict
 
 FORMAT = "dpaudit-certificate/1"
 COUNTS = (1, 4, 16, 64, 256, 1024, 4096, 16_384)
 CELLS = (60, 400, 1500)  # of the radius
-CHECKED = ("gaussian-curve", "gaussian-grid", "smoothed-grid", "moments", "pure-laplace", "one-dimensional")
+CHECKED = (
+    "gaussian-curve",
+    "gaussian-grid",
+    "allocation-grid",
+    "smoothed-grid",
+    "moments",
+    "pure-laplace",
+    "one-dimensional",
+)
 
 
 @dataclass(frozen=True)
@@ -66,7 +76,10 @@ def _head(claim: Claim, verdict: str, kind: str) -> dict[str, Any]:
 
 def _phase(phase: Phase) -> dict[str, Any]:
     noise = {key: repr(value) if isinstance(value, float) else value for key, value in to_dict(phase.mechanism).items()}
-    sampling = {"sampling_prob": repr(float(phase.sampling_prob)), "sampling_kind": phase.sampling_kind}
+    sampling: dict[str, Any] = {"sampling_prob": repr(float(phase.sampling_prob)), "sampling_kind": phase.sampling_kind}
+    if phase.sampler is not None:
+        keys = {key: repr(x) if isinstance(x, float) else x for key, x in sampler_to_dict(phase.sampler).items()}
+        sampling["sampling"] = keys
     return {"mechanism": noise, "steps": int(phase.steps), **sampling}
 
 
@@ -76,14 +89,14 @@ def _refuted(claim: Claim, verdict: Verdict) -> dict[str, Any] | NotCovered:
     most = min(witness.coordinates if witness is not None else 1, MAX_COORDINATES)
     direction = "add" if witness is not None and witness.direction == "add" else "remove"
     counts: list[tuple[int, int]] = [(m, CELLS[0]) for m in sorted({*(m for m in COUNTS if m < most), most})]
-    shown, what = claim, f"equal shifts of at most {most} coordinates"
+    shown, what = claim.canonical(), f"equal shifts of at most {most} coordinates"
     if any(isinstance(phase.mechanism.structure, Radial) for phase in claim.phases):
         counts, what = [(1, cells) for cells in CELLS], f"one level of the loss and {CELLS[-1]} cells of the radius"
     if any(isinstance(phase.mechanism.structure, ScaleMixture) for phase in claim.phases):
         # one coordinate of a shared scale has the law of one with a scale of its own
-        shown, counts, what = replace(claim, phases=tuple(map(_alone, claim.phases))), counts[:1], "one coordinate"
-    for count, cells in counts:
-        event = chosen_event(shown, count, direction, cells)
+        shown, counts, what = replace(shown, phases=tuple(map(_alone, shown.phases))), counts[:1], "one coordinate"
+    for (count, cells), statistic in product(counts, pass_statistics(shown)):
+        event = chosen_event(shown, count, direction, cells, statistic)
         if isinstance(event, Unavailable):
             return NotCovered(event.reason)
         p, q = event_probabilities(shown.phases, event)
@@ -103,13 +116,13 @@ def _event(event: Event) -> dict[str, Any]:
     parts = []
     for part in event.parts:
         table = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(part).items()}
-        parts.append({key: value for key, value in table.items() if value != []})
+        parts.append({key: value for key, value in table.items() if value != [] and key != "swaps"})
     shown = {"phases": parts, "window": event.window, "bits": event.bits, "threshold": event.threshold}
     return {"pair": {"direction": event.direction}, "event": shown}
 
 
 def _certified(claim: Claim) -> dict[str, Any] | NotCovered:
-    proof = upper_proof(claim)
+    proof = upper_proof(claim.canonical())
     if isinstance(proof, Unavailable):
         return NotCovered(proof.reason)
     bound = proof.delta(ball(claim.epsilon))

@@ -82,7 +82,64 @@ class Window:
                 total = self.summed(total, total)
                 total = self.summed(total, law) if bit == "1" else total
             result = self.summed(result, total)
-        return [arb(x) / (1 << self.bits) for x in [*result.coeffs(), *[fmpz(0)] * (2 * self.size - result.degree())]]
+        return self.masses(result, 2 * self.size)
+
+    def masses(self, law: fmpz_poly, top: int) -> list[arb]:  # of 0..top
+        return [arb(x) / (1 << self.bits) for x in [*law.coeffs(), *[fmpz(0)] * (top - law.degree())]]
+
+    def capped(self, laws: list[fmpz_poly], counts: tuple[int, ...]) -> fmpz_poly:
+        """Of a sum of so many scores in 0..W of each law. A sum above W is left out: it is above W in any order."""
+        result = fmpz_poly([1 << self.bits])
+        for law, count in zip(laws, counts, strict=True):
+            while count:
+                need(True)
+                result = result.mul_low(law, self.size + 1) // (1 << self.bits) if count & 1 else result
+                law, count = law.mul_low(law, self.size + 1) // (1 << self.bits) if count > 1 else law, count >> 1
+        return result
+
+
+class Sampler:
+    """Who is in which release. `games`: pairs of laws of one pass, [(weight, releases around 0, 1 and 2 contributions)]
+    in a random order; others contribute against the record (shuffled, fixed size) or nothing. `groups`: (T, passes) of
+    which the record enters one of T. `orders`: passes of one order, which for normal noise are one of sqrt(E) shifts.
+    `meetings`: releases that a record enters at most, four for two that are in one batch."""
+
+    def __init__(self, kind: str, data: dict[str, Any], replaced: bool) -> None:
+        epochs, once = whole(data.get("epochs", 1), 1, 10**7), data.get("reshuffle", "every-epoch") == "once"
+        need(once or data.get("reshuffle", "every-epoch") == "every-epoch", "reshuffle is not known")
+        self.passes, self.orders = (1, epochs) if once else (epochs, 1)
+        self.meetings, self.groups, self.games, self.twice = epochs, list[Any](), list[Any](), False
+        self.fixed = False
+        least, sizes = Fraction(1), (1, 10**8)
+        if kind == "shuffled":
+            count, last = whole(data["batches"], *sizes), data.get("last_batch", "kept")
+            if "records" in data or last != "kept":
+                n, b = whole(data["records"], 1, 10**15), whole(data["batch"], 1, 10**15)
+                need(b <= n and count == (-(-n // b) if last == "kept" else n // b), "the batches are not those")
+                need(last in ("kept", "dropped", "straddling"), "the last batch is not known")
+                count, self.twice = max((n - b + 1) // b, 0) if last == "straddling" else count, last == "straddling"
+                least = Fraction(1) if last == "kept" else Fraction(count * b, n)
+                self.meetings = epochs * 2 - epochs % 2 if self.twice else epochs
+            without = (count, 0, 0) if replaced else (count - 1, 1, 0)
+            out = [(1 - least, (count, 0, 0))]
+            self.games = [([(least, (count - 1, 0, 1)), *out], [(least, without), *out])] if count else []
+        elif kind in ("balls-in-bins", "random-allocation"):
+            count = whole(data["batches" if kind == "balls-in-bins" else "steps"], *sizes)
+            times = whole(data["times"], 1, count) if kind == "random-allocation" else 1
+            short, longer = divmod(count, times)
+            self.meetings *= times
+            self.groups = [(t, k * self.passes) for t, k in ((short + 1, longer), (short, times - longer)) if k]
+            pair = [(1, (count - times, times, 0))], [(1, (count, 0, 0))]
+            self.games = [] if replaced else [pair]
+        elif kind == "without-replacement":
+            g, self.passes, self.meetings = data["prob"] + Fraction(0), whole(data["steps"], *sizes), 10**9
+            need(0 < g <= 1, "the rate is not allowed")
+            far, near = ([(1 - g, (1, 0, 0)), (g, at)] for at in ((0, 0, 1), (0, 1, 0)))
+            silent = [(Fraction(1), (1, 0, 0))]
+            self.games = [(far, silent)] if replaced else [(far, near), (near, silent)]
+        else:
+            self.fixed = kind == "deterministic" and whole(data["batches"], *sizes) > 0
+            need(self.fixed, "the sampler is not covered")
 
 
 class Phase:
@@ -90,16 +147,18 @@ class Phase:
 
     def __init__(self, data: dict[str, Any], replaced: bool) -> None:
         noise, kind, self.rate = data["mechanism"], data["sampling_kind"], data["sampling_prob"] + Fraction(0)
+        self.sampler = Sampler(kind, data["sampling"], replaced) if "sampling" in data else None
         self.name, self.p, self.n, clip = noise["name"], noise["clip_norm"], noise.get("dimension"), noise["clip"]
         self.v = {key: ball(noise[key]) for key in NOISE[self.name]}
         self.power: Any = {"gaussian": 2, "laplace": 1, "generalized-gaussian": noise.get("beta")}.get(self.name)
         positive = all(0 < noise[key] < 10**30 for key in [*self.v, "clip"]) and noise.get("k", 1) <= 10**6
         domain = positive and 1 <= (self.power or 1) <= 1000 and (self.p == "inf" or 1 <= self.p <= 1000)
-        known = kind == "poisson" or (kind == "none" and self.rate == 1)
+        known = (self.sampler or kind == "none") and self.rate == 1 if kind != "poisson" else not self.sampler
         need(domain and known and 0 < self.rate <= 1, "a parameter is out of its domain, or sampling is not covered")
         # between two versions the shift is up to 2 clip; when sampled, one that contributes nothing is a version
         self.longest, self.reach = clip * (1 + replaced), clip * (1 + (replaced and self.rate == 1))
         self.q, self.steps = ball(self.rate), whole(data["steps"], 1, 10**8)
+        self.steps, self.clip = self.sampler.meetings if self.sampler else self.steps, clip  # the order revealed
         self.most = whole(1 if self.name == "gamma-plrv" else self.n or 1, 1, 10**12)  # one of a shared scale
         self.k, self.theta, self.top = self.v.get("k", arb(0)), self.v.get("theta", arb(1)), arb(0)
         self.scale = self.v.get("scale", arb(2).sqrt() * self.v.get("noise_multiplier", arb(0)) * ball(clip))
@@ -140,17 +199,67 @@ class Phase:
 
     def iid_laws(self, data: dict[str, Any], window: Window) -> list[fmpz_poly]:
         """Laws of a release's label: with the record (low), without it (low and high)."""
-        value, count, edges = data["value"], whole(data["count"], 1, self.most), ascending(data["edges"])
-        need(0 < value <= self.reach, "the shift is not feasible")
-        need(self.p == "inf" or count == 1 or count * ball(value / self.reach) ** ball(self.p) <= 1, "it is too long")
         inner, laws, normal = Window(data["window"], window.bits), [], self.power == 2  # only its l2 norm counts
-        for centre in (ball(value) * (arb(count).sqrt() if normal else 1), arb(0)):
-            tails = [(ball(e) < centre, self.upper(abs(ball(e) - centre))) for e in edges]
-            ends = pairwise([(True, arb(0)), *tails, (False, arb(0))])
-            cells = [b - a if right else 1 - a - b if left else a - b for (left, a), (right, b) in ends]
-            sums = inner.composed([(inner.law(cells, data["scores"]), 1 if normal else count)])
+        shift, count = self.shift(data, self.reach)
+        for centre in (shift, arb(0)):
+            sums = inner.composed([(inner.law(self.cells(data, centre), data["scores"]), 1 if normal else count)])
             laws.append(window.law(sums, data["labels"]))
         return [*laws, laws[1]]
+
+    def shift(self, data: dict[str, Any], reach: Fraction) -> tuple[arb, int]:  # of a coordinate, or l2 norm if normal
+        value, count = data["value"], whole(data["count"], 1, self.most)
+        need(0 < value <= reach, "the shift is not feasible")
+        need(self.p == "inf" or count == 1 or count * ball(value / reach) ** ball(self.p) <= 1, "it is too long")
+        return ball(value) * (arb(count).sqrt() if self.power == 2 else 1), count
+
+    def cells(self, data: dict[str, Any], centre: arb) -> list[arb]:
+        tails = [(ball(e) < centre, self.upper(abs(ball(e) - centre))) for e in ascending(data["edges"])]
+        ends = pairwise([(True, arb(0)), *tails, (False, arb(0))])
+        return [b - a if right else 1 - a - b if left else a - b for (left, a), (right, b) in ends]
+
+    def pass_laws(self, data: dict[str, Any], window: Window) -> list[fmpz_poly]:
+        """Laws of a pass's label, a label of the sum of its releases' scores, under both laws of the pair."""
+        games, inner = self.sampler.games, Window(data["window"], window.bits)
+        unit, count = self.shift(data, self.clip)
+        need(self.power == 2 or count == 1, "other than normal noise is told apart in one coordinate")
+        unit *= arb(self.sampler.orders).sqrt() if self.power == 2 else 1
+        scores = [whole(score, 0, inner.size) for score in data["scores"]]
+        ones = [inner.law(self.cells(data, k * unit), scores).right_shift(inner.size) for k in range(3)]
+        laws, none = [], fmpz_poly([])
+        for side in games[whole(data["game"], 0, len(games) - 1)]:
+            mixed = [inner.floor(ball(weight + Fraction(0))) * inner.capped(ones, counts) for weight, counts in side]
+            sums = inner.masses(sum(mixed, none) // (1 << inner.bits), inner.size)
+            laws.append(window.law(sums, data["labels"]))
+        return laws
+
+    def allocated(self, releases: int, text: Fraction, size: int, step: arb, window: Window) -> list[fmpz_poly]:
+        """Laws of the loss of a pass in which the record enters one of T releases, both directions, in steps. X is the
+        sum of T likelihood ratios r, each moved to two points of a lattice with the same mean in every cell: delta is
+        convex in X, and only grows. With the record one of them has its lattice masses times r."""
+        mu, unit, lattice = self.mu() * arb(self.sampler.orders).sqrt(), ball(text), Window(size, window.bits)
+        root, found, tails = arb(2).sqrt(), [], [(arb(1), arb(1))]
+        for i in range(1, size + 1):
+            x = (ball(i * text).log() / mu + mu / 2) / root
+            tails.append((x.erfc() / 2, (x - mu / root).erfc() / 2))
+        cells = [(a[0] - b[0], a[1] - b[1]) for a, b in pairwise(tails)]
+        ups = [arb(0), *((one - i * unit * zero) / unit for i, (zero, one) in enumerate(cells))]
+        spread = [up + zero - after for (zero, _), (up, after) in zip(cells, pairwise(ups), strict=True)] + [ups[-1]]
+        laws = [fmpz_poly([lattice.floor(m * (i * unit) ** k) for i, m in enumerate(spread)]) for k in (0, 1)]
+        for sign, counts in ((1, (releases - 1, 1)), (-1, (releases, 0))):
+            total = [fmpz(0)] * (2 * window.size + 1)
+            for i, mass in enumerate(lattice.capped(laws, counts).coeffs()):
+                if i and mass:
+                    loss = sign * (ball(i * text) / releases).log()
+                    low = int(float((loss / step).lower()) // 1)
+                    share = (1 - (low * step - loss).exp()) / -(-step).expm1()  # of the dot above, in [0, 1] if between
+                    low, share = (low, share) if 0 <= share and share <= 1 else (low + 1, arb(1))
+                    need(loss <= (low + 1) * step, "a loss is not rounded up")
+                    up = window.floor(share * arb(mass) / (1 << window.bits))
+                    for place, some in ((low + 1, up), (low, max(fmpz(0), mass - up - 1))):
+                        if place <= window.size:  # above it a loss is infinite
+                            total[max(place, -window.size) + window.size] += some
+            found.append(fmpz_poly(total))
+        return found
 
     def radial_tail(self, length: arb, loss: arb, sign: int, places: list[Fraction]) -> tuple[arb, arb]:
         """Bracket of P(L > loss) for sign 1, P(L < -loss) = Q(L > loss) for sign -1; r_P = R, r_Q = rho on the border.
@@ -203,6 +312,12 @@ def event(phases: list[Phase], data: dict[str, Any], direction: str) -> list[arb
     """P of {sum of labels >= threshold} from below, Q from above."""
     window, laws = Window(data["window"], data["bits"]), []
     for phase, part in zip(phases, data["phases"], strict=True):
+        if phase.sampler and phase.sampler.games:
+            first, second = phase.pass_laws(part, window)
+            need(direction in ("remove", "add"), "the direction is not covered")
+            laws.append(((first, second) if direction == "remove" else (second, first), phase.sampler.passes))
+            continue
+        need(not phase.sampler or phase.sampler.fixed, "the sampler has no pair here")
         moved, low, high = (phase.radial_laws if phase.name == "product" else phase.iid_laws)(part, window)
         need(direction == "remove" or (direction == "add" and phase.name != "product"), "the direction is not covered")
         mixed = (window.floor(phase.q) * moved + window.floor(1 - phase.q) * low) // (1 << window.bits)
@@ -215,6 +330,8 @@ def event(phases: list[Phase], data: dict[str, Any], direction: str) -> list[arb
 def certified(kind: str, phases: list[Phase], w: dict[str, Any], replaced: bool, e: arb) -> arb:  # at least delta
     first, sampled, normal = phases[0], any(x.rate < 1 for x in phases), all(x.power == 2 for x in phases)
     need(not (sampled and replaced), "sampled replace-one is not covered")
+    drawn = [x.sampler for x in phases if x.sampler]
+    need(all(x.meetings < 10**9 and (normal or not x.twice) for x in drawn), "the sampler has no theorem here")
     order, scales = whole(w.get("order", 1), 1, 2000), w.get("scales", [])
     spent = sum((x.steps * x.scale_masses(scales)[-1] for x in phases if scales), arb(0))
     if kind == "gaussian-curve":
@@ -224,12 +341,20 @@ def certified(kind: str, phases: list[Phase], w: dict[str, Any], replaced: bool,
     if kind == "moments":
         moment = (sum(x.log_moment(order, scales) for x in phases) - order * e).exp()
         return moment * (arb(order) / (order + 1)) ** order / (order + 1) + spent
-    if kind in ("gaussian-grid", "smoothed-grid"):
+    if kind in ("gaussian-grid", "smoothed-grid", "allocation-grid"):
         step, window, found = ball(w["step"]), Window(w["window"], w["bits"]), arb(0)
         need(step > 0 and (normal or kind == "smoothed-grid"), "it takes Gaussian noise and a grid")
-        parts = [x.losses(edges, step, window) for x, edges in zip(phases, w["edges"], strict=True)]
-        for side in range(1 + (sampled and normal)):  # what is missing has an infinite loss
-            law = window.composed([(p[side], x.steps) for p, x in zip(parts, phases, strict=True)])
+        if kind == "allocation-grid":
+            need(not replaced and all(x.sampler and x.sampler.groups for x in phases), "these are no such bins")
+            every = [(x, *group) for x in phases for group in x.sampler.groups]
+            groups = [(x, unit, *group) for (x, *group), unit in zip(every, w["units"], strict=True)]
+            size = whole(w["size"], 1, MAX_WINDOW)
+            parts = [(x.allocated(t, unit, size, step, window), k) for x, unit, t, k in groups]
+        else:
+            losses = [x.losses(edges, step, window) for x, edges in zip(phases, w["edges"], strict=True)]
+            parts = [(pair, x.steps) for pair, x in zip(losses, phases, strict=True)]
+        for side in range(1 + ((sampled and normal) or kind == "allocation-grid")):  # what is missing is infinite
+            law = window.composed([(pair[side], count) for pair, count in parts])
             at = [k * step for k in range(-window.size, window.size + 1)]
             found = found.max(1 - sum(m * (e - x).exp().min(1) for m, x in zip(law, at, strict=True)))
         return found if normal else smoothed(list(zip(law, at, strict=True)), e, phases, w) + spent
@@ -263,7 +388,7 @@ def accepted(text: str) -> str:  # in one line; AssertionError: nothing is prove
     data = parsed(json.loads(text, parse_float=str))
     claim, verdict, kind, inputs = data["claim"], data["verdict"], data["kind"], data.get("event") or data["inputs"]
     ctx.prec = max(128, whole(inputs.get("bits", BITS[0]), *BITS))
-    if data["format"] != FORMAT or claim["adjacency"] not in ("add-remove", "replace-one"):
+    if data["format"] != FORMAT or claim["adjacency"] not in ("add-remove", "zero-out", "replace-one"):
         raise ValueError("the format or the adjacency is not known")
     replaced, epsilon, delta = claim["adjacency"] == "replace-one", claim["epsilon"], claim["delta"]
     phases = [Phase(phase, replaced) for phase in claim["phases"][:9]]

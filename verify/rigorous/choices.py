@@ -14,18 +14,21 @@ import numpy as np
 from dpaudit.mechanisms.base import Array, IIDCoordinates, Mechanism, NormalCoordinates, Radial, ScaleMixture
 from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.claims import Adjacency, Claim, Phase
+from dpaudit.verify.lower.passes import DAMPINGS, release_cells, rounded_scores, statistic_scores
+from dpaudit.verify.lower.shifts import longest_count
 from dpaudit.verify.rigorous.balls import PRECISION, Unavailable, ball, precision
-from dpaudit.verify.rigorous.events import Event, LabelledLoss, LabelledSum, label_laws, total_laws
+from dpaudit.verify.rigorous.events import Event, LabelledLoss, LabelledSum, Part, label_laws, labels_count, total_laws
+from dpaudit.verify.rigorous.passes import LabelledPass, pass_laws, pass_pairs
 from dpaudit.verify.rigorous.radial import RadialNoise, chosen_places, loss_tail
 from dpaudit.verify.rigorous.scores import GROWTH, ScoreWindow, resolution
-
-Part = LabelledSum | LabelledLoss
 
 COORDINATE, RELEASE = 0.35, 0.125  # units of scores and labels, in standard deviations
 SINGLE = 1.0 / 40.0  # the same for one coordinate, and for one release
 REACH, HISTORY_REACH = 9.0, 20.0  # standard deviations inside a window; rare batches have large losses
 WIDEST, WIDEST_SUM = 12_000, 16_000
 TWO_POINTS = 0.9
+PASS_FINENESS, LEAST_FINENESS = 2.5, 16.0  # integers to a deviation of the sum of T scores, per sqrt(T), and at least
+PASS_REACH, PASS_WINDOW = 600.0, 60_000  # deviations of the sum that are told apart, and how many integers at most
 POINTS = 1500
 SCALES = 12  # cells of a hidden scale
 SHRINK = 1 - 2.0**-44  # keeps the norm of many coordinates inside the clip
@@ -47,7 +50,9 @@ def equal_value(mechanism: Mechanism, count: int, distance: float) -> float:
     return float(mechanism.clip * distance * math.pow(count, -1.0 / mechanism.clip_norm) * SHRINK)
 
 
-def chosen_event(claim: Claim, count: int, direction: str, cells: int = RADIUS_CELLS) -> Event | Unavailable:
+def chosen_event(
+    claim: Claim, count: int, direction: str, cells: int = RADIUS_CELLS, statistic: tuple[int, int] = (0, 0)
+) -> Event | Unavailable:
     """An event for shifts of `count` equal coordinates, with the threshold that is best at the claimed epsilon.
 
     Args:
@@ -55,17 +60,24 @@ def chosen_event(claim: Claim, count: int, direction: str, cells: int = RADIUS_C
         count: At most the dimension; 1 for Gaussian and radial noise is as good as any.
         direction: "remove" or "add".
         cells: Of the radius, with radial noise.
+        statistic: With passes, which pair of the sampler's and which sum over a pass: from `pass_statistics`.
     """
     if claim.epsilon > GROWTH:
         return Unavailable(f"events are told apart up to an epsilon of {GROWTH:g}")
-    found = [_part(claim, phase, count, direction, cells) for phase in claim.phases]
+    found = [
+        _pass_part(phase, statistic, swaps=claim.adjacency == "replace-one")
+        if phase.sampler is not None
+        else _part(claim, phase, count, direction, cells)
+        for phase in claim.phases
+    ]
     parts = [part for part in found if not isinstance(part, Unavailable)]
     if len(parts) < len(found):
         return next(part for part in found if isinstance(part, Unavailable))
     bits = resolution(claim.delta, claim.epsilon)
     with precision(max(PRECISION, bits)):
         losses = [_label_losses(phase, part, direction, bits) for phase, part in zip(claim.phases, parts, strict=True)]
-        unit, window = _unit(claim, losses)
+        counts = [labels_count(phase, part) for phase, part in zip(claim.phases, parts, strict=True)]
+        unit, window = _unit(claim, counts, losses)
         labelled = tuple(_relabelled(part, loss[0] / unit, window) for part, loss in zip(parts, losses, strict=True))
         event = Event(labelled, window, bits, direction, 0)
         return replace(event, threshold=_threshold(claim, event))
@@ -99,6 +111,40 @@ def _part(claim: Claim, phase: Phase, count: int, direction: str, cells: int) ->
     labels = tuple(range(-window, window + 1))
     part = LabelledSum(repr(value), count, tuple(repr(float(x)) for x in edges), scores, window, labels, scales)
     return part if unit > 0 else Unavailable("the loss has no spread")
+
+
+def pass_statistics(claim: Claim) -> list[tuple[int, int]]:
+    """Which pair of laws, and which sum over a pass: all that are worth a try, one where no phase has passes."""
+    games = max(len(pass_pairs(phase, swaps=claim.adjacency == "replace-one")) for phase in claim.phases)
+    return [(game, kind) for game in range(games) for kind in range(len(DAMPINGS))] or [(0, 0)]
+
+
+def _pass_part(phase: Phase, statistic: tuple[int, int], *, swaps: bool) -> LabelledPass | Unavailable:
+    """Cells and whole scores of a release; the labels of their sums are still to be chosen."""
+    games = phase.games(replace_one=swaps)
+    if not games or not isinstance(phase.mechanism.structure, IIDCoordinates):
+        return Unavailable(f"sampling_kind={phase.sampling_kind!r} has no pair of passes for this noise or adjacency")
+    index = min(statistic[0], len(games) - 1)
+    game = games[index]
+    cells = release_cells(phase, game)
+    _, values = list(statistic_scores(cells, game))[statistic[1]]
+    releases = sum(game.first[0][1])
+    fineness = max(PASS_FINENESS * math.sqrt(releases), LEAST_FINENESS) * (20.0 if releases == 1 else 1.0)
+    window = min(int(PASS_REACH * fineness), PASS_WINDOW)
+    found = rounded_scores(values, cells, game, fineness, window)
+    changes = np.flatnonzero(np.diff(found))
+    normal = isinstance(phase.mechanism.structure, NormalCoordinates)
+    count = longest_count(phase.mechanism) if normal else 1
+    return LabelledPass(
+        repr(equal_value(phase.mechanism, count, 1.0)),
+        count,
+        tuple(repr(float(x)) for x in cells.edges[changes]),
+        tuple(int(x) for x in [*found[changes], found[-1]]),
+        window,
+        tuple(range(window + 1)),
+        index,
+        swaps,
+    )
 
 
 def _masses(law: IIDCoordinates, points: Array, centre: float) -> Array:
@@ -170,8 +216,21 @@ def _power(noise: RadialNoise, phase: Phase, level: float) -> float:
     return phase.sampling_prob * (p - q) / math.sqrt(max(q * (1 - q), 1.0 / phase.steps**2))
 
 
+def _pass_losses(phase: Phase, part: LabelledPass, direction: str, bits: int) -> tuple[Array, Array, Array]:
+    """(loss, first masses, second masses) of every sum of scores."""
+    window = ScoreWindow(part.window, bits)
+    laws = pass_laws(phase, part, window)
+    first, second = (np.array([int(x) / 2**bits for x in window.masses(law)[part.window :]]) for law in laws)
+    p, q = (first, second) if direction == "remove" else (second, first)
+    place, known = np.arange(len(p)), (p > 0) & (q > 0)
+    loss = np.log(np.maximum(p, 1e-320)) - np.log(np.maximum(q, 1e-320))
+    return np.interp(place, place[known], loss[known]) if known.any() else place.astype(float), p, q
+
+
 def _label_losses(phase: Phase, part: Part, direction: str, bits: int) -> tuple[Array, Array, Array]:
     """(sampled loss, first masses, second masses) of every value of the part's own label."""
+    if isinstance(part, LabelledPass):
+        return _pass_losses(phase, part, direction, bits)
     width = part.window if isinstance(part, LabelledSum) else 1
     window = ScoreWindow(width, bits)
     laws = label_laws(phase, part, window)
@@ -191,14 +250,14 @@ def _label_losses(phase: Phase, part: Part, direction: str, bits: int) -> tuple[
     return (loss, mixed, q) if direction == "remove" else (-loss, q, mixed)
 
 
-def _unit(claim: Claim, losses: Sequence[tuple[Array, Array, Array]]) -> tuple[float, int]:
-    """(loss of one label, window) of the history."""
-    variance, reach, finest, single = 0.0, 0.0, math.inf, sum(phase.steps for phase in claim.phases) == 1
-    for phase, (loss, p, q) in zip(claim.phases, losses, strict=True):
+def _unit(claim: Claim, counts: Sequence[int], losses: Sequence[tuple[Array, Array, Array]]) -> tuple[float, int]:
+    """(loss of one label, window) of a history of so many labels of every phase."""
+    variance, reach, finest, single = 0.0, 0.0, math.inf, sum(counts) == 1
+    for count, (loss, p, q) in zip(counts, losses, strict=True):
         mean = float(q @ loss)
         spread = float(q @ (loss - mean) ** 2)
-        variance += phase.steps * spread
-        reach += phase.steps * max(abs(mean), abs(float(p @ loss)))
+        variance += count * spread
+        reach += count * max(abs(mean), abs(float(p @ loss)))
         finest = min(finest, max(math.sqrt(spread), 1e-12))
     needed = max(reach + HISTORY_REACH * math.sqrt(variance), claim.epsilon + 3 * math.sqrt(variance))
     if single:
@@ -211,6 +270,8 @@ def _unit(claim: Claim, losses: Sequence[tuple[Array, Array, Array]]) -> tuple[f
 def _relabelled(part: Part, values: Array, window: int) -> Part:
     """The part with these labels, rounded; where the order of labels matters they may not fall."""
     found = np.clip(np.rint(np.nan_to_num(values)), -window, window).astype(int)
+    if isinstance(part, LabelledPass):
+        return replace(part, labels=tuple(map(int, found)))
     if isinstance(part, LabelledSum):
         return replace(part, labels=tuple(map(int, np.maximum.accumulate(found) if part.scales else found)))
     return replace(part, labels=(int(found[1]), int(max(found[1:]))))

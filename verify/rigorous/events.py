@@ -8,6 +8,7 @@ chosen in floating point (`choices`), and only the masses of cells are balls, wh
 A hidden scale u: where every edge lies between the two centres and scores and labels do not fall along the line, the
 label grows stochastically with u under the shift and falls without it, and sums keep that order. So P's law is bounded
 below by rounding u down, Q's above by rounding u down, and the unsampled part of P's below by rounding u up.
+A pass of releases in a random order has one label, of the sum of their scores (`passes`).
 For radial noise the chance of the larger label is bracketed: from below it bounds P's label, from above Q's.
 """
 
@@ -22,6 +23,7 @@ from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.claims import Phase
 from dpaudit.verify.rigorous.balls import PRECISION, ball, precision
 from dpaudit.verify.rigorous.coordinates import CoordinateLaw, cell_masses, coordinate_law, power_law
+from dpaudit.verify.rigorous.passes import LabelledPass, pass_laws, pass_pairs
 from dpaudit.verify.rigorous.radial import RadialNoise, loss_tail_on
 from dpaudit.verify.rigorous.scores import ScoreWindow
 
@@ -66,19 +68,22 @@ class LabelledLoss:
     places: tuple[tuple[str, ...], tuple[str, ...]]
 
 
+Part = LabelledSum | LabelledLoss | LabelledPass
+
+
 @dataclass(frozen=True)
 class Event:
     """{sum of labels >= threshold}, labels being folded to -window..window.
 
     Args:
-        parts: One for each phase.
+        parts: One for each phase, whose label counts once a release, or once a pass.
         window: W.
         bits: Masses are multiples of 2^-bits.
         direction: "remove" (P is with the record) or "add".
         threshold: t.
     """
 
-    parts: tuple[LabelledSum | LabelledLoss, ...]
+    parts: tuple[Part, ...]
     window: int
     bits: int
     direction: str
@@ -147,7 +152,10 @@ def total_laws(phases: tuple[Phase, ...], event: Event) -> tuple[fmpz_poly, fmpz
     with precision(max(PRECISION, event.bits)):
         pairs = [_release_laws(phase, part, event, window) for phase, part in zip(phases, event.parts, strict=True)]
         for side in range(2):
-            laws = [window.repeated(pair[side], phase.steps) for pair, phase in zip(pairs, phases, strict=True)]
+            laws = [
+                window.repeated(pair[side], labels_count(phase, part))
+                for pair, phase, part in zip(pairs, phases, event.parts, strict=True)
+            ]
             joined = laws[0]
             for law in laws[1:]:
                 joined = window.added(joined, law)
@@ -155,10 +163,16 @@ def total_laws(phases: tuple[Phase, ...], event: Event) -> tuple[fmpz_poly, fmpz
     return sides[0], sides[1]
 
 
-def _release_laws(
-    phase: Phase, part: LabelledSum | LabelledLoss, event: Event, window: ScoreWindow
-) -> tuple[fmpz_poly, fmpz_poly]:
-    """The label of one sampled release under both inputs."""
+def labels_count(phase: Phase, part: Part) -> int:
+    """How many labels of the phase are added up: one a pass, or one a release."""
+    return pass_pairs(phase, swaps=part.swaps)[part.game].passes if isinstance(part, LabelledPass) else phase.steps
+
+
+def _release_laws(phase: Phase, part: Part, event: Event, window: ScoreWindow) -> tuple[fmpz_poly, fmpz_poly]:
+    """The label of one sampled release, or of one pass, under both inputs."""
+    if isinstance(part, LabelledPass):
+        first, second = pass_laws(phase, part, window)
+        return (first, second) if event.direction == "remove" else (second, first)
     laws, q = label_laws(phase, part, window), ball(phase.sampling_prob)
     mixed = window.share(q, laws.moved) + window.share(1 - q, laws.plain_low) if q < 1 else laws.moved
     return (mixed, laws.plain_high) if event.direction == "remove" else (laws.plain_high, mixed)

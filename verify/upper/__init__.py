@@ -21,6 +21,7 @@ from dpaudit.verify.upper import (
     never_sampled,
     one_dimensional,
     radial_pld,
+    sampled_normal,
 )
 from dpaudit.verify.upper.met_releases import carried_over, met_claim
 from dpaudit.verify.upper.shift_norms import moments_reach, sampling_is_known
@@ -42,6 +43,7 @@ class UpperBound(Protocol):
 
 UPPER_BOUNDS: tuple[UpperBound, ...] = (
     gaussian_pld,
+    sampled_normal,
     balls_in_bins,
     laplace_pure,
     laplace_gaussian_domination,

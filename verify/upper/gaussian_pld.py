@@ -40,7 +40,10 @@ def shift_over_sigma(phase: Phase, adjacency: Adjacency) -> float | None:
 
 
 def pairs(claim: Claim) -> list[PairPhase] | None:
-    """Dominating pairs of a claim with Gaussian phases only, unsampled ones merged into one; None for another claim."""
+    """Dominating pairs of a claim with Gaussian phases only, unsampled ones merged into one; None for another claim.
+
+    Sampled replace-one has sharper ones (`sampled_normal`), and none here.
+    """
     sampled, total = [], 0.0
     for phase in claim.phases:
         mu = shift_over_sigma(phase, claim.adjacency)
@@ -50,6 +53,8 @@ def pairs(claim: Claim) -> list[PairPhase] | None:
             total += phase.steps * mu * mu
         else:
             sampled.append(PairPhase(gaussian_pair(mu), phase.sampling_prob, phase.steps))
+    if sampled and claim.adjacency == "replace-one":
+        return None
     return sampled + ([PairPhase(gaussian_pair(math.sqrt(total)), 1.0, 1)] if total else [])
 
 
@@ -76,7 +81,7 @@ def analytic_delta(mu: float | Array, epsilon: Array) -> Array:
 
 
 def applies(claim: Claim) -> bool:
-    """Normal noise in every phase, its l2 radius known, Poisson sampling or none."""
+    """Normal noise in every phase, its l2 radius known, Poisson sampling under add-remove or none."""
     return pairs(claim) is not None
 
 

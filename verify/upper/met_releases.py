@@ -12,7 +12,8 @@ has no theorem there.
 Without replacement at rate g. With the record in, a release is moved from that of the other neighbour by at most a
 clip, and from that of a batch which has another record in its place by two. By advanced joint convexity (Balle, Barthe
 and Gaboardi 2018, Theorems 2 and 9) delta(log(1 + g (e^epsilon - 1))) <= g delta_2C(epsilon) in both directions and
-under both adjacencies: that of a Poisson batch at rate g under replace-one, which composes (`pair_curve.directions`).
+under both adjacencies: the profile of `pair_curve.directions`, which composes. Normal noise has sharper ones of its own
+(`sampled_normal`), and keeps its sampler.
 
 Batches that are cut. Unless some batch is cut the history is that of Poisson batches, under both neighbours; it is cut
 with probability at most beta = steps P(Bin(records, prob) > max_batch) under each, so that delta grows by at most
@@ -35,10 +36,17 @@ LADDER = np.linspace(0.0, 64.0, 513)  # epsilons whose bound also holds for all 
 CUT = "Poisson batches unless one is cut, which has a small probability"
 
 
-def met_phase(phase: Phase) -> Phase | None:
-    """A phase that costs at least as much and has theorems: itself where it has no sampler, None without one."""
+def met_phase(phase: Phase, *, normal: bool) -> Phase | None:
+    """A phase that costs at least as much and has theorems: itself where it has no sampler, None without one.
+
+    Args:
+        phase: The phase.
+        normal: The noise of the whole history is normal, for which batches of fixed size have pairs of their own.
+    """
     match phase.sampler:
         case None:
+            return phase
+        case WithoutReplacement() if normal:
             return phase
         case WithoutReplacement() as sampler:
             return Phase(phase.mechanism, sampler.steps, sampler.prob)
@@ -52,12 +60,14 @@ def met_phase(phase: Phase) -> Phase | None:
 
 def met_claim(claim: Claim) -> Claim | None:
     """The claim of such phases; None if no phase has a sampler, or one has no bound."""
-    phases = [met_phase(phase) for phase in claim.phases]
-    if all(phase.sampler is None for phase in claim.phases) or any(phase is None for phase in phases):
+    normal = all(isinstance(phase.mechanism.structure, NormalCoordinates) for phase in claim.phases)
+    phases = [met_phase(phase, normal=normal) for phase in claim.phases]
+    known = [phase for phase in phases if phase is not None]
+    if len(known) < len(phases) or all(a is b for a, b in zip(known, claim.phases, strict=True)):
         return None
     fixed = any(isinstance(phase.sampler, WithoutReplacement) for phase in claim.phases)
-    adjacency = "replace-one" if fixed else claim.adjacency
-    return Claim(claim.epsilon, claim.delta, [p for p in phases if p is not None], adjacency, claim.id)
+    adjacency = "replace-one" if fixed and not normal else claim.adjacency
+    return Claim(claim.epsilon, claim.delta, known, adjacency, claim.id)
 
 
 def carried_over(claim: Claim, curve: Curve) -> Curve:

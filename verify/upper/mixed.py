@@ -19,6 +19,7 @@ from dpaudit.verify.upper import (
     laplace_pure,
     one_dimensional,
     radial_pld,
+    sampled_normal,
 )
 from dpaudit.verify.upper.gaussian_pld import shift_over_sigma
 from dpaudit.verify.upper.shift_norms import moments_reach, sampling_is_known
@@ -58,7 +59,15 @@ def _all_moments(claim: Claim) -> list[tuple[Moments, int]] | None:
 
 def applies(claim: Claim) -> bool:
     """Several phases that no single theorem covers, each with a pair, or each with moments."""
-    alone = (gaussian_pld, laplace_pure, one_dimensional, radial_pld, laplace_gaussian_domination, envelope)
+    alone = (
+        gaussian_pld,
+        sampled_normal,
+        laplace_pure,
+        one_dimensional,
+        radial_pld,
+        laplace_gaussian_domination,
+        envelope,
+    )
     if len(claim.phases) < 2 or any(theorem.applies(claim) for theorem in alone):
         return False
     return _all_pairs(claim) is not None or _all_moments(claim) is not None

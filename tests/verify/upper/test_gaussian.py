@@ -145,15 +145,10 @@ def test_unsampled_phases_merge_and_sampled_ones_compose() -> None:
     assert not mixed.applies(claim)
 
 
-def test_replace_one_unsampled_is_twice_the_shift_and_sampled_single_is_the_amplified_curve() -> None:
+def test_replace_one_unsampled_is_twice_the_shift() -> None:
     epsilon = np.array([0.5, 1.0, 3.0])
     whole = curve(Gaussian(2.0), 3, 1.0, adjacency="replace-one").delta(epsilon)  # type: ignore[attr-defined]
     np.testing.assert_allclose(whole, [float(exact_delta(math.sqrt(3.0), float(e))) for e in epsilon], rtol=1e-9)
-    q = 0.1
-    sampled = curve(Gaussian(2.0), 1, q, adjacency="replace-one").delta(epsilon)  # type: ignore[attr-defined]
-    exact = np.array([q * float(exact_delta(1.0, math.log1p(math.expm1(float(e)) / q))) for e in epsilon])
-    assert (sampled >= exact).all()
-    np.testing.assert_allclose(sampled, exact, rtol=3e-3)
 
 
 def test_structure_and_clip_norm_decide_not_the_class() -> None:

@@ -1,0 +1,201 @@
+"""Pairs of normal mixtures on the line whose loss exceeds a level l >= 0 on a half-line, and histories of such pairs.
+
+Both laws are mixtures of N(c, 1) over the same three centres at distance m. With weights p_k and q_k, and u = e^(m x),
+the loss at x is at least l where
+
+    (p_2 - e^l q_2) e^(-c_2^2/2) u^2 - (e^l q_1 - p_1) e^(-c_1^2/2) u - (e^l q_0 - p_0) e^(-c_0^2/2) >= 0.
+
+Where both brackets that are subtracted are at least 0 for l >= 0, that is a half-line (none, if the first bracket is
+not positive), which begins at a root of a quadratic equation, a sum of terms of one sign.
+
+A history may take the losses above 0 from one such pair and those below 0 from the mirror image of another: that is the
+pair whose profile H is that of the one for epsilon >= 0, and below it follows from the other's by the mirror rule
+H(a) = 1 - a + a H'(1/a), a = e^epsilon < 1 (Zhu, Dong and Wang 2022, Lemma 8 and Proposition 30); what is left is at 0.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpaudit.mechanisms import Gaussian
+from dpaudit.mechanisms.base import Array
+from dpaudit.verify.pld.cells import interval_masses
+from dpaudit.verify.pld.composition import Composed
+from dpaudit.verify.pld.fourier import UNIT, Lattice
+from dpaudit.verify.pld.loss_grid import deposit
+from dpaudit.verify.pld.pair_curve import FINENESS, MAX_CELLS, MAX_TOTAL, SHORT_HISTORY, TAIL
+
+LAW = Gaussian(1.0).structure
+LOOK = 3000  # points of a first look, which only guides the grid
+Weights = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class NormalMixtures:
+    """Two mixtures of N(c, 1) over the centres m (k - 1), k = 0, 1, 2.
+
+    Args:
+        distance: m, between neighbouring centres, > 0.
+        first: Weights p of the law whose loss is told, p_k <= q_k but for k = 2.
+        second: Weights q of the other one.
+    """
+
+    distance: float
+    first: Weights
+    second: Weights
+
+    @property
+    def centres(self) -> Array:
+        """The three of them."""
+        return self.distance * np.array([-1.0, 0.0, 1.0])
+
+    @property
+    def largest(self) -> float:
+        """Supremum of the loss."""
+        return math.log(self.first[2] / self.second[2]) if self.second[2] > 0 else math.inf
+
+    def loss(self, x: Array) -> Array:
+        """Log-ratio of the densities."""
+        with np.errstate(divide="ignore"):
+            exponents = x[:, None] * self.centres - self.centres**2 / 2
+            sides = [np.logaddexp.reduce(exponents + np.log(weights), axis=1) for weights in (self.first, self.second)]
+        return np.asarray(sides[0] - sides[1])
+
+    def beginning(self, losses: Array) -> tuple[Array, float]:
+        """Where the half-lines of these losses begin, and by how much the loss there may differ from them.
+
+        Logarithms of at most `size` are added up, each with a few roundings: log u is off by at most 16 (1 + size)
+        units, a bracket by two of its terms, that is of e^loss, and no loss grows faster than 2 log u.
+
+        Args:
+            losses: In [0, largest).
+        """
+        growth = np.expm1(losses)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            p, q = self.first, self.second
+            low, middle = (np.log(q[k] - p[k] + growth * q[k]) for k in (0, 1))
+            top = np.log(p[2] - q[2] - growth * q[2])
+            half = 0.5 * (math.log(4.0) + low + top - self.distance**2)  # log of sqrt(4 a c), a c the outer terms
+            root = np.logaddexp(middle, np.logaddexp(2.0 * middle, 2.0 * half) / 2.0)
+        log_u = root - math.log(2.0) - top + 0.5 * self.distance**2
+        terms = np.concatenate([column[np.isfinite(column)] for column in (low, middle, top, half, log_u, losses)])
+        size = float(np.abs(terms).max()) + self.distance**2
+        return np.asarray(log_u / self.distance), 64.0 * UNIT * (1.0 + size)
+
+
+@dataclass(frozen=True)
+class Halves:
+    """`steps` releases whose losses above 0 are those of one pair, and below 0 of the mirror image of another."""
+
+    above: NormalMixtures
+    below: NormalMixtures
+    steps: int
+
+    def mirrored(self) -> "Halves":
+        """The same two laws in the other order."""
+        return Halves(self.below, self.above, self.steps)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """Masses of (j h, (j + 1) h], j = 0, 1, ..., under both laws with their errors; the last cell is unbounded."""
+
+    first: Array
+    second: Array
+    first_error: Array
+    second_error: Array
+    top: float
+    slack: float
+
+
+def _side(pair: NormalMixtures, step: float, tail: float) -> _Side:
+    cutoff = float(pair.loss(np.array([_farthest(pair, tail)]))[0])
+    last = max(1, math.ceil(cutoff / step))
+    top = math.inf
+    if math.isfinite(pair.largest):
+        last = max(0, min(last, math.ceil(pair.largest * (1.0 - 1e-12) / step) - 1))
+        top = float(math.ceil(pair.largest * (1.0 + 1e-12) / step))
+    edges, slack = pair.beginning(np.asarray(np.arange(last + 1) * step, dtype=np.float64))
+    cells = interval_masses(LAW, np.maximum.accumulate(edges), pair.centres)
+    lower, spread = cells.lower[:, 1:], (cells.upper - cells.lower)[:, 1:]
+    (first, first_error), (second, second_error) = (
+        (np.array(w) @ lower, np.array(w) @ spread * (1.0 + 8 * UNIT) + 4 * UNIT * (np.array(w) @ lower))
+        for w in (pair.first, pair.second)
+    )
+    return _Side(first, second, first_error, second_error, top, slack)
+
+
+def _farthest(pair: NormalMixtures, tail: float) -> float:
+    return float(pair.centres[2] - LAW.ppf(np.array([tail]))[0])
+
+
+def compose_halves(releases: Sequence[Halves]) -> Composed:
+    """The total privacy loss of a history, on a grid that is fine against an average release's loss.
+
+    Rounding. Edges are where the loss is within s, the slack, of a multiple of the step h. In a cell with losses in
+    [lo - s, hi + s] let l' = min(l + s, hi): it lies in [lo, hi], and l <= l' + s. Given the cell's first mass, that of
+    e^-l' has at least e^-s times the second mass, and delta falls with it. So the dots are connected for l' with the
+    second mass lowered by that, and all losses are taken to lie s higher.
+    """
+    steps = sum(part.steps for part in releases)
+    tail = TAIL / steps
+    step = _step(releases, steps, tail)
+    parts, infinite, slack = list[tuple[Lattice, int]](), 0.0, 0.0
+    for part in releases:
+        grid, lost, off = _lattice(part, step, tail)
+        parts.append((grid, part.steps))
+        infinite += part.steps * lost
+        slack += part.steps * off
+    return Composed(parts, step, infinite, slack * (1.0 + 1e-12))
+
+
+def _step(releases: Sequence[Halves], steps: int, tail: float) -> float:
+    """Grid step: fine against an average release's loss, within MAX_CELLS a release and MAX_TOTAL in all."""
+    variance, high, spread, widest = 0.0, 0.0, 0.0, 0.0
+    for part in releases:
+        losses, first, second = (np.concatenate(pair) for pair in zip(*_looks(part, tail), strict=True))
+        mean = float(first @ losses)
+        spreads = [float(w @ (losses - w @ losses) ** 2) for w in (first, second)]
+        variance += part.steps * min(spreads)
+        high += part.steps * mean
+        spread += part.steps * spreads[0]
+        widest = max(widest, float(np.ptp(losses)))
+    fineness = FINENESS if steps > SHORT_HISTORY else FINENESS / 4
+    step = fineness * math.sqrt(max(variance, 1e-300) / steps)
+    return max(step, widest / MAX_CELLS, (high + 15.0 * math.sqrt(spread)) / MAX_TOTAL)
+
+
+def _looks(part: Halves, tail: float) -> list[tuple[Array, Array, Array]]:
+    """Losses above and below 0 with their masses under the first and the second law, roughly."""
+    found = []
+    for pair, sign in ((part.above, 1.0), (part.below, -1.0)):
+        start = float(pair.beginning(np.zeros(1))[0][0])
+        edges = np.linspace(start, max(_farthest(pair, tail), start + 1.0), LOOK)
+        masses = interval_masses(LAW, edges, pair.centres).lower[:, 1:-1]
+        own = np.array(pair.first) @ masses, np.array(pair.second) @ masses
+        losses = sign * np.maximum(pair.loss((edges[1:] + edges[:-1]) / 2), 0.0)
+        found.append((losses, *own) if sign > 0 else (losses, *own[::-1]))
+    return found
+
+
+def _lattice(part: Halves, step: float, tail: float) -> tuple[Lattice, float, float]:
+    """The rounded-up loss of one release as masses on multiples of step, the mass at infinity, and the slack."""
+    above, below = _side(part.above, step, tail), _side(part.below, step, tail)
+    up, down = np.arange(len(above.first), dtype=float), np.arange(len(below.first), dtype=float)
+    ups, downs = np.append(up[1:], above.top), np.append(down[1:], below.top)
+    middle = max(0.0, 1.0 - float(above.first.sum()) - float(below.second.sum())) + 1e-13
+    slack = max(above.slack, below.slack)
+    seconds = (above.second, above.second_error), (below.first, below.first_error)
+    lattice, infinite = deposit(
+        np.concatenate([above.first, below.second, [middle]]),
+        np.concatenate([*(mass for mass, _ in seconds), [middle]]),
+        np.concatenate([above.first_error, below.second_error, [0.0]]),
+        np.concatenate([*(error + 1.01 * slack * mass for mass, error in seconds), [0.0]]),
+        np.concatenate([up, -downs, [0.0]]),
+        np.concatenate([ups, -down, [0.0]]),
+        step,
+        0.0,
+    )
+    return lattice, infinite, slack
