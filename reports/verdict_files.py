@@ -28,19 +28,19 @@ def verdict_text(
         paint: Gives a text the colour of a kind of verdict.
     """
     name = paint(f"{verdict.verdict:<9}", verdict.verdict)
-    head = (
-        f"{name} {_printable(verdict.id)}: epsilon {verdict.epsilon_claimed:g} at delta {verdict.delta_claimed:g}; "
-        f"true epsilon {verdict.epsilon_lower:.5g} to {verdict.epsilon_upper:.5g}"
-    )
+    head = f"{name} {_printable(verdict.id)}: {verdict.promise}; {verdict.bracket}"
     meaning, by, theorem = verdict.meaning.partition(", by ")
     lines = _wrapped(meaning, width) + (_wrapped(f"by {theorem}", width) if by else [])
     witness = verdict.witness
-    if witness is not None and verdict.verdict == "refuted":
+    if witness is not None and verdict.verdict == "refuted" and verdict.guarantee is None:
         lines += _wrapped(
             f"witness: {witness.family} shift of {witness.coordinates} coordinate{'s' * (witness.coordinates != 1)}, "
             f"norm {witness.norm:.6g}, direction {witness.direction}, event {witness.event}",
             width,
         )
+    if verdict.verdict != "refuted" and verdict.gdp_mu is not None and verdict.tpr_at_fpr is not None:
+        found = f"an attack with 1% false alarms finds at most {100 * verdict.tpr_at_fpr['0.01']:.3g}% of members"
+        lines += _wrapped(f"{found} (mu {verdict.gdp_mu:.3g})", width)
     return "\n".join([head, *lines])
 
 

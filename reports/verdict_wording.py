@@ -46,6 +46,8 @@ def in_words(verdict: Verdict) -> str:
     Args:
         verdict: On one claim.
     """
+    if verdict.guarantee is not None:
+        return _of_guarantee(verdict)
     at = f"at delta = {stated(verdict.delta_claimed)}"
     promised = f"epsilon = {stated(verdict.epsilon_claimed)} was promised"
     if verdict.verdict == "refuted":
@@ -61,6 +63,16 @@ def in_words(verdict: Verdict) -> str:
         f"at least {at_least(verdict.epsilon_lower)}, with no upper limit known"
     )  # fmt: skip
     return f"Not decided: all that is proved is that the true epsilon is {known} {at}; {promised}."
+
+
+def _of_guarantee(verdict: Verdict) -> str:
+    """The same of a promise that is no (epsilon, delta)."""
+    opening = {
+        "refuted": "The promise is broken",
+        "certified": "The promise is kept, by proof",
+        "undecided": "Not decided",
+    }[verdict.verdict]
+    return f"{opening}: {verdict.reason.rstrip('.')}. Promised was {verdict.promise}; proved is {verdict.bracket}."
 
 
 def reading(row: Mapping[str, Any]) -> str:

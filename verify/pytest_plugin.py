@@ -81,10 +81,9 @@ def judge(claim: "Claim", require: str | None, method: str, spent: list[float], 
 def describe(verdict: "Verdict") -> str:
     """A verdict in a few lines."""
     lines = [
-        f"claim {verdict.id or '(unnamed)'}: epsilon {verdict.epsilon_claimed:g} at delta {verdict.delta_claimed:g} "
-        f"is {verdict.verdict}",
+        f"claim {verdict.id or '(unnamed)'}: {verdict.promise} is {verdict.verdict}",
         verdict.meaning,
-        f"true epsilon at that delta: {verdict.epsilon_lower:.6g} to {verdict.epsilon_upper:.6g}",
+        verdict.bracket,
     ]
     if verdict.witness is not None:
         witness = verdict.witness

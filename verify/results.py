@@ -17,6 +17,8 @@ VERDICTS_FORMAT = "dpaudit-verdicts/1"
 RESULT_FORMAT = "dpaudit-result/2"
 READ_FORMATS = ("dpaudit-result/1", RESULT_FORMAT)
 
+GUARANTEE_WORDS = {"gdp": "Gaussian", "zcdp": "zero-concentrated"}
+
 Direction = Literal["remove", "add", "swap"]
 VerdictName = Literal["certified", "refuted", "undecided"]
 AuditVerdict = Literal["refuted", "not_refuted", "inconclusive", "gave_up"]
@@ -167,13 +169,34 @@ class Verdict(_Record):
         _, forces, numbers = self.reason.partition(" forces ")
         return numbers if forces and self.witness is not None else self.reason
 
+    @property
+    def promise(self) -> str:
+        """What is claimed, in a few words."""
+        if self.guarantee is None:
+            return f"epsilon {self.epsilon_claimed:g} at delta {self.delta_claimed:g}"
+        match self.guarantee:
+            case {"kind": "pure", "epsilon": epsilon}:
+                return f"pure epsilon {epsilon:g}"
+            case {"kind": "rdp", "epsilon": epsilon, "order": order}:
+                return f"Renyi epsilon {epsilon:g} at order {order:g}"
+            case {"kind": "curve", "points": points}:
+                return f"{len(points)} points (epsilon, delta)"
+            case {"kind": kind, "parameter": name}:
+                return f"{GUARANTEE_WORDS.get(kind, kind)} {name} {self.guarantee[name]:g}"
+        return "a guarantee of unknown kind"
+
+    @property
+    def bracket(self) -> str:
+        """What is proven about it, in a few words."""
+        if self.guarantee is None:
+            return f"true epsilon {self.epsilon_lower:.5g} to {self.epsilon_upper:.5g}"
+        low, high, name = self.guarantee["lower"], self.guarantee["upper"], self.guarantee["parameter"]
+        return f"{low:g} to {high:g} of them broken" if name == "points" else f"true {name} {low:.5g} to {high:.5g}"
+
     def __str__(self) -> str:
         """The verdict and its bracket, in a line; `reason` has the rest."""
         name = f"{self.id}: " if self.id else ""
-        return (
-            f"{name}{self.verdict}: epsilon {self.epsilon_claimed:g} at delta {self.delta_claimed:g}, true epsilon "
-            f"{self.epsilon_lower:.5g} to {self.epsilon_upper:.5g}"
-        )
+        return f"{name}{self.verdict}: {self.promise}, {self.bracket}"
 
     def delta(self, epsilon: ArrayLike) -> tuple[Array, Array]:
         """(lower, upper) bounds on the true delta at each epsilon; arrays of the input's shape.

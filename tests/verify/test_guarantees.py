@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
 from dpaudit.mechanisms import Gaussian, Laplace
+from dpaudit.reports.verdict_wording import in_words
 from dpaudit.verify import check
 from dpaudit.verify.claim_files import ClaimFileError, claim_from_dict, claim_to_dict, load_claims
 from dpaudit.verify.claims import Claim, Phase
@@ -244,3 +245,18 @@ def test_the_page_does_what_it_says(tmp_path: Path) -> None:
     [claim] = load_claims(tmp_path / "keyboard.toml")
     assert check(claim).verdict == "certified"
     assert any("user" in text for text in check(claim).assumptions)
+
+
+def test_what_judges_epsilon_and_delta_alone_says_so() -> None:
+    pytest.importorskip("flint")
+    from dpaudit.verify.rigorous.agreement import confirmed
+    from dpaudit.verify.rigorous.certificates import NotCovered, certificate
+
+    claim = claim_stating(ZeroConcentratedDP(3.0), PHASES, id="a")
+    verdict = confirmed(claim, check(claim))
+    assert (verdict.verdict, verdict.promise) == ("refuted", "zero-concentrated rho 3")
+    assert "judges an (epsilon, delta)" in verdict.reason
+    found = certificate(claim, verdict)
+    assert isinstance(found, NotCovered)
+    assert "zero-concentrated rho=3 is none" in found.reason
+    assert in_words(verdict).startswith("The promise is broken: at order 1.001")

@@ -28,6 +28,8 @@ def confirmed(claim: Claim, verdict: Verdict) -> Verdict:
     >>> confirmed(claim, check(claim)).methods[-1]
     'rigorous'
     """
+    if claim.guarantee is not None:
+        return compared(claim, verdict, Unavailable(f"it judges an (epsilon, delta), and {claim.guarantee} is none"))
     return compared(claim, verdict, rigorous_bracket(claim, verdict.witness))
 
 

@@ -59,6 +59,8 @@ def certificate(claim: Claim, verdict: Verdict) -> dict[str, Any] | NotCovered:
     """
     if verdict.verdict == "undecided":
         return NotCovered("an undecided claim has nothing to certify")
+    if claim.guarantee is not None:
+        return NotCovered(f"certificates are of an (epsilon, delta), and {claim.guarantee} is none")
     with precision():
         return _refuted(claim, verdict) if verdict.verdict == "refuted" else _certified(claim)
 
