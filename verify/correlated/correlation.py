@@ -65,8 +65,8 @@ class Correlation:
         strategy: C.
         participation: In which steps a record may be.
 
-    >>> Correlation(Tree(restart=8), Participation("fixed-order", separation=8)).sensitivity(80).upper ** 2
-    40.00000000000005
+    >>> Correlation(Tree(restart=8), Participation("fixed-order", separation=8)).sensitivity(80).square
+    40
     """
 
     strategy: Strategy

@@ -76,8 +76,8 @@ def heaviest(weights: Array, separation: int, times: int) -> tuple[float, Steps]
         separation: b.
         times: k.
 
-    >>> heaviest(np.array([1.0, 5.0, 1.0, 4.0]), 3, 2)
-    (5.0, array([1]))
+    >>> heaviest(np.array([1.0, 6.0, 1.0, 4.0]), 3, 2)
+    (6.0, array([1]))
     >>> heaviest(np.array([2.0, 3.0, 1.0, 4.0]), 2, 2)
     (7.0, array([1, 3]))
     """

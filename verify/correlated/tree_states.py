@@ -23,9 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Whole = NDArray[np.int64]
-States = tuple[Whole, Whole]  # values, falling, and the reach of each, shape (values, b)
-MOST_WORK, CALL = 300_000_000, 2000  # numbers to gather: some seconds; how many one call costs as much as
+Reach = NDArray[np.int32]
+States = tuple[Whole, Reach]  # values, falling, and the reach of each, shape (values, b)
+MOST_WORK, CALL = 200_000_000, 2000  # numbers to gather: some seconds; how many one call costs as much as
 
+MOST_HELD = 20_000_000  # numbers at once
 MOST_TIMES = 1000  # participations, whose pairs are gone through at every level
 
 
@@ -84,7 +86,7 @@ class TreeStates:
 
     def _tree(self, leaves: int, every: bool) -> Block:
         """A row of blocks that are the binary digits of its leaves, the largest first."""
-        first = np.full((1, self._cut + 1), -1)
+        first = np.full((1, self._cut + 1), -1, dtype=np.int32)
         first[0, 0] = 0
         block, total = Block(1, ((np.zeros(1, dtype=np.int64), first),)), Block(0, ())
         for level in range(leaves.bit_length()):
@@ -102,7 +104,7 @@ class TreeStates:
         return Block(size, tuple(self._states(first, second, count) for count in range(1, most + 1)))
 
     def _states(self, first: Block, second: Block, count: int) -> States:
-        parts, cut = [], self._cut
+        parts, cut, held = [], self._cut, 0
         if count <= len(first.states):
             values, reach = first.states[count - 1]
             parts.append((values, np.where(reach >= 0, np.minimum(reach + second.size, cut), -1)))
@@ -112,14 +114,15 @@ class TreeStates:
         for one in range(max(1, count - len(second.states)), min(count - 1, len(first.states)) + 1):
             (values, reach), (others, further) = first.states[one - 1], second.states[count - one - 1]
             self._work += len(others) * reach.size + CALL
-            if self._work > MOST_WORK:
+            held += len(others) * reach.size
+            if self._work > MOST_WORK or held > MOST_HELD:
                 raise TooMuchWork
             joined = np.where(reach >= 0, further[:, cut - np.maximum(reach, 0)], -1)  # others, values, steps before
             parts.append(((others[:, None] + values).ravel(), joined.reshape(-1, cut + 1)))
         return _kept(np.concatenate([values for values, _ in parts]), np.concatenate([reach for _, reach in parts]))
 
 
-def _kept(values: Whole, reach: Whole) -> States:
+def _kept(values: Whole, reach: Reach) -> States:
     """The states that no other is as good as, by falling value."""
     order = np.argsort(-values, kind="stable")
     values, reach = values[order], np.maximum.accumulate(reach[order], axis=0)
