@@ -96,9 +96,8 @@ def movement_score(audit: Audit, spec: GradientSpec, canaries: Pool) -> Score:
     A canary in T q batches moves them T q clip along its direction, in units of the step, and the noise sqrt(T) times
     its own spread in every direction; a fair coin has variance 1/4.
     """
-    still = replace(spec, steps=1, learning_rate=_UNMOVED)
-    if isinstance(still, DPSGDSpec):
-        still = replace(still, schedule=still.schedule[:1])
+    still = spec.first_step() if isinstance(spec, DPSGDSpec) else replace(spec, steps=1)
+    still = replace(still, learning_rate=_UNMOVED)
     members = np.ones((1, len(canaries.y)), dtype=bool)
     first = train(still, canaries, members, [0], device=audit.settings.device)
     weights = flat_weights(first)[0]
