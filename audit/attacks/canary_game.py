@@ -58,6 +58,11 @@ class Design:
         )
 
 
+def always(audit: Audit) -> bool:
+    """Whatever is audited."""
+    return True
+
+
 @dataclass(frozen=True)
 class CanaryGame:
     """An attack that trains models on two neighbouring data sets and tells from a score which was used.
@@ -71,6 +76,8 @@ class CanaryGame:
         making: What is made of each data set, such as "Training models".
         note: What the result does and does not speak of, in a sentence.
         by_default: Whether it is carried out where the settings name no attacks.
+        applies: Whether it can be played with the training of an audit, its algorithm aside.
+        needs: What that takes, in a sentence.
     """
 
     name: str
@@ -80,16 +87,19 @@ class CanaryGame:
     making: str
     note: str
     by_default: bool = True
+    applies: Callable[[Audit], bool] = always
+    needs: str = ""
 
     def tests(self, audit: Audit) -> tuple[str, ...]:
         """One: the claimed (epsilon, delta) and the mechanism's whole curve share its error probability."""
-        if audit.spec.algorithm not in self.algorithms:
+        if audit.spec.algorithm not in self.algorithms or not self.applies(audit):
             return ()
         return (f"{self.name}:joint",)
 
     def run(self, audit: Audit, shares: Mapping[str, float]) -> AttackResult | None:
         """Play the game, and its positive control first; None if it does not apply, or there are too few models."""
         if not self.tests(audit):
+            audit.notes.extend([self.needs] if audit.spec.algorithm in self.algorithms else [])
             return None
         design = self.design(audit, shares)
         without, with_canary, look = np.empty(0), np.empty(0), 1

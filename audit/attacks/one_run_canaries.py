@@ -200,7 +200,7 @@ class OneRunCanaries:
         return scored_result(self.name, audit, share, scores, coins, arms, references=len(references))
 
     def _applies(self, audit: Audit) -> bool:
-        return audit.spec.algorithm in self.algorithms and audit.bundle.recipe.claim.adjacency == "add-remove"
+        return audit.spec.algorithm in self.algorithms and audit.bundle.recipe.claim.adjacency != "replace-one"
 
 
 BLANK = OneRunCanaries("one-run-blank", blank, loss_score, "empty records but for a feature each")

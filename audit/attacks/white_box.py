@@ -85,7 +85,8 @@ class WhiteBox:
         if not isinstance(spec, DPSGDSpec) or not _applies(audit):
             if spec.algorithm in self.algorithms:
                 audit.notes.append(
-                    "White box needs the built-in training of a network of linear layers, and an add-remove claim."
+                    "White box needs the built-in training of a network of linear layers (linear, fnn) on Poisson "
+                    "batches or all records, and a claim on adding or removing a record."
                 )
             return None
         pool, members, fair = plant(audit)
@@ -250,10 +251,11 @@ def _applies(audit: Audit) -> bool:
     architecture = audit.spec.architecture
     return (
         isinstance(audit.spec, DPSGDSpec)
+        and audit.spec.sampler is None
         and audit.settings.trainer is train
         and architecture.build is None
         and architecture.name in DENSE_NETWORKS
-        and audit.bundle.recipe.claim.adjacency == "add-remove"
+        and audit.bundle.recipe.claim.adjacency != "replace-one"
     )
 
 

@@ -235,6 +235,10 @@ class Recipe(Table):
         """How many releases of each phase one record enters at most."""
         return tuple(phase.steps for phase in self.phases())
 
+    def as_run(self) -> Self:
+        """The recipe with a claim that accounts for the batches as they are drawn."""
+        return self.model_copy(update={"claim": self.claim.model_copy(update={"sampling": None})})
+
     def claim_object(self) -> Claim:
         """The claim, with the mechanism's dimension where it is known."""
         unit = self.claim.unit or "record"
