@@ -1,7 +1,10 @@
 """Trials in several processes: shares of one folder, workers that die, audits that are killed, a Ray cluster."""
 
+import contextlib
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -112,6 +115,72 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path: Path, undisturbed: Any) -
     np.testing.assert_array_equal(runner.run(setup(dying(tmp_path)), *arms()), undisturbed)
     assert (tmp_path / "died").exists()
     assert runner.stopped == ""
+
+
+INTERRUPTED = """
+import sys
+from pathlib import Path
+
+sys.path.insert(0, {folder!r})
+from test_trial_processes import arms, blocks, local_engine, setup, TrialRunner
+
+blocks.BLOCK_SECONDS, local_engine.SERIAL_SECONDS = 5e-3, -1.0
+runner = TrialRunner(workers=2)
+runner.run(setup(), *[1000 * trials for trials in arms()])
+print(runner.stopped)
+"""
+
+
+def signals(pid: int, kind: str) -> int:
+    """A set of signals of a process, such as SigBlk, bit n - 1 for signal n; 0 where it is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return int(re.search(rf"{kind}:\s*(\w+)", status)[1], 16)  # type: ignore[index]
+
+
+def workers(pid: int) -> list[int]:
+    """The loky workers among the children of a process."""
+    found = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in path.read_text().split():
+            with contextlib.suppress(OSError):
+                found += [int(child)] if b"popen_loky" in Path(f"/proc/{child}/cmdline").read_bytes() else []
+    return found
+
+
+def test_ctrl_c_waits_while_workers_start_and_never_reaches_what_is_started() -> None:
+    done = False
+    with pytest.raises(KeyboardInterrupt), local_engine.workers_start_undisturbed():
+        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        os.kill(os.getpid(), signal.SIGINT)
+        done = True
+    blocked = signals(child.pid, "SigBlk")
+    child.communicate(b"\n", timeout=60)
+    assert done
+    assert blocked & 1 << signal.SIGINT - 1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+@pytest.mark.slow
+def test_ctrl_c_as_workers_start_is_told_by_nobody_but_the_audit(tmp_path: Path) -> None:
+    """It comes when the interpreter of a worker has begun, seconds before it can ignore what its parent decides about."""
+    script = tmp_path / "interrupted.py"
+    script.write_text(INTERRUPTED.format(folder=str(Path(__file__).parent)))
+    process = subprocess.Popen(
+        [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    deadline, bit = time.monotonic() + 120, 1 << signal.SIGINT - 1
+    while time.monotonic() < deadline and not any(
+        (signals(pid, "SigCgt") | signals(pid, "SigBlk")) & bit for pid in workers(process.pid)
+    ):
+        time.sleep(0.01)
+    time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.communicate(timeout=120) == ("interrupted\n", "")
 
 
 @pytest.mark.slow

@@ -50,7 +50,9 @@ def test_networks_of_linear_layers_train_on_them(kind: str, everyone: bool) -> N
     equals_the_plain_loop(specification(sampler_from_dict(kind, SAMPLERS[kind].typical), FNN), everyone=everyone)
 
 
-@pytest.mark.parametrize("sampler", [Shuffled.of(RECORDS, 17, 4, last_batch="straddling"), RandomAllocation(releases=4, times=3)])
+@pytest.mark.parametrize(
+    "sampler", [Shuffled.of(RECORDS, 17, 4, last_batch="straddling"), RandomAllocation(releases=4, times=3)]
+)
 def test_so_they_do_where_most_records_are_in_a_batch(sampler: Sampler) -> None:
     """Records then pass with a factor, and are not copied out; straddling batches hold some of them twice."""
     equals_the_plain_loop(specification(sampler), everyone=True)
