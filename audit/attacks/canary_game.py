@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -206,22 +207,42 @@ class CanaryGame:
         level = self._confidence(audit, shares, look)
         claimed, delta = audit.tradeoff, audit.claim_check.delta_claimed
         test = JointTest(with_canary, without, claimed, confidence=level, seed=audit.settings.seed)
-        curve = curve_test(test, claimed)
-        bound = lower_bound(test, delta)
         best = JointTest(np.ones(len(with_canary)), np.zeros(len(without)), claimed, test.confidence, test.seed)
-        return AttackResult(
-            name=self.name,
-            epsilon_lower=bound.epsilon_lower,
-            curve_violation=curve if curve.violated else None,
-            arms=arms.description,
+        result = joint_result(self.name, audit, test, lower_bound(test, delta), arms.description, look=look)
+        return replace(
+            result,
             confidence_spent=sum(shares[test] for test in self.tests(audit)),
-            trials=len(without),
             best_possible_epsilon=best.epsilon_lower(delta),
-            bound=bound,
             family_bound=family_bound(audit, test),
-            curve_test=curve,
-            **operating_points(with_canary, without, confidence=audit.settings.confidence, look=look),
         )
+
+
+def joint_result(
+    name: str, audit: Audit, test: JointTest, bound: LowerBound, arms: dict[str, Any], **details: Any
+) -> AttackResult:
+    """What a joint test of two arms found: the claimed curve, a bound on epsilon, and how well the scores tell them.
+
+    Args:
+        name: The attack's.
+        audit: What is attacked.
+        test: Of its scores, at the level that it spends.
+        bound: What follows for epsilon.
+        arms: Who is told from whom.
+        details: Kept in the result.
+    """
+    curve = curve_test(test, audit.tradeoff)
+    return AttackResult(
+        name=name,
+        epsilon_lower=bound.epsilon_lower,
+        curve_violation=curve if curve.violated else None,
+        arms=arms,
+        confidence_spent=1.0 - test.confidence,
+        trials=min(len(test.in_scores), len(test.out_scores)),
+        best_possible_epsilon=None,
+        bound=bound,
+        curve_test=curve,
+        **operating_points(test.in_scores, test.out_scores, confidence=audit.settings.confidence, **details),
+    )
 
 
 def curve_test(test: JointTest, claimed: Tradeoff) -> CurveTest:

@@ -174,7 +174,7 @@ def _candidates(spec: GradientSpec, audit: Audit) -> list[Candidate]:
 
 
 def neighbours(audit: Audit) -> Adjacency:
-    """The claim's adjacency; zero-out for add-remove where batches depend on who is there, as the claim check reads it."""
+    """The claim's adjacency; add-remove is read as zero-out where batches depend on who is there, as in claims."""
     sampler, adjacency = audit.bundle.recipe.sampler, audit.bundle.recipe.claim.adjacency
     return "zero-out" if adjacency == "add-remove" and sampler is not None and not sampler.keeps_others else adjacency
 

@@ -1,4 +1,4 @@
-"""The attack on the history of releases: its data, its score, and how often it refutes batches that are not as claimed."""
+"""The attack on the history of releases: its data, its score, and what it refutes."""
 
 import itertools
 from dataclasses import replace
@@ -81,10 +81,10 @@ AUDITS = {
 
 @pytest.mark.slow
 def test_shuffled_batches_that_were_accounted_as_poisson_are_refuted_and_poisson_ones_are_not() -> None:
-    """20 audits of each. A true claim is refuted with probability 0.05 at most: more than 4 of 20 in 1 of 400 suites."""
+    """10 audits of each. A true claim is refuted with probability 0.05 at most: 4 of 10 in one of 900 suites."""
     assert [AUDITS[kind]().claim_check.verdict for kind in AUDITS] == ["certified", "certified"]
-    assert sum(refutes("shuffled", seed) for seed in range(20)) == 20
-    assert sum(refutes("poisson", seed) for seed in range(20)) <= 4
+    assert sum(refutes("shuffled", seed) for seed in range(10)) == 10
+    assert sum(refutes("poisson", seed) for seed in range(10)) <= 3
 
 
 def test_shuffled_batches_that_were_accounted_as_poisson_are_refuted() -> None:
