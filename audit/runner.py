@@ -116,7 +116,11 @@ def _attack(attack: Attack, audit: Audit, trials: TrialRunner, shares: dict[str,
     """What an attack found; None after the trials ended, and where it has too few models to judge by."""
     if trials.stopped:
         return None
+    said = len(audit.notes)
     result = attack.run(replace(audit, trials=trials), shares)
+    if result is None and attack.name in audit.settings.attacks and not attack.tests(audit):
+        for note in audit.notes[said:]:  # it was asked for, and does not apply
+            audit.warn(note)
     if result is None and not trials.stopped and attack.tests(audit):
         trials.stopped = f"too few models for {attack.name}"
     return result

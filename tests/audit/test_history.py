@@ -16,7 +16,7 @@ from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.datasets import Dataset
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.recipes import Recipe
-from dpaudit.audit.runner import check_recipe, claim_as_run, plan_audit
+from dpaudit.audit.runner import check_recipe, claim_as_run, plan_audit, run
 from dpaudit.audit.settings import Settings
 from dpaudit.mechanisms import Gaussian
 from dpaudit.mechanisms.defects import Defect
@@ -200,6 +200,17 @@ def test_it_says_what_it_needs(case: str) -> None:
     assert HISTORY.run(audited, {}) is None
     assert audited.notes == [HISTORY.needs]
     assert plan_audit(audited).shares == {}
+
+
+@pytest.mark.parametrize("attack", ["history", "white-box"])
+def test_who_asks_for_it_in_vain_is_told(attack: str) -> None:
+    audited = audit(**INAPPLICABLE["no game"])
+    told: list[str] = []
+    settings = replace(audited.settings, attacks=(attack,))
+    result = run(audited.bundle, audited.dataset, settings, warn=told.append)
+    assert (result.attacks, result.verdict) == ([], "inconclusive")
+    assert len(told) == 1
+    assert "needs the built-in training of a network of linear layers" in told[0]
 
 
 @pytest.mark.parametrize("kind", SAMPLERS)
