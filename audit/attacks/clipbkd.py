@@ -74,14 +74,7 @@ def make_arms(
         other: Its label in the data set that it is told apart from, under replace-one.
         adjacency: The claim's.
     """
-    n = len(x)
-    common: dict[str, Any] = {
-        "adjacency": adjacency,
-        "records": n,
-        "canary_length": float(np.linalg.norm(canary)),
-        "canary_label": label,
-        "direction": "a feature that is zero in every record" if not x[:, canary != 0].any() else "least second moment",
-    }
+    n, common = len(x), _described(x, canary, label, adjacency)
     if adjacency == "add-remove":
         pool = Pool(np.vstack([x, canary]), np.append(y, label))
         without = np.append(np.ones(n, dtype=bool), False)
@@ -108,6 +101,17 @@ def make_arms(
         label,
         {**common, "other_label": other, "pair": "record 0 replaced by the canary with one label or the other"},
     )
+
+
+def _described(x: NDArray[np.float32], canary: NDArray[np.float32], label: int, adjacency: Adjacency) -> dict[str, Any]:
+    """The canary in the words of a report."""
+    return {
+        "adjacency": adjacency,
+        "records": len(x),
+        "canary_length": float(np.linalg.norm(canary)),
+        "canary_label": label,
+        "direction": "a feature that is zero in every record" if not x[:, canary != 0].any() else "least second moment",
+    }
 
 
 def canary_score(

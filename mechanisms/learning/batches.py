@@ -135,18 +135,21 @@ def sample(plan: EnsemblePlan, inside: Tensor | None, streams: Sequence[Streams]
     return batch if inside is None else batch & inside
 
 
-def draw_histories(plan: EnsemblePlan, streams: Sequence[Streams]) -> list[list[NDArray[np.int_]]] | None:
-    """The batches of every model's whole training, where a sampler draws them; None where `sample` does, step by step.
+def step_batches(plan: EnsemblePlan, inside: Tensor | None, streams: Sequence[Streams]) -> Iterator[Tensor | None]:
+    """Who is in the batches of one step after another: by the sampler, or by `sample`, which draws Poisson batches.
 
     Args:
-        plan: Of the whole training.
-        streams: Of the models.
+        plan, inside, streams: As `sample`.
     """
     sampler = plan.spec.sampler if isinstance(plan.spec, DPSGDSpec) else None
-    return None if sampler is None else [sampler.draw(stream.batches, plan.pool_size) for stream in streams]
+    if sampler is None:
+        yield from (sample(plan, inside, streams) for _ in range(plan.spec.steps))
+        return
+    histories = [sampler.draw(stream.batches, plan.pool_size) for stream in streams]
+    yield from (_drawn(plan, inside, batches) for batches in zip(*histories, strict=True))
 
 
-def drawn(plan: EnsemblePlan, inside: Tensor | None, batches: Sequence[NDArray[np.int_]]) -> Tensor:
+def _drawn(plan: EnsemblePlan, inside: Tensor | None, batches: Sequence[NDArray[np.int_]]) -> Tensor:
     """Who is in the batches of one step of a sampler, and how often where anybody is twice.
 
     Args:
@@ -169,7 +172,7 @@ def chunks(plan: EnsemblePlan, batch: Tensor | None, models: int) -> Iterator[Ch
 
     Args:
         plan: Of the whole training.
-        batch: From `sample`, `drawn` or a public order.
+        batch: From `step_batches`, or a public order.
         models: In the group.
     """
     step = chunk_records(plan)

@@ -19,16 +19,7 @@ from torch import Tensor, nn
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.learning import products
 from dpaudit.mechanisms.learning.architectures import parameter_shapes
-from dpaudit.mechanisms.learning.batches import (
-    Chunk,
-    EnsemblePlan,
-    chunks,
-    draw_histories,
-    drawn,
-    group_size,
-    make_plan,
-    sample,
-)
+from dpaudit.mechanisms.learning.batches import Chunk, EnsemblePlan, chunks, group_size, make_plan, step_batches
 from dpaudit.mechanisms.learning.dp_ftrl import TreeNoise, public_batch
 from dpaudit.mechanisms.learning.gradient_canaries import GradientCanaries, split
 from dpaudit.mechanisms.learning.noise import Streams, draw, noise_stream
@@ -108,26 +99,19 @@ def _train_group(
     canaries: GradientCanaries | None,
     progress: Progress | None,
 ) -> tuple[list[Tensor], list[int], tuple[int, ...], Tensor | None]:
-    """The weights, (models, units, inputs) for every layer; the first model's batch sizes; what a record entered; what
-    was observed."""
+    """The weights by layer, (models, units, inputs); batch sizes of the first; what a record entered; what was seen."""
     spec, models = plan.spec, len(streams)
     weights = _first_weights(plan, streams)
     optimizer = None if spec.update_rule is None else spec.update_rule.build(weights, spec.learning_rate)
     velocity = [torch.zeros_like(w) for w in weights] if spec.momentum else None
     fresh = torch.empty(models, sum(w[0].numel() for w in weights), device=plan.device)
     inside = None if inside is None else inside.to(plan.device)
-    batch_sizes, history = [], list[Mechanism]()
+    batch_sizes, history, along = [], list[Mechanism](), list[Tensor]()
     tree = TreeNoise(spec.batches) if isinstance(spec, DPFTRLSpec) else None
-    histories, watch = draw_histories(plan, streams), _watched(plan)
-    along = list[Tensor]()
+    batches, watch = step_batches(plan, inside, streams), _watched(plan)
     for step in range(spec.steps):
         mechanism = spec.mechanism_at(step)
-        if tree is not None:
-            batch = public_batch(plan.rows, step, len(tree.entered), inside, models)
-        elif histories is not None:
-            batch = drawn(plan, inside, [history[step] for history in histories])
-        else:
-            batch = sample(plan, inside, streams)
+        batch = next(batches) if tree is None else public_batch(plan.rows, step, len(tree.entered), inside, models)
         batch_sizes.append(len(plan.rows) if batch is None else int(batch[0].sum()))
         sums = _clipped_sums(plan, float(mechanism.clip), weights, chunks(plan, batch, models))
         for stream, row in zip(streams, fresh, strict=True):
