@@ -1,8 +1,11 @@
 """The attack on the history of releases: its data, its score, and what it refutes."""
 
 import itertools
+import re
+import tomllib
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +18,7 @@ from dpaudit.audit.attacks.history import HISTORY, canary_direction, deadlocked_
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.datasets import Dataset
 from dpaudit.audit.inputs.files import InputError
-from dpaudit.audit.inputs.recipes import Recipe
+from dpaudit.audit.inputs.recipes import Recipe, load_recipe
 from dpaudit.audit.runner import check_recipe, claim_as_run, plan_audit, run
 from dpaudit.audit.settings import Settings
 from dpaudit.mechanisms import Gaussian
@@ -26,6 +29,7 @@ from dpaudit.mechanisms.learning.training import train
 from dpaudit.verify.bounds import clopper_pearson
 from dpaudit.verify.samplers import SAMPLERS, PassGame
 
+ROOT = Path(__file__).parents[2]
 RECORDS, INPUTS, CLASSES = 40, 5, 3
 POISSON = {"kind": "poisson", "prob": 0.1}
 SHUFFLED = {"kind": "shuffled", "batches": 10, "epochs": 15}
@@ -184,6 +188,15 @@ def test_the_two_claims_are_told_apart() -> None:
     assert "'poisson', which the claim check judges, and the training draws 'shuffled'" in words
     assert "The second is refuted by calculation" in words
     assert recipe.as_run().phases()[0].sampler == recipe.sampler
+
+
+def test_the_example_runs_the_batches_that_its_page_shows_and_claims_others() -> None:
+    [snippet] = re.findall(r"```toml\n(\[sampling\]\n.*?)```", (ROOT / "docs" / "samplers.md").read_text(), re.DOTALL)
+    recipe = load_recipe(ROOT / "examples" / "digits-shuffled-as-poisson.toml")
+    assert recipe.sampling.model_dump(exclude_none=True) == tomllib.loads(snippet)["sampling"]
+    assert check_recipe(recipe).verdict == "certified"
+    as_run = check_recipe(recipe.as_run())
+    assert (as_run.verdict, as_run.epsilon_lower > 17.3) == ("refuted", True)
 
 
 INAPPLICABLE: dict[str, dict[str, Any]] = {
