@@ -24,10 +24,10 @@ from torch.nn import functional
 from dpaudit.audit.attacks.arms import Arms, Candidate
 from dpaudit.audit.attacks.base import Array, Audit
 from dpaudit.audit.attacks.canary_game import CanaryGame
+from dpaudit.audit.inputs.files import InputError
 from dpaudit.mechanisms.base import Mechanism, NormalCoordinates, with_dimension
 from dpaudit.mechanisms.learning.architectures import DENSE_NETWORKS, build_module, parameter_shapes
 from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool, TrainedModels
-from dpaudit.mechanisms.learning.training import train
 from dpaudit.verify.samplers import PassGame
 from dpaudit.verify.sampling.passes import log_likelihood_ratios
 
@@ -51,11 +51,13 @@ def pass_game(audit: Audit) -> PassGame | None:
 
 
 def applies(audit: Audit) -> bool:
-    """Whether every release of this training can be seen, and there is a game for its batches."""
+    """Whether every release of this training can be seen, and there is a game for its batches.
+
+    A loop of the user's own must tell what it released, which shows when it has run.
+    """
     spec = audit.spec
     return (
         isinstance(spec, DPSGDSpec)
-        and audit.settings.trainer is train
         and spec.architecture.build is None
         and spec.architecture.name in DENSE_NETWORKS
         and not spec.schedule
@@ -108,10 +110,10 @@ def history_score(models: TrainedModels, mechanism: Mechanism, length: float, ga
         others: What the other records contribute if all places of a batch are theirs, shape (steps,).
 
     Raises:
-        ValueError: The training function did not observe the line.
+        InputError: The training function under audit did not tell.
     """
     if models.observed is None:
-        raise ValueError("Expected the training function to observe the watched direction of its specification.")
+        raise InputError("Expected the trainer to return what every step released along spec.watched: see own-loop.md.")
     seen = models.observed.numpy()[..., 0].astype(np.float64) - others
     releases = sum(game.first[0][1])
     if game.stretch != 1.0:  # one order in all passes: what they show together is one pass of longer contributions
@@ -175,7 +177,7 @@ HISTORY = CanaryGame(
     by_default=False,
     applies=applies,
     needs=(
-        "History needs the built-in training of a network of linear layers, the same normal noise in every step, a "
+        "History needs DP-SGD of a network of linear layers (linear, fnn), the same normal noise in every step, a "
         "claim on adding or removing a record, and batches with a game (docs/attacks.md)."
     ),
 )

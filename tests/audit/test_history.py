@@ -182,6 +182,44 @@ def test_the_result_names_both_ways_of_drawing_batches() -> None:
     assert low > result.curve_violation.tpr_allowed  # one event alone shows it
 
 
+def shuffling_loop(spec: Any, pool: Any, members: Any, seeds: Any, *, device: str) -> TrainedModels:
+    """DP-SGD of softmax regression in NumPy, whose batches are its own."""
+    x, observed = np.hstack([pool.x, np.ones((len(pool.y), 1))]), []
+    flat = np.concatenate([spec.first_weights[name].ravel() for name in ("weight", "bias")])
+    w = np.hstack([spec.first_weights["weight"], spec.first_weights["bias"][:, None]])
+    scores = x @ w.T
+    errors = np.exp(scores - scores.max(axis=1, keepdims=True))
+    errors = errors / errors.sum(axis=1, keepdims=True) - np.eye(CLASSES)[pool.y]
+    gradients = np.hstack([(errors[:, :, None] * x[:, None, :-1]).reshape(len(x), -1), errors])
+    gradients /= np.maximum(np.linalg.norm(gradients, axis=1, keepdims=True), 1.0)
+    for row, seed in zip(members, seeds, strict=True):
+        rng, seen = np.random.default_rng(seed), []
+        for _ in range(15):
+            for batch in np.array_split(rng.permutation(len(x)), 10):
+                total = gradients[batch[row[batch]]].sum(axis=0)
+                seen.append((total + rng.normal(size=len(flat))) @ spec.watched)
+        observed.append(seen)
+    weights = {name: torch.tensor(np.stack([value] * len(seeds))) for name, value in spec.first_weights.items()}
+    shown = torch.tensor(np.array(observed, dtype=np.float32))[..., None]
+    return TrainedModels(weights, spec.architecture, Ledger.unrecorded(spec, "own loop"), shown)
+
+
+def silent_loop(*arguments: Any, device: str) -> TrainedModels:
+    return replace(shuffling_loop(*arguments, device=device), observed=None)
+
+
+def test_an_own_loop_that_shows_its_releases_is_refuted_too() -> None:
+    """Its claim is Poisson; nothing but what it shows says that it shuffles."""
+    audited = audit(SHUFFLED, POISSON)
+    audited = replace(audited, settings=replace(audited.settings, trainer=shuffling_loop))
+    [candidate] = HISTORY.build(audited.spec, audited)
+    setup = audited.trial_setup(candidate.spec, candidate.arms.pool, candidate.all_scores)
+    without, with_canary = audited.trials.run(setup, *candidate.arms.trials(MODELS, 3))
+    assert HISTORY.refuter(audited, {"history:joint": 0.05})(without[:, 0], with_canary[:, 0])
+    with pytest.raises(InputError, match=r"return what every step released along spec\.watched"):
+        audited.trials.run(replace(setup, trainer=silent_loop), *candidate.arms.trials(MODELS, 3))
+
+
 def test_the_two_claims_are_told_apart() -> None:
     recipe = audit(SHUFFLED, POISSON).bundle.recipe
     words = claim_as_run(recipe)
@@ -223,7 +261,7 @@ def test_who_asks_for_it_in_vain_is_told(attack: str) -> None:
     result = run(audited.bundle, audited.dataset, settings, warn=told.append)
     assert (result.attacks, result.verdict) == ([], "inconclusive")
     assert len(told) == 1
-    assert "needs the built-in training of a network of linear layers" in told[0]
+    assert "of a network of linear layers (linear, fnn)" in told[0]
 
 
 @pytest.mark.parametrize("kind", SAMPLERS)
