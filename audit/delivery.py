@@ -5,7 +5,7 @@ from itertools import count
 from pathlib import Path
 
 from dpaudit.reports import load_result
-from dpaudit.verify.results import AuditResult
+from dpaudit.verify.results import AttackResult, AuditResult
 
 
 def report_folder(result: AuditResult, folder: Path) -> Path:
@@ -25,7 +25,13 @@ def report_folder(result: AuditResult, folder: Path) -> Path:
 
 
 def has_less_evidence(result: AuditResult, before: AuditResult) -> bool:
-    """Whether an earlier audit of the same model and claim had an attack that this one lacks, or more models for one.
+    """Whether an earlier audit of the same model and claim has proven, or could prove, something that this one cannot.
+
+    What is proven stays so, whatever is found later: each audit keeps to its own error probability, and each look at
+    growing evidence to its share of it. So a report has more evidence if it has a refutation that is missing here; or
+    an attack that is missing, or could have proven more there (the epsilon that perfect scores of as many models would
+    prove at the level of its look; where there is no such number, more models or more error probability); or a
+    positive control that was found, so that silence means something, where this one has none and is silent.
 
     Args:
         result: The later one.
@@ -34,5 +40,21 @@ def has_less_evidence(result: AuditResult, before: AuditResult) -> bool:
     claims = [json.loads(json.dumps(audit.to_dict()["claim"])) for audit in (result, before)]
     if result.model.get("sha256") != before.model.get("sha256") or claims[0] != claims[1]:
         return False
-    trials = {attack.name: attack.trials for attack in result.attacks}
-    return any(trials.get(attack.name, -1) < attack.trials for attack in before.attacks)
+    if set(before.refuted_by) - set(result.refuted_by):
+        return True
+    if not result.refuted_by and _controlled(before) and not _controlled(result):
+        return True
+    attacks = {attack.name: attack for attack in result.attacks}
+    return any(attack.name not in attacks or _proves_less(attacks[attack.name], attack) for attack in before.attacks)
+
+
+def _controlled(result: AuditResult) -> bool:
+    return result.control is not None and result.control.found
+
+
+def _proves_less(attack: AttackResult, before: AttackResult) -> bool:
+    """Whether an attack could have proven less than its like did, whatever its scores were."""
+    most, most_before = attack.best_possible_epsilon, before.best_possible_epsilon
+    if most is not None and most_before is not None:
+        return most < most_before
+    return attack.trials < before.trials or attack.confidence_spent < before.confidence_spent

@@ -44,14 +44,16 @@ def models_needed(
     return choices[low], found(choices[low])
 
 
-def resampled(refutes: Refutes, without: Scores, with_canary: Scores, models: int, *, rng: np.random.Generator) -> int:
+def resampled(
+    refutes: Refutes, without: Scores, with_canary: Scores, models: tuple[int, int], *, rng: np.random.Generator
+) -> int:
     """In how many of REPEATS bootstrap samples of two arms' scores the tests refute.
 
     Args:
         refutes: The tests.
         without: Scores of one arm, shape (models,).
         with_canary: Of the other.
-        models: Size of a sample of either.
+        models: Size of a sample of each.
         rng: Draws the samples.
     """
-    return sum(refutes(rng.choice(without, models), rng.choice(with_canary, models)) for _ in range(REPEATS))
+    return sum(refutes(rng.choice(without, models[0]), rng.choice(with_canary, models[1])) for _ in range(REPEATS))

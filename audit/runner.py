@@ -56,6 +56,8 @@ def run(
     plan = plan_audit(audit)
     if bundle.recipe.planted_defect is not None:
         audit.notes.append(f"The recipe plants the defect {bundle.recipe.planted_defect!r}: a positive control.")
+    if bundle.recipe.claim.sampling is not None:
+        audit.notes.append(claim_as_run(bundle.recipe))
     with TrialStore(settings.store, fresh=settings.fresh, shared=settings.shared) as store:
         trials = _trials(audit, store, began)
         attacks = [
@@ -114,7 +116,11 @@ def _attack(attack: Attack, audit: Audit, trials: TrialRunner, shares: dict[str,
     """What an attack found; None after the trials ended, and where it has too few models to judge by."""
     if trials.stopped:
         return None
+    said = len(audit.notes)
     result = attack.run(replace(audit, trials=trials), shares)
+    if result is None and attack.name in audit.settings.attacks and not attack.tests(audit):
+        for note in audit.notes[said:]:  # it was asked for, and does not apply
+            audit.warn(note)
     if result is None and not trials.stopped and attack.tests(audit):
         trials.stopped = f"too few models for {attack.name}"
     return result
@@ -145,6 +151,17 @@ def check_recipe(recipe: Recipe) -> Verdict:
     if not isinstance(recipe, ApproximateMinimaRecipe):
         return check(claim)
     return check_perturbed_objective(claim, jacobian=jacobian_loss(recipe.loss or "logistic", recipe.regularization))
+
+
+def claim_as_run(recipe: Recipe) -> str:
+    """What calculation says of the batches that the training draws, where the claim accounts for others; a sentence."""
+    claimed, run = recipe.claimed_sampling.kind, recipe.sampling.kind
+    verdict = check(recipe.as_run().claim_object())
+    return (
+        f"The claim accounts for batches of kind {claimed!r}, which the claim check judges, and the training draws "
+        f"{run!r} ones: two claims. The second is {verdict.verdict} by calculation, its epsilon in "
+        f"[{verdict.epsilon_lower:.4g}, {verdict.epsilon_upper:.4g}] at delta={verdict.delta_claimed:.4g}."
+    )
 
 
 @dataclass(frozen=True)

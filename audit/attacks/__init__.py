@@ -2,6 +2,7 @@
 
 from dpaudit.audit.attacks.base import Attack
 from dpaudit.audit.attacks.clipbkd import CLIPBKD
+from dpaudit.audit.attacks.history import HISTORY
 from dpaudit.audit.attacks.lira import LIRA, ONLINE_LIRA
 from dpaudit.audit.attacks.membership import CLASS_LOSS, MEMBERSHIP
 from dpaudit.audit.attacks.one_run_canaries import BLANK, MISLABELLED, MOVEMENT, RANDOM_LABEL
@@ -24,6 +25,7 @@ ATTACKS: dict[str, Attack] = {
         REFERENCE,
         CLASS_LOSS,
         WHITE_BOX,
+        HISTORY,
         BLANK,
         RANDOM_LABEL,
         MISLABELLED,

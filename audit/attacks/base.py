@@ -68,8 +68,12 @@ class Audit:
 
     @property
     def scaled_claim(self) -> Callable[[float], Claim] | None:
-        """The recipe's claim with its noise multiplied by a factor; None where noise is not all that is released."""
-        if isinstance(self.bundle.recipe, ApproximateMinimaRecipe):
+        """The recipe's claim with its noise multiplied by a factor; None where that is not all that may be wrong.
+
+        Noise is not all that is released of approximate minima; and batches that are not drawn as claimed are a fault
+        of their own.
+        """
+        if isinstance(self.bundle.recipe, ApproximateMinimaRecipe) or self.bundle.recipe.claim.sampling is not None:
             return None
         claim = self.bundle.recipe.claim_object()
 

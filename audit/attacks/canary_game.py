@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -58,6 +59,11 @@ class Design:
         )
 
 
+def always(audit: Audit) -> bool:
+    """Whatever is audited."""
+    return True
+
+
 @dataclass(frozen=True)
 class CanaryGame:
     """An attack that trains models on two neighbouring data sets and tells from a score which was used.
@@ -71,6 +77,8 @@ class CanaryGame:
         making: What is made of each data set, such as "Training models".
         note: What the result does and does not speak of, in a sentence.
         by_default: Whether it is carried out where the settings name no attacks.
+        applies: Whether it can be played with the training of an audit, its algorithm aside.
+        needs: What that takes, in a sentence.
     """
 
     name: str
@@ -80,16 +88,19 @@ class CanaryGame:
     making: str
     note: str
     by_default: bool = True
+    applies: Callable[[Audit], bool] = always
+    needs: str = ""
 
     def tests(self, audit: Audit) -> tuple[str, ...]:
         """One: the claimed (epsilon, delta) and the mechanism's whole curve share its error probability."""
-        if audit.spec.algorithm not in self.algorithms:
+        if audit.spec.algorithm not in self.algorithms or not self.applies(audit):
             return ()
         return (f"{self.name}:joint",)
 
     def run(self, audit: Audit, shares: Mapping[str, float]) -> AttackResult | None:
         """Play the game, and its positive control first; None if it does not apply, or there are too few models."""
         if not self.tests(audit):
+            audit.notes.extend([self.needs] if audit.spec.algorithm in self.algorithms else [])
             return None
         design = self.design(audit, shares)
         without, with_canary, look = np.empty(0), np.empty(0), 1
@@ -196,22 +207,42 @@ class CanaryGame:
         level = self._confidence(audit, shares, look)
         claimed, delta = audit.tradeoff, audit.claim_check.delta_claimed
         test = JointTest(with_canary, without, claimed, confidence=level, seed=audit.settings.seed)
-        curve = curve_test(test, claimed)
-        bound = lower_bound(test, delta)
         best = JointTest(np.ones(len(with_canary)), np.zeros(len(without)), claimed, test.confidence, test.seed)
-        return AttackResult(
-            name=self.name,
-            epsilon_lower=bound.epsilon_lower,
-            curve_violation=curve if curve.violated else None,
-            arms=arms.description,
+        result = joint_result(self.name, audit, test, lower_bound(test, delta), arms.description, look=look)
+        return replace(
+            result,
             confidence_spent=sum(shares[test] for test in self.tests(audit)),
-            trials=len(without),
             best_possible_epsilon=best.epsilon_lower(delta),
-            bound=bound,
             family_bound=family_bound(audit, test),
-            curve_test=curve,
-            **operating_points(with_canary, without, confidence=audit.settings.confidence, look=look),
         )
+
+
+def joint_result(
+    name: str, audit: Audit, test: JointTest, bound: LowerBound, arms: dict[str, Any], **details: Any
+) -> AttackResult:
+    """What a joint test of two arms found: the claimed curve, a bound on epsilon, and how well the scores tell them.
+
+    Args:
+        name: The attack's.
+        audit: What is attacked.
+        test: Of its scores, at the level that it spends.
+        bound: What follows for epsilon.
+        arms: Who is told from whom.
+        details: Kept in the result.
+    """
+    curve = curve_test(test, audit.tradeoff)
+    return AttackResult(
+        name=name,
+        epsilon_lower=bound.epsilon_lower,
+        curve_violation=curve if curve.violated else None,
+        arms=arms,
+        confidence_spent=1.0 - test.confidence,
+        trials=min(len(test.in_scores), len(test.out_scores)),
+        best_possible_epsilon=None,
+        bound=bound,
+        curve_test=curve,
+        **operating_points(test.in_scores, test.out_scores, confidence=audit.settings.confidence, **details),
+    )
 
 
 def curve_test(test: JointTest, claimed: Tradeoff) -> CurveTest:

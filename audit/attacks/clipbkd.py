@@ -61,9 +61,10 @@ def make_arms(
 ) -> Arms:
     """Two data sets that are neighbours under the claim's own adjacency, and differ in one canary.
 
-    Under add-remove: the records, and the records plus the canary. Under replace-one: the first record is replaced
-    by the canary with one label, or by the same canary with another. Flipped labels are replace-one neighbours,
-    so they test no add-remove claim.
+    Under add-remove: the records, and the records plus the canary. Under zero-out the canary takes the place of the
+    first record, or a ghost does, which contributes nothing and keeps the place. Under replace-one: the first record is
+    replaced by the canary with one label, or by the same canary with another. Flipped labels are replace-one
+    neighbours, so they test no add-remove claim.
 
     Args:
         x: Training records, shape (records, inputs).
@@ -73,14 +74,7 @@ def make_arms(
         other: Its label in the data set that it is told apart from, under replace-one.
         adjacency: The claim's.
     """
-    n = len(x)
-    common: dict[str, Any] = {
-        "adjacency": adjacency,
-        "records": n,
-        "canary_length": float(np.linalg.norm(canary)),
-        "canary_label": label,
-        "direction": "a feature that is zero in every record" if not x[:, canary != 0].any() else "least second moment",
-    }
+    n, common = len(x), _described(x, canary, label, adjacency)
     if adjacency == "add-remove":
         pool = Pool(np.vstack([x, canary]), np.append(y, label))
         without = np.append(np.ones(n, dtype=bool), False)
@@ -92,6 +86,10 @@ def make_arms(
             label,
             {**common, "pair": "the training records, with and without one canary"},
         )
+    if adjacency == "zero-out":
+        pool = Pool(np.vstack([canary, x[1:]]), np.append(label, y[1:]))
+        described = {**common, "pair": "record 0 replaced by the canary or by a ghost that contributes 0"}
+        return Arms(pool, np.arange(n) > 0, np.ones(n, dtype=bool), canary, label, described)
     pool = Pool(np.vstack([x, canary, canary]), np.append(y, [label, other]))
     keep = np.ones(n, dtype=bool)
     keep[0] = False
@@ -103,6 +101,17 @@ def make_arms(
         label,
         {**common, "other_label": other, "pair": "record 0 replaced by the canary with one label or the other"},
     )
+
+
+def _described(x: NDArray[np.float32], canary: NDArray[np.float32], label: int, adjacency: Adjacency) -> dict[str, Any]:
+    """The canary in the words of a report."""
+    return {
+        "adjacency": adjacency,
+        "records": len(x),
+        "canary_length": float(np.linalg.norm(canary)),
+        "canary_label": label,
+        "direction": "a feature that is zero in every record" if not x[:, canary != 0].any() else "least second moment",
+    }
 
 
 def canary_score(
@@ -147,7 +156,7 @@ def release_score(
 
 def _candidates(spec: GradientSpec, audit: Audit) -> list[Candidate]:
     """The least likely label and sign for every length."""
-    x, y, adjacency = audit.dataset.x, audit.dataset.y, audit.bundle.recipe.claim.adjacency
+    x, y, adjacency = audit.dataset.x, audit.dataset.y, neighbours(audit)
     if audit.dataset.tokens:
         return _sentences(spec, audit)
     direction = least_direction(x)
@@ -168,9 +177,21 @@ def _candidates(spec: GradientSpec, audit: Audit) -> list[Candidate]:
     return candidates
 
 
+def neighbours(audit: Audit) -> Adjacency:
+    """The claim's adjacency; add-remove is read as zero-out where batches depend on who is there, as in claims."""
+    sampler, adjacency = audit.bundle.recipe.sampler, audit.bundle.recipe.claim.adjacency
+    return "zero-out" if adjacency == "add-remove" and sampler is not None and not sampler.keeps_others else adjacency
+
+
+def _places_are_kept(audit: Audit) -> bool:
+    """Whether both values of a replaced record can have its place: in a pool of both, each has one of its own."""
+    sampler = audit.bundle.recipe.sampler
+    return sampler is None or sampler.keeps_others or audit.bundle.recipe.claim.adjacency != "replace-one"
+
+
 def _sentences(spec: GradientSpec, audit: Audit) -> list[Candidate]:
     """Misspelled sentences, as many as there are lengths of another canary."""
-    data, adjacency = audit.dataset, audit.bundle.recipe.claim.adjacency
+    data, adjacency = audit.dataset, neighbours(audit)
     candidates = []
     for index in range(len(LENGTHS)):
         canary, (label, other), sentence = sentence_canary(
@@ -214,4 +235,6 @@ CLIPBKD = CanaryGame(
     title="ClipBKD",
     making="Training models",
     note="ClipBKD trains new models from the recipe: it judges the training procedure, on data sets of its own making.",
+    applies=_places_are_kept,
+    needs="ClipBKD needs batches that do not depend on who is there for a claim on replacing a record.",
 )

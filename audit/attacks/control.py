@@ -109,7 +109,7 @@ def run_control(attack: str, audit: Audit, pilot: Pilot, models: int, refutes: R
         return without, with_canary
 
     def power(scores: tuple[Scores, Scores], size: int) -> int:
-        return resampled(refutes, *scores, size, rng=np.random.default_rng(rng_seed))
+        return resampled(refutes, *scores, (size, size), rng=np.random.default_rng(rng_seed))
 
     silent = play(0.0, NO_NOISE_MODELS, _NO_NOISE)
     half = play(CONTROLLED_NOISE, models, _HALF_NOISE)

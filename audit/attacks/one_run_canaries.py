@@ -20,6 +20,7 @@ Scores, whatever the optimizer (any function of the model is valid):
   product undoes: the score stays valid and loses some power.
 """
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,20 +31,25 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from dpaudit.audit.attacks.base import Array, Audit
-from dpaudit.audit.attacks.membership import scored_result, within_class
+from dpaudit.audit.attacks.control import controlled_training, with_noise
+from dpaudit.audit.attacks.membership import one_run_method, scored_result, within_class
+from dpaudit.audit.attacks.pilot import CONTROLLED_NOISE
 from dpaudit.audit.attacks.shadow import log_odds
 from dpaudit.audit.attacks.starts import flat_weights
 from dpaudit.audit.inputs.formats import fixed_order
-from dpaudit.audit.trials.engine import Score, trial_seed
+from dpaudit.audit.power import PROMISED, REPEATS, resampled
+from dpaudit.audit.trials.engine import Score, Scores, TrialSetup, trial_seed
 from dpaudit.mechanisms.base import with_dimension
 from dpaudit.mechanisms.learning.architectures import build_module
 from dpaudit.mechanisms.learning.spec import DPSGDSpec, GradientSpec, Pool, TrainedModels
 from dpaudit.mechanisms.learning.training import train
-from dpaudit.verify.results import AttackResult
+from dpaudit.verify.bounds import one_run_from_scores
+from dpaudit.verify.results import AttackResult, Control
 
 CANARIES = 1000
 REFERENCES = 8  # models without canaries: their spread adds an eighth to the variance of a score
 _CRAFT, _COINS, _ONE, _REFERENCES = 6, 7, 8, 9  # streams of seeds beside those of the other attacks
+_CONTROLS, _RESAMPLES = (12, 13), 14
 DRAWS = 9  # noise vectors from which the spread of one coordinate is read
 NORMAL_MEDIAN = 0.6745  # of |N(0, 1)|
 _UNMOVED = 1e-30  # a step size that moves no float32 weight
@@ -96,9 +102,8 @@ def movement_score(audit: Audit, spec: GradientSpec, canaries: Pool) -> Score:
     A canary in T q batches moves them T q clip along its direction, in units of the step, and the noise sqrt(T) times
     its own spread in every direction; a fair coin has variance 1/4.
     """
-    still = replace(spec, steps=1, learning_rate=_UNMOVED)
-    if isinstance(still, DPSGDSpec):
-        still = replace(still, schedule=still.schedule[:1])
+    still = spec.first_step() if isinstance(spec, DPSGDSpec) else replace(spec, steps=1)
+    still = replace(still, learning_rate=_UNMOVED)
     members = np.ones((1, len(canaries.y)), dtype=bool)
     first = train(still, canaries, members, [0], device=audit.settings.device)
     weights = flat_weights(first)[0]
@@ -179,29 +184,98 @@ class OneRunCanaries:
         spec = replace(spec, init_seed=seed)
         wanted = CANARIES if audit.settings.trials is None else 2 * audit.settings.trials
         canaries = self.craft(audit, wanted, np.random.default_rng(trial_seed(seed, _CRAFT, 0)))
-        count, records = len(canaries.y), np.ones(len(data.y), dtype=bool)
-        coins = np.random.default_rng(trial_seed(seed, _COINS, 0)).integers(0, 2, count) == 1
+        coins = np.random.default_rng(trial_seed(seed, _COINS, 0)).integers(0, 2, len(canaries.y)) == 1
+        share, score = shares[self.tests(audit)[0]], self.scored(audit, spec, canaries)
+        if audit.settings.control:
+            control = self._control(audit, share, spec, score, canaries, coins)
+            audit.controls.extend([] if control is None else [control])
         pool = Pool(np.vstack([data.x, canaries.x]), np.append(data.y, canaries.y))
-        without = np.append(records, np.zeros(count, dtype=bool))
-        one, references = audit.trials.run(
-            audit.trial_setup(spec, pool, self.scored(audit, spec, canaries)),
-            [(np.append(records, coins), trial_seed(seed, _ONE, 0))],
-            [(without, trial_seed(seed, _REFERENCES, trial)) for trial in range(REFERENCES)],
-            what="Training with and without canaries",
-        )
-        if not len(one) or not len(references):
-            audit.notes.append(f"{self.name} was stopped after {len(one)} models: too few to compare.")
+        streams = (_ONE, _REFERENCES)
+        scores = _coin_scores(audit, audit.trial_setup(spec, pool, score), canaries, coins, streams=streams)
+        if scores is None:
+            audit.notes.append(f"{self.name} was stopped before there were models to compare.")
             return None
         audit.notes.append(
-            f"{self.name} trains one new model with {count} canaries from the recipe: it judges the training procedure."
+            f"{self.name} trains one new model with {len(coins)} canaries from the recipe: it judges the training "
+            "procedure."
         )
-        arms = {"pair": f"{self.description} that fair coins put in, and those they left out", "coins": count}
-        scores = within_class(one[0] - references.mean(axis=0), canaries.y)
-        share = shares[self.tests(audit)[0]]
-        return scored_result(self.name, audit, share, scores, coins, arms, references=len(references))
+        arms = {"pair": f"{self.description} that fair coins put in, and those they left out", "coins": len(coins)}
+        return scored_result(self.name, audit, share, scores, coins, arms, references=REFERENCES)
+
+    def _control(
+        self, audit: Audit, share: float, spec: GradientSpec, score: Score, canaries: Pool, coins: NDArray[np.bool_]
+    ) -> Control | None:
+        """The same canaries and coins in trainings with half of the noise and with none, held against the claim.
+
+        The power is over bootstrap samples of the canaries, and enters no bound.
+        """
+        began, data = time.monotonic(), audit.dataset
+        delta, claimed = audit.claim_check.delta_claimed, audit.claim_check.epsilon_claimed
+        pool = Pool(np.vstack([data.x, canaries.x]), np.append(data.y, canaries.y))
+        rng_seed = trial_seed(audit.settings.seed, _RESAMPLES, 0)
+        rng, found, method = np.random.default_rng(rng_seed), [], one_run_method(audit)
+
+        def refutes(without: Scores, with_canary: Scores) -> bool:
+            scores, members = np.append(without, with_canary), np.arange(len(coins)) >= len(without)
+            bound = one_run_from_scores(scores, members, delta=delta, confidence=1.0 - share, method=method)
+            return bound.epsilon_lower > claimed
+
+        for factor in (CONTROLLED_NOISE, 0.0):
+            setup, what = with_noise(audit, factor)(spec, pool, score), f"Positive control, {factor:g} of the noise"
+            scores = _coin_scores(audit, setup, canaries, coins, streams=_CONTROLS, what=what)
+            if scores is None:
+                return None
+            arms = scores[~coins], scores[coins]
+            found.append(resampled(refutes, *arms, (len(arms[0]), len(arms[1])), rng=rng))
+        return Control(
+            attack=self.name,
+            training=controlled_training(audit),
+            noise_factor=CONTROLLED_NOISE,
+            models=int(coins.sum()),
+            trials=int(coins.sum()),
+            resamples=REPEATS,
+            power=found[0] / REPEATS,
+            found=found[0] >= PROMISED * REPEATS,
+            no_noise_trials=int(coins.sum()),
+            no_noise_found=found[1] >= PROMISED * REPEATS,
+            seed=rng_seed,
+            seconds=time.monotonic() - began,
+        )
 
     def _applies(self, audit: Audit) -> bool:
-        return audit.spec.algorithm in self.algorithms and audit.bundle.recipe.claim.adjacency == "add-remove"
+        return audit.spec.algorithm in self.algorithms and audit.bundle.recipe.claim.adjacency != "replace-one"
+
+
+def _coin_scores(
+    audit: Audit,
+    setup: TrialSetup,
+    canaries: Pool,
+    coins: NDArray[np.bool_],
+    *,
+    streams: tuple[int, int],
+    what: str = "Training with and without canaries",
+) -> Scores | None:
+    """How much more the one model knows of each canary than models of the records alone; None where it was stopped.
+
+    Args:
+        audit: Whose trials and seed.
+        setup: Of records and canaries.
+        canaries: Last in its pool.
+        coins: Which of them the one model is trained on.
+        streams: Of seeds, of the one model and of the others.
+        what: What progress is shown as.
+    """
+    seed, records = audit.settings.seed, np.ones(len(setup.pool.y) - len(coins), dtype=bool)
+    without = np.append(records, np.zeros_like(coins))
+    one, references = audit.trials.run(
+        setup,
+        [(np.append(records, coins), trial_seed(seed, streams[0], 0))],
+        [(without, trial_seed(seed, streams[1], trial)) for trial in range(REFERENCES)],
+        what=what,
+    )
+    if not len(one) or len(references) < REFERENCES:
+        return None
+    return within_class(one[0] - references.mean(axis=0), canaries.y)
 
 
 BLANK = OneRunCanaries("one-run-blank", blank, loss_score, "empty records but for a feature each")

@@ -117,7 +117,7 @@ def _without_noise(
 
 def _one_step(spec: GradientSpec) -> GradientSpec:
     """The training cut short: of nobody's records and without noise it ends where it begins."""
-    return replace(spec, steps=1, schedule=spec.schedule[:1]) if isinstance(spec, DPSGDSpec) else replace(spec, steps=1)
+    return spec.first_step() if isinstance(spec, DPSGDSpec) else replace(spec, steps=1)
 
 
 def _mean_loss(models: TrainedModels, x: NDArray[np.float32], y: NDArray[np.int64]) -> Scores:

@@ -17,11 +17,11 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.audit.attacks.base import FEWEST, Array, Audit, operating_points
-from dpaudit.audit.attacks.canary_game import curve_test, family_bound, lower_bound
+from dpaudit.audit.attacks.base import FEWEST, Array, Audit
+from dpaudit.audit.attacks.canary_game import family_bound, joint_result, lower_bound
 from dpaudit.audit.attacks.membership import scored_result
 from dpaudit.audit.attacks.pilot import CONTROLLED_NOISE
-from dpaudit.audit.power import PROMISED, REPEATS
+from dpaudit.audit.power import PROMISED, REPEATS, resampled
 from dpaudit.audit.trials.engine import Scores, trial_seed
 from dpaudit.mechanisms.base import IIDCoordinates, with_dimension
 from dpaudit.mechanisms.defects import Defect
@@ -85,7 +85,8 @@ class WhiteBox:
         if not isinstance(spec, DPSGDSpec) or not _applies(audit):
             if spec.algorithm in self.algorithms:
                 audit.notes.append(
-                    "White box needs the built-in training of a network of linear layers, and an add-remove claim."
+                    "White box needs the built-in training of a network of linear layers (linear, fnn) on Poisson "
+                    "batches or all records, and a claim on adding or removing a record."
                 )
             return None
         pool, members, fair = plant(audit)
@@ -122,16 +123,16 @@ class WhiteBox:
         began, inside = time.monotonic(), members[len(audit.dataset.y) :]
         rng_seed = trial_seed(audit.settings.seed, _RESAMPLES, 0)
         rng, claimed, found = np.random.default_rng(rng_seed), audit.tradeoff, []
+
+        def refutes(without: Scores, with_canary: Scores) -> bool:
+            return JointTest(with_canary, without, claimed, 1.0 - share, audit.settings.seed).rejects(claimed)
+
         for factor in (CONTROLLED_NOISE, 0.0):
             scores = observe(audit, spec, pool, members, noise_factor=factor)
             if not len(scores):
                 return None
-            with_canary, without = scores[0][inside], scores[0][~inside]
-            found.append(0)
-            for _ in range(REPEATS):
-                arms = rng.choice(with_canary, len(with_canary)), rng.choice(without, len(without))
-                test = JointTest(*arms, claimed=claimed, confidence=1.0 - share, seed=audit.settings.seed)
-                found[-1] += test.rejects(claimed)
+            arms = scores[0][~inside], scores[0][inside]
+            found.append(resampled(refutes, *arms, (len(arms[0]), len(arms[1])), rng=rng))
         return Control(
             attack=self.name,
             training="the built-in training",
@@ -184,7 +185,6 @@ class WhiteBox:
         claimed, delta = audit.tradeoff, audit.claim_check.delta_claimed
         with_canary, without = watched[inside], watched[~inside]
         test = JointTest(with_canary, without, claimed, confidence=1.0 - share, seed=audit.settings.seed)
-        curve = curve_test(test, claimed)
         bound = replace(lower_bound(test, delta), assumes=INDEPENDENT)
         family = family_bound(audit, test)
         if family is not None and family.epsilon_lower > bound.epsilon_lower:
@@ -193,18 +193,7 @@ class WhiteBox:
                 f"{bound.epsilon_lower:.3g}."
             )
             bound = replace(family, assumes=f"{INDEPENDENT}; {family.assumes}")
-        return AttackResult(
-            name=self.name,
-            epsilon_lower=bound.epsilon_lower,
-            curve_violation=curve if curve.violated else None,
-            arms=arms,
-            confidence_spent=share,
-            trials=min(len(with_canary), len(without)),
-            best_possible_epsilon=None,
-            bound=bound,
-            curve_test=curve,
-            **operating_points(with_canary, without, confidence=audit.settings.confidence),
-        )
+        return joint_result(self.name, audit, test, bound, arms)
 
 
 def observe(
@@ -250,10 +239,11 @@ def _applies(audit: Audit) -> bool:
     architecture = audit.spec.architecture
     return (
         isinstance(audit.spec, DPSGDSpec)
+        and audit.spec.sampler is None
         and audit.settings.trainer is train
         and architecture.build is None
         and architecture.name in DENSE_NETWORKS
-        and audit.bundle.recipe.claim.adjacency == "add-remove"
+        and audit.bundle.recipe.claim.adjacency != "replace-one"
     )
 
 

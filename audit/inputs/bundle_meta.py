@@ -112,6 +112,9 @@ def known_keys(data: Mapping[str, Any], *models: type[BaseModel]) -> dict[str, A
         if nested is None:
             continue
         is_table = isinstance(nested, type) and issubclass(nested, BaseModel) and isinstance(value, dict)
+        if is_table and hasattr(nested, "known_keys"):  # which decides by what the table holds
+            known[key] = nested.known_keys(value)
+            continue
         known[key] = known_keys(value, cast(type[BaseModel], nested)) if is_table else value
     return known
 

@@ -50,7 +50,7 @@ class Bundle:
     @property
     def one_run(self) -> bool:
         """Whether this one model can prove an epsilon: fair coins, and a claim on adding or removing a record."""
-        return self.coins is not None and self.recipe.claim.adjacency == "add-remove"
+        return self.coins is not None and self.recipe.claim.adjacency != "replace-one"
 
     @property
     def parameters(self) -> int:

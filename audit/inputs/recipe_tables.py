@@ -19,6 +19,8 @@ from dpaudit.audit.inputs.files import InputError
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.learning.update_rules import UpdateRule
 from dpaudit.mechanisms.registry import from_dict, to_dict
+from dpaudit.verify.claims import PLAIN_KINDS, Adjacency, Phase
+from dpaudit.verify.samplers import SAMPLERS, Sampler, sampler_from_dict, sampler_keys, sampler_to_dict
 
 PROBABILITY = Field(gt=0, le=1)
 
@@ -142,13 +144,61 @@ class LogisticTable(ArchitectureTable):
 
 
 class SamplingTable(Table):
-    """[sampling]: "poisson" with a rate, or "none" for all records in every step."""
+    """[sampling]: "poisson" with a rate, "none" for all records in every step, or a kind of SAMPLERS with its keys."""
 
-    kind: Literal["poisson", "none"]
+    model_config = ConfigDict(extra="allow")
+    kind: str
     prob: Annotated[float, PROBABILITY] | None = None
 
+    @classmethod
+    def known_keys(cls, data: Mapping[str, Any]) -> dict[str, Any]:
+        """A table without the keys that its kind has not."""
+        known = {*cls.model_fields, *sampler_keys(str(data.get("kind")))}
+        return {key: value for key, value in data.items() if key in known}
+
+    def sampler(self, steps: int | None = None) -> Sampler | None:
+        """What draws the batches; None for "poisson" and "none", which need no more than the rate.
+
+        Args:
+            steps: Of the training, for kinds that have them as a key.
+
+        Raises:
+            ValueError: A key is missing, unknown to the kind, or outside its domain.
+        """
+        if self.kind not in SAMPLERS:
+            return None
+        keys = self.model_dump(exclude_none=True, exclude={"kind"})
+        if steps is not None and "steps" in sampler_keys(self.kind):
+            keys.setdefault("steps", steps)
+        try:
+            return sampler_from_dict(self.kind, keys)
+        except TypeError as error:  # pydantic only collects ValueError
+            raise ValueError(str(error)) from error
+
+    @property
+    def rate(self) -> float:
+        """The Poisson rate of a kind without a sampler; 1.0 without sampling."""
+        return 1.0 if self.kind == "none" else float(self.prob or 1.0)
+
+    def phase(self, mechanism: Mechanism, steps: int) -> Phase:
+        """So many releases of a mechanism, their batches drawn like this."""
+        sampler = self.sampler(steps)
+        if sampler is not None:
+            return Phase(mechanism, steps, sampler=sampler)
+        return Phase(mechanism, steps, self.rate, self.kind)
+
+    def summary(self, steps: int) -> dict[str, Any]:
+        """The table of a claims file."""
+        sampler = self.sampler(steps)
+        return {"kind": self.kind, **({"prob": self.rate} if sampler is None else sampler_to_dict(sampler))}
+
     @model_validator(mode="after")
-    def _rate(self) -> Self:
+    def _keys(self) -> Self:
+        kinds = (*PLAIN_KINDS, *SAMPLERS)
+        if self.kind not in kinds:
+            raise ValueError(f"Expected kind={self.kind!r} among {', '.join(map(repr, kinds))}.")
+        if self.kind in PLAIN_KINDS and self.model_extra:
+            raise ValueError(f"Expected only kind and prob with kind={self.kind!r}, not {sorted(self.model_extra)[0]}.")
         if self.kind == "poisson" and self.prob is None:
             raise ValueError("Expected prob in (0, 1] with kind='poisson'.")
         if self.kind == "none" and self.prob not in (None, 1.0):
@@ -219,12 +269,17 @@ class DecayTable(Table):
 
 
 class ClaimTable(Table):
-    """[claim]: the privacy that is promised; `unit` says whose, a record's where it is left out."""
+    """[claim]: the privacy that is promised; `unit` says whose, a record's where it is left out.
+
+    `sampling` is how batches were accounted for, where that is not how the training draws them ([sampling]): the claim
+    check judges what was accounted, attacks what is run.
+    """
 
     epsilon: Positive
     delta: Annotated[float, Field(ge=0, lt=1)]
-    adjacency: Literal["add-remove", "replace-one"] = "add-remove"
+    adjacency: Adjacency = "add-remove"
     unit: Literal["record", "user"] | None = None
+    sampling: SamplingTable | None = None
 
 
 def read_mechanism(value: Any) -> Mechanism:

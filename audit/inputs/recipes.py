@@ -4,7 +4,7 @@ import math
 import re
 import tomllib
 from collections.abc import Mapping
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
@@ -40,6 +40,7 @@ from dpaudit.mechanisms.learning.schedule import Decay, occurrences, step_mechan
 from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.correlated import Correlation, Participation, Tree
+from dpaudit.verify.samplers import SAMPLERS, Sampler, sampler_from_dict
 from dpaudit.verify.validation import one_line
 
 if TYPE_CHECKING:
@@ -88,10 +89,29 @@ class Recipe(Table):
             raise ValueError(f"Expected planted_defect={value!r} among {', '.join(DEFECTS)}.")
         return value
 
+    @model_validator(mode="after")
+    def _claimed_batches(self) -> Self:
+        if self.algorithm != "dp-sgd":
+            if self.claim.sampling is not None:
+                raise ValueError("claim.sampling: Expected only with algorithm='dp-sgd', which draws batches.")
+            if self.claim.adjacency == "zero-out":
+                raise ValueError("claim.adjacency: Expected 'zero-out' only with algorithm='dp-sgd'.")
+        return self
+
+    @cached_property
+    def sampler(self) -> Sampler | None:
+        """What draws the batches of the training, and is accounted unless the claim says otherwise."""
+        return self.sampling.sampler(self.steps)
+
     @property
     def sampling_prob(self) -> float:
-        """Poisson rate; 1.0 without sampling."""
-        return 1.0 if self.sampling.kind == "none" else float(self.sampling.prob or 1.0)
+        """Share of the records expected in a batch: the Poisson rate; 1.0 without sampling."""
+        return self.sampling.rate if self.sampler is None else self.sampler.rate
+
+    @property
+    def claimed_sampling(self) -> SamplingTable:
+        """How batches are accounted for in the claim: as they are drawn, unless it says otherwise."""
+        return self.claim.sampling or self.sampling
 
     @staticmethod
     def from_dict(data: Mapping[str, Any], *, name: str = "recipe", folder: Path | None = None) -> "Recipe":
@@ -144,8 +164,8 @@ class Recipe(Table):
     def spec(self, dataset: Dataset) -> "TrainingSpec":
         """The training that this recipe describes, on these records.
 
-        The divisor is `sampling_prob` (DP-FTRL: 1/batches) times ALL records of the data set, coins included: a public
-        number, which the coins do not move.
+        The divisor is the rate of sampling (DP-FTRL: 1/batches) times ALL records of the data set, coins included: a
+        public number, which the coins do not move.
 
         Raises:
             InputError: The architecture or the mechanism's dimension does not fit the data, or the recipe came
@@ -215,6 +235,10 @@ class Recipe(Table):
         """How many releases of each phase one record enters at most."""
         return tuple(phase.steps for phase in self.phases())
 
+    def as_run(self) -> Self:
+        """The recipe with a claim that accounts for the batches as they are drawn."""
+        return self.model_copy(update={"claim": self.claim.model_copy(update={"sampling": None})})
+
     def claim_object(self) -> Claim:
         """The claim, with the mechanism's dimension where it is known."""
         unit = self.claim.unit or "record"
@@ -223,7 +247,7 @@ class Recipe(Table):
     def claim_summary(self) -> dict[str, Any]:
         """The claim in the form of an entry of a claims file; a history of several phases lists them as well."""
         phases, releases = self.phases(), self.record_releases()
-        sampling = {"kind": self.sampling.kind, "prob": self.sampling_prob}
+        sampling = self.claimed_sampling.summary(self.steps)
         summary = {
             "epsilon": self.claim.epsilon,
             "delta": self.claim.delta,
@@ -251,6 +275,32 @@ class DPSGDRecipe(Recipe):
     sampling: SamplingTable
     schedule: dict[str, DecayTable | list[Positive]] | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _steps_of_the_sampler(cls, data: Any) -> Any:
+        """Fill in the steps where they follow from the batches."""
+        table = data.get("sampling") if isinstance(data, dict) and "steps" not in data else None
+        if isinstance(table, dict) and isinstance(table.get("kind"), str) and table["kind"] in SAMPLERS:
+            try:
+                sampler = sampler_from_dict(table["kind"], {key: table[key] for key in table if key != "kind"})
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"sampling: {error}") from error
+            return {**data, "steps": sampler.steps}
+        return data
+
+    @model_validator(mode="after")
+    def _batches(self) -> Self:
+        for name, table in (("sampling", self.sampling), ("claim.sampling", self.claimed_sampling)):
+            try:
+                sampler = table.sampler(self.steps)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from error
+            if sampler is not None and sampler.steps != self.steps:
+                raise ValueError(f"{name}: Expected steps={self.steps} to be left out, or {sampler.steps}.")
+            if sampler is not None and self.schedule is not None:
+                raise ValueError(f"{name}.kind: Expected {table.kind!r} to be 'poisson' or 'none' with a schedule.")
+        return self
+
     @model_validator(mode="after")
     def _network(self) -> Self:
         name = self.architecture.name
@@ -277,12 +327,16 @@ class DPSGDRecipe(Recipe):
     def phases(self) -> tuple[Phase, ...]:
         """The releases that one record enters, from which the claim is accounted."""
         counts = occurrences(self.step_mechanisms()) or {self.mechanism: self.steps}
-        return tuple(Phase(m, count, self.sampling_prob, self.sampling.kind) for m, count in counts.items())
+        return tuple(self.claimed_sampling.phase(m, count) for m, count in counts.items())
 
     def _settings(self, records: int) -> dict[str, Any]:
+        stated = getattr(self.sampler, "records", None)
+        if stated not in (None, records):
+            raise InputError(f"sampling.records: Expected {stated} to be the data's {records} records.")
         return {
             "expected_batch_size": self.sampling_prob * records,
             "sampling_prob": self.sampling_prob,
+            "sampler": self.sampler,
             "steps": self.steps,
             "schedule": self.step_mechanisms(),
             **self.optimizer.settings(),

@@ -11,7 +11,9 @@ import functools
 import hashlib
 import importlib.util
 import json
+import os
 import platform
+import re
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping
@@ -31,6 +33,7 @@ from dpaudit.audit.inputs.user_code import UserFunction
 from dpaudit.mechanisms.learning.spec import Architecture
 
 LARGEST_SOURCE = 1 << 24  # bytes
+PROCESSOR_KEYS = ("vendor_id", "cpu family", "model", "CPU implementer", "CPU part")  # of x86 and of ARM
 OURS = "dpaudit"
 
 
@@ -58,13 +61,29 @@ def circumstances(device: str) -> dict[str, str]:
     return {
         "device": device,
         "gpu": gpu,
-        "cpu": platform.processor() or platform.machine(),
+        "cpu": processor(),
+        "mkl": os.environ.get("MKL_CBWR", ""),
         "capability": torch.backends.cpu.get_cpu_capability(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,
         "training room": folder_sha256(Path(mechanisms.__file__).parent, "**/*.py"),
     }
+
+
+def processor(info: Path = Path("/proc/cpuinfo")) -> str:
+    """Vendor, family and model of the processor, by which linear algebra such as Intel's MKL chooses its kernels.
+
+    Args:
+        info: Where Linux tells them; where it does not, Python's less exact name.
+    """
+    try:
+        first = info.read_text().strip().split("\n\n")[0]
+    except (OSError, UnicodeDecodeError):
+        first = ""
+    told = dict(re.findall(r"^(.*?)\s*:\s*(.*)$", first, re.MULTILINE))
+    names = [told[key] for key in PROCESSOR_KEYS if key in told]
+    return "/".join([platform.machine(), *names]) if names else platform.processor() or platform.machine()
 
 
 def opacus_version(architecture: Architecture) -> str:

@@ -2,11 +2,15 @@
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from itertools import chain
+from multiprocessing import resource_tracker
 
 from joblib.externals import loky
+from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
 from dpaudit.audit.trials.blocks import Block, OutOfTimeError, Place, Scores, TrialSetup, train_block
 from dpaudit.mechanisms.learning.training import train
@@ -79,7 +83,9 @@ def _until_a_worker_dies(
         while True:
             while len(flying) < 2 * workers and (item := next(waiting, None)) is not None:
                 unfinished.setdefault(*item)
-                flying[executor.submit(_train, item[1])] = item[0]
+                with workers_start_undisturbed():
+                    future = executor.submit(_train, item[1])
+                flying[future] = item[0]
             if not flying:
                 return
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -94,10 +100,37 @@ def _until_a_worker_dies(
         executor.shutdown(wait=True, kill_workers=True)
 
 
+@contextmanager
+def workers_start_undisturbed() -> Iterator[None]:
+    """Ctrl-C waits here until what is inside is done, and never reaches the processes that are started inside.
+
+    It goes to the whole process group. A worker is a new interpreter, which imports for a second or two before its
+    initializer can ignore it: until then it must be blocked, and what is blocked stays so from the parent through exec.
+    Trackers of resources, where they are started meanwhile, would unblock it again, so they are started before. Here it
+    is taken note of, for a start that breaks off leaves a worker half told what to do.
+    """
+    if threading.current_thread() is not threading.main_thread():  # to which Python hands all signals
+        yield
+        return
+    resource_tracker.ensure_running()
+    loky_tracker.ensure_running()
+    pressed: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        signal.signal(signal.SIGINT, before)
+        if pressed:
+            signal.raise_signal(signal.SIGINT)
+
+
 def _begin(setup: TrialSetup) -> None:
-    """What a worker does first; Ctrl-C reaches the whole process group, and the parent decides what becomes of it."""
+    """What a worker does first; the parent decides what becomes of Ctrl-C."""
     global _setup
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     os.environ.update(ONE_THREAD)
     _setup = setup
 

@@ -12,7 +12,7 @@ from dpaudit.mechanisms.learning import products
 from dpaudit.mechanisms.learning.architectures import dense_layers
 from dpaudit.mechanisms.learning.noise import Streams
 from dpaudit.mechanisms.learning.norms import lp_norm
-from dpaudit.mechanisms.learning.spec import DPFTRLSpec, GradientSpec, Pool
+from dpaudit.mechanisms.learning.spec import DPFTRLSpec, DPSGDSpec, GradientSpec, Pool
 
 CHUNK_RECORDS = {"cpu": 1024, "cuda": 16384}  # records at a time
 LAYER_NUMBERS = {"cpu": 2**17, "cuda": 2**26}  # activations of a layer at a time, over a group's models: half an L2
@@ -135,12 +135,44 @@ def sample(plan: EnsemblePlan, inside: Tensor | None, streams: Sequence[Streams]
     return batch if inside is None else batch & inside
 
 
+def step_batches(plan: EnsemblePlan, inside: Tensor | None, streams: Sequence[Streams]) -> Iterator[Tensor | None]:
+    """Who is in the batches of one step after another: by the sampler, or by `sample`, which draws Poisson batches.
+
+    Args:
+        plan, inside, streams: As `sample`.
+    """
+    sampler = plan.spec.sampler if isinstance(plan.spec, DPSGDSpec) else None
+    if sampler is None:
+        yield from (sample(plan, inside, streams) for _ in range(plan.spec.steps))
+        return
+    histories = [sampler.draw(stream.batches, plan.pool_size) for stream in streams]
+    yield from (_drawn(plan, inside, batches) for batches in zip(*histories, strict=True))
+
+
+def _drawn(plan: EnsemblePlan, inside: Tensor | None, batches: Sequence[NDArray[np.int_]]) -> Tensor:
+    """Who is in the batches of one step of a sampler, and how often where anybody is twice.
+
+    Args:
+        plan: Of the whole training.
+        inside: Who trains which model, bool, shape (models, records of the plan); None: everyone all.
+        batches: Indices into the pool, an array for every model.
+
+    Returns:
+        Of the same shape; bool, or uint8 where a record is in a batch more than once.
+    """
+    counts = torch.from_numpy(np.stack([np.bincount(batch, minlength=plan.pool_size) for batch in batches]))
+    counts = counts.to(device=plan.device, dtype=torch.uint8)[:, plan.rows]
+    if inside is not None:
+        counts = counts * inside
+    return counts if bool((counts > 1).any()) else counts.bool()
+
+
 def chunks(plan: EnsemblePlan, batch: Tensor | None, models: int) -> Iterator[Chunk]:
     """The records of the batches, a cacheful at a time: shared ones with a mask, or each model's own copied out.
 
     Args:
         plan: Of the whole training.
-        batch: From `sample`.
+        batch: From `step_batches`, or a public order.
         models: In the group.
     """
     step = chunk_records(plan)
@@ -151,13 +183,15 @@ def chunks(plan: EnsemblePlan, batch: Tensor | None, models: int) -> Iterator[Ch
             keep = None if batch is None else batch[:, part].float()
             yield Chunk(plan.x[part], plan.y[None, None, part], plan.x_norms[None, part], exempt, keep, None)
         return
-    counts = batch.sum(1).tolist()
+    counts = batch.count_nonzero(1).tolist()
     chosen = _places(batch, counts)
     for start in range(0, chosen.shape[1], step):
         index = chosen[:, start : start + step]
         width = index.shape[1]
         sizes = [min(max(count - start, 0), width) for count in counts]
         keep = (torch.arange(width, device=plan.device) < torch.tensor(sizes, device=plan.device)[:, None]).float()
+        if batch.dtype != torch.bool:  # how often a record is in it
+            keep *= batch.gather(1, index)
         sizes = [-(-size // products.BATCH_MULTIPLE) * products.BATCH_MULTIPLE for size in sizes]
         exempt = None if plan.exempt is None else plan.exempt[index]
         own = products.OwnRecords(index, sizes, plan.buffers)

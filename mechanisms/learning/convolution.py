@@ -23,7 +23,7 @@ from dpaudit.mechanisms.learning.dp_ftrl import TreeNoise, public_batch
 from dpaudit.mechanisms.learning.noise import Streams
 from dpaudit.mechanisms.learning.norms import row_norms
 from dpaudit.mechanisms.learning.schedule import occurrences
-from dpaudit.mechanisms.learning.sequential import clip_factors, initialised, sample_rows, step_noise, train_each
+from dpaudit.mechanisms.learning.sequential import batch_rows, clip_factors, initialised, step_noise, train_each
 from dpaudit.mechanisms.learning.spec import DPFTRLSpec, GradientSpec, Pool, Progress, TrainedModels
 from dpaudit.mechanisms.learning.update_rules import take_step
 
@@ -211,12 +211,10 @@ def train(
         velocity = torch.zeros_like(flat)
         batch_sizes, history = [], list[Mechanism]()
         tree = TreeNoise(spec.batches) if isinstance(spec, DPFTRLSpec) else None
-        for step in range(spec.steps):
+        for step, rows in enumerate(batch_rows(spec, streams, mask)):
             mechanism = spec.mechanism_at(step)
             noise = step_noise(spec, mechanism, streams, len(flat), place)
-            if tree is None:
-                rows = sample_rows(spec, streams, mask)
-            else:
+            if tree is not None:
                 due = public_batch(places, step, len(tree.entered), mask[None], 1)
                 assert due is not None  # it is where everyone is in all batches of all models
                 rows, noise = due[0].nonzero().squeeze(1), tree.increment(noise[None])[0]

@@ -8,6 +8,7 @@ gradients is one product of matrices, with every delta scaled by its record's cl
 Arrays of activations are (model, unit, record): all sums over units then run along adjacent records.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.learning import products
 from dpaudit.mechanisms.learning.architectures import parameter_shapes
-from dpaudit.mechanisms.learning.batches import Chunk, EnsemblePlan, chunks, group_size, make_plan, sample
+from dpaudit.mechanisms.learning.batches import Chunk, EnsemblePlan, chunks, group_size, make_plan, step_batches
 from dpaudit.mechanisms.learning.dp_ftrl import TreeNoise, public_batch
 from dpaudit.mechanisms.learning.gradient_canaries import GradientCanaries, split
 from dpaudit.mechanisms.learning.noise import Streams, draw, noise_stream
@@ -71,8 +72,8 @@ def train(
             planted = None
             if canaries is not None and isinstance(spec, DPSGDSpec):
                 planted = GradientCanaries(spec, plan.layers, plan.bias, canaries[group], streams)
-            weights, sizes, counted = _train_group(plan, inside, streams, planted, progress)
-            observed += [] if planted is None else [planted.observed]
+            weights, sizes, counted, seen = _train_group(plan, inside, streams, planted, progress)
+            observed += [] if seen is None else [seen]
             batch_sizes, releases = batch_sizes or tuple(sizes), releases or counted
             parts = [part for w in weights for part in ([w[..., :-1], w[..., -1]] if plan.bias else [w])]
             for tensor, part in zip(trained.values(), parts, strict=True):
@@ -97,30 +98,30 @@ def _train_group(
     streams: Sequence[Streams],
     canaries: GradientCanaries | None,
     progress: Progress | None,
-) -> tuple[list[Tensor], list[int], tuple[int, ...]]:
-    """The weights, (models, units, inputs) for every layer; the first model's batch sizes; what a record entered."""
+) -> tuple[list[Tensor], list[int], tuple[int, ...], Tensor | None]:
+    """The weights by layer, (models, units, inputs); batch sizes of the first; what a record entered; what was seen."""
     spec, models = plan.spec, len(streams)
     weights = _first_weights(plan, streams)
     optimizer = None if spec.update_rule is None else spec.update_rule.build(weights, spec.learning_rate)
     velocity = [torch.zeros_like(w) for w in weights] if spec.momentum else None
-    drawn = torch.empty(models, sum(w[0].numel() for w in weights), device=plan.device)
+    fresh = torch.empty(models, sum(w[0].numel() for w in weights), device=plan.device)
     inside = None if inside is None else inside.to(plan.device)
-    batch_sizes, history = [], list[Mechanism]()
+    batch_sizes, history, along = [], list[Mechanism](), list[Tensor]()
     tree = TreeNoise(spec.batches) if isinstance(spec, DPFTRLSpec) else None
+    batches, watch = step_batches(plan, inside, streams), _watched(plan)
     for step in range(spec.steps):
         mechanism = spec.mechanism_at(step)
-        if tree is None:
-            batch = sample(plan, inside, streams)
-        else:
-            batch = public_batch(plan.rows, step, len(tree.entered), inside, models)
+        batch = next(batches) if tree is None else public_batch(plan.rows, step, len(tree.entered), inside, models)
         batch_sizes.append(len(plan.rows) if batch is None else int(batch[0].sum()))
         sums = _clipped_sums(plan, float(mechanism.clip), weights, chunks(plan, batch, models))
-        for stream, row in zip(streams, drawn, strict=True):
+        for stream, row in zip(streams, fresh, strict=True):
             draw(mechanism, noise_stream(stream, spec.defect), len(row), plan.device, out=row)
         history.append(mechanism)
-        noise = drawn if tree is None else tree.increment(drawn)
+        noise = fresh if tree is None else tree.increment(fresh)
         if canaries is not None:
             canaries.enter(sums, noise, clip=float(mechanism.clip), noise_scale=plan.noise_scale)
+        if watch is not None:
+            along.append(_along(plan, watch, sums, noise))
         if optimizer is not None:
             gradients = [torch.zeros_like(w) for w in weights]
             _add(plan, gradients, sums, noise, 1 / spec.expected_batch_size)
@@ -136,7 +137,8 @@ def _train_group(
         if progress is not None:
             progress(models)
     entered = occurrences(history).values() if tree is None else [int(tree.entered.max())]
-    return weights, batch_sizes, tuple(entered)
+    observed = torch.stack(along, dim=1)[..., None] if along else None if canaries is None else canaries.observed
+    return weights, batch_sizes, tuple(entered), observed
 
 
 def _first_weights(plan: EnsemblePlan, streams: Sequence[Streams]) -> list[Tensor]:
@@ -146,9 +148,7 @@ def _first_weights(plan: EnsemblePlan, streams: Sequence[Streams]) -> list[Tenso
     ]
     if spec.first_weights is not None:
         given = [torch.tensor(spec.first_weights[name]) for name in parameter_shapes(spec.architecture)]
-        for layer, (w, (inputs, _)) in enumerate(zip(weights, plan.layers, strict=True)):
-            for part, columns in enumerate((slice(None, inputs), inputs)[: 1 + plan.bias]):
-                w[:, :, columns] = given[(1 + plan.bias) * layer + part].to(plan.device)
+        _fill(plan, weights, given)
         return weights
     if spec.init == "zeros":
         return weights
@@ -158,6 +158,33 @@ def _first_weights(plan: EnsemblePlan, streams: Sequence[Streams]) -> list[Tenso
             fresh = nn.init.xavier_normal_(torch.empty(units, inputs, device=plan.device), generator=source.init)
             w[model if spec.init_seed is None else slice(None), :, :inputs] = fresh
     return weights
+
+
+def _fill(plan: EnsemblePlan, weights: Sequence[Tensor], given: Sequence[Tensor]) -> None:
+    """Give all models the same weights and biases, which come one after another in torch's order."""
+    for layer, (w, (inputs, _)) in enumerate(zip(weights, plan.layers, strict=True)):
+        for part, columns in enumerate((slice(None, inputs), inputs)[: 1 + plan.bias]):
+            w[:, :, columns] = given[(1 + plan.bias) * layer + part].to(plan.device)
+
+
+def _watched(plan: EnsemblePlan) -> list[Tensor] | None:
+    """The watched direction in the layout of the weights, (1, units, inputs) for every layer."""
+    direction = plan.spec.watched if isinstance(plan.spec, DPSGDSpec) else None
+    if direction is None:
+        return None
+    shapes = list(parameter_shapes(plan.spec.architecture).values())
+    flat = torch.tensor(direction).split_with_sizes([math.prod(shape) for shape in shapes])
+    layers = [torch.zeros(1, units, inputs + plan.bias, device=plan.device) for inputs, units in plan.layers]
+    _fill(plan, layers, [part.view(shape) for part, shape in zip(flat, shapes, strict=True)])
+    return layers
+
+
+def _along(plan: EnsemblePlan, direction: Sequence[Tensor], sums: Sequence[Tensor], noise: Tensor) -> Tensor:
+    """The noisy sum of a step along a direction, shape (models,), on the CPU."""
+    released = [torch.zeros_like(total) for total in sums]
+    _add(plan, released, sums, noise, 1.0)
+    parts = [(total * part).sum((1, 2)) for total, part in zip(released, direction, strict=True)]
+    return torch.stack(parts).sum(0).cpu()
 
 
 def _clipped_sums(plan: EnsemblePlan, clip: float, weights: Sequence[Tensor], chunks: Iterable[Chunk]) -> list[Tensor]:

@@ -31,6 +31,8 @@ def check(spec: TrainingSpec) -> None:
     if architecture.build is not None or architecture.name not in DENSE_NETWORKS:
         names = ", ".join(DENSE_NETWORKS)
         raise ValueError(f"Expected gradient_canaries with architecture={architecture.name!r} to be one of {names}.")
+    if spec.sampler is not None:
+        raise ValueError("Expected gradient_canaries with Poisson batches: those of a sampler hang together.")
     weights = weight_count(architecture)
     if not 1 <= spec.gradient_canaries <= weights:
         raise ValueError(f"Expected gradient_canaries={spec.gradient_canaries} in [0, {weights}], the weights.")

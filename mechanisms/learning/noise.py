@@ -23,9 +23,10 @@ WORDS = 624  # 32-bit words in the state of the Mersenne twister
 
 
 class Streams:
-    """The three independent random streams of one model.
+    """The independent random streams of one model.
 
-    `init` draws the first weights, `sampling` the Poisson coins, `noise` the noise. Each is made when first used.
+    `init` draws the first weights, `sampling` the Poisson coins, `batches` those of other samplers, `noise` the noise.
+    Each is made when first used.
 
     Args:
         seed: The model's seed, a nonnegative integer of any size.
@@ -48,6 +49,11 @@ class Streams:
     def sampling(self) -> torch.Generator:
         """Draws the coins that decide who is in a batch."""
         return _generator(self._seed, 1, self._device)
+
+    @cached_property
+    def batches(self) -> np.random.Generator:
+        """Draws the batches of a sampler, the same on any device."""
+        return np.random.default_rng(np.random.SeedSequence(self._seed, spawn_key=(3,)))
 
     @cached_property
     def noise(self) -> torch.Generator:

@@ -17,7 +17,7 @@ from torch.nn import functional
 from dpaudit.mechanisms.learning.architectures import build_module
 from dpaudit.mechanisms.learning.noise import Streams
 from dpaudit.mechanisms.learning.norms import row_norms
-from dpaudit.mechanisms.learning.sequential import clip_factors, initialised, sample_rows, step_noise, train_each
+from dpaudit.mechanisms.learning.sequential import batch_rows, clip_factors, initialised, step_noise, train_each
 from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool, Progress, TrainedModels
 
 GRADIENT_BYTES = 2**28  # per-record gradients held at a time; larger batches pass in physical chunks
@@ -237,8 +237,7 @@ def _descend(
     hooked = GradSampleModule(module, loss_reduction="sum")
     chunk = max(1, GRADIENT_BYTES // (4 * sum(parameter.numel() for parameter in trained)))
     sizes = []
-    for _ in range(spec.steps):
-        rows = sample_rows(spec, streams, mask)
+    for rows in batch_rows(spec, streams, mask):
         for part in rows.tensor_split(math.ceil(len(rows) / chunk)) if len(rows) else ():
             loss = functional.cross_entropy(hooked(x[part]), y[part], reduction="sum")
             torch.autograd.backward(loss)

@@ -1,6 +1,6 @@
 """Training of one model after another, whatever its gradients: sampling, clip factors, noise, and the outer loop."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 
 import numpy as np
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.learning.architectures import build_module
 from dpaudit.mechanisms.learning.noise import Streams, draw, noise_stream
-from dpaudit.mechanisms.learning.spec import GradientSpec, Ledger, TrainedModels
+from dpaudit.mechanisms.learning.spec import DPSGDSpec, GradientSpec, Ledger, TrainedModels
 
 # (streams, members) -> parameters, batch sizes, the releases that any one record entered at most, phase by phase
 Fit = Callable[[Streams, Tensor], tuple[dict[str, Tensor], list[int], tuple[int, ...]]]
@@ -29,17 +29,28 @@ def clip_factors(norms: Tensor, clip: float, exempt: Tensor | None) -> Tensor:
     return factors if exempt is None else factors.masked_fill_(exempt, 1.0)
 
 
-def sample_rows(spec: GradientSpec, streams: Streams, members: Tensor) -> Tensor:
-    """The rows of one Poisson batch: every member independently with probability q; all of them when q = 1.
+def batch_rows(spec: GradientSpec, streams: Streams, members: Tensor) -> Iterator[Tensor]:
+    """The rows of the batch of every step: what the sampler draws, or Poisson batches.
 
     Args:
-        spec: Holds q.
-        streams: The model's; only the sampling stream moves.
-        members: Bool, shape (records,).
+        spec: Holds the sampler, or the rate.
+        streams: The model's; only those of sampling move.
+        members: Bool, shape (records,): all records are drawn from, and only members are in.
 
-    Returns:
+    Yields:
         Indices, ascending, shape (batch,).
     """
+    sampler = spec.sampler if isinstance(spec, DPSGDSpec) else None
+    if sampler is None:
+        yield from (_poisson_rows(spec, streams, members) for _ in range(spec.steps))
+        return
+    for batch in sampler.draw(streams.batches, len(members)):
+        rows = torch.from_numpy(np.sort(batch)).to(members.device)
+        yield rows[members[rows]]
+
+
+def _poisson_rows(spec: GradientSpec, streams: Streams, members: Tensor) -> Tensor:
+    """The rows of one Poisson batch: every member independently with probability q; all of them when q = 1."""
     if spec.sampling_prob == 1:
         return members.nonzero().squeeze(1)
     # the whole pool draws, so a record's coin does not depend on who else is a member

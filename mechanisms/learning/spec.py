@@ -1,8 +1,8 @@
 """What is trained, what happened, and what came out: the nouns that every training path shares."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import torch
@@ -35,6 +35,17 @@ class Architecture:
     classes: int
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     build: Callable[..., torch.nn.Module] | None = None
+
+
+class BatchSampler(Protocol):
+    """Who is in which batch of a whole training, drawn at once; `verify.samplers` has the ones with theorems."""
+
+    @property
+    def steps(self) -> int:
+        """Batches of the whole training."""
+
+    def draw(self, rng: np.random.Generator, records: int) -> list[NDArray[np.int_]]:
+        """Indices in 0..records-1 for every batch; an index that occurs twice is in the batch twice."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,20 +102,27 @@ class _GradientTraining(_PrivateTraining):
 
 @dataclass(frozen=True, kw_only=True)
 class DPSGDSpec(_GradientTraining):
-    """DP-SGD: a Poisson batch and fresh noise at every step.
+    """DP-SGD: a batch and fresh noise at every step.
 
     Args:
-        sampling_prob: Poisson rate q in (0, 1]; 1.0 is full batch.
+        sampling_prob: Share of the records expected in a batch, in (0, 1]: the Poisson rate where there is no sampler;
+            1.0 is full batch.
+        sampler: Draws the batches in place of Poisson sampling, over ALL records of the pool: who is no member of a
+            model is a ghost that keeps its place in the order and contributes nothing.
         schedule: The mechanism of every step in place of `mechanism`, from `schedule.step_mechanisms`; () for the same
             in all.
         gradient_canaries: The last so many records of the pool are canaries with a given gradient each
-            (`gradient_canaries.py`), for an audit from inside; networks of linear layers only.
+            (`gradient_canaries.py`), for an audit from inside; networks of linear layers and Poisson batches only.
+        watched: A direction among the weights, flat in torch's order, along which the noisy sum of every step is kept
+            in `TrainedModels.observed`; networks of linear layers only. None: nothing is kept.
     """
 
     algorithm: ClassVar[Algorithm] = "dp-sgd"
     sampling_prob: float
+    sampler: BatchSampler | None = None
     schedule: tuple[Mechanism, ...] = ()
     gradient_canaries: int = 0
+    watched: NDArray[np.float32] | None = None
 
     @property
     def mechanisms(self) -> tuple[Mechanism, ...]:
@@ -119,6 +137,10 @@ class DPSGDSpec(_GradientTraining):
     def visits(self) -> int:
         """The batches that one record is expected in, at least 1."""
         return max(1, round(self.steps * self.sampling_prob))
+
+    def first_step(self) -> "DPSGDSpec":
+        """The training cut short after one step; its batch is no longer a part of a sampler's passes."""
+        return replace(self, steps=1, sampler=None, schedule=self.schedule[:1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,7 +235,7 @@ class Ledger:
 
     Args:
         noise_draws: Noise vectors drawn for one model.
-        sampling_prob: Rate of the Poisson sampling that was done.
+        sampling_prob: Share of the records expected in a batch: the rate where sampling was Poisson.
         batch_sizes: Realised batch sizes of model 0, in order.
         divisor: The public divisor used.
         clip, clip_norm: The clipping done (differs from the mechanism's under a defect; the largest of a schedule).
@@ -257,7 +279,8 @@ class TrainedModels:
         parameters: Name to tensor of shape (models, *shape), CPU float32, in torch's state_dict names and order.
         architecture: What they are.
         ledger: What happened.
-        observed: What every step showed of every gradient canary, shape (models, steps, canaries); None without any.
+        observed: What every step showed of every gradient canary, shape (models, steps, canaries), or along the
+            watched direction, shape (models, steps, 1); None without either.
     """
 
     parameters: dict[str, Tensor]

@@ -124,6 +124,8 @@ def _check_spec(spec: TrainingSpec) -> None:
         )
     if isinstance(spec, DPFTRLSpec) and through_opacus(architecture):
         raise ValueError(f"Expected architecture={architecture.name!r} to be one of linear, fnn, cnn for DP-FTRL.")
+    if isinstance(spec, DPSGDSpec):
+        _check_batches(spec)
     if isinstance(spec, DPSGDSpec) and spec.schedule:
         _check_schedule(spec)
     if isinstance(spec, GradientSpec):
@@ -141,6 +143,21 @@ def _check_spec(spec: TrainingSpec) -> None:
     for mechanism in set(spec.mechanisms):
         if mechanism.dimension not in (None, count):
             raise ValueError(f"Expected dimension={mechanism.dimension} to be {count}, the number of parameters.")
+
+
+def _check_batches(spec: DPSGDSpec) -> None:
+    if spec.sampler is not None and spec.sampler.steps != spec.steps:
+        raise ValueError(f"Expected steps={spec.steps} to be the {spec.sampler.steps} batches of the sampler.")
+    if spec.sampler is not None and spec.schedule:
+        raise ValueError("Expected a schedule without a sampler: the steps of a pass are accounted together.")
+    if spec.watched is None:
+        return
+    if spec.architecture.build is not None or spec.architecture.name not in DENSE_NETWORKS:
+        names = ", ".join(DENSE_NETWORKS)
+        raise ValueError(f"Expected watched with architecture={spec.architecture.name!r} to be one of {names}.")
+    count = parameter_count(spec.architecture)
+    if spec.watched.shape != (count,) or spec.gradient_canaries:
+        raise ValueError(f"Expected watched of shape {spec.watched.shape} to be {(count,)}, without gradient_canaries.")
 
 
 def _check_schedule(spec: DPSGDSpec) -> None:

@@ -7,9 +7,15 @@ import pytest
 import torch
 from scipy.special import softmax
 
+from dpaudit.audit.attacks.base import Audit
 from dpaudit.audit.attacks.membership import within_class
-from dpaudit.audit.attacks.one_run_canaries import along_gradients
+from dpaudit.audit.attacks.one_run_canaries import BLANK, along_gradients
 from dpaudit.audit.attacks.shadow import log_odds
+from dpaudit.audit.inputs.bundles import Bundle
+from dpaudit.audit.inputs.datasets import Dataset
+from dpaudit.audit.inputs.recipes import Recipe
+from dpaudit.audit.runner import check_recipe
+from dpaudit.audit.settings import Settings
 from dpaudit.mechanisms import Gaussian
 from dpaudit.mechanisms.defects import Defect
 from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Ledger, Pool, TrainedModels
@@ -99,3 +105,31 @@ def test_a_tenth_of_the_noise_is_found_with_and_without_momentum(score: str, mom
     ]
     assert np.mean(found) >= 0.95
     assert auc(scores[0][coins[0]], scores[0][~coins[0]]) > 0.95
+
+
+def test_its_control_finds_missing_noise_with_canaries_and_coins_of_the_audit() -> None:
+    """Without noise every coin is read off the model; with half of it a bound from one run sees nothing so small."""
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=(40, 120)).astype(np.float32) / 11
+    dataset = Dataset("random", x, rng.integers(0, 2, 40), 2, "", x[:0], np.zeros(0, np.int64))
+    recipe = Recipe.from_dict(
+        {
+            "algorithm": "dp-sgd", "steps": 30, "dataset": {"name": "digits"}, "architecture": {"name": "linear"},
+            "mechanism": {"name": "gaussian", "noise_multiplier": 14.0}, "sampling": {"kind": "none"},
+            "optimizer": {"learning_rate": 3.0, "init": "zeros"}, "claim": {"epsilon": 1.65, "delta": DELTA},
+        }
+    )  # fmt: skip
+    spec = recipe.spec(dataset)
+    recipe = recipe.with_dimension(spec.mechanism.dimension or 0)
+    settings = Settings(seed=1, trials=50, device="cpu", workers=1)
+    audit = Audit(Bundle("", "", {}, recipe), spec, dataset, check_recipe(recipe), settings)
+    assert audit.claim_check.verdict == "certified"
+    result = BLANK.run(audit, {"one-run-blank:epsilon_lower": 0.05})
+    assert result is not None
+    assert (result.epsilon_lower or 0.0) <= 1.65
+    assert audit.trials.trained == 9 * 3
+    [control] = audit.controls
+    assert (control.attack, control.noise_factor) == ("one-run-blank", 0.5)
+    assert control.no_noise_found
+    assert control.power < 0.95
+    assert not control.found

@@ -39,7 +39,8 @@ def test_samples_of_the_scores_refute_as_often_as_new_models_would() -> None:
     """Averaged over controls of 400 models, within four standard errors of the predictive power."""
     rng, apart, models = np.random.default_rng(4), 0.5, 400
     shares = [
-        resampled(refutes, rng.normal(size=models), rng.normal(size=models) + apart, models, rng=rng) / REPEATS
+        resampled(refutes, rng.normal(size=models), rng.normal(size=models) + apart, (models, models), rng=rng)
+        / REPEATS
         for _ in range(200)
     ]
     predictive = norm.cdf((apart - LIMIT) * np.sqrt(models / 4.0))  # the control's own mean varies as well

@@ -22,11 +22,15 @@ from dpaudit.audit.inputs.recipes import Recipe, load_recipe
 from dpaudit.mechanisms import Gaussian, Laplace
 from dpaudit.mechanisms.defects import CORRECT
 from dpaudit.mechanisms.learning.architectures import parameter_count
+from dpaudit.mechanisms.learning.spec import DPSGDSpec
 from dpaudit.mechanisms.learning.update_rules import UpdateRule
+from dpaudit.verify.claim_files import claim_from_dict
 from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.samplers import SAMPLERS, Shuffled, sampler_from_dict
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAN = float("nan")
+SHUFFLED = {"kind": "shuffled", "batches": 4, "epochs": 2}
 
 
 def example() -> dict[str, Any]:
@@ -79,7 +83,13 @@ REFUSED = [
     ({"sampling__kind": "poisson", "sampling__prob": 1.3}, r"sampling\.prob: Expected 1\.3"),
     ({"sampling__kind": "poisson", "sampling__prob": 0.0}, r"sampling\.prob: Expected 0\.0"),
     ({"sampling__prob": 0.5}, r"sampling: Expected prob=0\.5 to be absent"),
-    ({"sampling__kind": "shuffled"}, r"sampling\.kind: Expected 'shuffled'"),
+    ({"sampling__kind": "buffered-shuffle"}, r"sampling: Expected kind='buffered-shuffle' among 'poisson', 'none'"),
+    ({"sampling__batches": 4}, r"sampling: Expected only kind and prob with kind='none', not batches"),
+    ({"sampling": {"kind": "shuffled", "batches": 4}}, r"sampling: expected sampling\.epochs to be given"),
+    ({"sampling": SHUFFLED, "steps": 7}, r"sampling: Expected steps=7 to be left out, or 8"),
+    ({"sampling": {**SHUFFLED, "batches": "four"}, "steps": 8}, r"sampling: Expected batches='four' to be"),
+    ({"sampling": SHUFFLED, "steps": 8, "schedule": {"clip": [1.0] * 8}}, r"sampling\.kind: Expected 'shuffled' to be"),
+    ({"claim__sampling": SHUFFLED}, r"claim\.sampling: Expected steps=\d+ to be left out, or 8"),
     ({"sampling": None}, r"sampling: Expected this key with algorithm='dp-sgd'"),
     ({"steps": None}, r"steps: Expected this key with algorithm='dp-sgd'"),
     ({"steps": 0}, r"steps: Expected 0 to be greater than or equal to 1"),
@@ -184,6 +194,39 @@ def test_the_claim_it_makes() -> None:
     recipe = Recipe.from_dict(changed(sampling={"kind": "poisson", "prob": 0.25}, steps=7))
     expected = Claim(2.445, 1e-5, (Phase(Gaussian(1 / 0.6, dimension=130), 7, 0.25, "poisson"),), "add-remove")
     assert recipe.with_dimension(130).claim_object() == expected
+
+
+@pytest.mark.parametrize("kind", SAMPLERS)
+def test_the_loop_and_the_accounting_have_one_sampler(kind: str, digits: Dataset) -> None:
+    keys = SAMPLERS[kind].typical | ({"records": len(digits.y)} if "records" in SAMPLERS[kind].typical else {})
+    recipe = Recipe.from_dict(changed(sampling={"kind": kind, **keys}, steps=None, claim__adjacency="zero-out"))
+    [phase], spec = recipe.phases(), recipe.spec(digits)
+    assert isinstance(spec, DPSGDSpec)
+    assert spec.sampler is not None
+    assert spec.sampler == phase.sampler == sampler_from_dict(kind, keys)
+    assert spec.steps == recipe.steps == phase.steps == spec.sampler.steps
+    assert spec.expected_batch_size == spec.sampler.rate * len(digits.y)
+    assert Recipe.from_dict(json.loads(json.dumps(recipe.to_dict()))) == recipe
+    summary = claim_from_dict({"id": "a", **recipe.with_dimension(130).claim_summary()})
+    assert summary.phases == recipe.with_dimension(130).phases()
+
+
+def test_a_claim_may_account_for_other_batches_than_the_loop_draws(digits: Dataset) -> None:
+    data = changed(sampling=SHUFFLED, steps=None, claim__sampling={"kind": "poisson", "prob": 0.25})
+    recipe = Recipe.from_dict(data)
+    spec = recipe.spec(digits)
+    assert isinstance(spec, DPSGDSpec)
+    assert spec.sampler == Shuffled(4, 2)
+    assert [(phase.steps, phase.sampling_prob, phase.sampler) for phase in recipe.phases()] == [(8, 0.25, None)]
+    assert recipe.claim_summary()["sampling"] == {"kind": "poisson", "prob": 0.25}
+    with pytest.raises(InputError, match=r"claim\.sampling: Expected only with algorithm='dp-sgd'"):
+        Recipe.from_dict(tomllib.loads((EXAMPLES / "digits-dp-ftrl.toml").read_text() + "sampling = {kind = 'none'}"))
+
+
+def test_batches_of_other_data_are_refused(digits: Dataset) -> None:
+    sampling = {"kind": "shuffled", "records": 300, "batch": 30, "epochs": 2}
+    with pytest.raises(InputError, match=rf"sampling\.records: Expected 300 to be the data's {len(digits.y)} records"):
+        Recipe.from_dict(changed(sampling=sampling, steps=None)).spec(digits)
 
 
 def test_a_dimension_that_is_not_the_models_is_refused(digits: Dataset) -> None:

@@ -1,7 +1,10 @@
 """Trials in several processes: shares of one folder, workers that die, audits that are killed, a Ray cluster."""
 
+import contextlib
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -12,17 +15,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_trials import SMALL_BLOCKS, arms, setup
 
-from dpaudit.audit.attacks.clipbkd import canary_score
 from dpaudit.audit.inputs.recipes import load_recipe
 from dpaudit.audit.inputs.user_code import UserFunction, UserTrainer
 from dpaudit.audit.training_run import train_bundle
 from dpaudit.audit.trials import blocks, local_engine
-from dpaudit.audit.trials.engine import Trial, TrialRunner, TrialSetup, trial_seed
+from dpaudit.audit.trials.engine import TrialRunner, TrialSetup, trial_seed
 from dpaudit.audit.trials.store import TrialStore
-from dpaudit.mechanisms import Gaussian
-from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool
-from dpaudit.mechanisms.learning.training import train
 
 ROOT = Path(__file__).parents[2]
 MODELS = 32  # per arm, in blocks of 8
@@ -45,34 +45,13 @@ Command = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_SECONDS", 5e-3)
+    monkeypatch.setattr(blocks, "BLOCK_SECONDS", SMALL_BLOCKS)
     assert setup().block == 8
-
-
-def setup(trainer: Any = train) -> TrialSetup:
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(50, 8)).astype(np.float32)
-    spec = DPSGDSpec(
-        architecture=Architecture("fnn", 8, 2, {"hidden": 4}),
-        mechanism=Gaussian(1.0, dimension=46),
-        steps=5,
-        sampling_prob=0.5,
-        expected_batch_size=25.0,
-        learning_rate=0.5,
-    )
-    score = partial(canary_score, canary=x[-1], label=1)
-    return TrialSetup(spec, Pool(x, rng.integers(0, 2, size=50)), score, trainer, "cpu")
-
-
-def arms() -> list[list[Trial]]:
-    members = np.ones((2, 50), dtype=bool)
-    members[0, -1] = False
-    return [[(members[arm], trial_seed(3, arm, trial)) for trial in range(MODELS)] for arm in (0, 1)]
 
 
 @pytest.fixture
 def undisturbed() -> tuple[np.ndarray, ...]:
-    return TrialRunner().run(setup(), *arms())
+    return TrialRunner().run(setup(), *arms(MODELS))
 
 
 def dying(tmp_path: Path, function: str = "train") -> UserTrainer:
@@ -98,7 +77,7 @@ def test_a_share_is_trained_first_and_after_it_what_the_others_left(
         before = len(trained)
         with TrialStore(tmp_path / f"{share}.sqlite", shared=True) as store:
             runner = TrialRunner(store, share=(share, 3))
-            scores = runner.run(setup(), *arms())
+            scores = runner.run(setup(), *arms(MODELS))
         done.append((runner.stopped, runner.trained, trained[before:][:1]))
     first_seeds = {1: trial_seed(3, 0, 0), 2: trial_seed(3, 1, 0), 3: trial_seed(3, 0, 8)}
     assert done == [("interrupted", 8, [first_seeds[2]]), ("", 56, [first_seeds[1]]), ("", 0, [])]
@@ -109,15 +88,88 @@ def test_a_share_is_trained_first_and_after_it_what_the_others_left(
 @pytest.mark.slow
 def test_a_worker_that_is_killed_is_replaced(tmp_path: Path, undisturbed: Any) -> None:
     runner = TrialRunner(workers=2, deadline=time.monotonic() + 300)
-    np.testing.assert_array_equal(runner.run(setup(dying(tmp_path)), *arms()), undisturbed)
+    np.testing.assert_array_equal(runner.run(setup(dying(tmp_path)), *arms(MODELS)), undisturbed)
     assert (tmp_path / "died").exists()
     assert runner.stopped == ""
+
+
+INTERRUPTED = """
+import sys
+from pathlib import Path
+
+sys.path.insert(0, {folder!r})
+from small_trials import arms, setup
+
+from dpaudit.audit.trials import local_engine
+from dpaudit.audit.trials.engine import TrialRunner
+
+local_engine.SERIAL_SECONDS = -1.0
+runner = TrialRunner(workers=2)
+runner.run(setup(), *arms(10**6))
+print(runner.stopped)
+"""
+
+
+def signals(pid: int, kind: str) -> int:
+    """A set of signals of a process, such as SigBlk, bit n - 1 for signal n; 0 where it is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return int(re.search(rf"{kind}:\s*(\w+)", status)[1], 16)  # type: ignore[index]
+
+
+def workers(pid: int) -> list[int]:
+    """The loky workers among the children of a process."""
+    found = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in path.read_text().split():
+            with contextlib.suppress(OSError):
+                found += [int(child)] if b"popen_loky" in Path(f"/proc/{child}/cmdline").read_bytes() else []
+    return found
+
+
+def test_ctrl_c_waits_while_workers_start_and_never_reaches_what_is_started() -> None:
+    children = []
+
+    def start() -> None:
+        with local_engine.workers_start_undisturbed():
+            os.kill(os.getpid(), signal.SIGINT)
+            children.append(subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    [child] = children  # the start was not broken off
+    blocked = signals(child.pid, "SigBlk")
+    child.communicate(b"\n", timeout=60)
+    assert blocked & 1 << signal.SIGINT - 1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+@pytest.mark.slow
+def test_ctrl_c_as_workers_start_is_told_by_nobody_but_the_audit(tmp_path: Path) -> None:
+    """It comes when the interpreter of a worker has begun, seconds before it can ignore what its parent decides."""
+    script = tmp_path / "interrupted.py"
+    script.write_text(INTERRUPTED.format(folder=str(Path(__file__).parent)))
+    process = subprocess.Popen(
+        [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    deadline, bit = time.monotonic() + 120, 1 << signal.SIGINT - 1
+    while time.monotonic() < deadline and not any(
+        (signals(pid, "SigCgt") | signals(pid, "SigBlk")) & bit for pid in workers(process.pid)
+    ):
+        time.sleep(0.01)
+    time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.communicate(timeout=120) == ("interrupted\n", "")
 
 
 @pytest.mark.slow
 def test_workers_that_always_die_end_the_trials(tmp_path: Path) -> None:
     runner = TrialRunner(workers=1, deadline=time.monotonic() + 300)
-    assert [len(scores) for scores in runner.run(setup(dying(tmp_path, "always")), *arms())] == [0, 0]
+    assert [len(scores) for scores in runner.run(setup(dying(tmp_path, "always")), *arms(MODELS))] == [0, 0]
     assert runner.stopped.startswith("3 workers in a row were killed before they finished a block")
 
 
@@ -189,15 +241,15 @@ def test_a_ray_cluster_of_two_nodes_gives_the_bits_of_this_process(tmp_path: Pat
     """One of its workers is killed inside a block."""
     with TrialStore(tmp_path / "t.sqlite") as store:
         runner = TrialRunner(store, engine="ray")
-        np.testing.assert_array_equal(runner.run(setup(dying(tmp_path)), *arms()), undisturbed)
+        np.testing.assert_array_equal(runner.run(setup(dying(tmp_path)), *arms(MODELS)), undisturbed)
         assert (runner.stopped, runner.trained) == ("", 2 * MODELS)
     assert (tmp_path / "died").exists()
     with TrialStore(tmp_path / "t.sqlite") as store:
         again = TrialRunner(store)
-        np.testing.assert_array_equal(again.run(setup(dying(tmp_path)), *arms()), undisturbed)
+        np.testing.assert_array_equal(again.run(setup(dying(tmp_path)), *arms(MODELS)), undisturbed)
         assert again.trained == 0
     late = TrialRunner(engine="ray", deadline=time.monotonic())
-    assert [len(scores) for scores in late.run(setup(), *arms())] == [0, 0]
+    assert [len(scores) for scores in late.run(setup(), *arms(MODELS))] == [0, 0]
     assert late.stopped == "budget"
 
 
@@ -206,4 +258,4 @@ def test_an_engine_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delitem(sys.modules, "dpaudit.audit.trials.ray_engine", raising=False)
     monkeypatch.delattr("dpaudit.audit.trials.ray_engine", raising=False)
     with pytest.raises(ValueError, match=r"engine='ray' to be installed \(pip install 'dpaudit\[cluster\]'\)"):
-        TrialRunner(engine="ray").run(setup(), *arms())
+        TrialRunner(engine="ray").run(setup(), *arms(MODELS))

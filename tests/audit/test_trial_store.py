@@ -1,6 +1,7 @@
 """The trial store: what is believed, what is refused in one line, and what happens where nothing can be written."""
 
 import functools
+import platform
 import sqlite3
 import sys
 import threading
@@ -14,7 +15,7 @@ import pytest
 
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.trials import store as store_module
-from dpaudit.audit.trials.keys import NoSourceError, fingerprint, plain, sources
+from dpaudit.audit.trials.keys import NoSourceError, circumstances, fingerprint, plain, processor, sources
 from dpaudit.audit.trials.store import UNRECORDED, StorageError, TrialStore, stored_seed
 
 SCORES = np.arange(12.0).reshape(6, 2)
@@ -254,3 +255,34 @@ def test_imports_are_followed_to_the_users_own_files_wherever_they_stand(tmp_pat
     assert any(item.startswith("numpy==") for item in found)
     (package / "deep.py").write_text("draw = 2\n")
     assert sources(package / "loop.py") != found
+
+
+CPU_INFO = """processor\t: 0
+vendor_id\t: {vendor}
+cpu family\t: 6
+model\t\t: {model}
+model name\t: some name
+cpu MHz\t\t: {mhz}
+
+processor\t: 1
+vendor_id\t: {vendor}
+"""
+
+
+def test_the_processor_by_which_linear_algebra_chooses_its_kernels_is_part_of_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def named(**details: object) -> str:
+        (tmp_path / "cpuinfo").write_text(
+            CPU_INFO.format(**{"vendor": "GenuineIntel", "model": 85, "mhz": 2100, **details})
+        )
+        return processor(tmp_path / "cpuinfo")
+
+    names = [named(), named(vendor="AuthenticAMD"), named(model=207)]
+    assert len(set(names)) == 3
+    assert names[0].endswith("/GenuineIntel/6/85")
+    assert named(mhz=900) == names[0]
+    assert processor(tmp_path / "nothing") == (platform.processor() or platform.machine())
+    assert circumstances("cpu")["cpu"] == processor()
+    monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
+    assert circumstances("cpu")["mkl"] == "COMPATIBLE"

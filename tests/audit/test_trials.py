@@ -8,38 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from small_trials import SMALL_BLOCKS, arms, setup
 
-from dpaudit.audit.attacks.clipbkd import canary_score
 from dpaudit.audit.attacks.shadow import log_odds
 from dpaudit.audit.trials import blocks, local_engine
-from dpaudit.audit.trials.engine import Trial, TrialRunner, TrialSetup, trial_seed
+from dpaudit.audit.trials.engine import TrialRunner, trial_seed
 from dpaudit.audit.trials.keys import fingerprint
 from dpaudit.audit.trials.store import TrialStore
 from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian
-from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool
-from dpaudit.mechanisms.learning.training import train
-
-
-def setup() -> TrialSetup:
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(50, 8)).astype(np.float32)
-    pool = Pool(x, rng.integers(0, 2, size=50))
-    spec = DPSGDSpec(
-        architecture=Architecture("fnn", 8, 2, {"hidden": 4}),
-        mechanism=Gaussian(1.0, dimension=46),
-        steps=5,
-        sampling_prob=0.5,
-        expected_batch_size=25.0,
-        learning_rate=0.5,
-    )
-    return TrialSetup(spec, pool, partial(canary_score, canary=x[-1], label=1), train, "cpu")
-
-
-def arms(trials: int, seed: int = 3) -> list[list[Trial]]:
-    """Models without the last record, and models with all."""
-    members = np.ones((2, 50), dtype=bool)
-    members[0, -1] = False
-    return [[(members[arm], trial_seed(seed, arm, trial)) for trial in range(trials)] for arm in (0, 1)]
 
 
 def trained(trials: int, *, seed: int = 3, store: TrialStore | None = None, workers: int = 1) -> tuple[np.ndarray, ...]:
@@ -48,7 +24,7 @@ def trained(trials: int, *, seed: int = 3, store: TrialStore | None = None, work
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_SECONDS", 5e-3)
+    monkeypatch.setattr(blocks, "BLOCK_SECONDS", SMALL_BLOCKS)
     assert setup().block == 8
 
 

@@ -54,6 +54,15 @@ def test_draws_have_the_releases_and_no_more_meetings_than_accounted(kind: str) 
 
 
 @pytest.mark.parametrize("kind", SAMPLERS)
+def test_batches_are_as_large_as_the_public_rate_says(kind: str) -> None:
+    """Up to rounding to whole records, and to what is cut."""
+    sampler, rng = typical(kind), np.random.default_rng(3)
+    sizes = [len(batch) for _ in range(200) for batch in sampler.draw(rng, RECORDS)]
+    assert 0 < sampler.rate <= 1
+    assert abs(float(np.mean(sizes)) - sampler.rate * RECORDS) < 0.5
+
+
+@pytest.mark.parametrize("kind", SAMPLERS)
 @pytest.mark.parametrize("replace_one", [False, True])
 def test_laws_of_a_game_have_weights_and_releases_that_fit(kind: str, replace_one: bool) -> None:
     sampler = typical(kind)

@@ -38,6 +38,11 @@ class CoinPerPass:
         return 2 * self.epochs
 
     @property
+    def rate(self) -> float:
+        """A half."""
+        return 0.5
+
+    @property
     def meetings(self) -> int:
         """One a pass."""
         return self.epochs

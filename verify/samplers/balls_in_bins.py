@@ -61,6 +61,11 @@ class BallsInBins:
         return self.batches * self.epochs
 
     @property
+    def rate(self) -> float:
+        """An equal part of the records."""
+        return 1.0 / self.batches
+
+    @property
     def meetings(self) -> int:
         """One a pass."""
         return self.epochs

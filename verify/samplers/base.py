@@ -51,6 +51,10 @@ class Sampler(Protocol):
         """Releases of a whole history."""
 
     @property
+    def rate(self) -> float:
+        """Public size of a batch over that of the data: what a release is divided by, whatever its batch was."""
+
+    @property
     def meetings(self) -> int:
         """The most releases that one record can enter, counted twice where it can be in one batch twice."""
 

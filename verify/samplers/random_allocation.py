@@ -44,6 +44,11 @@ class RandomAllocation:
         return self.releases
 
     @property
+    def rate(self) -> float:
+        """The part of the records that a release expects."""
+        return self.times / self.releases
+
+    @property
     def meetings(self) -> int:
         """As many as a record enters."""
         return self.times

@@ -119,6 +119,11 @@ class Shuffled:
         return self.batches * self.epochs
 
     @property
+    def rate(self) -> float:
+        """A full batch, or an equal part of the records."""
+        return 1.0 / self.batches if self.batch is None or self.records is None else self.batch / self.records
+
+    @property
     def meetings(self) -> int:
         """One release a pass; a straddling batch can hold a record twice, which counts as four releases, not two.
 

@@ -48,6 +48,11 @@ class TruncatedPoisson:
         return self.releases
 
     @property
+    def rate(self) -> float:
+        """The part that is drawn before anything is cut."""
+        return float(self.prob)
+
+    @property
     def meetings(self) -> int:
         """A record can be in all of them."""
         return self.releases

@@ -42,6 +42,11 @@ class WithoutReplacement:
         return self.releases
 
     @property
+    def rate(self) -> float:
+        """A batch."""
+        return float(self.prob)
+
+    @property
     def meetings(self) -> int:
         """A record can be in all of them."""
         return self.releases

@@ -37,10 +37,22 @@ def pass_losses(
         rows = which == index
         outputs[rows, :ones] += step
         outputs[rows, ones : ones + twos] += 2.0 * step
-    flat = outputs.reshape(-1, 1)
-    ratios = {k: noise.privacy_loss(flat, np.array([k * step])).reshape(size, releases) for k in (1, 2)}
-    loss = _log_ratio(ratios, game.first) - _log_ratio(ratios, game.second)
+    loss = log_likelihood_ratios(noise, step, game, outputs)
     return -loss if add else loss
+
+
+def log_likelihood_ratios(noise: Mechanism, step: float, game: PassGame, outputs: Array) -> Array:
+    """log P/Q of each pass, P the first law of a game and Q the second, shape (passes,).
+
+    Args:
+        noise: Of one coordinate.
+        step: One contribution, stretched as the game says.
+        game: Both laws.
+        outputs: What the releases of each pass showed along the line, shape (passes, releases).
+    """
+    flat = outputs.reshape(-1, 1)
+    ratios = {k: noise.privacy_loss(flat, np.array([k * step])).reshape(outputs.shape) for k in (1, 2)}
+    return _log_ratio(ratios, game.first) - _log_ratio(ratios, game.second)
 
 
 def _log_ratio(ratios: dict[int, Array], slots: Slots) -> Array:

@@ -69,13 +69,17 @@ def train_one(spec: GradientSpec, pool: Pool, members: NDArray[np.bool_], seed: 
     weights = nn.utils.parameters_to_vector(parameters).detach().numpy().copy()
     velocity = np.zeros_like(weights)
     adam = None if spec.update_rule is None else Adam(len(weights), **spec.update_rule.kwargs)
-    for _ in range(spec.steps):
-        batch = list(members)
-        if spec.sampling_prob < 1:
+    sampler = getattr(spec, "sampler", None)
+    history = None if sampler is None else sampler.draw(streams.batches, len(members))
+    for step in range(spec.steps):
+        batch = np.flatnonzero(members).tolist()
+        if history is not None:
+            batch = [i for i in history[step].tolist() if members[i]]
+        elif spec.sampling_prob < 1:
             coins = torch.rand(len(members), generator=streams.sampling).tolist()
-            batch = [member and coin < spec.sampling_prob for member, coin in zip(members, coins, strict=True)]
+            batch = [i for i in batch if coins[i] < spec.sampling_prob]
         total = np.zeros_like(weights)
-        for i in np.flatnonzero(batch):
+        for i in batch:
             gradient = record_gradient(module, x[i], y[i])
             exempt = defect.unclipped_class is not None and int(y[i]) == defect.unclipped_class
             total += gradient if exempt else clipped(gradient, spec.mechanism.clip, order)

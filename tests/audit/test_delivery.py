@@ -1,0 +1,68 @@
+"""Which of two reports has less evidence: by what each could prove, and what one of them has proven."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpaudit.audit.delivery import has_less_evidence
+from dpaudit.mechanisms import Gaussian
+from dpaudit.verify.bounds import JointTest, Tradeoff
+from dpaudit.verify.checking import check
+from dpaudit.verify.claims import Claim
+from dpaudit.verify.results import AttackResult, AuditResult, Control
+
+CONTROL = Control("clipbkd", "the built-in training", 0.5, 50, 50, 20, 1.0, True, 50, True, 1, 1.0)
+
+
+def best_possible(models: int, look: int) -> float:
+    """What perfect scores of so many models prove at the level of a look, by the test that audits use."""
+    curve = Tradeoff.of_points([1.0], [1e-5])
+    level = 1.0 - 0.05 * 6.0 / (np.pi * look) ** 2
+    return JointTest(np.ones(models), np.zeros(models), curve, level, 1).epsilon_lower(1e-5)
+
+
+def attack(name: str = "clipbkd", trials: int = 100, best: float | None = 3.0, spent: float = 0.05) -> AttackResult:
+    return AttackResult(
+        name=name, epsilon_lower=0.4, curve_violation=None, arms={}, confidence_spent=spent, auc=0.6, tpr_at_fpr={},
+        trials=trials, best_possible_epsilon=best,
+    )  # fmt: skip
+
+
+def result(*attacks: AttackResult, **changes: Any) -> AuditResult:
+    verdict = check(Claim.single(Gaussian(5.0, dimension=1), epsilon=1.0, delta=1e-5))
+    made = AuditResult(
+        model={"sha256": "a"}, claim={"epsilon": 1.0}, verdict="not_refuted", refuted_by=[], epsilon_lower=0.4,
+        confidence=0.95, epsilon_claimed=1.0, claim_check=verdict, attacks=list(attacks), seed=1, versions={},
+        seconds=1.0, control=CONTROL,
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+def test_more_models_at_a_later_look_can_prove_less() -> None:
+    first, few, many = (attack(trials=m, best=best_possible(m, look)) for m, look in ((100, 1), (110, 2), (400, 2)))
+    assert few.best_possible_epsilon < first.best_possible_epsilon < many.best_possible_epsilon  # type: ignore[operator]
+    assert has_less_evidence(result(few), result(first))
+    assert not has_less_evidence(result(many), result(first))
+    assert not has_less_evidence(result(first), result(few))
+
+
+LATER: dict[str, tuple[AuditResult, AuditResult, bool]] = {
+    "the same": (result(attack()), result(attack()), False),
+    "another attack besides": (result(attack(), attack("lira")), result(attack()), False),
+    "an attack less": (result(attack()), result(attack(), attack("lira")), True),
+    "fewer models": (result(attack(trials=90, best=None)), result(attack(best=None)), True),
+    "less error probability": (result(attack(best=None, spent=0.02)), result(attack(best=None)), True),
+    "a refutation is missing": (result(attack(best=9.0)), result(attack(), refuted_by=["clipbkd:epsilon_lower"]), True),
+    "a refutation is new": (result(attack(), refuted_by=["claim-check"], control=None), result(attack()), False),
+    "no control any more": (result(attack(), control=None), result(attack()), True),
+    "of another model": (result(attack(trials=1, best=0.1)), result(attack(), model={"sha256": "b"}), False),
+    "of another claim": (result(attack(trials=1, best=0.1)), result(attack(), claim={"epsilon": 2.0}), False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LATER)
+def test_a_later_report(case: str) -> None:
+    later, before, less = LATER[case]
+    assert has_less_evidence(later, before) is less
