@@ -20,6 +20,7 @@ from dpaudit.mechanisms.learning.norms import row_norms
 from dpaudit.mechanisms.learning.sequential import batch_rows, clip_factors, initialised, step_noise, train_each
 from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool, Progress, TrainedModels
 
+NO_INPUT_GRADIENT = "Full backward hook is firing"  # what torch remarks of Opacus's hooks
 GRADIENT_BYTES = 2**28  # per-record gradients held at a time; larger batches pass in physical chunks
 
 
@@ -88,6 +89,18 @@ class MechanismOptimizer(DPOptimizer):  # type: ignore[misc]  # Opacus ships no 
 
 
 def check_architecture(architecture: Architecture) -> None:
+    """Refuse a module that cannot be trained privately; draws nothing from torch's global generator.
+
+    Raises:
+        ValueError: As `_check_module`.
+    """
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        warnings.filterwarnings("ignore", message=NO_INPUT_GRADIENT, category=UserWarning)
+        torch.manual_seed(0)  # the probe is no secret, and the same module is always judged the same
+        _check_module(architecture)
+
+
+def _check_module(architecture: Architecture) -> None:
     """Refuse a module whose records have no gradient of their own, so that clipping it would bound nothing.
 
     Opacus's validators know layers by type. At random weights, besides, the first output is compared with itself after
@@ -204,12 +217,10 @@ def train(
         sizes = _descend(spec, module, x, y, mask, streams, progress)
         return module.state_dict(), sizes, (len(sizes),)
 
+    check_architecture(spec.architecture)
     with warnings.catch_warnings():
         # Opacus's hooks make torch remark, at every step, that the network's inputs need no gradient: they do not
-        warnings.filterwarnings("ignore", message="Full backward hook is firing", category=UserWarning)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)  # the probe is no secret, and the same module is always judged the same
-            check_architecture(spec.architecture)
+        warnings.filterwarnings("ignore", message=NO_INPUT_GRADIENT, category=UserWarning)
         return train_each(spec, members, seeds, fit, engine="opacus", device=place)
 
 
