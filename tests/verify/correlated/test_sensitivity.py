@@ -95,6 +95,7 @@ STRATEGIES: dict[str, tuple[Strategy, Floats, bool]] = {
     "blt": (BLT((0.9, 0.4), (0.3, 0.5)), toeplitz(BUFFERED), True),
     "blt of both signs": (BLT((0.9,), (-0.5,)), toeplitz(np.append(1.0, -0.5 * 0.9 ** np.arange(7))), False),
     "both signs": (BandedToeplitz(diagonals=(1.0, -0.5, 0.7)), toeplitz(np.array([1.0, -0.5, 0.7])), False),
+    "a gap between": (BandedToeplitz(diagonals=(1.0, 0.1, 1.0)), toeplitz(np.array([1.0, 0.1, 1.0])), False),
     "rising diagonals": (BandedToeplitz(diagonals=(0.2, 1.0)), toeplitz(np.array([0.2, 1.0])), False),
     "tree": (Tree(), tree_rows(STEPS, STEPS, False), False),
     "tree of 4": (Tree(4), tree_rows(STEPS, 4, False), False),
