@@ -193,7 +193,7 @@ class OneRunCanaries:
         streams = (_ONE, _REFERENCES)
         scores = _coin_scores(audit, audit.trial_setup(spec, pool, score), canaries, coins, streams=streams)
         if scores is None:
-            audit.notes.append(f"{self.name} was stopped before there were models to compare.")
+            audit.notes.append(f"{self.name} was stopped after 0 comparisons of models: it needs one.")
             return None
         audit.notes.append(
             f"{self.name} trains one new model with {len(coins)} canaries from the recipe: it judges the training "

@@ -23,7 +23,7 @@ from dpaudit.audit.runner import check_recipe, claim_as_run, plan_audit, run
 from dpaudit.audit.settings import Settings
 from dpaudit.mechanisms import Gaussian
 from dpaudit.mechanisms.defects import Defect
-from dpaudit.mechanisms.learning.architectures import build_module
+from dpaudit.mechanisms.learning.architectures import build_module, parameter_shapes
 from dpaudit.mechanisms.learning.spec import Architecture, Ledger, TrainedModels
 from dpaudit.mechanisms.learning.training import train
 from dpaudit.verify.bounds import clopper_pearson
@@ -59,7 +59,8 @@ def audit(
     spec = recipe.spec(dataset)
     recipe = recipe.with_dimension(spec.mechanism.dimension or 0)
     settings = Settings(seed=1, trials=MODELS, control=False, device="cpu", workers=1, attacks=("history",))
-    return Audit(Bundle("", "", {}, recipe), spec, dataset, check_recipe(recipe), settings)
+    state_dict = {name: torch.zeros(shape) for name, shape in parameter_shapes(spec.architecture).items()}
+    return Audit(Bundle("", "", state_dict, recipe), spec, dataset, check_recipe(recipe), settings)
 
 
 def with_seed(audit: Audit, seed: int) -> Audit:

@@ -105,7 +105,7 @@ from dpaudit.audit.trials.engine import TrialRunner
 
 local_engine.SERIAL_SECONDS = -1.0
 runner = TrialRunner(workers=2)
-runner.run(setup(), *arms(10**6))
+runner.run(setup(), *arms(20_000))
 print(runner.stopped)
 """
 
