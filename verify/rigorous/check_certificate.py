@@ -109,10 +109,8 @@ class Sampler:
         need(once or data.get("reshuffle", "every-epoch") == "every-epoch", "reshuffle is not known")
         self.passes, self.orders = (1, epochs) if once else (epochs, 1)
         self.meetings, self.groups, self.games, self.twice = epochs, list[Any](), list[Any](), False
-        self.fixed, self.steps = (
-            kind == "deterministic",
-            whole(data.get("batches", data.get("steps")), 1, 10**8) * epochs,
-        )
+        self.fixed = kind == "deterministic"
+        self.steps = whole(data.get("batches", data.get("steps")), 1, 10**8) * epochs
         least, sizes = Fraction(1), (1, 10**8)
         if kind == "shuffled":
             count, last = whole(data["batches"], *sizes), data.get("last_batch", "kept")

@@ -151,6 +151,7 @@ def test_a_history_of_passes_and_poisson_batches_is_below_the_simulated_one_and_
     assert 0.97 * float(gains.mean()) - slack < bound < float(gains.mean()) + slack
 
 
+@pytest.mark.slow
 def test_of_phases_that_do_not_compose_the_stronger_part_counts() -> None:
     passes, radial = Phase(Gaussian(2.5, dimension=3), sampler=Shuffled(9, 2)), Phase(Product(30.0, dimension=50))
     both = certified_lower(Claim(0.3, DELTA, [passes, radial]))
