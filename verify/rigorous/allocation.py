@@ -1,7 +1,7 @@
 """Balls in bins and random allocation of normal releases, from above in balls.
 
-The pair P = mean_t N(e_t) against Q = N(0) of a pass dominates (proof: `verify/upper/balls_in_bins.py`), with likelihood
-ratio X/T, X = sum_t r(w_t), r(w) = e^(mu w - mu^2/2). delta = E_Q (X/T - a)_+ is convex in X, and so is the other
+The pair P = mean_t N(e_t) against Q = N(0) of a pass dominates (`verify/upper/balls_in_bins.py`), with likelihood ratio
+X/T, X = sum_t r(w_t), r(w) = e^(mu w - mu^2/2). delta = E_Q (X/T - a)_+ is convex in X, and so is the other
 direction's E_Q (1 - a X/T)_+. So each r may be spread to two neighbouring points of a lattice with the same mean in
 every cell [i u, (i + 1) u): of masses m_0 under N(0) and m_1 under N(mu), (m_1 - i u m_0)/u goes to i + 1. Under P one
 release has its lattice masses times r, the others as under Q. What rounding takes, and what is above the lattice,
@@ -23,7 +23,7 @@ from dpaudit.verify.rigorous.passes import capped_sum
 from dpaudit.verify.rigorous.scores import ScoreWindow, resolution
 from dpaudit.verify.samplers import BallsInBins, RandomAllocation
 
-SIZE = 2**16 - 1  # of the lattice
+LARGEST, FINE = 2**16 - 1, 100.0  # of the lattice: most points, and so many to a deviation of a likelihood ratio
 TAIL = 1e-4  # of delta: probability that some release leaves it
 WINDOW, STEPS = 2**15, 200.0  # losses of a history on each side of 0, and in a deviation of a pass
 
@@ -37,16 +37,18 @@ class AllocatedPass:
         mu: Shift over sigma.
         count: Independent passes.
         unit: Of the lattice, a decimal.
+        size: Of the lattice 0, unit, ..., size unit.
     """
 
     releases: int
     mu: arb
     count: int
     unit: str
+    size: int
 
 
 def allocated_passes(claim: Claim) -> list[AllocatedPass] | Unavailable:
-    """The passes of a claim under add-remove, k of t releases cut into k groups; see `verify/upper/balls_in_bins.py`."""
+    """The passes of a claim under add-remove, k of t releases cut into k groups (`verify/upper/balls_in_bins.py`)."""
     if claim.adjacency == "replace-one" or not all(is_gaussian(phase.mechanism) for phase in claim.phases):
         return Unavailable("balls in bins need normal noise and add-remove")
     found: list[AllocatedPass] = []
@@ -58,7 +60,7 @@ def allocated_passes(claim: Claim) -> list[AllocatedPass] | Unavailable:
         if isinstance(sampler, BallsInBins) and sampler.reshuffle == "once":
             mu *= arb(sampler.epochs).sqrt()
         for releases, count in groups:
-            found.append(AllocatedPass(releases, mu, count, _unit(releases, float(mu), count, claim.delta)))
+            found.append(AllocatedPass(releases, mu, count, *_lattice(releases, float(mu), count, claim.delta)))
     return found
 
 
@@ -74,14 +76,16 @@ def _groups(phase: Phase) -> list[tuple[int, int]] | None:
             return None
 
 
-def _unit(releases: int, mu: float, count: int, delta: float) -> str:
-    """A choice, no part of the proof: the lattice holds what matters of X."""
+def _lattice(releases: int, mu: float, count: int, delta: float) -> tuple[str, int]:
+    """(unit, size): a choice, no part of the proof. The lattice holds what matters of X, and is fine against r."""
     tail, far = max(TAIL * (delta or 1e-10) / (2 * releases * count), 1e-100), 0.0
     while 0.5 * math.erfc(far / math.sqrt(2)) > tail:
         far += 0.05
     largest = math.exp(min(mu * (far + mu) - mu * mu / 2, 600.0))
-    spread = 15.0 * math.sqrt(releases * math.expm1(min(mu * mu, 600.0)))
-    return f"{(1.05 * largest + 1.2 * releases + spread) / SIZE:.6g}"
+    deviation = math.sqrt(math.expm1(min(mu * mu, 600.0)))
+    needed = 1.05 * largest + 1.2 * releases + 15.0 * math.sqrt(releases) * deviation
+    unit = f"{max(deviation / FINE, needed / LARGEST):.6g}"
+    return unit, min(math.ceil(needed / float(unit)), LARGEST)
 
 
 def _tail(x: arb) -> arb:
@@ -90,22 +94,22 @@ def _tail(x: arb) -> arb:
 
 def lattice_laws(part: AllocatedPass, bits: int) -> tuple[fmpz_poly, fmpz_poly]:
     """Laws of X in units of the lattice with the record and without it, from below, in units of 2^-bits."""
-    unit, mu, window = ball(part.unit), part.mu, ScoreWindow(1, bits)
+    unit, mu, size, window = ball(part.unit), part.mu, part.size, ScoreWindow(1, bits)
     tails = [(arb(1), arb(1))]
-    for i in range(1, SIZE + 1):
+    for i in range(1, size + 1):
         at = (i * unit).log() / mu + mu / 2
         tails.append((_tail(at), _tail(at - mu)))
-    zero, moved = [fmpz(0)] * (SIZE + 1), [fmpz(0)] * (SIZE + 1)
+    zero, moved = [fmpz(0)] * (size + 1), [fmpz(0)] * (size + 1)
     before = arb(0)
     for i, (low, high) in enumerate(pairwise(tails)):
         plain, far = low[0] - high[0], low[1] - high[1]
         up = (far - i * unit * plain) / unit
         mass = before + plain - up
         zero[i], moved[i], before = window.floor(mass), window.floor(mass * (i * unit)), up
-    zero[SIZE], moved[SIZE] = window.floor(before), window.floor(before * (SIZE * unit))
+    zero[size], moved[size] = window.floor(before), window.floor(before * (size * unit))
     laws = {0: fmpz_poly(zero), 1: fmpz_poly(moved)}
-    with_record = capped_sum(laws, (part.releases - 1, 1), SIZE, bits)
-    return with_record, capped_sum(laws, (part.releases,), SIZE, bits)
+    with_record = capped_sum(laws, (part.releases - 1, 1), size, bits)
+    return with_record, capped_sum(laws, (part.releases,), size, bits)
 
 
 def pass_losses(

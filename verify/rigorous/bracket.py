@@ -13,7 +13,7 @@ from dpaudit.mechanisms.base import ScaleMixture
 from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.results import Witness
-from dpaudit.verify.rigorous.allocation import SIZE, allocated_passes, composed_curves
+from dpaudit.verify.rigorous.allocation import allocated_passes, composed_curves
 from dpaudit.verify.rigorous.balls import Unavailable, ball, float_above, float_below, precision, total
 from dpaudit.verify.rigorous.choices import chosen_event, pass_statistics
 from dpaudit.verify.rigorous.coordinates import CoordinateLaw, coordinate_law
@@ -213,7 +213,8 @@ def _sampler_proof(claim: Claim) -> UpperProof | Unavailable:
     parts = allocated_passes(claim)
     if not isinstance(parts, Unavailable):
         curves, grid = composed_curves(parts, claim.epsilon, claim.delta)
-        shown = {"units": [part.unit for part in parts], "size": SIZE, **_shown(grid)}
+        shown = {"units": [part.unit for part in parts], "sizes": [part.size for part in parts], **_shown(grid)}
+        del shown["edges"]  # a lattice has cells of its own
         return UpperProof("allocation-grid", partial(_grid_bound, curves), shown)
     revealed = met_claim(claim)
     if revealed is None or any(isinstance(phase.sampler, TruncatedPoisson) for phase in claim.phases):

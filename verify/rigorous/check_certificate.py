@@ -109,7 +109,8 @@ class Sampler:
         need(once or data.get("reshuffle", "every-epoch") == "every-epoch", "reshuffle is not known")
         self.passes, self.orders = (1, epochs) if once else (epochs, 1)
         self.meetings, self.groups, self.games, self.twice = epochs, list[Any](), list[Any](), False
-        self.fixed = False
+        self.fixed = kind == "deterministic"
+        self.steps = whole(data.get("batches", data.get("steps")), 1, 10**8) * epochs
         least, sizes = Fraction(1), (1, 10**8)
         if kind == "shuffled":
             count, last = whole(data["batches"], *sizes), data.get("last_batch", "kept")
@@ -119,7 +120,8 @@ class Sampler:
                 need(last in ("kept", "dropped", "straddling"), "the last batch is not known")
                 count, self.twice = max((n - b + 1) // b, 0) if last == "straddling" else count, last == "straddling"
                 least = Fraction(1) if last == "kept" else Fraction(count * b, n)
-                self.meetings = epochs * 2 - epochs % 2 if self.twice else epochs
+                if self.twice:
+                    self.meetings, self.steps = epochs * 2 - epochs % 2, n * epochs // b
             without = (count, 0, 0) if replaced else (count - 1, 1, 0)
             out = [(1 - least, (count, 0, 0))]
             self.games = [([(least, (count - 1, 0, 1)), *out], [(least, without), *out])] if count else []
@@ -137,9 +139,7 @@ class Sampler:
             far, near = ([(1 - g, (1, 0, 0)), (g, at)] for at in ((0, 0, 1), (0, 1, 0)))
             silent = [(Fraction(1), (1, 0, 0))]
             self.games = [(far, silent)] if replaced else [(far, near), (near, silent)]
-        else:
-            self.fixed = kind == "deterministic" and whole(data["batches"], *sizes) > 0
-            need(self.fixed, "the sampler is not covered")
+        need(self.games or self.groups or kind in ("deterministic", "shuffled"), "the sampler is not covered")
 
 
 class Phase:
@@ -147,7 +147,7 @@ class Phase:
 
     def __init__(self, data: dict[str, Any], replaced: bool) -> None:
         noise, kind, self.rate = data["mechanism"], data["sampling_kind"], data["sampling_prob"] + Fraction(0)
-        self.sampler = Sampler(kind, data["sampling"], replaced) if "sampling" in data else None
+        self.sampler: Any = Sampler(kind, data["sampling"], replaced) if "sampling" in data else None
         self.name, self.p, self.n, clip = noise["name"], noise["clip_norm"], noise.get("dimension"), noise["clip"]
         self.v = {key: ball(noise[key]) for key in NOISE[self.name]}
         self.power: Any = {"gaussian": 2, "laplace": 1, "generalized-gaussian": noise.get("beta")}.get(self.name)
@@ -158,6 +158,7 @@ class Phase:
         # between two versions the shift is up to 2 clip; when sampled, one that contributes nothing is a version
         self.longest, self.reach = clip * (1 + replaced), clip * (1 + (replaced and self.rate == 1))
         self.q, self.steps = ball(self.rate), whole(data["steps"], 1, 10**8)
+        need(not self.sampler or self.steps == self.sampler.steps, "the steps are not the sampler's")
         self.steps, self.clip = self.sampler.meetings if self.sampler else self.steps, clip  # the order revealed
         self.most = whole(1 if self.name == "gamma-plrv" else self.n or 1, 1, 10**12)  # one of a shared scale
         self.k, self.theta, self.top = self.v.get("k", arb(0)), self.v.get("theta", arb(1)), arb(0)
@@ -223,8 +224,8 @@ class Phase:
         unit, count = self.shift(data, self.clip)
         need(self.power == 2 or count == 1, "other than normal noise is told apart in one coordinate")
         unit *= arb(self.sampler.orders).sqrt() if self.power == 2 else 1
-        scores = [whole(score, 0, inner.size) for score in data["scores"]]
-        ones = [inner.law(self.cells(data, k * unit), scores).right_shift(inner.size) for k in range(3)]
+        need(min(data["scores"]) >= 0, "a score is negative")
+        ones = [inner.law(self.cells(data, k * unit), data["scores"]).right_shift(inner.size) for k in range(3)]
         laws, none = [], fmpz_poly([])
         for side in games[whole(data["game"], 0, len(games) - 1)]:
             mixed = [inner.floor(ball(weight + Fraction(0))) * inner.capped(ones, counts) for weight, counts in side]
@@ -252,7 +253,7 @@ class Phase:
                     loss = sign * (ball(i * text) / releases).log()
                     low = int(float((loss / step).lower()) // 1)
                     share = (1 - (low * step - loss).exp()) / -(-step).expm1()  # of the dot above, in [0, 1] if between
-                    low, share = (low, share) if 0 <= share and share <= 1 else (low + 1, arb(1))
+                    low, share = (low, share) if share >= 0 and share <= 1 else (low + 1, arb(1))
                     need(loss <= (low + 1) * step, "a loss is not rounded up")
                     up = window.floor(share * arb(mass) / (1 << window.bits))
                     for place, some in ((low + 1, up), (low, max(fmpz(0), mass - up - 1))):
@@ -310,12 +311,11 @@ class Phase:
 
 def event(phases: list[Phase], data: dict[str, Any], direction: str) -> list[arb]:
     """P of {sum of labels >= threshold} from below, Q from above."""
-    window, laws = Window(data["window"], data["bits"]), []
+    window, laws = Window(data["window"], data["bits"]), list[Any]()
     for phase, part in zip(phases, data["phases"], strict=True):
         if phase.sampler and phase.sampler.games:
-            first, second = phase.pass_laws(part, window)
             need(direction in ("remove", "add"), "the direction is not covered")
-            laws.append(((first, second) if direction == "remove" else (second, first), phase.sampler.passes))
+            laws.append((phase.pass_laws(part, window)[:: 1 if direction == "remove" else -1], phase.sampler.passes))
             continue
         need(not phase.sampler or phase.sampler.fixed, "the sampler has no pair here")
         moved, low, high = (phase.radial_laws if phase.name == "product" else phase.iid_laws)(part, window)
@@ -346,10 +346,10 @@ def certified(kind: str, phases: list[Phase], w: dict[str, Any], replaced: bool,
         need(step > 0 and (normal or kind == "smoothed-grid"), "it takes Gaussian noise and a grid")
         if kind == "allocation-grid":
             need(not replaced and all(x.sampler and x.sampler.groups for x in phases), "these are no such bins")
-            every = [(x, *group) for x in phases for group in x.sampler.groups]
-            groups = [(x, unit, *group) for (x, *group), unit in zip(every, w["units"], strict=True)]
-            size = whole(w["size"], 1, MAX_WINDOW)
-            parts = [(x.allocated(t, unit, size, step, window), k) for x, unit, t, k in groups]
+            groups = [(x, *group) for x in phases for group in x.sampler.groups]
+            sides = list(zip(groups, w["units"], w["sizes"], strict=True))
+            need(all(unit > 0 and whole(n, 1, MAX_WINDOW) for _, unit, n in sides), "a lattice has no unit")
+            parts = [(x.allocated(t, unit, n, step, window), k) for (x, t, k), unit, n in sides]
         else:
             losses = [x.losses(edges, step, window) for x, edges in zip(phases, w["edges"], strict=True)]
             parts = [(pair, x.steps) for pair, x in zip(losses, phases, strict=True)]
