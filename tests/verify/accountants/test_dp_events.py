@@ -34,7 +34,7 @@ EVENTS: list[tuple[dp.DpEvent, Adjacency]] = [
         ]),
         "add-remove",
     ),
-    (dp.SelfComposedDpEvent(dp.TruncatedSubsampledGaussianDpEvent(1000, 0.05, 90, 1.5), 5), "zero-out"),
+    (dp.SelfComposedDpEvent(dp.TruncatedSubsampledGaussianDpEvent(1000, 0.05, 200, 1.5), 5), "zero-out"),
 ]  # fmt: skip
 
 
