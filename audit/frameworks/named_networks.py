@@ -9,14 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from dpaudit.audit.frameworks.records import Records
+from dpaudit.audit.frameworks.records import FIRST, Records
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.networks import build_architecture, parameter_shapes
 from dpaudit.audit.inputs.recipe_tables import ArchitectureTable
 from dpaudit.mechanisms.learning.architectures import build_module
 from dpaudit.mechanisms.learning.spec import Architecture
 
-PROBES = 8  # records on which two networks are compared
 WRAPPERS = ("_module", "_orig_mod")  # of Opacus and of torch.compile
 HINT = (
     "Give architecture='my_model.py:build', a function build(inputs, classes) that returns such a module for flat rows; "
@@ -78,7 +77,9 @@ def name_network(module: nn.Module, records: Records, architecture: str | None, 
             return NamedNetwork(built, table, {name: weight.detach().cpu().float() for name, weight in state})
     if architecture is not None:
         raise InputError(f"architecture: Expected {architecture} to build the network that was trained: {difference}.")
-    raise InputError(f"Expected the module ({type(inner).__name__}) to be one of linear, fnn and cnn: {difference}. {HINT}")
+    raise InputError(
+        f"Expected the module ({type(inner).__name__}) to be one of linear, fnn and cnn: {difference}. {HINT}"
+    )
 
 
 def _tables(module: nn.Module, shapes: list[tuple[int, ...]]) -> Iterator[ArchitectureTable]:
@@ -90,7 +91,8 @@ def _tables(module: nn.Module, shapes: list[tuple[int, ...]]) -> Iterator[Archit
     elif all(len(shape) in (1, 2) for shape in shapes):
         widths = [shape[0] for shape in shapes if len(shape) == 2]
         yield ArchitectureTable(name="fnn", kwargs={"hidden": widths[0] if len(widths) == 2 else widths[:-1]})
-    yield ArchitectureTable(name="cnn")
+    elif any(len(shape) == 4 for shape in shapes):
+        yield ArchitectureTable(name="cnn")
 
 
 def _difference(theirs: nn.Module, ours: nn.Module, records: Records, names: list[str]) -> str:
@@ -103,20 +105,19 @@ def _difference(theirs: nn.Module, ours: nn.Module, records: Records, names: lis
     own = dict(theirs.named_parameters())
     device = own[names[0]].device
     weights = [torch.randn(own[name].shape, generator=generator) / own[name].shape[-1] ** 0.5 for name in names]
-    scale = 1.0 + float(records.x[:PROBES].std())
-    flat = torch.from_numpy(records.x[:PROBES].copy())
-    if not records.key:  # token ids and the like are only read as they are
+    scale = 1.0 + float(records.x[:FIRST].std())
+    flat = torch.from_numpy(records.x[:FIRST].copy())
+    if not records.whole:
         flat = flat + scale * torch.randn(flat.shape, generator=generator)
-    shaped = flat.reshape(-1, *records.shape)
+    shaped = (flat.long() if records.whole else flat).reshape(-1, *records.shape)
     was_training = theirs.training
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             theirs.train()
-            ours.train()
             given = {name: weight.to(device) for name, weight in zip(names, weights, strict=True)}
-            first = _outputs(theirs, given, shaped.to(device), records.key).cpu()
+            first = _outputs(theirs, given, shaped.to(device), records).cpu()
             our_names = [name for name, weight in ours.named_parameters() if weight.requires_grad]
-            second = _outputs(ours, dict(zip(our_names, weights, strict=True)), flat, "")
+            second = _outputs(ours.train(), dict(zip(our_names, weights, strict=True)), flat)
     except (TypeError, ValueError, RuntimeError, IndexError) as error:
         return f"{type(error).__name__}: {str(error).splitlines()[0]} (records are flat rows there)"
     finally:
@@ -128,10 +129,15 @@ def _difference(theirs: nn.Module, ours: nn.Module, records: Records, names: lis
     return ""
 
 
-def _outputs(module: nn.Module, weights: Mapping[str, Tensor], x: Tensor, key: str) -> Tensor:
-    """A module's logits with other weights; of a module of transformers, `outputs.logits`."""
-    made: Any = functional_call(module, dict(weights), (), {key: x.long()}) if key else functional_call(
-        module, dict(weights), (x,)
-    )  # fmt: skip
+def _outputs(module: nn.Module, weights: Mapping[str, Tensor], x: Tensor, records: Records | None = None) -> Tensor:
+    """A module's logits with other weights, dropout the same at every call; `outputs.logits` of one of transformers."""
+    torch.manual_seed(0)
+    named = records is not None and records.key != ""
+    inputs: tuple[Tensor, ...] = () if named else (x,)
+    keywords: dict[str, Tensor] = {}
+    if named and records is not None:
+        masks = {name: torch.as_tensor(value).to(x.device) for name, value in records.others.items()}
+        keywords = {records.key: x, **masks}
+    made: Any = functional_call(module, dict(weights), inputs, keywords)
     logits: Tensor = getattr(made, "logits", made)
     return logits

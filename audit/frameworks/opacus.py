@@ -75,16 +75,15 @@ class Training:
             InputError: Batches that are not Poisson, with noise that changed.
         """
         if self.batches.kind == "poisson":
+            told = self.history[-1][1]  # the loader's rate, rounded by Opacus
             phases = [
-                Phase(Gaussian(noise, self.clip), count, self.batches.rate if index == len(self.history) - 1 else rate)
-                for index, (noise, rate, count) in enumerate(self.history)
+                Phase(Gaussian(noise, self.clip), count, self.batches.rate if rate == told else rate)
+                for noise, rate, count in self.history
             ]
             return Claim(self.epsilon, self.delta, phases, adjacency)
         self._one_noise(f"{self.batches.kind} batches")
         table = SamplingTable(**self.batches.sampling(self.steps))
-        sampler = table.sampler(self.steps)
-        mechanism = Gaussian(self.history[0][0], self.clip)
-        phase = Phase(mechanism, self.steps, 1.0, "none") if sampler is None else Phase(mechanism, sampler=sampler)
+        phase = table.phase(Gaussian(self.history[0][0], self.clip), self.steps)
         return Claim(self.epsilon, self.delta, (phase,), adjacency)
 
     def _one_noise(self, where: str) -> None:
@@ -213,8 +212,15 @@ def write_bundle(
     records: Records,
     adjacency: Adjacency,
     architecture: str | None,
+    *,
+    loop: bool = False,
 ) -> Export:
-    """`bundle_from_opacus` for what has been read."""
+    """`bundle_from_opacus` for what has been read.
+
+    Args:
+        path, module, optimizer, training, records, adjacency, architecture: As there.
+        loop: Whether the loop itself will be retrained, so that nothing is left out in that.
+    """
     check_layers(module)
     network = name_network(module, records, architecture, Path())
     rule, notes = _optimizer_table(optimizer, len(records.y), training.batches)
@@ -233,7 +239,7 @@ def write_bundle(
         "claim": {"epsilon": training.epsilon, "delta": training.delta, "adjacency": adjacency},
     }
     recipe = Recipe.from_dict(content)
-    not_covered = (*training.not_covered, *notes, LOSS)
+    not_covered = () if loop else (*training.not_covered, *notes, LOSS)
     _save(path, network, recipe, not_covered)
     small = records.x.nbytes <= SMALL_DATA
     if small:
@@ -245,8 +251,10 @@ def write_bundle(
     if toml is not None:
         with atomic_write(toml) as file:
             file.write(_toml(recipe.to_dict()).encode())
-    kind = f"the network {network.table.name} with {sum(w.numel() for w in network.state.values()):,} weights"
-    return Export(path, data, small, toml, recipe.claim_object(), (*training.covered, kind), not_covered)
+    weights = sum(weight.numel() for weight in network.state.values())
+    kind = f"the network {network.table.name} with {weights:,} weights"
+    claim = recipe.with_dimension(weights).claim_object()
+    return Export(path, data, small, toml, claim, (*training.covered, kind), not_covered)
 
 
 def _save(path: Path, network: NamedNetwork, recipe: Recipe, notes: tuple[str, ...]) -> None:
@@ -278,7 +286,7 @@ def read_training(
     batches = read_batches(data_loader)
     told = history[-1][1]
     true = batches.rate if batches.kind == "poisson" else 1.0 / batches.passes_batches
-    if abs(told - true) > 2.0 * true * true + 1e-12:  # Opacus rounds 1 / rate to whole batches
+    if min(abs(told - true), abs(told - 1.0 / int(1.0 / true))) > 1e-9:  # Opacus cuts 1 / rate to whole batches
         raise InputError(
             f"Expected the loader's rate {true:g} to be the accountant's {told:g}: gradients of several batches were "
             "added up before a step (a record in two of them counts twice), or this is not the loader of the training."
@@ -297,7 +305,10 @@ def _coverage(
 ) -> tuple[list[str], list[str]]:
     name = type(engine.accountant).__name__
     said = "stated by you" if stated else f"what {name} says"
-    covered = [f"{_listed(history)}; gradients clipped to {float(optimizer.max_grad_norm):g}; epsilon {said}", f"{batches}"]
+    covered = [
+        f"{_listed(history)}; gradients clipped to {float(optimizer.max_grad_norm):g}; epsilon {said}",
+        f"{batches}",
+    ]
     if batches.kind != "poisson":
         covered[1] += f", where {name} supposes Poisson ones"
     if batches.split:
@@ -310,7 +321,9 @@ def _coverage(
     if engine.secure_mode:
         lacking.append("secure_mode: retraining draws its noise from an ordinary generator")
     if optimizer.noise_multiplier != history[-1][0]:
-        lacking.append(f"noise_multiplier={optimizer.noise_multiplier:g}, which the optimizer has now: it was in no step")
+        lacking.append(
+            f"noise_multiplier={optimizer.noise_multiplier:g} of the optimizer, which no step was accounted with"
+        )
     return covered, lacking
 
 

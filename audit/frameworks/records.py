@@ -1,7 +1,7 @@
 """Records of a torch data set as arrays, and the batches that a loader makes of them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,9 @@ from dpaudit.audit.inputs.arrays import LARGEST_ARRAYS
 from dpaudit.audit.inputs.datasets import Dataset, arrays_sha256
 from dpaudit.audit.inputs.files import InputError
 
-READ_TWICE = 3  # records that must come out the same
+FIRST = 8  # records that are looked at more closely
 LABELS = ("labels", "label")  # keys of a record that is a table
+OTHERS = ("attention_mask", "token_type_ids")  # which follow from the ids in a network that an audit can train
 UNION_SAMPLERS = ("UniformWithReplacementSampler", "DistributedUniformWithReplacementSampler")  # Opacus's Poisson
 
 
@@ -25,13 +26,17 @@ class Records:
         x: Flat, shape (records, numbers), float32.
         y: Labels 0..classes-1, int64.
         shape: Of one record as the data set gives it.
+        whole: Whether they are whole numbers there, such as token ids.
         key: What the records are called in a table; "" where a record is a pair.
+        others: What else the tables of the first few records hold, such as attention masks.
     """
 
     x: NDArray[np.float32]
     y: NDArray[np.int64]
     shape: tuple[int, ...]
+    whole: bool = False
     key: str = ""
+    others: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     @property
     def classes(self) -> int:
@@ -57,13 +62,16 @@ def read_records(dataset: Any) -> Records:
     try:
         count = len(dataset)
     except TypeError:
-        raise InputError("Expected the loader's data set to have a length: batches of a stream have no theorem.") from None
+        raise InputError(
+            "Expected the loader's data set to have a length: batches of a stream have no theorem."
+        ) from None
     if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2:
         x, y = (tensor.detach().cpu().numpy() for tensor in dataset.tensors)
         return _checked(x, y, "")
     rows = [_pair(dataset[index], index) for index in range(count)]
-    for index in range(min(READ_TWICE, count)):
-        if not np.array_equal(_pair(dataset[index], index)[1], rows[index][1]):
+    first = [dataset[index] for index in range(min(FIRST, count))]
+    for index, record in enumerate(first):
+        if not np.array_equal(_pair(record, index)[1], rows[index][1], equal_nan=True):
             raise InputError("Expected the data set to give the same records every time: random transforms belong into "
                              "the training loop.")  # fmt: skip
     shapes = sorted({row[1].shape for row in rows})
@@ -71,14 +79,17 @@ def read_records(dataset: Any) -> Records:
         raise InputError(f"Expected records of one shape, not {shapes[0]} and {shapes[1]}: pad them beforehand.")
     if rows and rows[0][1].size * 4 * count > LARGEST_ARRAYS:
         raise InputError(f"Expected the records to take at most {LARGEST_ARRAYS:,} bytes.")
-    return _checked(np.stack([row[1] for row in rows]), np.array([row[2] for row in rows]), rows[0][0])
+    key = rows[0][0] if rows else ""
+    records = _checked(np.stack([row[1] for row in rows]), np.array([row[2] for row in rows]), key)
+    others = {name: np.stack([record[name] for record in first]) for name in first[0] if name in OTHERS} if key else {}
+    return replace(records, others=others)
 
 
 def _pair(record: Any, index: int) -> tuple[str, NDArray[Any], Any]:
     """Name of the features, features and label of one record."""
     if isinstance(record, Mapping):
         label = next((key for key in LABELS if key in record), None)
-        keys = [key for key in record if key not in LABELS and key not in ("attention_mask", "token_type_ids")]
+        keys = [key for key in record if key not in (*LABELS, *OTHERS)]
         if label is None or len(keys) != 1:
             raise InputError(f"Expected record {index} to have one array and a label, not {', '.join(record)}.")
         return keys[0], np.asarray(record[keys[0]]), int(record[label])
@@ -97,7 +108,7 @@ def _checked(x: NDArray[Any], y: NDArray[Any], key: str) -> Records:
     flat = np.ascontiguousarray(x.reshape(len(x), -1), dtype=np.float32)
     if not np.isfinite(flat).all():
         raise InputError("Expected finite records.")
-    return Records(flat, y.astype(np.int64), x.shape[1:], key)
+    return Records(flat, y.astype(np.int64), x.shape[1:], x.dtype.kind in "biu", key)
 
 
 @dataclass(frozen=True)
@@ -174,7 +185,9 @@ def read_batches(loader: DataLoader[Any]) -> LoaderBatches:
     if type(order).__name__ == "SeedableRandomSampler" or type(order) is RandomSampler:
         if order.replacement or order.num_samples != records:
             raise InputError("Expected a RandomSampler of all records without replacement: there is no other theorem.")
-        return LoaderBatches("shuffled", records, batch=int(sampler.batch_size), drop_last=sampler.drop_last, split=split)
+        return LoaderBatches(
+            "shuffled", records, batch=int(sampler.batch_size), drop_last=sampler.drop_last, split=split
+        )
     if type(order) is SequentialSampler:
         return LoaderBatches(
             "deterministic", records, batch=int(sampler.batch_size), drop_last=sampler.drop_last, split=split
@@ -184,4 +197,3 @@ def read_batches(loader: DataLoader[Any]) -> LoaderBatches:
 
 def _name(sampler: Any) -> str:
     return f"{type(sampler).__module__}.{type(sampler).__qualname__}"
-

@@ -114,9 +114,9 @@ def through_opacus(architecture: Architecture) -> bool:
 def build_module(architecture: Architecture) -> nn.Module:
     """The network as a torch module, into which a trained model's state dict can be loaded.
 
-    "linear" is nn.Linear, "fnn" nn.Sequential(Linear, ReLU, ..., Linear), "logistic" the weights of a two-class logistic
-    regression (one output: the logit of class 1), "cnn" the papers' convolutional network; for "bag-of-embeddings" and
-    "transformer" see `text_networks`.
+    "linear" is nn.Linear, "fnn" nn.Sequential(Linear, ReLU, ..., Linear), "logistic" the weights of a two-class
+    logistic regression (one output: the logit of class 1), "cnn" the papers' convolutional network; for
+    "bag-of-embeddings" and "transformer" see `text_networks`.
 
     Args:
         architecture: A named one, or one with `build`.

@@ -26,7 +26,8 @@ class Architecture:
             "bag-of-embeddings", "transformer" (they read token ids), or any name given together with `build`.
         inputs: Features of one record.
         classes: Outputs.
-        kwargs: `hidden` for "fnn", the width or the widths of its hidden layers, `bias` for "linear"; otherwise passed to `build`.
+        kwargs: `hidden` for "fnn" (the width or the widths of its hidden layers), `bias` for "linear"; otherwise
+            passed to `build`.
         build: For a user's own module: called as build(inputs, classes, **kwargs); None for the named ones.
     """
 
