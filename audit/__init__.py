@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from dpaudit._lazy import attributes
 
 if TYPE_CHECKING:
+    from dpaudit.audit.frameworks.huggingface_trainer import bundle_from_trainer, opacus_callback
     from dpaudit.audit.frameworks.opacus import bundle_from_opacus, claim_from_opacus
     from dpaudit.audit.frameworks.opacus_loop import audit_opacus
     from dpaudit.audit.inputs.bundles import load_bundle, save_bundle
@@ -16,6 +17,7 @@ else:
     __getattr__, __dir__ = attributes(
         __name__,
         {
+            "frameworks.huggingface_trainer": ["bundle_from_trainer", "opacus_callback"],
             "frameworks.opacus": ["bundle_from_opacus", "claim_from_opacus"],
             "frameworks.opacus_loop": ["audit_opacus"],
             "inputs.bundles": ["load_bundle", "save_bundle"],
@@ -32,9 +34,11 @@ __all__ = [
     "TrainedModels",
     "audit_opacus",
     "bundle_from_opacus",
+    "bundle_from_trainer",
     "claim_from_opacus",
     "load_bundle",
     "load_recipe",
+    "opacus_callback",
     "run",
     "save_bundle",
 ]

@@ -18,8 +18,8 @@ from dpaudit.mechanisms.learning.spec import Architecture
 
 WRAPPERS = ("_module", "_orig_mod")  # of Opacus and of torch.compile
 HINT = (
-    "Give architecture='my_model.py:build', a function build(inputs, classes) that returns such a module for flat rows; "
-    "without it the claim alone can be checked (claim_from_opacus, then dpaudit.check), and no attack can retrain."
+    "Give architecture='my_model.py:build', a function build(inputs, classes) that returns such a module for flat "
+    "rows; without it the claim alone can be checked (claim_from_opacus, then dpaudit.check): no attack can retrain."
 )
 
 
@@ -125,7 +125,7 @@ def _difference(theirs: nn.Module, ours: nn.Module, records: Records, names: lis
     if first.shape != second.shape:
         return f"outputs of shape {tuple(first.shape)}, not {tuple(second.shape)}"
     if not torch.allclose(first.log_softmax(1), second.log_softmax(1), rtol=1e-3, atol=1e-4):
-        return "with the same weights its outputs are others"
+        return "with the same trained weights its outputs are others"
     return ""
 
 

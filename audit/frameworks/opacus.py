@@ -31,6 +31,7 @@ from dpaudit.audit.inputs.recipe_tables import SamplingTable
 from dpaudit.audit.inputs.recipes import Recipe
 from dpaudit.mechanisms import Gaussian
 from dpaudit.mechanisms.learning.update_rules import ELEMENTWISE
+from dpaudit.verify.accountants.base import quiet
 from dpaudit.verify.claims import Adjacency, Claim, Phase
 
 SMALL_DATA = 64 << 20  # bytes of arrays that are written beside the bundle
@@ -291,7 +292,8 @@ def read_training(
             f"Expected the loader's rate {true:g} to be the accountant's {told:g}: gradients of several batches were "
             "added up before a step (a record in two of them counts twice), or this is not the loader of the training."
         )
-    claimed = float(privacy_engine.get_epsilon(delta)) if epsilon is None else float(epsilon)
+    with quiet():  # of the remarks that accountants make on their own settings
+        claimed = float(privacy_engine.get_epsilon(delta)) if epsilon is None else float(epsilon)
     if not math.isfinite(claimed):
         raise InputError(f"Expected a finite epsilon, not {claimed} at delta={delta:g}: nothing is claimed.")
     covered, not_covered = _coverage(optimizer, privacy_engine, history, batches, stated=epsilon is not None)
@@ -336,7 +338,7 @@ def check_layers(module: nn.Module) -> None:
     for name, part in unwrapped(module).named_modules():
         if ModuleValidator.VALIDATORS.get(type(part), lambda _: [])(part):
             raise InputError(
-                f"Expected no {type(part).__name__} ({name or 'the module'}): its records have no gradient of their own."
+                f"Expected no {type(part).__name__} ({name or 'the module'}): no record has its own gradient there."
             )
 
 

@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from dpaudit.audit.attacks.base import no_warning
 from dpaudit.audit.attacks.control import takes_noise_factor
 from dpaudit.audit.frameworks.opacus import read_training, watched, write_bundle
@@ -14,7 +16,7 @@ from dpaudit.audit.inputs.bundles import load_bundle
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.recipes import load_recipe
 from dpaudit.audit.inputs.sources import Stage
-from dpaudit.audit.inputs.user_code import UserFunction, dataset_trainer, remarks_silenced
+from dpaudit.audit.inputs.user_code import UserFunction, dataset_trainer, remarks_silenced, trainer_name
 from dpaudit.audit.runner import run
 from dpaudit.audit.settings import Settings
 from dpaudit.audit.trials.engine import no_progress
@@ -47,9 +49,9 @@ def audit_opacus(
     mechanism, batches, steps and epsilon are read from it as `bundle_from_opacus` does. A canary game follows.
 
     Args:
-        train_fn: train_fn(dataset, seed) -> module, a function of a module (not a lambda) or "my_loop.py:train". It makes
-            its own loader and private engine; everything random comes from `seed`; equal seeds, equal models. If it takes
-            a keyword `noise_factor`, the positive control asks it for half the noise; otherwise there is none.
+        train_fn: train_fn(dataset, seed) -> module, a function of a module (not a lambda) or "my_loop.py:train". It
+            makes its own loader and engine; everything random comes from `seed`; equal seeds, equal models. If it
+            takes a keyword `noise_factor`, the positive control asks it for half the noise; else there is none.
         dataset: A torch data set of records with labels; `train_fn` gets TensorDatasets of such records.
         epsilon: Of the claim; None: what the engine says.
         delta: Of the claim.
@@ -68,6 +70,8 @@ def audit_opacus(
     trainer = dataset_trainer(function, records.shape, whole=records.whole)
     with watched() as made, remarks_silenced():
         module = function(dataset, seed)
+    if not isinstance(module, nn.Module):
+        raise InputError(f"Expected {trainer_name(function)} to return a module, not {type(module).__name__}.")
     if len(made) != 1:
         raise InputError(f"Expected the training function to call make_private once, not {len(made)} times.")
     engine, parts = made[0]
