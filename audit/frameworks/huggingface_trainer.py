@@ -18,14 +18,10 @@ def opacus_callback() -> Any:
     """
     from transformers import TrainerCallback  # seconds, and an optional dependency
 
-    class OpacusCallback(TrainerCallback):  # type: ignore[misc]  # transformers may not be installed
-        """Clears the gradients of single records."""
+    def clear(self: Any, args: Any, state: Any, control: Any, **parts: Any) -> None:
+        parts["optimizer"].zero_grad()
 
-        def on_step_end(self, *_: Any, optimizer: Any, **__: Any) -> None:
-            """Clear them."""
-            optimizer.zero_grad()
-
-    return OpacusCallback()
+    return type("OpacusCallback", (TrainerCallback,), {"on_step_end": clear})()
 
 
 def bundle_from_trainer(

@@ -22,7 +22,7 @@ from opacus.optimizers import AdaClipDPOptimizer, DPOptimizer, DPPerLayerOptimiz
 from opacus.validators import ModuleValidator
 from torch import nn
 
-from dpaudit._files import atomic_write
+from dpaudit._files import write_whole
 from dpaudit.audit.frameworks.named_networks import NamedNetwork, name_network, unwrapped
 from dpaudit.audit.frameworks.records import LoaderBatches, Records, read_batches, read_records
 from dpaudit.audit.inputs.bundles import save_bundle
@@ -242,16 +242,15 @@ def write_bundle(
     recipe = Recipe.from_dict(content)
     not_covered = () if loop else (*training.not_covered, *notes, LOSS)
     _save(path, network, recipe, not_covered)
-    small = records.x.nbytes <= SMALL_DATA
+    small, toml = records.x.nbytes <= SMALL_DATA, path.with_suffix(".toml") if own else None
+    parts: dict[str | os.PathLike[str], bytes] = {}
     if small:
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, x=records.x, y=records.y)
-        with atomic_write(data) as file:
-            file.write(buffer.getvalue())
-    toml = path.with_suffix(".toml") if own else None
+        arrays = io.BytesIO()
+        np.savez_compressed(arrays, x=records.x, y=records.y)
+        parts[data] = arrays.getvalue()
     if toml is not None:
-        with atomic_write(toml) as file:
-            file.write(_toml(recipe.to_dict()).encode())
+        parts[toml] = _toml(recipe.to_dict()).encode()
+    write_whole(parts)
     weights = sum(weight.numel() for weight in network.state.values())
     kind = f"the network {network.table.name} with {weights:,} weights"
     claim = recipe.with_dimension(weights).claim_object()

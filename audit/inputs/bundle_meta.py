@@ -74,7 +74,7 @@ def write_meta(
         **asdict(ledger), "clip_norm": "inf" if np.isinf(ledger.clip_norm) else ledger.clip_norm,
     }  # fmt: skip
     sizes = {"inputs": architecture.inputs, "classes": architecture.classes}
-    meta = {
+    meta: dict[str, Any] = {
         "format": "dpaudit-bundle/1",
         "architecture": {**recipe.architecture.model_dump(), **sizes},
         "recipe": recipe.to_dict(),
