@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING
 from dpaudit._lazy import attributes
 
 if TYPE_CHECKING:
+    from dpaudit.audit.frameworks.huggingface_trainer import bundle_from_trainer, opacus_callback
+    from dpaudit.audit.frameworks.opacus import bundle_from_opacus, claim_from_opacus
+    from dpaudit.audit.frameworks.opacus_loop import audit_opacus
     from dpaudit.audit.inputs.bundles import load_bundle, save_bundle
     from dpaudit.audit.inputs.recipes import load_recipe
     from dpaudit.audit.runner import run
@@ -14,6 +17,9 @@ else:
     __getattr__, __dir__ = attributes(
         __name__,
         {
+            "frameworks.huggingface_trainer": ["bundle_from_trainer", "opacus_callback"],
+            "frameworks.opacus": ["bundle_from_opacus", "claim_from_opacus"],
+            "frameworks.opacus_loop": ["audit_opacus"],
             "inputs.bundles": ["load_bundle", "save_bundle"],
             "inputs.recipes": ["load_recipe"],
             "runner": ["run"],
@@ -22,4 +28,17 @@ else:
         },
     )
 
-__all__ = ["Pool", "Settings", "TrainedModels", "load_bundle", "load_recipe", "run", "save_bundle"]
+__all__ = [
+    "Pool",
+    "Settings",
+    "TrainedModels",
+    "audit_opacus",
+    "bundle_from_opacus",
+    "bundle_from_trainer",
+    "claim_from_opacus",
+    "load_bundle",
+    "load_recipe",
+    "opacus_callback",
+    "run",
+    "save_bundle",
+]

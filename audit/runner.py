@@ -54,6 +54,7 @@ def run(
     began = time.monotonic()
     audit = replace(prepare(bundle, dataset, settings, stage=stage), warn=warn)
     plan = plan_audit(audit)
+    audit.notes.extend(bundle.notes)
     if bundle.recipe.planted_defect is not None:
         audit.notes.append(f"The recipe plants the defect {bundle.recipe.planted_defect!r}: a positive control.")
     if bundle.recipe.claim.sampling is not None:

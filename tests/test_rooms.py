@@ -26,9 +26,13 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
     "verify": ({"mechanisms", "mechanisms/published"}, VERIFYING | {"flint"}),
     "verify/papers": ({"mechanisms", "mechanisms/published", "verify"}, VERIFYING),
     "audit": (
-        {"mechanisms", "mechanisms/published", "mechanisms/learning", "verify", "reports"},
+        {"mechanisms", "mechanisms/published", "mechanisms/learning", "verify", "reports", "audit/frameworks"},
         NUMERIC | {"torch", "sklearn", "safetensors", "pydantic", "pooch", "joblib", "typer", "rich"}
         | {"textattack", "transformers", "ray"},
+    ),
+    "audit/frameworks": (
+        {"mechanisms", "mechanisms/published", "mechanisms/learning", "verify", "audit"},
+        NUMERIC | {"torch", "opacus", "transformers"},
     ),
     "reports": ({"verify/results.py"}, {"numpy", "jinja2", "markupsafe", "matplotlib", "jsonschema"}),
 }  # fmt: skip

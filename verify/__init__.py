@@ -6,6 +6,8 @@ from dpaudit._lazy import attributes
 
 if TYPE_CHECKING:
     from dpaudit.verify.accountants.audit import audit_accountant as audit_accountant
+    from dpaudit.verify.accountants.dp_accounting_adapter import claim_from_dp_event as claim_from_dp_event
+    from dpaudit.verify.accountants.dp_accounting_adapter import dp_event_from_claim as dp_event_from_claim
     from dpaudit.verify.accountants.table import cross_check as cross_check
     from dpaudit.verify.calibration.noise import calibrate as calibrate
     from dpaudit.verify.checking import check as check
@@ -24,6 +26,7 @@ else:
         __name__,
         {
             "accountants.audit": ["audit_accountant"],
+            "accountants.dp_accounting_adapter": ["claim_from_dp_event", "dp_event_from_claim"],
             "accountants.table": ["cross_check"],
             "calibration.noise": ["calibrate"],
             "checking": ["check"],
@@ -47,6 +50,8 @@ __all__ = [
     "audit_accountant",
     "calibrate",
     "check",
+    "claim_from_dp_event",
     "claim_stating",
     "cross_check",
+    "dp_event_from_claim",
 ]

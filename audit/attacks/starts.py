@@ -24,6 +24,7 @@ from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, GradientSp
 from dpaudit.mechanisms.learning.training import logits, resolve_device, train
 
 FITTING_STEPS, FITTING_VISITS, FITTING_MOMENTUM = 200, 20, 0.9
+OWN_MODELS = 10  # of an own loop, that tell what it finds unlikely
 _STREAM = 100  # of seeds: batches of the training without noise
 _NO_NOISE = Defect(noise_factor=0.0)
 
@@ -60,7 +61,8 @@ def unlikely(audit: Audit, spec: GradientSpec, probes: NDArray[np.float32]) -> A
     """How likely a network finds each label at some inputs, at its first weights or after training, if that is more.
 
     A label that either of them finds likely has next to no gradient for part of the training. The trained network is
-    one without noise, on the audit's records alone.
+    one without noise, on the audit's records alone. An own loop has first weights of its own, so that only it can tell
+    what it finds unlikely: a few models of it on those records do, their noise averaged out.
 
     Args:
         audit: Whose records.
@@ -73,6 +75,10 @@ def unlikely(audit: Audit, spec: GradientSpec, probes: NDArray[np.float32]) -> A
     score = partial(_outputs, x=probes)
     pool = Pool(audit.dataset.x, audit.dataset.y)
     everyone = np.ones(len(pool.y), dtype=bool)
+    if audit.settings.trainer is not train:
+        trials = [(everyone, trial_seed(audit.settings.seed, _STREAM, 1 + model)) for model in range(OWN_MODELS)]
+        (outputs,) = audit.trials.run(audit.trial_setup(spec, pool, score), trials, what="Choosing a canary")
+        return log_odds(outputs.mean(axis=0).reshape(len(probes), -1)) if len(outputs) == OWN_MODELS else None
     before = _without_noise(audit, _one_step(spec), score, pool, [~everyone])
     after = _without_noise(audit, spec, score, pool, [everyone])
     if before is None or after is None:

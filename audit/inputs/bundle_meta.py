@@ -1,7 +1,7 @@
 """What a bundle says about its model: one JSON string, written from our objects and read with suspicion."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, cast
 
@@ -48,9 +48,16 @@ class Meta(_Part):
     claim: dict[str, Any]
     coins: _Coins | None
     ledger: _Ledger | None = None
+    notes: Annotated[list[Annotated[str, Field(max_length=1000)]], Field(max_length=100)] = []
 
 
-def write_meta(architecture: Architecture, recipe: Recipe, coins: Coins | None, ledger: Ledger | None) -> str:
+def write_meta(
+    architecture: Architecture,
+    recipe: Recipe,
+    coins: Coins | None,
+    ledger: Ledger | None,
+    notes: Sequence[str] = (),
+) -> str:
     """The JSON string of a bundle.
 
     Args:
@@ -58,6 +65,7 @@ def write_meta(architecture: Architecture, recipe: Recipe, coins: Coins | None, 
         recipe: With the mechanism's dimension filled in.
         coins: None, or empty, where no membership was drawn.
         ledger: What happened in training, if it was kept.
+        notes: What a reader of an audit's result must know of the training, in sentences.
     """
     tosses = None if coins is None or not len(coins.records) else {
         "records": coins.records.tolist(), "included": coins.included.tolist(), "seed": coins.seed,
@@ -66,7 +74,7 @@ def write_meta(architecture: Architecture, recipe: Recipe, coins: Coins | None, 
         **asdict(ledger), "clip_norm": "inf" if np.isinf(ledger.clip_norm) else ledger.clip_norm,
     }  # fmt: skip
     sizes = {"inputs": architecture.inputs, "classes": architecture.classes}
-    meta = {
+    meta: dict[str, Any] = {
         "format": "dpaudit-bundle/1",
         "architecture": {**recipe.architecture.model_dump(), **sizes},
         "recipe": recipe.to_dict(),
@@ -74,6 +82,8 @@ def write_meta(architecture: Architecture, recipe: Recipe, coins: Coins | None, 
         "coins": tosses,
         "ledger": events,
     }
+    if notes:
+        meta["notes"] = list(notes)
     return json.dumps(meta, allow_nan=False)
 
 

@@ -1,8 +1,9 @@
 """The audit bundle: a model together with everything an audit must know about it."""
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ class Bundle:
         recipe: How it is said to have been trained, with the mechanism's dimension filled in.
         coins: Whose membership fair coins decided; None if nobody's.
         ledger: What happened in training; None if the file does not say.
+        notes: What a reader of an audit's result must know of the training, in sentences.
     """
 
     path: str
@@ -38,6 +40,7 @@ class Bundle:
     recipe: Recipe
     coins: Coins | None = None
     ledger: Ledger | None = None
+    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """What it is and what it claims, in a line; never its weights."""
@@ -90,6 +93,7 @@ def save_bundle(
     claim: Claim,
     coins: Coins | None,
     ledger: Ledger | None = None,
+    notes: Sequence[str] = (),
 ) -> None:
     """Write an audit bundle, all of it or nothing.
 
@@ -101,6 +105,7 @@ def save_bundle(
         claim: `recipe.claim_object()`; another claim needs another recipe.
         coins: From `draw_coins`; None if no membership was drawn.
         ledger: What happened, from `TrainedModels.ledger`.
+        notes: What a reader of an audit's result must know of the training, in sentences.
 
     Raises:
         InputError: The tensors are not what they must be or do not fit the recipe's architecture; the claim is not the
@@ -118,7 +123,7 @@ def save_bundle(
         raise InputError(f"claim: Expected {claim} to be that of the recipe, {recipe.claim_object()}.")
     if recipe.dataset.sha256 is None:
         raise InputError("dataset.sha256: Expected this key in a bundle's recipe: Recipe.filled sets it.")
-    meta = write_meta(architecture, recipe, coins, ledger)
+    meta = write_meta(architecture, recipe, coins, ledger, notes)
     with atomic_write(name) as file:
         torch.save({"state_dict": state, "meta": meta}, file)
 
@@ -157,7 +162,7 @@ def load_bundle(path: str | os.PathLike[str], *, recipe: Recipe | None = None) -
             state = check_state(content, name, size=size)
             filled = recipe.with_dimension(sum(tensor.numel() for tensor in state.values()))
             bundle = Bundle(name, "", state, filled)
-        return Bundle(name, file_sha256(file), bundle.state_dict, bundle.recipe, bundle.coins, bundle.ledger)
+        return replace(bundle, sha256=file_sha256(file))
 
 
 def _read_bundle(content: Mapping[str, Any], name: str, size: int | None, recipe: Recipe | None) -> Bundle:
@@ -180,9 +185,22 @@ def _read_bundle(content: Mapping[str, Any], name: str, size: int | None, recipe
     if not table.custom:
         inputs, classes = (_size(meta.architecture, key, name) for key in ("inputs", "classes"))
         _check_shapes(state, parameter_shapes(Architecture(table.name, inputs, classes, table.kwargs)), name)
-    if recipe is not None:
-        filled = _same_recipe(filled, recipe, name)
-    return Bundle(name, "", state, filled, read_coins(meta.coins, name), read_ledger(meta.ledger))
+    filled = _beside(filled, name) if recipe is None else _same_recipe(filled, recipe, name)
+    coins, ledger = read_coins(meta.coins, name), read_ledger(meta.ledger)
+    return Bundle(name, "", state, filled, coins, ledger, tuple(meta.notes))
+
+
+def _beside(recipe: Recipe, name: str) -> Recipe:
+    """The recipe with the path of its records, where a bare file name lies beside the bundle and not in this folder."""
+    file = recipe.dataset.file
+    if (
+        file is None
+        or Path(file).name != file
+        or Path(file).exists()
+        or not (found := Path(name).parent / file).exists()
+    ):
+        return recipe
+    return recipe.model_copy(update={"dataset": recipe.dataset.model_copy(update={"file": str(found)})})
 
 
 def _size(architecture: Mapping[str, Any], key: str, name: str) -> int:

@@ -27,10 +27,16 @@ PROBABILITY = Field(gt=0, le=1)
 _Rule = tuple[Callable[[Any], bool], str]
 _TRUTH: _Rule = (lambda value: isinstance(value, bool), "true or false")
 _WIDTH: _Rule = (lambda value: type(value) is int and 1 <= value <= 1_000_000, "an integer in 1..1000000")
+_WIDTHS: _Rule = (  # of hidden layers, of one or of several
+    lambda value: (
+        _WIDTH[0](value) or (isinstance(value, list) and 1 <= len(value) <= 20 and all(map(_WIDTH[0], value)))
+    ),
+    "an integer in 1..1000000, or a list of 1..20 of them",
+)
 _ROWS: _Rule = (lambda value: type(value) is int and 2 <= value <= 1_000_000, "an integer in 2..1000000")
 KWARGS: dict[str, dict[str, _Rule]] = {
     "linear": {"bias": _TRUTH},
-    "fnn": {"hidden": _WIDTH},
+    "fnn": {"hidden": _WIDTHS},
     "cnn": {},
     "logistic": {},
     "bag-of-embeddings": {"vocabulary": _ROWS, "width": _WIDTH},

@@ -3,9 +3,12 @@
 import functools
 import hashlib
 import importlib.util
+import inspect
 import sys
 import traceback
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -13,6 +16,8 @@ from typing import Any, Self
 from dpaudit.audit.inputs.files import InputError, read_regular
 
 LARGEST_CODE = 1 << 20  # bytes
+ONE_MODEL = "dataset"  # first parameter of a loop that trains one model
+REMARKS = ("Secure RNG turned off", "Full backward hook is firing")  # of Opacus and torch, at every training
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,63 @@ def _function(path: str, function: str, sha256: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
+def dataset_trainer(
+    function: Callable[..., Any], shape: tuple[int, ...] = (), *, whole: bool = False
+) -> Callable[..., list[dict[str, Any]]]:
+    """A loop that trains one model, train(dataset, seed) -> module, as an audit calls loops: `UserTrainer` tells how.
+
+    The data set is a TensorDataset of the model's members. Of the module, which Opacus may have wrapped, the trained
+    weights are taken in their order.
+
+    Args:
+        function: The loop; picklable where worker processes are to call it.
+        shape: Of one record, as the loop wants it; () for flat ones.
+        whole: Whether the loop wants whole numbers, such as token ids.
+    """
+    scalable = "noise_factor" in inspect.signature(function).parameters
+    return functools.partial(_train_scaled if scalable else _train_each, function=function, shape=shape, whole=whole)
+
+
+@contextmanager
+def remarks_silenced() -> Iterator[None]:
+    """Silence what Opacus and torch remark at every training: thousands of them would hide what matters."""
+    with warnings.catch_warnings():
+        for remark in REMARKS:
+            warnings.filterwarnings("ignore", message=remark)
+        yield
+
+
+def _train_scaled(*arguments: Any, device: str, noise_factor: float = 1.0, **options: Any) -> list[dict[str, Any]]:
+    """`_train_each` of a loop that takes `noise_factor`, for positive controls."""
+    return _train_each(*arguments, device=device, noise_factor=noise_factor, **options)
+
+
+def _train_each(
+    spec: Any, pool: Any, members: Any, seeds: Any, *, device: str, function: Callable[..., Any],
+    shape: tuple[int, ...], whole: bool, **options: Any,
+) -> list[dict[str, Any]]:  # fmt: skip
+    import torch
+    from torch.utils.data import TensorDataset
+
+    from dpaudit.mechanisms.learning.architectures import parameter_shapes
+
+    names, states = list(parameter_shapes(spec.architecture)), []
+    for row, seed in zip(members, seeds, strict=True):
+        x = torch.from_numpy(pool.x[row]).reshape(-1, *(shape or pool.x.shape[1:]))
+        dataset = TensorDataset(x.long() if whole else x, torch.from_numpy(pool.y[row]))
+        with remarks_silenced():
+            module = function(dataset, seed, **options)
+        if not isinstance(module, torch.nn.Module):
+            raise InputError(f"Expected {_name(function)} to return a module, not {type(module).__name__}.")
+        weights = [weight.detach().clone() for weight in module.parameters() if weight.requires_grad]
+        if len(weights) != len(names):
+            raise InputError(
+                f"Expected {_name(function)} to train {len(names)} tensors of weights, not {len(weights)}."
+            )
+        states.append(dict(zip(names, weights, strict=True)))
+    return states
+
+
 @dataclass(frozen=True)
 class UserTrainer:
     """A user's own training loop, audited in place of the package's; docs/own-loop.md has an example.
@@ -99,6 +161,8 @@ class UserTrainer:
     (bool, one row for each seed), `device` is "cpu" or "cuda". It returns `TrainedModels`, or a list of state dicts in
     the order of the seeds, with the names and shapes of the recipe's architecture. Equal arguments must give equal
     models: everything random in model i comes from seeds[i], and nothing is kept from one call to the next.
+
+    A function whose first parameter is `dataset` trains one model, train(dataset, seed) -> module: `dataset_trainer`.
 
     Args:
         code: Where it is.
@@ -113,6 +177,8 @@ class UserTrainer:
             InputError: The code fails; the message says where.
         """
         function = self.code.load()
+        if next(iter(inspect.signature(function).parameters), "") == ONE_MODEL:
+            function = dataset_trainer(function)
         try:
             return function(*arguments, **options)
         except InputError:
@@ -133,6 +199,11 @@ def trainer_name(trainer: Callable[..., Any]) -> str:
     """
     if isinstance(trainer, UserTrainer):
         return f"{trainer.code.where} (SHA-256 {trainer.code.sha256})"
-    trainer = getattr(trainer, "func", trainer)  # of a partial
-    kind = trainer if hasattr(trainer, "__qualname__") else type(trainer)
+    while isinstance(trainer, functools.partial):
+        trainer = trainer.keywords.get("function", trainer.func)
+    return _name(trainer)
+
+
+def _name(function: Any) -> str:
+    kind = function if hasattr(function, "__qualname__") else type(function)
     return f"{kind.__module__}.{kind.__qualname__}"

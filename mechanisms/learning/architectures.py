@@ -1,8 +1,9 @@
 """The named networks: their modules, the shapes of their parameters, and which of them the ensemble engine trains."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -50,10 +51,14 @@ class CNNShape:
         return C2 * self.pool2**2
 
 
-def _fnn(inputs: int, classes: int, *, hidden: int = HIDDEN) -> nn.Module:
-    if hidden < 1:
+def _fnn(inputs: int, classes: int, *, hidden: int | Sequence[int] = HIDDEN) -> nn.Module:
+    widths = [hidden] if isinstance(hidden, int) else list(hidden)
+    if not widths or min(widths) < 1:
         raise ValueError(f"Expected hidden={hidden!r} >= 1.")
-    return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+    layers = [
+        part for fan_in, fan_out in pairwise([inputs, *widths]) for part in (nn.Linear(fan_in, fan_out), nn.ReLU())
+    ]
+    return nn.Sequential(*layers, nn.Linear(widths[-1], classes))
 
 
 def _logistic(inputs: int, classes: int) -> nn.Module:
@@ -109,9 +114,9 @@ def through_opacus(architecture: Architecture) -> bool:
 def build_module(architecture: Architecture) -> nn.Module:
     """The network as a torch module, into which a trained model's state dict can be loaded.
 
-    "linear" is nn.Linear, "fnn" nn.Sequential(Linear, ReLU, Linear), "logistic" the weights of a two-class logistic
-    regression (one output: the logit of class 1), "cnn" the papers' convolutional network; for "bag-of-embeddings" and
-    "transformer" see `text_networks`.
+    "linear" is nn.Linear, "fnn" nn.Sequential(Linear, ReLU, ..., Linear), "logistic" the weights of a two-class
+    logistic regression (one output: the logit of class 1), "cnn" the papers' convolutional network; for
+    "bag-of-embeddings" and "transformer" see `text_networks`.
 
     Args:
         architecture: A named one, or one with `build`.

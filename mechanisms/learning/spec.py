@@ -22,11 +22,12 @@ class Architecture:
     """A network by name, as data.
 
     Args:
-        name: "linear" (softmax regression), "fnn" (one hidden ReLU layer), "cnn" (the papers' 26,000 parameters),
+        name: "linear" (softmax regression), "fnn" (hidden ReLU layers), "cnn" (the papers' 26,000 parameters),
             "bag-of-embeddings", "transformer" (they read token ids), or any name given together with `build`.
         inputs: Features of one record.
         classes: Outputs.
-        kwargs: `hidden` for "fnn", `bias` for "linear"; otherwise passed to `build`.
+        kwargs: `hidden` for "fnn" (the width or the widths of its hidden layers), `bias` for "linear"; otherwise
+            passed to `build`.
         build: For a user's own module: called as build(inputs, classes, **kwargs); None for the named ones.
     """
 

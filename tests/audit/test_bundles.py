@@ -105,6 +105,14 @@ def test_the_file_is_what_the_contract_says(saved: Path) -> None:
     assert meta["claim"]["mechanism"]["dimension"] == 130
 
 
+def test_notes_on_the_training_are_kept(tmp_path: Path, digits: Dataset, recipe: Recipe) -> None:
+    path = write(tmp_path / "model.pt", digits, recipe, None, notes=["Not covered: the moon."])
+    assert load_bundle(path).notes == ("Not covered: the moon.",)
+    edit(path, lambda meta: meta.update(notes=["x" * 2000]))
+    with pytest.raises(InputError, match=r"meta\.notes"):
+        load_bundle(path)
+
+
 def test_a_tensor_that_looks_into_a_larger_one_is_stored_alone(tmp_path: Path, digits: Dataset, recipe: Recipe) -> None:
     large = torch.randn(2, 1000)
     path = write(tmp_path / "view.pt", digits, recipe, None, state_dict={"weight": large[:, :64], "bias": large[0, :2]})

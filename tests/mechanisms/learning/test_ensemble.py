@@ -75,6 +75,13 @@ def test_it_equals_the_plain_loop(architecture: Architecture, order: float, samp
     assert_equals_plain_loop(spec, records(2), some(share))
 
 
+@pytest.mark.parametrize(("order", "sampling_prob"), [(2, 0.3), (1.5, 1.0)])
+def test_it_equals_the_plain_loop_with_several_hidden_layers(order: float, sampling_prob: float) -> None:
+    deep = Architecture("fnn", INPUTS, CLASSES, {"hidden": [9, 6, 5]})
+    assert [len(w) for w in build_module(deep).state_dict().values()] == [9, 9, 6, 6, 5, 5, CLASSES, CLASSES]
+    assert_equals_plain_loop(specification(deep, order, sampling_prob=sampling_prob), records(2), some(0.8))
+
+
 @pytest.mark.parametrize(
     "mechanism",
     [

@@ -1,0 +1,94 @@
+"""Audits of a training loop that uses Opacus: the loop itself is retrained, with and without a canary."""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from dpaudit.audit.attacks.base import no_warning
+from dpaudit.audit.attacks.control import takes_noise_factor
+from dpaudit.audit.frameworks.opacus import read_training, watched, write_bundle
+from dpaudit.audit.frameworks.records import read_records
+from dpaudit.audit.inputs.bundles import load_bundle
+from dpaudit.audit.inputs.files import InputError
+from dpaudit.audit.inputs.recipes import load_recipe
+from dpaudit.audit.inputs.sources import Stage
+from dpaudit.audit.inputs.user_code import UserFunction, dataset_trainer, remarks_silenced, trainer_name
+from dpaudit.audit.runner import run
+from dpaudit.audit.settings import Settings
+from dpaudit.audit.trials.engine import no_progress
+from dpaudit.verify.claims import Adjacency
+from dpaudit.verify.results import AuditResult
+
+NO_CONTROL = (
+    "The positive control was not carried out: the training function takes no noise_factor, by which it would be asked "
+    "for half the noise. So if nothing is refuted, that says nothing."
+)
+
+
+def audit_opacus(
+    train_fn: Callable[..., Any] | str,
+    dataset: Any,
+    *,
+    epsilon: float | None = None,
+    delta: float,
+    seed: int,
+    adjacency: Adjacency = "add-remove",
+    architecture: str | None = None,
+    attacks: Sequence[str] = ("clipbkd",),
+    stage: Stage = no_progress,
+    warn: Callable[[str], None] = no_warning,
+    **settings: Any,
+) -> AuditResult:
+    """Audit a training loop that uses Opacus, as it is: its models are trained on records with a canary and without.
+
+    The first training is on the records alone; meanwhile what `PrivacyEngine.make_private` returns is noted, and
+    mechanism, batches, steps and epsilon are read from it as `bundle_from_opacus` does. A canary game follows.
+
+    Args:
+        train_fn: train_fn(dataset, seed) -> module, a function of a module (not a lambda) or "my_loop.py:train". It
+            makes its own loader and engine; everything random comes from `seed`; equal seeds, equal models. If it
+            takes a keyword `noise_factor`, the positive control asks it for half the noise; else there is none.
+        dataset: A torch data set of records with labels; `train_fn` gets TensorDatasets of such records.
+        epsilon: Of the claim; None: what the engine says.
+        delta: Of the claim.
+        seed: Of everything random in the audit.
+        adjacency: Of the claim.
+        architecture: As `bundle_from_opacus`.
+        attacks: Names in ATTACKS.
+        stage, warn: As `run`.
+        settings: Of `Settings`: trials, confidence, budget, workers, store.
+
+    Raises:
+        InputError: As `bundle_from_opacus`; or the loop calls `make_private` never or more than once.
+    """
+    records = read_records(dataset)
+    function = UserFunction.named(train_fn, "train_fn").load() if isinstance(train_fn, str) else train_fn
+    trainer = dataset_trainer(function, records.shape, whole=records.whole)
+    with watched() as made, remarks_silenced():
+        module = function(dataset, seed)
+    if not isinstance(module, nn.Module):
+        raise InputError(f"Expected {trainer_name(function)} to return a module, not {type(module).__name__}.")
+    if len(made) != 1:
+        raise InputError(f"Expected the training function to call make_private once, not {len(made)} times.")
+    engine, parts = made[0]
+    optimizer, loader = parts[1], parts[-1]
+    if len(loader.dataset) != len(records.y):
+        raise InputError(f"Expected the loader to have all {len(records.y)} records, not {len(loader.dataset)}.")
+    training = read_training(optimizer, engine, loader, delta=delta, epsilon=epsilon)
+    controlled = takes_noise_factor(trainer)
+    chosen = Settings(
+        seed=seed, attacks=attacks, trainer=trainer, control=controlled, command="audit_opacus(...)", **settings
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.pt")
+        export = write_bundle(path, module, optimizer, training, records, adjacency, architecture, loop=True)
+        bundle = load_bundle(path, recipe=None if export.recipe is None else load_recipe(export.recipe))
+        result = run(
+            replace(bundle, path="the first model of the loop"), records.dataset("the data set given"), chosen,
+            stage=stage, warn=warn,
+        )  # fmt: skip
+    return result if controlled else replace(result, notes=[*result.notes, NO_CONTROL])

@@ -1,0 +1,161 @@
+"""Loops that use Opacus, audited as they are: the loop itself is retrained."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from opacus import PrivacyEngine
+from opacus.optimizers import DPOptimizer
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from dpaudit.audit import audit_opacus
+from dpaudit.audit.attacks.control import takes_noise_factor
+from dpaudit.audit.frameworks.opacus_loop import NO_CONTROL
+from dpaudit.audit.inputs.files import InputError
+from dpaudit.audit.inputs.user_code import UserFunction, UserTrainer, dataset_trainer, trainer_name
+from dpaudit.audit.trials.keys import fingerprint
+from dpaudit.mechanisms import Gaussian
+from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool
+
+NOISE, RECORDS, DELTA = 1.0, 30, 1e-5
+
+
+def data() -> TensorDataset:
+    """Records of one feature that nobody has, for the canary, and labels that follow the others."""
+    generator = torch.Generator().manual_seed(3)
+    x = torch.rand(RECORDS, 1, 6, generator=generator)
+    x[:, 0, 0] = 0.0
+    return TensorDataset(x, (x[:, 0, 1] > 0.5).long())
+
+
+def loop(dataset: Any, seed: int, noise_factor: float = 1.0) -> nn.Module:
+    """One noisy step or a few on all records, that begin at public weights."""
+    torch.manual_seed(seed)
+    module = nn.Sequential(nn.Flatten(), nn.Linear(6, 2))
+    nn.init.zeros_(module[1].weight)
+    nn.init.zeros_(module[1].bias)
+    assert next(iter(dataset))[0].shape == (1, 6)
+    module, optimizer, loader = PrivacyEngine(accountant="prv").make_private(
+        module=module, optimizer=torch.optim.SGD(module.parameters(), 0.5),
+        data_loader=DataLoader(dataset, len(dataset)), noise_multiplier=NOISE * noise_factor, max_grad_norm=1.0,
+    )  # fmt: skip
+    for x, y in loader:
+        nn.functional.cross_entropy(module(x), y).backward()
+        optimizer.step()
+    return module
+
+
+def faulty(dataset: Any, seed: int, noise_factor: float = 1.0) -> nn.Module:
+    """The same with a tenth of the noise, of which the accountant knows nothing."""
+    honest = DPOptimizer.add_noise
+
+    def add_noise(self: Any) -> None:
+        self.noise_multiplier *= 0.1
+        honest(self)
+        self.noise_multiplier /= 0.1
+
+    DPOptimizer.add_noise = add_noise
+    try:
+        return loop(dataset, seed, noise_factor)
+    finally:
+        DPOptimizer.add_noise = honest
+
+
+def uncontrolled(dataset: Any, seed: int) -> nn.Module:
+    return loop(dataset, seed)
+
+
+def unprivate(dataset: Any, seed: int) -> nn.Module:
+    return nn.Linear(6, 2)
+
+
+def twice(dataset: Any, seed: int) -> nn.Module:
+    loop(dataset, seed)
+    return loop(dataset, seed)
+
+
+def unreturned(dataset: Any, seed: int) -> Any:
+    return loop(dataset, seed).state_dict()
+
+
+@pytest.mark.slow
+def test_a_fault_that_the_accountant_does_not_see_is_found_and_the_honest_loop_is_not() -> None:
+    results = [audit_opacus(function, data(), delta=DELTA, seed=7, trials=60, workers=1) for function in (faulty, loop)]
+    assert [result.verdict for result in results] == ["refuted", "not_refuted"]
+    assert results[0].refuted_by == ["clipbkd:curve_violation"]
+    for result in results:
+        assert result.claim_check.verdict == "certified"  # the accountant's word for it
+        assert result.control is not None
+        assert result.control.training == "the training under audit, by its noise_factor"
+        assert result.reproduce["recipe"]["sampling"] == {"kind": "none"}
+    assert f"Models were trained by {__name__}.faulty, not by this package's own training." in results[0].notes
+
+
+def test_without_a_noise_factor_there_is_no_control() -> None:
+    result = audit_opacus(uncontrolled, data(), delta=DELTA, seed=7, trials=10, workers=1)
+    assert (result.verdict, result.control) == ("inconclusive", None)
+    assert result.notes[-1] == NO_CONTROL
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (unprivate, "to call make_private once, not 0 times"),
+        (twice, "to call make_private once, not 2 times"),
+        (unreturned, "unreturned to return a module, not OrderedDict"),
+        ("no_file.py:train", "no_file.py"),
+    ],
+)
+def test_loops_that_cannot_be_audited_are_refused(function: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        audit_opacus(function, data(), delta=DELTA, seed=7)
+    assert PrivacyEngine.make_private.__qualname__ == "PrivacyEngine.make_private"
+
+
+ONE_MODEL = """
+import torch
+
+def train(dataset, seed, noise_factor=1.0):
+    x, y = dataset.tensors
+    module = torch.nn.Sequential(torch.nn.Linear(x.shape[1], 2))
+    with torch.no_grad():
+        module[0].weight.fill_(noise_factor * seed)
+        module[0].bias.fill_(len(dataset))
+    return module
+"""
+
+
+def test_a_loop_of_one_model_is_called_as_any_own_loop(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(ONE_MODEL)
+    code = UserFunction.named("mine.py:train", "--trainer", tmp_path)
+    spec = DPSGDSpec(
+        architecture=Architecture("linear", 6, 2), mechanism=Gaussian(1.0), steps=1, sampling_prob=1.0,
+        expected_batch_size=9.0,
+    )  # fmt: skip
+    pool = Pool(np.zeros((9, 6), np.float32), np.zeros(9, np.int64))
+    members = np.arange(9)[None, :] < np.array([[4], [9]])
+    own = UserTrainer(code)
+    assert takes_noise_factor(own)
+    for trainer in (own, dataset_trainer(code.load())):
+        first, second = trainer(spec, pool, members, [2, 3], device="cpu", noise_factor=0.5)
+        assert (set(first["weight"].flatten().tolist()), first["bias"].tolist()) == ({1.0}, [4.0, 4.0])
+        assert (set(second["weight"].flatten().tolist()), second["bias"].tolist()) == ({1.5}, [9.0, 9.0])
+    deep = DPSGDSpec(**{**vars(spec), "architecture": Architecture("fnn", 6, 2)})
+    with pytest.raises(InputError, match="train to train 4 tensors of weights, not 2"):
+        own(deep, pool, members, [2, 3], device="cpu")
+
+
+def test_a_loop_of_one_model_can_be_sent_named_and_told_from_others() -> None:
+    shaped = dataset_trainer(loop, (1, 6))
+    assert trainer_name(shaped) == f"{__name__}.loop"
+    assert pickle.loads(pickle.dumps(dataset_trainer(len_of_nothing))).keywords["function"] is len_of_nothing
+    keys = [fingerprint({"trainer": one}) for one in (shaped, dataset_trainer(loop), dataset_trainer(faulty, (1, 6)))]
+    assert len(set(keys)) == 3
+
+
+def len_of_nothing(dataset: Any, seed: int) -> nn.Module:
+    return nn.Linear(1, 1)
