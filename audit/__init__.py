@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from dpaudit.audit.inputs.bundles import load_bundle, save_bundle
     from dpaudit.audit.inputs.recipes import load_recipe
     from dpaudit.audit.runner import run
+    from dpaudit.audit.scores import Bonferroni, Explicit, Scores, Split
     from dpaudit.audit.settings import Settings
     from dpaudit.mechanisms.learning.spec import Pool, TrainedModels
 else:
@@ -17,9 +18,22 @@ else:
             "inputs.bundles": ["load_bundle", "save_bundle"],
             "inputs.recipes": ["load_recipe"],
             "runner": ["run"],
+            "scores": ["Bonferroni", "Explicit", "Scores", "Split"],
             "settings": ["Settings"],
             "trials.blocks": ["Pool", "TrainedModels"],
         },
     )
 
-__all__ = ["Pool", "Settings", "TrainedModels", "load_bundle", "load_recipe", "run", "save_bundle"]
+__all__ = [
+    "Bonferroni",
+    "Explicit",
+    "Pool",
+    "Scores",
+    "Settings",
+    "Split",
+    "TrainedModels",
+    "load_bundle",
+    "load_recipe",
+    "run",
+    "save_bundle",
+]
