@@ -143,11 +143,14 @@ def test_only_the_command_line_reads_arguments() -> None:
 
 
 def test_a_command_is_a_file_and_a_line() -> None:
-    """`audit/commands/<name>.py` defines the function, or the group, of that name, and the command line registers it."""
+    """`audit/commands/<name>.py` defines the function or group of that name, and the command line registers it."""
     from dpaudit.audit.cli import app
 
     groups = {str(group.typer_instance.info.name): group.typer_instance for group in app.registered_groups}
-    commands = [*app.registered_commands, *(command for group in groups.values() for command in group.registered_commands)]
+    commands = [
+        *app.registered_commands,
+        *(command for group in groups.values() for command in group.registered_commands),
+    ]
     files = {path.stem for path in (ROOT / "audit/commands").glob("*.py")} - {"__init__", "console"}
     assert {command.callback.__name__ for command in app.registered_commands} | groups.keys() == files
     assert {command.callback.__module__ for command in commands} == {f"dpaudit.audit.commands.{name}" for name in files}

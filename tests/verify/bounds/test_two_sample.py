@@ -30,12 +30,11 @@ def test_the_interval_holds_and_is_not_idle() -> None:
 
 
 def test_the_area_of_a_curve_is_its_integral() -> None:
-    for mu in (0.3, 2.0):
-        curve = Tradeoff.of(lambda e, mu=mu: np.array([gaussian_delta(mu, float(x)) for x in e]))
-        assert curve.area == pytest.approx(quad(lambda u: norm.cdf(norm.ppf(u) + mu), 0, 1)[0], abs=2e-4)
-        rates = np.linspace(0.0, 1.0, 77)
-        inside = rates[(rates > 0) & (rates < 1)]
-        assert curve.inverse(curve(inside)) == pytest.approx(inside, abs=1e-9)
+    mu = 2.0
+    curve = Tradeoff.of(lambda e: np.array([gaussian_delta(mu, float(x)) for x in e]))
+    assert curve.area == pytest.approx(quad(lambda u: norm.cdf(norm.ppf(u) + mu), 0, 1)[0], abs=2e-4)
+    inside = np.linspace(0.0, 1.0, 77)[1:-1]
+    assert curve.inverse(curve(inside)) == pytest.approx(inside, abs=1e-9)
     assert Tradeoff.of_points([2.0], [0.0]).area == pytest.approx(expit(2.0))
     assert Tradeoff.of_points([0.0], [1.0]).inverse([0.2, 1.0]).tolist() == [0.0, 0.0]
 
@@ -45,7 +44,8 @@ def test_false_alarms_of_pairs_at_their_worst_mechanism(epsilon: float, delta: f
     """A pair is won with the largest probability that the curve allows: the exact error rate of the bound."""
     pairs, share = 80, Tradeoff.of_points([epsilon], [delta]).area
     alarms = [
-        epsilon_paired(np.arange(pairs) < wins, np.full(pairs, 0.5), delta=delta, confidence=0.9).epsilon_lower > epsilon
+        epsilon_paired(np.arange(pairs) < wins, np.full(pairs, 0.5), delta=delta, confidence=0.9).epsilon_lower
+        > epsilon
         for wins in range(pairs + 1)
     ]
     error = float(binom.pmf(np.arange(pairs + 1), pairs, share) @ alarms)
