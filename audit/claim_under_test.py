@@ -10,8 +10,9 @@ from dpaudit.mechanisms.base import NormalCoordinates
 from dpaudit.verify.bounds import Tradeoff
 from dpaudit.verify.checking import check
 from dpaudit.verify.claim_files import ClaimFileError, claim_to_dict, load_claims
-from dpaudit.verify.claims import Claim
+from dpaudit.verify.claims import PLAIN_KINDS, Claim
 from dpaudit.verify.guarantees import DELTA, EPSILON
+from dpaudit.verify.implied import implied_delta
 from dpaudit.verify.results import Verdict
 
 
@@ -45,7 +46,9 @@ class ClaimUnderTest:
 
     @cached_property
     def stated(self) -> Tradeoff:
-        """What the promise alone allows."""
+        """What the promise alone allows, of whatever kind it is."""
+        if self.claim is not None and self.claim.guarantee is not None:
+            return Tradeoff.of(implied_delta(self.claim.guarantee))
         return Tradeoff.of_points([self.epsilon], [self.delta])
 
     @cached_property
@@ -65,7 +68,7 @@ class ClaimUnderTest:
         return all(
             isinstance(phase.mechanism.structure, NormalCoordinates)
             and phase.sampling_prob == 1
-            and phase.sampler is None
+            and phase.sampling_kind in PLAIN_KINDS
             for phase in self.claim.phases
         )
 

@@ -92,6 +92,8 @@ def judge(
         raise InputError(f"Expected confidence={confidence} in [0.5, 1).")
     if claim.adjacency == "replace-one":
         raise InputError("Expected a claim on adding or removing a record: coins put canaries in or leave them out.")
+    if coins.draw.group_size > 1 and claim.claim is not None and claim.claim.unit == "record":
+        raise InputError("Expected a claim with unit = 'user': each canary is a user of several records.")
     for what, paths, sealed in (("data", planted, coins.data_sha256), ("queries", queries, coins.queries_sha256)):
         if paths and files_sha256(paths) != sealed:
             raise InputError(f"Expected the {what} {paths[0]} to be what was sealed, with SHA-256 {sealed}.")
@@ -135,8 +137,13 @@ def _one_run(
         coins, inside, outside, confidence,
         bound=bound, best=best.epsilon_lower, test=test, trials=game.canaries, p_value=p_value, **asdict(game),
     )  # fmt: skip
-    over = bound.epsilon_lower > claim.epsilon or p_value <= 1.0 - confidence
-    return attack, ["epsilon_lower"] * over + ["curve_violation"] * (test is not None and test.violated)
+    rejected = _findings(bound, claim, p_value <= 1.0 - confidence)
+    return attack, rejected + ["curve_violation"] * (test is not None and test.violated)
+
+
+def _findings(bound: LowerBound, claim: ClaimUnderTest, rejected: bool) -> list[str]:
+    """What speaks against the promise: the bound where it is larger, else the test of the promise's whole curve."""
+    return ["epsilon_lower"] if bound.epsilon_lower > claim.epsilon else ["p_value"] * rejected
 
 
 def _two_arms(
@@ -156,9 +163,8 @@ def _two_arms(
         bound=bound, best=best, test=None, trials=min(len(inside), len(outside)), p_value=test.p_value(claim.stated),
         curve_p_value=None if claim.certified is None else test.p_value(claim.certified),
     )  # fmt: skip
-    over = epsilon > claim.epsilon or test.rejects(claim.stated)
-    beyond = claim.certified is not None and test.rejects(claim.certified)
-    return attack, ["epsilon_lower"] * (over or beyond)
+    curves = [claim.stated] + ([] if claim.certified is None else [claim.certified])
+    return attack, _findings(bound, claim, any(test.rejects(curve) for curve in curves))
 
 
 def _guess(coins: SealedCoins, scores: Array) -> Guesses:
@@ -288,6 +294,11 @@ def _notes(
     ]
     if draw.group_size > 1:
         notes.append(f"A canary is a user of {draw.group_size} records, in or out together: the claim is on users.")
+    if claim.adjacency == "zero-out" or (claim.claim is not None and any(p.sampler for p in claim.claim.phases)):
+        notes.append(
+            "The claim leaves all batches as they are without the record; here a canary that is left out is not there "
+            "at all, which comes to the same only where every record is drawn by itself."
+        )
     if draw.runs > 1:
         notes.append(f"The {draw.runs} trainings are taken to be independent: noise that is used twice breaks that.")
     best = attack.best_possible_epsilon or 0.0

@@ -115,6 +115,7 @@ def test_a_folder_of_images(tmp_path: Path, kind: str) -> None:
     assert done.coins.data_sha256 != files_sha256(done.planted)
 
 
+@pytest.mark.slow
 def test_a_data_set_of_datasets(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     features = datasets.Features(

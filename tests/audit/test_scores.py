@@ -104,7 +104,7 @@ def test_canaries_of_one_run_that_fail_together_are_no_evidence_of_more() -> Non
     assert wrong > 1.5  # at a level of 1%, in 5% of the audits
 
 
-@pytest.mark.parametrize("design", ["independent", "paired"])
+@pytest.mark.parametrize("design", [pytest.param("independent", marks=pytest.mark.slow), "paired"])
 def test_a_true_claim_is_not_refuted_and_a_false_one_is(design: Any) -> None:
     rng = np.random.default_rng(5)
     inside, outside = (rng.random(200) < expit(sign) for sign in (1.0, -1.0))  # randomised response: exactly epsilon 1

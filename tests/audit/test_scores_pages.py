@@ -57,7 +57,7 @@ def test_the_commands_of_the_page_on_scores(score_files: Path, dpaudit: Command)
         assert done.returncode == (3 if "--epsilon" in line else 0), done.stderr
 
 
-@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize("place", [pytest.param(0, marks=pytest.mark.slow), 1, 2, 3])
 def test_the_code_of_the_page_on_scores(score_files: Path, place: int) -> None:
     blocks = snippets("scores", "python")
     assert len(blocks) == 4

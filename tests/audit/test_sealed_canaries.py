@@ -279,6 +279,7 @@ noise_multiplier = {noise}
 """
 
 
+@pytest.mark.slow
 def test_a_claim_with_its_mechanism_is_judged_by_its_curve_and_its_gaussian_bound(tmp_path: Path) -> None:
     """mu = 1 claimed, mu = 2.5 run: with the mechanism's own curve the canaries show more than against the epsilon."""
     path = tmp_path / "claims.toml"
@@ -388,3 +389,21 @@ def test_a_trainer_without_dpaudit_is_found_without_noise_and_left_alone_with_it
     assert lacking.returncode == 5
     assert (tmp_path / "coins.audit/report.html").exists()
     assert "at most 4.418 could have been proven" in lacking.stdout
+
+
+def test_claims_on_records_are_not_held_against_users_and_other_kinds_have_their_own_curve(tmp_path: Path) -> None:
+    path = tmp_path / "claims.toml"
+    text = CLAIM.format(id="a", epsilon=1.0, steps=1, prob=1.0, noise=5.0)
+    path.write_text(text)
+    users = Draw(5, 1, 40, group_size=2)
+    scores = files_of_scores(tmp_path, users, np.zeros((1, 40)))
+    claim = claim_under_test(None, None, path)
+    assert claim is not None
+    with pytest.raises(InputError, match="unit = 'user'"):
+        judge(sealed(users), scores, claim)
+    promised = '[claim.guarantee]\nkind = "gdp"\nmu = 1.0\n[claim.mechanism]'
+    path.write_text(text.replace("epsilon = 1.0\ndelta = 1e-5\n", "").replace("[claim.mechanism]", promised))
+    gaussian = claim_under_test(None, None, path)
+    assert gaussian is not None
+    assert float(gaussian.stated(0.5)) == pytest.approx(0.8413, abs=1e-3)  # Phi(1)
+    assert float(ClaimUnderTest(gaussian.epsilon, 1e-5).stated(0.5)) > 0.99
