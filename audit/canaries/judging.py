@@ -36,7 +36,7 @@ NAME = "sealed-canaries"
 PACKAGES = ("dpaudit", "numpy", "scipy")
 RESAMPLES = 200  # of a control's guesses
 FOUND = 0.95  # of them must refute
-RATES = (0.01, 0.001)
+RATES = (0.1, 0.01, 0.001)  # those that so few trials can show
 _JOINT_SEED = 0x5EA1
 
 
@@ -226,7 +226,7 @@ def _attack(
         arms={"pair": pair, "coins": draw.runs * draw.units, "runs": draw.runs},
         confidence_spent=1.0 - confidence,
         auc=auc(inside, outside),
-        tpr_at_fpr={str(rate): tpr_at_fpr(inside, outside, rate) for rate in RATES},
+        tpr_at_fpr={str(rate): tpr_at_fpr(inside, outside, rate) for rate in RATES if rate * len(outside) >= 1},
         trials=trials,
         best_possible_epsilon=best,
         bound=bound,
@@ -288,9 +288,10 @@ def _notes(
 ) -> list[str]:
     """What a reader must know of the game and of its power."""
     draw = coins.draw
+    known = "is the one that was agreed upon" if coins.agreed else "was compared with none that was agreed upon"
     notes = [
         "The training was not seen. The scores prove something of whatever produced them, by coins that were sealed "
-        f"before; the commitment is {coins.commitment}.",
+        f"before. Their commitment {coins.commitment} {known}.",
     ]
     if draw.group_size > 1:
         notes.append(f"A canary is a user of {draw.group_size} records, in or out together: the claim is on users.")

@@ -110,6 +110,7 @@ class SealedCoins:
         queries_sha256: Of the queries.
         source: The data that they were planted in, in words.
         commitment: SHA-256 of the file.
+        agreed: Whether it was compared with one that was known before.
     """
 
     draw: Draw
@@ -118,6 +119,7 @@ class SealedCoins:
     queries_sha256: str
     source: str
     commitment: str = ""
+    agreed: bool = False
 
     def to_bytes(self) -> bytes:
         """The file."""
@@ -163,7 +165,9 @@ def load_coins(path: Path, *, commitment: str | None = None) -> SealedCoins:
         raise InputError(f"Expected the ids and the nonce of {path} to be those of its seed: it was changed.")
     if data.included != np.repeat(draw.included().ravel(), draw.group_size).tolist():
         raise InputError(f"Expected the coins of {path} to be those of its seed: it was changed.")
-    return SealedCoins(draw, data.kind, data.data_sha256, data.queries_sha256, data.source, found)
+    return SealedCoins(
+        draw, data.kind, data.data_sha256, data.queries_sha256, data.source, found, commitment is not None
+    )
 
 
 def files_sha256(paths: Sequence[Path]) -> str:

@@ -387,7 +387,10 @@ def test_a_trainer_without_dpaudit_is_found_without_noise_and_left_alone_with_it
     assert "no planting is overwritten" in again.stderr
     lacking = dpaudit("canaries", "judge", "coins.json", "scores.csv", *said, "--require", "power", folder=tmp_path)
     assert lacking.returncode == 5
-    assert (tmp_path / "coins.audit/report.html").exists()
+    page = (tmp_path / "coins.audit/report.html").read_text()
+    assert "is the one that was agreed upon" in page
+    again = dpaudit("report", "coins.audit/result.json", "--out", "again", folder=tmp_path)
+    assert again.returncode == 0, again.stderr
     assert "at most 4.418 could have been proven" in lacking.stdout
 
 
