@@ -8,8 +8,9 @@ if TYPE_CHECKING:
     from dpaudit.audit.inputs.bundles import load_bundle, save_bundle
     from dpaudit.audit.inputs.recipes import load_recipe
     from dpaudit.audit.runner import run
-    from dpaudit.audit.scores import Bonferroni, Explicit, Scores, Split
+    from dpaudit.audit.scores import Scores
     from dpaudit.audit.settings import Settings
+    from dpaudit.audit.threshold_rules import Bonferroni, Explicit, Split
     from dpaudit.mechanisms.learning.spec import Pool, TrainedModels
 else:
     __getattr__, __dir__ = attributes(
@@ -18,8 +19,9 @@ else:
             "inputs.bundles": ["load_bundle", "save_bundle"],
             "inputs.recipes": ["load_recipe"],
             "runner": ["run"],
-            "scores": ["Bonferroni", "Explicit", "Scores", "Split"],
+            "scores": ["Scores"],
             "settings": ["Settings"],
+            "threshold_rules": ["Bonferroni", "Explicit", "Split"],
             "trials.blocks": ["Pool", "TrainedModels"],
         },
     )

@@ -1,7 +1,6 @@
 """Scores in, bounds out: what anybody's membership scores prove, by every bound that suits how they came about."""
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
@@ -11,6 +10,7 @@ from scipy.special import bdtrc
 
 from dpaudit.audit.claim_under_test import ClaimUnderTest
 from dpaudit.audit.inputs.files import InputError
+from dpaudit.audit.threshold_rules import Bonferroni, ThresholdRule
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.bounds import (
     JointTest,
@@ -18,9 +18,6 @@ from dpaudit.verify.bounds import (
     auc,
     auc_interval,
     band_at,
-    choose_threshold,
-    epsilon_from_counts,
-    epsilon_from_ranks,
     epsilon_gdp,
     epsilon_one_run_curve,
     epsilon_paired,
@@ -44,61 +41,6 @@ DESIGNS: dict[str, str] = {
 FPRS = (0.1, 0.01, 0.001)
 GUESSED = (0.5,)  # of the canaries of one run, declared in advance
 RESAMPLES = 1000
-
-
-@dataclass(frozen=True)
-class Explicit:
-    """A threshold that was fixed before the scores were seen; the event is {score > threshold}.
-
-    Args:
-        threshold: In units of the scores.
-    """
-
-    threshold: float
-
-    def bound(self, inside: Array, outside: Array, *, delta: float, confidence: float) -> LowerBound:
-        """Clopper-Pearson on the counts at the threshold."""
-        if math.isnan(self.threshold):
-            raise ValueError("Expected threshold=nan to be a number.")
-        return _counted(inside, outside, self.threshold, delta, confidence)
-
-
-@dataclass(frozen=True)
-class Split:
-    """The best threshold of a random part of both arms, counted on the rest.
-
-    Args:
-        seed: Of the parts.
-        share: For the choice, in (0, 1).
-    """
-
-    seed: int
-    share: float = 0.2
-
-    def bound(self, inside: Array, outside: Array, *, delta: float, confidence: float) -> LowerBound:
-        """Clopper-Pearson on the counts of the rest."""
-        rng = np.random.default_rng(self.seed)
-        parts = [np.split(rng.permutation(arm), [round(self.share * len(arm))]) for arm in (inside, outside)]
-        if not 0.0 < self.share < 1.0 or any(not len(part) for arm in parts for part in arm):
-            raise ValueError(f"Expected share={self.share} in (0, 1) to leave scores in both parts of both arms.")
-        (chosen_in, counted_in), (chosen_out, counted_out) = parts
-        threshold = choose_threshold(
-            chosen_in, chosen_out, delta=delta, confidence=confidence, trials_in=len(counted_in),
-            trials_out=len(counted_out),
-        )  # fmt: skip
-        return _counted(counted_in, counted_out, threshold, delta, confidence)
-
-
-@dataclass(frozen=True)
-class Bonferroni:
-    """Thresholds at fixed ranks of the scores, which share the error probability; nothing is set aside."""
-
-    def bound(self, inside: Array, outside: Array, *, delta: float, confidence: float) -> LowerBound:
-        """The best of `epsilon_from_ranks`."""
-        return epsilon_from_ranks(inside, outside, delta=delta, confidence=confidence)
-
-
-ThresholdRule = Explicit | Split | Bonferroni
 
 
 @dataclass(frozen=True)
@@ -343,14 +285,6 @@ class Scores:
             raise ValueError(f"Expected design={self.design!r} to be {design!r}: for this, {DESIGNS[design]}.")
 
 
-def _counted(inside: Array, outside: Array, threshold: float, delta: float, confidence: float) -> LowerBound:
-    tp, fp = int((inside > threshold).sum()), int((outside > threshold).sum())
-    bound = epsilon_from_counts(
-        tp=tp, fp=fp, tn=len(outside) - fp, fn=len(inside) - tp, delta=delta, confidence=confidence
-    )
-    return LowerBound(**{**vars(bound), "threshold": threshold})
-
-
 def _joint_bound(test: JointTest, delta: float) -> LowerBound:
     return LowerBound(
         epsilon_lower=test.epsilon_lower(delta),
@@ -416,47 +350,3 @@ _DECIDERS: dict[Design, Callable[..., dict[str, Any]]] = {
     "paired": _by_pairs,
     "one-run": _by_one_run,
 }
-
-
-def scores_text(judged: Mapping[str, Any]) -> list[str]:
-    """What `Scores.judge` found, in lines for a reader."""
-    level = f"{100 * judged['confidence']:g}%"
-    lines = []
-    if judged["verdict"] is not None:
-        claim = judged["claim"]
-        lines.append(
-            f"{judged['verdict']}: claimed epsilon {claim['epsilon']:g} at delta {claim['delta']:g}; the scores prove "
-            f"at least {judged['epsilon_lower']:.4g} ({level}, {judged['decided_by']})"
-        )
-        lines += [
-            f"p-value of {what}: {judged[name]:.3g}"
-            for name, what in (("p_value", "the claim"), ("curve_p_value", "the mechanism's certified curve"))
-            if judged[name] is not None
-        ]
-    else:
-        lines.append(f"epsilon >= {judged['epsilon_lower']:.4g} at delta {judged['delta']:g} ({level}, "
-                     f"{judged['decided_by']})")  # fmt: skip
-    lines.append(f"supposes: {judged['supposes']}")
-    others = {name: bound for name, bound in judged["bounds"].items() if name != judged["decided_by"]}
-    if others:
-        lines.append(f"other bounds, each at {level} for itself:")
-    for name, bound in others.items():
-        assumes = f", assumes {bound['assumes']}" if bound["assumes"] else ""
-        lines.append(f"  {name}: epsilon >= {bound['epsilon_lower']:.4g}{assumes}")
-    return [*lines, *_operating_text(judged)]
-
-
-def _operating_text(judged: Mapping[str, Any]) -> list[str]:
-    area, level = judged["auc"], f"{100 * judged['confidence']:g}%"
-    known = "lower" in area
-    lines = [
-        f"AUC {area['value']:.4f}" + (f" in [{area['lower']:.4f}, {area['upper']:.4f}] ({level})" if known else "")
-    ]
-    if known:
-        estimate = area["estimate"]
-        lines[0] += f"; bootstrap estimate [{estimate['lower']:.4f}, {estimate['upper']:.4f}], no bound"
-    rates = judged["tpr_at_fpr"]
-    for fpr, rate in rates.items():
-        band = f" in [{rate['lower']:.4f}, {rate['upper']:.4f}] ({level}, all rates together)" if known else ""
-        lines.append(f"TPR at FPR {fpr}: {rate['value']:.4f}{band}")
-    return lines

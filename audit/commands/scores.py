@@ -9,7 +9,8 @@ import typer
 from dpaudit.audit.commands.console import REFUTED, Seed, one_of, seed_or_drawn
 
 if TYPE_CHECKING:
-    from dpaudit.audit.scores import Design, ThresholdRule
+    from dpaudit.audit.scores import Design
+    from dpaudit.audit.threshold_rules import ThresholdRule
 
 
 def scores(
@@ -38,7 +39,8 @@ def scores(
     from dpaudit.audit.claim_under_test import claim_under_test
     from dpaudit.audit.inputs.files import InputError
     from dpaudit.audit.inputs.score_files import read_scores
-    from dpaudit.audit.scores import Scores, scores_text
+    from dpaudit.audit.scores import Scores
+    from dpaudit.audit.scores_text import scores_text
     from dpaudit.verify.results import to_json
 
     promised = claim_under_test(epsilon, delta if epsilon is not None or claim is not None else None, claim, only)
@@ -60,7 +62,7 @@ def scores(
 
 
 def _rule(text: str, seed: int) -> "ThresholdRule":
-    from dpaudit.audit.scores import Bonferroni, Explicit, Split
+    from dpaudit.audit.threshold_rules import Bonferroni, Explicit, Split
 
     try:
         return Explicit(float(text))
