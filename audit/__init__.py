@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from dpaudit.audit.inputs.bundles import load_bundle, save_bundle
     from dpaudit.audit.inputs.recipes import load_recipe
     from dpaudit.audit.runner import run
+    from dpaudit.audit.scores import Scores
     from dpaudit.audit.settings import Settings
+    from dpaudit.audit.threshold_rules import Bonferroni, Explicit, Split
     from dpaudit.mechanisms.learning.spec import Pool, TrainedModels
 else:
     __getattr__, __dir__ = attributes(
@@ -23,14 +25,20 @@ else:
             "inputs.bundles": ["load_bundle", "save_bundle"],
             "inputs.recipes": ["load_recipe"],
             "runner": ["run"],
+            "scores": ["Scores"],
             "settings": ["Settings"],
+            "threshold_rules": ["Bonferroni", "Explicit", "Split"],
             "trials.blocks": ["Pool", "TrainedModels"],
         },
     )
 
 __all__ = [
+    "Bonferroni",
+    "Explicit",
     "Pool",
+    "Scores",
     "Settings",
+    "Split",
     "TrainedModels",
     "audit_opacus",
     "bundle_from_opacus",

@@ -9,11 +9,13 @@ from typing import Annotated
 import typer
 
 from dpaudit.audit.commands.calibrate import calibrate
+from dpaudit.audit.commands.canaries import canaries
 from dpaudit.audit.commands.console import BAD_INPUT, GAVE_UP, fail, os_reason
 from dpaudit.audit.commands.lint import lint
 from dpaudit.audit.commands.mechanisms import mechanisms
 from dpaudit.audit.commands.report import report
 from dpaudit.audit.commands.run import run
+from dpaudit.audit.commands.scores import scores
 from dpaudit.audit.commands.selfcheck import selfcheck
 from dpaudit.audit.commands.train import train
 from dpaudit.audit.commands.trials import trials
@@ -38,6 +40,8 @@ app.command()(calibrate)
 app.command()(mechanisms)
 app.command()(selfcheck)
 app.command()(lint)
+app.command()(scores)
+app.add_typer(canaries)
 
 
 def _version(wanted: bool) -> None:

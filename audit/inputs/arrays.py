@@ -3,6 +3,7 @@
 import os
 import zipfile
 import zlib
+from tokenize import TokenError
 from typing import BinaryIO
 
 import numpy as np
@@ -18,17 +19,19 @@ SMALL = 64 << 20  # below this the ratio is nobody's concern
 LARGEST_RATIO = 100  # unpacked : packed; 0/1 features in float64 reach about 60, a bomb 1000
 
 # What numpy and zipfile raise over damaged content; NotImplementedError is a RuntimeError.
-_DAMAGED = (ValueError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error, SyntaxError, TypeError)
+_DAMAGED = (ValueError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error, SyntaxError, TypeError,
+            TokenError)  # fmt: skip
 _TRAIN, _TEST = ("x", "y"), ("x_test", "y_test")
 
 
-def read_npz(path: str | os.PathLike[str]) -> Raw:
+def read_npz(path: str | os.PathLike[str], *, native: bool = False) -> Raw:
     """Records and labels from an .npz file with x (n, d) and y (n,), and perhaps x_test and y_test.
 
     Pickled objects are never loaded. Sizes are compared with the file's before an array is read.
 
     Args:
         path: The file.
+        native: Whether x keeps its type and may have any shape (n, ...), in place of float32 of shape (n, d).
 
     Raises:
         InputError: Not an .npz file; arrays missing, too large, of another shape, not numeric, not finite; labels
@@ -43,12 +46,13 @@ def read_npz(path: str | os.PathLike[str]) -> Raw:
         total, size = sum(info.file_size for info in names.values()), os.fstat(file.fileno()).st_size
         if total > LARGEST_ARRAYS or total > max(SMALL, LARGEST_RATIO * size):
             raise InputError(f"Expected {path} ({size:,} bytes) not to unpack to {total:,} bytes.")
-        _check_shapes(shapes, str(path))
+        _check_shapes(shapes, str(path), flat=not native)
         arrays = {name: _read(archive, names[name], f"{path}:{name}") for name in known}
-    x, y = _features(arrays["x"], f"{path}:x"), _labels(arrays["y"], f"{path}:y")
+    features = _as_stored if native else _features
+    x, y = features(arrays["x"], f"{path}:x"), _labels(arrays["y"], f"{path}:y")
     if "x_test" not in arrays:
         return Raw(x, y, x[:0], y[:0])
-    return Raw(x, y, _features(arrays["x_test"], f"{path}:x_test"), _labels(arrays["y_test"], f"{path}:y_test"))
+    return Raw(x, y, features(arrays["x_test"], f"{path}:x_test"), _labels(arrays["y_test"], f"{path}:y_test"))
 
 
 def _declared(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> tuple[int, ...]:
@@ -76,14 +80,17 @@ def _declared(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> tup
     return tuple(int(axis) for axis in shape)
 
 
-def _check_shapes(shapes: dict[str, tuple[int, ...]], path: str) -> None:
+def _check_shapes(shapes: dict[str, tuple[int, ...]], path: str, *, flat: bool) -> None:
     for features, labels in (_TRAIN, _TEST):
         if features not in shapes:
             continue
         x, y = shapes[features], shapes[labels]
-        if len(x) != 2 or len(y) != 1 or x[0] != y[0] or 0 in x[1:]:
-            raise InputError(f"Expected {path}:{features} of shape (n, d) and {labels} of shape (n,), not {x} and {y}.")
-    if shapes["x"][0] < 2 or ("x_test" in shapes and shapes["x_test"][1] != shapes["x"][1]):
+        if len(x) < 2 or (flat and len(x) > 2) or len(y) != 1 or x[0] != y[0] or 0 in x[1:]:
+            wanted = "(n, d)" if flat else "(n, ...)"
+            raise InputError(
+                f"Expected {path}:{features} of shape {wanted} and {labels} of shape (n,), not {x} and {y}."
+            )
+    if shapes["x"][0] < 2 or ("x_test" in shapes and shapes["x_test"][1:] != shapes["x"][1:]):
         raise InputError(f"Expected {path} to hold at least two records, and as many features in x_test as in x.")
 
 
@@ -102,6 +109,12 @@ def _features(array: NDArray[np.generic], name: str) -> NDArray[np.float32]:
     if not np.isfinite(features).all():
         raise InputError(f"Expected every value of {name} to be finite in float32.")
     return features
+
+
+def _as_stored(array: NDArray[np.generic], name: str) -> NDArray[np.generic]:
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise InputError(f"Expected every value of {name} to be finite.")
+    return array
 
 
 def _labels(array: NDArray[np.generic], name: str) -> NDArray[np.int64]:

@@ -18,9 +18,10 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, expit, gammaln
 
+from dpaudit.mechanisms.base import Array
 from dpaudit.verify.bounds.gdp import gaussian_epsilon
 from dpaudit.verify.bounds.one_run_gaussian import mu_one_run
 from dpaudit.verify.bounds.rates import COUNT, TRIALS, valid_confidence, valid_count, valid_scores
@@ -68,13 +69,13 @@ def epsilon_one_run(
     >>> print(f"{bound.epsilon_lower:.3f}")
     0.702
     """
-    m, r, v = _valid_game(canaries, guesses, correct)
+    m, r, v = valid_game(canaries, guesses, correct)
     DELTA.validate("delta", delta)
     level = 1.0 - valid_confidence(confidence)
     inputs: dict[str, object] = {"canaries": m, "guesses": r, "correct": v, "game": GAME}
     assumes = ""
     if method == "steinke":
-        epsilon = _largest(lambda epsilon: steinke_p_value(m, r, v, epsilon=epsilon, delta=delta) <= level)
+        epsilon = largest_refuted(lambda epsilon: steinke_p_value(m, r, v, epsilon=epsilon, delta=delta) <= level)
     elif method == "f-dp":
         mu = mu_one_run(m, r, v, tail=level)
         epsilon = gaussian_epsilon(mu, delta)
@@ -107,7 +108,7 @@ def steinke_p_value(canaries: int, guesses: int, correct: int, *, epsilon: float
 
     Source: Steinke, Nasr and Jagielski (2023), Theorem 5.2.
     """
-    m, r, v = _valid_game(canaries, guesses, correct)
+    m, r, v = valid_game(canaries, guesses, correct)
     if v == 0:
         return 1.0
     tail = float(betainc(v, r - v + 1, expit(epsilon)))
@@ -165,13 +166,10 @@ def one_run_from_scores(
     if not len(fractions) or not all(0.0 < fraction <= 1.0 for fraction in fractions):
         raise ValueError(f"Expected fractions={tuple(fractions)!r} to be one or more numbers in (0, 1].")
     each = 1.0 - (1.0 - valid_confidence(confidence)) / len(fractions)
-    ascending, descending = np.argsort(values, kind="stable"), np.argsort(-values, kind="stable")
     family = []
     for fraction in fractions:
         k = min(max(1, round(fraction * values.size / 2)), values.size // 2)
-        # All canaries beyond the top k, in ascending order: a constant score must not be guessed twice.
-        rest = ascending[~np.isin(ascending, descending[:k])]
-        correct = int(included[descending[:k]].sum()) + int((~included[rest[:k]]).sum())
+        correct = correct_guesses(values, included, k)
         family.append(
             epsilon_one_run(
                 canaries=values.size, guesses=2 * k, correct=correct, delta=delta, confidence=each, method=method
@@ -187,7 +185,27 @@ def one_run_from_scores(
     return LowerBound(best.epsilon_lower, delta, confidence, best.method, inputs, best.source, assumes=best.assumes)
 
 
-def _valid_game(canaries: int, guesses: int, correct: int) -> tuple[int, int, int]:
+def correct_guesses(scores: Array, included: NDArray[np.bool_], k: int) -> int:
+    """How many guesses are right: the k canaries of highest score "in", the k of lowest score of the others "out".
+
+    Ties go to the canary that comes first.
+
+    Args:
+        scores: Higher = more likely a member, shape (m,).
+        included: How the coins fell, shape (m,).
+        k: At most m/2.
+
+    >>> correct_guesses(np.array([3.0, 2.0, 1.0, 0.0]), np.array([True, False, True, False]), 1)
+    2
+    """
+    ascending, descending = np.argsort(scores, kind="stable"), np.argsort(-scores, kind="stable")
+    # All canaries beyond the top k, in ascending order: a constant score must not be guessed twice.
+    rest = ascending[~np.isin(ascending, descending[:k])]
+    return int(included[descending[:k]].sum()) + int((~included[rest[:k]]).sum())
+
+
+def valid_game(canaries: int, guesses: int, correct: int) -> tuple[int, int, int]:
+    """The three counts as ints, or an error that names them."""
     m = valid_count("canaries", canaries, TRIALS)
     r = valid_count("guesses", guesses, COUNT)
     v = valid_count("correct", correct, COUNT)
@@ -196,7 +214,7 @@ def _valid_game(canaries: int, guesses: int, correct: int) -> tuple[int, int, in
     return m, r, v
 
 
-def _largest(refuted: Callable[[float], bool]) -> float:
+def largest_refuted(refuted: Callable[[float], bool]) -> float:
     """An epsilon >= 0 at which `refuted` holds, within RESOLUTION of one at which it does not; 0 if it never holds."""
     if not refuted(0.0):
         return 0.0

@@ -1,5 +1,7 @@
 """Gaussian mu from one training run, by the trade-off curve itself (Mahloujifar, Melis and Chaudhuri 2024)."""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
@@ -66,12 +68,36 @@ def least_mass(mu: Array, canaries: int, guesses: int, correct: int, tail: float
     Returns:
         t_0 for each mu, shape (k,); where it exceeds 1 the recursion may stop early.
     """
+    return exchange_mass(
+        lambda share: ndtr(ndtri(share) - mu),
+        np.full(mu.shape, tail),
+        canaries=canaries,
+        guesses=guesses,
+        correct=correct,
+    )
+
+
+def exchange_mass(
+    inverse: Callable[[Array], Array], tail: Array, *, canaries: int, guesses: int, correct: int
+) -> Array:
+    """`least_mass` for any trade-off curve g, given the inverse of g, and for many tails at once.
+
+    The proof there uses nothing of the Gaussian curve but that g^-1 does not fall.
+
+    Args:
+        inverse: From TPR in [0, 1] to the smallest FPR that g allows it, elementwise.
+        tail: P(C >= v), each in (0, 1]; with a family of curves the same shape as what `inverse` returns.
+        canaries: m.
+        guesses: r.
+        correct: v, at least 1.
+
+    Returns:
+        t_0, of the shape of `tail`; where all exceed 1 the recursion may stop early.
+    """
     m, r, v = canaries, guesses, correct
-    right = np.full(mu.shape, v * tail)
-    wrong = np.full(mu.shape, (r - v) * tail)
-    total = np.full(mu.shape, tail)
+    right, wrong, total = v * tail, (r - v) * tail, tail.copy()
     for i in range(v, 0, -1):
-        needed = m * ndtr(ndtri(np.minimum(right / m, 1.0)) - mu)
+        needed = m * inverse(np.minimum(right / m, 1.0))
         step = np.maximum(needed - wrong, 0.0) / (r - i + 1)
         wrong += step * (r - i + 1)
         right += step * (i - 1)

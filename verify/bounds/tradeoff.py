@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -73,6 +74,35 @@ class Tradeoff:
     def slope(self, fpr: ArrayLike) -> Array:
         """dg/du at each rate, where g has a kink the one on its left."""
         return self.slopes[np.searchsorted(self.breaks, np.asarray(fpr, np.float64))]
+
+    def inverse(self, tpr: ArrayLike) -> Array:
+        """The smallest FPR at which g reaches each rate in [0, 1], any shape; 0 where g is above it from the start.
+
+        >>> Tradeoff.of_points([np.log(3.0)], [0.0]).inverse([0.0, 0.3, 0.75, 1.0]).round(3).tolist()
+        [0.0, 0.1, 0.25, 1.0]
+        """
+        rates = np.asarray(tpr, np.float64)
+        levels, slopes, intercepts = self._rising
+        if not len(slopes):
+            return np.zeros(rates.shape)
+        line = np.searchsorted(levels, rates)
+        return np.clip((rates - intercepts[line]) / slopes[line], 0.0, 1.0)
+
+    @cached_property
+    def _rising(self) -> tuple[Array, Array, Array]:
+        """TPR at the breaks between lines that are not flat, and these lines; at most the last one is flat."""
+        lines = self.slopes > 0
+        return self(self.breaks[: max(0, int(lines.sum()) - 1)]), self.slopes[lines], self.intercepts[lines]
+
+    @property
+    def area(self) -> float:
+        """The integral of g: the largest AUC that the curve allows.
+
+        >>> print(f"{Tradeoff.of_points([0.0], [0.1]).area:.3f}")
+        0.595
+        """
+        points = np.concatenate([[0.0], self.breaks, [1.0]])
+        return float(np.trapezoid(self(points), points))
 
 
 def tradeoff_curve(delta_of_epsilon: DeltaUpper, fpr: ArrayLike) -> Array:

@@ -1,0 +1,1 @@
+"""Sealed canaries: one-run audits of trainings that we never see."""

@@ -1,0 +1,361 @@
+"""`dpaudit canaries judge`: what the scores of sealed canaries prove of a training that nobody here has seen."""
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.audit.canaries.power import IdealPower, ideal_power, needed_canaries
+from dpaudit.audit.canaries.sealing import SealedCoins, files_sha256, guesses_per_run, unit_scores
+from dpaudit.audit.claim_under_test import ClaimUnderTest
+from dpaudit.audit.inputs.files import InputError
+from dpaudit.audit.inputs.score_files import read_scored_ids
+from dpaudit.mechanisms.base import Array
+from dpaudit.verify.bounds import (
+    auc,
+    best_possible_epsilon,
+    correct_guesses,
+    epsilon_one_run,
+    epsilon_one_run_curve,
+    one_run_p_value,
+    roc,
+    tpr_at_fpr,
+    tradeoff_curve,
+)
+from dpaudit.verify.bounds.joint_test import JointTest
+from dpaudit.verify.bounds.rates import valid_confidence
+from dpaudit.verify.results import AttackResult, AuditResult, AuditVerdict, Control, CurveTest, LowerBound
+
+NAME = "sealed-canaries"
+PACKAGES = ("dpaudit", "numpy", "scipy")
+RESAMPLES = 200  # of a control's guesses
+FOUND = 0.95  # of them must refute
+RATES = (0.1, 0.01, 0.001)  # those that so few trials can show
+_JOINT_SEED = 0x5EA1
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """The game as it was played.
+
+    Args:
+        canaries: Coins thrown, in all runs.
+        guesses: Fixed before any score was read.
+        correct: How many were right.
+    """
+
+    canaries: int
+    guesses: int
+    correct: int
+
+
+def judge(
+    coins: SealedCoins,
+    scores: Sequence[Path],
+    claim: ClaimUnderTest,
+    *,
+    confidence: float = 0.95,
+    planted: Sequence[Path] = (),
+    queries: Sequence[Path] = (),
+    control: Sequence[Path] = (),
+    control_noise: float = 0.5,
+    command: str = "",
+) -> AuditResult:
+    """Hold the scores of a planting against a claim.
+
+    Every test rejects for many right guesses alone, so bound, claim and certified curve share one error probability
+    (`one_run_p_value`). The number of guesses is half of the canaries, in every run as many in as out.
+
+    Args:
+        coins: From `load_coins`.
+        scores: A file with the columns id and score for each run, in their order.
+        claim: On adding or removing a record (with groups, all records of a user).
+        confidence: Level in [0.5, 1).
+        planted: What the trainer was given, to be compared with what was sealed; () to go without.
+        queries: What the trainer scored, likewise.
+        control: Scores of the same queries by a training with less noise on the same data: the positive control.
+        control_noise: Its noise, as a part of the claimed one.
+        command: How to repeat this, for the report.
+
+    Raises:
+        InputError: Scores of another planting or another run, an id twice or missing, files that are not those sealed,
+            or a claim on another adjacency.
+    """
+    began = time.monotonic()
+    if not 0.5 <= valid_confidence(confidence) < 1.0:
+        raise InputError(f"Expected confidence={confidence} in [0.5, 1).")
+    if claim.adjacency == "replace-one":
+        raise InputError("Expected a claim on adding or removing a record: coins put canaries in or leave them out.")
+    if coins.draw.group_size > 1 and claim.claim is not None and claim.claim.unit == "record":
+        raise InputError("Expected a claim with unit = 'user': each canary is a user of several records.")
+    for what, paths, sealed in (("data", planted, coins.data_sha256), ("queries", queries, coins.queries_sha256)):
+        if paths and files_sha256(paths) != sealed:
+            raise InputError(f"Expected the {what} {paths[0]} to be what was sealed, with SHA-256 {sealed}.")
+    values = _scores(coins, scores)
+    game = _two_arms if coins.draw.every is not None else _one_run
+    attack, rejected = game(coins, values, claim, confidence)
+    power = _power(coins, claim, confidence)
+    positive = _control(coins, control, claim, confidence, control_noise)
+    notes = _notes(coins, claim, attack, power, confidence)
+    return _result(coins, scores, claim, confidence, attack, rejected, positive, notes, command, began)
+
+
+def _scores(coins: SealedCoins, paths: Sequence[Path]) -> Array:
+    """Shape (runs, units)."""
+    draw = coins.draw
+    if len(paths) != draw.runs:
+        raise InputError(f"Expected a file of scores for each of {draw.runs} runs, not {len(paths)}.")
+    ids = draw.ids()
+    return np.stack(
+        [unit_scores(read_scored_ids(path), ids[run], draw.group_size, str(path)) for run, path in enumerate(paths)]
+    )
+
+
+def _one_run(
+    coins: SealedCoins, scores: Array, claim: ClaimUnderTest, confidence: float
+) -> tuple[AttackResult, list[str]]:
+    """Fair coins for every canary of every run: all runs together are one run with as many canaries.
+
+    The trainings are independent, so flipping a coin changes the output of its run alone, and the exchange inequality
+    of `verify/bounds/one_run.py` holds for the canaries of all of them.
+    """
+    included = coins.draw.included()
+    if included.all() or not included.any():
+        raise InputError("Expected canaries on both sides of the coins: with so few, plant anew.")
+    game = _guess(coins, scores)
+    bound, best = _bound(game, claim, confidence), _bound(_all_right(game), claim, confidence)
+    p_value = one_run_p_value(**asdict(game), curve=claim.stated)
+    test = _curve_test(coins, scores, game, claim, confidence)
+    inside, outside = scores[included], scores[~included]
+    attack = _attack(
+        coins, inside, outside, confidence,
+        bound=bound, best=best.epsilon_lower, test=test, trials=game.canaries, p_value=p_value, **asdict(game),
+    )  # fmt: skip
+    rejected = _findings(bound, claim, p_value <= 1.0 - confidence)
+    return attack, rejected + ["curve_violation"] * (test is not None and test.violated)
+
+
+def _findings(bound: LowerBound, claim: ClaimUnderTest, rejected: bool) -> list[str]:
+    """What speaks against the promise: the bound where it is larger, else the test of the promise's whole curve."""
+    return ["epsilon_lower"] if bound.epsilon_lower > claim.epsilon else ["p_value"] * rejected
+
+
+def _two_arms(
+    coins: SealedCoins, scores: Array, claim: ClaimUnderTest, confidence: float
+) -> tuple[AttackResult, list[str]]:
+    """One canary in some of many runs: the runs with it and those without are trials of their own."""
+    included = coins.draw.included()[:, 0]
+    inside, outside = scores[included, 0], scores[~included, 0]
+    test = JointTest(inside, outside, claim.certified or claim.stated, confidence, _JOINT_SEED)
+    source = "Hsieh and Turnbull (1996), Theorem 2.2; see verify/bounds/joint_test.py"
+    epsilon = test.epsilon_lower(claim.delta)
+    inputs = {"trials_in": len(inside), "trials_out": len(outside), "seed": _JOINT_SEED}
+    bound = LowerBound(epsilon, claim.delta, confidence, "joint-test", inputs, source)
+    best = best_possible_epsilon(len(inside), len(outside), delta=claim.delta, confidence=confidence)
+    attack = _attack(
+        coins, inside, outside, confidence,
+        bound=bound, best=best, test=None, trials=min(len(inside), len(outside)), p_value=test.p_value(claim.stated),
+        curve_p_value=None if claim.certified is None else test.p_value(claim.certified),
+    )  # fmt: skip
+    curves = [claim.stated] + ([] if claim.certified is None else [claim.certified])
+    return attack, _findings(bound, claim, any(test.rejects(curve) for curve in curves))
+
+
+def _guess(coins: SealedCoins, scores: Array) -> Guesses:
+    draw, included = coins.draw, coins.draw.included()
+    each = guesses_per_run(draw)
+    correct = sum(correct_guesses(s, c, each // 2) for s, c in zip(scores, included, strict=True))
+    return Guesses(draw.runs * draw.units, draw.runs * each, correct)
+
+
+def _all_right(game: Guesses) -> Guesses:
+    return Guesses(game.canaries, game.guesses, game.guesses)
+
+
+def _bound(game: Guesses, claim: ClaimUnderTest, confidence: float) -> LowerBound:
+    """The best of the bounds that suit the claim."""
+    settings: dict[str, Any] = {**asdict(game), "delta": claim.delta, "confidence": confidence}
+    bounds = [epsilon_one_run(**settings), epsilon_one_run_curve(**settings)]
+    bounds += [epsilon_one_run(**settings, method="f-dp")] if claim.gaussian else []
+    return max(bounds, key=lambda bound: bound.epsilon_lower)
+
+
+def _curve_test(
+    coins: SealedCoins, scores: Array, game: Guesses, claim: ClaimUnderTest, confidence: float
+) -> CurveTest | None:
+    """The right guesses against the mechanism's certified curve; for a reader the event {guessed in}."""
+    if claim.certified is None:
+        return None
+    included, k = coins.draw.included(), guesses_per_run(coins.draw) // 2
+    top = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    tp = int(np.take_along_axis(included, top, axis=1).sum())
+    fp = top.size - tp
+    fpr = fp / int((~included).sum())
+    p_value = one_run_p_value(**asdict(game), curve=claim.certified)
+    return CurveTest(
+        violated=p_value <= 1.0 - confidence,
+        p_value=p_value,
+        confidence=confidence,
+        threshold=float(np.take_along_axis(scores, top[:, -1:], axis=1).min()),
+        fpr=fpr,
+        tpr=tp / int(included.sum()),
+        tpr_allowed=float(claim.certified(fpr)),
+        inputs=asdict(game),
+    )
+
+
+def _attack(
+    coins: SealedCoins, inside: Array, outside: Array, confidence: float, *, bound: LowerBound, best: float,
+    test: CurveTest | None, trials: int, **details: Any,
+) -> AttackResult:  # fmt: skip
+    draw = coins.draw
+    unit = "canary" if draw.group_size == 1 else f"user of {draw.group_size} canaries"
+    pair = f"{unit} ({coins.kind}) put in by a fair coin, or left out"
+    if draw.every is not None:
+        pair = f"{unit} ({coins.kind}) in one of {draw.every} of {draw.runs} runs, or in the others"
+    return AttackResult(
+        name=NAME,
+        epsilon_lower=bound.epsilon_lower,
+        curve_violation=test if test is not None and test.violated else None,
+        arms={"pair": pair, "coins": draw.runs * draw.units, "runs": draw.runs},
+        confidence_spent=1.0 - confidence,
+        auc=auc(inside, outside),
+        tpr_at_fpr={str(rate): tpr_at_fpr(inside, outside, rate) for rate in RATES if rate * len(outside) >= 1},
+        trials=trials,
+        best_possible_epsilon=best,
+        bound=bound,
+        curve_test=test,
+        roc=roc(inside, outside, confidence=confidence),
+        details={"kind": coins.kind, "planted_in": coins.source, "commitment": coins.commitment, **details},
+    )
+
+
+def _power(coins: SealedCoins, claim: ClaimUnderTest, confidence: float) -> IdealPower | None:
+    draw = coins.draw
+    if draw.every is not None:
+        return None
+    settings: dict[str, Any] = {"delta": claim.delta, "confidence": confidence, "seed": _JOINT_SEED}
+    return ideal_power(draw.units, guesses_per_run(draw), draw.runs, claim.epsilon, **settings)
+
+
+def _control(
+    coins: SealedCoins, paths: Sequence[Path], claim: ClaimUnderTest, confidence: float, noise_factor: float
+) -> Control | None:
+    """The same judgement on a training known to lack noise; its right guesses are drawn again for the power."""
+    if not paths:
+        return None
+    began = time.monotonic()
+    if coins.draw.every is not None:
+        raise InputError("Expected a control only with a coin for every canary.")
+    if not 0.0 <= noise_factor < 1.0:
+        raise InputError(f"Expected control noise={noise_factor} in [0, 1).")
+    game = _guess(coins, _scores(coins, paths))
+    rng = np.random.default_rng(_JOINT_SEED)
+    counts = rng.binomial(game.guesses, game.correct / game.guesses, RESAMPLES)
+    refuting = {int(c): _refutes(Guesses(game.canaries, game.guesses, int(c)), claim, confidence) for c in set(counts)}
+    power = float(np.mean([refuting[int(count)] for count in counts]))
+    return Control(
+        attack=NAME,
+        training="the trainer's own with less noise, on the same planted data",
+        noise_factor=noise_factor,
+        models=coins.draw.runs,
+        trials=coins.draw.runs,
+        resamples=RESAMPLES,
+        power=power,
+        found=power >= FOUND,
+        no_noise_trials=0,
+        no_noise_found=_refutes(_all_right(game), claim, confidence),
+        seed=_JOINT_SEED,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _refutes(game: Guesses, claim: ClaimUnderTest, confidence: float) -> bool:
+    if _bound(game, claim, confidence).epsilon_lower > claim.epsilon:
+        return True
+    curves = [claim.stated] + ([] if claim.certified is None else [claim.certified])
+    return any(one_run_p_value(**asdict(game), curve=curve) <= 1.0 - confidence for curve in curves)
+
+
+def _notes(
+    coins: SealedCoins, claim: ClaimUnderTest, attack: AttackResult, power: IdealPower | None, confidence: float
+) -> list[str]:
+    """What a reader must know of the game and of its power."""
+    draw = coins.draw
+    known = "is the one that was agreed upon" if coins.agreed else "was compared with none that was agreed upon"
+    notes = [
+        "The training was not seen. The scores prove something of whatever produced them, by coins that were sealed "
+        f"before. Their commitment {coins.commitment} {known}.",
+    ]
+    if draw.group_size > 1:
+        notes.append(f"A canary is a user of {draw.group_size} records, in or out together: the claim is on users.")
+    if claim.adjacency == "zero-out" or (claim.claim is not None and any(p.sampler for p in claim.claim.phases)):
+        notes.append(
+            "The claim leaves all batches as they are without the record; here a canary that is left out is not there "
+            "at all, which comes to the same only where every record is drawn by itself."
+        )
+    if draw.runs > 1:
+        notes.append(f"The {draw.runs} trainings are taken to be independent: noise that is used twice breaks that.")
+    best = attack.best_possible_epsilon or 0.0
+    if best <= claim.epsilon:
+        needed = (
+            needed_canaries(claim.epsilon, delta=claim.delta, confidence=confidence) if draw.every is None else None
+        )
+        wanted = f"at least {needed:,} canaries" if needed else "more canaries than are practical"
+        notes.append(
+            f"Whatever the scores, {attack.trials:,} canaries prove at most epsilon = {best:.3g}: they cannot refute "
+            f"{claim.epsilon:g}, which needs {wanted}, or several runs."
+        )
+    if power is not None:
+        attack.details["ideal_power"] = asdict(power)
+        notes.append(
+            f"A training with {power.noise_factor:g} of the claimed noise would have been refuted in "
+            f"{100 * power.power:.0f}% of {power.draws} simulated audits with canaries that nothing disturbs (median "
+            f"bound {power.epsilon_median:.3g}); real canaries show less."
+        )
+    return notes
+
+
+def _result(
+    coins: SealedCoins, scores: Sequence[Path], claim: ClaimUnderTest, confidence: float, attack: AttackResult,
+    rejected: list[str], control: Control | None, notes: list[str], command: str, began: float,
+) -> AuditResult:  # fmt: skip
+    verdict = claim.verdict
+    refuted_by = [f"{NAME}:{name}" for name in rejected]
+    if verdict is not None and verdict.verdict == "refuted":
+        refuted_by.insert(0, "claim-check")
+    quiet: AuditVerdict = "not_refuted" if control is not None and control.found else "inconclusive"
+    epsilons = np.unique(np.append(np.linspace(0.0, max(2.0 * claim.epsilon, 1.0), 101), claim.epsilon))
+    curve = None if verdict is None else verdict.delta(epsilons)
+    digest = hashlib.sha256("".join(files_sha256([path]) for path in scores).encode()).hexdigest()
+    fpr: NDArray[np.float64] = np.append(0.0, np.geomspace(1e-5, 1.0, 121))
+    return AuditResult(
+        model={"path": ", ".join(map(str, scores[:3])) + (", ..." if len(scores) > 3 else ""),
+               "sha256": files_sha256(scores) if len(scores) == 1 else digest},
+        claim={**claim.summary(), "unit": "record" if coins.draw.group_size == 1 else "user"},
+        verdict="refuted" if refuted_by else quiet,
+        refuted_by=refuted_by,
+        epsilon_lower=attack.epsilon_lower,
+        confidence=confidence,
+        epsilon_claimed=claim.epsilon,
+        claim_check=verdict,
+        attacks=[attack],
+        seed=coins.draw.seed,
+        versions={name: version(name) for name in PACKAGES},
+        seconds=time.monotonic() - began,
+        certified_curve=None if curve is None else
+        {"epsilon": epsilons, "delta_lower": curve[0], "delta_upper": curve[1]},
+        tradeoff=None if claim.certified is None or verdict is None else
+        {"fpr": fpr, "tpr_max": tradeoff_curve(lambda e: verdict.delta(e)[1], fpr)},
+        budget={NAME: 1.0 - confidence},
+        reproduce={"command": command, "data_sha256": coins.data_sha256, "queries_sha256": coins.queries_sha256,
+                   "commitment": coins.commitment},
+        notes=notes,
+        control=control,
+    )  # fmt: skip

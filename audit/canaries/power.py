@@ -1,0 +1,136 @@
+"""What a planting can show at all, and what it would have shown of a training with less noise."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+
+from dpaudit.verify.bounds import Tradeoff, correct_guesses, epsilon_one_run, gaussian_epsilon, steinke_p_value
+from dpaudit.verify.bounds.one_run_curve import impossible_tails
+
+SIMULATED = 4_000_000  # scores at most, so that it takes seconds
+MOST_DRAWS, FEWEST_DRAWS = 400, 40
+MOST_GUESSES = 1 << 15
+SUFFICIENT = 0.95  # of simulated audits
+
+
+@dataclass(frozen=True)
+class IdealPower:
+    """How often canaries that nothing disturbs would refute a claim under a training with less noise.
+
+    Every canary's score is normal and shifted by mu where it was in, the mu of the claim over the noise factor: what
+    independent normal noise and canaries in directions of their own give. Real canaries show less.
+
+    Args:
+        noise_factor: Of the noise that the claim needs.
+        power: Share of simulated audits that refute.
+        draws: Simulated audits.
+        epsilon_median: The bound of the median audit, by Steinke et al.
+        needed: Right guesses from which on the claim is refuted; None where all of them are too few.
+        mu: Of the claim.
+    """
+
+    noise_factor: float
+    power: float
+    draws: int
+    epsilon_median: float
+    needed: int | None
+    mu: float
+
+
+def refutes(canaries: int, guesses: int, correct: int, epsilon: float, *, delta: float, confidence: float) -> bool:
+    """Whether so many right guesses refute (epsilon, delta), by the better of the two bounds that assume nothing.
+
+    Both reject for many right guesses alone, and share one error probability (`one_run_p_value`).
+    """
+    level = 1.0 - confidence
+    if not correct:
+        return False
+    if steinke_p_value(canaries, guesses, correct, epsilon=epsilon, delta=delta) <= level:
+        return True
+    curve = Tradeoff.of_points([epsilon], [delta])
+    return bool(impossible_tails(canaries, guesses, correct, curve, np.array([level]))[0])
+
+
+def needed_correct(canaries: int, guesses: int, epsilon: float, *, delta: float, confidence: float) -> int | None:
+    """The least number of right guesses that refutes (epsilon, delta); None where all of them do not."""
+    settings = {"delta": delta, "confidence": confidence}
+    if not refutes(canaries, guesses, guesses, epsilon, **settings):
+        return None
+    low, high = 0, guesses
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if refutes(canaries, guesses, middle, epsilon, **settings) else (middle, high)
+    return high
+
+
+def needed_canaries(epsilon: float, *, delta: float, confidence: float) -> int | None:
+    """A number of canaries of which half, all guessed right, refute epsilon, at most 2 too large; None where none does.
+
+    delta costs more the more canaries there are, so that large epsilons at large delta are out of reach.
+
+    >>> needed_canaries(1.0, delta=1e-5, confidence=0.95), needed_canaries(3.0, delta=1e-5, confidence=0.95)
+    (20, 124)
+    """
+
+    def enough(guesses: int) -> bool:
+        return refutes(2 * guesses, guesses, guesses, epsilon, delta=delta, confidence=confidence)
+
+    high = 2
+    while not enough(high):
+        high *= 2
+        if high > MOST_GUESSES:
+            return None
+    low = high // 2
+    while high - low > 2:  # as many are guessed in as out
+        middle = 2 * ((low + high) // 4)
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return 2 * high
+
+
+def ideal_power(
+    units: int, guesses: int, runs: int, epsilon: float, *, delta: float, confidence: float,
+    noise_factor: float = 0.5, seed: int,
+) -> IdealPower | None:  # fmt: skip
+    """Power at less noise, simulated; None where delta is 0, at which no normal noise meets a claim.
+
+    Args:
+        units: Canaries of a run.
+        guesses: In each run, half of them in.
+        runs: Independent trainings.
+        epsilon, delta: Claimed.
+        confidence: Of the audit.
+        noise_factor: In (0, 1].
+        seed: Of the simulation.
+    """
+    if not 0.0 < delta < 1.0:
+        return None
+    high = 1.0
+    while gaussian_epsilon(high, delta) < epsilon:
+        high *= 2.0
+    mu = float(brentq(lambda mu: gaussian_epsilon(mu, delta) - epsilon, 0.0, high)) if epsilon > 0 else 0.0
+    rng = np.random.default_rng(seed)
+    draws = int(np.clip(SIMULATED // (units * runs), FEWEST_DRAWS, MOST_DRAWS))
+    counts = []
+    for _ in range(draws):
+        coins = rng.random((runs, units)) < 0.5
+        scores = rng.standard_normal((runs, units)) + coins * (mu / noise_factor)
+        counts.append(sum(correct_guesses(s, c, guesses // 2) for s, c in zip(scores, coins, strict=True)))
+    settings: dict[str, Any] = {"delta": delta, "confidence": confidence}
+    needed = needed_correct(runs * units, runs * guesses, epsilon, **settings)
+    power = 0.0 if needed is None else float(np.mean(np.array(counts) >= needed))
+    median = epsilon_one_run(
+        canaries=runs * units, guesses=runs * guesses, correct=int(np.median(counts)), **settings
+    ).epsilon_lower
+    return IdealPower(noise_factor, power, draws, median, needed, mu)
+
+
+def epsilon_possible(canaries: int, guesses: int, *, delta: float, confidence: float) -> float:
+    """The bound of guesses that are all right, by Steinke et al.
+
+    >>> print(f"{epsilon_possible(1000, 500, delta=1e-5, confidence=0.95):.2f}")
+    5.09
+    """
+    bound = epsilon_one_run(canaries=canaries, guesses=guesses, correct=guesses, delta=delta, confidence=confidence)
+    return bound.epsilon_lower

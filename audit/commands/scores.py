@@ -1,0 +1,70 @@
+"""`dpaudit scores`: bounds from anybody's membership scores."""
+
+import json as json_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpaudit.audit.commands.console import REFUTED, Seed, one_of, seed_or_drawn
+
+if TYPE_CHECKING:
+    from dpaudit.audit.scores import Design
+    from dpaudit.audit.threshold_rules import ThresholdRule
+
+
+def scores(
+    inside: Annotated[Path, typer.Option("--in", help="Scores with the record, higher = member: .npy or .csv.")],
+    outside: Annotated[Path, typer.Option("--out", help="Scores without it.")],
+    epsilon: Annotated[float | None, typer.Option(help="What was promised, with --delta.")] = None,
+    delta: Annotated[float | None, typer.Option(help="In [0, 1); 1e-5 where nothing is promised.")] = None,
+    claim: Annotated[Path | None, typer.Option(help="A claims file, in place of --epsilon and --delta.")] = None,
+    only: Annotated[str | None, typer.Option(help="The id of its claim, where there are several.")] = None,
+    paired: Annotated[bool, typer.Option("--paired", help="Scores of the same line are a pair.")] = False,
+    one_run: Annotated[bool, typer.Option("--one-run", help="Canaries of one training, put in by fair coins.")] = False,
+    threshold: Annotated[
+        str, typer.Option(help="Of the bound from counts: bonferroni, split, or a number fixed in advance.")
+    ] = "bonferroni",
+    confidence: Annotated[float, typer.Option(help="Of each bound.")] = 0.95,
+    seed: Seed = None,
+    json: Annotated[str | None, typer.Option(help="Write JSON here as well; - prints it alone.")] = None,
+) -> None:
+    """Tell what membership scores prove of epsilon, whoever computed them.
+
+    Every score is of a training of its own, unless --paired or --one-run says how they came about.
+    """
+    if paired and one_run:
+        raise typer.BadParameter("Expected --paired or --one-run, not both.")
+    from dpaudit._files import write_whole
+    from dpaudit.audit.claim_under_test import claim_under_test
+    from dpaudit.audit.inputs.files import InputError
+    from dpaudit.audit.inputs.score_files import read_scores
+    from dpaudit.audit.scores import Scores
+    from dpaudit.audit.scores_text import scores_text
+    from dpaudit.verify.results import to_json
+
+    promised = claim_under_test(epsilon, delta if epsilon is not None or claim is not None else None, claim, only)
+    arms = read_scores(inside), read_scores(outside)
+    chosen = seed_or_drawn(seed)
+    design: Design = "paired" if paired else "one-run" if one_run else "independent"
+    try:
+        judged = Scores(*arms, design=design).judge(
+            promised, delta=1e-5 if delta is None else delta, confidence=confidence, seed=chosen,
+            threshold=_rule(threshold, chosen),
+        )  # fmt: skip
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    text = json_module.dumps(to_json(judged), indent=2)
+    if json not in (None, "-"):
+        write_whole({str(json): (text + "\n").encode()})
+    typer.echo(text if json == "-" else "\n".join(scores_text(judged)))
+    raise typer.Exit(REFUTED if judged["verdict"] == "refuted" else 0)
+
+
+def _rule(text: str, seed: int) -> "ThresholdRule":
+    from dpaudit.audit.threshold_rules import Bonferroni, Explicit, Split
+
+    try:
+        return Explicit(float(text))
+    except ValueError:
+        return Bonferroni() if one_of("threshold", text, ("bonferroni", "split")) == "bonferroni" else Split(seed)

@@ -1,0 +1,106 @@
+"""Scores that others computed: a vector, or a number for every id."""
+
+import csv
+import io
+import os
+from pathlib import Path
+from tokenize import TokenError
+
+import numpy as np
+from numpy.lib import format as npy
+
+from dpaudit.audit.inputs.files import InputError, open_regular, read_regular
+from dpaudit.mechanisms.base import Array
+
+LARGEST_SCORES = 256 << 20  # bytes
+
+
+def read_scores(path: Path) -> Array:
+    """A vector of scores from a .npy file, or from text with a number in every line.
+
+    A first line that is no number is a header; of a table with a column score that column is read.
+
+    Raises:
+        InputError: Not such a file, another shape, not numbers, empty, or with NaN.
+    """
+    values = _array(path) if path.suffix == ".npy" else _column(path)
+    if values.ndim != 1 or not len(values):
+        raise InputError(f"Expected {path} to hold a vector of scores, not shape {values.shape}.")
+    if np.isnan(values).any():
+        raise InputError(f"Expected {path} without NaN: {int(np.isnan(values).sum())} of {len(values)} scores are.")
+    return values
+
+
+def read_scored_ids(path: Path) -> dict[str, float]:
+    """The score of every id, from a comma-separated file with the columns id and score.
+
+    Raises:
+        InputError: Not such a file, an id twice, or a score that is no number.
+    """
+    rows = _rows(path)
+    if not rows or not {"id", "score"} <= set(rows[0]):
+        raise InputError(f"Expected {path} to have the columns id and score.")
+    where = rows[0].index("id"), rows[0].index("score")
+    found: dict[str, float] = {}
+    for number, row in enumerate(rows[1:], 2):
+        if len(row) != len(rows[0]):
+            raise InputError(f"Expected line {number} of {path} to have {len(rows[0])} columns, not {len(row)}.")
+        name, score = row[where[0]].strip(), _number(row[where[1]], path, number)
+        if name in found:
+            raise InputError(f"Expected every id of {path} once: {name!r} is there again in line {number}.")
+        found[name] = score
+    return found
+
+
+def _array(path: Path) -> Array:
+    with open_regular(path) as file:
+        try:
+            version = npy.read_magic(file)
+            read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
+            shape, _, dtype = read(file)
+            size = 1
+            for axis in shape:
+                size *= int(axis)
+            left = os.fstat(file.fileno()).st_size - file.tell()
+            if dtype.hasobject or dtype.kind not in "biuf" or size * dtype.itemsize != left or left > LARGEST_SCORES:
+                raise ValueError(f"{dtype} of shape {shape} in {left:,} bytes")
+            file.seek(0)
+            return np.asarray(npy.read_array(file, allow_pickle=False), np.float64)
+        except (ValueError, KeyError, EOFError, OSError, SyntaxError, TypeError, TokenError) as error:
+            raise InputError(f"Expected {path} to be a .npy file of numbers: {error}.") from error
+
+
+def _column(path: Path) -> Array:
+    rows = _rows(path)
+    column = rows[0].index("score") if rows and "score" in rows[0] else 0
+    if rows and len(rows[0]) > 1 and "score" not in rows[0]:
+        raise InputError(f"Expected {path} to have one number in a line, or a column score.")
+    first = 0
+    if rows:
+        try:
+            float(rows[0][column])
+        except ValueError:
+            first = 1
+    return np.array([_number(row[column] if column < len(row) else "", path, number)
+                     for number, row in enumerate(rows[first:], first + 1)], np.float64)  # fmt: skip
+
+
+def _rows(path: Path) -> list[list[str]]:
+    try:
+        text = read_regular(path, limit=LARGEST_SCORES).decode("utf-8-sig")
+        rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"Expected {path} to be comma-separated text: {error}.") from error
+    if rows:
+        rows[0] = [cell.strip() for cell in rows[0]]
+    return rows
+
+
+def _number(cell: str, path: Path, line: int) -> float:
+    try:
+        value = float(cell)
+    except ValueError:
+        raise InputError(f"Expected line {line} of {path} to hold a score, not {cell!r}.") from None
+    if value != value:
+        raise InputError(f"Expected line {line} of {path} to hold a score that is not NaN.")
+    return value

@@ -1,0 +1,48 @@
+"""What `Scores.judge` found, for a reader."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def scores_text(judged: Mapping[str, Any]) -> list[str]:
+    """What `Scores.judge` found, in lines for a reader."""
+    level = f"{100 * judged['confidence']:g}%"
+    lines = []
+    if judged["verdict"] is not None:
+        claim = judged["claim"]
+        lines.append(
+            f"{judged['verdict']}: claimed epsilon {claim['epsilon']:g} at delta {claim['delta']:g}; the scores prove "
+            f"at least {judged['epsilon_lower']:.4g} ({level}, {judged['decided_by']})"
+        )
+        lines += [
+            f"p-value of {what}: {judged[name]:.3g}"
+            for name, what in (("p_value", "the claim"), ("curve_p_value", "the mechanism's certified curve"))
+            if judged[name] is not None
+        ]
+    else:
+        lines.append(f"epsilon >= {judged['epsilon_lower']:.4g} at delta {judged['delta']:g} ({level}, "
+                     f"{judged['decided_by']})")  # fmt: skip
+    lines.append(f"supposes: {judged['supposes']}")
+    others = {name: bound for name, bound in judged["bounds"].items() if name != judged["decided_by"]}
+    if others:
+        lines.append(f"other bounds, each at {level} for itself:")
+    for name, bound in others.items():
+        assumes = f", assumes {bound['assumes']}" if bound["assumes"] else ""
+        lines.append(f"  {name}: epsilon >= {bound['epsilon_lower']:.4g}{assumes}")
+    return [*lines, *_operating_text(judged)]
+
+
+def _operating_text(judged: Mapping[str, Any]) -> list[str]:
+    area, level = judged["auc"], f"{100 * judged['confidence']:g}%"
+    known = "lower" in area
+    lines = [
+        f"AUC {area['value']:.4f}" + (f" in [{area['lower']:.4f}, {area['upper']:.4f}] ({level})" if known else "")
+    ]
+    if known:
+        estimate = area["estimate"]
+        lines[0] += f"; bootstrap estimate [{estimate['lower']:.4f}, {estimate['upper']:.4f}], no bound"
+    rates = judged["tpr_at_fpr"]
+    for fpr, rate in rates.items():
+        band = f" in [{rate['lower']:.4f}, {rate['upper']:.4f}] ({level}, all rates together)" if known else ""
+        lines.append(f"TPR at FPR {fpr}: {rate['value']:.4f}{band}")
+    return lines

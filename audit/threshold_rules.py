@@ -1,0 +1,73 @@
+"""How the threshold of a bound from counts is chosen: beforehand, on a part of the scores, or at ranks of them all."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpaudit.mechanisms.base import Array
+from dpaudit.verify.bounds import choose_threshold, epsilon_from_counts, epsilon_from_ranks
+from dpaudit.verify.results import LowerBound
+
+
+@dataclass(frozen=True)
+class Explicit:
+    """A threshold that was fixed before the scores were seen; the event is {score > threshold}.
+
+    Args:
+        threshold: In units of the scores.
+    """
+
+    threshold: float
+
+    def bound(self, inside: Array, outside: Array, *, delta: float, confidence: float) -> LowerBound:
+        """Clopper-Pearson on the counts at the threshold."""
+        if math.isnan(self.threshold):
+            raise ValueError("Expected threshold=nan to be a number.")
+        return _counted(inside, outside, self.threshold, delta, confidence)
+
+
+@dataclass(frozen=True)
+class Split:
+    """The best threshold of a random part of both arms, counted on the rest.
+
+    Args:
+        seed: Of the parts.
+        share: For the choice, in (0, 1).
+    """
+
+    seed: int
+    share: float = 0.2
+
+    def bound(self, inside: Array, outside: Array, *, delta: float, confidence: float) -> LowerBound:
+        """Clopper-Pearson on the counts of the rest."""
+        rng = np.random.default_rng(self.seed)
+        parts = [np.split(rng.permutation(arm), [round(self.share * len(arm))]) for arm in (inside, outside)]
+        if not 0.0 < self.share < 1.0 or any(not len(part) for arm in parts for part in arm):
+            raise ValueError(f"Expected share={self.share} in (0, 1) to leave scores in both parts of both arms.")
+        (chosen_in, counted_in), (chosen_out, counted_out) = parts
+        threshold = choose_threshold(
+            chosen_in, chosen_out, delta=delta, confidence=confidence, trials_in=len(counted_in),
+            trials_out=len(counted_out),
+        )  # fmt: skip
+        return _counted(counted_in, counted_out, threshold, delta, confidence)
+
+
+@dataclass(frozen=True)
+class Bonferroni:
+    """Thresholds at fixed ranks of the scores, which share the error probability; nothing is set aside."""
+
+    def bound(self, inside: Array, outside: Array, *, delta: float, confidence: float) -> LowerBound:
+        """The best of `epsilon_from_ranks`."""
+        return epsilon_from_ranks(inside, outside, delta=delta, confidence=confidence)
+
+
+ThresholdRule = Explicit | Split | Bonferroni
+
+
+def _counted(inside: Array, outside: Array, threshold: float, delta: float, confidence: float) -> LowerBound:
+    tp, fp = int((inside > threshold).sum()), int((outside > threshold).sum())
+    bound = epsilon_from_counts(
+        tp=tp, fp=fp, tn=len(outside) - fp, fn=len(inside) - tp, delta=delta, confidence=confidence
+    )
+    return LowerBound(**{**vars(bound), "threshold": threshold})

@@ -1,0 +1,191 @@
+"""Scores in, bounds out: each bound is the library's own, refused where it does not suit, and silent on true claims."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import expit
+from scipy.stats import binom
+
+from dpaudit.audit import Bonferroni, Explicit, Scores, Split
+from dpaudit.audit.claim_under_test import ClaimUnderTest
+from dpaudit.audit.inputs.files import InputError
+from dpaudit.audit.inputs.score_files import read_scored_ids, read_scores
+from dpaudit.verify.bounds import epsilon_from_counts, epsilon_gdp, epsilon_one_run, gaussian_delta
+
+RNG = np.random.default_rng(1)
+IN, OUT = RNG.normal(2.0, 1.0, 600), RNG.normal(0.0, 1.0, 500)
+
+
+def test_an_explicit_threshold_is_the_counts_at_it() -> None:
+    bound = Scores(IN, OUT).epsilon_from_counts(delta=1e-5, threshold=Explicit(1.5))
+    tp, fp = int((IN > 1.5).sum()), int((OUT > 1.5).sum())
+    wanted = epsilon_from_counts(tp=tp, fp=fp, tn=500 - fp, fn=600 - tp, delta=1e-5, confidence=0.95)
+    assert bound.epsilon_lower == wanted.epsilon_lower
+    assert bound.threshold == 1.5
+    with pytest.raises(ValueError, match="threshold=nan"):
+        Scores(IN, OUT).epsilon_from_counts(delta=1e-5, threshold=Explicit(float("nan")))
+
+
+def test_a_split_counts_on_scores_that_did_not_choose_the_threshold() -> None:
+    bound = Scores(IN, OUT).epsilon_from_counts(delta=1e-5, threshold=Split(seed=3, share=0.3))
+    counted = {name: bound.inputs[name] for name in ("tp", "fp", "tn", "fn")}
+    assert counted["tp"] + counted["fn"] == 420
+    assert counted["fp"] + counted["tn"] == 350
+    assert bound.epsilon_lower == epsilon_from_counts(**counted, delta=1e-5, confidence=0.95).epsilon_lower > 1.0
+    with pytest.raises(ValueError, match=r"share=0\.01"):
+        Scores(IN[:20], OUT[:20]).epsilon_from_counts(delta=1e-5, threshold=Split(seed=3, share=0.01))
+
+
+def test_the_other_bounds_are_those_of_the_library() -> None:
+    scores = Scores(IN, OUT)
+    gdp = epsilon_gdp(IN, OUT, delta=1e-5, confidence=0.9)
+    assert scores.epsilon_gdp(delta=1e-5, confidence=0.9).to_dict() == gdp.to_dict()
+    assert scores.epsilon_from_counts(delta=1e-5).method == "clopper-pearson-bonferroni"
+    joint = scores.epsilon_joint(delta=1e-5, seed=0).epsilon_lower
+    counted = scores.epsilon_from_counts(delta=1e-5, threshold=Bonferroni()).epsilon_lower
+    assert 0.9 * counted < joint < gdp.epsilon_lower
+    lower, upper = scores.auc_interval()
+    estimate = scores.bootstrap(Scores.auc, seed=0, resamples=200)
+    assert lower < estimate.lower < scores.auc() == estimate.value < estimate.upper < upper
+    assert estimate.kind == "bootstrap estimate, no bound"
+    assert scores.bootstrap(Scores.auc, seed=0, resamples=200) == estimate
+
+
+def test_a_bound_that_does_not_suit_the_design_is_refused() -> None:
+    one_run, paired, independent = Scores(IN, OUT, "one-run"), Scores(OUT, OUT, "paired"), Scores(IN, OUT)
+    refused: list[Callable[[], Any]] = [
+        lambda: one_run.epsilon_from_counts(delta=0.0),
+        lambda: one_run.epsilon_gdp(delta=1e-5),
+        lambda: one_run.auc_interval(),
+        lambda: one_run.roc_band(),
+        lambda: one_run.epsilon_joint(delta=0.0, seed=0),
+        lambda: paired.epsilon_one_run(delta=0.0),
+        lambda: independent.epsilon_one_run(delta=0.0),
+        lambda: independent.epsilon_paired(delta=0.0),
+    ]
+    for call in refused:
+        with pytest.raises(ValueError, match="Expected design"):
+            call()
+    with pytest.raises(ValueError, match="inside=600"):
+        Scores(IN, OUT, "paired")
+    with pytest.raises(ValueError, match="design='lucky'"):
+        Scores(IN, OUT, "lucky")  # type: ignore[arg-type]
+
+
+def test_canaries_of_one_run_guess_half_of_themselves_and_ties_prove_nothing() -> None:
+    scores = Scores(IN[:400], OUT[:400], "one-run")
+    bound = scores.epsilon_one_run(delta=1e-5)
+    values = np.append(IN[:400], OUT[:400])
+    order = np.argsort(values)
+    correct = int((order[:200] >= 400).sum() + (order[-200:] < 400).sum())
+    wanted = epsilon_one_run(canaries=800, guesses=400, correct=correct, delta=1e-5, confidence=0.95)
+    assert bound.epsilon_lower == wanted.epsilon_lower
+    constant = Scores(np.zeros(30), np.zeros(30), "one-run").epsilon_one_run(delta=0.0)
+    assert (constant.inputs["correct"], constant.epsilon_lower) == (0, 0.0)
+
+
+def test_canaries_of_one_run_that_fail_together_are_no_evidence_of_more() -> None:
+    """A model that publishes all coins with probability .05, else none: (0, .05) private. Counting would accuse it."""
+    rng, alarms, wrong = np.random.default_rng(2), 0, 0
+    claim = ClaimUnderTest(0.5, 0.05)
+    for _ in range(150):
+        coins = rng.random(60) < 0.5
+        scores = coins * 9.0 * (rng.random() < 0.05) + rng.normal(size=60)
+        judged = Scores(scores[coins], scores[~coins], "one-run").judge(claim, seed=0)
+        alarms += judged["verdict"] == "refuted"
+        bound = Scores(scores[coins], scores[~coins]).epsilon_from_counts(delta=0.05, confidence=0.99)
+        wrong += bound.epsilon_lower > 0.5
+    assert alarms <= binom.isf(1e-6, 150, 0.05)
+    assert wrong > 1.5  # at a level of 1%, in 5% of the audits
+
+
+@pytest.mark.parametrize("design", [pytest.param("independent", marks=pytest.mark.slow), "paired"])
+def test_a_true_claim_is_not_refuted_and_a_false_one_is(design: Any) -> None:
+    rng = np.random.default_rng(5)
+    inside, outside = (rng.random(200) < expit(sign) for sign in (1.0, -1.0))  # randomised response: exactly epsilon 1
+    jitter = rng.normal(0.0, 1e-3, (2, 200))
+    scores = Scores(inside + jitter[0], outside + jitter[1], design)
+    assert scores.judge(ClaimUnderTest(1.0, 0.0), seed=0)["verdict"] == "not_refuted"
+    leaking = Scores(rng.normal(4.0, 1.0, 200), rng.normal(size=200), design)
+    assert leaking.judge(ClaimUnderTest(1.0, 0.0), seed=0)["verdict"] == "refuted"
+
+
+def test_a_mechanisms_curve_refutes_where_its_epsilon_does_not() -> None:
+    """Half of the noise of mu = 1: 400 trainings per arm show it on the curve, not against its epsilon at 1e-5."""
+    from dpaudit.mechanisms import Gaussian
+    from dpaudit.verify.claims import Claim
+
+    claim = ClaimUnderTest(4.38, 1e-5, claim=Claim.single(Gaussian(1.0), epsilon=4.38, delta=1e-5, id="a"))
+    rng = np.random.default_rng(0)
+    judged = Scores(rng.normal(2.0, 1.0, 400), rng.normal(size=400)).judge(claim, seed=0)
+    assert judged["verdict"] == "refuted"
+    assert judged["epsilon_lower"] < 4.38
+    assert judged["curve_p_value"] < 0.01 < judged["p_value"]
+    silent = Scores(rng.normal(1.0, 1.0, 400), rng.normal(size=400)).judge(claim, seed=0)
+    assert silent["verdict"] == "not_refuted"
+    assert gaussian_delta(1.0, 4.38) <= 1e-5
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    np.save(tmp_path / "a.npy", IN)
+    np.save(tmp_path / "b.npy", OUT)
+    return tmp_path
+
+
+def test_the_command(files: Path, dpaudit: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    arms = ("scores", "--in", "a.npy", "--out", "b.npy", "--seed", "1")
+    told = dpaudit(*arms, "--epsilon", "1", "--delta", "1e-5", "--threshold", "1.5", folder=files)
+    assert told.returncode == 3
+    assert told.stdout.startswith("refuted: claimed epsilon 1 at delta 1e-05")
+    assert "clopper-pearson: epsilon >=" in told.stdout
+    data = json.loads(dpaudit(*arms, "--json", "-", folder=files).stdout)
+    assert (data["format"], data["verdict"], data["design"]) == ("dpaudit-scores/1", None, "independent")
+    assert len(data["roc"]["band"]["fpr"]) == len(data["roc"]["band"]["tpr_lower"])
+    assert dpaudit(*arms, "--one-run", "--epsilon", "9", "--delta", "1e-5", folder=files).returncode == 0
+    for words, named in (
+        (("--epsilon", "1"), "--delta"),
+        (("--paired",), "in pairs"),
+        (("--paired", "--one-run"), "not both"),
+        (("--threshold", "lucky"), "threshold='lucky'"),
+        (("--confidence", "2"), "confidence=2"),
+        (("--claim", "none.toml"), "none.toml"),
+    ):
+        refused = dpaudit(*arms, *words, folder=files)
+        assert refused.returncode == 2, words
+        assert named in " ".join(refused.stderr.split()), refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "named"),
+    [
+        ("a.npy", b"\x93NUMPY\x01\x00\x10\x00{'descr': '|O'  }", "npy file of numbers"),
+        ("a.npy", b"nothing", "npy file of numbers"),
+        ("a.csv", b"score\n1\nred\n", "line 3 .* 'red'"),
+        ("a.csv", b"1\nnan\n", "NaN"),
+        ("a.csv", b"", "vector of scores"),
+        ("a.csv", b"1,2\n3,4\n", "one number in a line"),
+    ],
+)
+def test_files_that_hold_no_scores_are_refused(tmp_path: Path, name: str, content: bytes, named: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=named):
+        read_scores(tmp_path / name)
+
+
+def test_files_of_scores(tmp_path: Path) -> None:
+    for content in ("1\n2.5\n-inf\n", "score\n1\n2.5\n-inf\n", "id,score\na,1\nb,2.5\nc,-inf\n"):
+        (tmp_path / "a.csv").write_text(content)
+        assert read_scores(tmp_path / "a.csv").tolist() == [1.0, 2.5, -np.inf]
+    assert read_scored_ids(tmp_path / "a.csv") == {"a": 1.0, "b": 2.5, "c": -np.inf}
+    np.save(tmp_path / "b.npy", np.zeros((2, 2)))
+    with pytest.raises(InputError, match="shape"):
+        read_scores(tmp_path / "b.npy")
+    np.save(tmp_path / "o.npy", np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(InputError, match="npy file of numbers"):
+        read_scores(tmp_path / "o.npy")

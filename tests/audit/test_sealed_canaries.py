@@ -1,0 +1,412 @@
+"""Sealed canaries: what is planted, what is refused, and what a judgement says where the truth is known."""
+
+import csv
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.special import expit
+from scipy.stats import binom
+
+from dpaudit.audit.canaries.judging import _guess, judge
+from dpaudit.audit.canaries.planting import Planting, plant
+from dpaudit.audit.canaries.power import ideal_power, needed_canaries, needed_correct
+from dpaudit.audit.canaries.sealing import Draw, SealedCoins, guesses_per_run, load_coins
+from dpaudit.audit.claim_under_test import ClaimUnderTest, claim_under_test
+from dpaudit.audit.inputs.files import InputError
+from dpaudit.reports import write_report
+from dpaudit.verify.bounds import epsilon_one_run, gaussian_epsilon
+
+ROOT = Path(__file__).resolve().parents[2]
+TRAINER = ROOT / "examples/trainer_without_dpaudit.py"
+
+
+def write_scores(path: Path, ids: list[str], scores: NDArray[Any]) -> Path:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([("id", "score"), *zip(ids, np.asarray(scores).tolist(), strict=True)])
+    return path
+
+
+def planted_arrays(folder: Path, count: int = 40, *, seed: int = 3, **draw: Any) -> Planting:
+    rng = np.random.default_rng(0)
+    np.savez(folder / "data.npz", x=rng.random((60, 8)), y=np.arange(60) % 3)
+    draw = {"runs": 1, "units": count, **draw}
+    return plant(
+        str(folder / "data.npz"), out=folder / "planted", sealed=folder / "coins.json", draw=Draw(seed, **draw)
+    )
+
+
+@pytest.fixture
+def planting(tmp_path: Path) -> Planting:
+    return planted_arrays(tmp_path)
+
+
+def test_what_is_planted_is_the_data_and_the_canaries_whose_coin_says_in(tmp_path: Path, planting: Planting) -> None:
+    coins = json.loads((tmp_path / "coins.json").read_text())
+    with np.load(tmp_path / "data.npz") as data, np.load(planting.planted[0]) as found:
+        with np.load(planting.queries[0]) as queries:
+            assert queries["id"].tolist() == coins["ids"]
+            assert len(set(coins["ids"])) == 40
+            included = np.array(coins["included"])
+            wanted = np.vstack([data["x"], queries["x"][included]])
+            labels = np.append(data["y"], queries["y"][included])
+            where = {row.tobytes(): label for row, label in zip(queries["x"], queries["y"], strict=True)}
+            original = {row.tobytes(): label for row, label in zip(data["x"], data["y"], strict=True)}
+        rows = np.lexsort(np.c_[found["x"], found["y"]].T), np.lexsort(np.c_[wanted, labels].T)
+        assert np.array_equal(found["x"][rows[0]], wanted[rows[1]])
+        assert np.array_equal(found["y"][rows[0]], labels[rows[1]])
+        assert not np.array_equal(found["x"][:60], data["x"])  # mixed, not appended
+    assert all(where[row] != original[row] for row in where)  # mislabelled
+    content = (tmp_path / "coins.json").read_bytes()
+    assert planting.coins.commitment == hashlib.sha256(content).hexdigest()
+    assert coins["data_sha256"] == hashlib.sha256(planting.planted[0].read_bytes()).hexdigest()
+    assert set(coins) >= {"format", "data_sha256", "queries_sha256", "kind", "ids", "included", "nonce"}
+
+
+def test_the_same_seed_is_the_same_planting_byte_by_byte(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("a", "b", "c")]
+    for folder in folders:
+        folder.mkdir()
+    first, again, other = (planted_arrays(f, seed=s) for f, s in zip(folders, (3, 3, 4), strict=True))
+    assert first.planted[0].read_bytes() == again.planted[0].read_bytes()
+    assert first.queries[0].read_bytes() == again.queries[0].read_bytes()
+    assert other.coins.data_sha256 != first.coins.data_sha256
+    ids = [json.loads((folder / "coins.json").read_text())["ids"] for folder in folders]
+    assert ids[0] == ids[1]
+    assert not set(ids[0]) & set(ids[2])
+
+
+def test_coins_are_fair_and_follow_from_the_seed_by_sha256_alone() -> None:
+    coins = Draw(12, 2, 5000).included()
+    by_hand = [bool(hashlib.sha256(f"12:coin:1:{unit}".encode()).digest()[-1] & 1) for unit in range(5000)]
+    assert coins[1].tolist() == by_hand
+    assert abs(int(coins.sum()) - 5000) <= binom.isf(1e-6, 10_000, 0.5) - 5000
+    together = int((coins[0] == coins[1]).sum())
+    assert abs(together - 2500) <= binom.isf(1e-6, 5000, 0.5) - 2500
+
+
+@pytest.mark.parametrize("change", ["coin", "id", "nonce", "seed", "count"])
+def test_a_changed_coin_file_is_refused_with_and_without_the_commitment(
+    tmp_path: Path, planting: Planting, change: str
+) -> None:
+    path = tmp_path / "coins.json"
+    load_coins(path, commitment=planting.coins.commitment.upper())
+    data = json.loads(path.read_text())
+    if change == "coin":
+        data["included"][7] = not data["included"][7]
+    elif change == "id":
+        data["ids"][:2] = data["ids"][1::-1]
+    elif change == "nonce":
+        data["nonce"] = "0" * 64
+    else:
+        data[change] += 1
+    path.write_text(json.dumps(data) + "\n")
+    with pytest.raises(InputError, match="it was changed"):
+        load_coins(path, commitment=planting.coins.commitment)
+    with pytest.raises(InputError, match="it was changed"):
+        load_coins(path)
+
+
+def test_another_plantings_coins_are_not_those_committed_to(tmp_path: Path, planting: Planting) -> None:
+    (tmp_path / "other").mkdir()
+    other = planted_arrays(tmp_path / "other", seed=9)
+    with pytest.raises(InputError, match="to have the commitment"):
+        load_coins(tmp_path / "other/coins.json", commitment=planting.coins.commitment)
+    assert load_coins(tmp_path / "other/coins.json").commitment == other.coins.commitment
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"format": "dpaudit-coins/9"}, "format"),
+        ({"nonce": "no"}, "nonce"),
+        ({"ids": 3}, "ids"),
+        ({"group_size": 0}, "group size=0"),
+        ({"count": 10**9}, "at most"),
+    ],
+)
+def test_what_is_no_coins_file_is_refused_in_one_line(
+    tmp_path: Path, planting: Planting, change: dict[str, Any], named: str
+) -> None:
+    path = tmp_path / "coins.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(InputError, match=named):
+        load_coins(path)
+
+
+def test_scores_of_another_planting_or_not_of_all_are_refused(tmp_path: Path, planting: Planting) -> None:
+    coins, claim = load_coins(tmp_path / "coins.json"), ClaimUnderTest(1.0, 1e-5)
+    ids, values = coins.draw.ids()[0], np.arange(40.0)
+    other = Draw(8, 1, 40).ids()[0]
+    path = tmp_path / "scores.csv"
+    for wrong, named in (
+        (other, "to be one of this planting"),
+        (ids[:-1], "a score for every id"),
+        ([*ids[:-1], ids[0]], "every id .* once"),
+        ([*ids, "stranger"], "'stranger'"),
+    ):
+        write_scores(path, wrong, values[: len(wrong)] if len(wrong) <= 40 else np.append(values, 0.0))
+        with pytest.raises(InputError, match=named):
+            judge(coins, [path], claim)
+    write_scores(path, ids, np.where(values == 3, np.nan, values))
+    with pytest.raises(InputError, match=r"line 5 .* not NaN"):
+        judge(coins, [path], claim)
+    write_scores(path, ids, values)
+    with pytest.raises(InputError, match="1 runs, not 2"):
+        judge(coins, [path, path], claim)
+    with pytest.raises(InputError, match="adding or removing"):
+        judge(coins, [path], ClaimUnderTest(1.0, 1e-5, "replace-one"))
+    with pytest.raises(InputError, match="what was sealed"):
+        judge(coins, [path], claim, planted=planting.queries)
+    assert judge(coins, [path], claim, planted=planting.planted, queries=planting.queries).verdict == "inconclusive"
+
+
+def sealed(draw: Draw) -> SealedCoins:
+    return SealedCoins(draw, "mislabelled", "0" * 64, "0" * 64, "nothing")
+
+
+def files_of_scores(folder: Path, draw: Draw, scores: NDArray[Any]) -> list[Path]:
+    """A file for each run of scores of shape (runs, units), repeated for the records of a unit."""
+    ids = draw.ids()
+    values = np.repeat(scores, draw.group_size, axis=1)
+    return [write_scores(folder / f"scores-{run}.csv", ids[run], values[run]) for run in range(draw.runs)]
+
+
+def test_the_number_of_guesses_is_half_of_the_canaries_and_the_bound_is_that_of_steinke(tmp_path: Path) -> None:
+    draw = Draw(5, 1, 400)
+    scores = np.random.default_rng(0).normal(2.0 * draw.included(), 1.0)
+    result = judge(sealed(draw), files_of_scores(tmp_path, draw, scores), ClaimUnderTest(0.5, 1e-5))
+    order = np.argsort(scores[0])
+    right = int((~draw.included()[0][order[:100]]).sum() + draw.included()[0][order[-100:]].sum())
+    bound = result.attacks[0].bound
+    assert bound is not None
+    assert {key: bound.inputs[key] for key in ("canaries", "guesses", "correct")} == {
+        "canaries": 400, "guesses": 200, "correct": right,
+    }  # fmt: skip
+    steinke = epsilon_one_run(canaries=400, guesses=200, correct=right, delta=1e-5, confidence=0.95)
+    assert bound.epsilon_lower >= steinke.epsilon_lower > 1.0
+    assert (result.verdict, result.refuted_by) == ("refuted", ["sealed-canaries:epsilon_lower"])
+
+
+@pytest.mark.parametrize(("runs", "units"), [(1, 80), (10, 12)])
+def test_false_alarms_at_randomised_response(runs: int, units: int) -> None:
+    """Each coin is published, wrong with probability 1/(1 + e): exactly epsilon 1, the hardest case."""
+    rng, counts = np.random.default_rng(3), []
+    for audit in range(400):
+        draw = Draw(audit, runs, units)
+        scores = np.where(rng.random((runs, units)) < expit(1.0), draw.included(), ~draw.included()).astype(float)
+        counts.append(_guess(sealed(draw), scores + rng.normal(0.0, 1e-3, scores.shape)).correct)
+    guesses = runs * guesses_per_run(draw)
+    needed = needed_correct(runs * units, guesses, 1.0, delta=1e-5, confidence=0.95)
+    alarms = sum(needed is not None and count >= needed for count in counts)
+    assert 0 < alarms <= binom.isf(1e-6, 400, 0.05)
+
+
+def test_users_are_judged_as_one_canary_each(tmp_path: Path) -> None:
+    """Noise that hides one record of five is averaged away: as many coins as users."""
+    draw = Draw(5, 1, 100, group_size=5)
+    rng = np.random.default_rng(0)
+    ids, included = draw.ids()[0], np.repeat(draw.included()[0], 5)
+    path = write_scores(tmp_path / "s.csv", ids, rng.normal(2.0 * included, 1.0))
+    result = judge(sealed(draw), [path], ClaimUnderTest(1.0, 1e-5))
+    assert result.attacks[0].details["canaries"] == 100
+    assert result.attacks[0].auc > 0.99
+    assert result.verdict == "refuted"
+    assert any("user of 5 records" in note for note in result.notes)
+
+
+def test_several_runs_prove_more_than_one(tmp_path: Path) -> None:
+    bounds = []
+    for runs in (1, 20):
+        draw = Draw(5, runs, 40)
+        paths = files_of_scores(tmp_path, draw, draw.included().astype(float))
+        bounds.append(judge(sealed(draw), paths, ClaimUnderTest(3.0, 1e-5)))
+    assert bounds[0].verdict == "inconclusive"
+    assert any("cannot refute 3" in note for note in bounds[0].notes)
+    assert bounds[1].verdict == "refuted"
+    assert "independent" in " ".join(bounds[1].notes)
+
+
+@pytest.mark.slow
+def test_one_canary_in_every_second_run_is_a_game_of_two_arms(tmp_path: Path) -> None:
+    draw = Draw(5, 60, 1, every=2)
+    included = draw.included()
+    assert included.shape == (60, 1)
+    assert included.sum() == 30
+    rng = np.random.default_rng(0)
+    leaking = judge(
+        sealed(draw), files_of_scores(tmp_path, draw, rng.normal(5.0 * included, 1.0)), ClaimUnderTest(1.0, 1e-5)
+    )
+    silent = judge(
+        sealed(draw), files_of_scores(tmp_path, draw, rng.normal(0.5 * included, 1.0)), ClaimUnderTest(1.0, 1e-5)
+    )
+    assert (leaking.verdict, silent.verdict) == ("refuted", "inconclusive")
+    assert leaking.attacks[0].bound is not None
+    assert leaking.attacks[0].bound.method == "joint-test"
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"units": 1}, "every"),
+        ({"units": 2, "runs": 8, "every": 2}, "one at a time"),
+        ({"units": 1, "runs": 3, "every": 2}, "in 2..1"),
+        ({"units": 0}, "units=0"),
+    ],
+)
+def test_games_that_prove_nothing_are_refused(settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        Draw(1, **{"runs": 1, **settings})
+
+
+CLAIM = """
+[[claim]]
+id = "{id}"
+epsilon = {epsilon}
+delta = 1e-5
+steps = {steps}
+sampling_prob = {prob}
+[claim.mechanism]
+name = "gaussian"
+noise_multiplier = {noise}
+"""
+
+
+@pytest.mark.slow
+def test_a_claim_with_its_mechanism_is_judged_by_its_curve_and_its_gaussian_bound(tmp_path: Path) -> None:
+    """mu = 1 claimed, mu = 2.5 run: with the mechanism's own curve the canaries show more than against the epsilon."""
+    path = tmp_path / "claims.toml"
+    path.write_text(CLAIM.format(id="a", epsilon=4.38, steps=1, prob=1.0, noise=1.0))
+    draw = Draw(5, 1, 1000)
+    scores = np.random.default_rng(0).normal(2.5 * draw.included(), 1.0)
+    paths = files_of_scores(tmp_path, draw, scores)
+    claim = claim_under_test(None, None, path)
+    assert claim is not None
+    assert claim.gaussian
+    known = judge(sealed(draw), paths, claim)
+    bare = judge(sealed(draw), paths, ClaimUnderTest(4.38, 1e-5))
+    assert bare.verdict == "inconclusive"
+    assert known.refuted_by == ["sealed-canaries:epsilon_lower", "sealed-canaries:curve_violation"]
+    assert known.attacks[0].bound is not None
+    assert known.attacks[0].bound.method == "one-run-f-dp"
+    assert 4.38 < known.attacks[0].bound.epsilon_lower < gaussian_epsilon(2.5, 1e-5)
+    page = write_report(known, tmp_path / "report")
+    assert "sealed-canaries" in page.read_text()
+    silent = judge(sealed(draw), files_of_scores(tmp_path, draw, scores - 1.5 * draw.included()), claim)
+    assert silent.verdict == "inconclusive"
+    assert silent.claim_check is not None
+    assert silent.claim_check.verdict == "certified"
+
+
+@pytest.mark.slow
+def test_a_sampled_mechanism_is_judged_by_its_certified_curve_without_a_gaussian_assumption(tmp_path: Path) -> None:
+    path = tmp_path / "claims.toml"
+    path.write_text(CLAIM.format(id="a", epsilon=8.0, steps=100, prob=0.1, noise=2.0))
+    claim = claim_under_test(None, None, path)
+    assert claim is not None
+    draw = Draw(5, 1, 1000)
+    perfect = judge(sealed(draw), files_of_scores(tmp_path, draw, draw.included().astype(float)), claim)
+    assert perfect.refuted_by == ["sealed-canaries:curve_violation"]
+    assert perfect.attacks[0].bound is not None
+    assert perfect.attacks[0].bound.assumes == ""
+
+
+@pytest.mark.slow
+def test_a_control_tells_silence_from_blindness(tmp_path: Path) -> None:
+    draw = Draw(5, 1, 400)
+    rng = np.random.default_rng(0)
+    (tmp_path / "control").mkdir()
+    scores = files_of_scores(tmp_path, draw, rng.normal(0.3 * draw.included(), 1.0))
+    claim = ClaimUnderTest(1.0, 1e-5)
+    seeing = files_of_scores(tmp_path / "control", draw, rng.normal(3.0 * draw.included(), 1.0))
+    result = judge(sealed(draw), scores, claim, control=seeing)
+    assert result.verdict == "not_refuted"
+    assert result.control is not None
+    assert result.control.power == 1.0
+    blind = judge(sealed(draw), scores, claim, control=scores)
+    assert blind.verdict == "inconclusive"
+
+
+def test_the_power_that_is_told_is_the_power_that_ideal_canaries_have() -> None:
+    power = ideal_power(400, 200, 1, 0.1, delta=1e-5, confidence=0.95, noise_factor=0.1, seed=1)
+    assert power is not None
+    assert gaussian_epsilon(power.mu, 1e-5) == pytest.approx(0.1)
+    rng, needed = np.random.default_rng(9), needed_correct(400, 200, 0.1, delta=1e-5, confidence=0.95)
+    assert needed == power.needed
+    found = 0
+    for _ in range(300):
+        coins = rng.random(400) < 0.5
+        scores = rng.normal(coins * power.mu / 0.1, 1.0)
+        order = np.argsort(scores)
+        found += int((~coins[order[:100]]).sum() + coins[order[-100:]].sum()) >= (needed or 0)
+    assert 0.2 < power.power < 0.95
+    assert abs(found / 300 - power.power) < 0.12
+    assert guesses_per_run(Draw(0, 1, 401)) == 200
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 5.0])
+def test_as_many_canaries_as_are_needed_suffice_and_fewer_do_not(epsilon: float) -> None:
+    count = needed_canaries(epsilon, delta=1e-6, confidence=0.95)
+    assert count is not None
+    assert needed_correct(count, count // 2, epsilon, delta=1e-6, confidence=0.95) is not None
+    assert needed_correct(count - 8, count // 2 - 4, epsilon, delta=1e-6, confidence=0.95) is None
+
+
+def run_trainer(place: Path, noise_multiplier: float, scores: str = "scores.csv") -> None:
+    words = [sys.executable, str(TRAINER), "planted.npz", "planted.queries.npz", scores]
+    subprocess.run(
+        [*words, "--noise-multiplier", str(noise_multiplier), "--seed", "1"], check=True, cwd=place, timeout=120
+    )
+
+
+def test_a_trainer_without_dpaudit_is_found_without_noise_and_left_alone_with_it(
+    tmp_path: Path, dpaudit: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """The whole way on digits; epsilon 1 at delta 1e-5 needs a noise multiplier of 37.31 for 100 full steps."""
+    assert "dpaudit" not in TRAINER.read_text().split('"""', 2)[2]
+    done = dpaudit("canaries", "plant", "digits", "--count", "500", "--out", "planted", "--sealed", "coins.json",
+                   "--seed", "5", folder=tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    commitment = hashlib.sha256((tmp_path / "coins.json").read_bytes()).hexdigest()
+    assert f"commitment {commitment}" in done.stdout
+    said = ["--epsilon", "1", "--delta", "1e-5", "--commitment", commitment, "--data", "planted.npz"]
+    for noise, status, verdict in ((0.0, 3, "refuted"), (37.31, 0, "inconclusive")):
+        run_trainer(tmp_path, noise)
+        judged = dpaudit("canaries", "judge", "coins.json", "scores.csv", *said, "--json", "-", folder=tmp_path)
+        assert judged.returncode == status, judged.stderr
+        assert json.loads(judged.stdout)["verdict"] == verdict
+    again = dpaudit("canaries", "plant", "digits", "--out", "planted", "--sealed", "coins.json", folder=tmp_path)
+    assert again.returncode == 2
+    assert "no planting is overwritten" in again.stderr
+    lacking = dpaudit("canaries", "judge", "coins.json", "scores.csv", *said, "--require", "power", folder=tmp_path)
+    assert lacking.returncode == 5
+    page = (tmp_path / "coins.audit/report.html").read_text()
+    assert "is the one that was agreed upon" in page
+    again = dpaudit("report", "coins.audit/result.json", "--out", "again", folder=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert "at most 4.418 could have been proven" in lacking.stdout
+
+
+def test_claims_on_records_are_not_held_against_users_and_other_kinds_have_their_own_curve(tmp_path: Path) -> None:
+    path = tmp_path / "claims.toml"
+    text = CLAIM.format(id="a", epsilon=1.0, steps=1, prob=1.0, noise=5.0)
+    path.write_text(text)
+    users = Draw(5, 1, 40, group_size=2)
+    scores = files_of_scores(tmp_path, users, np.zeros((1, 40)))
+    claim = claim_under_test(None, None, path)
+    assert claim is not None
+    with pytest.raises(InputError, match="unit = 'user'"):
+        judge(sealed(users), scores, claim)
+    promised = '[claim.guarantee]\nkind = "gdp"\nmu = 1.0\n[claim.mechanism]'
+    path.write_text(text.replace("epsilon = 1.0\ndelta = 1e-5\n", "").replace("[claim.mechanism]", promised))
+    gaussian = claim_under_test(None, None, path)
+    assert gaussian is not None
+    assert float(gaussian.stated(0.5)) == pytest.approx(0.8413, abs=1e-3)  # Phi(1)
+    assert float(ClaimUnderTest(gaussian.epsilon, 1e-5).stated(0.5)) > 0.99
