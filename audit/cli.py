@@ -12,6 +12,7 @@ from dpaudit.audit.commands.calibrate import calibrate
 from dpaudit.audit.commands.console import BAD_INPUT, GAVE_UP, fail, os_reason
 from dpaudit.audit.commands.lint import lint
 from dpaudit.audit.commands.mechanisms import mechanisms
+from dpaudit.audit.commands.register import register
 from dpaudit.audit.commands.report import report
 from dpaudit.audit.commands.run import run
 from dpaudit.audit.commands.selfcheck import selfcheck
@@ -38,6 +39,7 @@ app.command()(calibrate)
 app.command()(mechanisms)
 app.command()(selfcheck)
 app.command()(lint)
+app.command()(register)
 
 
 def _version(wanted: bool) -> None:
