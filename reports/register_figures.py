@@ -1,4 +1,4 @@
-"""The two small figures of a claim in the register, as SVG that is a kilobyte each: hundreds of claims stand on few pages.
+"""The two small figures of a claim in the register, as SVG of a kilobyte each: hundreds of claims stand on few pages.
 
 Drawn here and not by matplotlib, whose SVG is ten times as large and changes with its version and the fonts it finds.
 Coordinates carry one decimal, so the same numbers give the same bytes anywhere.
@@ -44,7 +44,9 @@ def bracket(claimed: float, lower: float, upper: float, sampled: float | None) -
         *(_tick(x(value), 62, value) for value in _ticks(low, high, logarithmic)),
         _rect(start, 36, max(end - start, 3.0), 8, PROOF),
         _line(promise, 14, promise, 62, INK, 2),
-        _text(promise, 11, f"promised {stated(claimed)}", "middle" if LEFT + 50 < promise < WIDTH - 70 else _side(promise)),
+        _text(
+            promise, 11, f"promised {stated(claimed)}", "middle" if LEFT + 50 < promise < WIDTH - 70 else _side(promise)
+        ),
     ]
     if sampled is not None:
         parts.append(f'<circle cx="{x(sampled):.1f}" cy="52" r="3.5" fill="{ATTACK}"/>')

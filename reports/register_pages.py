@@ -5,7 +5,7 @@ Everything on them is in register.json; nothing is computed here. The same JSON 
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,9 @@ def register_text(document: Mapping[str, Any]) -> str:
     for number, source in enumerate(document["sources"]):
         facts = {key: value for key, value in source.items() if key != "claims"}
         lines.append(("," if number else "") + json.dumps(facts, allow_nan=False)[:-1] + ', "claims": {')
-        claims = [f"{json.dumps(name)}: {json.dumps(entry, allow_nan=False)}" for name, entry in source["claims"].items()]
+        claims = [
+            f"{json.dumps(name)}: {json.dumps(entry, allow_nan=False)}" for name, entry in source["claims"].items()
+        ]
         lines += [",\n".join(claims), "}}"]
     return "\n".join([*lines, "]}"]) + "\n"
 
@@ -70,10 +72,12 @@ def _index(document: Mapping[str, Any]) -> str:
                     for name, entry in zip(row["claims"], entries, strict=True)
                 ],
                 "verdicts": verdict_of(entries),
-                "samplers": list(dict.fromkeys(kind for entry in entries for kind in words.samplers(entry["claim"]))),
-                "mechanisms": list(dict.fromkeys(name for entry in entries for name in words.mechanisms(entry["claim"]))),
+                "samplers": _once(words.samplers, entries),
+                "mechanisms": _once(words.mechanisms, entries),
             })  # fmt: skip
-    counts = Counter(entry["verdict"]["verdict"] for source in document["sources"] for entry in source["claims"].values())
+    counts = Counter(
+        entry["verdict"]["verdict"] for source in document["sources"] for entry in source["claims"].values()
+    )
     counts["not checkable"] = sum(not row["entries"] for row in rows)
     options = {
         "verdict": [name for name in VERDICTS if counts[name]],
@@ -87,12 +91,19 @@ def _index(document: Mapping[str, Any]) -> str:
     )  # fmt: skip
 
 
+def _once(names: Callable[[Mapping[str, Any]], list[str]], entries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The names that some claims have, each once."""
+    return list(dict.fromkeys(name for entry in entries for name in names(entry["claim"])))
+
+
 def _source(source: Mapping[str, Any], document: Mapping[str, Any]) -> str:
     rows = []
     for row in source["rows"]:
         entries = [source["claims"][name] for name in row["claims"]]
         judged = [_judged(name, entry) for name, entry in zip(row["claims"], entries, strict=True)]
-        rows.append({"row": row, "claims": judged, "change": words.change(row, entries), "verdicts": verdict_of(entries)})
+        rows.append(
+            {"row": row, "claims": judged, "change": words.change(row, entries), "verdicts": verdict_of(entries)}
+        )
     return fill("register_source.html", source=source, facts=source["facts"], rows=rows, versions=document["versions"])
 
 

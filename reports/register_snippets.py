@@ -75,7 +75,8 @@ for shift, count in {shift!r}:
     cell = np.unique(np.concatenate([cell, -cell, cell + shift, shift - cell]))
     x = (cell[1:] + cell[:-1]) / 2
     score = np.rint((noise.logpdf(x - shift) - noise.logpdf(x)) / h).astype(int) % n
-    A, B = (p * np.fft.rfft(np.bincount(score, np.diff(noise.cdf(cell - m)), n)) ** count for p, m in ((A, shift), (B, 0)))
+    one = [np.fft.rfft(np.bincount(score, np.diff(noise.cdf(cell - mean)), n)) for mean in (shift, 0)]
+    A, B = A * one[0] ** count, B * one[1] ** count
 A, B = (np.maximum(np.fft.irfft(p, n), 0) for p in (A, B))
 P, Q = (q * A + (1 - q) * B, B){flip}
 loss = np.where((P > 1e-14) & (Q > 1e-14), np.log(np.maximum(P, 1e-99) / np.maximum(Q, 1e-99)), 0)
@@ -145,7 +146,7 @@ def _gaussian(claim: Mapping[str, Any], sampling: Mapping[str, Any], values: dic
 
 
 def passes(sampling: Mapping[str, Any]) -> tuple[int, float]:
-    """Batches of a shuffled pass that the lower bound looks at, and the probability that none of them holds a record."""
+    """Batches of a shuffled pass that the lower bound looks at, and the probability that none holds a record."""
     if "batches" in sampling:
         return int(sampling["batches"]), 0.0
     records, batch = int(sampling["records"]), int(sampling["batch"])

@@ -1,5 +1,7 @@
-"""Sentences of the register. Its readers include those who made the claims: what was claimed, what the bound shows, what
-would change the verdict, and as plainly where a claim holds."""
+"""Sentences of the register, whose readers include those who made the claims.
+
+What was claimed, what the bound shows, what would change the verdict, and as plainly where a claim holds.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,12 +21,12 @@ SAMPLERS = {
 }
 SKETCHES = {
     "shuffled": (
-        "Lower bound: all other records contribute -1 along one line and the record in question +1, which a linear loss "
-        "can bring about. With the record one batch of each pass is moved by 2, without it by 1, and which one is "
-        "uniform. The onlooker adds up, over a pass, a rounded log likelihood ratio of each batch, an integer whose law "
-        "is known exactly; passes compose. Upper bound: as if the order were known, the record is met once a pass."
+        "Lower bound: all other records contribute -1 along one line and the record in question +1, which a linear "
+        "loss can bring about. With the record one batch of each pass is moved by 2, without it by 1, and which one is "
+        "uniform. The onlooker adds up, over a pass, a rounded log likelihood ratio of each batch, an integer whose "
+        "law is known exactly; passes compose. Upper bound: as if the order were known, the record is met once a pass."
     ),
-    "buffered-shuffle": "No theorem covers a buffered shuffle, in either direction. Nothing is proved, and nothing is refuted.",
+    "buffered-shuffle": "No theorem covers a buffered shuffle, in either direction: nothing is proved or refuted.",
     "without-replacement": (
         "Lower bound: the others contribute -1, the record +1, so that a batch of fixed size is moved by 2 with the "
         "record and by 1 without it. Upper bound: composition of the single release's certified profile."

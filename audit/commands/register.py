@@ -12,9 +12,9 @@ def register(
     action: Annotated[
         str, typer.Argument(help="build judges every claim anew; check a sampled share.", metavar="build|check")
     ],
-    claims: Annotated[
-        Path, typer.Option(help="Folder of claims files and sources/.", metavar="DIR")
-    ] = Path("reports/claims"),
+    claims: Annotated[Path, typer.Option(help="Folder of claims files and sources/.", metavar="DIR")] = Path(
+        "reports/claims"
+    ),
     out: Annotated[Path, typer.Option(help="Folder of the register.", metavar="DIR")] = Path("reports/register"),
     only: Annotated[str | None, typer.Option(help="Build the source of this name alone.", metavar="NAME")] = None,
     share: Annotated[float, typer.Option(help="Of the claims to check, in (0, 1].")] = 0.1,
@@ -29,7 +29,5 @@ def register(
         if action == "build":
             build_register(claims, out, only=only, workers=workers, stage=stage, show=typer.echo)
             return
-        good = check_register(
-            claims, out, share=share, seed=seed, workers=workers, stage=stage, show=typer.echo
-        )
+        good = check_register(claims, out, share=share, seed=seed, workers=workers, stage=stage, show=typer.echo)
     raise typer.Exit(0 if good else REFUTED)
