@@ -53,7 +53,7 @@ def _proof(verdict: Verdict) -> str:
     bound = ("at least", _down(verdict.delta_lower)) if verdict.verdict == "refuted" else (
         "at most", _up(verdict.delta_upper)
     )  # fmt: skip
-    return f"delta is {bound[0]} {bound[1]} at the promised epsilon ({', '.join(verdict.methods)})"
+    return f"delta is {bound[0]} {bound[1]} at the stated epsilon ({', '.join(verdict.methods)})"
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:

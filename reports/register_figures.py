@@ -21,7 +21,7 @@ def bracket(claimed: float, lower: float, upper: float, sampled: float | None) -
     """The claim and the certified bracket of the true epsilon on one axis, logarithmic where they are far apart.
 
     Args:
-        claimed: Epsilon that was promised.
+        claimed: Epsilon that was stated.
         lower: What is proved from below.
         upper: What is proved from above; may be infinite.
         sampled: Lower bound by Monte Carlo, None where none was made.
@@ -45,13 +45,13 @@ def bracket(claimed: float, lower: float, upper: float, sampled: float | None) -
         _rect(start, 36, max(end - start, 3.0), 8, PROOF),
         _line(promise, 14, promise, 62, INK, 2),
         _text(
-            promise, 11, f"promised {stated(claimed)}", "middle" if LEFT + 50 < promise < WIDTH - 70 else _side(promise)
+            promise, 11, f"stated {stated(claimed)}", "middle" if LEFT + 50 < promise < WIDTH - 70 else _side(promise)
         ),
     ]
     if sampled is not None:
         parts.append(f'<circle cx="{x(sampled):.1f}" cy="52" r="3.5" fill="{ATTACK}"/>')
     proved = f"at most {at_most(upper)}" if math.isfinite(upper) else "without a proven upper limit"
-    words = f"Epsilon axis. Promised {stated(claimed)}; the true epsilon is at least {at_least(lower)}, {proved}."
+    words = f"Epsilon axis. Stated {stated(claimed)}; the true epsilon is at least {at_least(lower)}, {proved}."
     return _svg(parts, 84, words)
 
 
@@ -89,9 +89,9 @@ def curve(entry: Mapping[str, Any]) -> Markup:
         a, b = place(epsilon, delta)
         parts.append(f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3.5" fill="{ATTACK}"/>')
     words = (
-        f"Delta against epsilon. At the promised epsilon {stated(verdict['epsilon_claimed'])} delta lies between "
+        f"Delta against epsilon. At the stated epsilon {stated(verdict['epsilon_claimed'])} delta lies between "
         f"{at_least(_number(verdict['delta_lower']))} and {at_most(_number(verdict['delta_upper']))}; "
-        f"{stated(verdict['delta_claimed'])} was promised."
+        f"{stated(verdict['delta_claimed'])} was stated."
     )
     return _svg(parts, 198, words)
 

@@ -58,7 +58,7 @@ n, h = 2**20, 1e-4
 cell = np.linspace(-12 * s, 12 * s + 2, 400_001)  # a batch moves by 2 with the record, by 1 with one more of the others
 none, one, two = (np.diff(norm.cdf(cell, mean, s)) for mean in (0, 1, 2))
 P, Q = (1 - q) * none + q * two, (1 - q) * none + q * one
-score = np.rint(np.log(P / Q) / h).astype(int) % n  # an integer of the cell; releases add up
+score = np.rint(np.log(np.maximum(P, 1e-300) / np.maximum(Q, 1e-300)) / h).astype(int) % n  # releases add up
 P, Q = (np.fft.irfft(np.fft.rfft(np.bincount(score, p, n)) ** T, n) for p in (P, Q))
 print(np.maximum(P - np.exp(epsilon) * (np.maximum(Q, 0) + 1e-15), 0).sum())
 """

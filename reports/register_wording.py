@@ -9,7 +9,7 @@ from typing import Any
 from dpaudit.reports.wording import at_least, at_most, figure, stated
 
 SAMPLERS = {
-    "none": "no sampling",
+    "none": "full batches",
     "poisson": "Poisson batches",
     "deterministic": "fixed batches",
     "shuffled": "shuffled batches",
@@ -19,6 +19,7 @@ SAMPLERS = {
     "truncated-poisson": "truncated Poisson batches",
     "buffered-shuffle": "a buffered shuffle",
 }
+# what stands behind the bounds of a sampler
 SKETCHES = {
     "shuffled": (
         "Lower bound: all other records contribute -1 along one line and the record in question +1, which a linear "
@@ -41,9 +42,10 @@ WAYS = {
 
 
 def samplers(claim: Mapping[str, Any]) -> list[str]:
-    """The kinds of sampling of a claim, in the order of its phases."""
-    phases = claim.get("phase", [claim])
-    return list(dict.fromkeys(phase["sampling"]["kind"] for phase in phases))
+    """The kinds of sampling of a claim, in the order of its phases; a Poisson rate of 1 is no sampling."""
+    tables = [phase["sampling"] for phase in claim.get("phase", [claim])]
+    everybody = {"kind": "poisson", "prob": 1.0}
+    return list(dict.fromkeys("none" if table == everybody else table["kind"] for table in tables))
 
 
 def mechanisms(claim: Mapping[str, Any]) -> list[str]:
