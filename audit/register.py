@@ -17,6 +17,7 @@ from dpaudit.audit.inputs.register_sources import Source, load_sources
 from dpaudit.audit.inputs.sources import Stage
 from dpaudit.audit.register_entries import LARGEST_CERTIFICATE, difference, judged
 from dpaudit.reports.register_pages import DATA, FORMAT, pages, register_text, write_register
+from dpaudit.verify.claim_files import claim_to_dict
 from dpaudit.verify.claims import Claim
 
 CERTIFICATES = "certificates"
@@ -163,5 +164,5 @@ def _certificate_file(name: str, document: dict[str, Any], out: Path) -> str | N
 def _digest(source: Source) -> str:
     """Of everything that a source says and claims."""
     rows = [row.model_dump() for row in source.rows]
-    claims = [repr(claim) for claim in source.claims.values()]
+    claims = [claim_to_dict(claim) for claim in source.claims.values()]
     return hashlib.sha256(json.dumps([dict(source.facts), rows, claims]).encode()).hexdigest()[:16]

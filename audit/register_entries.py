@@ -20,6 +20,10 @@ DIGITS = 6  # of every number in the register: as many as every machine agrees o
 POINTS = 21  # of a curve
 PROGRAM_SECONDS = 300.0
 HISTORIES, CONFIDENCE = 10_000, 0.95  # of a Monte Carlo check
+KEPT = (  # keys of a verdict
+    "verdict", "reason", "epsilon_claimed", "delta_claimed", "epsilon_lower", "epsilon_upper", "delta_lower",
+    "delta_upper", "witness", "published_epsilon", "methods", "assumptions",
+)  # fmt: skip
 LARGEST_CERTIFICATE = 2**16  # bytes; larger ones are left to `dpaudit verify --certificates`
 
 
@@ -58,8 +62,7 @@ def _proof(verdict: Verdict) -> str:
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
     """The verdict as JSON: bounds rounded to the safe side, no time."""
-    data = verdict.to_dict()
-    del data["seconds"]
+    data: dict[str, Any] = {key: to_json(getattr(verdict, key)) for key in KEPT}
     sides = {"epsilon_lower": _down, "delta_lower": _down, "epsilon_upper": _up, "delta_upper": _up}
     data |= {key: to_json(rounded(getattr(verdict, key))) for key, rounded in sides.items()}
     if verdict.published_epsilon is not None:

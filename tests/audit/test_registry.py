@@ -27,7 +27,7 @@ def entry(variant: str | None = "Pure DP", details: str = "", composition: str =
 
 
 LEVELS = "epsilon = {0} in all:\n  - Level 0: \\\\(\\\\epsilon_0\\\\) = {1}\n  - Level 1: ε_1 = {2}\n"
-RHO = "- Persons: \\\\(\\\\rho\\\\) = {0} (corresponding to \\\\(\\\\epsilon\\\\) = {1} and \\\\(\\\\delta = 10^{{-10}}\\\\))."
+RHO = r"- Persons: \\(\\rho\\) = {0} (corresponding to \\(\\epsilon\\) = {1} and \\(\\delta = 10^{{-10}}\\))."
 FACTOR = "- Pre-amplification: epsilon = 6.8 and delta = 4.08e-8.\n- an 'amplification factor' of 0.124 was applied"
 LAPLACE = "Laplace noise with epsilon = {0} (sensitivity = 1, noise scale = 10)"
 
