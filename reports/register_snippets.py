@@ -68,15 +68,36 @@ import numpy as np
 from scipy import stats
 
 q, T, epsilon, n, h = {prob!r}, {steps}, {epsilon!r}, 2**18, {bin!r}
-noise = {law}  # of one coordinate
+{law}
 A = B = 1.0  # laws of the sum of rounded losses of a release, with the record in and without
 for shift, count in {shift!r}:
-    cell = noise.ppf(np.concatenate([np.logspace(-300, -3, 20_000), np.linspace(1e-3, 0.5, 20_000)[1:]]))
+    cell = ppf(np.concatenate([np.logspace(-300, -3, 20_000), np.linspace(1e-3, 0.5, 20_000)[1:]]))
     cell = np.unique(np.concatenate([cell, -cell, cell + shift, shift - cell]))
     x = (cell[1:] + cell[:-1]) / 2
-    score = np.rint((noise.logpdf(x - shift) - noise.logpdf(x)) / h).astype(int) % n
-    one = [np.fft.rfft(np.bincount(score, np.diff(noise.cdf(cell - mean)), n)) for mean in (shift, 0)]
+    score = np.rint((logpdf(x - shift) - logpdf(x)) / h).astype(int) % n
+    one = [np.fft.rfft(np.bincount(score, np.diff(cdf(cell - mean)), n)) for mean in (shift, 0)]
     A, B = A * one[0] ** count, B * one[1] ** count
+"""
+
+_HIDDEN_SCALE = """\
+import numpy as np
+from scipy import stats
+
+q, T, epsilon, n, h = {prob!r}, {steps}, {epsilon!r}, 2**18, {bin!r}
+rates = stats.gamma({k!r}, scale={theta!r}).ppf((np.arange(64) + 0.5) / 64)  # of the noise, one for all coordinates
+A = B = 0.0  # laws of the sum of rounded scores of a release, with the record in and without
+for rate in rates:
+    a = b = 1 / 64
+    for shift, count in {shift!r}:
+        cell = np.concatenate([[-1e9], np.linspace(0, shift, 4001), [1e9]])
+        x = np.clip((cell[1:] + cell[:-1]) / 2, 0, shift)
+        score = np.rint((2 * x - shift) * {k!r} * {theta!r} / h).astype(int) % n
+        a, b = (p * np.fft.rfft(np.bincount(score, np.diff(stats.laplace.cdf(cell, mean, 1 / rate)), n)) ** count
+                for p, mean in ((a, shift), (b, 0)))
+    A, B = A + a, B + b
+"""
+
+_COMPOSED = """\
 A, B = (np.maximum(np.fft.irfft(p, n), 0) for p in (A, B))
 P, Q = (q * A + (1 - q) * B, B){flip}
 loss = np.where((P > 1e-14) & (Q > 1e-14), np.log(np.maximum(P, 1e-99) / np.maximum(Q, 1e-99)), 0)
@@ -96,9 +117,16 @@ loss = (M - 1) * np.log(other / r) + (other**2 - r**2) / 2
 print(np.maximum(0, -np.expm1(np.minimum(0, epsilon - loss))).mean())
 """
 
+_SCIPY = "law = {law}  # of one coordinate\nppf, cdf, logpdf = law.ppf, law.cdf, law.logpdf"
 _LAWS = {
-    "laplace": "stats.laplace(scale={scale!r})",
-    "generalized-gaussian": "stats.gennorm({beta!r}, scale={scale!r})",
+    "laplace": _SCIPY.format(law="stats.laplace(scale={scale!r})"),
+    "generalized-gaussian": _SCIPY.format(law="stats.gennorm({beta!r}, scale={scale!r})"),
+    # Laplace noise whose rate is a Gamma number of its own in each coordinate: Lomax on both sides
+    "gamma-plrv-iid": """\
+side = stats.lomax({k!r}, scale=1 / {theta!r})  # of one coordinate, on both sides of 0
+ppf = lambda p: -side.isf(2 * p)  # of p up to 1/2
+cdf = lambda x: np.where(x < 0, side.sf(-x) / 2, 1 - side.sf(x) / 2)
+logpdf = lambda x: side.logpdf(abs(x))""",
 }
 
 
@@ -118,11 +146,14 @@ def program(claim: Mapping[str, Any], witness: Mapping[str, Any] | None) -> tupl
     if noise["name"] == "product" and claim["steps"] == 1 and claim["adjacency"] == "replace-one":
         values |= {"dimension": noise["dimension"], "ratio": 2 * noise["clip"] / noise["sigma"]}
         return _PRODUCT.format(**values), ""
-    if noise["name"] in _LAWS and witness is not None and sampling["kind"] in ("poisson", "none"):
-        values |= {"law": _LAWS[noise["name"]].format(**noise), "shift": [[a, int(b)] for a, b in witness["shift"]]}
+    if witness is not None and sampling["kind"] in ("poisson", "none"):
+        values["shift"] = [[value, int(count)] for value, count in witness["shift"]]
         values["flip"] = "[::-1]" if witness["direction"] == "add" else ""
-        values |= {"bin": 2e-3 if max(b for _, b in witness["shift"]) > 1 else 1e-4, "fine": 1e-4}
-        return _COORDINATES.format(**values), ""
+        values |= {"bin": 2e-3 if max(count for _, count in values["shift"]) > 1 else 1e-4, "fine": 1e-4}
+        if noise["name"] in _LAWS:
+            return (_COORDINATES + _COMPOSED).format(law=_LAWS[noise["name"]].format(**noise), **values), ""
+        if noise["name"] == "gamma-plrv":
+            return (_HIDDEN_SCALE + _COMPOSED).format(k=noise["k"], theta=noise["theta"], **values), ""
     return None, "no short program was written for this noise, or there is no witness to start from"
 
 
