@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from dpaudit.audit.inputs.files import InputError
 from dpaudit.reports.register_snippets import program
 from dpaudit.verify.checking import check
 from dpaudit.verify.claim_files import claim_to_dict
@@ -24,7 +25,7 @@ KEPT = (  # keys of a verdict
     "verdict", "reason", "epsilon_claimed", "delta_claimed", "epsilon_lower", "epsilon_upper", "delta_lower",
     "delta_upper", "witness", "published_epsilon", "methods", "assumptions",
 )  # fmt: skip
-LARGEST_CERTIFICATE = 2**16  # bytes; larger ones are left to `dpaudit verify --certificates`
+LARGEST_CERTIFICATE = 2**17  # bytes; larger ones are left to `dpaudit verify --certificates`
 
 
 def judged(claim: Claim, *, seed: int, sampled: bool = True) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -89,8 +90,12 @@ def _curve(verdict: Verdict) -> dict[str, list[float]]:
 
 def _certified(claim: Claim, verdict: Verdict) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """What the second engine says, and its certificate."""
-    from dpaudit.verify.rigorous.certificates import NotCovered, certificate
-
+    try:
+        from dpaudit.verify.rigorous.certificates import NotCovered, certificate
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] != "flint":
+            raise
+        raise InputError("Expected python-flint to be installed for the register: pip install python-flint") from error
     found = certificate(replace(claim, id="", source=""), verdict)
     if isinstance(found, NotCovered):
         return {"holds": False, "note": found.reason}, None

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,22 @@ def test_the_source_in_the_documentation_is_one(tmp_path: Path) -> None:
     (tmp_path / "sources/NAME.toml").write_text("".join(line.removeprefix("   ") for line in block.splitlines(True)))
     [source] = load_sources(tmp_path)
     assert [row.claims for row in source.rows] == [list(source.claims)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("mend",), "action='mend'"),
+        (("check", "--out", "nowhere"), "register.json"),
+        (("build", "--only", "x"), "only='x'"),
+    ],
+)
+def test_what_the_command_cannot_do_is_said_in_a_line(
+    dpaudit: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    done = dpaudit("register", *arguments, "--claims", str(folder(tmp_path / "claims")), folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
 
 
 def test_outside_text_stays_text(built: tuple[Path, Path]) -> None:
