@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dpaudit._files import write_whole
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.sources import Stage
+from dpaudit.reports.verdict_exports import EXPORTS
 from dpaudit.reports.verdict_files import verdict_text, verdicts_json, verdicts_junit, verdicts_sarif
 from dpaudit.verify.batch import check_all
 from dpaudit.verify.checking import DISAGREEMENT, check
@@ -39,7 +40,7 @@ def run_claims(
         only: The one id to check, None for all.
         method: "exact", "monte-carlo" or "both".
         require: "certified" to demand it of every claim.
-        form: "text", "junit" or "sarif", on stdout.
+        form: "text", "junit", "sarif", or one of `EXPORTS`, on stdout.
         json_file: File for the verdicts' JSON; "-" for stdout and nothing else there.
         seed: Of the sampling methods.
         out: Folder of the report, None for no report.
@@ -90,7 +91,7 @@ def run_claims(
             for claim, verdict, rows in zip(claims, verdicts, map(compared.get, range(len(claims))), strict=False)
         ]
         write_verdicts(entries, out, versions={name: version(name) for name in ("dpaudit", "numpy", "scipy")})
-    _show(verdicts, paths, form, require, json_file, show, as_text)
+    _show(claims, verdicts, paths, form, require, json_file, show, as_text)
     if out is not None:
         (show if form == "text" and json_file != "-" else warn)(f"report: {out / 'verdicts.html'}")
     for line in [] if files is None else files.lines():
@@ -172,8 +173,8 @@ def _load(paths: Sequence[Path], only: str | None) -> tuple[list[Claim], Mapping
 
 
 def _show(
-    verdicts: Sequence[Verdict], paths: Sequence[Path], form: str, require: str | None, json_file: str | None,
-    show: Callable[[str], None], as_text: Callable[[Verdict], str],
+    claims: Sequence[Claim], verdicts: Sequence[Verdict], paths: Sequence[Path], form: str, require: str | None,
+    json_file: str | None, show: Callable[[str], None], as_text: Callable[[Verdict], str],
 ) -> None:  # fmt: skip
     document = verdicts_json(verdicts)
     if json_file == "-":
@@ -185,6 +186,9 @@ def _show(
         show(verdicts_junit(verdicts, require=require).rstrip())
     elif form == "sarif":
         show(verdicts_sarif(verdicts, uri=paths[0].as_posix(), version=version("dpaudit")).rstrip())
+    elif form in EXPORTS:
+        for claim, verdict in zip(claims, verdicts, strict=False):
+            show(EXPORTS[form](claim_to_dict(claim), verdict))
     else:
         for verdict in verdicts:
             show(as_text(verdict))

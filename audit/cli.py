@@ -13,6 +13,7 @@ from dpaudit.audit.commands.canaries import canaries
 from dpaudit.audit.commands.console import BAD_INPUT, GAVE_UP, fail, os_reason
 from dpaudit.audit.commands.lint import lint
 from dpaudit.audit.commands.mechanisms import mechanisms
+from dpaudit.audit.commands.register import register
 from dpaudit.audit.commands.report import report
 from dpaudit.audit.commands.run import run
 from dpaudit.audit.commands.scores import scores
@@ -42,6 +43,7 @@ app.command()(selfcheck)
 app.command()(lint)
 app.command()(scores)
 app.add_typer(canaries)
+app.command()(register)
 
 
 def _version(wanted: bool) -> None:

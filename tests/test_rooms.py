@@ -27,7 +27,7 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
     "verify/papers": ({"mechanisms", "mechanisms/published", "verify"}, VERIFYING),
     "audit": (
         {"mechanisms", "mechanisms/published", "mechanisms/learning", "verify", "reports", "audit/frameworks"},
-        NUMERIC | {"torch", "sklearn", "safetensors", "pydantic", "pooch", "joblib", "typer", "rich"}
+        NUMERIC | {"torch", "sklearn", "safetensors", "pydantic", "pooch", "joblib", "typer", "rich", "yaml"}
         | {"textattack", "transformers", "ray", "datasets", "PIL"},
     ),
     "audit/frameworks": (
@@ -40,7 +40,7 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
 # packages that one file of a room may import, and no second one
 ONE_FILE = {
     "verify": {"dp_accounting", "opacus", "prv_accountant", "pytest", "sklearn"},
-    "audit": {"rich", "textattack", "transformers", "ray", "datasets", "PIL"},
+    "audit": {"rich", "textattack", "transformers", "ray", "datasets", "PIL", "yaml"},
 }
 
 

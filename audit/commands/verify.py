@@ -6,15 +6,22 @@ from typing import Annotated
 
 import typer
 
-from dpaudit.audit.commands.console import Seed, columns, one_of, painted, progress_bars, seed_or_drawn
+from dpaudit.audit.commands.console import REFUTED, Seed, columns, one_of, painted, progress_bars, seed_or_drawn
+
+FORMS = ("text", "junit", "sarif", "registry", "model-card", "prose")
 
 
 def verify(
-    claims: Annotated[list[Path], typer.Argument(help="Claims files, TOML.")],
+    claims: Annotated[list[Path] | None, typer.Argument(help="Claims files, TOML.")] = None,
     only: Annotated[str | None, typer.Option(help="Check the claim of this id alone.")] = None,
     method: Annotated[str, typer.Option(help="exact, monte-carlo or both.", metavar="METHOD")] = "exact",
     require: Annotated[str | None, typer.Option(help="certified: exit with 5 unless every claim is.")] = None,
-    format: Annotated[str, typer.Option(help="text, junit or sarif.", metavar="FORMAT")] = "text",
+    format: Annotated[
+        str,
+        typer.Option(
+            help="text, junit or sarif; registry, model-card or prose for other people's records.", metavar="FORMAT"
+        ),
+    ] = "text",
     json: Annotated[str | None, typer.Option(help="Write the verdicts here as well; - prints them alone.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of a report: verdicts.html and verdicts.json.")] = None,
     rigorous: Annotated[
@@ -24,9 +31,18 @@ def verify(
         Path | None,
         typer.Option(help="Folder of certificates, one per decided claim, for dpaudit-check.", metavar="DIR"),
     ] = None,
+    registry: Annotated[
+        Path | None, typer.Option(help="Check an entry of the OpenDP registry, or a folder.", metavar="FILE|DIR")
+    ] = None,
     seed: Seed = None,
 ) -> None:
     """Check claimed (epsilon, delta) of mechanisms: no model, no data."""
+    if (registry is None) == (not claims):
+        raise typer.BadParameter("Expected claims files, or --registry.")
+    if registry is not None:
+        from dpaudit.audit.registry import run_registry
+
+        raise typer.Exit(0 if run_registry(registry, out=out, show=typer.echo) else REFUTED)
     from dpaudit.audit.claims_run import run_claims
     from dpaudit.reports import verdict_text
 
@@ -35,11 +51,11 @@ def verify(
     shown: list[str] = []  # printed when the bars are gone: both may be the same terminal
     with progress_bars() as stage:
         status = run_claims(
-            claims,
+            claims or [],
             only=only,
             method=method,
             require=None if require is None else one_of("require", require, ("certified",)),
-            form=one_of("format", format, ("text", "junit", "sarif")),
+            form=one_of("format", format, FORMS),
             json_file=json,
             seed=chosen,
             out=out,

@@ -1,0 +1,33 @@
+"""`dpaudit register`: the register of published claims, built and checked."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpaudit.audit.commands.console import REFUTED, one_of, progress_bars
+
+
+def register(
+    action: Annotated[
+        str, typer.Argument(help="build judges every claim anew; check a sampled share.", metavar="build|check")
+    ],
+    claims: Annotated[Path, typer.Option(help="Folder of claims files and sources/.", metavar="DIR")] = Path(
+        "reports/claims"
+    ),
+    out: Annotated[Path, typer.Option(help="Folder of the register.", metavar="DIR")] = Path("reports/register"),
+    only: Annotated[str | None, typer.Option(help="Build the source of this name alone.", metavar="NAME")] = None,
+    share: Annotated[float, typer.Option(help="Of the claims to check, in (0, 1].")] = 0.1,
+    seed: Annotated[int, typer.Option(min=0, help="Of the choice of claims to check.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+) -> None:
+    """Build or check the register of published claims: exit status 3 where a check finds a difference."""
+    one_of("action", action, ("build", "check"))
+    from dpaudit.audit.register import build_register, check_register
+
+    with progress_bars() as stage:
+        if action == "build":
+            build_register(claims, out, only=only, workers=workers, stage=stage, show=typer.echo)
+            return
+        good = check_register(claims, out, share=share, seed=seed, workers=workers, stage=stage, show=typer.echo)
+    raise typer.Exit(0 if good else REFUTED)

@@ -1,0 +1,168 @@
+"""`dpaudit register`: builds the register of published claims, and checks a sampled share of it."""
+
+import hashlib
+import json
+import random
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import joblib
+
+from dpaudit._files import write_whole
+from dpaudit.audit.inputs.files import InputError
+from dpaudit.audit.inputs.register_sources import Source, load_sources
+from dpaudit.audit.inputs.sources import Stage
+from dpaudit.audit.register_entries import LARGEST_CERTIFICATE, difference, judged
+from dpaudit.reports.register_pages import DATA, FORMAT, pages, register_text, write_register
+from dpaudit.verify.claim_files import claim_to_dict
+from dpaudit.verify.claims import Claim
+
+CERTIFICATES = "certificates"
+SEED = 1  # of every Monte Carlo check
+
+
+def build_register(
+    claims: Path, out: Path, *, only: str | None = None, workers: int = 1, stage: Stage, show: Callable[[str], None]
+) -> None:
+    """Judge every claim of every source and write register.json, the certificates and the pages.
+
+    Args:
+        claims: Folder of claims files and `sources/`.
+        out: Folder of the register; made if absent.
+        only: Name of the one source to judge again; the others stay as the register has them.
+        workers: Processes.
+        stage: Told what begins and how long it is.
+        show: Prints the result.
+
+    Raises:
+        InputError: A source is wrong, or there is none of that name.
+    """
+    sources = load_sources(claims)
+    if only is not None and only not in {source.name for source in sources}:
+        raise InputError(f"Expected only={only!r} to be a source: {', '.join(source.name for source in sources)}.")
+    wanted = [source for source in sources if only in (None, source.name)]
+    old = {source["name"]: source for source in _load(out)["sources"]} if only and (out / DATA).is_file() else {}
+    (out / CERTIFICATES).mkdir(parents=True, exist_ok=True)
+    found = _judge(wanted, workers, stage)
+    new = {source.name: _entry(source, found, out) for source in wanted}
+    both = {**old, **new}
+    table = [both[source.name] for source in sources if source.name in both]
+    versions = {name: version(name) for name in ("dpaudit", "numpy", "scipy")}
+    write_register({"format": FORMAT, "versions": versions, "sources": table}, out)
+    show(f"{sum(len(source['claims']) for source in table)} claims of {len(table)} sources: {out / 'index.html'}")
+
+
+def check_register(
+    claims: Path, out: Path, *, share: float, seed: int, workers: int = 1, stage: Stage, show: Callable[[str], None]
+) -> bool:
+    """Whether a sampled share of the register's claims comes out as it stands there, and its pages all do.
+
+    Exact verdicts, certificates and the short programs are computed again, and Monte Carlo for one refuted claim.
+
+    Args:
+        claims: Folder of claims files and `sources/`.
+        out: Folder of the register.
+        share: In (0, 1] of the claims.
+        seed: Of the choice.
+        workers: Processes.
+        stage: Told what begins and how long it is.
+        show: Prints every difference, and the count.
+
+    Raises:
+        InputError: There is no register, a source is wrong, or the share is outside its domain.
+    """
+    if not 0 < share <= 1:
+        raise InputError(f"Expected share={share!r} in (0, 1].")
+    document, sources = _load(out), load_sources(claims)
+    problems = [*_stale(document, sources), *_pages(document, out)]
+    stored = {name: entry for source in document["sources"] for name, entry in source["claims"].items()}
+    known = {name: claim for source in sources for name, claim in source.claims.items() if name in stored}
+    chosen = random.Random(seed).sample(sorted(known), max(1, round(share * len(known)))) if known else []
+    refuted = next((name for name in chosen if stored[name]["verdict"]["verdict"] == "refuted"), None)
+    tasks = [(known[name], name == refuted) for name in chosen]
+    for name, (entry, _) in zip(chosen, _run(tasks, workers, stage), strict=True):
+        problem = difference(stored[name], entry)
+        problems += [f"{name}: {problem}"] if problem else []
+    for problem in problems:
+        show(problem)
+    show(f"{len(chosen)} of {len(stored)} claims computed again, {len(problems)} differences")
+    return not problems
+
+
+def _load(out: Path) -> dict[str, Any]:
+    try:
+        document: dict[str, Any] = json.loads((out / DATA).read_bytes())
+    except (OSError, ValueError) as error:
+        raise InputError(f"Expected {out / DATA} to hold the register: {error}") from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise InputError(f"Expected {out / DATA} to be of format {FORMAT!r}.")
+    return document
+
+
+def _stale(document: dict[str, Any], sources: Sequence[Source]) -> Iterator[str]:
+    """Sources whose words or claims have changed since the register was built."""
+    stored = {source["name"]: source for source in document["sources"]}
+    for source in sources:
+        if source.name not in stored:
+            yield f"{source.name}: not in the register"
+        elif stored[source.name]["digest"] != _digest(source):
+            yield f"{source.name}: the source has changed since the register was built"
+    yield from (f"{name}: no such source any more" for name in stored.keys() - {source.name for source in sources})
+
+
+def _pages(document: dict[str, Any], out: Path) -> Iterator[str]:
+    """Pages that are not what register.json gives."""
+    expected = {**pages(document), DATA: register_text(document).encode()}
+    for name, content in expected.items():
+        path = out / name
+        if not path.is_file() or path.read_bytes() != content:
+            yield f"{name}: not what {DATA} gives"
+
+
+def _judge(sources: Sequence[Source], workers: int, stage: Stage) -> dict[str, tuple[dict[str, Any], Any]]:
+    claims = {name: claim for source in sources for name, claim in source.claims.items()}
+    tasks = [(claim, True) for claim in claims.values()]
+    return dict(zip(claims, _run(tasks, workers, stage), strict=True))
+
+
+def _run(tasks: Sequence[tuple[Claim, bool]], workers: int, stage: Stage) -> Iterator[tuple[dict[str, Any], Any]]:
+    """Entries and certificates in the order of the tasks, the same on any number of workers."""
+    advance = stage("Judging claims", len(tasks))
+    calls = (joblib.delayed(judged)(claim, seed=SEED, sampled=sampled) for claim, sampled in tasks)
+    for result in joblib.Parallel(n_jobs=workers, return_as="generator")(calls):
+        yield result
+        advance(1)
+
+
+def _entry(source: Source, found: dict[str, tuple[dict[str, Any], Any]], out: Path) -> dict[str, Any]:
+    """A source as register.json holds it; its certificates are written."""
+    entries = {}
+    for name, claim in source.claims.items():
+        entry, document = found[name]
+        command = shlex.join(["dpaudit", "verify", source.homes[name].as_posix(), "--only", claim.id])
+        entries[name] = {**entry, "command": command}
+        if document is not None:
+            entry["ways"]["balls"]["file"] = _certificate_file(name, document, out)
+    rows = [row.model_dump() for row in source.rows]
+    facts = dict(source.facts)
+    return {"name": source.name, "digest": _digest(source), "facts": facts, "rows": rows, "claims": entries}
+
+
+def _certificate_file(name: str, document: dict[str, Any], out: Path) -> str | None:
+    """The name of the certificate's file, None where it is too large to stand here."""
+    data = (json.dumps(document) + "\n").encode()
+    if len(data) > LARGEST_CERTIFICATE:
+        return None
+    file = f"{CERTIFICATES}/{name}.json"
+    write_whole({out / file: data})
+    return file
+
+
+def _digest(source: Source) -> str:
+    """Of everything that a source says and claims."""
+    rows = [row.model_dump() for row in source.rows]
+    claims = [claim_to_dict(claim) for claim in source.claims.values()]
+    return hashlib.sha256(json.dumps([dict(source.facts), rows, claims]).encode()).hexdigest()[:16]

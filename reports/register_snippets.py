@@ -1,0 +1,188 @@
+"""Short programs in numpy and scipy, without this package, that check a verdict of the register.
+
+Each prints a value of delta at the claimed epsilon. It is an independent estimate, not a certificate: grids are fine,
+and their errors are not bounded. A program is text; the register runs it in a process of its own.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+_SAMPLED_GAUSSIAN = """\
+import numpy as np
+from scipy.stats import norm
+
+q, s, T, epsilon = {prob!r}, {noise!r}, {steps}, {epsilon!r}  # rate, noise / sensitivity, releases, claimed
+n = 2**20
+h = (4 * epsilon + 40) / n  # losses of one release are rounded to multiples of h
+edge = (np.arange(n + 1) - n // 2 - 0.5) * h
+x = 0.5 + s**2 * np.log(np.maximum(np.expm1(edge) + q, 1e-300) / q)  # the output at which the loss is edge
+absent, present = (np.diff(norm.cdf(x, mean, s)) for mean in (0, 1))
+loss = edge[:-1] + h / 2
+compose = lambda p: np.fft.fftshift(np.fft.irfft(np.fft.rfft(np.fft.ifftshift(p)) ** T, n))
+remove = compose((1 - q) * absent + q * present) @ np.maximum(0, -np.expm1(np.minimum(0, epsilon - loss)))
+add = compose(absent) @ np.maximum(0, -np.expm1(np.minimum(0, epsilon + loss)))
+print(max(remove, add))
+"""
+
+_GAUSSIAN = """\
+import numpy as np
+from scipy.stats import norm
+
+mu, epsilon = {mu}, {epsilon!r}  # all releases together are one Gaussian release of this shift; epsilon claimed
+print(norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu))
+"""
+
+_SHUFFLED = """\
+import numpy as np
+from scipy.stats import norm
+
+T, E, s, epsilon = {batches}, {epochs}, {noise!r}, {epsilon!r}  # batches of a pass, passes, noise multiplier, claimed
+left_out, n, h = {left_out!r}, 2**20, 1e-3  # probability that a pass misses the record
+cell = np.linspace(-12 * s, 12 * s + 2, 400_001)  # the record's batch moves by 2 (others -1, it +1), without it by 1
+w = (cell[1:] + cell[:-1]) / 2
+score = np.log1p(np.expm1((2 * w - 2) / s**2) / T) - np.log1p(np.expm1((w - 0.5) / s**2) / T)
+score = np.rint(score / h).astype(int) % n  # an integer of the cell: its sum over a history has an exact law
+none, without, with_it = (np.fft.rfft(np.bincount(score, np.diff(norm.cdf(cell, m, s)), n)) for m in (0, 1, 2))
+law = lambda moved: np.fft.irfft((none ** (T - 1) * (left_out * none + (1 - left_out) * moved)) ** E, n)
+P, Q = law(with_it), law(without)
+rounding = 1e-15  # of the transforms, on the safe side
+print(max(np.maximum(a - np.exp(epsilon) * (np.maximum(b, 0) + rounding), 0).sum() for a, b in ((P, Q), (Q, P))))
+"""
+
+_FIXED_SIZE = """\
+import numpy as np
+from scipy.stats import norm
+
+q, s, T, epsilon = {prob!r}, {noise!r}, {steps}, {epsilon!r}  # batch / records, noise multiplier, releases, claimed
+n, h = 2**20, 1e-4
+cell = np.linspace(-12 * s, 12 * s + 2, 400_001)  # a batch moves by 2 with the record, by 1 with one more of the others
+none, one, two = (np.diff(norm.cdf(cell, mean, s)) for mean in (0, 1, 2))
+P, Q = (1 - q) * none + q * two, (1 - q) * none + q * one
+score = np.rint(np.log(np.maximum(P, 1e-300) / np.maximum(Q, 1e-300)) / h).astype(int) % n  # releases add up
+P, Q = (np.fft.irfft(np.fft.rfft(np.bincount(score, p, n)) ** T, n) for p in (P, Q))
+print(np.maximum(P - np.exp(epsilon) * (np.maximum(Q, 0) + 1e-15), 0).sum())
+"""
+
+_COORDINATES = """\
+import numpy as np
+from scipy import stats
+
+q, T, epsilon, n, h = {prob!r}, {steps}, {epsilon!r}, 2**18, {bin!r}
+{law}
+A = B = 1.0  # laws of the sum of rounded losses of a release, with the record in and without
+for shift, count in {shift!r}:
+    cell = ppf(np.concatenate([np.logspace(-300, -3, 20_000), np.linspace(1e-3, 0.5, 20_000)[1:]]))
+    cell = np.unique(np.concatenate([cell, -cell, cell + shift, shift - cell]))
+    x = (cell[1:] + cell[:-1]) / 2
+    score = np.rint((logpdf(x - shift) - logpdf(x)) / h).astype(int) % n
+    one = [np.fft.rfft(np.bincount(score, np.diff(cdf(cell - mean)), n)) for mean in (shift, 0)]
+    A, B = A * one[0] ** count, B * one[1] ** count
+"""
+
+_HIDDEN_SCALE = """\
+import numpy as np
+from scipy import stats
+
+q, T, epsilon, n, h = {prob!r}, {steps}, {epsilon!r}, 2**18, {bin!r}
+rates = stats.gamma({k!r}, scale={theta!r}).ppf((np.arange(64) + 0.5) / 64)  # of the noise, one for all coordinates
+A = B = 0.0  # laws of the sum of rounded scores of a release, with the record in and without
+for rate in rates:
+    a = b = 1 / 64
+    for shift, count in {shift!r}:
+        cell = np.concatenate([[-1e9], np.linspace(0, shift, 4001), [1e9]])
+        x = np.clip((cell[1:] + cell[:-1]) / 2, 0, shift)
+        score = np.rint((2 * x - shift) * {k!r} * {theta!r} / h).astype(int) % n
+        a, b = (p * np.fft.rfft(np.bincount(score, np.diff(stats.laplace.cdf(cell, mean, 1 / rate)), n)) ** count
+                for p, mean in ((a, shift), (b, 0)))
+    A, B = A + a, B + b
+"""
+
+_COMPOSED = """\
+A, B = (np.maximum(np.fft.irfft(p, n), 0) for p in (A, B))
+P, Q = (q * A + (1 - q) * B, B){flip}
+loss = np.where((P > 1e-14) & (Q > 1e-14), np.log(np.maximum(P, 1e-99) / np.maximum(Q, 1e-99)), 0)
+score = np.rint(loss / {fine!r}).astype(int) % n  # another integer; T releases add up
+P, Q = (np.fft.irfft(np.fft.rfft(np.bincount(score, p, n)) ** T, n) for p in (P, Q))
+print(np.maximum(P - np.exp(epsilon) * (np.maximum(Q, 0) + 1e-13), 0).sum())
+"""
+
+_PRODUCT = """\
+import numpy as np
+
+M, epsilon, shift, rng = {dimension}, {epsilon!r}, {ratio!r}, np.random.default_rng(1)  # shift / sigma
+r = np.abs(rng.standard_normal(400_000))  # radius of the noise / sigma
+cosine = rng.standard_normal(400_000) / np.sqrt(M)  # of the angle with the shift, to 1 / sqrt(M)
+other = np.sqrt(r**2 + 2 * r * shift * cosine + shift**2)  # radius as seen from the neighbour
+loss = (M - 1) * np.log(other / r) + (other**2 - r**2) / 2
+print(np.maximum(0, -np.expm1(np.minimum(0, epsilon - loss))).mean())
+"""
+
+_SCIPY = "law = {law}  # of one coordinate\nppf, cdf, logpdf = law.ppf, law.cdf, law.logpdf"
+_LAWS = {
+    "laplace": _SCIPY.format(law="stats.laplace(scale={scale!r})"),
+    "generalized-gaussian": _SCIPY.format(law="stats.gennorm({beta!r}, scale={scale!r})"),
+    # Laplace noise whose rate is a Gamma number of its own in each coordinate: Lomax on both sides
+    "gamma-plrv-iid": """\
+side = stats.lomax({k!r}, scale=1 / {theta!r})  # of one coordinate, on both sides of 0
+ppf = lambda p: -side.isf(2 * p)  # of p up to 1/2
+cdf = lambda x: np.where(x < 0, side.sf(-x) / 2, 1 - side.sf(x) / 2)
+logpdf = lambda x: side.logpdf(abs(x))""",
+}
+
+
+def program(claim: Mapping[str, Any], witness: Mapping[str, Any] | None) -> tuple[str | None, str]:
+    """A program that prints delta at the claimed epsilon, and "" or why there is none.
+
+    Args:
+        claim: As a claims file holds it.
+        witness: Of a lower bound, where there is one.
+    """
+    if "phase" in claim or "guarantee" in claim:
+        return None, "several phases, or another kind of guarantee: no short program was written for them"
+    noise, sampling = claim["mechanism"], claim["sampling"]
+    values = {"epsilon": claim["epsilon"], "steps": claim["steps"], "prob": sampling.get("prob", 1.0)}
+    if noise["name"] == "gaussian":
+        return _gaussian(claim, sampling, values)
+    if noise["name"] == "product" and claim["steps"] == 1 and claim["adjacency"] == "replace-one":
+        values |= {"dimension": noise["dimension"], "ratio": 2 * noise["clip"] / noise["sigma"]}
+        return _PRODUCT.format(**values), ""
+    if witness is not None and sampling["kind"] in ("poisson", "none"):
+        values["shift"] = [[value, int(count)] for value, count in witness["shift"]]
+        values["flip"] = "[::-1]" if witness["direction"] == "add" else ""
+        values |= {"bin": 2e-3 if max(count for _, count in values["shift"]) > 1 else 1e-4, "fine": 1e-4}
+        if noise["name"] in _LAWS:
+            return (_COORDINATES + _COMPOSED).format(law=_LAWS[noise["name"]].format(**noise), **values), ""
+        if noise["name"] == "gamma-plrv":
+            return (_HIDDEN_SCALE + _COMPOSED).format(k=noise["k"], theta=noise["theta"], **values), ""
+    return None, "no short program was written for this noise, or there is no witness to start from"
+
+
+def _gaussian(claim: Mapping[str, Any], sampling: Mapping[str, Any], values: dict[str, Any]) -> tuple[str | None, str]:
+    noise, swap = claim["mechanism"]["noise_multiplier"], claim["adjacency"] == "replace-one"
+    kind = sampling["kind"]
+    if kind == "none" or (kind == "poisson" and values["prob"] == 1.0):
+        mu = f"{'2 * ' if swap else ''}{claim['steps']} ** 0.5 / {noise!r}"
+        return _GAUSSIAN.format(mu=mu, **values), ""
+    if swap:
+        return None, "sampled replacement of a record: no short program was written for it"
+    if kind == "poisson":
+        return _SAMPLED_GAUSSIAN.format(noise=noise, **values), ""
+    if kind == "shuffled" and sampling.get("reshuffle", "every-epoch") == "every-epoch":
+        batches, left_out = passes(sampling)
+        given = {"batches": batches, "epochs": sampling["epochs"], "left_out": left_out, "noise": noise}
+        return _SHUFFLED.format(**given, **values), ""
+    if kind == "without-replacement":
+        return _FIXED_SIZE.format(noise=noise, **values), ""
+    return None, f"no short program was written for the sampler {kind}"
+
+
+def passes(sampling: Mapping[str, Any]) -> tuple[int, float]:
+    """Batches of a shuffled pass that the lower bound looks at, and the probability that none holds a record."""
+    if "batches" in sampling:
+        return int(sampling["batches"]), 0.0
+    records, batch = int(sampling["records"]), int(sampling["batch"])
+    last = sampling.get("last_batch", "kept")
+    if last == "kept":
+        return -(-records // batch), 0.0
+    batches = records // batch if last == "dropped" else (records - batch + 1) // batch
+    return batches, 1.0 - batches * batch / records

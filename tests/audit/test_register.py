@@ -1,0 +1,256 @@
+"""The register of published claims: what is committed is what its sources and its numbers give; errors are found."""
+
+import contextlib
+import io
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dpaudit.audit.inputs.files import InputError
+from dpaudit.audit.inputs.register_sources import load_sources
+from dpaudit.audit.register import _digest, build_register, check_register
+from dpaudit.reports.register_pages import DATA, pages, register_text
+from dpaudit.reports.register_snippets import program
+from dpaudit.verify.checking import check
+from dpaudit.verify.claim_files import claim_from_dict, claim_to_dict
+
+ROOT = Path(__file__).parents[2]
+COMMITTED = json.loads((ROOT / "reports/register" / DATA).read_text())
+SOURCES = {source.name: source for source in load_sources(ROOT / "reports/claims")}
+
+CLAIMS = """
+[[claim]]
+id = "small-as-accounted"
+epsilon = 3.0
+delta = 1e-5
+mechanism = {name = "gaussian", noise_multiplier = 2.0}
+sampling = {kind = "poisson", prob = 0.25}
+steps = 8
+
+[[claim]]
+id = "small-as-run"
+epsilon = 3.0
+delta = 1e-5
+adjacency = "zero-out"
+mechanism = {name = "gaussian", noise_multiplier = 1.0}
+sampling = {kind = "deterministic", batches = 4, epochs = 2}
+"""
+SOURCE = """
+title = "Small <b>source</b>"
+kind = "repository"
+url = "https://example.org/small"
+commit = "0123456789abcdef"
+read = "2026-11-22"
+files = ["small"]
+summary = "Two claims."
+formula = "none"
+bibtex = "@misc{small}"
+
+[[row]]
+id = "small"
+where = "README.md"
+printed = "epsilon 3 </script><script>alert(1)</script>"
+claims = ["small-as-accounted", "small-as-run"]
+assumed = ["everything"]
+
+[[row]]
+id = "other"
+where = "README.md"
+printed = "private"
+missing = "any number"
+"""
+
+
+def folder(path: Path, *, source: str = SOURCE) -> Path:
+    (path / "sources").mkdir(parents=True)
+    (path / "small.toml").write_text(CLAIMS)
+    (path / "sources" / "small.toml").write_text(source)
+    return path
+
+
+def quiet(what: str, total: int) -> Callable[[int], None]:
+    return lambda done: None
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A folder of claims and its register."""
+    home = tmp_path_factory.mktemp("register")
+    claims, out = folder(home / "claims"), home / "register"
+    build_register(claims, out, stage=quiet, show=lambda line: None)
+    return claims, out
+
+
+def differences(claims: Path, out: Path) -> list[str]:
+    lines: list[str] = []
+    good = check_register(claims, out, share=1.0, seed=1, stage=quiet, show=lines.append)
+    assert good == (len(lines) == 1)
+    return lines[:-1]
+
+
+def test_every_source_stands_in_the_register_as_it_is_now() -> None:
+    assert [source["name"] for source in COMMITTED["sources"]] == sorted(SOURCES)
+    assert [source["digest"] for source in COMMITTED["sources"]] == [_digest(SOURCES[name]) for name in sorted(SOURCES)]
+
+
+def test_the_committed_pages_are_what_the_register_gives() -> None:
+    here = ROOT / "reports/register"
+    expected = {**pages(COMMITTED), DATA: register_text(COMMITTED).encode()}
+    assert [name for name, content in expected.items() if (here / name).read_bytes() != content] == []
+
+
+def test_the_register_reaches_as_far_as_it_says() -> None:
+    rows = [(source["name"], row) for source in COMMITTED["sources"] for row in source["rows"]]
+    outside = [(name, row) for name, row in rows if SOURCES[name].facts["kind"] != "paper" and row["claims"]]
+    assert len(outside) >= 80
+    assert len({name for name, _ in outside}) >= 20
+    names = [name for source in COMMITTED["sources"] for name in source["claims"]]
+    assert len(names) == len(set(names))
+
+
+def test_a_refuted_claim_tells_of_all_four_ways() -> None:
+    for claim, entry in (item for source in COMMITTED["sources"] for item in source["claims"].items()):
+        if entry["verdict"]["verdict"] == "refuted":
+            assert set(entry["ways"]) == {"numerics", "balls", "monte-carlo", "numpy"}, claim
+        file = entry["ways"].get("balls", {}).get("file")
+        assert file is None or (ROOT / "reports/register" / file).is_file()
+
+
+@pytest.mark.slow
+def test_a_built_register_is_found_good_and_is_built_again_to_the_letter(
+    built: tuple[Path, Path], tmp_path: Path
+) -> None:
+    claims, out = built
+    assert differences(claims, out) == []
+    build_register(claims, tmp_path, workers=2, stage=quiet, show=lambda line: None)
+    files = sorted(path.relative_to(out) for path in out.rglob("*") if path.is_file())
+    assert files == sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file())
+    assert [name for name in files if (out / name).read_bytes() != (tmp_path / name).read_bytes()] == []
+
+
+def test_a_verdict_changed_by_hand_and_a_changed_source_are_found(built: tuple[Path, Path], tmp_path: Path) -> None:
+    claims, out = tmp_path / "claims", tmp_path / "register"
+    shutil.copytree(built[0], claims)
+    shutil.copytree(built[1], out)
+    document = json.loads((out / DATA).read_text())
+    document["sources"][0]["claims"]["small-as-accounted"]["verdict"]["epsilon_upper"] *= 0.9
+    (out / DATA).write_text(register_text(document))
+    source = claims / "sources/small.toml"
+    source.write_text(source.read_text().replace("Two claims.", "Two claims indeed."))
+    found = differences(claims, out)
+    assert any("small.html: not what" in line for line in found)
+    assert any(line.startswith("small-as-accounted: verdict.epsilon_upper") for line in found)
+    assert "small: the source has changed since the register was built" in found
+
+
+def test_the_source_in_the_documentation_is_one(tmp_path: Path) -> None:
+    text = (ROOT / "docs/register.md").read_text()
+    block = text.split("```toml\n")[1].split("```")[0]
+    for part in ("sources", "repositories"):
+        (tmp_path / part).mkdir()
+    (tmp_path / "repositories/NAME.toml").write_text(CLAIMS.replace("small", "name-table-1"))
+    (tmp_path / "sources/NAME.toml").write_text("".join(line.removeprefix("   ") for line in block.splitlines(True)))
+    [source] = load_sources(tmp_path)
+    assert [row.claims for row in source.rows] == [list(source.claims)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("mend",), "action='mend'"),
+        (("check", "--out", "nowhere"), "register.json"),
+        (("build", "--only", "x"), "only='x'"),
+    ],
+)
+def test_what_the_command_cannot_do_is_said_in_a_line(
+    dpaudit: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    done = dpaudit("register", *arguments, "--claims", str(folder(tmp_path / "claims")), folder=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
+def test_outside_text_stays_text(built: tuple[Path, Path]) -> None:
+    for name in ("index.html", "small.html"):
+        page = (built[1] / name).read_text()
+        assert "<script>alert" not in page
+        assert "<b>source" not in page
+        assert "&lt;script&gt;" in page
+
+
+def test_the_index_can_be_filtered_by_what_its_rows_say(built: tuple[Path, Path]) -> None:
+    page = (built[1] / "index.html").read_text()
+    assert 'data-verdict="certified;refuted" data-source="small" data-sampler="poisson;deterministic"' in page
+    assert 'data-verdict="not checkable" data-source="small" data-sampler=""' in page
+    for option in ("certified", "not checkable", "deterministic", "gaussian"):
+        assert f"<option>{option}</option>" in page
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('kind = "repository"', 'kind = "rumour"', "kind"),
+        ('missing = "any number"', "", "row 'other': expected either claims, or what is missing"),
+        ('"small-as-run"]', '"small-as-told"]', "row 'small': expected claim 'small-as-told'"),
+        ('url = "https', 'url = "javascript:https', "url"),
+        ('id = "other"', 'id = "small"', "id 'small' appears twice"),
+        ('files = ["small"]', 'files = ["absent"]', "absent.toml"),
+        ("[[row]]", "[[line]]", "line"),
+    ],
+)
+def test_a_source_that_is_wrong_is_refused_in_one_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(InputError) as refused:
+        load_sources(folder(tmp_path / "claims", source=SOURCE.replace(old, new)))
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+GAUSSIAN = {"name": "gaussian", "noise_multiplier": 1.0}
+POISSON = {"kind": "poisson", "prob": 0.1}
+SHUFFLED = {"kind": "shuffled", "batches": 20, "epochs": 3}
+DROPPED = {"kind": "shuffled", "records": 109, "batch": 10, "epochs": 3, "last_batch": "dropped"}
+FIXED = {"kind": "without-replacement", "prob": 0.1}
+PROGRAMS: dict[str, dict[str, Any]] = {
+    "sampled": {"mechanism": GAUSSIAN, "sampling": POISSON, "steps": 50},
+    "unsampled": {"mechanism": GAUSSIAN, "steps": 3},
+    "replace-one": {"mechanism": GAUSSIAN, "steps": 3, "adjacency": "replace-one"},
+    "shuffled": {"mechanism": GAUSSIAN, "adjacency": "zero-out", "sampling": SHUFFLED},
+    "dropped": {"mechanism": GAUSSIAN, "adjacency": "zero-out", "sampling": DROPPED},
+    "fixed-size": {"mechanism": GAUSSIAN, "adjacency": "zero-out", "sampling": FIXED, "steps": 5},
+    "laplace": {
+        "mechanism": {"name": "laplace", "scale": 2.0, "clip": 1.0, "clip_norm": 2.0, "dimension": 30},
+        "sampling": POISSON,
+        "steps": 20,
+    },
+    "product": {
+        "mechanism": {"name": "product", "sigma": 4.0, "clip": 1.0, "clip_norm": 2.0, "dimension": 400},
+        "adjacency": "replace-one",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_short_program_prints_what_is_proved(name: str) -> None:
+    """At most what is proved from above; not far below what is proved from below, by a better statistic at times."""
+    claim = claim_from_dict({"id": name, "epsilon": 1.5, "delta": 1e-5, **PROGRAMS[name]})
+    verdict = check(claim)
+    code, why = program(claim_to_dict(claim), None if verdict.witness is None else verdict.witness.to_dict())
+    assert code is not None, why
+    assert "dpaudit" not in code
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(compile(code, name, "exec"), {})
+    value = float(output.getvalue())
+    assert value <= verdict.delta_upper * 1.01  # Monte Carlo of the product's program has 0.5%
+    assert value >= verdict.delta_lower * 0.75
+
+
+def test_a_claim_without_a_short_program_says_why() -> None:
+    claim = {"epsilon": 1.0, "steps": 1, "adjacency": "add-remove", "mechanism": GAUSSIAN}
+    assert program({**claim, "sampling": {"kind": "buffered-shuffle", "prob": 0.1}}, None)[1] != ""
+    assert program({**claim, "sampling": POISSON, "phase": []}, None)[0] is None

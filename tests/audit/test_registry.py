@@ -1,0 +1,131 @@
+"""Entries of the registry of deployments: each rule finds what is wrong and leaves alone what is right."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dpaudit.audit.inputs.deployments import Entry, load_entries
+from dpaudit.audit.inputs.files import InputError
+from dpaudit.audit.registry import check_entry, run_registry
+from dpaudit.reports.verdict_exports import EXPORTS
+from dpaudit.verify.checking import check
+from dpaudit.verify.claim_files import claim_from_dict, claim_to_dict
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def entry(variant: str | None = "Pure DP", details: str = "", composition: str = "", **parameters: Any) -> Entry:
+    loss = {"privacy_parameters": parameters, "privacy_parameters_details": details}
+    deployment = {"basic": {"name": "a"}, "dp_variant": {"variant_name": variant}, "privacy_loss": loss}
+    deployment["accounting"] = {"composition": composition}
+    return Entry.model_validate({"url_slug": "a-2020", "deployment": deployment})
+
+
+LEVELS = "epsilon = {0} in all:\n  - Level 0: \\\\(\\\\epsilon_0\\\\) = {1}\n  - Level 1: ε_1 = {2}\n"
+RHO = r"- Persons: \\(\\rho\\) = {0} (corresponding to \\(\\epsilon\\) = {1} and \\(\\delta = 10^{{-10}}\\))."
+FACTOR = "- Pre-amplification: epsilon = 6.8 and delta = 4.08e-8.\n- an 'amplification factor' of 0.124 was applied"
+LAPLACE = "Laplace noise with epsilon = {0} (sensitivity = 1, noise scale = 10)"
+
+CASES: list[tuple[str, Entry, str]] = [
+    ("pure", entry(epsilon=1.0), "consistent"),
+    ("pure with a delta", entry(epsilon=1.0, delta=1e-7), "inconsistent"),
+    ("a delta that YAML reads as text", entry("Approximate DP", epsilon=1.0, delta="1e-5"), "consistent"),
+    ("approximate without a delta", entry("Approximate DP", epsilon=1.0), "inconsistent"),
+    ("zero-concentrated without rho", entry("Zero-concentrated DP", epsilon=1.0), "inconsistent"),
+    ("nothing stated", entry(None), "not checkable"),
+    ("a custom variant", entry("Custom", epsilon=1.0), "not checkable"),
+    ("a sum", entry(epsilon=1.5, composition=LEVELS.format(1.5, 0.4, 1.1)), "consistent"),
+    ("a sum, rounded", entry(epsilon=1.5, composition=LEVELS.format(1.5, 0.45, 1.1)), "consistent"),
+    ("a sum that is half", entry(epsilon=1.5, composition=LEVELS.format(1.5, 0.25, 0.5)), "inconsistent"),
+    ("points against the entry", entry(epsilon=3.0, details="- ε = 1 here\n- ε = 2 there"), "consistent"),
+    ("points in a line", entry(epsilon=3.0, details="as follows: • ε = 1 here • ε = 3 there"), "inconsistent"),
+    ("a point without a value", entry(epsilon=3.0, details="- ε = 1 here\n- nothing there"), "consistent"),
+    ("rho, converted tightly", entry("Zero-concentrated DP", RHO.format(2.56, 17.14), rho=2.56), "consistent"),
+    ("rho, converted loosely", entry("Zero-concentrated DP", RHO.format(2.56, 17.91), rho=2.56), "consistent"),
+    ("rho, too little", entry("Zero-concentrated DP", RHO.format(2.56, 15.0), rho=2.56), "inconsistent"),
+    ("rho beside epsilon", entry("Zero-concentrated DP", rho=0.0728, epsilon=1.3, delta=1e-5), "inconsistent"),
+    ("amplified", entry("Approximate DP", composition=FACTOR, epsilon=4.72, delta=5.06e-9), "consistent"),
+    (
+        "multiplied by the rate",
+        entry("Approximate DP", composition=FACTOR, epsilon=0.843, delta=5.06e-9),
+        "inconsistent",
+    ),
+    ("delta not amplified", entry("Approximate DP", composition=FACTOR, epsilon=4.72, delta=4.08e-8), "inconsistent"),
+    ("a Laplace scale", entry(epsilon=0.1, details=LAPLACE.format(0.1)), "consistent"),
+    ("another Laplace scale", entry(epsilon=0.1, details=LAPLACE.format(0.9)), "inconsistent"),
+]
+
+
+@pytest.mark.parametrize(("given", "status"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_a_rule_finds_what_is_wrong_and_leaves_alone_what_is_right(given: Entry, status: str) -> None:
+    found = check_entry(given)
+    assert found.status == status, found.findings
+
+
+def test_a_loose_conversion_is_the_one_of_bun_and_steinke() -> None:
+    """rho + 2 sqrt(rho log(1/delta)) at rho 2.56 and delta 1e-10, by hand: 2.56 + 2 * 1.6 * 4.79853 = 17.9153."""
+    [finding] = [f for f in check_entry(CASES[14][1]).findings if f.rule == "conversion"]
+    assert "17.92" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- a\n- b", "a table"),
+        ("url_slug: [", "not YAML"),
+        ("!!python/object/apply:os.system ['true']", "not YAML"),
+        ("url_slug: a", "deployment"),
+        ("url_slug: a\ndeployment: {basic: {name: b}, privacy_loss: {privacy_parameters: {epsilon: -1}}}", "epsilon"),
+        ("url_slug: a\ndeployment: {basic: {name: b}, privacy_loss: {privacy_parameters: {delta: 2}}}", "delta"),
+    ],
+)
+def test_a_file_that_is_no_entry_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError) as refused:
+        load_entries(path)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_the_command_exits_3_and_writes_a_block_for_each_entry(dpaudit: Command, tmp_path: Path) -> None:
+    for name, given in (("good", CASES[0][1]), ("bad", CASES[1][1])):
+        table = {**given.model_dump(), "url_slug": name}
+        (tmp_path / f"{name}.yaml").write_text(json.dumps(table))
+    done = dpaudit("verify", "--registry", ".", "--out", "blocks", folder=tmp_path)
+    assert done.returncode == 3
+    assert "the primary source decides" in done.stdout
+    blocks = {path.name: yaml.safe_load(path.read_text()) for path in (tmp_path / "blocks").iterdir()}
+    assert blocks["bad.verification.yaml"]["verification"]["status"] == "inconsistent"
+    assert blocks["good.verification.yaml"]["verification"]["findings"][0]["rule"] == "variant"
+    assert dpaudit("verify", "--registry", "good.yaml", folder=tmp_path).returncode == 0
+    assert dpaudit("verify", folder=tmp_path).returncode == 2
+
+
+CLAIM = {
+    "id": "my-model",
+    "epsilon": 2.445,
+    "delta": 1e-5,
+    "mechanism": {"name": "gaussian", "noise_multiplier": 5 / 3},
+}
+
+
+@pytest.mark.parametrize("epsilon", [2.0, 2.445])
+def test_a_claim_of_ours_is_an_entry_that_the_reader_takes(tmp_path: Path, epsilon: float) -> None:
+    claim = claim_from_dict({**CLAIM, "epsilon": epsilon})
+    (tmp_path / "a.yaml").write_text(EXPORTS["registry"](claim_to_dict(claim), check(claim)))
+    [read] = load_entries(tmp_path / "a.yaml")
+    assert (read.parameters.epsilon, read.parameters.delta) == (epsilon, 1e-5)
+    assert run_registry(tmp_path, out=None, show=lambda line: None)
+
+
+def test_prose_and_card_say_what_was_found() -> None:
+    claim = claim_from_dict({**CLAIM, "epsilon": 2.0, "source": "| <b>"})
+    verdict = check(claim)
+    for name in ("prose", "model-card"):
+        assert "does not hold: the true epsilon is at least 2.4" in EXPORTS[name](claim_to_dict(claim), verdict)
