@@ -7,7 +7,7 @@ from dpaudit.verify.bounds.counts import best_possible_epsilon, epsilon_from_cou
 from dpaudit.verify.bounds.gdp import epsilon_gdp, gaussian_epsilon
 from dpaudit.verify.bounds.joint_test import JointTest
 from dpaudit.verify.bounds.one_run import epsilon_one_run, one_run_from_scores, steinke_p_value
-from dpaudit.verify.bounds.operating import auc, roc, tpr_at_fpr
+from dpaudit.verify.bounds.operating import auc, auc_interval, roc, tpr_at_fpr
 from dpaudit.verify.bounds.rates import clopper_pearson, rate_lower, rate_upper
 from dpaudit.verify.bounds.thresholds import choose_threshold
 from dpaudit.verify.bounds.tradeoff import Tradeoff, tradeoff_curve
@@ -24,6 +24,7 @@ __all__ = [
     "JointTest",
     "Tradeoff",
     "auc",
+    "auc_interval",
     "best_possible_epsilon",
     "choose_threshold",
     "clopper_pearson",
