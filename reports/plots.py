@@ -106,7 +106,7 @@ def finding_figure(result: AuditResult) -> Markup | None:
             fpr, tpr, lower, upper = curve
             axes.fill_between(fpr, lower, upper, step="post", color=ATTACK, alpha=0.18, linewidth=0)
             axes.step(fpr, tpr, where="post", color=ATTACK, label=f"seen by {short(attack.name)}")
-        axes.fill_between(*allowed, 1.0, color=BAD, alpha=0.5, linewidth=0, zorder=0)
+        axes.fill_between(allowed[0], allowed[1], 1.0, color=BAD, alpha=0.5, linewidth=0, zorder=0)
         axes.plot(*allowed, color=PROOF, linestyle="--", label="most that the recipe allows")
         axes.plot([0.0, 1.0], [0.0, 1.0], color=GREY, linestyle=":", label="guessing")
         axes.plot([test.fpr] * 2, [test.tpr_allowed, test.tpr], color=INK, linewidth=1.2, zorder=5)
@@ -119,7 +119,7 @@ def finding_figure(result: AuditResult) -> Markup | None:
             axes.annotate(text, (test.fpr, place), xytext=(9, rise), textcoords="offset points", va="center",
                           color=colour, weight="bold", zorder=7,
                           bbox={"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1.0})  # fmt: skip
-        top = min(1.02, max(1.35 * test.tpr, 1.15 * float(np.interp(right, *allowed))))
+        top = min(1.02, max(1.35 * test.tpr, 1.15 * float(np.interp(right, allowed[0], allowed[1]))))
         axes.set(xlim=(0.0, right), ylim=(0.0, top))
         axes.set(xlabel="false alarms: models without the record that are accused", ylabel="models with it, recognised")
         percents(axes)

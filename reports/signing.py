@@ -34,8 +34,10 @@ def sign_report(page: Path, data: Path, key: Path, *, passphrase: Callable[[], b
         The fingerprint of the public key.
 
     Raises:
-        ValueError: The key is none, or the passphrase is not its own; one line.
+        ValueError: The key is none, the passphrase is not its own, or the page is not that of the JSON; one line.
     """
+    if _sha256(data) not in page.read_text("utf-8", "replace"):
+        raise ValueError(f"Expected {page} to be the page of {data}, which names its SHA-256: render it with --out.")
     private = _private_key(key, passphrase)
     text = "".join(f"{_sha256(path)}  {path.name}\n" for path in (page, data)).encode()
     public = private.public_key()

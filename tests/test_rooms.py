@@ -30,7 +30,7 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
         NUMERIC | {"torch", "sklearn", "safetensors", "pydantic", "pooch", "joblib", "typer", "rich"}
         | {"textattack", "transformers", "ray"},
     ),
-    "reports": ({"verify/results.py"}, {"numpy", "jinja2", "markupsafe", "matplotlib", "jsonschema"}),
+    "reports": ({"verify/results.py"}, {"numpy", "jinja2", "markupsafe", "matplotlib", "jsonschema", "cryptography"}),
 }  # fmt: skip
 
 # packages that one file of a room may import, and no second one
