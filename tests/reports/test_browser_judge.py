@@ -150,14 +150,16 @@ def test_what_is_out_of_reach_is_undecided(browser: ModuleType, tmp_path: Path) 
 def test_keys_alone_and_a_claims_file_that_check_reads(browser: ModuleType, tmp_path: Path) -> None:
     script = """
       const field = (name, value) => { FORM.elements[name].value = value; };
-      for (const [name, value] of [["noise", 2], ["sampler", "deterministic"], ["batch", 10], ["records", 95], ["epochs", 1]])
+      const values = {noise: 2, sampler: "deterministic", batch: 10, records: 95, epochs: 1};
+      for (const [name, value] of Object.entries(values))
         field(name, value);
       const stops = [...document.querySelectorAll("input, select, button, a")];
       FORM.elements.epsilon.focus();
       FORM.requestSubmit(); // what Enter in a field does
       show(read());
-      const answer = [stops.map(e => e.tabIndex), [...OUT.querySelectorAll("h2")].map(e => e.textContent), DOWNLOAD.href,
-        claimsFile({...read(), sampler: "shuffled"})]"""
+      const titles = [...OUT.querySelectorAll("h2")].map(e => e.textContent);
+      const as_run = claimsFile({...read(), sampler: "shuffled"});
+      const answer = [stops.map(e => e.tabIndex), titles, DOWNLOAD.href, as_run]"""
     order, titles, link, shuffled = evaluate(browser, tmp_path, script)
     assert order == [0] * 9
     assert len(titles) == 2

@@ -1,12 +1,15 @@
 """Signatures of a report: made and checked here, checked by standard tools, and refused where anything differs."""
 
+import hashlib
 import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from dpaudit.audit.cli import app
 from dpaudit.reports.signing import sign_report, verify_report
 
 pytest.importorskip("cryptography")
@@ -97,3 +100,28 @@ def test_standard_tools_agree(report: tuple[Path, Path], tmp_path: Path) -> None
     subprocess.run(["sha256sum", "-c", "report.sha256"], cwd=tmp_path, check=True, capture_output=True)
     command = "openssl pkeyutl -verify -pubin -inkey report.sha256.pub -rawin -in report.sha256 -sigfile"
     subprocess.run([*command.split(), "report.sha256.sig"], cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_the_commands_of_the_page_on_reports(report: tuple[Path, Path], tmp_path: Path) -> None:
+    """Those of docs/report.md, and what they refuse."""
+    page, data = report
+    key, runner = key_file(tmp_path / "key.pem"), CliRunner()
+
+    def call(*arguments: object) -> tuple[int, str]:
+        result = runner.invoke(app, ["report", *map(str, arguments)])
+        return result.exit_code, " ".join(result.output.split())
+
+    before = page.read_bytes()
+    status, said = call(data, "--sign", key)
+    assert (status, page.read_bytes()) == (0, before), "the page is signed as it is"
+    assert "signed by the key" in said
+    shutil.copy(tmp_path / "report.sha256.pub", tmp_path / "signer.pem")
+    assert call(data, "--verify", "--key", tmp_path / "signer.pem")[0] == 0
+    assert "compare it with the signer's own" in call(data, "--verify")[1]
+    page.write_bytes(before.replace(b"refuted", b"accepted"))
+    assert call(data, "--verify") == (2, f"dpaudit: Expected {page} to have the SHA-256 that was signed, "
+                                      f"{hashlib.sha256(before).hexdigest()}.")  # fmt: skip
+    assert call(data, "--verify", "--sign", key)[0] == 2
+    assert call(data, "--key", key)[0] == 2
+    assert call(data, "--out", tmp_path / "again", "--sign", key)[0] == 0
+    assert (tmp_path / "again" / "report.sha256").exists()

@@ -1,5 +1,6 @@
 """The first screen: what decided, what was tested and what was not, for every verdict."""
 
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,11 +9,14 @@ from typing import Any
 
 import pytest
 
+from dpaudit.audit.inputs.files import InputError
+from dpaudit.audit.inputs.recipes import Recipe
 from dpaudit.reports import summary, write_report
 from dpaudit.reports.summary import curve_finding, decision, scope, tiles, untested
 from dpaudit.verify.results import AuditResult
 
 Written = Callable[[str], Path]
+ROOT = Path(__file__).parents[2]
 
 
 def with_report(result: AuditResult, **table: Any) -> AuditResult:
@@ -97,3 +101,16 @@ def test_date_machine_and_signature_lines(written: Written) -> None:
     assert text.count("2026-03-01 17:05 UTC") == 2
     for part in ("Linux, x86_64, 2 cores", "Auditor", "Reviewer", "Name</span>", "Role</span>", "Words used here"):
         assert part in text
+
+
+def test_what_the_page_on_reports_says_an_owner_can_state(samples: ModuleType) -> None:
+    """The table of docs/report.md is read from a recipe, kept, and shown; another key is refused."""
+    text = (ROOT / "docs" / "report.md").read_text("utf-8")
+    table = tomllib.loads(text.split("```toml\n", 1)[1].split("```", 1)[0])
+    example = tomllib.loads((ROOT / "examples" / "digits-headline.toml").read_text())
+    assert Recipe.from_dict({**example, **table}).to_dict()["report"] == table["report"]
+    assert "report" not in Recipe.from_dict(example).to_dict()
+    with pytest.raises(InputError, match="report.auditor"):
+        Recipe.from_dict({**example, "report": {"auditor": "me"}})
+    shown = {text for _, text, _ in scope(with_report(samples.make_result(), **table["report"]))}
+    assert set(table["report"].values()) <= shown
