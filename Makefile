@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 $(TESTED): $(STAMP)
 	@echo "Adding what only the tests need (a minute or two, under a gigabyte)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,rigorous,cluster,text]' -c constraints.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,rigorous,cluster,text,sign]' -c constraints.txt
 	@touch $@
 
 audit: $(STAMP)

@@ -1,8 +1,10 @@
 """One audit, read from top to bottom: claim check, plan, attacks, one combined bound, verdict."""
 
+import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from importlib.metadata import version
 
 import joblib
@@ -215,6 +217,12 @@ def choose_attacks(audit: Audit) -> tuple[Attack, ...]:
     return tuple(attack for attack in applying if (attack.name in names if names else attack.by_default))
 
 
+def machine() -> str:
+    """The computer in a line: system, processor, cores, Python."""
+    processor = platform.processor() or platform.machine()
+    return f"{platform.platform()}, {processor}, {joblib.cpu_count()} cores, Python {platform.python_version()}"
+
+
 def _conclude(audit: Audit, plan: AuditPlan, attacks: list[AttackResult], stopped: str, seconds: float) -> AuditResult:
     """One combined bound and the verdict."""
     bundle, verdict, settings = audit.bundle, audit.claim_check, audit.settings
@@ -254,6 +262,8 @@ def _conclude(audit: Audit, plan: AuditPlan, attacks: list[AttackResult], stoppe
             "recipe": bundle.recipe.to_dict(),
             "trials": settings.trials,
             "stopped": stopped,
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
+            "machine": machine(),
         },
         notes=audit.notes,
         control=control,

@@ -157,7 +157,7 @@ class Scores:
     def auc_interval(self, *, confidence: float = 0.95) -> tuple[float, float]:
         """Interval for the true area, valid for every number of scores (`verify.bounds.auc_interval`)."""
         self._needs("independent")
-        return auc_interval(self._in, self._out, confidence=confidence)
+        return auc_interval(self.auc(), np.size(self._in), np.size(self._out), confidence=confidence)
 
     def roc_band(self, *, confidence: float = 0.95) -> dict[str, Any]:
         """A band that holds the whole true ROC curve (`verify.bounds.roc_band`)."""

@@ -7,7 +7,14 @@ from dpaudit._lazy import attributes
 if TYPE_CHECKING:
     from dpaudit.reports.rendering import load_result, result_json, write_report
     from dpaudit.reports.verdict_files import verdict_text, verdicts_json, verdicts_junit, verdicts_sarif
-    from dpaudit.reports.verdict_page import ClaimEntry, shown_in_detail, write_again, write_verdicts
+    from dpaudit.reports.verdict_page import (
+        ClaimEntry,
+        data_beside,
+        page_beside,
+        shown_in_detail,
+        write_again,
+        write_verdicts,
+    )
     from dpaudit.reports.wording import verdict_sentence
 else:
     __getattr__, __dir__ = attributes(
@@ -15,14 +22,23 @@ else:
         {
             "rendering": ["load_result", "result_json", "write_report"],
             "verdict_files": ["verdict_text", "verdicts_json", "verdicts_junit", "verdicts_sarif"],
-            "verdict_page": ["ClaimEntry", "shown_in_detail", "write_again", "write_verdicts"],
+            "verdict_page": [
+                "ClaimEntry",
+                "data_beside",
+                "page_beside",
+                "shown_in_detail",
+                "write_again",
+                "write_verdicts",
+            ],
             "wording": ["verdict_sentence"],
         },
     )
 
 __all__ = [
     "ClaimEntry",
+    "data_beside",
     "load_result",
+    "page_beside",
     "result_json",
     "shown_in_detail",
     "verdict_sentence",

@@ -24,6 +24,8 @@ PROOF, ATTACK, BAD = "#1f5fa8", "#b4510b", "#fbe4e1"
 NAME_LENGTH = 24  # longer names would not fit on a phone
 
 _STYLE: dict[Any, Any] = {
+    "figure.facecolor": "none",  # the page's own paper, light or dark
+    "axes.facecolor": "none",
     "svg.fonttype": "none",  # text stays text: small, searchable, and drawn in the page's own font
     "svg.hashsalt": "dpaudit",  # the same result gives the same page, byte for byte
     "text.parse_math": False,  # a name with a dollar sign is a name
@@ -86,6 +88,12 @@ def log_axis(axes: Axes, *names: Literal["x", "y"]) -> None:
         axis = axes.xaxis if name == "x" else axes.yaxis
         axis.set_major_formatter(lambda value, _: figure(value))
         axis.set_minor_formatter(lambda value, _: "")
+
+
+def percents(axes: Axes) -> None:
+    """Ticks of both axes as percentages."""
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(lambda value, _: f"{figure(100.0 * value, 3)}%")
 
 
 def log_floor(values: Sequence[float] | Array, *, tiny: float) -> float:

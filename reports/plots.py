@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from dpaudit.reports.drawing import (
     ATTACK,
+    BAD,
     GREY,
     INK,
     PROOF,
@@ -16,12 +17,14 @@ from dpaudit.reports.drawing import (
     legend,
     log_axis,
     log_floor,
+    percents,
     short,
     svg,
 )
 from dpaudit.reports.epsilon_axis import Row, attack_row, axis_figure, check_row
-from dpaudit.reports.wording import at_delta, at_least, at_most, claimed_delta, figure
-from dpaudit.verify.results import AttackResult, AuditResult
+from dpaudit.reports.summary import curve_finding, rates_shown
+from dpaudit.reports.wording import at_delta, at_least, at_most, claimed_delta, figure, percent
+from dpaudit.verify.results import AttackResult, AuditResult, CurveTest
 
 
 def bracket_figure(result: AuditResult, *, wide: bool) -> Markup:
@@ -85,6 +88,54 @@ def curve_text(result: AuditResult) -> str:
     return f"Certified bounds on delta against epsilon, delta on a logarithmic axis. Delta lies {' and '.join(ends)}."
 
 
+def finding_figure(result: AuditResult) -> Markup | None:
+    """Rates that a certified curve does not allow, on axes around the event that shows it; None without such a finding.
+
+    Args:
+        result: The audit.
+    """
+    finding = curve_finding(result)
+    allowed = columns(result.tradeoff, "fpr", "tpr_max")
+    if finding is None or allowed is None:
+        return None
+    attack, test = finding
+    curve = columns(attack.roc, "fpr", "tpr", "tpr_lower", "tpr_upper")
+    right = min(1.0, max(3.0 * test.fpr, 4.0 / max(attack.trials, 4)))
+    with canvas(5.6, 4.3) as (drawing, axes):
+        if curve is not None:
+            fpr, tpr, lower, upper = curve
+            axes.fill_between(fpr, lower, upper, step="post", color=ATTACK, alpha=0.18, linewidth=0)
+            axes.step(fpr, tpr, where="post", color=ATTACK, label=f"seen by {short(attack.name)}")
+        axes.fill_between(allowed[0], allowed[1], 1.0, color=BAD, alpha=0.5, linewidth=0, zorder=0)
+        axes.plot(*allowed, color=PROOF, linestyle="--", label="most that the recipe allows")
+        axes.plot([0.0, 1.0], [0.0, 1.0], color=GREY, linestyle=":", label="guessing")
+        axes.plot([test.fpr] * 2, [test.tpr_allowed, test.tpr], color=INK, linewidth=1.2, zorder=5)
+        marks = (
+            (test.tpr, ATTACK, f"seen {percent(test.tpr)}", 9),
+            (test.tpr_allowed, PROOF, f"at most {percent(test.tpr_allowed, up=True)} allowed", -9),
+        )
+        for place, colour, text, rise in marks:
+            axes.plot([test.fpr], [place], "o", color=colour, markersize=7, zorder=6)
+            axes.annotate(text, (test.fpr, place), xytext=(9, rise), textcoords="offset points", va="center",
+                          color=colour, weight="bold", zorder=7,
+                          bbox={"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1.0})  # fmt: skip
+        top = min(1.02, max(1.35 * test.tpr, 1.15 * float(np.interp(right, allowed[0], allowed[1]))))
+        axes.set(xlim=(0.0, right), ylim=(0.0, top))
+        axes.set(xlabel="false alarms: models without the record that are accused", ylabel="models with it, recognised")
+        percents(axes)
+        axes.grid(visible=True)
+        legend(drawing)
+        return svg(drawing, "finding", finding_text(attack, test))
+
+
+def finding_text(attack: AttackResult, test: CurveTest) -> str:
+    """The figure of a finding in words."""
+    return (
+        f"ROC curve of {attack.name} above the most that the recipe's mechanism allows: at {percent(test.fpr)} false "
+        f"alarms it recognises {percent(test.tpr)}, and at most {percent(test.tpr_allowed, up=True)} are allowed."
+    )
+
+
 def roc_figure(attack: AttackResult, tradeoff: Mapping[str, Any] | None, *, key: str) -> Markup | None:
     """True against false positives on log axes, with band, chance and what the mechanism allows; None without a ROC.
 
@@ -137,7 +188,7 @@ def roc_figure(attack: AttackResult, tradeoff: Mapping[str, Any] | None, *, key:
 
 def roc_text(attack: AttackResult) -> str:
     """The ROC in words."""
-    rates = ", ".join(f"{figure(tpr)} at false-positive rate {key}" for key, tpr in attack.tpr_at_fpr.items())
+    rates = ", ".join(f"{figure(tpr)} at false-positive rate {key}" for key, tpr in rates_shown(attack).items())
     return (
         f"ROC curve of {attack.name} on logarithmic axes with its confidence band, the chance diagonal and the "
         f"certified trade-off curve. Area {figure(attack.auc)}{f'; true-positive rate {rates}' if rates else ''}."
@@ -151,6 +202,8 @@ def _rows(result: AuditResult) -> list[Row]:
         rows.append(check_row(f"claim check ({check.verdict})", check))
     for attack in result.attacks:
         proven, best = attack.epsilon_lower, attack.best_possible_epsilon
+        if proven is None and best is None:
+            continue  # it has no place on this axis
         text = "proves no epsilon" if proven is None else f"at least {at_least(proven)}"
         text += "" if best is None else f" (best possible {figure(best)})"
         values = tuple(value for value in (proven, best) if value is not None)

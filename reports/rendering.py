@@ -14,12 +14,17 @@ from jsonschema.exceptions import best_match
 from markupsafe import Markup, escape
 
 from dpaudit._files import write_whole
-from dpaudit.reports import plots, wording
+from dpaudit.reports import plots, summary, wording
+from dpaudit.reports.drawing import ATTACK, BAD, GREY, GRID, INK, PROOF
 from dpaudit.verify.results import AuditResult
 
 PAGE, DATA = "report.html", "result.json"
 
 _EXPONENT = re.compile(r"(?<![\w.])[\d.]+e-\d+(?![\w.]\w)")
+_THEME = {
+    INK: "ink", GREY: "grey", GRID: "line", PROOF: "proof", ATTACK: "attack", BAD: "beyond", "#ffffff": "paper",
+}  # fmt: skip
+_COLOUR = re.compile(f"(?<=: )({'|'.join(_THEME)})\\b")
 _HERE = Path(__file__).parent
 _TABLES = {
     "roc": ("fpr", "tpr", "tpr_lower", "tpr_upper"),
@@ -133,8 +138,14 @@ def _environment() -> Environment:
         wording.plain,
         wording.rate,
         wording.duration,
+        wording.date,
     )
-    environment.filters |= {**{function.__name__: function for function in filters}, "unbroken": _unbroken}
+    environment.filters |= {
+        **{function.__name__: function for function in filters},
+        "unbroken": _unbroken,
+        "themed": _themed,
+        "capitalize_first": _capitalize_first,
+    }
     return environment
 
 
@@ -144,6 +155,15 @@ def _html(result: AuditResult, digest: str) -> str:
         result=result,
         title=wording.title(result),
         sentence=wording.verdict_sentence(result),
+        planted=summary.planted_defect(result),
+        power=wording.power_sentence(result.control),
+        tested=summary.tested(result),
+        untested=summary.untested(result),
+        tiles=summary.tiles(result),
+        scope=summary.scope(result),
+        deviates=summary.training_deviates(result),
+        finding=plots.finding_figure(result),
+        finding_words=wording.finding_certainty(result, summary.curve_finding(result)),
         control_badge=wording.control_badge(result.control),
         control_sentence=wording.control_sentence(result.control),
         check_summary=wording.check_summary(result.claim_check),
@@ -154,14 +174,29 @@ def _html(result: AuditResult, digest: str) -> str:
             {
                 "result": attack,
                 "roc": plots.roc_figure(attack, result.tradeoff, key=f"roc{index}"),
+                "evidence": summary.evidence(attack),
+                "sees": summary.attacker_sees(attack),
+                "rates": summary.rates_shown(attack),
                 "contradicts": f"{attack.name}:epsilon_lower" in result.refuted_by,
             }
             for index, attack in enumerate(result.attacks)
         ],
-        rates=list(dict.fromkeys(rate for attack in result.attacks for rate in attack.tpr_at_fpr)),
+        rates=list(dict.fromkeys(rate for attack in result.attacks for rate in summary.rates_shown(attack))),
+        fewest=summary.FEWEST_FALSE_ALARMS,
         digest=digest,
         data_name=DATA,
     )
+
+
+def _capitalize_first(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _themed(drawing: Markup | None) -> Markup | None:
+    """A drawing in the colours of the page's style, which a dark screen has its own of."""
+    if drawing is None:
+        return None
+    return Markup(_COLOUR.sub(lambda found: f"var(--{_THEME[found[0]]})", str(drawing)))
 
 
 def _unbroken(text: str) -> Markup:

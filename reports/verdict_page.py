@@ -15,7 +15,7 @@ from pprint import pformat
 from typing import Any, Self
 
 from dpaudit._files import write_whole
-from dpaudit.reports import verdict_wording
+from dpaudit.reports import rendering, verdict_wording
 from dpaudit.reports.epsilon_axis import verdict_figure
 from dpaudit.reports.rendering import fill, load_json, load_result, write_report
 from dpaudit.verify.results import VERDICTS_FORMAT, Verdict, to_json
@@ -104,11 +104,7 @@ def write_again(path: Path, out: Path) -> Path:
         ValueError: The file cannot be read, is no JSON, or does not follow the schema of its format; one line.
     """
     try:
-        form = json.loads(path.read_bytes()).get("format")
-    except (OSError, ValueError, AttributeError, RecursionError):
-        form = None  # refused below, in words
-    try:
-        if form != VERDICTS_FORMAT:
+        if not _holds_verdicts(path):
             return write_report(load_result(path), out)
         document = load_json(path, "verdicts")
         entries = [ClaimEntry.from_dict(claim) for claim in document["claims"]]
@@ -117,6 +113,23 @@ def write_again(path: Path, out: Path) -> Path:
         raise ValueError(
             f"Expected {path} to hold numbers within the range of floats, not too deeply nested."
         ) from error
+
+
+def page_beside(path: Path) -> Path:
+    """Where the page of an audit's or of verdicts' JSON lies, in its folder."""
+    return path.with_name(PAGE if _holds_verdicts(path) else rendering.PAGE)
+
+
+def data_beside(page: Path) -> Path:
+    """Where the JSON of a page lies that was written with it."""
+    return page.with_name(DATA if page.name == PAGE else rendering.DATA)
+
+
+def _holds_verdicts(path: Path) -> bool:
+    try:
+        return bool(json.loads(path.read_bytes()).get("format") == VERDICTS_FORMAT)
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return False  # whoever reads it as a result refuses it, in words
 
 
 def shown_in_detail(verdicts: Sequence[Verdict]) -> list[int]:

@@ -2,13 +2,15 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from typing import Any
 
-from dpaudit.verify.results import AuditResult, Control, Verdict
+from dpaudit.verify.results import AttackResult, AuditResult, Control, CurveTest, Verdict
 
 DASH = "–"
 DIGITS = 4
+SHORT = 10  # characters up to which a number that somebody chose keeps its digits; the JSON holds all of them
 _EXACT = 17  # significant digits that tell any two doubles apart
 
 
@@ -48,13 +50,14 @@ def stated(value: float | None) -> str:
     return figure(value, 12)
 
 
-def percent(value: float) -> str:
-    """A confidence or a rate as a percentage, rounded down to five digits.
+def percent(value: float, *, up: bool = False) -> str:
+    """A confidence or a rate as a percentage to four digits, rounded down; a limit is rounded up.
 
-    >>> percent(0.95), percent(0.99999), percent(1 - 0.05 / 3)
-    ('95%', '99.999%', '98.333%')
+    >>> percent(0.95), percent(0.99999), percent(1 - 0.05 / 3), percent(0.0012345, up=True)
+    ('95%', '99.99%', '98.33%', '0.1235%')
     """
-    return f"{_trim(f'{Context(prec=5, rounding=ROUND_FLOOR).create_decimal(Decimal(repr(float(value))) * 100):f}')}%"
+    context = Context(prec=DIGITS, rounding=ROUND_CEILING if up else ROUND_FLOOR)
+    return f"{_trim(f'{context.create_decimal(Decimal(repr(float(value))) * 100):f}')}%"
 
 
 def duration(seconds: float) -> str:
@@ -69,18 +72,33 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def date(text: str) -> str:
+    """A date and time of ISO 8601 to the minute; other text as it is.
+
+    >>> date("2026-03-01T17:05:42+00:00"), date("on a date not recorded")
+    ('2026-03-01 17:05 UTC', 'on a date not recorded')
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except (ValueError, TypeError):
+        return str(text)
+    return f"{moment:%Y-%m-%d %H:%M} {moment.tzname() or ''}".strip()
+
+
 def words(value: Any) -> str:
     """Any JSON value on one line, for a reader.
 
     >>> words({"name": "gaussian", "clip": 1.0, "sampling": {"kind": "poisson", "prob": 0.25}})
     'name gaussian, clip 1, sampling (kind poisson, prob 0.25)'
+    >>> words([1.6666666666666667, 25000])
+    '1.667, 25,000'
     """
     if value is None:
         return DASH
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (int, float)):
-        return stated(value)
+        return stated(value) if len(stated(value)) <= SHORT else figure(value)
     if isinstance(value, Mapping):
         return ", ".join(f"{plain(key)} {_nested(item)}" for key, item in value.items()) or DASH
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -160,17 +178,30 @@ def control_sentence(control: Control | None) -> str:
     """What the positive control showed, in sentences."""
     if control is None:
         return "Whether this audit would have found half the noise was not tried."
-    found = f"{round(control.power * control.resamples)} of {control.resamples}"
-    answer = f"{'yes' if control.found else 'no'} ({found})"
     return (
-        f"This audit would have found {_part(control.noise_factor)} the noise: {answer}. The same attack was carried "
+        f"{power_sentence(control)} The same attack was carried "
         f"out on {control.trials:,} models per arm of {control.training}; of {control.resamples} samples drawn again "
         f"from their scores, {control.models:,} per arm, so many refute. Without any noise: "
         f"{'yes' if control.no_noise_found else 'no'}. None of it counts for or against the claim."
     )
 
 
-def _part(factor: float) -> str:
+def power_sentence(control: Control | None) -> str:
+    """Whether the audit would have found the fault of its positive control."""
+    if control is None:
+        return "Whether this audit would have found half the noise was not tried."
+    answer = f"{'yes' if control.found else 'no'} ({times_found(control)})"
+    return f"This audit would have found {noise_part(control)} the noise: {answer}."
+
+
+def times_found(control: Control) -> str:
+    """How many of a control's simulated audits refute, such as "20 of 20"."""
+    return f"{round(control.power * control.resamples)} of {control.resamples}"
+
+
+def noise_part(control: Control | None) -> str:
+    """The share of the noise that a positive control keeps, in words."""
+    factor = 0.5 if control is None else control.noise_factor
     return "half" if factor == 0.5 else f"{figure(factor)} of"
 
 
@@ -198,10 +229,34 @@ def finding(result: AuditResult, name: str) -> str:
         return (
             "an attack succeeds more often than the mechanism named in the recipe can allow, so the training does not "
             f"do what the recipe says (it recognised {percent(seen.tpr)} of the models trained with the record where "
-            f"{percent(seen.tpr_allowed)} is the most that {percent(seen.fpr)} false alarms allow; "
+            f"{percent(seen.tpr_allowed, up=True)} is the most that {percent(seen.fpr)} false alarms allow; "
             f"{percent(result.confidence)} confidence)"
         )
     return f"the finding “{name}” contradicts it"
+
+
+def finding_certainty(result: AuditResult, finding: tuple[AttackResult, CurveTest] | None) -> str:
+    """How sure a finding of rates above the certified curve is, in sentences; "" without one."""
+    if finding is None:
+        return ""
+    test = finding[1]
+    counts = test.inputs
+    chance = (
+        f"If the training followed the recipe, evidence as strong as this had probability at most "
+        f"{figure(test.p_value, 2)}. "
+        if test.p_value is not None
+        else ""
+    )
+    numbers = (
+        f"Counted: {stated(counts['tp'])} of {stated(counts['tp'] + counts['fn'])} models with the record recognised, "
+        f"{stated(counts['fp'])} of {stated(counts['fp'] + counts['tn'])} without it accused. "
+        if {"tp", "fp", "tn", "fn"} <= counts.keys()
+        else ""
+    )
+    return (
+        f"{chance}{numbers}The test is of all thresholds at once, at {percent(test.confidence)} confidence; all tests "
+        f"of this audit together at {percent(result.confidence)}."
+    )
 
 
 def claimed_delta(result: AuditResult) -> float | None:

@@ -52,7 +52,7 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
 
 
 def test_what_scripts_and_tests_import_is_installed_by_make() -> None:
-    extras = [text for extra in ("dev", "rigorous", "cluster", "text") for text in EXTRAS[extra]]
+    extras = [text for extra in ("dev", "rigorous", "cluster", "text", "sign") for text in EXTRAS[extra]]
     installed = declared(PROJECT["dependencies"]) | declared(extras)
     imported = imported_distributions(SCRIPTS)
     beside = {canonicalize_name(path.stem) for folder in SCRIPTS for path in (ROOT / folder).rglob("*.py")}

@@ -34,7 +34,7 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
         {"mechanisms", "mechanisms/published", "mechanisms/learning", "verify", "audit"},
         NUMERIC | {"torch", "opacus", "transformers"},
     ),
-    "reports": ({"verify/results.py"}, {"numpy", "jinja2", "markupsafe", "matplotlib", "jsonschema"}),
+    "reports": ({"verify/results.py"}, {"numpy", "jinja2", "markupsafe", "matplotlib", "jsonschema", "cryptography"}),
 }  # fmt: skip
 
 # packages that one file of a room may import, and no second one

@@ -303,6 +303,7 @@ class AttackResult(_Record):
         arms: The pair of neighbouring inputs, in words and numbers.
         confidence_spent: Error probability spent by this attack, out of 1 - confidence.
         auc: Area under the ROC curve.
+        auc_interval: [lower, upper] for the AUC of the population, as if scores were independent; None if not known.
         tpr_at_fpr: {"0.01": TPR, "0.001": TPR}.
         trials: Models (or releases) per arm, or records on each side for a one-model attack.
         best_possible_epsilon: The largest epsilon_lower any outcome of this many trials could have proven.
@@ -330,6 +331,7 @@ class AttackResult(_Record):
     family_bound: LowerBound | None = None
     roc: dict[str, Any] | None = None
     details: dict[str, Any] = field(default_factory=dict)
+    auc_interval: list[float] | None = None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dpaudit.audit.trials.engine import Score, TrialRunner, TrialSetup
 from dpaudit.mechanisms.base import with_noise_factor
 from dpaudit.mechanisms.learning.spec import Pool, TrainingSpec
 from dpaudit.mechanisms.learning.training import resolve_device
-from dpaudit.verify.bounds import Tradeoff, auc, roc, tpr_at_fpr
+from dpaudit.verify.bounds import Tradeoff, auc, auc_interval, roc, tpr_at_fpr
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.results import AttackResult, Control, Verdict
 
@@ -117,14 +117,14 @@ class Attack(Protocol):
 
 
 def operating_points(inside: ArrayLike, outside: ArrayLike, *, confidence: float, **details: Any) -> dict[str, Any]:
-    """How well scores tell members from others: the fields `auc`, `tpr_at_fpr`, `roc` and `details` of a result.
+    """How well scores tell members from others: the fields `auc`, `tpr_at_fpr`, `roc`, ... of a result.
 
     The details begin with max(AUC, 1/2): an attack worse than guessing counts as guessing (Wei et al. 2023, DPMLBench).
 
     Args:
         inside: Scores of members.
         outside: Scores of others.
-        confidence: Level of the band around the curve.
+        confidence: Level of the band around the curve, and of the interval around its area.
         details: Anything else worth keeping, by name.
 
     >>> operating_points([0.0, 1.0], [1.0, 2.0], confidence=0.95)["details"]
@@ -133,6 +133,7 @@ def operating_points(inside: ArrayLike, outside: ArrayLike, *, confidence: float
     area = auc(inside, outside)
     return {
         "auc": area,
+        "auc_interval": list(auc_interval(area, np.size(inside), np.size(outside), confidence=confidence)),
         "tpr_at_fpr": {str(rate): tpr_at_fpr(inside, outside, rate) for rate in (0.01, 0.001)},
         "roc": roc(inside, outside, confidence=confidence),
         "details": {"tailored_auc": max(area, 0.5), **details},

@@ -52,6 +52,7 @@ NETWORKS = ("linear", "fnn", "cnn")  # what DP-FTRL and schedules are for
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+Statement = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
 def count_or_indices(value: Any, *, least: int) -> Any:
@@ -72,6 +73,30 @@ class Table(BaseModel):
     """Unknown keys, wrong types, NaN and infinity are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class ReportTable(Table):
+    """[report]: what the owner of a model states for its report, which no computation looks at.
+
+    Args:
+        scope: What the report is for.
+        privacy_unit: Whose data two neighbours differ in: a record, a user, ...
+        sampler_run: How batches were drawn, where `sampling` is only what was accounted.
+        released: What leaves the training: final weights, all checkpoints, predictions.
+        threat_model: Against whom the promise stands.
+        tuning: How hyperparameters were chosen, and whether that is accounted for.
+        preprocessing: What else was computed from the data: vocabularies, statistics, filters.
+        other_releases: What else was published about the same data.
+    """
+
+    scope: Statement | None = None
+    privacy_unit: Statement | None = None
+    sampler_run: Statement | None = None
+    released: Statement | None = None
+    threat_model: Statement | None = None
+    tuning: Statement | None = None
+    preprocessing: Statement | None = None
+    other_releases: Statement | None = None
 
 
 class TokensTable(Table):

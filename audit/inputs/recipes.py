@@ -27,6 +27,7 @@ from dpaudit.audit.inputs.recipe_tables import (
     NoSamplingTable,
     OptimizerTable,
     Positive,
+    ReportTable,
     SamplingTable,
     Table,
     TokensTable,
@@ -50,7 +51,7 @@ LARGEST_RECIPE = 1 << 20  # bytes; 100,000 record indices take 700 kB
 KEY_ORDER = (  # of a recipe as bundles keep it, whatever its algorithm
     "algorithm", "steps", "batches", "seed", "audit_records", "regularization", "loss", "gradient_norm",
     "planted_defect", "dataset", "architecture", "mechanism", "output_mechanism", "schedule", "sampling", "optimizer",
-    "claim",
+    "claim", "report",
 )  # fmt: skip
 Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
 
@@ -66,6 +67,7 @@ class Recipe(Table):
         planted_defect: A fault of `mechanisms.defects.DEFECTS` to train with while claiming otherwise: a positive
             control, to see an audit find it. The claim check does not look at it.
         dataset, architecture, mechanism, sampling, optimizer, claim: The tables.
+        report: What its owner states for the report.
     """
 
     algorithm: Literal["dp-sgd", "dp-ftrl", "output-perturbation", "approximate-minima"]
@@ -79,6 +81,7 @@ class Recipe(Table):
     sampling: SamplingTable = NoSamplingTable(kind="none")
     optimizer: OptimizerTable = OptimizerTable()
     claim: ClaimTable
+    report: ReportTable | None = None
     mechanism_keys: ClassVar[tuple[str, ...]] = ("mechanism",)
     _folder: Path | None = PrivateAttr(default=None)
 

@@ -20,6 +20,7 @@ import pytest
 
 from dpaudit import reports
 from dpaudit.reports import load_result, write_report
+from dpaudit.reports.summary import rates_shown
 from dpaudit.verify.results import AuditResult
 
 KINDS = ("not_refuted", "inconclusive", "refuted", "curve_only", "claim_check", "gave_up")
@@ -117,18 +118,28 @@ def test_the_attack_table_holds_the_numbers(samples: ModuleType, written: Writte
     text = read(written("curve_only")).text
     attack = samples.make_result("curve_only").attacks[1]
     assert "more than promised" not in text.split("Attacks", 1)[1]
-    test = attack.curve_test
-    assert f"yes: TPR {test.tpr:.3g} where {test.tpr_allowed:.3g} is allowed, at FPR {test.fpr:.3g}" in text
+    assert "yes: seen 72.5%, 49.64% allowed at 27.12% false alarms" in text
     assert f"{attack.auc:.4f}".rstrip("0") in text
-    assert "TPR at 0.1% FPR" in text
+    assert "0.7557 to 0.8413" in text
     assert "ε ≥ 2.1 if its noise is of the claimed family" in text
-    assert "1,000" in text
+    assert "1,000 models on each side" in text
+    assert "one model; 148 members against 152 others" in text
+
+
+def test_a_rate_is_printed_only_where_it_rests_on_false_alarms(samples: ModuleType, written: Written) -> None:
+    few, many = read(written("curve_only")).text, read(written("refuted")).text
+    assert "TPR at 1% FPR" in few
+    assert "TPR at 0.1% FPR" not in few, "one false alarm of 1,000 says nothing"
+    assert "too few records" in few
+    assert "TPR at 0.1% FPR" in many
+    without = rates_shown(samples.make_result().attacks[0])
+    assert without == {}
 
 
 def test_no_line_ends_inside_a_number(written: Written) -> None:
     text = written("not_refuted").read_text(encoding="utf-8")
     verdict = text[text.index('<div class="verdict') : text.index('<dl class="tiles')]
-    assert verdict.count("1e-5") == verdict.count('<span class="whole">1e-5</span>') == 2
+    assert verdict.count("1e-5") == verdict.count('<span class="whole">1e-5</span>') == 1
     assert '<span class="whole">9.993e-6</span>' in text
 
 
@@ -203,9 +214,9 @@ def test_the_page_needs_nothing_but_itself(kind: str, written: Written) -> None:
 def test_every_figure_has_a_text_and_ids_of_its_own(written: Written) -> None:
     page = read(written("refuted"))
     figures = page.named("svg")
-    assert len(figures) == 5
+    assert len(figures) == 6
     assert all(figure["role"] == "img" and len(str(figure["aria-label"])) > 60 for figure in figures)
-    assert "Promised: 2.445" in str(figures[0]["aria-label"])
+    assert "Promised: 2.445" in str(figures[1]["aria-label"])
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
     assert len(ids) == len(set(ids)) > 100
     links = {str(attributes["href"]) for _, attributes in page.tags if "href" in attributes}

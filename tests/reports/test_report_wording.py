@@ -61,7 +61,7 @@ def test_a_chosen_number_keeps_its_digits() -> None:
 
 
 def test_a_confidence_is_never_rounded_up() -> None:
-    assert [percent(value) for value in (0.9999999, 0.29, 0.95)] == ["99.999%", "29%", "95%"]
+    assert [percent(value) for value in (0.9999999, 0.29, 0.95)] == ["99.99%", "29%", "95%"]
 
 
 def test_times_and_values_in_words() -> None:

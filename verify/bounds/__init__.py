@@ -8,12 +8,12 @@ from dpaudit.verify.bounds.gdp import epsilon_gdp, gaussian_epsilon
 from dpaudit.verify.bounds.joint_test import JointTest
 from dpaudit.verify.bounds.one_run import correct_guesses, epsilon_one_run, one_run_from_scores, steinke_p_value
 from dpaudit.verify.bounds.one_run_curve import epsilon_one_run_curve, one_run_p_value
-from dpaudit.verify.bounds.operating import auc, roc, tpr_at_fpr
+from dpaudit.verify.bounds.operating import auc, auc_interval, roc, tpr_at_fpr
 from dpaudit.verify.bounds.rank_thresholds import band_at, epsilon_from_ranks, roc_band
 from dpaudit.verify.bounds.rates import clopper_pearson, rate_lower, rate_upper
 from dpaudit.verify.bounds.thresholds import choose_threshold
 from dpaudit.verify.bounds.tradeoff import Tradeoff, tradeoff_curve
-from dpaudit.verify.bounds.two_sample import auc_interval, epsilon_paired
+from dpaudit.verify.bounds.two_sample import epsilon_paired
 from dpaudit.verify.results import LowerBound
 
 # from the counts tp, fp, tn, fn of one event in the two arms, delta and the confidence; a new bound is one more line

@@ -1,12 +1,14 @@
 """Operating points of a score, for reports: ROC and area."""
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import rel_entr
 
 from dpaudit.mechanisms.base import Array
-from dpaudit.verify.bounds.rates import clopper_pearson, valid_scores
+from dpaudit.verify.bounds.rates import clopper_pearson, valid_confidence, valid_scores
 
 POINTS = 200
 
@@ -40,6 +42,37 @@ def roc(in_scores: ArrayLike, out_scores: ArrayLike, *, confidence: float) -> di
         "tpr_upper": upper.tolist(),
         "confidence": confidence,
     }
+
+
+def auc_interval(area: float, members: int, others: int, *, confidence: float) -> tuple[float, float]:
+    """Interval for the AUC of a population from the AUC of independent scores, whatever their laws.
+
+    All A with kl(area, A) <= log(2 / (1 - confidence)) / k, k = min(members, others), where kl(u, A) = u log(u / A) +
+    (1 - u) log((1 - u) / (1 - A)). Proof: the area is a mean, over the ways of pairing k scores of one side with k of
+    the other, of means of k independent terms in [0, 1] of mean A (Hoeffding 1963, section 5b). By convexity its moment
+    generating function is at most theirs, which is at most that of a binomial (Hoeffding 1963, Theorem 1), so each
+    side is missed with probability at most exp(-k kl).
+
+    Args:
+        area: AUC of the scores, in [0, 1].
+        members: Scores of members, at least 1.
+        others: Scores of others, at least 1.
+        confidence: Level, in (0, 1).
+
+    >>> print("{:.3f} {:.3f}".format(*auc_interval(0.5, 65, 75, confidence=0.95)))
+    0.337 0.663
+    """
+    most = math.log(2.0 / (1.0 - valid_confidence(confidence))) / min(members, others)
+
+    def farthest(outside: float) -> float:
+        inside = area
+        for _ in range(60):  # the side that is kept stays outside or on the border
+            middle = 0.5 * (inside + outside)
+            divergence = float(rel_entr(area, middle) + rel_entr(1.0 - area, 1.0 - middle))
+            inside, outside = (middle, outside) if divergence <= most else (inside, middle)
+        return outside
+
+    return farthest(0.0), farthest(1.0)
 
 
 def auc(in_scores: ArrayLike, out_scores: ArrayLike) -> float:

@@ -1,63 +1,12 @@
-"""AUC with an interval that holds for finite samples, and epsilon from pairs of trials."""
+"""Epsilon from pairs of trials."""
 
-import math
-
-import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import xlogy
 
 from dpaudit.verify.bounds.one_run import largest_refuted
-from dpaudit.verify.bounds.operating import auc
 from dpaudit.verify.bounds.rates import lower_at, valid_confidence, valid_scores
 from dpaudit.verify.bounds.tradeoff import Tradeoff
 from dpaudit.verify.guarantees import DELTA
 from dpaudit.verify.results import LowerBound
-
-HALVINGS = 60
-
-
-def auc_interval(in_scores: ArrayLike, out_scores: ArrayLike, *, confidence: float) -> tuple[float, float]:
-    """Interval for the true AUC, P(in > out) + P(in = out)/2, valid for every sample size and law.
-
-    {p : k KL(AUC_observed || p) <= log(2/(1 - confidence))}, k the size of the smaller arm. The observed AUC is a
-    two-sample U-statistic with a kernel in [0, 1]: an average, over all ways of pairing k trials with k, of means of k
-    independent terms of mean p (Hoeffding 1963, Section 5b). By Jensen its exponential moments are at most those of one
-    such mean, hence of Binomial(k, p)/k (Theorem 1 there), and Chernoff's bound on either side has half the error
-    probability.
-
-    Args:
-        in_scores: Scores of trials with the record, independent, shape (n,).
-        out_scores: Scores of trials without it.
-        confidence: Level in (0, 1).
-
-    Returns:
-        (lower, upper) in [0, 1].
-
-    Raises:
-        ValueError: Empty scores, NaN, or a level out of range.
-
-    >>> lower, upper = auc_interval(np.arange(100.0) + 100.0, np.arange(100.0), confidence=0.95)
-    >>> print(f"{lower:.3f} {upper:.3f}")
-    0.964 1.000
-    """
-    observed, k = auc(in_scores, out_scores), min(np.size(in_scores), np.size(out_scores))
-    limit = math.log(2.0 / (1.0 - valid_confidence(confidence))) / k
-
-    def outside(p: float) -> bool:
-        if p in (0.0, 1.0):
-            return observed != p
-        gap = xlogy(observed, observed / p) + xlogy(1.0 - observed, (1.0 - observed) / (1.0 - p))
-        return bool(gap > limit)
-
-    ends = []
-    for end in (0.0, 1.0):
-        inner, outer = observed, end
-        if outside(outer):
-            for _ in range(HALVINGS):
-                middle = (inner + outer) / 2.0
-                inner, outer = (inner, middle) if outside(middle) else (middle, outer)
-        ends.append(outer)
-    return ends[0], ends[1]
 
 
 def epsilon_paired(in_scores: ArrayLike, out_scores: ArrayLike, *, delta: float, confidence: float) -> LowerBound:

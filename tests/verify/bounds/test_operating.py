@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from scipy.special import expit, ndtr, ndtri
+from scipy.stats import binom
 
-from dpaudit.verify.bounds import auc, clopper_pearson, gaussian_delta, roc, tpr_at_fpr, tradeoff_curve
+from dpaudit.verify.bounds import auc, auc_interval, clopper_pearson, gaussian_delta, roc, tpr_at_fpr, tradeoff_curve
 
 
 @pytest.fixture
@@ -74,3 +75,24 @@ def test_tradeoff_curve_of_randomised_response_is_two_lines() -> None:
     np.testing.assert_allclose(allowed, exact, atol=2e-3)
     assert np.all(allowed >= exact - 1e-12)
     assert tradeoff_curve(lambda e: np.zeros_like(e), 0.3).shape == ()
+
+
+@pytest.mark.parametrize("truth", [0.5, 0.7, 0.95])
+def test_the_interval_of_an_auc_is_valid_and_not_far_from_tight(truth: float) -> None:
+    """Members far above all others with probability `truth`, else far below: no law has an AUC of more variance.
+
+    Then 100 times the AUC is binomial, and the error probability a finite sum.
+    """
+    hits = np.arange(101)
+    outside = [
+        not low <= truth <= high for low, high in (auc_interval(k / 100, 100, 300, confidence=0.95) for k in hits)
+    ]
+    error = binom.pmf(hits, 100, truth)[outside].sum()
+    assert 0.05 / 10 < error < 0.05
+
+
+def test_the_interval_of_an_auc_is_not_empty_at_the_ends() -> None:
+    low, high = auc_interval(1.0, 50, 60, confidence=0.95)
+    assert high == 1.0
+    assert low == pytest.approx((0.05 / 2) ** (1 / 50), rel=1e-9)  # kl(1, A) = -log A
+    assert auc_interval(0.0, 60, 50, confidence=0.95) == pytest.approx((0.0, 1.0 - low))

@@ -1,0 +1,242 @@
+"""The first screen of an audit's report: what decided, what was tested and what was not, and with what power."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dpaudit.reports.wording import (
+    at_delta,
+    at_least,
+    at_most,
+    control_badge,
+    noise_part,
+    percent,
+    stated,
+    times_found,
+    words,
+)
+from dpaudit.verify.results import AttackResult, AuditResult, Control, CurveTest
+
+NOT_STATED = "not stated"
+FEWEST_FALSE_ALARMS = 5  # expected ones, below which a true-positive rate at that false-positive rate says nothing
+# what the attacker of each shipped attack holds; another attack tells it itself, as "attacker_sees" of its arms
+ATTACKER_SEES = {
+    "membership": "outputs of the delivered model",
+    "class-loss": "outputs of the delivered model",
+    "lira": "outputs of the delivered model and of shadow models",
+    "lira-online": "outputs of the delivered model and of shadow models",
+    "rmia": "outputs of the delivered model and of shadow models",
+    "reference": "outputs of the delivered model and of shadow models",
+    "clipbkd": "outputs of retrained models",
+    "output-perturbation": "released weights, computed anew",
+    "approximate-minima": "released weights, computed anew",
+    "one-run-blank": "outputs of one new model, and of some without canaries",
+    "one-run-random-label": "outputs of one new model, and of some without canaries",
+    "one-run-mislabelled": "outputs of one new model, and of some without canaries",
+    "one-run-movement": "first and final weights of one new model",
+    "one-run-sentences": "first and final weights of one new model",
+    "white-box": "every noisy sum of one new training, and all other records",
+}
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One number of the first screen.
+
+    Args:
+        label: What it is.
+        value: The number.
+        note: What it is measured against.
+        tone: "decisive", "proof", "attack" or "".
+    """
+
+    label: str
+    value: str
+    note: str
+    tone: str = ""
+
+
+def curve_finding(result: AuditResult) -> tuple[AttackResult, CurveTest] | None:
+    """The attack that exceeds the certified curve with the least p-value; None where none does."""
+    found = [
+        (attack, attack.curve_violation)
+        for attack in result.attacks
+        if attack.curve_violation is not None and f"{attack.name}:curve_violation" in result.refuted_by
+    ]
+    return min(found, key=lambda pair: 1.0 if pair[1].p_value is None else pair[1].p_value, default=None)
+
+
+def by_curve_alone(result: AuditResult) -> bool:
+    """Whether nothing refutes the claim but rates above the certified curve."""
+    return bool(result.refuted_by) and all(name.endswith(":curve_violation") for name in result.refuted_by)
+
+
+def training_deviates(result: AuditResult) -> bool:
+    """Whether the recipe's mechanism would keep the promise that an attack refutes."""
+    check = result.claim_check
+    return check is not None and check.verdict == "certified" and result.verdict == "refuted"
+
+
+def tiles(result: AuditResult) -> list[Tile]:
+    """The first screen's numbers: what decided, the promise, the power, the mechanism, the attacks."""
+    decided = decision(result)
+    promised = Tile("Promised", f"ε = {stated(result.epsilon_claimed)}", at_delta(result).strip() or "δ not recorded")
+    power = [] if result.verdict == "inconclusive" else [_power_tile(result.control)]
+    rest = [*power, _mechanism_tile(result), _attack_tile(result)]
+    return [decided, promised, *(tile for tile in rest if tile.value != decided.value)]
+
+
+def decision(result: AuditResult) -> Tile:
+    """The number that decided, and what it was held against."""
+    check, promised = result.claim_check, f"{stated(result.epsilon_claimed)} was promised"
+    if result.verdict == "gave_up":
+        return Tile(
+            "Decided by", "nothing", str(result.reproduce.get("stopped") or "the audit was stopped"), "decisive"
+        )
+    if result.verdict == "inconclusive":
+        return Tile(
+            "Decided by: the positive control",
+            "not done" if result.control is None else times_found(result.control),
+            "simulated audits found half the noise; 19 of 20 are asked for",
+            "decisive",
+        )
+    if "claim-check" in result.refuted_by and check is not None:
+        shown = at_least(check.epsilon_lower, above=check.epsilon_claimed)
+        return Tile("Decided by: calculation", f"ε ≥ {shown}", f"by proof; {promised}", "decisive")
+    if result.verdict == "refuted" and not by_curve_alone(result) and result.epsilon_lower is not None:
+        shown = at_least(result.epsilon_lower, above=result.epsilon_claimed)
+        return Tile("Decided by: an attack", f"ε ≥ {shown}", f"by experiment; {promised}", "decisive")
+    finding = curve_finding(result)
+    if finding is not None:
+        seen = finding[1]
+        return Tile(
+            f"Decided by: members recognised at {percent(seen.fpr)} false alarms",
+            f"seen {percent(seen.tpr)}",
+            f"at most {percent(seen.tpr_allowed, up=True)} allowed by the recipe",
+            "decisive",
+        )
+    if check is None or check.verdict != "certified":
+        return Tile("Decided by", "nothing", "no attack refutes the claim, and no proof settles it", "decisive")
+    return Tile("Decided by: calculation", f"ε ≤ {at_most(check.epsilon_upper)}", f"by proof; {promised}", "decisive")
+
+
+def _power_tile(control: Control | None) -> Tile:
+    answer = {"found": "yes", "missed": "no", "not done": "not tried"}[control_badge(control)]
+    note = "" if control is None else f"{times_found(control)} simulated audits"
+    return Tile(
+        f"Would have found {noise_part(control)} the noise", answer, note or "no positive control was carried out"
+    )
+
+
+def _mechanism_tile(result: AuditResult) -> Tile:
+    check = result.claim_check
+    note = "for a training that follows the recipe"
+    if training_deviates(result):
+        note = "the recipe's mechanism would keep the promise; this training is not it"
+    known = check is not None and at_most(check.epsilon_upper) != "∞"
+    value = f"ε ≤ {at_most(check.epsilon_upper)}" if check is not None and known else "no limit known"
+    return Tile("Recipe's mechanism, by proof", value, note, "proof")
+
+
+def _attack_tile(result: AuditResult) -> Tile:
+    proven = result.epsilon_lower
+    value = "no ε" if proven is None else f"ε ≥ {at_least(proven, above=result.epsilon_claimed)}"
+    note = f"of the training; all tests together {percent(result.confidence)} sure"
+    if training_deviates(result) and by_curve_alone(result):
+        note = "this number alone would not refute; the rates do"
+    family = [attack.family_bound.epsilon_lower for attack in result.attacks if attack.family_bound is not None]
+    if family:
+        note += f"; ε ≥ {at_least(max(family), above=result.epsilon_claimed)} if its noise is of the claimed family"
+    return Tile("Shown by attack", value, note, "attack")
+
+
+def tested(result: AuditResult) -> list[str]:
+    """What the audit looked at, a line each."""
+    check = result.claim_check
+    lines = [] if check is None else [f"The claim, by calculation, for the mechanism of the recipe: {check.verdict}."]
+    return lines + [f"{attack.name}: {evidence(attack)}; {attacker_sees(attack)}." for attack in result.attacks]
+
+
+def untested(result: AuditResult) -> list[str]:
+    """What the audit did not look at, a line each."""
+    lines = []
+    if result.claim_check is None:
+        lines.append("The claim, by calculation.")
+    if not any("delivered" in attacker_sees(a) and a.epsilon_lower is not None for a in result.attacks):
+        lines.append("How this very file came about: what decides here is the claim and models trained anew.")
+    stated_by_owner = statements(result)
+    accesses = [name for key, name in ACCESSES.items() if key not in stated_by_owner]
+    lines.append(
+        f"Accesses to the data outside the training ({', '.join(accesses)}: not stated)."
+        if accesses
+        else "Accesses to the data outside the training: stated by the owner below, not tested."
+    )
+    lines.append("Faults smaller than the control's or of another kind, weak random numbers, timing, floating point.")
+    return lines
+
+
+def one_model(attack: AttackResult) -> bool:
+    """Whether an attack judged the records of one model, not many models."""
+    return "members" in attack.details and "non_members" in attack.details
+
+
+def evidence(attack: AttackResult) -> str:
+    """What an attack's numbers rest on."""
+    if one_model(attack):
+        inside, outside = attack.details["members"], attack.details["non_members"]
+        return f"one model; {stated(inside)} members against {stated(outside)} others"
+    if "canaries" in attack.arms:
+        return f"one training; {stated(attack.trials)} canaries on each side at least"
+    return f"{stated(attack.trials)} models on each side"
+
+
+def attacker_sees(attack: AttackResult) -> str:
+    """The threat model of an attack."""
+    return f"the attacker sees {ATTACKER_SEES.get(attack.name) or attack.arms.get('attacker_sees') or NOT_STATED}"
+
+
+def rates_shown(attack: AttackResult) -> dict[str, float]:
+    """Those of its true-positive rates that have at least FEWEST_FALSE_ALARMS expected false alarms behind them."""
+    others = float(attack.details.get("non_members", attack.trials)) if one_model(attack) else float(attack.trials)
+    return {rate: tpr for rate, tpr in attack.tpr_at_fpr.items() if _number(rate) * others >= FEWEST_FALSE_ALARMS}
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0
+
+
+ACCESSES = {"tuning": "tuning", "preprocessing": "preprocessing", "other_releases": "other releases"}
+
+
+def statements(result: AuditResult) -> Mapping[str, Any]:
+    """The table [report] of the recipe."""
+    recipe = result.reproduce.get("recipe")
+    table = recipe.get("report") if isinstance(recipe, Mapping) else None
+    return table if isinstance(table, Mapping) else {}
+
+
+def planted_defect(result: AuditResult) -> str | None:
+    """The fault that the recipe plants, which makes the whole audit a positive control."""
+    recipe = result.reproduce.get("recipe")
+    return str(recipe["planted_defect"]) if isinstance(recipe, Mapping) and recipe.get("planted_defect") else None
+
+
+def scope(result: AuditResult) -> list[tuple[str, str, bool]]:
+    """What the promise is about, (name, words, whether stated): what the recipe says, and what only its owner can."""
+    own, claim = statements(result), result.claim
+    rows = [
+        ("scope", own.get("scope")),
+        ("privacy unit", own.get("privacy_unit") or claim.get("unit")),
+        ("neighbours", claim.get("adjacency")),
+        ("batches, as accounted", claim.get("sampling") and words(claim["sampling"])),
+        ("batches, as run", own.get("sampler_run")),
+        ("what is released", own.get("released")),
+        ("threat model", own.get("threat_model")),
+        ("tuning", own.get("tuning")),
+        ("preprocessing", own.get("preprocessing")),
+        ("other releases", own.get("other_releases")),
+    ]
+    return [(name, str(text) if text else NOT_STATED, bool(text)) for name, text in rows]

@@ -1,0 +1,127 @@
+"""Signatures of a report: made and checked here, checked by standard tools, and refused where anything differs."""
+
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dpaudit.audit.cli import app
+from dpaudit.reports.signing import sign_report, verify_report
+
+pytest.importorskip("cryptography")
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    KeySerializationEncryption,
+    NoEncryption,
+    PrivateFormat,
+)
+
+Written = Callable[[str], Path]
+
+
+def key_file(
+    path: Path,
+    form: PrivateFormat = PrivateFormat.PKCS8,
+    encryption: KeySerializationEncryption | None = None,
+) -> Path:
+    key = Ed25519PrivateKey.generate()
+    path.write_bytes(key.private_bytes(Encoding.PEM, form, encryption or NoEncryption()))
+    return path
+
+
+def nobody() -> bytes:
+    raise AssertionError("asked for a passphrase")
+
+
+@pytest.fixture
+def report(written: Written, tmp_path: Path) -> tuple[Path, Path]:
+    for name in ("report.html", "result.json"):
+        shutil.copy(written("curve_only").with_name(name), tmp_path)
+    return tmp_path / "report.html", tmp_path / "result.json"
+
+
+def test_what_was_signed_is_verified(report: tuple[Path, Path], tmp_path: Path) -> None:
+    for form in (PrivateFormat.PKCS8, PrivateFormat.OpenSSH):
+        by = sign_report(*report, key_file(tmp_path / "key", form), passphrase=nobody)
+        assert verify_report(*report) == by
+        assert verify_report(*report, key=tmp_path / "report.sha256.pub") == by
+
+
+def test_an_encrypted_key_needs_its_passphrase(report: tuple[Path, Path], tmp_path: Path) -> None:
+    key = key_file(tmp_path / "key", encryption=BestAvailableEncryption(b"right"))
+    assert sign_report(*report, key, passphrase=lambda: b"right") == verify_report(*report)
+    with pytest.raises(ValueError, match="and its passphrase"):
+        sign_report(*report, key, passphrase=lambda: b"wrong")
+
+
+@pytest.mark.parametrize("name", ["report.html", "result.json", "report.sha256", "report.sha256.sig"])
+def test_a_changed_bit_is_refused(name: str, report: tuple[Path, Path], tmp_path: Path) -> None:
+    sign_report(*report, key_file(tmp_path / "key"), passphrase=nobody)
+    content = bytearray((tmp_path / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=r"Expected .* to (have the SHA-256|be a signature)"):
+        verify_report(*report)
+
+
+def test_the_signature_of_another_or_of_nothing_is_refused(report: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"Expected .*report\.sha256\.pub to be readable"):
+        verify_report(*report)
+    sign_report(*report, key_file(tmp_path / "key"), passphrase=nobody)
+    shutil.copy(tmp_path / "report.sha256.pub", tmp_path / "mine.pub")
+    sign_report(*report, key_file(tmp_path / "key"), passphrase=nobody)
+    with pytest.raises(ValueError, match="to be a signature"):
+        verify_report(*report, key=tmp_path / "mine.pub")
+
+
+def test_what_cannot_be_signed_is_refused(report: tuple[Path, Path], tmp_path: Path) -> None:
+    rsa = generate_private_key(65537, 2048).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (tmp_path / "rsa").write_bytes(rsa)
+    (tmp_path / "noise").write_bytes(b"\x00\xff")
+    for name in ("rsa", "noise", "absent"):
+        with pytest.raises(ValueError, match=rf"Expected .*{name}") as caught:
+            sign_report(*report, tmp_path / name, passphrase=nobody)
+        assert "\n" not in str(caught.value)
+    report[1].write_text(report[1].read_text() + " ")
+    with pytest.raises(ValueError, match="to be the page of"):
+        sign_report(*report, key_file(tmp_path / "key"), passphrase=nobody)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_standard_tools_agree(report: tuple[Path, Path], tmp_path: Path) -> None:
+    sign_report(*report, key_file(tmp_path / "key"), passphrase=nobody)
+    subprocess.run(["sha256sum", "-c", "report.sha256"], cwd=tmp_path, check=True, capture_output=True)
+    command = "openssl pkeyutl -verify -pubin -inkey report.sha256.pub -rawin -in report.sha256 -sigfile"
+    subprocess.run([*command.split(), "report.sha256.sig"], cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_the_commands_of_the_page_on_reports(report: tuple[Path, Path], tmp_path: Path) -> None:
+    """Those of docs/report.md, and what they refuse."""
+    page, data = report
+    key, runner = key_file(tmp_path / "key.pem"), CliRunner()
+
+    def call(*arguments: object) -> tuple[int, str]:
+        result = runner.invoke(app, ["report", *map(str, arguments)])
+        return result.exit_code, " ".join(result.output.split())
+
+    before = page.read_bytes()
+    status, said = call(data, "--sign", key)
+    assert (status, page.read_bytes()) == (0, before), "the page is signed as it is"
+    assert "signed by the key" in said
+    shutil.copy(tmp_path / "report.sha256.pub", tmp_path / "signer.pem")
+    assert call(data, "--verify", "--key", tmp_path / "signer.pem")[0] == 0
+    assert "compare it with the signer's own" in call(data, "--verify")[1]
+    page.write_bytes(before.replace(b"refuted", b"accepted"))
+    assert call(data, "--verify") == (2, f"dpaudit: Expected {page} to have the SHA-256 that was signed, "
+                                      f"{hashlib.sha256(before).hexdigest()}.")  # fmt: skip
+    assert call(data, "--verify", "--sign", key)[0] == 2
+    assert call(data, "--key", key)[0] == 2
+    assert call(data, "--out", tmp_path / "again", "--sign", key)[0] == 0
+    assert (tmp_path / "again" / "report.sha256").exists()
