@@ -19,7 +19,7 @@ from numpy.lib import format as npy
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.correlated.participation import Participation
 from dpaudit.verify.correlated.patterns import ULP, Sensitivity, Steps, between, heaviest, row_weights
-from dpaudit.verify.correlated.toeplitz import ENTRY
+from dpaudit.verify.correlated.toeplitz import ENTRY, SMALLEST
 
 MAX_STEPS, MAX_ROWS = 4096, 8192
 MAX_BYTES = 8 * MAX_STEPS * MAX_ROWS + 4096  # of a file
@@ -54,8 +54,8 @@ class Matrix:
             )
         if not (np.abs(entries) <= ENTRY.high).all():
             raise ValueError(f"Expected the entries of {self.file} in {ENTRY}.")
-        if not entries.any():
-            raise ValueError(f"Expected an entry of {self.file} other than 0.")
+        if not (np.abs(entries) >= SMALLEST).any():
+            raise ValueError(f"Expected an entry of {self.file} of at least {SMALLEST:g} in size.")
 
     @property
     def steps(self) -> int:

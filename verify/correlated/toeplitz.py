@@ -27,6 +27,7 @@ from dpaudit.verify.correlated.patterns import ULP, Sensitivity, Steps, between
 
 BANDS = Domain(1, 10**6, (1, 1000), "diagonals", closed_low=True, integer=True)
 ENTRY = Domain(-1e9, 1e9, (-1.0, 1.0), "entry of the strategy", closed_low=True, closed_high=True)
+SMALLEST = 1e-9  # size of the largest entry, so that squares which underflow are no part of it
 DECAY = Domain(0.0, 1.0, (0.1, 0.999), "factor a step", closed_low=True, closed_high=True)
 Coefficients = tuple[Array, Array]  # values, and bounds on their absolute errors
 
@@ -96,8 +97,8 @@ class BandedToeplitz:
         if self.diagonals is not None:
             found = _numbers("diagonals", self.diagonals, ENTRY)
             object.__setattr__(self, "diagonals", found)
-            if found[0] == 0:
-                raise ValueError("Expected the first of diagonals, that of every step's own contribution, not to be 0.")
+            if abs(found[0]) < SMALLEST:
+                raise ValueError(f"Expected the first of diagonals, {found[0]!r}, to be at least {SMALLEST:g} in size.")
         else:
             BANDS.validate("bands", self.bands)
 
