@@ -110,7 +110,7 @@ def test_what_the_page_on_reports_says_an_owner_can_state(samples: ModuleType) -
     example = tomllib.loads((ROOT / "examples" / "digits-headline.toml").read_text())
     assert Recipe.from_dict({**example, **table}).to_dict()["report"] == table["report"]
     assert "report" not in Recipe.from_dict(example).to_dict()
-    with pytest.raises(InputError, match="report.auditor"):
+    with pytest.raises(InputError, match=r"report\.auditor"):
         Recipe.from_dict({**example, "report": {"auditor": "me"}})
     shown = {text for _, text, _ in scope(with_report(samples.make_result(), **table["report"]))}
     assert set(table["report"].values()) <= shown
