@@ -99,7 +99,12 @@ def test_shuffled_batches_that_were_accounted_as_poisson_are_refuted() -> None:
 @pytest.mark.parametrize("order", [1.0, 2.0, np.inf])
 @pytest.mark.parametrize(
     "architecture",
-    [Architecture("linear", 4, 3), Architecture("linear", 4, 2, {"bias": False}), Architecture("fnn", 4, 5)],
+    [
+        Architecture("linear", 4, 3),
+        Architecture("linear", 4, 2, {"bias": False}),
+        Architecture("fnn", 4, 5),
+        Architecture("fnn", 4, 3, {"hidden": [6, 5]}),
+    ],
 )
 def test_the_others_pull_against_the_canary_as_hard_as_clipping_allows(
     architecture: Architecture, order: float
