@@ -54,6 +54,7 @@ def test_the_pages_three_lines_and_its_claim(
     assert capsys.readouterr().out.startswith("certified ")
 
 
+@pytest.mark.slow
 def test_shuffled_batches_with_the_epsilon_of_poisson_ones_are_refuted(example: Any, tmp_path: Path) -> None:
     parts = example.train_private(example.digits(), 1, poisson_sampling=False)
     export = room.bundle_from_opacus(tmp_path / "m.pt", *parts, delta=example.DELTA)
