@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit.audit import bundle_from_opacus
 
-RECORDS, EPOCHS, BATCH, NOISE, CLIP, DELTA = 200, 6, 100, 1.0, 5.0, 1e-5
+RECORDS, EPOCHS, BATCH, NOISE, CLIP, DELTA = 200, 4, 100, 0.95, 5.0, 1e-5
 
 
 class Net(nn.Module):

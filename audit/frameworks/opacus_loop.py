@@ -10,7 +10,8 @@ from torch import nn
 
 from dpaudit.audit.attacks.base import no_warning
 from dpaudit.audit.attacks.control import takes_noise_factor
-from dpaudit.audit.frameworks.opacus import read_training, watched, write_bundle
+from dpaudit.audit.frameworks.opacus import write_bundle
+from dpaudit.audit.frameworks.opacus_training import read_training, watched
 from dpaudit.audit.frameworks.records import read_records
 from dpaudit.audit.inputs.bundles import load_bundle
 from dpaudit.audit.inputs.files import InputError

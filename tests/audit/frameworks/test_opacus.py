@@ -133,8 +133,8 @@ def test_less_noise_than_was_claimed_is_refuted_by_calculation(tmp_path: Path) -
     ("drop_last", "shuffle", "sampler"),
     [
         (False, True, Shuffled.of(43, 10, 4)),
-        (True, True, Shuffled.of(43, 10, 4, last_batch="dropped")),
-        (True, False, Deterministic(4, 4)),
+        pytest.param(True, True, Shuffled.of(43, 10, 4, last_batch="dropped"), marks=pytest.mark.slow),
+        pytest.param(True, False, Deterministic(4, 4), marks=pytest.mark.slow),
     ],
 )
 def test_batches_are_those_of_the_loader_and_the_epsilon_that_of_the_engine(
@@ -158,6 +158,7 @@ def test_batches_are_those_of_the_loader_and_the_epsilon_that_of_the_engine(
     )
 
 
+@pytest.mark.slow
 def test_noise_that_changes_is_a_phase_for_each_value(tmp_path: Path) -> None:
     def schedule(optimizer: Any) -> Callable[[], None]:
         return StepNoise(optimizer, step_size=1, gamma=0.5).step  # type: ignore[no-any-return]

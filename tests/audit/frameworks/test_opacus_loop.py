@@ -95,6 +95,7 @@ def test_a_fault_that_the_accountant_does_not_see_is_found_and_the_honest_loop_i
     assert f"Models were trained by {__name__}.faulty, not by this package's own training." in results[0].notes
 
 
+@pytest.mark.slow
 def test_without_a_noise_factor_there_is_no_control() -> None:
     result = audit_opacus(uncontrolled, data(), delta=DELTA, seed=7, trials=10, workers=1)
     assert (result.verdict, result.control) == ("inconclusive", None)
