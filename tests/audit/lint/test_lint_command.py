@@ -171,6 +171,8 @@ def test_a_claims_file_is_sent_to_verify(tmp_path: Path) -> None:
         ("a = 1\na += 1\nx = a", None),
         ("for a in (1, 2):\n    x = a", None),
         ("a = b\nb = a\nx = a", None),
+        ("n = 3\na = n\na = n\nx = a", 3),
+        ("a = 1\n" + "a = a + a\n" * 60 + "x = a", None),
         ("x = 1 / 0", None),
         ("x = 10.0 ** 400", None),
         ("x = unknown(3)", None),
