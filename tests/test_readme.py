@@ -41,7 +41,7 @@ def commands() -> list[list[str]]:
 @pytest.mark.slow  # one after the other, with a training
 def test_the_commands_run_on_the_files(folder: Path, dpaudit: Command) -> None:
     run = [words for words in commands() if not any(part in " ".join(words) for part in ELSEWHERE)]
-    assert len(run) == 7
+    assert len(run) >= 7
     for words in run:
         done = dpaudit(*words, folder=folder)
         assert done.returncode == 0, (words, done.stderr)

