@@ -145,20 +145,21 @@ def _entry(source: Source, found: dict[str, tuple[dict[str, Any], Any]], out: Pa
         command = shlex.join(["dpaudit", "verify", source.homes[name].as_posix(), "--only", claim.id])
         entries[name] = {**entry, "command": command}
         if document is not None:
-            entry["ways"]["balls"]["file"] = _certificate_file(name, document, out)
+            entry["ways"]["balls"] |= _kept(name, document, out)
     rows = [row.model_dump() for row in source.rows]
     facts = dict(source.facts)
     return {"name": source.name, "digest": _digest(source), "facts": facts, "rows": rows, "claims": entries}
 
 
-def _certificate_file(name: str, document: dict[str, Any], out: Path) -> str | None:
-    """The name of the certificate's file, None where it is too large to stand here."""
+def _kept(name: str, document: dict[str, Any], out: Path) -> dict[str, str]:
+    """Where the certificate stands, or that it is too large to stand here."""
     data = (json.dumps(document) + "\n").encode()
     if len(data) > LARGEST_CERTIFICATE:
-        return None
+        size = f"{len(data) / 1000:.0f} kB, which the command below writes with --certificates DIR"
+        return {"note": f"certificate of kind {document['kind']}: {size}"}
     file = f"{CERTIFICATES}/{name}.json"
     write_whole({out / file: data})
-    return file
+    return {"file": file}
 
 
 def _digest(source: Source) -> str:
