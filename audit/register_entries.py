@@ -40,7 +40,9 @@ def judged(claim: Claim, *, seed: int, sampled: bool = True) -> tuple[dict[str, 
     verdict = replace(verdict, id=claim.id)
     table = claim_to_dict(claim)
     entry: dict[str, Any] = {"claim": to_json(table), "verdict": _verdict(verdict), "curve": _curve(verdict)}
-    code, lacking = program(table, None if verdict.witness is None else verdict.witness.to_dict())
+    # one pair of neighbours shows that a claim is false, and never that it is true
+    witness = verdict.witness if verdict.verdict == "refuted" else None
+    code, lacking = program(table, None if witness is None else witness.to_dict())
     entry["program"] = code
     ways: dict[str, dict[str, Any]] = {}
     document = None

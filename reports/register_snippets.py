@@ -154,7 +154,7 @@ def program(claim: Mapping[str, Any], witness: Mapping[str, Any] | None) -> tupl
             return (_COORDINATES + _COMPOSED).format(law=_LAWS[noise["name"]].format(**noise), **values), ""
         if noise["name"] == "gamma-plrv":
             return (_HIDDEN_SCALE + _COMPOSED).format(k=noise["k"], theta=noise["theta"], **values), ""
-    return None, "no short program was written for this noise, or there is no witness to start from"
+    return None, "no short program was written for this noise, or there is no witness against the claim to start from"
 
 
 def _gaussian(claim: Mapping[str, Any], sampling: Mapping[str, Any], values: dict[str, Any]) -> tuple[str | None, str]:
