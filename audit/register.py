@@ -55,6 +55,20 @@ def build_register(
     show(f"{sum(len(source['claims']) for source in table)} claims of {len(table)} sources: {out / 'index.html'}")
 
 
+def render_register(out: Path, *, show: Callable[[str], None]) -> None:
+    """Write the pages of a register again, such as after a change of the templates; nothing is judged.
+
+    Args:
+        out: Folder of the register.
+        show: Prints the result.
+
+    Raises:
+        InputError: There is no register.
+    """
+    write_register(_load(out), out)
+    show(str(out / "index.html"))
+
+
 def check_register(
     claims: Path, out: Path, *, share: float, seed: int, workers: int = 1, stage: Stage, show: Callable[[str], None]
 ) -> bool:

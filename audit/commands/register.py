@@ -10,7 +10,11 @@ from dpaudit.audit.commands.console import REFUTED, one_of, progress_bars
 
 def register(
     action: Annotated[
-        str, typer.Argument(help="build judges every claim anew; check a sampled share.", metavar="build|check")
+        str,
+        typer.Argument(
+            help="build judges every claim anew, check a sampled share, render writes the pages.",
+            metavar="build|check|render",
+        ),
     ],
     claims: Annotated[Path, typer.Option(help="Folder of claims files and sources/.", metavar="DIR")] = Path(
         "reports/claims"
@@ -21,10 +25,13 @@ def register(
     seed: Annotated[int, typer.Option(min=0, help="Of the choice of claims to check.")] = 1,
     workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
 ) -> None:
-    """Build or check the register of published claims: exit status 3 where a check finds a difference."""
-    one_of("action", action, ("build", "check"))
-    from dpaudit.audit.register import build_register, check_register
+    """Build, check or render the register of published claims: exit status 3 where a check finds a difference."""
+    one_of("action", action, ("build", "check", "render"))
+    from dpaudit.audit.register import build_register, check_register, render_register
 
+    if action == "render":
+        render_register(out, show=typer.echo)
+        return
     with progress_bars() as stage:
         if action == "build":
             build_register(claims, out, only=only, workers=workers, stage=stage, show=typer.echo)
