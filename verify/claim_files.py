@@ -23,6 +23,7 @@ from dpaudit.verify.samplers import SAMPLERS, sampler_from_dict, sampler_keys, s
 from dpaudit.verify.validation import one_line
 
 MAX_BYTES = 64 * 2**20
+CLAIMS_FORMATS = ("dpaudit-claims/1", "dpaudit-claims/2")  # either may be left out, and both have the same keys
 
 
 class ClaimFileError(ValueError):
@@ -106,7 +107,10 @@ def parse_claims(data: Mapping[str, Any], *, source: str, folder: Path | None = 
     Raises:
         ClaimFileError: As `load_claims`.
     """
-    unknown = set(data) - {"claim"}
+    known = data.get("format", CLAIMS_FORMATS[-1])
+    if known not in CLAIMS_FORMATS:
+        raise ClaimFileError(f"{source}: expected format={known!r} to be {' or '.join(map(repr, CLAIMS_FORMATS))}.")
+    unknown = set(data) - {"claim", "format"}
     if "algorithm" in unknown:
         raise ClaimFileError(f"{source}: a recipe, not claims: dpaudit train {source} --out model.pt trains it.")
     if unknown:

@@ -41,6 +41,13 @@ def test_the_contracts_example_is_read(tmp_path: Path) -> None:
     assert (phase.steps, phase.sampling_prob, phase.mechanism.dimension) == (300, 0.01, 26000)
 
 
+def test_the_format_may_be_named(tmp_path: Path) -> None:
+    plain = load_claims(write(tmp_path, GOOD))
+    assert load_claims(write(tmp_path, f'format = "dpaudit-claims/2"\n{GOOD}')) == plain
+    with pytest.raises(ClaimFileError, match="format='dpaudit-claims/3' to be 'dpaudit-claims/1' or"):
+        load_claims(write(tmp_path, f'format = "dpaudit-claims/3"\n{GOOD}'))
+
+
 def test_phases_and_sampling_kinds(tmp_path: Path) -> None:
     text = """
 [[claim]]

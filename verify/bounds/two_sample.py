@@ -30,6 +30,7 @@ def epsilon_paired(in_scores: ArrayLike, out_scores: ArrayLike, *, delta: float,
     Raises:
         ValueError: Arms of different sizes, empty scores, NaN, or a parameter out of range.
 
+    >>> import numpy as np
     >>> bound = epsilon_paired(np.arange(100.0) + 0.5, np.arange(100.0), delta=1e-5, confidence=0.95)
     >>> print(f"{bound.epsilon_lower:.2f}")
     3.49
