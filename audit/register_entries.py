@@ -153,7 +153,7 @@ def run_program(code: str) -> float:
 def difference(stored: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     """Where an entry computed again differs from the register's, "" if nowhere; what was not computed is not compared.
 
-    Numbers agree to 1e-3, or 1e-12 apart; verdicts and texts to the letter.
+    Numbers agree to 1%, or are 1e-12 apart (a better bound moves them by less); verdicts agree to the letter.
     """
     return next(_differences("", stored, found), "")
 
@@ -166,7 +166,7 @@ def _differences(where: str, stored: Any, found: Any) -> Any:
         for index, (one, other) in enumerate(zip(stored, found, strict=True)):
             yield from _differences(f"{where}[{index}]", one, other)
     elif isinstance(found, float) and isinstance(stored, (int, float)):
-        if not math.isclose(stored, found, rel_tol=1e-3, abs_tol=1e-12):
+        if not math.isclose(stored, found, rel_tol=1e-2, abs_tol=1e-12):
             yield f"{where}: {stored} in the register, {found} now"
     elif found != stored and not where.endswith(("reason", "note", "event", "program")):
         yield f"{where}: {stored!r} in the register, {found!r} now"
