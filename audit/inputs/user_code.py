@@ -73,11 +73,12 @@ class UserFunction:
 
 @functools.lru_cache(maxsize=8)
 def _function(path: str, function: str, sha256: str) -> Callable[..., Any]:
-    if hashlib.sha256(read_regular(path, limit=LARGEST_CODE)).hexdigest() != sha256:
+    source = read_regular(path, limit=LARGEST_CODE)
+    if hashlib.sha256(source).hexdigest() != sha256:
         raise InputError(f"Expected {path} not to change during an audit.")
     name = f"_dpaudit_user_{sha256[:16]}"
     spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+    if spec is None:
         raise InputError(f"Expected {path} to be a Python file.")
     folder = str(Path(path).resolve().parent)
     if folder not in sys.path:
@@ -85,7 +86,8 @@ def _function(path: str, function: str, sha256: str) -> Callable[..., Any]:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickling look their module up by name
     try:
-        spec.loader.exec_module(module)
+        # these very bytes: a loader would take bytecode that it keeps of a file of the same second and size
+        exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
         found = getattr(module, function)
     except BaseException:
         del sys.modules[name]

@@ -131,6 +131,7 @@ def workers(pid: int) -> list[int]:
 
 def test_ctrl_c_waits_while_workers_start_and_never_reaches_what_is_started() -> None:
     children = []
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have switched it off
 
     def start() -> None:
         with local_engine.workers_start_undisturbed():
@@ -145,6 +146,7 @@ def test_ctrl_c_waits_while_workers_start_and_never_reaches_what_is_started() ->
     assert blocked & 1 << signal.SIGINT - 1
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.slow

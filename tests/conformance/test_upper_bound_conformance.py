@@ -66,8 +66,10 @@ def tabulated() -> Iterator[Claim]:
                 yield Claim.single(mechanism, epsilon=1.0, delta=1e-6, adjacency="replace-one")
             if clip_norm == 2 and dimension > 1:
                 yield Claim(1.0, 1e-6, (Phase(mechanism, 2), Phase(Gaussian(2.0, dimension=dimension), 3)))
-    for sampler in (BallsInBins(5, 3), RandomAllocation(7, 3)):
-        yield Claim(1.0, 1e-6, (Phase(interior("gaussian", dimension=1, clip_norm=2), sampler=sampler),))
+    normal = interior("gaussian", dimension=1, clip_norm=2)
+    for sampler in (BallsInBins(5, 3), RandomAllocation(7, 3), WithoutReplacement(0.2, 6)):
+        yield Claim(1.0, 1e-6, (Phase(normal, sampler=sampler),))
+    yield Claim.single(normal, epsilon=1.0, delta=1e-6, steps=30, sampling_prob=0.1, adjacency="replace-one")
 
 
 @cache
@@ -113,8 +115,10 @@ def test_releases_at_once_cost_what_they_cost_one_by_one(theorem: UpperBound) ->
         [phase, *others] = claim.phases
         if phase.steps == 1 or isinstance(phase.sampler, RandomAllocation):
             continue
-        if isinstance(phase.sampler, BallsInBins):
-            passes = [replace(phase, sampler=BallsInBins(phase.sampler.batches, n), steps=1) for n in (1, 2)]
+        if isinstance(phase.sampler, BallsInBins | WithoutReplacement):
+            most = {BallsInBins: "epochs", WithoutReplacement: "releases"}[type(phase.sampler)]
+            parts = [1, getattr(phase.sampler, most) - 1]
+            passes = [replace(phase, sampler=replace(phase.sampler, **{most: n}), steps=1) for n in parts]
             np.testing.assert_allclose(
                 theorem.bound(replace(claim, phases=passes)).delta(EPSILONS),
                 curve.delta(EPSILONS),
