@@ -40,7 +40,7 @@ def registry_entry(claim: Mapping[str, Any], verdict: Verdict) -> str:
     }  # fmt: skip
     loss = {
         "privacy_unit": str(claim.get("unit", "record")) + "-level",
-        "privacy_unit_details": f"Adjacent datasets: {UNITS[claim['adjacency']]}.",
+        "privacy_unit_details": f"Adjacent datasets: {_neighbours(claim)}.",
         "privacy_parameters": parameters, "privacy_parameters_details": prose(claim, verdict),
     }  # fmt: skip
     deployment = {
@@ -58,13 +58,14 @@ def model_card(claim: Mapping[str, Any], verdict: Verdict) -> str:
         claim: As a claims file holds it.
         verdict: On it.
     """
+    name, lower, upper = _bracket(verdict)
     rows = {
-        "guarantee": f"({stated(verdict.epsilon_claimed)}, {stated(verdict.delta_claimed)})-differential privacy",
-        "neighbouring data": UNITS[claim["adjacency"]],
+        "guarantee": f"{_promise(verdict)}, differential privacy",
+        "neighbouring data": _neighbours(claim),
         "mechanism": ", ".join(mechanisms(claim)),
         "batches": ", ".join(SAMPLERS.get(kind, kind) for kind in samplers(claim)),
         "verdict": verdict.verdict,
-        "true epsilon": f"between {at_least(verdict.epsilon_lower)} and {at_most(verdict.epsilon_upper)} at that delta",
+        f"true {name}": f"between {lower} and {upper}{'' if verdict.guarantee else ' at that delta'}",
     }
     table = [f"| {key} | {_cell(value)} |" for key, value in rows.items()]
     assumed = [f"- {_cell(text)}" for text in verdict.assumptions]
@@ -81,14 +82,32 @@ def prose(claim: Mapping[str, Any], verdict: Verdict) -> str:
         verdict: On it.
     """
     batches = " and ".join(SAMPLERS.get(kind, kind) for kind in samplers(claim))
-    promise = f"epsilon = {stated(verdict.epsilon_claimed)} at delta = {stated(verdict.delta_claimed)}"
+    name, lower, upper = _bracket(verdict)
     found = {
-        "certified": f"This holds by proof: the true epsilon is at most {at_most(verdict.epsilon_upper)}.",
-        "refuted": f"This does not hold: the true epsilon is at least {at_least(verdict.epsilon_lower)}.",
-        "undecided": f"This is not decided: the true epsilon lies between {at_least(verdict.epsilon_lower)} and "
-        f"{at_most(verdict.epsilon_upper)}.",
+        "certified": f"This holds by proof: the true {name} is at most {upper}.",
+        "refuted": f"This does not hold: the true {name} is at least {lower}.",
+        "undecided": f"This is not decided: the true {name} lies between {lower} and {upper}.",
     }[verdict.verdict]
-    return f"Stated is {promise}, for {batches}, where {UNITS[claim['adjacency']]}. {found}"
+    return f"Stated is {_promise(verdict)}, for {batches}, where {_neighbours(claim)}. {found}"
+
+
+def _promise(verdict: Verdict) -> str:
+    if verdict.guarantee is not None:
+        return verdict.promise
+    return f"epsilon = {stated(verdict.epsilon_claimed)} at delta = {stated(verdict.delta_claimed)}"
+
+
+def _bracket(verdict: Verdict) -> tuple[str, str, str]:
+    """The number that is promised, and its proven bounds."""
+    kept = verdict.guarantee
+    if kept is None:
+        return "epsilon", at_least(verdict.epsilon_lower), at_most(verdict.epsilon_upper)
+    name = "number of points that do not hold" if kept["parameter"] == "points" else kept["parameter"]
+    return name, at_least(kept["lower"]), at_most(kept["upper"])
+
+
+def _neighbours(claim: Mapping[str, Any]) -> str:
+    return UNITS[claim["adjacency"]].replace("record", str(claim.get("unit", "record")))
 
 
 def entry_block(slug: str, status: str, findings: Sequence[tuple[str, bool, str]], note: str) -> str:

@@ -132,7 +132,8 @@ def _concentrated(claim: Claim, rho: float, delta: Curves) -> Finding:
         return Finding("certified", f"{reason} (Bun and Steinke 2016, Lemma 1.7).", "rho", shown, highest)
     over = np.flatnonzero(ratios * (1.0 - EXACT) > rho)
     if len(over):
-        order, ratio = float(ORDERS[over[0]]), float(ratios[over[0]])
+        plainest = over[np.argmin(np.abs(np.log(ORDERS[over] / 2.0)))]
+        order, ratio = float(ORDERS[plainest]), float(ratios[plainest])
         reason = f"at order {order:.4g} the Renyi divergence of one pair of neighbours is at least {ratio * order:.6g}"
         return Finding("refuted", f"{reason}, more than rho={rho:.6g} times the order.", "rho", shown, highest)
     crossed = _crossing(ZeroConcentratedDP(rho), delta)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
 from dpaudit.mechanisms import Gaussian, Laplace
+from dpaudit.reports.verdict_exports import prose
 from dpaudit.reports.verdict_wording import in_words
 from dpaudit.verify import check
 from dpaudit.verify.claim_files import ClaimFileError, claim_from_dict, claim_to_dict, load_claims
@@ -259,4 +260,7 @@ def test_what_judges_epsilon_and_delta_alone_says_so() -> None:
     found = certificate(claim, verdict)
     assert isinstance(found, NotCovered)
     assert "zero-concentrated rho=3 is none" in found.reason
-    assert in_words(verdict).startswith("The promise is broken: at order 1.001")
+    assert in_words(verdict).startswith("The promise is broken: at order 2")
+    claim_table = claim_to_dict(claim)
+    assert "Stated is zero-concentrated rho 3, for" in prose(claim_table, verdict)
+    assert "the true rho is at least 3.12" in prose(claim_table, verdict)
