@@ -40,10 +40,14 @@ def verdict_figure(verdict: Verdict, *, key: str, wide: bool) -> Markup:
         published = verdict.published_epsilon
         rows.append(Row("published formula", f"gives {figure(published)}", (published,), _point(published)))
     where = f" at delta = {stated(verdict.delta_claimed)}"
+    if verdict.guarantee is not None:  # the epsilon is one that the promise implies
+        return axis_figure(verdict.epsilon_claimed, where, rows, key=key, wide=wide, word="implied")
     return axis_figure(verdict.epsilon_claimed, where, rows, key=key, wide=wide)
 
 
-def axis_figure(claimed: float, where: str, rows: Sequence[Row], *, key: str, wide: bool) -> Markup:
+def axis_figure(
+    claimed: float, where: str, rows: Sequence[Row], *, key: str, wide: bool, word: str = "promised"
+) -> Markup:
     """Rows on one epsilon axis.
 
     Args:
@@ -52,6 +56,7 @@ def axis_figure(claimed: float, where: str, rows: Sequence[Row], *, key: str, wi
         rows: From top to bottom.
         key: Tells the figures of one page apart.
         wide: With the labels beside the axis; otherwise in it.
+        word: What the claim did: it "promised" or "implied" this epsilon.
     """
     with canvas(WIDE if wide else NARROW, 0.95 + (0.46 if wide else 0.52) * len(rows)) as (drawing, axes):
         low, high = _epsilon_axis(axes, [claimed, *(value for row in rows for value in row.values)])
@@ -60,7 +65,7 @@ def axis_figure(claimed: float, where: str, rows: Sequence[Row], *, key: str, wi
         axes.axvline(place, color=INK, linewidth=1.6, zorder=2)
         right = fraction(axes, place) > 0.6
         axes.annotate(
-            f"promised {stated(claimed)}",
+            f"{word} {stated(claimed) if word == 'promised' else figure(claimed)}",
             (place, 1.0),
             xycoords=("data", "axes fraction"),
             xytext=(-4 if right else 4, 5),
@@ -71,7 +76,7 @@ def axis_figure(claimed: float, where: str, rows: Sequence[Row], *, key: str, wi
         for height, row in zip(reversed(range(len(rows))), rows, strict=True):
             _label(axes, row, height, wide=wide)
             row.draw(axes, height if wide else height - 0.12, low, high)
-        label = f"epsilon{where}  (shaded: more than was promised)"
+        label = f"epsilon{where}  (shaded: more than was {word})"
         axes.set(ylim=(-0.5, len(rows) - 0.45), yticks=[], xlabel=label)
         axes.spines["left"].set_visible(False)
         findings = [f"{row.name}: {row.text}" for row in rows]

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpaudit.reports.register_wording import SAMPLERS, mechanisms, samplers
-from dpaudit.reports.wording import at_least, at_most, stated
+from dpaudit.reports.verdict_wording import proven_bracket
+from dpaudit.reports.wording import stated
 from dpaudit.verify.results import Verdict
 
 UNITS = {
@@ -58,7 +59,7 @@ def model_card(claim: Mapping[str, Any], verdict: Verdict) -> str:
         claim: As a claims file holds it.
         verdict: On it.
     """
-    name, lower, upper = _bracket(verdict)
+    name, lower, upper = proven_bracket(verdict)
     rows = {
         "guarantee": f"{_promise(verdict)}, differential privacy",
         "neighbouring data": _neighbours(claim),
@@ -82,7 +83,7 @@ def prose(claim: Mapping[str, Any], verdict: Verdict) -> str:
         verdict: On it.
     """
     batches = " and ".join(SAMPLERS.get(kind, kind) for kind in samplers(claim))
-    name, lower, upper = _bracket(verdict)
+    name, lower, upper = proven_bracket(verdict)
     found = {
         "certified": f"This holds by proof: the true {name} is at most {upper}.",
         "refuted": f"This does not hold: the true {name} is at least {lower}.",
@@ -95,15 +96,6 @@ def _promise(verdict: Verdict) -> str:
     if verdict.guarantee is not None:
         return verdict.promise
     return f"epsilon = {stated(verdict.epsilon_claimed)} at delta = {stated(verdict.delta_claimed)}"
-
-
-def _bracket(verdict: Verdict) -> tuple[str, str, str]:
-    """The number that is promised, and its proven bounds."""
-    kept = verdict.guarantee
-    if kept is None:
-        return "epsilon", at_least(verdict.epsilon_lower), at_most(verdict.epsilon_upper)
-    name = "number of points that do not hold" if kept["parameter"] == "points" else kept["parameter"]
-    return name, at_least(kept["lower"]), at_most(kept["upper"])
 
 
 def _neighbours(claim: Mapping[str, Any]) -> str:

@@ -182,6 +182,7 @@ def _detail(index: int, entry: ClaimEntry) -> dict[str, Any]:
         "anchor": f"claim-{index + 1}",
         "verdict": entry.verdict,
         "words": verdict_wording.in_words(entry.verdict),
+        "bracket": verdict_wording.proven_bracket(entry.verdict),
         "claim": {key: value for key, value in (entry.claim or {}).items() if key != "id"},
         "command": entry.command,
         "accountants": entry.accountants and [_accountant(row) for row in entry.accountants],

@@ -72,7 +72,17 @@ def _of_guarantee(verdict: Verdict) -> str:
         "certified": "The promise is kept, by proof",
         "undecided": "Not decided",
     }[verdict.verdict]
-    return f"{opening}: {verdict.reason.rstrip('.')}. Promised was {verdict.promise}; proved is {verdict.bracket}."
+    name, lower, upper = proven_bracket(verdict)
+    return f"{opening}: the true {name} is at least {lower} and at most {upper}; promised was {verdict.promise}."
+
+
+def proven_bracket(verdict: Verdict) -> tuple[str, str, str]:
+    """The number that is promised, and its proven bounds."""
+    kept = verdict.guarantee
+    if kept is None:
+        return "epsilon", at_least(verdict.epsilon_lower), at_most(verdict.epsilon_upper)
+    name = "number of points that do not hold" if kept["parameter"] == "points" else kept["parameter"]
+    return name, at_least(kept["lower"]), at_most(kept["upper"])
 
 
 def reading(row: Mapping[str, Any]) -> str:

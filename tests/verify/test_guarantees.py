@@ -260,7 +260,7 @@ def test_what_judges_epsilon_and_delta_alone_says_so() -> None:
     found = certificate(claim, verdict)
     assert isinstance(found, NotCovered)
     assert "zero-concentrated rho=3 is none" in found.reason
-    assert in_words(verdict).startswith("The promise is broken: at order 2")
+    assert in_words(verdict).startswith("The promise is broken: the true rho is at least 3.12")
     claim_table = claim_to_dict(claim)
     assert "Stated is zero-concentrated rho 3, for" in prose(claim_table, verdict)
     assert "the true rho is at least 3.12" in prose(claim_table, verdict)
