@@ -61,3 +61,13 @@ def test_the_python_says_what_it_prints(capsys: pytest.CaptureFixture[str]) -> N
     (text,) = [text for text in blocks("python") if "check(claim)" in text]
     exec(text, {})
     assert capsys.readouterr().out.strip() == text.splitlines()[-1].rpartition("# ")[2]
+
+
+def test_every_page_is_in_the_index_and_every_link_leads_somewhere() -> None:
+    docs = Path(__file__).parents[1] / "docs"
+    linked = set(re.findall(r"\]\(([^)#]+\.md)", (docs / "index.md").read_text()))
+    assert {page.name for page in docs.glob("*.md")} - {"index.md"} <= linked
+    for page in [*docs.glob("*.md"), docs.parent / "README.md", docs.parent / "CONTRIBUTING.md"]:
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            if "://" not in target and not target.startswith("#"):
+                assert (page.parent / target.partition("#")[0]).exists(), f"{page.name}: {target}"
