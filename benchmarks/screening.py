@@ -29,7 +29,7 @@ CLAIMS_PER_HISTORY = 10  # the estimate costs twenty times what screening one cl
 
 
 def epsilon_estimate(history: Sequence[Array]) -> Array:
-    """The geometric middle of what the screens prove about epsilon(delta), nan where they prove it below the smallest."""
+    """The geometric middle of what the screens prove about epsilon(delta), nan where that is next to nothing."""
     upper = _crossing(history, lambda result: result.verdict == CERTIFIED)
     lower = _crossing(history, lambda result: result.verdict != REFUTED)
     return np.where(upper > np.log(ENDS[0]) + 0.1, np.exp((upper + lower) / 2), np.nan)
@@ -58,11 +58,13 @@ def drawn(rng: np.random.Generator, size: int) -> ClaimColumns:
         known = [np.repeat(column[kept], CLAIMS_PER_HISTORY) for column in (*columns, truth)]
         parts.append([*known[:-1], known[-1] * FACTOR ** rng.uniform(-1, 1, len(known[-1]))])
         found += len(known[-1])
-    return ClaimColumns(np.arange(size).astype(str), *(np.concatenate(part)[:size] for part in zip(*parts, strict=True)))
+    return ClaimColumns(
+        np.arange(size).astype(str), *(np.concatenate(part)[:size] for part in zip(*parts, strict=True))
+    )
 
 
 def compared(result: Screening, rows: NDArray[np.int64]) -> dict[str, object]:
-    """What `check` says of some claims: those it decides otherwise than the screens did, and how good the estimate is."""
+    """What `check` says of some claims: those decided otherwise, and how good the estimate is."""
     wrong, undecided, decided, ratios = [], [], 0, []
     for row in rows:
         one = result.claims.take(np.array([row]))

@@ -99,7 +99,9 @@ class ClaimColumns:
         }
         for name, (domain, good) in inside.items():
             if good.shape != self.ids.shape:
-                raise ValueError(f"Expected {name} of shape {good.shape} to have one value for each of {len(self)} ids.")
+                raise ValueError(
+                    f"Expected {name} of shape {good.shape} to have one value for each of {len(self)} ids."
+                )
             if not good.all():
                 i = int(np.argmin(good))
                 raise ValueError(f"claim {str(self.ids[i])!r}: Expected {name}={getattr(self, name)[i]:g} in {domain}.")
@@ -169,10 +171,9 @@ def columns_of(claims: list[Claim]) -> tuple[ClaimColumns, list[str]]:
         canonical = claim.canonical()
         phase = canonical.phases[0]
         mu = shift_over_sigma(phase, canonical.adjacency)
-        covered = len(canonical.phases) == 1 and claim.guarantee is None and sampling_is_known(phase)
-        if not covered or mu is None or phase.sampler is not None or phase.correlation is not None:
-            others.append(claim.id)
-        elif (phase.sampling_prob < 1 and canonical.adjacency == "replace-one") or not 1e-100 < mu < 1e100:
+        covered = len(canonical.phases) == 1 and claim.guarantee is None and phase.correlation is None
+        covered &= sampling_is_known(phase) and (phase.sampling_prob == 1 or canonical.adjacency == "add-remove")
+        if mu is None or not covered or not 1e-100 < mu < 1e100:
             others.append(claim.id)
         else:
             rows.append((claim.id, 1.0 / mu, phase.sampling_prob, phase.steps, claim.delta, claim.epsilon))

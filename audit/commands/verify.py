@@ -34,6 +34,9 @@ def verify(
     registry: Annotated[
         Path | None, typer.Option(help="Check an entry of the OpenDP registry, or a folder.", metavar="FILE|DIR")
     ] = None,
+    screen: Annotated[
+        bool, typer.Option("--screen", help="Cheap bounds alone, for a million claims; tables (.csv) are read as well.")
+    ] = False,
     seed: Seed = None,
 ) -> None:
     """Check claimed (epsilon, delta) of mechanisms: no model, no data."""
@@ -43,6 +46,19 @@ def verify(
         from dpaudit.audit.registry import run_registry
 
         raise typer.Exit(0 if run_registry(registry, out=out, show=typer.echo) else REFUTED)
+    if screen:
+        others = {"--only": only, "--out": out, "--certificates": certificates, "--rigorous": rigorous or None}
+        others |= {"--method": method if method != "exact" else None, "--format": format if format != "text" else None}
+        for name in (name for name, value in others.items() if value is not None):
+            raise typer.BadParameter(f"Expected --screen without {name}.")
+        from dpaudit.audit.screening_run import run_screening
+
+        required = None if require is None else one_of("require", require, ("certified",))
+        printed: list[str] = []
+        with progress_bars() as stage:
+            found = run_screening(claims or [], require=required, json_file=json, stage=stage, show=printed.append)
+        typer.echo("\n".join(printed))
+        raise typer.Exit(found)
     from dpaudit.audit.claims_run import run_claims
     from dpaudit.reports import verdict_text
 
