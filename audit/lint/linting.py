@@ -77,17 +77,21 @@ def lint_file(path: Path, rules: Iterable[Rule], warn: Callable[[str], None]) ->
     """
     if path.suffix == ".toml":
         recipe = read_recipe(path)
-        found = (_in_recipe(rule, recipe, hit) for rule in rules if rule.in_recipe for hit in rule.in_recipe(recipe))
-        return sorted(found)
+        _warn_of_unknown(recipe, warn)
+        return sorted(_recipe_findings(recipe, rules))
     if path.suffix not in SCRIPTS:
         raise InputError(f"Expected {path} to be a script (.py), a notebook (.ipynb), a recipe (.toml) or a folder.")
     script = read_script(path)
-    for name in sorted(script.ignored_rules - set(RULES)):
-        warn(f"{path}: ignore[{name}] names no rule")
+    _warn_of_unknown(script, warn)
     try:
         return sorted(set(_script_findings(script, rules))) if script.private else []
     except RecursionError:
         raise InputError(f"Expected {path} to be Python of less depth.") from None
+
+
+def _warn_of_unknown(file: Script | RecipeFile, warn: Callable[[str], None]) -> None:
+    for name in sorted(file.ignored_rules - set(RULES)):
+        warn(f"{file.path}: ignore[{name}] names no rule")
 
 
 def _files(paths: Sequence[Path]) -> Iterator[tuple[Path, bool]]:
@@ -123,9 +127,12 @@ def _script_findings(script: Script, rules: Iterable[Rule]) -> Iterator[Finding]
             yield _finding(rule, hit, script.path, place, column, cell)
 
 
-def _in_recipe(rule: Rule, recipe: RecipeFile, hit: Hit) -> Finding:
-    assert isinstance(hit.place, int)
-    return _finding(rule, hit, recipe.path, hit.place, 1, "")
+def _recipe_findings(recipe: RecipeFile, rules: Iterable[Rule]) -> Iterator[Finding]:
+    for rule in rules:
+        for hit in [] if rule.in_recipe is None else rule.in_recipe(recipe):
+            assert isinstance(hit.place, int)
+            if rule.name not in recipe.ignored(hit.place):
+                yield _finding(rule, hit, recipe.path, hit.place, 1, "")
 
 
 def _finding(rule: Rule, hit: Hit, path: str, line: int, column: int, cell: str) -> Finding:

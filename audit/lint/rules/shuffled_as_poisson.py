@@ -12,9 +12,14 @@ from dpaudit.audit.lint.idioms import (
     shuffles,
 )
 from dpaudit.audit.lint.names import keyword, last_name
+from dpaudit.audit.lint.recipe_files import RecipeFile
 from dpaudit.audit.lint.script import Script
 
 OPACUS = ("make_private", "make_private_with_epsilon")
+PASSES = (
+    "shuffled",
+    "deterministic",
+)  # kinds of a recipe's [sampling], in which every record has its batch in every pass
 SHUFFLING_SAMPLERS = ("RandomSampler", "DistributedSampler", "SubsetRandomSampler")
 
 
@@ -77,6 +82,14 @@ def _keras_fits(script: Script, accounting: str) -> Iterator[Hit]:
             yield Hit(call, f"fit() shuffles its arrays, and {accounting} assumes Poisson batches")
 
 
+def _find_in_recipe(file: RecipeFile) -> Iterator[Hit]:
+    run, claimed = file.recipe.sampling, file.recipe.claimed_sampling
+    if run.kind in PASSES and claimed.kind == "poisson":
+        place = file.line("claim.sampling", "kind")
+        message = f"[claim.sampling] accounts Poisson batches, and [sampling] runs {run.kind} ones"
+        yield Hit(place if place > 1 else file.line("claim", "sampling"), message)
+
+
 RULE = Rule(
     name="shuffled-as-poisson",
     level="warning",
@@ -86,4 +99,5 @@ RULE = Rule(
     source="Chua et al. (2024), How Private are DP-SGD Implementations?, https://arxiv.org/abs/2403.17673",
     fix='Draw Poisson batches, or claim kind = "shuffled" and check that claim with dpaudit verify.',
     in_script=_find,
+    in_recipe=_find_in_recipe,
 )

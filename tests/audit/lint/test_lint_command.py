@@ -16,6 +16,7 @@ from dpaudit.audit.lint.rules import RULES
 from dpaudit.audit.lint.script import read_script
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
+EXAMPLES = Path(__file__).parents[3] / "examples"
 LOADER_DELTA = "import opacus\ndelta = 1 / len(train_loader)\n"
 RECIPE = """
 algorithm = "dp-sgd"
@@ -58,6 +59,29 @@ def test_a_recipe_is_judged_by_its_own_numbers_at_the_lines_they_stand_in(tmp_pa
     lines = RECIPE.splitlines()
     assert lines[found["claimed-value"].line - 1] == "epsilon = 0.5"
     assert lines[found["delta-too-large"].line - 1] == "delta = 1e-3"
+
+
+def test_a_recipe_that_accounts_its_shuffled_batches_as_poisson_ones_says_so_or_is_told(tmp_path: Path) -> None:
+    example = EXAMPLES / "digits-shuffled-as-poisson.toml"
+    assert lint_paths([example]).findings == ()
+    text = example.read_text()
+    unmarked = text.replace("  # dpaudit: ignore[shuffled-as-poisson]", "")
+    assert unmarked != text
+    path = tmp_path / "recipe.toml"
+    poisson = 'kind = "poisson"'
+    inline = unmarked.partition("\n[claim.sampling]")[0].rstrip() + f"\nsampling = {{{poisson}, prob = 0.03}}\n"
+    elsewhere = text.replace("ignore[shuffled-as-poisson]", "ignore[batch-norm]")
+    for changed, line in ((unmarked, poisson), (elsewhere, poisson), (inline, "sampling = {")):
+        path.write_text(changed)
+        (finding,) = lint_paths([path], ignore=["claimed-value"]).findings
+        assert finding.rule == "shuffled-as-poisson"
+        assert changed.splitlines()[finding.line - 1].startswith(line)
+    path.write_text(text.partition("\n[claim.sampling]")[0])  # shuffled, and accounted as such
+    assert {finding.rule for finding in lint_paths([path]).findings} <= {"claimed-value"}
+    path.write_text(unmarked.replace(poisson, f"# dpaudit: ignore[shuffled-as-poisson, no-rule]\n{poisson}"))
+    told: list[str] = []
+    assert lint_paths([path], warn=told.append).findings == ()
+    assert told == [f"{path}: ignore[no-rule] names no rule"]
 
 
 def test_text_says_why_once_and_where_each_time(tmp_path: Path, dpaudit: Command) -> None:
