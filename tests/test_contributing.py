@@ -70,6 +70,16 @@ RECIPES = (
         "from dpaudit.verify.bounds.hoeffding import epsilon_hoeffding", '"epsilon_hoeffding": epsilon_hoeffding',
         ("test_count_bound_conformance.py", "epsilon_hoeffding"),
     ),
+    Recipe(
+        "Add a lint rule", "no_clipping.py", "audit/lint/rules", "audit/lint/rules/__init__.py", "RULES",
+        "from dpaudit.audit.lint.rules import no_clipping", "no_clipping",
+        ("test_lint_rule_conformance.py", "no-clipping"),
+    ),
+    Recipe(
+        "Add a command", "accountants.py", "audit/commands", "audit/cli.py", "app",
+        "from dpaudit.audit.commands.accountants import accountants", "app.command()(accountants)",
+        ("test_command_conformance.py", "accountants"),
+    ),
 )  # fmt: skip
 BY_TABLE = {recipe.table: recipe for recipe in RECIPES}
 # where the entries of a table end in the source: the entry after which the new line goes
@@ -79,6 +89,8 @@ LAST_ENTRY = {
     "SAMPLERS": r"\nSAMPLERS: [^=]+= \{\n    sampler\.kind: sampler\n    for sampler in \((?:\n        \w+,)+",
     "ATTACKS": r"\nATTACKS: [^=]+= \{\n    attack\.name: attack\n    for attack in \((?:\n        \w+,)+",
     "BOUNDS": r'\nBOUNDS: [^=]+= \{(?:\n    "\w+": \w+,)+',
+    "RULES": r"\nRULES: [^=]+= \{\n    module\.RULE\.name: module\.RULE\n    for module in \((?:\n        \w+,)+",
+    "app": r"(?:\napp\.\w+\((?:\w+)?\)(?:\(\w+\))?)+",
 }
 
 
@@ -106,8 +118,9 @@ class Copy:
         path = self.root / recipe.registry
         before = path.read_text()
         [table] = re.finditer(LAST_ENTRY[recipe.table], before)
-        indent = re.findall(r"\n( +)", table[0])[-1]
-        after = before[: table.end()] + f"\n{indent}{recipe.line}," + before[table.end() :]
+        indent = re.findall(r"\n( *)", table[0])[-1]
+        comma = "," if indent else ""  # a statement of its own has neither
+        after = before[: table.end()] + f"\n{indent}{recipe.line}{comma}" + before[table.end() :]
         first_import = re.search(r"^from ", after, re.MULTILINE)
         assert first_import is not None
         after = after[: first_import.start()] + recipe.imported + "\n" + after[first_import.start() :]
@@ -192,3 +205,20 @@ def test_a_bound_from_counts(copy: Copy) -> None:
     copy.follow(BY_TABLE["BOUNDS"])
     copy.conformance(BY_TABLE["BOUNDS"])
     assert copy.dpaudit("selfcheck", "--trials", "100", "--seed", "1").count("ok   epsilon_hoeffding;") == 3
+
+
+def test_a_lint_rule(copy: Copy, tmp_path_factory: pytest.TempPathFactory) -> None:
+    copy.follow(BY_TABLE["RULES"])
+    copy.conformance(BY_TABLE["RULES"])
+    script = tmp_path_factory.mktemp("scripts") / "train.py"
+    script.write_text("import opacus\nengine.make_private(module=m, noise_multiplier=1.0, max_grad_norm=1e9)\n")
+    assert "max_grad_norm=1000000000.0 clips no gradient" in copy.dpaudit("lint", str(script))
+    script.write_text("import opacus\nengine.make_private(module=m, noise_multiplier=1.0, max_grad_norm=1.0)\n")
+    assert "no-clipping" not in copy.dpaudit("lint", str(script))
+
+
+def test_a_command(copy: Copy) -> None:
+    copy.follow(BY_TABLE["app"])
+    copy.conformance(BY_TABLE["app"])
+    assert "accountants" in copy.dpaudit("--help")
+    assert "\nplrvo-theorem-4.9: " in copy.dpaudit("accountants")
