@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from dpaudit._files import write_whole
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.sources import Stage
+from dpaudit.reports.badge import verdicts_badge
+from dpaudit.reports.sarif import id_lines
 from dpaudit.reports.verdict_exports import EXPORTS
 from dpaudit.reports.verdict_files import verdict_text, verdicts_json, verdicts_junit, verdicts_sarif
 from dpaudit.verify.batch import check_all
@@ -40,7 +42,7 @@ def run_claims(
         only: The one id to check, None for all.
         method: "exact", "monte-carlo" or "both".
         require: "certified" to demand it of every claim.
-        form: "text", "junit", "sarif", or one of `EXPORTS`, on stdout.
+        form: "text", "junit", "sarif", "badge", or one of `EXPORTS`, on stdout.
         json_file: File for the verdicts' JSON; "-" for stdout and nothing else there.
         seed: Of the sampling methods.
         out: Folder of the report, None for no report.
@@ -60,6 +62,7 @@ def run_claims(
         OSError: A folder cannot be made or written to.
     """
     claims, homes = _load(paths, only)
+    places = _places(homes) if form == "sarif" else {}
     for folder in (out, certificates):
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)  # before the work, so that a bad name costs none
@@ -91,7 +94,7 @@ def run_claims(
             for claim, verdict, rows in zip(claims, verdicts, map(compared.get, range(len(claims))), strict=False)
         ]
         write_verdicts(entries, out, versions={name: version(name) for name in ("dpaudit", "numpy", "scipy")})
-    _show(claims, verdicts, paths, form, require, json_file, show, as_text)
+    _show(claims, verdicts, places, form, require, json_file, show, as_text)
     if out is not None:
         (show if form == "text" and json_file != "-" else warn)(f"report: {out / 'verdicts.html'}")
     for line in [] if files is None else files.lines():
@@ -172,9 +175,15 @@ def _load(paths: Sequence[Path], only: str | None) -> tuple[list[Claim], Mapping
     return [claim for claim in claims if claim.id == only], homes
 
 
+def _places(homes: Mapping[str, Path]) -> dict[str, tuple[str, int | None]]:
+    """The file and the line of every id."""
+    lines = {path: id_lines(path.read_text(encoding="utf-8")) for path in set(homes.values())}
+    return {name: (path.as_posix(), lines[path].get(name)) for name, path in homes.items()}
+
+
 def _show(
-    claims: Sequence[Claim], verdicts: Sequence[Verdict], paths: Sequence[Path], form: str, require: str | None,
-    json_file: str | None, show: Callable[[str], None], as_text: Callable[[Verdict], str],
+    claims: Sequence[Claim], verdicts: Sequence[Verdict], places: Mapping[str, tuple[str, int | None]], form: str,
+    require: str | None, json_file: str | None, show: Callable[[str], None], as_text: Callable[[Verdict], str],
 ) -> None:  # fmt: skip
     document = verdicts_json(verdicts)
     if json_file == "-":
@@ -185,7 +194,9 @@ def _show(
     if form == "junit":
         show(verdicts_junit(verdicts, require=require).rstrip())
     elif form == "sarif":
-        show(verdicts_sarif(verdicts, uri=paths[0].as_posix(), version=version("dpaudit")).rstrip())
+        show(verdicts_sarif(verdicts, places=places, version=version("dpaudit")).rstrip())
+    elif form == "badge":
+        show(verdicts_badge(verdicts).rstrip())
     elif form in EXPORTS:
         for claim, verdict in zip(claims, verdicts, strict=False):
             show(EXPORTS[form](claim_to_dict(claim), verdict))

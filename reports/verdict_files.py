@@ -2,7 +2,7 @@
 
 import json
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from xml.etree import ElementTree
 
 from dpaudit.reports.sarif import sarif_log, sarif_result
@@ -54,8 +54,8 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 def verdicts_junit(verdicts: Sequence[Verdict], *, require: str | None) -> str:
     """A JUnit test suite: a claim is a case, a refuted one a failure, an undecided one skipped or failed."""
-    suite = ElementTree.Element("testsuite", name="dpaudit", tests=str(len(verdicts)))
-    failures = 0
+    suite = ElementTree.Element("testsuite", name="dpaudit")
+    failures = skipped = 0
     for verdict in verdicts:
         case = ElementTree.SubElement(
             suite, "testcase", classname="dpaudit.claims", name=_printable(verdict.id), time=f"{verdict.seconds:.3f}"
@@ -65,17 +65,21 @@ def verdicts_junit(verdicts: Sequence[Verdict], *, require: str | None) -> str:
             failures += 1
             ElementTree.SubElement(case, "failure", message=text, type=verdict.verdict).text = verdict_text(verdict)
         elif verdict.verdict == "undecided":
+            skipped += 1
             ElementTree.SubElement(case, "skipped", message=text)
-    suite.set("failures", str(failures))
+    counts = {"tests": len(verdicts), "failures": failures, "errors": 0, "skipped": skipped}
+    for name, count in counts.items():
+        suite.set(name, str(count))
+    suite.set("time", f"{sum(verdict.seconds for verdict in verdicts):.3f}")
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def verdicts_sarif(verdicts: Sequence[Verdict], *, uri: str, version: str) -> str:
+def verdicts_sarif(verdicts: Sequence[Verdict], *, places: Mapping[str, tuple[str, int | None]], version: str) -> str:
     """SARIF 2.1.0: a result for every claim that is not certified, for code-scanning services.
 
     Args:
         verdicts: What was found.
-        uri: The claims file.
+        places: The claims file of every id, with forward slashes, and the line in it where the id stands.
         version: Of dpaudit.
     """
     rules = [
@@ -90,7 +94,8 @@ def verdicts_sarif(verdicts: Sequence[Verdict], *, uri: str, version: str) -> st
             verdict.verdict,
             SARIF_LEVELS[verdict.verdict],
             f"{verdict.id}: {verdict.reason}",
-            uri=uri,
+            uri=places[verdict.id][0],
+            line=places[verdict.id][1],
             partialFingerprints={"claim": verdict.id},
         )
         for verdict in verdicts

@@ -8,7 +8,7 @@ import typer
 
 from dpaudit.audit.commands.console import REFUTED, Seed, columns, one_of, painted, progress_bars, seed_or_drawn
 
-FORMS = ("text", "junit", "sarif", "registry", "model-card", "prose")
+FORMS = ("text", "junit", "sarif", "badge", "registry", "model-card", "prose")
 
 
 def verify(
@@ -19,7 +19,8 @@ def verify(
     format: Annotated[
         str,
         typer.Option(
-            help="text, junit or sarif; registry, model-card or prose for other people's records.", metavar="FORMAT"
+            help="text, junit, sarif or badge (SVG); registry, model-card or prose for other people's records.",
+            metavar="FORMAT",
         ),
     ] = "text",
     json: Annotated[str | None, typer.Option(help="Write the verdicts here as well; - prints them alone.")] = None,

@@ -62,12 +62,26 @@ def test_json_stands_alone_on_stdout(verify: Command) -> None:
 
 def test_junit_counts_the_refuted_claim_as_a_failure(verify: Command) -> None:
     suite = ElementTree.fromstring(verify("--format", "junit").stdout)
-    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    assert [suite.get(key) for key in ("tests", "failures", "errors", "skipped")] == ["2", "1", "0", "0"]
+    seconds = [float(case.get("time", "nan")) for case in suite]
+    assert abs(float(suite.get("time", "nan")) - sum(seconds)) < 0.002
 
 
 def test_sarif_lists_what_is_not_certified(verify: Command) -> None:
     document = json.loads(verify("--format", "sarif").stdout)
-    assert [result["level"] for result in document["runs"][0]["results"]] == ["error"]
+    (result,) = document["runs"][0]["results"]
+    assert result["level"] == "error"
+    (location,) = result["locations"]
+    place = location["physicalLocation"]
+    assert place["artifactLocation"] == {"uri": "claims.toml"}
+    assert place["region"]["startLine"] == (CLAIM * 2).splitlines().index('id = "{id}"', 3) + 1
+
+
+def test_a_badge_counts_what_is_refuted_else_what_is_certified(verify: Command) -> None:
+    for epsilons, words in (((2.445, 2.0), "1 refuted"), ((2.445, 2.5), "2 certified")):
+        image = ElementTree.fromstring(verify("--format", "badge", epsilons=epsilons).stdout)
+        assert image.tag == "{http://www.w3.org/2000/svg}svg"
+        assert [node.text for node in image.iter("{http://www.w3.org/2000/svg}text")] == ["privacy claims", words]
 
 
 def test_bad_claims_are_one_line_and_exit_2(verify: Command) -> None:

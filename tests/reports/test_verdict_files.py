@@ -1,0 +1,58 @@
+"""Verdicts for machines: lines of claims, counts of a suite, and badges that any reader can draw."""
+
+from types import ModuleType
+from xml.etree import ElementTree
+
+import pytest
+
+from dpaudit.reports.badge import BAD, GOOD, OPEN, _badge, verdicts_badge
+from dpaudit.reports.sarif import id_lines
+from dpaudit.reports.verdict_files import verdicts_junit
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("[[claim]]\nid = \"a\"\n\n[[claim]]\n  id='b c'\n", {"a": 2, "b c": 5}),
+        ('# id = "x"\nclaim = [\n  {id = "a", epsilon = 1},\n  {epsilon = 1, "id" = "b"},\n]\n', {"a": 3, "b": 4}),
+        (r'id = "quote \" and \u00e9"', {'quote " and \u00e9': 1}),
+        ('accountant_id = "no"\nsource = "id = 3"\n', {}),
+        ('id = "a"\nid = "a"\n', {"a": 1}),
+        (r'id = "\q"', {}),
+    ],
+)
+def test_the_line_of_an_id_is_found_in_every_way_of_writing_it(text: str, lines: dict[str, int]) -> None:
+    assert id_lines(text) == lines
+
+
+@pytest.mark.parametrize(
+    ("kinds", "words", "colour"),
+    [
+        (["certified"] * 12, "12 certified", GOOD),
+        (["certified", "undecided"], "1 certified, 1 undecided", OPEN),
+        (["certified", "undecided", "refuted"], "1 refuted", BAD),
+    ],
+)
+def test_a_badge_takes_the_colour_of_the_worst_verdict(
+    kinds: list[str], words: str, colour: str, samples: ModuleType
+) -> None:
+    text = verdicts_badge([samples.make_verdict(verdict=kind) for kind in kinds])
+    image = ElementTree.fromstring(text)
+    label, message = image.findall("{*}rect")
+    assert [node.text for node in image.findall("{*}text")] == ["privacy claims", words]
+    assert message.get("fill") == colour
+    width = float(label.get("width", 0)) + float(message.get("width", 0))
+    assert float(image.get("width", 0)) == pytest.approx(width, abs=0.2)
+    assert "href" not in text
+
+
+def test_no_text_of_a_badge_is_markup() -> None:
+    image = ElementTree.fromstring(_badge("<script>", "a & b", BAD))
+    assert [node.text for node in image.findall("{*}text")] == ["<script>", "a & b"]
+
+
+def test_a_suite_counts_what_it_skips_and_what_is_required(samples: ModuleType) -> None:
+    verdicts = [samples.make_verdict(verdict=kind) for kind in ("certified", "undecided", "refuted")]
+    for require, counts in ((None, ["3", "1", "1"]), ("certified", ["3", "2", "0"])):
+        suite = ElementTree.fromstring(verdicts_junit(verdicts, require=require))
+        assert [suite.get(key) for key in ("tests", "failures", "skipped")] == counts
