@@ -207,6 +207,7 @@ def test_a_bound_from_counts(copy: Copy) -> None:
     assert copy.dpaudit("selfcheck", "--trials", "100", "--seed", "1").count("ok   epsilon_hoeffding;") == 3
 
 
+@pytest.mark.slow
 def test_a_lint_rule(copy: Copy, tmp_path_factory: pytest.TempPathFactory) -> None:
     copy.follow(BY_TABLE["RULES"])
     copy.conformance(BY_TABLE["RULES"])
@@ -217,6 +218,7 @@ def test_a_lint_rule(copy: Copy, tmp_path_factory: pytest.TempPathFactory) -> No
     assert "no-clipping" not in copy.dpaudit("lint", str(script))
 
 
+@pytest.mark.slow
 def test_a_command(copy: Copy) -> None:
     copy.follow(BY_TABLE["app"])
     copy.conformance(BY_TABLE["app"])

@@ -168,7 +168,13 @@ def test_every_file_of_ours_follows_its_schema(files: list[Path], validator: Dra
 
 
 def test_the_schema_of_claims_refuses_the_structures_that_the_reader_refuses() -> None:
-    assert check_mutants(tomllib.loads(CLAIMS), lambda data: parse_claims(data, source="x"), CLAIMS_VALIDATOR) > 200
+    data = tomllib.loads(CLAIMS)
+    alone = [
+        {**data, "claim": [claim]} for claim in data["claim"]
+    ]  # a whole file for every change takes ten times as long
+    assert (
+        sum(check_mutants(file, lambda file: parse_claims(file, source="x"), CLAIMS_VALIDATOR) for file in alone) > 200
+    )
 
 
 def test_the_schema_of_recipes_refuses_the_structures_that_the_reader_refuses() -> None:
