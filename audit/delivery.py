@@ -25,7 +25,7 @@ def report_folder(result: AuditResult, folder: Path) -> Path:
 
 
 def has_less_evidence(result: AuditResult, before: AuditResult) -> bool:
-    """Whether an earlier audit of the same model and claim has proven, or could prove, something that this one cannot.
+    """Whether an earlier audit of the same model, claim and loop has proven, or could prove, something that this one cannot.
 
     What is proven stays so, whatever is found later: each audit keeps to its own error probability, and each look at
     growing evidence to its share of it. So a report has more evidence if it has a refutation that is missing here; or
@@ -39,6 +39,8 @@ def has_less_evidence(result: AuditResult, before: AuditResult) -> bool:
     """
     claims = [json.loads(json.dumps(audit.to_dict()["claim"])) for audit in (result, before)]
     if result.model.get("sha256") != before.model.get("sha256") or claims[0] != claims[1]:
+        return False
+    if result.reproduce.get("trainer") != before.reproduce.get("trainer"):  # another loop, or an edited one
         return False
     if set(before.refuted_by) - set(result.refuted_by):
         return True

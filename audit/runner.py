@@ -260,6 +260,7 @@ def _conclude(audit: Audit, plan: AuditPlan, attacks: list[AttackResult], stoppe
             "command": settings.command,
             "data_sha256": audit.dataset.sha256,
             "recipe": bundle.recipe.to_dict(),
+            "trainer": None if settings.trainer is train else trainer_name(settings.trainer),
             "trials": settings.trials,
             "stopped": stopped,
             "date": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -66,3 +66,12 @@ LATER: dict[str, tuple[AuditResult, AuditResult, bool]] = {
 def test_a_later_report(case: str) -> None:
     later, before, less = LATER[case]
     assert has_less_evidence(later, before) is less
+
+
+def test_what_was_proven_of_another_loop_is_no_evidence_on_this_one() -> None:
+    faulty = result(
+        attack(), refuted_by=["clipbkd:curve_violation"], reproduce={"trainer": "loop.py:train (SHA-256 a)"}
+    )
+    repaired = result(attack(), reproduce={"trainer": "loop.py:train (SHA-256 b)"})
+    assert not has_less_evidence(repaired, faulty)
+    assert has_less_evidence(replace(repaired, reproduce=faulty.reproduce), faulty)
