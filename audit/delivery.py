@@ -25,7 +25,7 @@ def report_folder(result: AuditResult, folder: Path) -> Path:
 
 
 def has_less_evidence(result: AuditResult, before: AuditResult) -> bool:
-    """Whether an earlier audit of the same model, claim and loop has proven, or could prove, something that this one cannot.
+    """Whether an earlier audit of the same model, claim and loop proved, or could prove, something that this cannot.
 
     What is proven stays so, whatever is found later: each audit keeps to its own error probability, and each look at
     growing evidence to its share of it. So a report has more evidence if it has a refutation that is missing here; or
