@@ -1,4 +1,4 @@
-"""What every test may use: pytest's own tester, for the plugin; the command line; one thread for each process."""
+"""What every test may use: pytest's own tester; the command line; one thread a process, and one width."""
 
 import contextlib
 import hashlib
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # before numpy or torch is loaded: tests run side by side, and threads that wait for each other slow all of them
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# the width of a pipe, wherever the tests are run from: a terminal's own would fold what they compare
+os.environ["COLUMNS"] = "100"
 
 pytest_plugins = ["pytester"]
 
