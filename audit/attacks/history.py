@@ -4,16 +4,19 @@ DP-SGD promises its epsilon to whoever sees every noisy sum and knows all other 
 with its batches, clipping and noise, is run on data for which the order of the batches shows. All other records pull
 against the canary, along one line (`opposed`; Annamalai et al. 2024, "To Shuffle or not to Shuffle: Auditing DP-SGD
 with Shuffling", arXiv 2411.10614), or are silent where everybody is sampled by himself. The score is the log likelihood
-ratio of all releases along that line, for the sampler that the recipe says its loop uses (`verify/sampling/passes.py`):
-no test of that pair of data sets is better (Neyman and Pearson), and against any other loop it is a score like another.
+ratio of all releases along that line, for the sampler that the recipe says its loop uses (`verify/sampling/games.py`):
+where its laws are exact no test of that pair of data sets is better (Neyman and Pearson), and against any other loop it
+is a score like another.
 
 The data: every record has the same features, the others the label 0, the canary the label 1. The first weights leave
 these two labels equally likely and the rest next to impossible, so that at the outputs the gradients of a record and of
 the canary are opposite, hence in all layers; features are so long that both are clipped. The step size moves no weight.
 First weights, step size and data are the attacker's to choose: the guarantee does not depend on them.
+
+Told from the canary is a ghost in its place, or under replace-one a record with the label 0 in its place.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -25,45 +28,70 @@ from dpaudit.audit.attacks.arms import Arms, Candidate
 from dpaudit.audit.attacks.base import Array, Audit
 from dpaudit.audit.attacks.canary_game import CanaryGame
 from dpaudit.audit.inputs.files import InputError
-from dpaudit.mechanisms.base import Mechanism, NormalCoordinates, with_dimension
+from dpaudit.mechanisms.base import Mechanism, NormalCoordinates
 from dpaudit.mechanisms.learning.architectures import DENSE_NETWORKS, build_module, parameter_shapes
-from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool, TrainedModels
-from dpaudit.verify.samplers import PassGame
-from dpaudit.verify.sampling.passes import log_likelihood_ratios
+from dpaudit.mechanisms.learning.spec import Architecture, BatchSampler, DPSGDSpec, Pool, TrainedModels
+from dpaudit.mechanisms.learning.training import train
+from dpaudit.verify.samplers import Batches
+from dpaudit.verify.sampling.games import HistoryGame, history_games, public_sizes
 
 FEATURE = 100.0  # length of every record, in clips: gradients at probabilities of 1/2 are longer than the clip
 IMPOSSIBLE = -60.0  # logit of a label that nothing has
 UNMOVED = 1e-30  # a step size that moves no weight by a float32 of any account
 
 
-def pass_game(audit: Audit) -> PassGame | None:
-    """The laws of a pass with the canary and without, under the recipe's own sampler; None where there is no game."""
-    spec = audit.spec
-    if not isinstance(spec, DPSGDSpec):
-        return None
-    sampler = audit.bundle.recipe.sampler
-    if sampler is None:
-        q = spec.sampling_prob
-        absent = ((1.0 - q, (1, 0, 0)),) if q < 1 else ()
-        return PassGame((*absent, (q, (0, 1, 0))), ((1.0, (1, 0, 0)),), spec.steps)
-    games = sampler.games(replace_one=False)
-    return games[0] if games and spec.steps % sum(games[0].first[0][1]) == 0 else None
+@dataclass(frozen=True)
+class SharedPlace:
+    """Batches of data whose first record and the one behind the last have one place: never are both members.
+
+    Args:
+        sampler: Draws the batches.
+        records: Of the data, without the second one.
+    """
+
+    sampler: BatchSampler
+    records: int
+
+    @property
+    def steps(self) -> int:
+        """Batches of the whole training."""
+        return self.sampler.steps
+
+    def draw(self, rng: np.random.Generator, records: int) -> Batches:
+        """The sampler's, with both records wherever the first one is."""
+        batches = self.sampler.draw(rng, self.records)
+        return [np.append(batch, np.full(np.count_nonzero(batch == 0), self.records)) for batch in batches]
+
+
+def games(audit: Audit) -> list[HistoryGame]:
+    """The games of a history under the recipe's own sampler; [] where there are none."""
+    if not isinstance(audit.spec, DPSGDSpec) or audit.spec.schedule:
+        return []
+    recipe = audit.bundle.recipe
+    [phase] = recipe.as_run().phases()
+    return history_games(phase, replace_one=recipe.claim.adjacency == "replace-one")
 
 
 def applies(audit: Audit) -> bool:
     """Whether every release of this training can be seen, and there is a game for its batches.
 
-    A loop of the user's own must tell what it released, which shows when it has run.
+    A loop of the user's own must tell what it released, which shows when it has run. It knows no `SharedPlace`, without
+    which the places in an order change with the record that has them.
     """
-    spec = audit.spec
+    spec, sampler = audit.spec, audit.bundle.recipe.sampler
+    places_are_kept = (
+        audit.bundle.recipe.claim.adjacency != "replace-one"
+        or audit.settings.trainer is train
+        or sampler is None
+        or sampler.keeps_others
+    )
     return (
         isinstance(spec, DPSGDSpec)
         and spec.architecture.build is None
         and spec.architecture.name in DENSE_NETWORKS
-        and not spec.schedule
         and isinstance(spec.mechanism.structure, NormalCoordinates)
-        and audit.bundle.recipe.claim.adjacency != "replace-one"
-        and pass_game(audit) is not None
+        and places_are_kept
+        and bool(games(audit))
     )
 
 
@@ -99,34 +127,28 @@ def canary_direction(architecture: Architecture, weights: dict[str, NDArray[np.f
     return np.asarray(flat / np.linalg.norm(flat))
 
 
-def history_score(models: TrainedModels, mechanism: Mechanism, length: float, game: PassGame, others: Array) -> Array:
+def history_score(
+    models: TrainedModels, mechanism: Mechanism, length: float, game: HistoryGame, others: Array
+) -> Array:
     """The log likelihood ratio of all that each model's training released along the canary's line, shape (models,).
 
     Args:
         models: With what every step showed along the watched direction.
         mechanism: The claimed noise; its law is the same along every line.
         length: Of a contribution along the line.
-        game: Laws of a pass.
-        others: What the other records contribute if all places of a batch are theirs, shape (steps,).
+        game: Laws of the history.
+        others: What a batch shows if all of its places are the other records', shape (steps,).
 
     Raises:
         InputError: The training function under audit did not tell.
     """
     if models.observed is None:
         raise InputError("Expected the trainer to return what every step released along spec.watched: see own-loop.md.")
-    seen = models.observed.numpy()[..., 0].astype(np.float64) - others
-    releases = sum(game.first[0][1])
-    if game.stretch != 1.0:  # one order in all passes: what they show together is one pass of longer contributions
-        seen = seen.reshape(len(seen), -1, releases).sum(axis=1) / game.stretch
-    noise = with_dimension(mechanism, 1)
-    losses = log_likelihood_ratios(noise, length * game.stretch, game, seen.reshape(-1, releases))
-    return np.asarray(losses.reshape(len(seen), -1).sum(axis=1))
+    return game.scores(mechanism, length, models.observed.numpy()[..., 0].astype(np.float64) - others)
 
 
 def _candidates(spec: DPSGDSpec, audit: Audit) -> list[Candidate]:
-    """One: the recipe's loop on data whose batches show."""
-    game, sampler = pass_game(audit), audit.bundle.recipe.sampler
-    assert game is not None  # where the attack applies
+    """The recipe's loop on data whose batches show, a candidate for each way of the others to contribute."""
     records, inputs = audit.dataset.x.shape
     feature = FEATURE * max(1.0, float(spec.mechanism.clip))
     x = np.zeros((records, inputs), dtype=np.float32)
@@ -134,34 +156,46 @@ def _candidates(spec: DPSGDSpec, audit: Audit) -> list[Candidate]:
     weights = deadlocked_weights(spec.architecture, feature)
     direction = canary_direction(spec.architecture, weights, x[0])
     length = float(spec.mechanism.clip) / float(np.linalg.norm(direction, ord=float(spec.mechanism.clip_norm)))
-    opposed = any(twos for _, (_, _, twos) in game.first)
-    sizes = [0] * spec.steps
-    if opposed and sampler is not None:
-        sizes = [len(batch) for batch in sampler.draw(np.random.default_rng(0), records)]
-    with_canary = np.full(records, opposed)
-    with_canary[0] = True
-    arms = Arms(
-        Pool(x, (np.arange(records) == 0).astype(np.int64)),
-        without=with_canary & (np.arange(records) > 0),
-        with_canary=with_canary,
-        canary=x[0],
-        label=1,
-        description={
-            "adjacency": audit.bundle.recipe.claim.adjacency,
-            "pair": f"{records - 1 if opposed else 0} opposed records, with a canary or a ghost that contributes 0",
-            "batches": audit.bundle.recipe.sampling.kind,
-            "batches_claimed": audit.bundle.recipe.claimed_sampling.kind,
-            "releases": spec.steps,
-        },
-    )
     played = replace(
         spec, learning_rate=UNMOVED, momentum=0.0, update_rule=None, first_weights=weights,
         watched=direction.astype(np.float32),
     )  # fmt: skip
-    score = partial(
-        history_score, mechanism=spec.mechanism, length=length, game=game, others=-length * np.array(sizes, dtype=float)
+    sampler, found = audit.bundle.recipe.sampler, []
+    if sampler is not None and audit.bundle.recipe.claim.adjacency == "replace-one" and audit.settings.trainer is train:
+        played = replace(played, sampler=SharedPlace(sampler, records))
+    for game in games(audit):
+        sizes = np.zeros(spec.steps)
+        if game.opposed and sampler is not None:
+            sizes = public_sizes(sampler, records).astype(float)
+        score = partial(
+            history_score, mechanism=spec.mechanism, length=length, game=game, others=-length * sizes
+        )  # fmt: skip
+        name = f"likelihood ratio, from every release, others {'opposed' if game.opposed else 'silent'}"
+        found.append(Candidate(played, _arms(audit, x, game), {name: score}))
+    return found
+
+
+def _arms(audit: Audit, x: NDArray[np.float32], game: HistoryGame) -> Arms:
+    """The canary in the first place, or there a ghost or the record that replaces it, which is last in the pool."""
+    records, recipe = len(x), audit.bundle.recipe
+    replaced = recipe.claim.adjacency == "replace-one"
+    places = np.arange(records + replaced)
+    others = game.opposed & (places > 0) & (places < records)
+    return Arms(
+        Pool(x[places % records], (places == 0).astype(np.int64)),
+        without=others | (places == records),
+        with_canary=others | (places == 0),
+        canary=x[0],
+        label=1,
+        description={
+            "adjacency": recipe.claim.adjacency,
+            "pair": f"{int(others.sum())} opposed records, with a canary or "
+            + ("a record opposed to it" if replaced else "a ghost that contributes 0"),
+            "batches": recipe.sampling.kind,
+            "batches_claimed": recipe.claimed_sampling.kind,
+            "releases": recipe.steps,
+        },
     )
-    return [Candidate(played, arms, {"likelihood ratio, from every release": score})]
 
 
 HISTORY = CanaryGame(
@@ -172,12 +206,13 @@ HISTORY = CanaryGame(
     making="Training models",
     note=(
         "History runs the recipe's loop on data of its own making and sees every release: it judges batches, clipping "
-        "and noise, not the model's file. Its neighbours differ in one record or a ghost in its place (zero-out)."
+        "and noise, not the model's file. Its neighbours differ in one record, in whose place there is a ghost "
+        "(zero-out) or its opposite (replace-one)."
     ),
     by_default=False,
     applies=applies,
     needs=(
-        "History needs DP-SGD of a network of linear layers (linear, fnn), the same normal noise in every step, a "
-        "claim on adding or removing a record, and batches with a game (docs/attacks.md)."
+        "History needs DP-SGD of a network of linear layers (linear, fnn), the same normal noise in every step, and, "
+        "for a claim on replacing a record, the built-in training or batches that do not depend on who is there."
     ),
 )

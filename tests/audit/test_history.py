@@ -14,7 +14,7 @@ import torch
 from scipy.stats import norm
 
 from dpaudit.audit.attacks.base import Audit
-from dpaudit.audit.attacks.history import HISTORY, canary_direction, deadlocked_weights, history_score, pass_game
+from dpaudit.audit.attacks.history import HISTORY, canary_direction, deadlocked_weights, games, history_score
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.datasets import Dataset
 from dpaudit.audit.inputs.files import InputError
@@ -28,6 +28,7 @@ from dpaudit.mechanisms.learning.spec import Architecture, Ledger, TrainedModels
 from dpaudit.mechanisms.learning.training import train
 from dpaudit.verify.bounds import clopper_pearson
 from dpaudit.verify.samplers import SAMPLERS, PassGame
+from dpaudit.verify.sampling.games import HistoryGame
 
 ROOT = Path(__file__).parents[2]
 RECORDS, INPUTS, CLASSES = 40, 5, 3
@@ -147,7 +148,8 @@ def test_the_score_is_the_likelihood_ratio_over_all_orders() -> None:
         return total / 9
 
     expected = [np.log(density(row, 2.0) / density(row, 1.0)) for row in seen]
-    score = history_score(observed(seen + others), noise, length, game, others)
+    whole = HistoryGame(game, np.arange(6).reshape(2, 1, 3), opposed=True)
+    score = history_score(observed(seen + others), noise, length, whole, others)
     np.testing.assert_allclose(score, expected, rtol=1e-5)
 
 
@@ -245,8 +247,11 @@ def test_the_example_runs_the_batches_that_its_page_shows_and_claims_others() ->
 
 INAPPLICABLE: dict[str, dict[str, Any]] = {
     "hidden scale": {"sampling": POISSON, "mechanism": {"name": "gamma-plrv", "k": 40.0, "theta": 1e-3}},
-    "replace-one": {"sampling": POISSON, "claim": {"epsilon": 1.0, "delta": 1e-5, "adjacency": "replace-one"}},
-    "no game": {"sampling": {"kind": "deterministic", "batches": 10, "epochs": 2}},
+    "hidden scale and no Poisson batches": {
+        "sampling": {"kind": "deterministic", "batches": 10, "epochs": 2},
+        "mechanism": {"name": "gamma-plrv", "k": 40.0, "theta": 1e-3},
+    },
+    "schedule": {"sampling": POISSON, "schedule": {"noise_multiplier": {"start": 2.0, "end": 1.0, "levels": 3}}},
 }
 
 
@@ -261,7 +266,7 @@ def test_it_says_what_it_needs(case: str) -> None:
 
 @pytest.mark.parametrize("attack", ["history", "white-box"])
 def test_who_asks_for_it_in_vain_is_told(attack: str) -> None:
-    audited = audit(**INAPPLICABLE["no game"])
+    audited = audit(**INAPPLICABLE["hidden scale and no Poisson batches"])
     told: list[str] = []
     settings = replace(audited.settings, attacks=(attack,))
     result = run(audited.bundle, audited.dataset, settings, warn=told.append)
@@ -270,16 +275,25 @@ def test_who_asks_for_it_in_vain_is_told(attack: str) -> None:
     assert "of a network of linear layers (linear, fnn)" in told[0]
 
 
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
 @pytest.mark.parametrize("kind", SAMPLERS)
-def test_where_a_sampler_has_a_game_its_releases_fit_it(kind: str) -> None:
+def test_every_sampler_has_a_game_and_its_releases_show_what_that_says(kind: str, adjacency: str) -> None:
+    """Without noise: what the watched releases show, over what stands there if all places are the others'."""
     keys = SAMPLERS[kind].typical | ({"records": RECORDS} if "records" in SAMPLERS[kind].typical else {})
-    audited = audit({"kind": kind, **keys}, POISSON)
-    game = pass_game(audited)
-    assert (game is None) == (HISTORY.tests(audited) == ())
-    if game is not None:
-        [candidate] = HISTORY.build(audited.spec, audited)
+    claim = {"epsilon": 8.61, "delta": 1e-5, "adjacency": adjacency, "sampling": POISSON}
+    audited = audit({"kind": kind, **keys}, claim=claim)
+    candidates = HISTORY.build(audited.spec, audited)
+    assert len(candidates) == len(games(audited)) > 0
+    for candidate, game in zip(candidates, games(audited), strict=True):
         [score] = candidate.scores.values()
-        trained = train(candidate.spec, candidate.arms.pool, candidate.arms.with_canary[None], [1])
+        spec = replace(candidate.spec, defect=Defect(noise_factor=0.0))
+        members = np.stack([candidate.arms.with_canary, candidate.arms.without])
+        assert members[:, : RECORDS + 1].sum(axis=1).max() <= RECORDS
+        trained = train(spec, candidate.arms.pool, members, [1, 1])
+        assert trained.observed is not None
+        shown = trained.observed.numpy()[..., 0] - score.keywords["others"]  # type: ignore[attr-defined]
+        for row, contribution in zip(shown, game.contributions, strict=True):
+            assert set(np.rint(row[game.releases.ravel()]).astype(int)) <= {0, contribution}
         assert np.isfinite(score(trained)).all()
 
 

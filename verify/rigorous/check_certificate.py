@@ -5,6 +5,7 @@ status: 0 accepted, 3 one was refused, 2 one is no certificate or python-flint i
 """
 
 import json
+import math
 import re
 import sys
 import time
@@ -118,7 +119,11 @@ class Sampler:
                 n, b = whole(data["records"], 1, 10**15), whole(data["batch"], 1, 10**15)
                 need(b <= n and count == (-(-n // b) if last == "kept" else n // b), "the batches are not those")
                 need(last in ("kept", "dropped", "straddling"), "the last batch is not known")
-                count, self.twice = max((n - b + 1) // b, 0) if last == "straddling" else count, last == "straddling"
+                self.twice = last == "straddling"
+                if self.twice and once:  # one order is cut alike in every (b / gcd(n, b))-th pass alone
+                    count, self.orders = n // b, -(-epochs * math.gcd(n, b) // b)
+                elif self.twice:
+                    count = max((n - b + 1) // b, 0)
                 least = Fraction(1) if last == "kept" else Fraction(count * b, n)
                 if self.twice:
                     self.meetings, self.steps = epochs * 2 - epochs % 2, n * epochs // b

@@ -30,7 +30,7 @@ class PassPair:
         first: With the record.
         second: Without it, or with the other value.
         passes: Independent ones.
-        orders: 1, or for one order in all passes their number E: normal contributions count sqrt(E)-fold.
+        orders: 1, or how many passes of one order are cut alike, E: normal contributions count sqrt(E)-fold.
     """
 
     first: Slots
@@ -93,7 +93,7 @@ def _shuffled(sampler: Shuffled, *, swaps: bool) -> tuple[PassPair, ...]:
             ((inside, (count - 1, 0, 1)), *rest),
             ((inside, without), *rest),
             1 if once else sampler.epochs,
-            sampler.epochs if once else 1,
+            len(sampler.whole_starts) if once else 1,
         ),
     )
 

@@ -1,5 +1,6 @@
 """Shuffled batches: a uniformly random order of the records, cut into batches."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
@@ -140,16 +141,32 @@ class Shuffled:
 
     @property
     def whole_batches(self) -> int:
-        """Batches that lie wholly inside one pass, in every pass at least so many."""
+        """Batches that lie wholly inside one pass, in every pass that `whole_starts` counts at least so many."""
         if self.records is None or self.batch is None or self.last_batch != "straddling":
             return self.batches
+        if self.reshuffle == "once":
+            return self.records // self.batch
         return max((self.records - self.batch + 1) // self.batch, 0)
+
+    @property
+    def whole_starts(self) -> list[int]:
+        """The first release of each pass that lower bounds look at.
+
+        Straddling batches cut one order in another place in every pass: a record in batch j of one pass need not be in
+        batch j of the next, and contributions do not add up. They do in passes that begin with a batch, as every
+        (batch / gcd(records, batch))-th one does.
+        """
+        if self.records is None or self.batch is None or self.last_batch != "straddling":
+            return list(range(0, self.steps, self.batches))
+        period = self.batch // math.gcd(self.records, self.batch) if self.reshuffle == "once" else 1
+        return [-(-epoch * self.records // self.batch) for epoch in range(0, self.epochs, period)]
 
     def games(self, *, replace_one: bool) -> Sequence[PassGame]:
         """All others contribute -clip, the record +clip: slots around 2 with it, 1 (a ghost) or 0 (replaced) without.
 
         A last batch that is kept and smaller is at least as bad as T equal ones with T = ceil(records / batch). Of a
         record in none of the counted batches, which has probability 1 - T batch / records, the pass shows nothing.
+        Where one order serves all passes, those that are cut alike add up.
         """
         count = self.whole_batches
         if not count:
@@ -165,7 +182,7 @@ class Shuffled:
                 first=((1.0 - out, (count - 1, 0, 1)), *absent),
                 second=((1.0 - out, ghost), *absent),
                 passes=1 if once else self.epochs,
-                stretch=float(np.sqrt(self.epochs)) if once else 1.0,
+                stretch=math.sqrt(len(self.whole_starts)) if once else 1.0,
                 assumption=OPPOSED,
             ),
         )

@@ -62,6 +62,7 @@ def test_sums_in_any_order_are_left_out_alike() -> None:
         Shuffled(4, 3),
         Shuffled(4, 3, reshuffle="once"),
         Shuffled.of(23, 5, 4, last_batch="straddling"),
+        Shuffled.of(50, 4, 4, last_batch="straddling", reshuffle="once"),
         BallsInBins(4, 3, reshuffle="once"),
         RandomAllocation(12, 5),
         WithoutReplacement(0.25, 6),
