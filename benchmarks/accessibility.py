@@ -22,8 +22,8 @@ from typing import Any
 WIDTHS = (1280, 400)
 FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--enable-logging=stderr", "--v=0", "--allow-file-access-from-files",
-    "--disable-web-security", "--virtual-time-budget=100000000", "--dump-dom",
+    "--disable-component-update", "--disable-sync", "--enable-logging=stderr", "--v=0",
+    "--allow-file-access-from-files", "--disable-web-security", "--virtual-time-budget=100000000", "--dump-dom",
 )  # fmt: skip
 
 # one frame after the other: load the page, add axe-core, run it, note what was loaded

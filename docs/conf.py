@@ -1,6 +1,6 @@
 """How Sphinx makes the documentation's site: `make docs`, pages that open from a folder, without a server or a network.
 
-The source is the repository's root, so that every link of a page leads to the same file in the repository and on the site.
+The source is the repository's root, so that a link of a page leads to the same file in the repository and on the site.
 """
 
 import ast

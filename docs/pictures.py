@@ -82,7 +82,7 @@ def power(folder: Path) -> None:
 
 
 def proven_by_the_best_threshold(models: int, *, shift: float) -> float:
-    """`epsilon_from_counts` of the expected counts of N(shift, 1) against N(0, 1), at the threshold that proves most."""
+    """What the expected counts of N(shift, 1) against N(0, 1) prove, at the threshold that proves most."""
     from scipy.stats import norm
 
     found = 0.0
