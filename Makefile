@@ -1,4 +1,5 @@
-# make audit: train a small private model and audit it. make test: the whole suite. make check: format, lint, types, fast tests.
+# make audit: train a small private model and audit it. make test: the whole suite. make check: format, lint, types,
+# documentation, fast tests. make docs: the documentation as a site, out/site/index.html.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,7 +11,10 @@ AUDIT_OUT := out/audit
 # hundred processes that the tests start compiles every module again
 TESTS := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n auto --dist worksteal
 
-.PHONY: audit test check clean
+# a broken link or an unresolved reference fails the build
+SITE := OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -E -c docs -d out/doctrees . out/site
+
+.PHONY: audit test check docs clean
 .DELETE_ON_ERROR:
 
 $(STAMP): pyproject.toml constraints.txt
@@ -24,7 +28,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 $(TESTED): $(STAMP)
 	@echo "Adding what only the tests need (a minute or two, under a gigabyte)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,rigorous,cluster,text,sign]' -c constraints.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,rigorous,cluster,text,sign,docs]' -c constraints.txt
 	@touch $@
 
 audit: $(STAMP)
@@ -39,7 +43,12 @@ check: $(TESTED)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(SITE)
 	@$(TESTS) -q -m "not slow and not papers"
+
+docs: $(TESTED)
+	@$(SITE)
+	@echo "out/site/index.html"
 
 clean:
 	rm -rf $(VENV) out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
