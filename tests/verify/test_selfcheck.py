@@ -5,6 +5,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import binom
 
+from dpaudit.verify import selfcheck
 from dpaudit.verify.bounds import BOUNDS, epsilon_from_counts
 from dpaudit.verify.selfcheck import cases, laplace_curve, measure_error_rates
 
@@ -24,9 +25,13 @@ def test_a_bound_at_the_wrong_level_is_caught(monkeypatch: pytest.MonkeyPatch) -
         return epsilon_from_counts(**counts, confidence=0.3)
 
     monkeypatch.setitem(BOUNDS, "epsilon_from_counts", overconfident)
+    # the bound and one other: that no other row fails is the test above
+    few = {key: audit for key, audit in cases().items() if key[0] in ("epsilon_from_counts", "epsilon_gdp")}
+    monkeypatch.setattr(selfcheck, "cases", lambda: few)
     rows = measure_error_rates(np.random.default_rng(1), trials=200)
     caught = {row.bound for row in rows if not row.passed}
     assert caught == {"epsilon_from_counts"}
+    assert len(rows) == 4
 
 
 def test_the_known_truth_of_laplace_is_its_integral() -> None:

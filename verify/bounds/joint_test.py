@@ -43,9 +43,11 @@ RANKS = 64
 SPREAD_SHARE = 0.75  # of the error probability; the rest is for the events far out
 EXTREME_RANKS = (1, 3, 10, 30, 100, 300)
 CELLS = 256
-DRAWS, LARGEST_SAMPLE, MOST_DRAWS = 1024, 2**14, 2**16
+# draws are doubled, by LARGEST_SAMPLE at most: few decide what is far from the level, and are more for a p-value
+DRAWS, P_VALUE_DRAWS, LARGEST_SAMPLE, MOST_DRAWS = 128, 1024, 2**14, 2**16
 INVERSION_DRAWS = 2**14
-UNDECIDED = 1e-6  # probability that the interval around one sampled tail probability misses it
+LOOKS = 11  # at 2^7, 2^8, ..., 2^14, 2^15, 3 2^14 and 2^16 draws, at most
+UNDECIDED = 1e-6  # probability that any of these looks takes one sampled tail probability for less than it is
 EVALUATIONS = 200  # of sampled tail probabilities in one audit, whose misses are paid from the same alpha
 EPSILON_TOLERANCE, FACTOR_TOLERANCE = 1e-3, 5e-3  # of inversions: absolute, relative
 LARGEST_FACTOR = 64.0  # beyond it, or below its reciprocal, nothing is inverted
@@ -84,11 +86,13 @@ class JointTest:
             curve: g.
             draws: Samples at most; where they leave it open it is not rejected.
         """
-        return self._extreme_p_value(curve) <= self.alpha or self._spread_p_value(curve, draws) <= self.alpha
+        if self._extreme_p_value(curve) <= self.alpha:
+            return True
+        return self._spread_p_value(curve, DRAWS, draws) <= self.alpha
 
     def p_value(self, curve: Tradeoff) -> float:
         """An upper bound on the probability of evidence as strong where the claim holds, as sharp as deciding needs."""
-        return min(self._extreme_p_value(curve), self._spread_p_value(curve, MOST_DRAWS), 1.0)
+        return min(self._extreme_p_value(curve), self._spread_p_value(curve, P_VALUE_DRAWS, MOST_DRAWS), 1.0)
 
     def epsilon_lower(self, delta: float) -> float:
         """The largest epsilon >= 0 at which (epsilon, delta) is rejected, 0 if none is.
@@ -147,7 +151,7 @@ class JointTest:
 
     @property
     def _undecided(self) -> float:
-        """Probability that one sampled interval misses: less where the error probability is."""
+        """Probability that one sampled tail is taken for less than it is: less where the error probability is."""
         return UNDECIDED * min(1.0, (1.0 - self.confidence) / 0.05)
 
     @cached_property
@@ -183,23 +187,27 @@ class JointTest:
         tail = min(_tail(*extreme, curve) for extreme in self._extremes)
         return tail * len(self._extremes) / (1.0 - SPREAD_SHARE)
 
-    def _spread_p_value(self, curve: Tradeoff, most: int) -> float:
-        """Upper bound on P(spread >= the one observed) under the least favourable pair, in the same units."""
+    def _spread_p_value(self, curve: Tradeoff, least: int, most: int) -> float:
+        """Upper bound on P(spread >= the one observed) under the least favourable pair, in the same units.
+
+        Drawing ends, after `least` draws, at the first of at most LOOKS looks that tells the probability from the
+        level. The upper ends of all looks hold together; a lower end that misses costs a rejection, and makes none.
+        """
         observed = float(self._weights @ self._counts)
         slack = 1e-9 * abs(observed)  # sums of weights in another order: an equal count must count as equal
         rng = np.random.default_rng(self.seed)
         limit = self.alpha * SPREAD_SHARE
-        tail = self._undecided / 2.0
-        hits = draws = 0
-        size = DRAWS
+        tail = self._undecided / LOOKS
+        hits, draws, size, upper = 0, 0, DRAWS, 1.0
         while draws < most:
             sampled = spread_samples(rng, size, len(self.in_scores), self._ranks, len(self.out_scores), curve)
             hits += int((sampled @ self._weights >= observed - slack).sum())
             draws += size
-            if not lower_at(hits, draws, tail) <= limit <= upper_at(hits, draws, tail):
+            upper = min(upper, float(upper_at(hits, draws, tail)))
+            if draws >= least and not lower_at(hits, draws, tail) <= limit <= upper:
                 break
             size = min(draws, LARGEST_SAMPLE)
-        return float(upper_at(hits, draws, tail)) / SPREAD_SHARE
+        return upper / SPREAD_SHARE
 
 
 def spread_ranks(n: int) -> Counts:
