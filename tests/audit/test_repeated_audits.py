@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dpaudit import reports
+from dpaudit.audit.attacks import canary_game
 from dpaudit.audit.attacks.base import Audit, operating_points
 from dpaudit.audit.attacks.canary_game import CanaryGame
 from dpaudit.audit.inputs.recipes import load_recipe
@@ -46,6 +47,7 @@ def quick_judgement(
 @pytest.fixture
 def audit(model: Path, tmp_path: Path, dpaudit: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
     monkeypatch.setattr(CanaryGame, "judge", quick_judgement)
+    monkeypatch.setattr(canary_game, "models_needed", lambda *_, **__: (100, 50))  # the commands say how many
     monkeypatch.setattr(rendering, "_html", lambda result, digest: f"<html>{digest}</html>")
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
