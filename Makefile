@@ -1,5 +1,6 @@
 # make audit: train a small private model and audit it. make test: the whole suite. make check: format, lint, types,
-# documentation, fast tests. make docs: the documentation as a site, out/site/index.html.
+# documentation, fast tests. make check test: both, and each test once. make docs: the documentation as a site,
+# out/site/index.html.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -44,7 +45,7 @@ check: $(TESTED)
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(SITE)
-	@$(TESTS) -q -m "not slow and not papers"
+	@$(if $(filter test,$(MAKECMDGOALS)),,$(TESTS) -q -m "not slow and not papers")
 
 docs: $(TESTED)
 	@$(SITE)

@@ -2,10 +2,12 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,6 +31,7 @@ from dpaudit.verify.results import AuditResult
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).with_name("dpaudit")
+Command = Callable[..., subprocess.CompletedProcess[str]]
 HEADLINE = load_recipe(ROOT / "examples" / "digits-headline.toml")
 
 
@@ -43,16 +46,26 @@ def trained(tmp_path: Path, recipe: Recipe = HEADLINE) -> tuple[Bundle, Dataset]
     return bundle, bundle.recipe.load_dataset()
 
 
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, Dataset]:
+    """Of the headline recipe."""
+    return trained(tmp_path_factory.mktemp("headline"))
+
+
+@pytest.fixture(scope="module")
+def correct(model: tuple[Bundle, Dataset]) -> AuditResult:
+    return run(*model, Settings(seed=1, trials=400, device="cpu"))
+
+
 def planted(name: str) -> Recipe:
     return Recipe.from_dict({**HEADLINE.to_dict(), "planted_defect": name})
 
 
-def test_a_correct_model_is_not_refuted_and_its_claim_is_certified(tmp_path: Path) -> None:
-    result = run(*trained(tmp_path), Settings(seed=1, trials=400, device="cpu"))
-    assert result.verdict == "not_refuted"
-    assert result.claim_check is not None
-    assert result.claim_check.verdict == "certified"
-    assert sum(result.budget.values()) == pytest.approx(0.05)
+def test_a_correct_model_is_not_refuted_and_its_claim_is_certified(correct: AuditResult) -> None:
+    assert correct.verdict == "not_refuted"
+    assert correct.claim_check is not None
+    assert correct.claim_check.verdict == "certified"
+    assert sum(correct.budget.values()) == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize("defect", ["half-noise", "noise-for-the-mean-on-the-sum", "fixed-seed"])
@@ -64,8 +77,8 @@ def test_a_planted_defect_is_refuted_by_attack_alone(tmp_path: Path, defect: str
     assert result.claim_check.verdict == "certified"
 
 
-def test_the_same_seed_gives_the_same_result(tmp_path: Path) -> None:
-    bundle, dataset = trained(tmp_path)
+def test_the_same_seed_gives_the_same_result(model: tuple[Bundle, Dataset]) -> None:
+    bundle, dataset = model
     one, two = (run(bundle, dataset, Settings(seed=5, trials=100, device="cpu")).to_dict() for _ in range(2))
     for result in (one, two):
         result.pop("seconds")
@@ -75,14 +88,13 @@ def test_the_same_seed_gives_the_same_result(tmp_path: Path) -> None:
     assert one == two
 
 
-def test_a_result_survives_json(tmp_path: Path) -> None:
-    result = run(*trained(tmp_path), Settings(seed=5, trials=100, device="cpu"))
-    again = AuditResult.from_dict(json.loads(json.dumps(result.to_dict())))
-    assert again.to_dict() == result.to_dict()
+def test_a_result_survives_json(correct: AuditResult) -> None:
+    again = AuditResult.from_dict(json.loads(json.dumps(correct.to_dict())))
+    assert again.to_dict() == correct.to_dict()
 
 
-def test_no_time_gives_up_and_says_so(tmp_path: Path) -> None:
-    result = run(*trained(tmp_path), Settings(seed=5, trials=5000, budget=1e-9, device="cpu"))
+def test_no_time_gives_up_and_says_so(model: tuple[Bundle, Dataset]) -> None:
+    result = run(*model, Settings(seed=5, trials=5000, budget=1e-9, device="cpu"))
     assert result.verdict == "gave_up"
     assert result.reproduce["stopped"] == "budget"
 
@@ -120,16 +132,16 @@ def designed(bundle: Bundle, dataset: Dataset, *, seed: int) -> Pilot:
     return design.pilot
 
 
-def test_replace_one_arms_do_not_judge_an_add_remove_claim(tmp_path: Path) -> None:
-    bundle, dataset = trained(tmp_path)
+def test_replace_one_arms_do_not_judge_an_add_remove_claim(model: tuple[Bundle, Dataset]) -> None:
+    bundle, dataset = model
     arms = designed(bundle, dataset, seed=1).arms
     assert arms.description["adjacency"] == bundle.recipe.claim.adjacency == "add-remove"
     assert abs(int(arms.with_canary.sum()) - int(arms.without.sum())) == 1
 
 
-def test_scores_follow_the_mechanisms_own_gaussian(tmp_path: Path) -> None:
+def test_scores_follow_the_mechanisms_own_gaussian(model: tuple[Bundle, Dataset]) -> None:
     """One step from zero weights: the canary's log-odds are Gaussian, mu apart in standard deviations."""
-    bundle, dataset = trained(tmp_path)
+    bundle, dataset = model
     pilot = designed(bundle, dataset, seed=2)
     setup = prepare(bundle, dataset, Settings(seed=2, device="cpu")).trial_setup(
         pilot.spec, pilot.arms.pool, pilot.score
@@ -139,8 +151,8 @@ def test_scores_follow_the_mechanisms_own_gaussian(tmp_path: Path) -> None:
     assert mu == pytest.approx(0.6, abs=4 * np.sqrt(2 / 4000))
 
 
-def test_an_attack_that_there_is_not_or_that_does_not_apply_is_refused_by_name(tmp_path: Path) -> None:
-    bundle, dataset = trained(tmp_path)
+def test_an_attack_that_there_is_not_or_that_does_not_apply_is_refused_by_name(model: tuple[Bundle, Dataset]) -> None:
+    bundle, dataset = model
     for name in ("mia", "output-perturbation"):
         with pytest.raises(InputError, match=f"attacks='{name}' among membership, clipbkd, lira, .*, which apply"):
             run(bundle, dataset, Settings(seed=1, attacks=(name,), device="cpu"))
@@ -153,39 +165,35 @@ def test_settings_name_what_is_wrong() -> None:
         replace(Settings(seed=1), trials=3)
 
 
-def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(BIN), *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        env={**os.environ, "NO_COLOR": "1"},
-    )
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, dpaudit: Command) -> Path:
+    """With a model m.pt."""
+    path = tmp_path_factory.mktemp("folder")
+    done = dpaudit("train", ROOT / "examples" / "digits-headline.toml", "--out", "m.pt", "--seed", "3", folder=path)
+    assert done.returncode == 0
+    return path
 
 
 @pytest.mark.slow
-def test_the_command_from_recipe_to_exit_status(tmp_path: Path) -> None:
+def test_the_command_from_recipe_to_exit_status(tmp_path: Path, dpaudit: Command) -> None:
     recipe = tmp_path / "honest.toml"
     text = (ROOT / "examples" / "digits-headline.toml").read_text()
     recipe.write_text('planted_defect = "half-noise"\n' + text)
-    assert command("train", "honest.toml", "--out", "m.pt", "--seed", "3", cwd=tmp_path).returncode == 0
-    done = command("run", "m.pt", "--seed", "3", "--trials", "400", "--json", "-", cwd=tmp_path)
+    assert dpaudit("train", "honest.toml", "--out", "m.pt", "--seed", "3", folder=tmp_path).returncode == 0
+    done = dpaudit("run", "m.pt", "--seed", "3", "--trials", "400", "--json", "-", folder=tmp_path)
     assert done.returncode == 3
     result = json.loads(done.stdout)
     assert result["verdict"] == "refuted"
     assert "claim-check" not in result["refuted_by"]
     assert (tmp_path / "m.audit" / "report.html").exists()
-    again = command("report", "m.audit/result.json", "--out", "again", cwd=tmp_path)
+    again = dpaudit("report", "m.audit/result.json", "--out", "again", folder=tmp_path)
     assert again.returncode == 0
     assert (tmp_path / "again" / "report.html").read_bytes() == (tmp_path / "m.audit" / "report.html").read_bytes()
 
 
 @pytest.mark.slow
-def test_control_c_writes_what_was_measured_and_the_same_command_goes_on(tmp_path: Path) -> None:
-    recipe = ROOT / "examples" / "digits-headline.toml"
-    assert command("train", str(recipe), "--out", "m.pt", "--seed", "3", cwd=tmp_path).returncode == 0
+def test_control_c_writes_what_was_measured_and_the_same_command_goes_on(folder: Path, tmp_path: Path) -> None:
+    shutil.copy(folder / "m.pt", tmp_path)
     process = subprocess.Popen(
         [str(BIN), "run", "m.pt", "--seed", "3", "--trials", "400000"],
         cwd=tmp_path,
@@ -197,7 +205,7 @@ def test_control_c_writes_what_was_measured_and_the_same_command_goes_on(tmp_pat
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
     store = tmp_path / "m.audit" / "trials.sqlite"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240  # of a busy machine; seconds of a quiet one
     while not (store.exists() and store.stat().st_size > 400_000) and time.monotonic() < deadline:
         time.sleep(0.2)
     os.killpg(process.pid, signal.SIGINT)
@@ -209,19 +217,23 @@ def test_control_c_writes_what_was_measured_and_the_same_command_goes_on(tmp_pat
 
 
 @pytest.mark.slow
-def test_a_dry_run_keeps_nothing_and_prints_the_plan(tmp_path: Path) -> None:
-    recipe = ROOT / "examples" / "digits-headline.toml"
-    assert command("train", str(recipe), "--out", "m.pt", "--seed", "3", cwd=tmp_path).returncode == 0
-    done = command("run", "m.pt", "--seed", "3", "--dry-run", cwd=tmp_path)
+def test_a_dry_run_keeps_nothing_and_prints_the_plan(folder: Path, tmp_path: Path, dpaudit: Command) -> None:
+    shutil.copy(folder / "m.pt", tmp_path)
+    done = dpaudit("run", "m.pt", "--seed", "3", "--dry-run", folder=tmp_path)
     assert done.returncode == 0
     assert "models per arm" in done.stdout
     assert not (tmp_path / "m.audit").exists()
 
 
 @pytest.mark.slow
-def test_json_on_stdout_and_nothing_else(tmp_path: Path) -> None:
-    recipe = ROOT / "examples" / "digits-headline.toml"
-    assert command("train", str(recipe), "--out", "m.pt", "--seed", "3", cwd=tmp_path).returncode == 0
-    done = command("run", "m.pt", "--seed", "3", "--trials", "400", "--json", "-", cwd=tmp_path)
+def test_json_on_stdout_and_nothing_else(folder: Path, tmp_path: Path) -> None:
+    """Of a process: whatever writes to its streams."""
+    done = subprocess.run(
+        [BIN, "run", folder / "m.pt", "--out", tmp_path / "out", "--seed", "3", "--trials", "400", "--json", "-"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert json.loads(done.stdout)["seed"] == 3
     assert done.stderr == ""
