@@ -68,7 +68,13 @@ def test_a_correct_model_is_not_refuted_and_its_claim_is_certified(correct: Audi
     assert sum(correct.budget.values()) == pytest.approx(0.05)
 
 
-@pytest.mark.parametrize("defect", ["half-noise", "noise-for-the-mean-on-the-sum", "fixed-seed"])
+@pytest.mark.parametrize(
+    "defect",
+    [
+        "half-noise",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("noise-for-the-mean-on-the-sum", "fixed-seed")),
+    ],
+)
 def test_a_planted_defect_is_refuted_by_attack_alone(tmp_path: Path, defect: str) -> None:
     result = run(*trained(tmp_path, planted(defect)), Settings(seed=1, trials=400, control=False, device="cpu"))
     assert result.verdict == "refuted"
@@ -77,6 +83,7 @@ def test_a_planted_defect_is_refuted_by_attack_alone(tmp_path: Path, defect: str
     assert result.claim_check.verdict == "certified"
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_result(model: tuple[Bundle, Dataset]) -> None:
     bundle, dataset = model
     one, two = (run(bundle, dataset, Settings(seed=5, trials=100, device="cpu")).to_dict() for _ in range(2))

@@ -207,6 +207,7 @@ claim = {epsilon = 4.4, delta = 1e-5}
 
 
 @textattack
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["bag-of-embeddings", "transformer"])
 def test_a_text_classifier_is_trained_and_audited_from_the_command_line(
     name: str, folder: Path, dpaudit: Callable[..., CompletedProcess[str]]
