@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit.audit.attacks.released_steps import StepWatch
 from dpaudit.audit.trials.engine import Score, Scores, Trial, trial_seed
 from dpaudit.mechanisms.learning.spec import Pool, TrainedModels, TrainingSpec
 
@@ -54,11 +55,13 @@ class Candidate:
         spec: How every model is trained.
         arms: On which two data sets.
         scores: What may tell them apart, by name; each is higher with the canary.
+        watch: What is computed in every step of a loop of the user's own, for scores that need it; None: nothing.
     """
 
     spec: TrainingSpec
     arms: Arms
     scores: Mapping[str, Score]
+    watch: StepWatch | None = None
 
     @property
     def all_scores(self) -> Score:

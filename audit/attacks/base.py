@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpaudit.audit.attacks.released_steps import StepWatch, watched
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.datasets import Dataset
 from dpaudit.audit.inputs.recipes import ApproximateMinimaRecipe
@@ -83,9 +84,10 @@ class Audit:
 
         return scaled
 
-    def trial_setup(self, spec: TrainingSpec, pool: Pool, score: Score) -> TrialSetup:
-        """Trials on this audit's device, by the training function that is under audit."""
-        return TrialSetup(spec, pool, score, self.settings.trainer, resolve_device(self.settings.device))
+    def trial_setup(self, spec: TrainingSpec, pool: Pool, score: Score, watch: StepWatch | None = None) -> TrialSetup:
+        """Trials on this audit's device, by the training function that is under audit, its steps watched or not."""
+        trainer = watched(self.settings.trainer, watch)
+        return TrialSetup(spec, pool, score, trainer, resolve_device(self.settings.device))
 
 
 class Attack(Protocol):

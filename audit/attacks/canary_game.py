@@ -161,7 +161,7 @@ class CanaryGame:
 
     def _play(self, audit: Audit, pilot: Pilot, models: int) -> tuple[Scores, Scores, int]:
         """The scores of models without the canary and with it, and how often as many or fewer were looked at."""
-        setup = audit.trial_setup(pilot.spec, pilot.arms.pool, pilot.score)
+        setup = audit.trial_setup(pilot.spec, pilot.arms.pool, pilot.score, pilot.watch)
         lists = pilot.arms.trials(models, audit.settings.seed)
         without, with_canary = audit.trials.run(setup, *lists, what=self.making)
         look = audit.trials.look(setup, *lists, trials=len(without)) if len(without) >= FEWEST else 1

@@ -8,7 +8,6 @@ pilot: a short one is not clipped, a long one is learned in a few steps. Among s
 no other record has (`text_canaries`), and the pilot chooses one of a few.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,8 +18,12 @@ from numpy.typing import NDArray
 from dpaudit.audit.attacks.arms import Arms, Candidate
 from dpaudit.audit.attacks.base import Audit
 from dpaudit.audit.attacks.canary_game import CanaryGame
+from dpaudit.audit.attacks.control import takes_noise_factor
+from dpaudit.audit.attacks.pilot import CONTROLLED_NOISE
+from dpaudit.audit.attacks.released_steps import StepWatch, can_watch, released_ratio
 from dpaudit.audit.attacks.starts import flat_weights, log_odds, unlikely, weights_without_noise, with_first_weights
 from dpaudit.audit.attacks.text_canaries import sentence_canary
+from dpaudit.audit.inputs.user_code import trains_one_model
 from dpaudit.audit.trials.engine import Score, trial_seed
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.learning.spec import DPSGDSpec, GradientSpec, Pool, TrainedModels
@@ -28,6 +31,7 @@ from dpaudit.mechanisms.learning.training import logits
 from dpaudit.verify.claims import Adjacency
 
 LENGTHS = (1.0, 4.0, 16.0, 64.0, 256.0)  # of canaries, times the clip where that is above 1
+RELEASES = "likelihood ratio, from every release"
 _SENTENCES = 108  # stream of seeds
 
 
@@ -58,10 +62,12 @@ def make_arms(
     other: int,
     *,
     adjacency: Adjacency,
+    same_size: bool = False,
 ) -> Arms:
     """Two data sets that are neighbours under the claim's own adjacency, and differ in one canary.
 
-    Under add-remove: the records, and the records plus the canary. Under zero-out the canary takes the place of the
+    Under add-remove: the records, and the records plus the canary; where the size of the data set matters, the records
+    but the first, and those plus the canary. Under zero-out the canary takes the place of the
     first record, or a ghost does, which contributes nothing and keeps the place. Under replace-one: the first record is
     replaced by the canary with one label, or by the same canary with another. Flipped labels are replace-one
     neighbours, so they test no add-remove claim.
@@ -73,9 +79,11 @@ def make_arms(
         label: Of the canary.
         other: Its label in the data set that it is told apart from, under replace-one.
         adjacency: The claim's.
+        same_size: Whether the data set with the canary has as many records as there are, as a loader of the user's own
+            needs: one more would give a pass of 200 records in batches of 100 a third batch.
     """
     n, common = len(x), _described(x, canary, label, adjacency)
-    if adjacency == "add-remove":
+    if adjacency == "add-remove" and not same_size:
         pool = Pool(np.vstack([x, canary]), np.append(y, label))
         without = np.append(np.ones(n, dtype=bool), False)
         return Arms(
@@ -86,9 +94,11 @@ def make_arms(
             label,
             {**common, "pair": "the training records, with and without one canary"},
         )
-    if adjacency == "zero-out":
+    if adjacency != "replace-one":
         pool = Pool(np.vstack([canary, x[1:]]), np.append(label, y[1:]))
-        described = {**common, "pair": "record 0 replaced by the canary or by a ghost that contributes 0"}
+        ghost = "record 0 replaced by the canary or by a ghost that contributes 0"
+        removed = "the training records but record 0, with and without one canary"
+        described = {**common, "pair": removed if adjacency == "add-remove" else ghost}
         return Arms(pool, np.arange(n) > 0, np.ones(n, dtype=bool), canary, label, described)
     pool = Pool(np.vstack([x, canary, canary]), np.append(y, [label, other]))
     keep = np.ones(n, dtype=bool)
@@ -166,14 +176,21 @@ def _candidates(spec: GradientSpec, audit: Audit) -> list[Candidate]:
     odds = unlikely(audit, start, probes.reshape(-1, x.shape[1]))
     if odds is None:
         return []
+    # a loop that takes no noise_factor is piloted by the built-in training, whose steps nobody watches
+    watchable = takes_noise_factor(audit.settings.trainer) and can_watch(audit.settings.trainer, spec)
     candidates = []
     for signs, likelihood in zip(probes, odds.reshape(*probes.shape[:2], -1), strict=True):
         sign, label = np.unravel_index(int(likelihood.argmin()), likelihood.shape)
         other = int(likelihood[sign].argmax())
-        arms = make_arms(x, y, signs[sign], int(label), other, adjacency=adjacency)
+        one_model = trains_one_model(audit.settings.trainer)
+        arms = make_arms(x, y, signs[sign], int(label), other, adjacency=adjacency, same_size=one_model)
         begins = "fitted to the records" if start.first_weights is not None else start.init
         arms = replace(arms, description={**arms.description, "first_weights": begins})
-        candidates.append(Candidate(start, arms, _scores(start, arms, audit)))
+        watch = None
+        if watchable:
+            watch = StepWatch.of(arms.pool, arms.without, arms.with_canary, CONTROLLED_NOISE)
+        scores = _scores(start, arms, audit) | ({RELEASES: released_ratio} if watchable else {})
+        candidates.append(Candidate(start, arms, scores, watch))
     return candidates
 
 
@@ -204,7 +221,7 @@ def _sentences(spec: GradientSpec, audit: Audit) -> list[Candidate]:
     return candidates
 
 
-def _scores(spec: GradientSpec, arms: Arms, audit: Audit) -> Mapping[str, Score]:
+def _scores(spec: GradientSpec, arms: Arms, audit: Audit) -> dict[str, Score]:
     """The log-odds, from outputs alone; and the likelihood ratio of the weights where one step on everybody made them.
 
     After more steps the weights' projection on what the canary moves was tried: it is weaker than the log-odds.

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from dpaudit.audit.attacks.base import FEWEST, Audit
 from dpaudit.audit.attacks.pilot import CONTROLLED_NOISE, Pilot
+from dpaudit.audit.attacks.released_steps import StepWatch, watched
 from dpaudit.audit.inputs.user_code import UserTrainer
 from dpaudit.audit.power import MODELS, PROMISED, REPEATS, Refutes, resampled
 from dpaudit.audit.trials.engine import Score, Scores, Trainer, TrialRunner, TrialSetup, trial_seed
@@ -65,8 +66,8 @@ def controlled_training(audit: Audit) -> str:
     return "the built-in training, for the one under audit takes no noise_factor"
 
 
-def with_noise(audit: Audit, factor: float) -> Callable[[TrainingSpec, Pool, Score], TrialSetup]:
-    """From (spec, pool, score) to trials with the noise scaled, and no other planted fault.
+def with_noise(audit: Audit, factor: float) -> Callable[..., TrialSetup]:
+    """From (spec, pool, score), and a watch if need be, to trials with the noise scaled, and no other planted fault.
 
     Args:
         audit: Whose training function, where that takes a `noise_factor`; else the built-in one is used.
@@ -74,9 +75,9 @@ def with_noise(audit: Audit, factor: float) -> Callable[[TrainingSpec, Pool, Sco
     """
     trainer, device = audit.settings.trainer, resolve_device(audit.settings.device)
 
-    def setup(spec: TrainingSpec, pool: Pool, score: Score) -> TrialSetup:
+    def setup(spec: TrainingSpec, pool: Pool, score: Score, watch: StepWatch | None = None) -> TrialSetup:
         if trainer is not train and takes_noise_factor(trainer):
-            return TrialSetup(spec, pool, score, ScaledNoise(trainer, factor), device)
+            return TrialSetup(spec, pool, score, ScaledNoise(watched(trainer, watch), factor), device)
         return TrialSetup(replace(spec, defect=Defect(noise_factor=factor)), pool, score, train, device)
 
     return setup
@@ -103,7 +104,7 @@ def run_control(attack: str, audit: Audit, pilot: Pilot, models: int, refutes: R
     rng_seed = trial_seed(seed, _RESAMPLES, 0)
 
     def play(factor: float, size: int, streams: tuple[int, int]) -> tuple[Scores, Scores]:
-        setup = with_noise(audit, factor)(pilot.spec, pilot.arms.pool, pilot.score)
+        setup = with_noise(audit, factor)(pilot.spec, pilot.arms.pool, pilot.score, pilot.watch)
         lists = pilot.arms.trials(size, seed, streams)
         without, with_canary = trials.run(setup, *lists, what=f"Positive control, {factor:g} of the noise")
         return without, with_canary

@@ -13,6 +13,7 @@ import numpy as np
 
 from dpaudit.audit.attacks.arms import Arms, Candidate
 from dpaudit.audit.attacks.base import Array, Audit
+from dpaudit.audit.attacks.released_steps import StepWatch
 from dpaudit.audit.trials.engine import Score, Scores, TrialSetup
 from dpaudit.mechanisms.learning.spec import TrainingSpec
 
@@ -35,6 +36,7 @@ class Pilot:
         candidates: How many were tried.
         models: Models trained.
         seconds: They took.
+        watch: What the score needs to be computed in every step; None: nothing.
     """
 
     spec: TrainingSpec
@@ -45,6 +47,7 @@ class Pilot:
     candidates: int
     models: int
     seconds: float
+    watch: StepWatch | None = None
 
 
 def run_pilot(audit: Audit, candidates: Sequence[Candidate], setup: Callable[..., TrialSetup]) -> Pilot | None:
@@ -53,7 +56,7 @@ def run_pilot(audit: Audit, candidates: Sequence[Candidate], setup: Callable[...
     Args:
         audit: Whose settings.
         candidates: What there is to choose from.
-        setup: From (spec, pool, score) to trials with half of the noise.
+        setup: From (spec, pool, score, watch) to trials with half of the noise.
 
     Returns:
         None where the trials were stopped first.
@@ -61,7 +64,7 @@ def run_pilot(audit: Audit, candidates: Sequence[Candidate], setup: Callable[...
     began, chosen = time.monotonic(), None
     for candidate in candidates:
         lists = candidate.arms.trials(PAIRS, audit.settings.seed, (_STREAM, _STREAM))
-        half = setup(candidate.spec, candidate.arms.pool, candidate.all_scores)
+        half = setup(candidate.spec, candidate.arms.pool, candidate.all_scores, candidate.watch)
         without, with_canary = audit.trials.run(half, *lists, what="Trying canaries")
         if len(without) < PAIRS:
             return None
@@ -69,7 +72,10 @@ def run_pilot(audit: Audit, candidates: Sequence[Candidate], setup: Callable[...
         best = int(apart.argmax())
         if chosen is None or apart[best] > chosen.separation:
             name, score = list(candidate.scores.items())[best]
-            chosen = Pilot(candidate.spec, candidate.arms, score, name, float(apart[best]), len(candidates), 0, 0.0)
+            chosen = Pilot(
+                candidate.spec, candidate.arms, score, name, float(apart[best]), len(candidates), 0, 0.0,
+                candidate.watch,
+            )  # fmt: skip
     models = 2 * PAIRS * len(candidates)
     return None if chosen is None else replace(chosen, models=models, seconds=time.monotonic() - began)
 

@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -65,12 +65,16 @@ def judge(
     queries: Sequence[Path] = (),
     control: Sequence[Path] = (),
     control_noise: float = 0.5,
+    reference: Sequence[Path] = (),
     command: str = "",
 ) -> AuditResult:
     """Hold the scores of a planting against a claim.
 
     Every test rejects for many right guesses alone, so bound, claim and certified curve share one error probability
     (`one_run_p_value`). The number of guesses is half of the canaries, in every run as many in as out.
+
+    A reference that does not depend on the coins changes no error probability: guesses by score less reference are a
+    function of the training's output, as guesses by score are.
 
     Args:
         coins: From `load_coins`.
@@ -81,6 +85,8 @@ def judge(
         queries: What the trainer scored, likewise.
         control: Scores of the same queries by a training with less noise on the same data: the positive control.
         control_noise: Its noise, as a part of the claimed one.
+        reference: Scores of the same queries by a model that saw none of what was planted, to be taken off all others;
+            () to go without.
         command: How to repeat this, for the report.
 
     Raises:
@@ -94,19 +100,34 @@ def judge(
         raise InputError("Expected a claim on adding or removing a record: coins put canaries in or leave them out.")
     if coins.draw.group_size > 1 and claim.claim is not None and claim.claim.unit == "record":
         raise InputError("Expected a claim with unit = 'user': each canary is a user of several records.")
+    if reference and coins.draw.every is not None:
+        raise InputError("Expected a reference only with a coin for every canary.")
     for what, paths, sealed in (("data", planted, coins.data_sha256), ("queries", queries, coins.queries_sha256)):
         if paths and files_sha256(paths) != sealed:
             raise InputError(f"Expected the {what} {paths[0]} to be what was sealed, with SHA-256 {sealed}.")
-    values = _scores(coins, scores)
+    values = _scores(coins, scores, reference)
     game = _two_arms if coins.draw.every is not None else _one_run
     attack, rejected = game(coins, values, claim, confidence)
     power = _power(coins, claim, confidence)
-    positive = _control(coins, control, claim, confidence, control_noise)
+    positive = _control(coins, control, reference, claim, confidence, control_noise)
     notes = _notes(coins, claim, attack, power, confidence)
-    return _result(coins, scores, claim, confidence, attack, rejected, positive, notes, command, began)
+    result = _result(coins, scores, claim, confidence, attack, rejected, positive, notes, command, began)
+    return _told_of_reference(result, reference)
 
 
-def _scores(coins: SealedCoins, paths: Sequence[Path]) -> Array:
+def _scores(coins: SealedCoins, paths: Sequence[Path], reference: Sequence[Path]) -> Array:
+    """Shape (runs, units), less the reference's where there is one."""
+    values = _read_scores(coins, paths)
+    if not reference:
+        return values
+    with np.errstate(invalid="ignore"):
+        values = values - _read_scores(coins, reference)
+    if np.isnan(values).any():
+        raise InputError(f"Expected no canary to have the same infinite score in {paths[0]} and in {reference[0]}.")
+    return values
+
+
+def _read_scores(coins: SealedCoins, paths: Sequence[Path]) -> Array:
     """Shape (runs, units)."""
     draw = coins.draw
     if len(paths) != draw.runs:
@@ -245,8 +266,9 @@ def _power(coins: SealedCoins, claim: ClaimUnderTest, confidence: float) -> Idea
 
 
 def _control(
-    coins: SealedCoins, paths: Sequence[Path], claim: ClaimUnderTest, confidence: float, noise_factor: float
-) -> Control | None:
+    coins: SealedCoins, paths: Sequence[Path], reference: Sequence[Path], claim: ClaimUnderTest, confidence: float,
+    noise_factor: float,
+) -> Control | None:  # fmt: skip
     """The same judgement on a training known to lack noise; its right guesses are drawn again for the power."""
     if not paths:
         return None
@@ -255,7 +277,7 @@ def _control(
         raise InputError("Expected a control only with a coin for every canary.")
     if not 0.0 <= noise_factor < 1.0:
         raise InputError(f"Expected control noise={noise_factor} in [0, 1).")
-    game = _guess(coins, _scores(coins, paths))
+    game = _guess(coins, _scores(coins, paths, reference))
     rng = np.random.default_rng(_JOINT_SEED)
     counts = rng.binomial(game.guesses, game.correct / game.guesses, RESAMPLES)
     refuting = {int(c): _refutes(Guesses(game.canaries, game.guesses, int(c)), claim, confidence) for c in set(counts)}
@@ -320,6 +342,20 @@ def _notes(
             f"bound {power.epsilon_median:.3g}); real canaries show less."
         )
     return notes
+
+
+def _told_of_reference(result: AuditResult, reference: Sequence[Path]) -> AuditResult:
+    """The result with the reference's hash, and what it must be."""
+    if not reference:
+        return result
+    digest = files_sha256(reference)
+    note = (
+        f"Scores are less those of a reference, {reference[0]} (SHA-256 {digest}): what is found holds if that model "
+        "saw neither the planted data nor the coins."
+    )
+    return replace(
+        result, notes=[*result.notes, note], reproduce={**result.reproduce, "reference_sha256": digest}
+    )
 
 
 def _result(

@@ -87,6 +87,9 @@ def judge(
         Files, typer.Option(help="Scores by a training with less noise: the positive control; repeatable.")
     ] = None,
     control_noise: Annotated[float, typer.Option(help="Its noise, as a part of the claimed one.")] = 0.5,
+    reference: Annotated[
+        Files, typer.Option(help="Scores by a model that saw no planted data, taken off all others; repeatable.")
+    ] = None,
     confidence: Annotated[float, typer.Option(help="Level of the judgement.")] = 0.95,
     require: Annotated[
         str | None, typer.Option(help="power: exit with 5 unless the control shows that half the noise is found.")
@@ -109,7 +112,7 @@ def judge(
         typer.echo("without --commitment nothing shows that these are the coins that were sealed", err=True)
     result = judge_scores(
         load_coins(coins, commitment=commitment), scores, promised, confidence=confidence, planted=data or (),
-        queries=queries or (), control=control or (), control_noise=control_noise,
+        queries=queries or (), control=control or (), control_noise=control_noise, reference=reference or (),
         command=shlex.join(["dpaudit", *sys.argv[1:]]),
     )  # fmt: skip
     _deliver(result, out or Path(f"{coins.stem}.audit"), json)

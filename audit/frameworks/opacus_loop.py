@@ -40,6 +40,7 @@ def audit_opacus(
     adjacency: Adjacency = "add-remove",
     architecture: str | None = None,
     attacks: Sequence[str] = ("clipbkd",),
+    control: bool = True,
     stage: Stage = no_progress,
     warn: Callable[[str], None] = no_warning,
     **settings: Any,
@@ -60,6 +61,7 @@ def audit_opacus(
         adjacency: Of the claim.
         architecture: As `bundle_from_opacus`.
         attacks: Names in ATTACKS.
+        control: Whether the positive control is carried out, where `train_fn` takes a `noise_factor`.
         stage, warn: As `run`.
         settings: Of `Settings`: trials, confidence, budget, workers, store.
 
@@ -82,7 +84,12 @@ def audit_opacus(
     training = read_training(optimizer, engine, loader, delta=delta, epsilon=epsilon)
     controlled = takes_noise_factor(trainer)
     chosen = Settings(
-        seed=seed, attacks=attacks, trainer=trainer, control=controlled, command="audit_opacus(...)", **settings
+        seed=seed,
+        attacks=attacks,
+        trainer=trainer,
+        control=controlled and control,
+        command="audit_opacus(...)",
+        **settings,
     )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "model.pt")

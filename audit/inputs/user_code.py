@@ -8,7 +8,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -99,7 +99,7 @@ def _function(path: str, function: str, sha256: str) -> Callable[..., Any]:
 
 def dataset_trainer(
     function: Callable[..., Any], shape: tuple[int, ...] = (), *, whole: bool = False
-) -> Callable[..., list[dict[str, Any]]]:
+) -> Callable[..., Any]:
     """A loop that trains one model, train(dataset, seed) -> module, as an audit calls loops: `UserTrainer` tells how.
 
     The data set is a TensorDataset of the model's members. Of the module, which Opacus may have wrapped, the trained
@@ -123,26 +123,30 @@ def remarks_silenced() -> Iterator[None]:
         yield
 
 
-def _train_scaled(*arguments: Any, device: str, noise_factor: float = 1.0, **options: Any) -> list[dict[str, Any]]:
+def _train_scaled(*arguments: Any, device: str, noise_factor: float = 1.0, **options: Any) -> Any:
     """`_train_each` of a loop that takes `noise_factor`, for positive controls."""
     return _train_each(*arguments, device=device, noise_factor=noise_factor, **options)
 
 
 def _train_each(
     spec: Any, pool: Any, members: Any, seeds: Any, *, device: str, function: Callable[..., Any],
-    shape: tuple[int, ...], whole: bool, **options: Any,
-) -> list[dict[str, Any]]:  # fmt: skip
+    shape: tuple[int, ...], whole: bool, watch: Any = None, **options: Any,
+) -> Any:  # fmt: skip
+    """The state dicts of a loop's models; `TrainedModels` with what a `StepWatch` saw of each, where there is one."""
     import torch
     from torch.utils.data import TensorDataset
 
     from dpaudit.mechanisms.learning.architectures import parameter_shapes
+    from dpaudit.mechanisms.learning.spec import Ledger, TrainedModels
 
     names, states = list(parameter_shapes(spec.architecture)), []
+    seen: list[float] = []
     for row, seed in zip(members, seeds, strict=True):
         x = torch.from_numpy(pool.x[row]).reshape(-1, *(shape or pool.x.shape[1:]))
         dataset = TensorDataset(x.long() if whole else x, torch.from_numpy(pool.y[row]))
-        with remarks_silenced():
+        with remarks_silenced(), nullcontext([]) if watch is None else watch.ratios(spec) as ratios:
             module = function(dataset, seed, **options)
+        seen.append(sum(ratios))
         if not isinstance(module, torch.nn.Module):
             raise InputError(f"Expected {_name(function)} to return a module, not {type(module).__name__}.")
         weights = [weight.detach().clone() for weight in module.parameters() if weight.requires_grad]
@@ -151,7 +155,11 @@ def _train_each(
                 f"Expected {_name(function)} to train {len(names)} tensors of weights, not {len(weights)}."
             )
         states.append(dict(zip(names, weights, strict=True)))
-    return states
+    if watch is None:
+        return states
+    parts = {name: torch.stack([state[name].cpu().float() for state in states]) for name in names}
+    observed = torch.tensor(seen, dtype=torch.float64)[:, None, None]
+    return TrainedModels(parts, spec.architecture, Ledger.unrecorded(spec, "own loop"), observed)
 
 
 @dataclass(frozen=True)
@@ -179,7 +187,7 @@ class UserTrainer:
             InputError: The code fails; the message says where.
         """
         function = self.code.load()
-        if next(iter(inspect.signature(function).parameters), "") == ONE_MODEL:
+        if trains_one_model(self):
             function = dataset_trainer(function)
         try:
             return function(*arguments, **options)
@@ -191,6 +199,13 @@ class UserTrainer:
                 f"Expected {self.code.where} to train models: {type(error).__name__}: {error} "
                 f"({Path(place.filename).name}, line {place.lineno})"
             ) from error
+
+
+def trains_one_model(trainer: Callable[..., Any]) -> bool:
+    """Whether a training function is a loop train(dataset, seed), as `dataset_trainer` or `UserTrainer` calls it."""
+    if isinstance(trainer, UserTrainer):
+        return next(iter(inspect.signature(trainer.code.load()).parameters), "") == ONE_MODEL
+    return isinstance(trainer, functools.partial) and trainer.func in (_train_each, _train_scaled)
 
 
 def trainer_name(trainer: Callable[..., Any]) -> str:

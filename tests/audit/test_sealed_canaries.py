@@ -222,6 +222,35 @@ def test_users_are_judged_as_one_canary_each(tmp_path: Path) -> None:
     assert any("user of 5 records" in note for note in result.notes)
 
 
+def test_a_reference_takes_away_what_is_the_canaries_own_from_scores_and_control(tmp_path: Path) -> None:
+    """Scores of 20 times their shift in spread say nothing; less what a model without canaries gives them, all."""
+    draw, rng = Draw(5, 1, 200), np.random.default_rng(0)
+    own = rng.normal(0.0, 20.0, (1, 200))
+    for name in ("reference", "other"):
+        (tmp_path / name).mkdir()
+    scores = files_of_scores(tmp_path, draw, own + rng.normal(3.0 * draw.included(), 1.0))
+    reference = files_of_scores(tmp_path / "reference", draw, own)
+    claim = ClaimUnderTest(1.0, 1e-5)
+    alone = judge(sealed(draw), scores, claim, control=scores)
+    less = judge(sealed(draw), scores, claim, control=scores, reference=reference)
+    assert (alone.verdict, less.verdict) == ("inconclusive", "refuted")
+    assert alone.control is not None
+    assert less.control is not None
+    assert (alone.control.found, less.control.found) == (False, True)
+    assert less.reproduce["reference_sha256"] == hashlib.sha256(reference[0].read_bytes()).hexdigest()
+    assert "saw neither the planted data nor the coins" in less.notes[-1]
+    same = judge(sealed(draw), reference, claim, reference=reference)  # all scores equal: no guess is worth anything
+    assert same.verdict == "inconclusive"
+    other = files_of_scores(tmp_path / "other", Draw(6, 1, 200), own)
+    with pytest.raises(InputError, match="to be one of this planting"):
+        judge(sealed(draw), scores, claim, reference=other)
+    infinite = files_of_scores(tmp_path / "other", draw, np.where(own == own.max(), np.inf, own))
+    with pytest.raises(InputError, match="the same infinite score"):
+        judge(sealed(draw), infinite, claim, reference=infinite)
+    with pytest.raises(InputError, match="a reference only with a coin"):
+        judge(sealed(Draw(5, 60, 1, every=2)), [], claim, reference=reference)
+
+
 def test_several_runs_prove_more_than_one(tmp_path: Path) -> None:
     bounds = []
     for runs in (1, 20):

@@ -91,13 +91,13 @@ def _refuted(claim: Claim, verdict: Verdict) -> dict[str, Any] | NotCovered:
     most = min(witness.coordinates if witness is not None else 1, MAX_COORDINATES)
     direction = "add" if witness is not None and witness.direction == "add" else "remove"
     counts: list[tuple[int, int]] = [(m, CELLS[0]) for m in sorted({*(m for m in COUNTS if m < most), most})]
-    shown, what = claim.canonical(), f"equal shifts of at most {most} coordinates"
+    whole, what = claim.canonical(), f"equal shifts of at most {most} coordinates"
     if any(isinstance(phase.mechanism.structure, Radial) for phase in claim.phases):
         counts, what = [(1, cells) for cells in CELLS], f"one level of the loss and {CELLS[-1]} cells of the radius"
-    if any(isinstance(phase.mechanism.structure, ScaleMixture) for phase in claim.phases):
-        # one coordinate of a shared scale has the law of one with a scale of its own
-        shown, counts, what = replace(shown, phases=tuple(map(_alone, shown.phases))), counts[:1], "one coordinate"
-    for (count, cells), statistic in product(counts, pass_statistics(shown)):
+    # one coordinate of a shared scale has the law of one with a scale of its own
+    one = replace(whole, phases=tuple(map(_alone, whole.phases)))
+    for (count, cells), statistic in product(counts, pass_statistics(whole)):
+        shown = one if count == 1 else whole
         event = chosen_event(shown, count, direction, cells, statistic)
         if isinstance(event, Unavailable):
             return NotCovered(event.reason)

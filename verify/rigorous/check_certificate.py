@@ -165,11 +165,13 @@ class Phase:
         self.q, self.steps = ball(self.rate), whole(data["steps"], 1, 10**8)
         need(not self.sampler or self.steps == self.sampler.steps, "the steps are not the sampler's")
         self.steps, self.clip = self.sampler.meetings if self.sampler else self.steps, clip  # the order revealed
-        self.most = whole(1 if self.name == "gamma-plrv" else self.n or 1, 1, 10**12)  # one of a shared scale
+        self.most, self.given = whole(self.n or 1, 1, 10**12), arb(0)  # a hidden scale, where it is looked at
         self.k, self.theta, self.top = self.v.get("k", arb(0)), self.v.get("theta", arb(1)), arb(0)
         self.scale = self.v.get("scale", arb(2).sqrt() * self.v.get("noise_multiplier", arb(0)) * ball(clip))
 
     def upper(self, x: arb) -> arb:  # P(X > x) of one coordinate, x >= 0
+        if self.given > 0:
+            return (-self.given * x).exp() / 2
         if self.name in ("gamma-plrv", "gamma-plrv-iid"):
             return (1 + self.theta * x) ** -self.k / 2
         if self.name == "gamma-scale-laplace":
@@ -204,13 +206,31 @@ class Phase:
         return [a - b for a, b in pairwise(above)]
 
     def iid_laws(self, data: dict[str, Any], window: Window) -> list[fmpz_poly]:
-        """Laws of a release's label: with the record (low), without it (low and high)."""
-        inner, laws, normal = Window(data["window"], window.bits), [], self.power == 2  # only its l2 norm counts
-        shift, count = self.shift(data, self.reach)
-        for centre in (shift, arb(0)):
-            sums = inner.composed([(inner.law(self.cells(data, centre), data["scores"]), 1 if normal else count)])
-            laws.append(window.law(sums, data["labels"]))
-        return [*laws, laws[1]]
+        """Laws of a release's label: with the record (low), without it (low and high). Where scores and labels do not
+        fall and change between the two centres alone, a shared scale u only raises labels with the record and lowers
+        those without it (each coordinate by its quantile), and sums keep that order: so u is rounded to an end."""
+        (shift, count), scales = self.shift(data, self.reach), data.get("scales", [])
+        need(count == 1 or self.name != "gamma-plrv" or scales, "more than one coordinate shares a scale")
+        if not scales:
+            moved, plain = (self.label_law(data, window, centre, count) for centre in (shift, arb(0)))
+            return [moved, plain, plain]
+        ordered, edges = all(x == sorted(x) for x in (data["scores"], data["labels"])), ascending(data["edges"])
+        need(ordered and 0 < edges[0] and edges[-1] < data["value"], "the order of labels is not that of scales")
+        shares, worst = self.scale_masses(scales), -window.size
+        moved, low, high = window.law(shares[:1], [worst]), window.law(shares[-1:], [worst]), fmpz_poly([])
+        for u, below, above in zip(scales, shares, shares[1:], strict=False):  # the lowest cell is high without it
+            self.given = ball(u)
+            with_it, plain = (self.label_law(data, window, centre, count) for centre in (shift, arb(0)))
+            moved += window.floor(above) * with_it // (1 << window.bits)
+            low += window.floor(below) * plain // (1 << window.bits)
+            high += window.floor(above) * plain // (1 << window.bits)
+        self.given = arb(0)
+        return [moved, low, high]
+
+    def label_law(self, data: dict[str, Any], window: Window, centre: arb, count: int) -> fmpz_poly:
+        inner = Window(data["window"], window.bits)
+        law = inner.law(self.cells(data, centre), data["scores"])
+        return window.law(inner.composed([(law, 1 if self.power == 2 else count)]), data["labels"])  # l2 norms alone
 
     def shift(self, data: dict[str, Any], reach: Fraction) -> tuple[arb, int]:  # of a coordinate, or l2 norm if normal
         value, count = data["value"], whole(data["count"], 1, self.most)
@@ -324,7 +344,8 @@ def event(phases: list[Phase], data: dict[str, Any], direction: str) -> list[arb
             continue
         need(not phase.sampler or phase.sampler.fixed, "the sampler has no pair here")
         moved, low, high = (phase.radial_laws if phase.name == "product" else phase.iid_laws)(part, window)
-        need(direction == "remove" or (direction == "add" and phase.name != "product"), "the direction is not covered")
+        both = phase.name != "product" and "scales" not in part
+        need(direction == "remove" or (direction == "add" and both), "the direction is not covered")
         mixed = (window.floor(phase.q) * moved + window.floor(1 - phase.q) * low) // (1 << window.bits)
         laws.append(((mixed, high) if direction == "remove" else (high, mixed), phase.steps))
     start = whole(data["threshold"], -window.size, window.size) + window.size
