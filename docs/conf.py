@@ -126,6 +126,12 @@ def _docstring(app: Sphinx, what: str, name: str, obj: object, options: object, 
     lines[:] = restructured(lines)
 
 
+def _captions(app: Sphinx, name: str, template: str, context: dict[str, object], tree: nodes.document | None) -> None:
+    """Captions of the navigation are headings, which screen readers list by their level."""
+    navigation = str(context.get("furo_navigation_tree", ""))
+    context["furo_navigation_tree"] = navigation.replace('role="heading"', 'role="heading" aria-level="2"')
+
+
 def _copy(app: Sphinx, error: Exception | None) -> None:
     if error is None and app.builder.format == "html":
         for folder in COPIES:
@@ -138,4 +144,5 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", _source)
     app.connect("doctree-read", _links)
     app.connect("autodoc-process-docstring", _docstring, priority=400)  # before napoleon reads sections
+    app.connect("html-page-context", _captions, priority=900)  # after the theme has made them
     app.connect("build-finished", _copy)
