@@ -126,10 +126,14 @@ def _docstring(app: Sphinx, what: str, name: str, obj: object, options: object, 
     lines[:] = restructured(lines)
 
 
-def _captions(app: Sphinx, name: str, template: str, context: dict[str, object], tree: nodes.document | None) -> None:
-    """Captions of the navigation are headings, which screen readers list by their level."""
+def _accessible(app: Sphinx, name: str, template: str, context: dict[str, object], tree: nodes.document | None) -> None:
+    """What the theme leaves out for readers without sight or mouse (benchmarks/accessibility.py)."""
+    # captions of the navigation are headings, which screen readers list by their level
     navigation = str(context.get("furo_navigation_tree", ""))
     context["furo_navigation_tree"] = navigation.replace('role="heading"', 'role="heading" aria-level="2"')
+    # what is wider than a narrow window scrolls by keys once it has the focus
+    body = str(context.get("body", "")).replace("<pre>", '<pre tabindex="0">')
+    context["body"] = body.replace('<div class="table-wrapper', '<div tabindex="0" class="table-wrapper')
 
 
 def _copy(app: Sphinx, error: Exception | None) -> None:
@@ -144,5 +148,5 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", _source)
     app.connect("doctree-read", _links)
     app.connect("autodoc-process-docstring", _docstring, priority=400)  # before napoleon reads sections
-    app.connect("html-page-context", _captions, priority=900)  # after the theme has made them
+    app.connect("html-page-context", _accessible, priority=900)  # after the theme has made them
     app.connect("build-finished", _copy)

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 SECTION = re.compile(r"(Args|Attributes|Raises|Returns|Yields|Note|Warns):$")
 CODE_SPAN = re.compile(r"`+[^`]*`+")
 MARKUP = re.compile(r"[\\*_|]")
-ITEM = re.compile(r"\s*(- |\d+\. |\(\w\) )")
+ITEM = re.compile(r"\s*(- |\d+\. )")
+NUMBER = re.compile(r"^(\s*)(\(\w+\)\s)")
 
 
 def restructured(lines: list[str]) -> list[str]:
@@ -38,4 +39,4 @@ def _escaped(line: str) -> str:
         # a literal must stand apart from letters and opening brackets: an escaped blank does it, and is not shown
         pieces += [MARKUP.sub(r"\\\g<0>", line[end : span.start()]), f"\\ ``{span[0].strip('`')}``\\ "]
         end = span.end()
-    return "".join([*pieces, MARKUP.sub(r"\\\g<0>", line[end:])])
+    return NUMBER.sub(r"\1\\\2", "".join([*pieces, MARKUP.sub(r"\\\g<0>", line[end:])]))

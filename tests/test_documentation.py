@@ -1,5 +1,6 @@
 """The documentation: what snippets print and commands do, the pictures, and the site as a whole."""
 
+import ast
 import contextlib
 import importlib.util
 import io
@@ -147,3 +148,22 @@ def test_the_site_builds_strictly_and_loads_nothing_from_elsewhere(tmp_path: Pat
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert [line for line in seen.stderr.splitlines() if "CONSOLE" in line] == []
+
+
+def test_formulas_in_docstrings_reach_the_page_as_they_are() -> None:
+    """Every word of the modules' docstrings, with its stars, bars and underscores, in its order."""
+    core = pytest.importorskip("docutils.core", reason="the documentation's packages are not installed")
+    spec = importlib.util.spec_from_file_location("docstrings", DOCS / "docstrings.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    paths = [path for room in ("upper", "pld", "bounds") for path in sorted((ROOT / "verify" / room).glob("*.py"))]
+    assert len(paths) > 40
+    for path in paths:
+        stated = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        page = core.publish_doctree(
+            "\n".join(module.restructured(stated.splitlines())), settings_overrides={"halt_level": 2, "report_level": 2}
+        )
+        words = re.sub(r"[`\s]|^ *- ", "", stated, flags=re.MULTILINE)
+        assert re.sub(r"\s", "", page.astext()) == words, path
