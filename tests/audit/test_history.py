@@ -264,15 +264,16 @@ def test_it_says_what_it_needs(case: str) -> None:
     assert plan_audit(audited).shares == {}
 
 
-@pytest.mark.parametrize("attack", ["history", "white-box"])
-def test_who_asks_for_it_in_vain_is_told(attack: str) -> None:
+def test_who_asks_for_it_in_vain_is_told() -> None:
     audited = audit(**INAPPLICABLE["hidden scale and no Poisson batches"])
     told: list[str] = []
-    settings = replace(audited.settings, attacks=(attack,))
+    settings = replace(audited.settings, attacks=("history", "white-box"))
     result = run(audited.bundle, audited.dataset, settings, warn=told.append)
     assert (result.attacks, result.verdict) == ([], "inconclusive")
-    assert len(told) == 1
-    assert "of a network of linear layers (linear, fnn)" in told[0]
+    assert len(told) == 2
+    assert all("of a network of linear layers (linear, fnn)" in line for line in told)
+    assert told[0].startswith("White box needs ")
+    assert HISTORY.needs in told[1]
 
 
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])

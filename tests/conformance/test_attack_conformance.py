@@ -112,20 +112,29 @@ def test_the_claims_are_true_and_nearly_tight(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "algorithm"), CASES)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_an_attack_is_silent_on_a_correct_twin(name: str, algorithm: str, seed: int) -> None:
     assert not refutes(attacked(name, algorithm, seed=seed), algorithm)
 
 
 @pytest.mark.parametrize(("name", "algorithm"), CASES)
-@pytest.mark.parametrize("defect", [NO_NOISE, DEFECTS["noise-for-the-mean-on-the-sum"]])
+@pytest.mark.parametrize(
+    "defect", [NO_NOISE, pytest.param(DEFECTS["noise-for-the-mean-on-the-sum"], marks=pytest.mark.slow)]
+)
 def test_an_attack_is_loud_where_there_is_next_to_no_noise(name: str, algorithm: str, defect: Defect) -> None:
     result = attacked(name, algorithm, defect=defect)
     assert refutes(result, algorithm)
     assert result.auc > attacked(name, algorithm).auc
 
 
-@pytest.mark.parametrize(("name", "algorithm"), [case for case in CASES if isinstance(ATTACKS[case[0]], CanaryGame)])
+@pytest.mark.parametrize(
+    ("name", "algorithm"),
+    [
+        pytest.param(*case, marks=[] if case[0] == "output-perturbation" else pytest.mark.slow)
+        for case in CASES
+        if isinstance(ATTACKS[case[0]], CanaryGame)
+    ],
+)
 def test_a_game_on_two_data_sets_is_loud_where_every_model_draws_the_same_noise(name: str, algorithm: str) -> None:
     assert refutes(attacked(name, algorithm, defect=DEFECTS["fixed-seed"]), algorithm)
 

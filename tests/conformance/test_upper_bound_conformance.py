@@ -143,7 +143,9 @@ def test_releases_at_once_cost_what_they_cost_one_by_one(theorem: UpperBound) ->
     ],
     ids=lambda sampler: sampler.kind,
 )
-@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "product" else []) for name in MECHANISMS]
+)
 def test_every_sampler_with_every_noise_is_bracketed(name: str, sampler: Sampler) -> None:
     """Lower bounds never above upper ones; something is certified from below where coordinates are independent."""
     try:

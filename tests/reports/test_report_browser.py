@@ -34,7 +34,14 @@ def test_no_page_is_wider_than_its_window(
             assert height > 1000
 
 
-@pytest.mark.parametrize(("kind", "tint"), [("refuted", "#fdeceb"), ("not_refuted", "#e9f1fb"), ("gave_up", "#eef0f3")])
+@pytest.mark.parametrize(
+    ("kind", "tint"),
+    [
+        ("refuted", "#fdeceb"),
+        pytest.param("not_refuted", "#e9f1fb", marks=pytest.mark.slow),
+        pytest.param("gave_up", "#eef0f3", marks=pytest.mark.slow),
+    ],
+)
 def test_the_page_is_drawn_without_complaint(
     kind: str, tint: str, written: Written, browser: ModuleType, tmp_path: Path
 ) -> None:

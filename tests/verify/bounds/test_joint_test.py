@@ -12,7 +12,7 @@ from scipy.stats import hypergeom, norm
 
 from dpaudit.mechanisms import Laplace
 from dpaudit.verify.bounds import JointTest, Tradeoff, gaussian_delta, gaussian_epsilon
-from dpaudit.verify.bounds.joint_test import SPREAD_SHARE, _tail, spread_ranks, spread_samples
+from dpaudit.verify.bounds.joint_test import DRAWS, MOST_DRAWS, SPREAD_SHARE, _tail, spread_ranks, spread_samples
 
 IDENTICAL = Tradeoff.of_points([0.0], [0.0])
 
@@ -52,6 +52,21 @@ def outcome(name: str, rng: np.random.Generator, size: int) -> tuple[np.ndarray,
     if name == "response":
         return (rng.random(size) < expit(1.0)).astype(float), (rng.random(size) < expit(-1.0)).astype(float)
     return rng.normal(1.0, 1.0, size), rng.normal(0.0, 1.0, size)
+
+
+def test_few_samples_bound_a_tail_from_above_and_tell_it_from_the_level() -> None:
+    """Forty pairs of arms at the boundary against 40,000 draws of the same law: never below it, and not far above."""
+    curve, rng, draws = gaussian(1.0), np.random.default_rng(12), 40_000
+    tests = [JointTest(*outcome("gaussian", rng, 60), curve, confidence=0.95, seed=seed) for seed in range(40)]
+    level, weights = tests[0].alpha * SPREAD_SHARE, tests[0]._weights
+    law = np.sort(spread_samples(rng, draws, 60, spread_ranks(60), 60, curve) @ weights)
+    for test in tests:
+        tail = 1.0 - float(np.searchsorted(law, test._weights @ test._counts * (1 - 1e-9))) / draws
+        error = 5.0 * math.sqrt(max(tail, 1e-3) / draws)
+        upper = test._spread_p_value(curve, 0, MOST_DRAWS) * SPREAD_SHARE
+        assert tail - error <= upper <= max(level, tail + 7.0 * math.sqrt(0.25 / DRAWS))
+        if abs(tail - level) > 0.1 * level:
+            assert test.rejects(curve) == (min(tail, test._extreme_p_value(curve) * SPREAD_SHARE) <= level)
 
 
 @pytest.mark.slow
