@@ -69,6 +69,7 @@ def tabulated() -> Iterator[Claim]:
     normal = interior("gaussian", dimension=1, clip_norm=2)
     for sampler in (BallsInBins(5, 3), RandomAllocation(7, 3), WithoutReplacement(0.2, 6)):
         yield Claim(1.0, 1e-6, (Phase(normal, sampler=sampler),))
+    yield Claim(1.0, 1e-6, (Phase(Gaussian(8.0, dimension=3), sampler=Shuffled(60, 3)),))
     yield Claim.single(normal, epsilon=1.0, delta=1e-6, steps=30, sampling_prob=0.1, adjacency="replace-one")
 
 
@@ -115,8 +116,8 @@ def test_releases_at_once_cost_what_they_cost_one_by_one(theorem: UpperBound) ->
         [phase, *others] = claim.phases
         if phase.steps == 1 or isinstance(phase.sampler, RandomAllocation):
             continue
-        if isinstance(phase.sampler, BallsInBins | WithoutReplacement):
-            most = {BallsInBins: "epochs", WithoutReplacement: "releases"}[type(phase.sampler)]
+        if isinstance(phase.sampler, BallsInBins | Shuffled | WithoutReplacement):
+            most = "releases" if isinstance(phase.sampler, WithoutReplacement) else "epochs"
             parts = [1, getattr(phase.sampler, most) - 1]
             passes = [replace(phase, sampler=replace(phase.sampler, **{most: n}), steps=1) for n in parts]
             np.testing.assert_allclose(

@@ -22,6 +22,7 @@ from dpaudit.verify.upper import (
     one_dimensional,
     radial_pld,
     sampled_normal,
+    shuffled_batches,
 )
 from dpaudit.verify.upper.met_releases import carried_over, met_claim
 from dpaudit.verify.upper.shift_norms import moments_reach, sampling_is_known
@@ -45,6 +46,7 @@ UPPER_BOUNDS: tuple[UpperBound, ...] = (
     gaussian_pld,
     sampled_normal,
     balls_in_bins,
+    shuffled_batches,
     laplace_pure,
     laplace_gaussian_domination,
     one_dimensional,

@@ -1,0 +1,150 @@
+"""Many shuffled batches: worst terms by quadrature, means by a double sum, whole passes by their likelihood ratio."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from dpaudit.mechanisms import Gaussian, Laplace
+from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.numerics import gaussian_delta
+from dpaudit.verify import Claim
+from dpaudit.verify.claims import Adjacency, Phase
+from dpaudit.verify.lower import certified_lower
+from dpaudit.verify.pld.shuffled_pass import ShuffledPass, excess, mean_excess
+from dpaudit.verify.results import Direction
+from dpaudit.verify.samplers import Shuffled
+from dpaudit.verify.upper import shuffled_batches
+from dpaudit.verify.upper.shuffled_batches import pass_delta
+
+DELTA = np.array([1e-5])
+FARTHEST: dict[Direction, tuple[float, float, float]] = {  # |a - b|, |a|, |b|
+    "remove": (1.0, 2.0, 1.0),
+    "add": (1.0, 1.0, 2.0),
+    "swap": (2.0, 2.0, 2.0),
+}
+
+
+def claim(sigma: float, sampler: Shuffled, adjacency: Adjacency = "zero-out") -> Claim:
+    return Claim(1.0, 1e-5, [Phase(Gaussian(sigma, dimension=3), sampler=sampler)], adjacency).canonical("upper")
+
+
+def epsilon_upper(history: Claim) -> float:
+    return float(shuffled_batches.bound(history).epsilon(DELTA)[0])
+
+
+def plane_excess(first: Array, second: Array, growth: float, level: float) -> float:
+    """E (R(first) - growth R(second) - level)_+ of two shifts in the plane, by a plain sum."""
+    grid = np.linspace(-8.0, 8.0, 241)
+    x, y = np.meshgrid(grid, grid)
+    weights = norm.pdf(x) * norm.pdf(y) * (grid[1] - grid[0]) ** 2
+    ratios = [np.exp(v[0] * x + v[1] * y - v @ v / 2) for v in (first, second)]
+    return float((np.maximum(ratios[0] - growth * ratios[1] - level, 0.0) * weights).sum())
+
+
+@pytest.mark.parametrize("direction", FARTHEST)
+def test_no_shifts_have_more_excess_than_the_worst_and_some_have_as_much(direction: Direction) -> None:
+    rng, (between, first, second) = np.random.default_rng(1), FARTHEST[direction]
+    mu, growth = 0.6, 1.3
+    levels = np.array([-1.5, -0.3, 0.0, 0.4, 2.0])
+    worst, error = excess(levels, growth, mu, direction)
+    assert (error < 1e-13).all()
+    ends = [-2.0, -1.0, 0.0, 1.0, 2.0]
+    tried = [np.array([[a, 0.0], [b, 0.0]]) for a in ends for b in ends]
+    tried += [rng.normal(size=(2, 2)) for _ in range(15)]
+    feasible = [
+        pair
+        for pair in tried
+        if all(
+            np.linalg.norm(v) <= most for v, most in ((pair[0] - pair[1], between), (pair[0], first), (pair[1], second))
+        )
+    ]
+    assert len(feasible) > 8
+    found = np.array([[plane_excess(mu * p[0], mu * p[1], growth, k) for k in levels] for p in feasible])
+    assert (found <= worst + 1e-3).all()
+    np.testing.assert_allclose(found.max(axis=0), worst, atol=1e-3)
+
+
+@pytest.mark.parametrize("direction", FARTHEST)
+def test_the_mean_of_two_terms_is_a_double_sum(direction: Direction) -> None:
+    """E ((Y + Y')/2)_+ = E s(-Y)/2, s the excess; the law of Y by differences of s on a fine grid."""
+    part, growth = ShuffledPass(10.0, 0.4, 1), 1.1
+    grid = np.linspace(-30.0, 60.0, 90_001)
+    below = np.concatenate(
+        [[0.0], 1.0 + np.diff(excess(grid, growth, part.shift, direction)[0]) / np.diff(grid), [1.0]]
+    )
+    truth = float(np.diff(below) @ excess(-grid, growth, part.shift, direction)[0]) / 2.0
+    found = mean_excess(part, growth, 2, direction)
+    assert truth < found + 1e-9
+    assert found < truth * (1.0 + 2e-3)
+    alone = float(excess(np.zeros(1), growth, part.shift, direction)[0][0])
+    assert alone <= mean_excess(part, growth, 1, direction) < alone * (1.0 + 2e-3)
+
+
+def permuted_ratio(outputs: Array, contributions: Array, sigma: float) -> Array:
+    """Density of T releases of batches of one in a random order, over that of noise alone."""
+    orders = np.array(list(itertools.permutations(contributions)))
+    return np.asarray(np.exp((outputs @ orders.T - (orders**2).sum(axis=1) / 2) / sigma**2).mean(axis=1))
+
+
+@pytest.mark.parametrize(("value", "absent"), [(1.0, 0.0), (1.0, -1.0)])
+def test_no_pass_that_is_simulated_costs_more(value: float, absent: float) -> None:
+    """T = 6 batches of one, exact likelihood ratios, 60,000 outputs; 5 deviations of the estimate."""
+    sigma, rng = 3.0, np.random.default_rng(2)
+    part = ShuffledPass(6.0, 1.0 / sigma, 1)
+    for others in ([-1.0] * 5, [0.0] * 5, [-1.0, -1.0, 0.0, 1.0, 1.0]):
+        inside, outside = np.array([value, *others]), np.array([absent, *others])
+        for direction, law, rest in (("remove", inside, outside), ("add", outside, inside)):
+            way: Direction = "swap" if absent else "remove" if direction == "remove" else "add"
+            # the density of the law against which the ratio is taken is sampled: E_Q (P/Q - a)_+
+            outputs = rng.permuted(np.tile(rest, (60_000, 1)), axis=1) + sigma * rng.normal(size=(60_000, 6))
+            ratio = permuted_ratio(outputs, law, sigma) / permuted_ratio(outputs, rest, sigma)
+            for epsilon in (0.0, 0.1, 0.3):
+                gains = np.maximum(ratio - math.exp(epsilon), 0.0)
+                seen = float(gains.mean()) - 5.0 * float(gains.std()) / math.sqrt(len(gains))
+                assert seen < min(pass_delta(part, m, way, epsilon)[0] for m in (1, 2, 3, 4))
+
+
+@pytest.mark.parametrize(
+    ("sigma", "sampler", "adjacency", "most", "revealed"),
+    [
+        (5.0, Shuffled(10_000, 1), "zero-out", 0.0138, 0.7255),
+        (5.0, Shuffled(1000, 20), "zero-out", 0.295, 3.848),
+        (10.0, Shuffled(12, 71), "zero-out", 1.80, 3.594),
+        (10.0, Shuffled(100, 10), "replace-one", 0.367, 2.594),
+    ],
+)
+def test_many_batches_cost_far_less_than_a_known_order(
+    sigma: float, sampler: Shuffled, adjacency: Adjacency, most: float, revealed: float
+) -> None:
+    history = claim(sigma, sampler, adjacency)
+    found = epsilon_upper(history)
+    assert 0.9 * most < found < most
+    shift = math.sqrt(sampler.epochs) / sigma * (2.0 if adjacency == "replace-one" else 1.0)
+    assert gaussian_delta(shift, revealed) == pytest.approx(1e-5, rel=2e-2)
+    if sampler.batches <= 1000:
+        assert float(certified_lower(history).epsilon(DELTA)[0]) < found
+
+
+def test_batches_with_a_smaller_last_one_count_as_the_records_over_the_batch() -> None:
+    kept, whole = claim(8.0, Shuffled.of(905, 10, 3)), claim(8.0, Shuffled(91, 3))
+    dropped = claim(8.0, Shuffled.of(905, 10, 3, last_batch="dropped"))
+    assert epsilon_upper(whole) <= epsilon_upper(kept) <= epsilon_upper(dropped) < 1.05 * epsilon_upper(whole)
+
+
+@pytest.mark.parametrize(
+    ("noise", "sampler"),
+    [
+        (Gaussian(1.1), Shuffled(234, 60)),  # too few batches for so little noise
+        (Gaussian(8.0), Shuffled(1000, 3, reshuffle="once")),
+        (Gaussian(8.0), Shuffled.of(905, 10, 3, last_batch="straddling")),
+        (Laplace(8.0, clip_norm=1.0), Shuffled(1000, 3)),
+    ],
+)
+def test_what_is_not_covered_has_no_bound(noise: Gaussian | Laplace, sampler: Shuffled) -> None:
+    history = Claim(1.0, 1e-5, [Phase(noise, sampler=sampler)], "zero-out").canonical("upper")
+    assert not shuffled_batches.applies(history)
+    with pytest.raises(ValueError, match="many shuffled batches"):
+        shuffled_batches.bound(history)

@@ -1,0 +1,218 @@
+"""Shuffled batches under normal noise: many batches hide where the record is, at every batch size.
+
+A pass cuts a uniformly random order of the records into batches. All lengths are in units of sigma, and mu is the
+clip. P is the law of a pass with the record, Q without it (a ghost that contributes 0, or another value), a =
+e^epsilon >= 1.
+
+1. One swap. A uniform order is one with the record in the first batch and the others in a uniform order, after a swap
+of the record with whoever is at the place K, uniform. Let K_t be uniform in batch t, independent, and K = K_J: batch J
+is drawn with probability p_J, its size over that of all. The order before the swap and the K_t have the same law on
+both sides, and delta is jointly convex: it is at most that for the worst of them, revealed. Then release 1 holds,
+beside what is known, the record (J = 1) or the displaced one, and release J >= 2 the record in place of the displaced
+one. Let N(x) be the law of a release that is moved by x from what is known given the past, and R_t(x) its likelihood
+ratio against N(0) at release t. With u_t the contribution of the displaced record of batch t to release 1, b_t minus
+that to release t (plus that of the other value), and a_t = b_t + v_t,
+
+    P = p_1 N(v) known + sum_(J>=2) p_J N(u_J) R_J(a_J) known,    Q the same with b_J for a_J and N(w) for N(v),
+
+where shifts after release 1 may depend on the past; against a ghost |b_t| <= mu, |a_t| <= 2 mu, |a_t - b_t| <= mu and
+w = 0, against another value all three are at most 2 mu. Q against P is the same with the two exchanged.
+
+2. Release 1. Let M = sum_(J>=2) p_J N(u_J)/(1 - p_1), and c_J = p_J N(u_J)/M, so that sum c_J = 1 - p_1. Then
+
+    delta = E_M E (D + sum_J c_J Y_J)_+,    Y_J = R_J(a_J) - a R_J(b_J),    D = p_1 (N(v) - a N(w))/M.
+
+D is the conditional mean, given release 1, of p_1 (N(v) - a N(w))/N(u_J) under N(u_J), which is p_1 times a term Y
+with the shifts v - u_J and w - u_J from N(0): by Jensen's inequality D is convexly smaller.
+
+3. Worst terms. All Y have the mean 1 - a. Let Y* be the variable with E (Y* - k)_+ = sup E (Y - k)_+ over all shifts
+that occur, at every k: a supremum of convex functions, in closed form in `shuffled_pass.excess`. It is convexly larger
+than any Y, and backwards over the releases E phi(x + sum c_J Y_J) is at most that of independent Y*_J, phi convex.
+
+4. Large weights. Let m <= 1/max p_J. Of every c_J let 1/m count, and e_J be what is above. Give what is missing to
+terms of the constant 1 - a, convexly smaller than Y* too. By (x + y)_+ <= x_+ + y_+, with tau = E (Y* - (1 - a))_+,
+
+    delta <= E (p_1 Y* + independent Y* with weights of at most 1/m, adding up to 1 with p_1)_+ + tau E_M sum_J e_J.
+
+A symmetric convex function of the weights grows in the order of majorisation, so the first part is at most E (mean of
+m independent Y*)_+. And E_M e_J <= p_J times delta of N(u_J) against the mixture M at log(1/(m max p)), hence p_J
+times that of N(2 mu) against N(0) there, by joint convexity again.
+
+5. Passes. The bound on a pass holds at every a, given whatever came before. With that in the other order for a < 1 it
+is a profile, taken at whole multiples of a step in epsilon, joined by chords and made convex, and profiles compose
+(Zhu, Dong and Wang 2022, Theorem 10). At each place the deterministic bound, N(mu) against N(0), counts where it is
+less.
+
+It needs 1/max p well above e^(mu (9 + 2 mu)), the price of release 1: for mu near 1, many thousand batches. A last
+batch that is dropped: a record in it is nowhere, and else a pass is one over whole batches. Orders that are drawn
+once, and batches that straddle two passes, are not covered.
+"""
+
+import math
+from functools import partial
+
+import numpy as np
+
+from dpaudit.mechanisms.base import Array
+from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.curves import Curve
+from dpaudit.verify.inversion import epsilon_at
+from dpaudit.verify.pld.composition import Composed
+from dpaudit.verify.pld.fourier import UNIT, Lattice
+from dpaudit.verify.pld.pair_curve import worst_delta
+from dpaudit.verify.pld.shuffled_pass import ShuffledPass, excess, mean_excess
+from dpaudit.verify.results import Direction
+from dpaudit.verify.samplers import Shuffled
+from dpaudit.verify.upper.gaussian_pld import analytic_delta, shift_over_sigma
+
+THEOREM = (
+    "shuffled batches: one swap of a random order, worst terms by Neyman-Pearson (verify/upper/shuffled_batches.py); "
+    "profiles composed by Zhu, Dong and Wang (2022), Theorem 10"
+)
+MIRRORED: dict[Direction, Direction] = {"remove": "add", "add": "remove", "swap": "swap"}
+SHARE = 0.05  # of the claimed delta: what large weights cost
+FINENESS = 0.1  # step of epsilon in deviations of a pass's loss: chords add 0.25% to its variance at most
+FLAT = 1.05  # within this factor of what large weights cost the bound falls no further
+TAIL = 1e-18  # of a pass: mass of an infinite loss
+SPARSE = 1.03  # ratio of neighbouring epsilons in the tail
+
+
+def shuffled_passes(claim: Claim) -> list[ShuffledPass] | None:
+    """The passes of a claim; None where a phase has another sampler or other noise, or no bound would be better."""
+    found = [_shuffled(phase) for phase in claim.phases]
+    known = [part for part in found if part is not None]
+    if len(known) < len(found):
+        return None
+    count = sum(part.count for part in known)
+    return known if all(_terms(claim, part, count) > 1 for part in known) else None
+
+
+def _shuffled(phase: Phase) -> ShuffledPass | None:
+    mu, sampler = shift_over_sigma(phase, "add-remove"), phase.sampler
+    if mu is None or not isinstance(sampler, Shuffled):
+        return None
+    if sampler.last_batch == "straddling" or sampler.reshuffle == "once":
+        return None
+    batches = float(sampler.batches)
+    if sampler.records is not None and sampler.batch is not None and sampler.last_batch == "kept":
+        batches = sampler.records / sampler.batch
+    return ShuffledPass(batches, mu * (1.0 + 4.0 * UNIT), sampler.epochs)
+
+
+def _terms(claim: Claim, part: ShuffledPass, count: int) -> int:
+    """m, so that large weights cost SHARE of the claimed delta in so many passes."""
+    direction: Direction = "swap" if claim.adjacency == "replace-one" else "remove"
+    tau = float(excess(np.zeros(1), 1.0, part.shift, direction)[0][0])
+    spent = SHARE * (claim.delta or 1e-10) / (count * tau)
+    if spent >= 1.0:
+        return int(part.batches)
+    most = float(epsilon_at(partial(analytic_delta, 2.0 * part.shift), np.array([spent]))[0])
+    return int(part.batches * math.exp(-most))
+
+
+def applies(claim: Claim) -> bool:
+    """Normal noise and whole shuffled batches in every phase, many of them, an order for every pass."""
+    return shuffled_passes(claim) is not None
+
+
+def bound(claim: Claim) -> Curve:
+    """Upper bound on delta(epsilon), directed rounding throughout.
+
+    Raises:
+        ValueError: `applies(claim)` is false.
+    """
+    parts = shuffled_passes(claim)
+    if parts is None:
+        raise ValueError(f"Expected claim {claim.id!r} to have normal noise and many shuffled batches in every phase.")
+    swaps = claim.adjacency == "replace-one"
+    count = sum(part.count for part in parts)
+    terms = [_terms(claim, part, count) for part in parts]
+    ways: tuple[Direction, ...] = ("swap",) if swaps else ("remove", "add")
+    variance = sum(part.count * part.spread(ways[0]) ** 2 / m for part, m in zip(parts, terms, strict=True))
+    step = FINENESS * math.sqrt(variance / count)
+    profiles = [{way: _profile(part, m, way, step) for way in ways} for part, m in zip(parts, terms, strict=True)]
+    composed = []
+    for way in ways:
+        losses = [_losses(own[way], own[MIRRORED[way]], step) for own in profiles]
+        grids = [(lattice, part.count) for (lattice, _), part in zip(losses, parts, strict=True)]
+        infinite = sum(part.count * lost for (_, lost), part in zip(losses, parts, strict=True))
+        composed.append(Composed(grids, step, infinite, 0.0))
+    return Curve.upper("pld", THEOREM, partial(worst_delta, composed))
+
+
+def pass_delta(part: ShuffledPass, terms: int, direction: Direction, epsilon: float) -> tuple[float, float]:
+    """Upper bound on delta(epsilon) of one pass, and what of it large weights cost.
+
+    Args:
+        part: The pass; its count does not matter.
+        terms: m, at most its batches.
+        direction: "remove", "add", or "swap" for both directions under replace-one.
+        epsilon: At least 0.
+    """
+    growth = max(1.0, math.exp(epsilon) * (1.0 - 8.0 * UNIT))
+    cost = _cost(part, terms, direction, growth)
+    return mean_excess(part, growth, terms, direction) + cost, cost
+
+
+def _cost(part: ShuffledPass, terms: int, direction: Direction, growth: float) -> float:
+    """What weights above 1/m cost: tau times delta of N(2 mu) against N(0) at log(batches/m)."""
+    value, error = excess(np.array([1.0 - growth]), growth, part.shift, direction)
+    level = max(0.0, math.log(part.batches / terms) * (1.0 - 8.0 * UNIT) - 8.0 * UNIT)
+    return float((value + error)[0]) * float(analytic_delta(2.0 * part.shift, np.array([level]))[0]) * (1.0 + 1e-13)
+
+
+def _profile(part: ShuffledPass, terms: int, direction: Direction, step: float) -> tuple[Array, Array]:
+    """(multiples of the step, upper bounds on delta there), from 0 to where nothing is left."""
+    mu = part.shift * (2.0 if direction == "swap" else 1.0)
+
+    def known(places: Array) -> Array:
+        return analytic_delta(mu, places * step * (1.0 - 4.0 * UNIT))
+
+    places, values = [0], list[float]()
+    while True:
+        value, least = pass_delta(part, terms, direction, places[-1] * step)
+        values.append(value)
+        if value < FLAT * least or value >= float(known(np.array([float(places[-1])]))[0]):
+            break
+        places.append(_following(places[-1]))
+    while float(known(np.array([float(places[-1])]))[0]) > TAIL:
+        places.append(_following(places[-1]))
+    found = np.array(places, dtype=np.float64)
+    whole = np.minimum(np.append(values, np.full(len(places) - len(values), values[-1])), known(found))
+    return found, np.minimum.accumulate(whole)
+
+
+def _following(place: int) -> int:
+    return max(place + 1, round(place * SPARSE))
+
+
+def _losses(own: tuple[Array, Array], other: tuple[Array, Array], step: float) -> tuple[Lattice, float]:
+    """The loss whose profile is that of the one direction above 0 and of the other, mirrored, below."""
+    shrunk = np.exp(-other[0][:0:-1] * step)
+    places = np.concatenate([-other[0][:0:-1], own[0]])
+    values = np.concatenate([1.0 - shrunk + shrunk * other[1][:0:-1] + 4.0 * UNIT, own[1]])
+    growths = np.concatenate([[0.0], np.exp(places * step)])
+    kept = _convex(growths, np.concatenate([[1.0], values]))
+    slopes = np.append(np.diff(np.concatenate([[1.0], values])[kept]) / np.diff(growths[kept]), 0.0)
+    masses, at = growths[kept][1:] * np.maximum(np.diff(slopes), 0.0), kept[1:] - 1
+    # what these masses have, against what is wanted, at the corners and at growth 0
+    gaps = np.minimum((places[at][:, None] - places[at][None, :]) * step, 0.0)
+    reached = -np.expm1(gaps) @ masses * (1.0 - 2.0 * UNIT * (len(masses) + 8)) + values[-1]
+    short = max(0.0, float((values[at] - reached).max()), 1.0 - float(masses.sum()) - float(values[-1]))
+    grid = np.zeros(int(places[-1] - places[0]) + 1)
+    grid[(places[at] - places[0]).astype(np.int64)] = masses
+    return Lattice(grid, int(places[0])), float(values[-1]) + short * (1.0 + 1e-12) + len(masses) * UNIT
+
+
+def _convex(x: Array, y: Array) -> Array:
+    """Indices of the corners of the largest convex function below the points."""
+    kept: list[int] = []
+    for i in range(len(x)):
+        while len(kept) > 1 and _above(x, y, kept[-2], kept[-1], i):
+            kept.pop()
+        kept.append(i)
+    return np.array(kept)
+
+
+def _above(x: Array, y: Array, first: int, middle: int, last: int) -> bool:
+    return bool((y[middle] - y[first]) * (x[last] - x[first]) >= (y[last] - y[first]) * (x[middle] - x[first]))
