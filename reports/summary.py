@@ -19,7 +19,7 @@ from dpaudit.verify.results import AttackResult, AuditResult, Control, CurveTest
 
 NOT_STATED = "not stated"
 FEWEST_FALSE_ALARMS = 5  # expected ones, below which a true-positive rate at that false-positive rate says nothing
-# what the attacker of each shipped attack holds; another attack tells it itself, as "attacker_sees" of its arms
+# what the attacker of each shipped attack holds, unless it tells that itself, as "attacker_sees" of its arms
 ATTACKER_SEES = {
     "membership": "outputs of the delivered model",
     "class-loss": "outputs of the delivered model",
@@ -192,7 +192,7 @@ def evidence(attack: AttackResult) -> str:
 
 def attacker_sees(attack: AttackResult) -> str:
     """The threat model of an attack."""
-    return f"the attacker sees {ATTACKER_SEES.get(attack.name) or attack.arms.get('attacker_sees') or NOT_STATED}"
+    return f"the attacker sees {attack.arms.get('attacker_sees') or ATTACKER_SEES.get(attack.name) or NOT_STATED}"
 
 
 def rates_shown(attack: AttackResult) -> dict[str, float]:

@@ -135,6 +135,8 @@ class CanaryGame:
             f"{controlled_training(audit)}; not counted in any bound",
             "pilot_separation": pilot.separation,
         }
+        if pilot.watch is not None:
+            spoken["attacker_sees"] = "every noisy sum of retrained models, and all other records"
         pilot = replace(pilot, arms=replace(pilot.arms, description={**pilot.arms.description, **spoken}))
         epsilon, delta = audit.claim_check.epsilon_claimed, max(audit.claim_check.delta_claimed, 1e-12)
         ideal = 1.0 / analytic_gaussian_sigma(1.0, epsilon=epsilon, delta=delta)

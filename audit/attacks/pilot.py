@@ -13,7 +13,7 @@ import numpy as np
 
 from dpaudit.audit.attacks.arms import Arms, Candidate
 from dpaudit.audit.attacks.base import Array, Audit
-from dpaudit.audit.attacks.released_steps import StepWatch
+from dpaudit.audit.attacks.released_steps import StepWatch, released_ratio
 from dpaudit.audit.trials.engine import Score, Scores, TrialSetup
 from dpaudit.mechanisms.learning.spec import TrainingSpec
 
@@ -74,7 +74,7 @@ def run_pilot(audit: Audit, candidates: Sequence[Candidate], setup: Callable[...
             name, score = list(candidate.scores.items())[best]
             chosen = Pilot(
                 candidate.spec, candidate.arms, score, name, float(apart[best]), len(candidates), 0, 0.0,
-                candidate.watch,
+                candidate.watch if score is released_ratio else None,
             )  # fmt: skip
     models = 2 * PAIRS * len(candidates)
     return None if chosen is None else replace(chosen, models=models, seconds=time.monotonic() - began)

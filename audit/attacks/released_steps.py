@@ -38,7 +38,7 @@ from dpaudit.mechanisms.base import Mechanism, NormalCoordinates
 from dpaudit.mechanisms.learning.architectures import build_module, parameter_shapes
 from dpaudit.mechanisms.learning.spec import DPSGDSpec, Pool, TrainedModels, TrainingSpec
 
-REFERENCES = 64  # records that stand for all others: their gradients are computed in every step
+REFERENCES = 32  # records that stand for all others: their gradients are computed in every step
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class StepWatch:
             given = [weight.grad for weight in weights]
             if [tuple(w.shape) for w in weights] != shapes or any(g is None for g in given) or is_wrapper(optimizer):
                 return
-            total = torch.cat([g.detach().flatten() for g in given]).cpu().double() * spec.expected_batch_size
+            total = torch.cat([g.detach().flatten() for g in given]).cpu().float() * spec.expected_batch_size
             mechanism = spec.mechanism_at(min(len(found), spec.steps - 1))
             gradients = clipped_gradients(network, [w.detach().cpu() for w in weights], self.x, self.y, mechanism.clip)
             found.append(self.log_ratio(gradients, total, mechanism, spec.sampling_prob))
@@ -108,7 +108,7 @@ class StepWatch:
         """The log likelihood ratio of one step.
 
         Args:
-            gradients: Clipped, shape (records, weights), float64.
+            gradients: Clipped, shape (records, weights), float32.
             total: The noisy sum, shape (weights,).
             mechanism: Its noise, normal.
             prob: Of a record to be in the batch, in (0, 1].
@@ -119,10 +119,11 @@ class StepWatch:
         canaries, others = gradients[: self.canaries], gradients[self.canaries :]
         share = self.records / max(1, len(others))
         centred = total - prob * share * others.sum(0)
-        root = others * (prob * (1.0 - prob) * share) ** 0.5  # V = variance I + root' root
-        inner = root @ root.T + variance * torch.eye(len(root), dtype=torch.float64)
-        along = (canaries - torch.linalg.solve(inner, root @ canaries.T).T @ root) / variance  # Woodbury
-        exponents = (along @ centred - (along * canaries).sum(1) / 2.0).numpy()
+        spread = prob * (1.0 - prob) * share  # V = variance I + spread others' others, inverted as Woodbury does
+        inner = spread * (others @ others.T).double() + variance * torch.eye(len(others), dtype=torch.float64)
+        coefficients = spread * torch.linalg.solve(inner, (others @ canaries.T).double())
+        along = (canaries - coefficients.float().T @ others) / variance
+        exponents = (along @ centred - (along * canaries).sum(1) / 2.0).double().numpy()
         with np.errstate(divide="ignore"):
             first, *second = np.logaddexp(np.log1p(-prob), np.log(prob) + exponents)
         return float(first - sum(second))
@@ -174,7 +175,7 @@ def released_ratio(models: TrainedModels) -> Scores:
 def clipped_gradients(
     network: nn.Module, weights: Sequence[Tensor], x: NDArray[np.float32], y: NDArray[np.int64], clip: float
 ) -> Tensor:
-    """Gradients of the cross-entropy of single records, clipped in l2 norm, shape (records, weights), float64.
+    """Gradients of the cross-entropy of single records, clipped in l2 norm, shape (records, weights), float32.
 
     Args:
         network: Whose computation it is.
@@ -190,7 +191,7 @@ def clipped_gradients(
     made = vmap(grad(loss), in_dims=(None, 0, 0))(
         {name: weight.detach() for name, weight in zip(names, weights, strict=True)}, torch.tensor(x), torch.tensor(y)
     )
-    flat = torch.cat([made[name].flatten(1) for name in names], dim=1).double()
+    flat = torch.cat([made[name].flatten(1) for name in names], dim=1)
     return flat * (clip / flat.norm(dim=1).clamp(min=1e-12)).clamp(max=1.0)[:, None]
 
 
