@@ -83,18 +83,19 @@ _HIDDEN_SCALE = """\
 import numpy as np
 from scipy import stats
 
-q, T, epsilon, n, h = {prob!r}, {steps}, {epsilon!r}, 2**18, {bin!r}
-rates = stats.gamma({k!r}, scale={theta!r}).ppf((np.arange(64) + 0.5) / 64)  # of the noise, one for all coordinates
-A = B = 0.0  # laws of the sum of rounded scores of a release, with the record in and without
-for rate in rates:
-    a = b = 1 / 64
+q, T, epsilon, n, h = {prob!r}, {steps}, {epsilon!r}, 2**17, {bin!r}
+ends = stats.norm.cdf(np.linspace(-6, 6, 33))
+rates = stats.gamma({k!r}, scale={theta!r}).ppf((ends[1:] + ends[:-1]) / 2)  # of the noise, one for all coordinates
+A, B = [], []  # for each rate, which so many coordinates tell: sums of rounded scores with the record in and without
+for rate, chance in zip(rates, np.diff(ends)):
+    a = b = chance
     for shift, count in {shift!r}:
         cell = np.concatenate([[-1e9], np.linspace(0, shift, 4001), [1e9]])
         x = np.clip((cell[1:] + cell[:-1]) / 2, 0, shift)
-        score = np.rint((2 * x - shift) * {k!r} * {theta!r} / h).astype(int) % n
+        score = np.rint((2 * x - shift) * rate / h).astype(int) % n
         a, b = (p * np.fft.rfft(np.bincount(score, np.diff(stats.laplace.cdf(cell, mean, 1 / rate)), n)) ** count
                 for p, mean in ((a, shift), (b, 0)))
-    A, B = A + a, B + b
+    A, B = [*A, a], [*B, b]
 """
 
 _COMPOSED = """\
@@ -102,7 +103,7 @@ A, B = (np.maximum(np.fft.irfft(p, n), 0) for p in (A, B))
 P, Q = (q * A + (1 - q) * B, B){flip}
 loss = np.where((P > 1e-14) & (Q > 1e-14), np.log(np.maximum(P, 1e-99) / np.maximum(Q, 1e-99)), 0)
 score = np.rint(loss / {fine!r}).astype(int) % n  # another integer; T releases add up
-P, Q = (np.fft.irfft(np.fft.rfft(np.bincount(score, p, n)) ** T, n) for p in (P, Q))
+P, Q = (np.fft.irfft(np.fft.rfft(np.bincount(score.ravel(), p.ravel(), n)) ** T, n) for p in (P, Q))
 print(np.maximum(P - np.exp(epsilon) * (np.maximum(Q, 0) + 1e-13), 0).sum())
 """
 
@@ -117,6 +118,24 @@ loss = (M - 1) * np.log(other / r) + (other**2 - r**2) / 2
 print(np.maximum(0, -np.expm1(np.minimum(0, epsilon - loss))).mean())
 """
 
+_SAMPLED_PRODUCT = """\
+import numpy as np
+
+M, q, T, epsilon, shift = {dimension}, {prob!r}, {steps}, {epsilon!r}, {ratio!r}  # shift / sigma, to each side
+n, h, size, rng = 2**20, 1e-2, 2_000_000, np.random.default_rng(1)
+inside = rng.random(size) < q  # the record, which moves by +shift, where its replacement moves by -shift
+along, radius = rng.standard_normal(size) / np.sqrt(M), np.abs(rng.standard_normal(size))  # cosine with the shift
+square, along = radius**2 + inside * (2 * radius * along * shift + shift**2), radius * along + inside * shift
+log_ratio = lambda v: (1 - M) / 2 * np.log1p((v**2 - 2 * along * v) / square) - (v**2 - 2 * along * v) / 2
+taken = lambda v: np.logaddexp(np.log1p(-q), np.log(q) + log_ratio(v))  # log-density over that of noise around 0
+loss = np.clip(taken(shift) - taken(-shift), -30, 30)  # less of a large loss is on the safe side
+score = np.floor(loss / h + rng.random(size)).astype(int) % n  # rounded at random, so that no error adds up
+total = np.fft.irfft(np.fft.rfft(np.bincount(score, minlength=n) / size) ** T, n)  # T releases add up
+place = np.arange(n)
+loss = h * np.where(place < 3 * n // 4, place, place - n)
+print(total @ np.maximum(0, -np.expm1(np.minimum(0, epsilon - loss))))
+"""
+
 _SCIPY = "law = {law}  # of one coordinate\nppf, cdf, logpdf = law.ppf, law.cdf, law.logpdf"
 _LAWS = {
     "laplace": _SCIPY.format(law="stats.laplace(scale={scale!r})"),
@@ -127,6 +146,12 @@ side = stats.lomax({k!r}, scale=1 / {theta!r})  # of one coordinate, on both sid
 ppf = lambda p: -side.isf(2 * p)  # of p up to 1/2
 cdf = lambda x: np.where(x < 0, side.sf(-x) / 2, 1 - side.sf(x) / 2)
 logpdf = lambda x: side.logpdf(abs(x))""",
+    # Laplace noise whose scale is a Gamma number of its own in each coordinate
+    "gamma-scale-laplace": """\
+laws = [stats.laplace(scale=b) for b in stats.gamma({k!r}, scale={theta!r}).ppf((np.arange(64) + 0.5) / 64)]
+ppf = laws[32].ppf  # it only chooses cells
+cdf = lambda x: sum(law.cdf(x) for law in laws) / 64
+logpdf = lambda x: np.log(sum(law.pdf(x) for law in laws) / 64)""",
 }
 
 
@@ -143,9 +168,12 @@ def program(claim: Mapping[str, Any], witness: Mapping[str, Any] | None) -> tupl
     values = {"epsilon": claim["epsilon"], "steps": claim["steps"], "prob": sampling.get("prob", 1.0)}
     if noise["name"] == "gaussian":
         return _gaussian(claim, sampling, values)
-    if noise["name"] == "product" and claim["steps"] == 1 and claim["adjacency"] == "replace-one":
-        values |= {"dimension": noise["dimension"], "ratio": 2 * noise["clip"] / noise["sigma"]}
-        return _PRODUCT.format(**values), ""
+    if noise["name"] == "product" and claim["adjacency"] == "replace-one" and sampling["kind"] in ("poisson", "none"):
+        values |= {"dimension": noise["dimension"], "ratio": noise["clip"] / noise["sigma"]}
+        if values["prob"] < 1.0:
+            return _SAMPLED_PRODUCT.format(**values), ""
+        if claim["steps"] == 1:
+            return _PRODUCT.format(**{**values, "ratio": 2 * values["ratio"]}), ""
     if witness is not None and sampling["kind"] in ("poisson", "none"):
         values["shift"] = [[value, int(count)] for value, count in witness["shift"]]
         values["flip"] = "[::-1]" if witness["direction"] == "add" else ""

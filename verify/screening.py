@@ -28,22 +28,22 @@ From below, an event S with P(S) - e^epsilon Q(S) > delta refutes:
 - "count": {at least m of the releases exceed z standard deviations}. The count is binomial under both laws, with
   p_Q = Phi(-z) and p_P = (1-q) p_Q + q Phi(1/s - z).
 
-Binomial tails are incomplete beta functions, good to 1e-9 and better in the range used (steps up to MOST_STEPS); a
-relative error e of a probability p costs a tail at m at most m e, which is under 3e-8. TAIL covers both.
+Binomial tails are bounded as `binomial_tails` proves; where "count" looks for a claim to refute, incomplete beta
+functions say where it is worth it, and prove nothing. Normal probabilities carry the error of `normal_tails`.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, binom, gammaln, log_ndtr, ndtr, ndtri_exp
 
 from dpaudit.mechanisms.base import Array
-from dpaudit.verify.claims import SAMPLING_PROB, STEPS, Claim
-from dpaudit.verify.guarantees import DELTA, EPSILON
+from dpaudit.verify.binomial_tails import binomial_tails
+from dpaudit.verify.claim_columns import ClaimColumns
+from dpaudit.verify.claims import Claim
 from dpaudit.verify.upper.gaussian_pld import analytic_delta, shift_over_sigma
 from dpaudit.verify.upper.shift_norms import sampling_is_known
 
@@ -52,8 +52,8 @@ TERMS = 32  # of a binomial sum
 ORDERS = np.unique(np.concatenate([np.arange(2.0, 13.0), np.rint(14.0 * 1.15 ** np.arange(36))]))
 CHORDS = (0.1, 0.2, 0.35, 0.5, 0.7)  # orders lam below the first whole one
 LARGEST_RATE = 0.9  # of "renyi": above, sampling is next to none
-MOST_STEPS = 100_000  # of the events: binomial tails are tested up to here
-MARGIN, TAIL = 1e-9, 1e-7  # relative, of sums of positive terms and of binomial tails
+MOST_STEPS = 100_000  # of the events: the window of a binomial law stays small
+MARGIN, CHANCE = 1e-9, 1e-13  # relative, of sums of positive terms and of a normal probability up to 6 deviations out
 POWERS = (2, 4, 6, 8, 10, 12)  # of "centred"
 ROUNDING = 1e-12  # relative, of moments of orders up to 12: a thousand times a unit in the last place
 EDGES = np.array([-9.0, -4.0, -3.0, -2.2, -1.5, -0.9, -0.3, 0.3, 0.9, 1.5, 2.2, 3.0, 4.0, 5.5])
@@ -64,54 +64,6 @@ BLOCK = 16_384  # claims at a time: what one screen holds stays in the cache
 
 _LAMBDAS = ORDERS - 1.0
 _BINOMIALS = binom(ORDERS[None, :], np.arange(2.0, TERMS + 1.0)[:, None])  # (terms, orders), 0 above the order
-
-
-@dataclass(frozen=True)
-class ClaimColumns:
-    """Claims on Gaussian noise as columns of one length.
-
-    Args:
-        ids: Names, shape (n,).
-        noise_multiplier: Sigma over the longest shift, in (0, inf).
-        sampling_prob: Poisson rate in (0, 1]; 1 is none.
-        steps: Releases, whole numbers of at least 1.
-        delta: In [0, 1).
-        epsilon: Finite, at least 0.
-
-    Raises:
-        ValueError: A column has another length or a value outside its domain; the message names the first one.
-    """
-
-    ids: NDArray[Any]
-    noise_multiplier: Array
-    sampling_prob: Array
-    steps: Array
-    delta: Array
-    epsilon: Array
-
-    def __post_init__(self) -> None:
-        inside = {
-            "noise_multiplier": ("(0, inf)", (self.noise_multiplier > 0) & (self.noise_multiplier < np.inf)),
-            "sampling_prob": (SAMPLING_PROB, (self.sampling_prob > 0) & (self.sampling_prob <= 1)),
-            "steps": (STEPS, (self.steps >= 1) & (self.steps < np.inf) & (self.steps == np.floor(self.steps))),
-            "delta": (DELTA, (self.delta >= 0) & (self.delta < 1)),
-            "epsilon": (EPSILON, (self.epsilon >= 0) & (self.epsilon < np.inf)),
-        }
-        for name, (domain, good) in inside.items():
-            if good.shape != self.ids.shape:
-                raise ValueError(
-                    f"Expected {name} of shape {good.shape} to have one value for each of {len(self)} ids."
-                )
-            if not good.all():
-                i = int(np.argmin(good))
-                raise ValueError(f"claim {str(self.ids[i])!r}: Expected {name}={getattr(self, name)[i]:g} in {domain}.")
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def take(self, rows: NDArray[np.intp] | slice) -> "ClaimColumns":
-        """Some of the claims, in the order of `rows`."""
-        return ClaimColumns(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -248,7 +200,7 @@ def sum_refutes(claims: ClaimColumns) -> NDArray[np.bool_]:
     spread = np.sqrt(steps * q * (1 - q))
     edges = np.maximum(np.arange(len(EDGES))[:, None], np.floor(steps * q + EDGES[:, None] * spread))
     edges[0] = 0.0
-    reached = binomial_tail(edges[1:], steps, q) * (1 - TAIL)
+    reached = binomial_tails(edges[1:].T, steps, q)[0].T
     middle = q * steps * unit
     thresholds = [claims.epsilon / middle + middle / 2]
     thresholds += [-ndtri_exp(log_level) for log_level in _log_levels(claims, SUM_LEVELS)]
@@ -273,19 +225,18 @@ def count_refutes(claims: ClaimColumns) -> NDArray[np.bool_]:
 
 
 def _count_refutes(claims: ClaimColumns, cut: float, z: Array) -> NDArray[np.bool_]:
-    q, steps, chance = claims.sampling_prob, claims.steps, float(ndtr(-cut))
-    power = (1 - q) * chance + q * ndtr(1 / claims.noise_multiplier - cut)
+    q, steps, chance = claims.sampling_prob, claims.steps, np.full(len(claims), float(ndtr(-cut)) * (1 + CHANCE))
+    power = ((1 - q) * chance + q * ndtr(1 / claims.noise_multiplier - cut)) * (1 - 4 * CHANCE)
     mean = steps * chance  # the count that noise exceeds with about the wanted level: Cornish and Fisher's
-    wanted = np.ceil(mean + z * np.sqrt(mean * (1 - chance)) + (z * z - 1) / 6)
-    wanted = np.clip(wanted, 1.0, steps)
-    level = binomial_tail(wanted, steps, np.full(len(steps), chance)) * (1 + TAIL)
-    return _refutes(claims, binomial_tail(wanted, steps, power) * (1 - TAIL), np.log(level) + 1e-12)
-
-
-def binomial_tail(count: Array, trials: Array, chance: Array) -> Array:
-    """Pr[Binomial(trials, chance) >= count] for count >= 1, 0 above the trials; broadcast."""
-    inside = np.minimum(count, trials)
-    return np.asarray(np.where(count <= trials, betainc(inside, trials - inside + 1.0, chance), 0.0))
+    wanted = np.clip(np.ceil(mean + z * np.sqrt(mean * (1 - chance)) + (z * z - 1) / 6), 1.0, steps)
+    level, reached = (betainc(wanted, steps - wanted + 1.0, probability) for probability in (chance, power))
+    found = _refutes(claims, reached, np.log(level))  # so it seems
+    rows = np.flatnonzero(found)
+    few, count = claims.take(rows), wanted[rows, None]
+    level = binomial_tails(count, few.steps, chance[rows])[1][:, 0]
+    reached = binomial_tails(count, few.steps, power[rows])[0][:, 0]
+    found[rows] = _refutes(few, reached, np.log(level) + 1e-12)
+    return found
 
 
 def _log_levels(claims: ClaimColumns, levels: tuple[float, ...]) -> list[Array]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from dpaudit.audit.inputs.files import InputError, read_regular
 from dpaudit.mechanisms.base import Array
-from dpaudit.verify.screening import ClaimColumns
+from dpaudit.verify.claim_columns import ClaimColumns
 
 LARGEST_TABLE = 512 << 20  # bytes
 COLUMNS = ("id", "noise_multiplier", "sampling_prob", "steps", "delta", "epsilon")

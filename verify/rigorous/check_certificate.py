@@ -215,7 +215,7 @@ class Phase:
             moved, plain = (self.label_law(data, window, centre, count) for centre in (shift, arb(0)))
             return [moved, plain, plain]
         ordered, edges = all(x == sorted(x) for x in (data["scores"], data["labels"])), ascending(data["edges"])
-        need(ordered and 0 < edges[0] and edges[-1] < data["value"], "the order of labels is not that of scales")
+        need(ordered and edges[0] > 0 and edges[-1] < data["value"], "the order of labels is not that of scales")
         shares, worst = self.scale_masses(scales), -window.size
         moved, low, high = window.law(shares[:1], [worst]), window.law(shares[-1:], [worst]), fmpz_poly([])
         for u, below, above in zip(scales, shares, shares[1:], strict=False):  # the lowest cell is high without it
