@@ -39,6 +39,7 @@ def script() -> ModuleType:
 private = pytest.mark.filterwarnings(
     "ignore:Secure RNG turned off:UserWarning",
     "ignore:Full backward hook is firing:UserWarning",
+    "ignore:Optimal order is the largest alpha:UserWarning",  # of the orders that Opacus looks through
     "ignore::DeprecationWarning",  # of transformers' own imports
     "ignore::FutureWarning",
 )
