@@ -66,9 +66,14 @@ def main() -> None:
     for name, noise, times in (("correct", 10.0 / mu, options.correct), ("no noise", 0.0, options.without)):
         found = [
             bound_of_one(
-                options.data, options.kind, options.count, noise, options.epsilon, seed,
+                options.data,
+                options.kind,
+                options.count,
+                noise,
+                options.epsilon,
+                seed,
                 with_reference=options.reference,
-            )  # fmt: skip
+            )
             for seed in range(options.first, options.first + times)
         ]
         bounds = sorted(abs(value) for value in found)

@@ -353,9 +353,7 @@ def _told_of_reference(result: AuditResult, reference: Sequence[Path]) -> AuditR
         f"Scores are less those of a reference, {reference[0]} (SHA-256 {digest}): what is found holds if that model "
         "saw neither the planted data nor the coins."
     )
-    return replace(
-        result, notes=[*result.notes, note], reproduce={**result.reproduce, "reference_sha256": digest}
-    )
+    return replace(result, notes=[*result.notes, note], reproduce={**result.reproduce, "reference_sha256": digest})
 
 
 def _result(

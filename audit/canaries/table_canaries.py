@@ -21,17 +21,17 @@ def craft_rows(kind: str, table: Table, places: NDArray[np.int64], rng: np.rando
         rng: Of the choice.
 
     Raises:
-        InputError: The kind does not apply, or the table has fewer than two labels.
+        InputError: The kind does not apply, or the table has a column of labels with fewer than two.
     """
-    if kind not in kind_names(text=table.text is not None):
-        raise InputError(f"Expected kind={kind!r} to be {', '.join(kind_names(text=table.text is not None))} here.")
-    classes = sorted({row[table.label] for row in table.rows}, key=lambda label: (str(type(label)), label))
-    if len(classes) < 2 or len(classes) > len(table.rows) // 2:
-        raise InputError(f"Expected column {table.label} to hold labels of at least two classes, not {len(classes)}.")
+    kinds = kind_names(text=table.text is not None)
+    if table.label is None:
+        kinds = [name for name in kinds if name not in ("mislabelled", "random-label")]
+    if kind not in kinds:
+        without = " without a column of labels" * (table.label is None)
+        raise InputError(f"Expected kind={kind!r} to be {', '.join(kinds)} here{without}.")
     rows = [dict(table.rows[place]) for place in places]
-    codes = np.array([classes.index(row[table.label]) for row in rows], np.int64)
-    for row, label in zip(rows, craft_labels(kind, codes, len(classes), rng), strict=True):
-        row[table.label] = classes[label]
+    if table.label is not None:
+        _relabel(rows, kind, table, table.label, rng)
     if table.text is not None:
         sentences = craft_sentences(kind, [str(row[table.text]) for row in rows], rng)
         for row, sentence in zip(rows, sentences, strict=True):
@@ -43,6 +43,16 @@ def craft_rows(kind: str, table: Table, places: NDArray[np.int64], rng: np.rando
     elif kind == "blank":
         _empty(rows, table)
     return rows
+
+
+def _relabel(rows: Sequence[dict[str, Any]], kind: str, table: Table, column: str, rng: np.random.Generator) -> None:
+    """Every row with the label that the kind gives it."""
+    classes = sorted({row[column] for row in table.rows}, key=lambda label: (str(type(label)), label))
+    if len(classes) < 2 or len(classes) > len(table.rows) // 2:
+        raise InputError(f"Expected column {column} to hold labels of at least two classes, not {len(classes)}.")
+    codes = np.array([classes.index(row[column]) for row in rows], np.int64)
+    for row, label in zip(rows, craft_labels(kind, codes, len(classes), rng), strict=True):
+        row[column] = classes[label]
 
 
 def _empty(rows: Sequence[dict[str, Any]], table: Table) -> None:

@@ -26,13 +26,13 @@ class Table:
     Args:
         columns: Names, in the file's order.
         rows: Every record by column; texts in separated files, whatever JSON holds in others.
-        label: The column of labels.
+        label: The column of labels, None where there are sentences alone, as language models are trained on.
         text: The column of sentences, None where the other columns are the features.
     """
 
     columns: tuple[str, ...]
     rows: Sequence[dict[str, Any]]
-    label: str
+    label: str | None
     text: str | None
 
     @property
@@ -46,11 +46,12 @@ def read_table(path: Path, *, label: str | None = None, text: str | None = None)
 
     Args:
         path: The file, UTF-8.
-        label: Its column of labels; None for the first of label, y, target, class that there is.
+        label: Its column of labels; None for the first of label, y, target, class that there is, if any.
         text: Its column of sentences; None for sentence or text if there is one.
 
     Raises:
-        InputError: Not such a file, records of different columns, fewer than two, or no column of that name.
+        InputError: Not such a file, records of different columns, fewer than two, no column of that name, or neither
+            labels nor sentences.
     """
     content = read_regular(path, limit=LARGEST_FILE)
     try:
@@ -64,7 +65,9 @@ def read_table(path: Path, *, label: str | None = None, text: str | None = None)
     return Table(columns, rows, *chosen_columns(columns, str(path), label=label, text=text))
 
 
-def chosen_columns(columns: Sequence[str], name: str, *, label: str | None, text: str | None) -> tuple[str, str | None]:
+def chosen_columns(
+    columns: Sequence[str], name: str, *, label: str | None, text: str | None
+) -> tuple[str | None, str | None]:
     """The columns of labels and of sentences, as `read_table`.
 
     Raises:
@@ -74,9 +77,10 @@ def chosen_columns(columns: Sequence[str], name: str, *, label: str | None, text
         if wanted is not None and wanted not in columns:
             raise InputError(f"Expected {name} to have a column {wanted!r}: it has {', '.join(columns)}.")
     found = label or next((column for column in LABELS if column in columns), None)
-    if found is None:
+    sentences = text or next((column for column in TEXTS if column in columns), None)
+    if found is None and sentences is None:
         raise InputError(f"Expected {name} to have a column label: it has {', '.join(columns)}; name it with --label.")
-    return found, text or next((column for column in TEXTS if column in columns), None)
+    return found, sentences
 
 
 def as_number(cell: Any) -> float | None:

@@ -62,6 +62,20 @@ def test_a_table_is_its_rows_and_the_canaries_that_are_in(tmp_path: Path, suffix
     assert {type(row["label"]) for row in after.rows} == {type(row["label"]) for row in before.rows}
 
 
+@pytest.mark.parametrize("kind", ["rare-tokens", "out-of-distribution"])
+def test_texts_alone_as_language_models_are_trained_on(tmp_path: Path, kind: str) -> None:
+    """No column of labels is needed, and kinds that change labels are refused."""
+    data = table_file(tmp_path, [{"text": row["sentence"]} for row in SENTENCES], ".jsonl")
+    with pytest.raises(InputError, match=r"'mislabelled' to be .*rare-tokens here without a column of labels"):
+        planted(tmp_path, data, "mislabelled")
+    done = planted(tmp_path, data, kind)
+    before, after = read_table(data), read_table(done.planted[0])
+    queries = [row["text"] for row in read_table(done.queries[0]).rows]
+    chosen = [text for text, inside in zip(queries, done.coins.draw.included()[0], strict=True) if inside]
+    assert (before.label, before.features, after.columns) == (None, (), ("text",))
+    assert Counter(row["text"] for row in after.rows) == Counter([*(row["text"] for row in before.rows), *chosen])
+
+
 @pytest.mark.parametrize("kind", ["blank", "out-of-distribution", "random-label"])
 def test_a_table_of_numbers(tmp_path: Path, kind: str) -> None:
     done = planted(tmp_path, table_file(tmp_path, NUMBERS, ".csv"), kind, 2)

@@ -1,5 +1,6 @@
 """transformers' own Trainer with an optimizer of Opacus: its loader shuffles, whatever the engine accounts."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
 ]
 RECORDS, BATCH, PASSES, DELTA = 32, 8, 3, 1e-5
+PAGE = Path(__file__).parents[3] / "docs/opacus.md"
+PAGE_BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 NETWORK = """
 import torch
 from torch import nn
@@ -73,8 +76,9 @@ class Sentences(Dataset[dict[str, Any]]):
         return {"input_ids": ids, "attention_mask": (ids > 0).long(), "labels": int(ids[0] > 14)}
 
 
-def trained(folder: Path, *, poisson: bool, **arguments: Any) -> tuple[Any, PrivacyEngine]:
-    from transformers import Trainer, TrainingArguments
+def parts_of(folder: Path, *, poisson: bool, **arguments: Any) -> dict[str, Any]:
+    """What a script has before it makes its Trainer, by the names of docs/opacus.md."""
+    from transformers import TrainingArguments
 
     namespace: dict[str, Any] = {}
     exec(NETWORK, namespace)
@@ -85,22 +89,43 @@ def trained(folder: Path, *, poisson: bool, **arguments: Any) -> tuple[Any, Priv
         module=model, optimizer=torch.optim.AdamW(model.parameters(), lr=0.01), data_loader=DataLoader(data, BATCH),
         noise_multiplier=0.8, max_grad_norm=0.5, wrap_model=False, poisson_sampling=poisson,
     )  # fmt: skip
-
-    class PrivateTrainer(Trainer):
-        def get_train_dataloader(self) -> Any:
-            return loader if poisson else super().get_train_dataloader()
-
     settings = TrainingArguments(
         output_dir=str(folder), num_train_epochs=PASSES, per_device_train_batch_size=BATCH, use_cpu=True, seed=1,
         max_grad_norm=0.0, report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, **arguments,
     )  # fmt: skip
     scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer.original_optimizer, factor=1.0)
+    return {
+        "model": model, "args": settings, "data": data, "optimizer": optimizer, "scheduler": scheduler,
+        "privacy_engine": engine, "loader": loader,
+    }  # fmt: skip
+
+
+def trained(folder: Path, *, poisson: bool, **arguments: Any) -> tuple[Any, PrivacyEngine]:
+    from transformers import Trainer
+
+    parts = parts_of(folder, poisson=poisson, **arguments)
+
+    class PrivateTrainer(Trainer):
+        def get_train_dataloader(self) -> Any:
+            return parts["loader"] if poisson else super().get_train_dataloader()
+
     trainer = PrivateTrainer(
-        model=model, args=settings, train_dataset=data, optimizers=(optimizer, scheduler),
-        callbacks=[opacus_callback()],
+        model=parts["model"], args=parts["args"], train_dataset=parts["data"],
+        optimizers=(parts["optimizer"], parts["scheduler"]), callbacks=[opacus_callback()],
     )  # fmt: skip
     trainer.train()
-    return trainer, engine
+    return trainer, parts["privacy_engine"]
+
+
+def test_the_pages_trainer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The block of docs/opacus.md as it stands: the Trainer's own loader shuffles, and the claim says so."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text(NETWORK)
+    (block,) = [text for text in PAGE_BLOCKS if "from transformers import Trainer" in text]
+    exec(block, parts_of(tmp_path, poisson=False))
+    assert f"covered: shuffled batches of {BATCH}" in capsys.readouterr().out
+    claim = load_bundle("model.pt", recipe=load_recipe("model.toml")).recipe.claim_object()
+    assert claim.phases[0].sampler == Shuffled.of(RECORDS, BATCH, PASSES)
 
 
 @pytest.mark.parametrize("poisson", [True, False])
