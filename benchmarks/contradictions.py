@@ -5,6 +5,9 @@ whose costs are ordered: more noise, more steps, a larger rate, releases in two 
 also bracketed in ball arithmetic. The i-th claim depends on the seed and i alone, and trials already in `--out` are not
 run again, so a run that was stopped goes on where it was.
 
+`--followed` is the share of the claims of which a second one near the ends of the bracket, a law and a second call are
+asked as well; of the others one verdict is, with its whole curve, which is a third of the work.
+
     python benchmarks/contradictions.py --claims 100000 --seed 1 --workers 2 --seconds 28800 --out out/contradictions
 
 Writes trials.jsonl, contradictions.toml (claims that `dpaudit verify` reads, what is wrong in comments) and lazy.toml
@@ -73,10 +76,14 @@ class Trial:
         index: Which claim.
         rigorous_share: Probability of asking the engine in ball arithmetic as well.
         patience: CPU seconds after which a verdict is not waited for.
+        followed: Probability of asking for other verdicts, to compare them.
     """
 
-    def __init__(self, seed: int, index: int, rigorous_share: float, patience: float = PATIENCE) -> None:
+    def __init__(
+        self, seed: int, index: int, rigorous_share: float, patience: float = PATIENCE, followed: float = 1.0
+    ) -> None:
         self.seed, self.index, self.share, self.patience = seed, index, rigorous_share, patience
+        self.followed = followed
         self.rng = generator(seed, index)
         self.row: dict[str, Any] = {"i": index, "seed": seed, "outcome": "none", "laws": [], "seconds": []}
         self.row |= {"rigorous": "not asked", "wrong": []}
@@ -97,7 +104,8 @@ class Trial:
 
     def _follow(self, claim: Claim, verdict: Verdict) -> None:
         """A second claim about the same history, a law, the other engine."""
-        if self.rng.random() < 0.5:
+        followed = self.followed == 1 or self.rng.random() < self.followed
+        if followed and self.rng.random() < 0.5:
             near = nearer(self.rng, claim, verdict)
             second = self._ask(near) if near != claim else None
             if second is not None:
@@ -106,6 +114,11 @@ class Trial:
         self.row |= _summary(claim, verdict)
         if self.share and self.rng.random() < self.share:
             self.row["rigorous"] = self._rigorous(claim, verdict)
+        if followed:
+            self._compare_law(claim, verdict)
+
+    def _compare_law(self, claim: Claim, verdict: Verdict) -> None:
+        """The verdict of another claim whose cost compares in a known way, or a second call."""
         known, _, _ = guarded(lambda: laws(claim, self.rng))
         if self.rng.random() < 0.1 or not known:
             again = self._ask(claim)
@@ -216,9 +229,11 @@ def _without_seconds(verdict: Verdict) -> dict[str, Any]:
     return {key: value for key, value in verdict.to_dict().items() if key != "seconds"}
 
 
-def trial(seed: int, index: int, rigorous_share: float, patience: float = PATIENCE) -> dict[str, Any]:
+def trial(
+    seed: int, index: int, rigorous_share: float, patience: float = PATIENCE, followed: float = 1.0
+) -> dict[str, Any]:
     """The row of one drawn claim."""
-    return Trial(seed, index, rigorous_share, patience).run()
+    return Trial(seed, index, rigorous_share, patience, followed).run()
 
 
 def _start_worker() -> None:
@@ -229,12 +244,13 @@ def _start_worker() -> None:
 def rows(arguments: argparse.Namespace, todo: Iterator[int]) -> Iterator[dict[str, Any]]:
     """Rows as they come; a worker that is killed counts against the claims it may have held."""
     deadline = time.monotonic() + arguments.seconds
+    how = arguments.rigorous_share, arguments.patience, arguments.followed
     held: dict[Future[dict[str, Any]], int] = {}
     pool = ProcessPoolExecutor(arguments.workers, initializer=_start_worker)
     try:
         while True:
             while len(held) < 2 * arguments.workers and time.monotonic() < deadline and (i := next(todo, -1)) >= 0:
-                held[pool.submit(trial, arguments.seed, i, arguments.rigorous_share, arguments.patience)] = i
+                held[pool.submit(trial, arguments.seed, i, *how)] = i
             if not held:
                 return
             for future in wait(held, return_when=FIRST_COMPLETED).done:
@@ -298,6 +314,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--rigorous-share", type=float, default=0.05)
+    parser.add_argument("--followed", type=float, default=1.0, help="share of which other verdicts are asked as well")
     parser.add_argument("--seconds", type=float, default=math.inf, help="no claim is begun after so long")
     parser.add_argument(
         "--patience", type=float, default=PATIENCE, help="CPU seconds after which a verdict is left out"

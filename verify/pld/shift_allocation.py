@@ -5,6 +5,9 @@ of h at C^p/n in n of them. Both read off the vertices of a polygon that lies ab
 a < b, e^h - 1 (for any law here, eta >= 2) or h itself (log-concave laws) is convex in s, so h lies below its chord, a
 concave function of t for p >= 1, which lies below its two end tangents.
 
+With p = inf or n = 1 every coordinate can be moved by C, and h_eta grows with the shift (boundary lemma,
+`upper.shift_norms`): the sum is at most n h_eta(C).
+
 Why convex: e^h(s) = int f(y)^eta f(y+s)^(1-eta) dy. If 1/f is convex on each side of 0 and has its least value at 0,
 f^-(eta-1) is convex for eta >= 2, and a mixture of convex functions of s is convex. If phi = -log f is convex,
 f^-(eta-1) = e^((eta-1) phi) is log-convex, and so is the mixture.
@@ -45,14 +48,15 @@ class SpreadMoment:
             eta: At least 2.
         """
         dimension = self._dimension
-        if math.isinf(self._norm):
+        if math.isinf(self._norm) or dimension == 1:
             return math.inf if dimension is None else dimension * float(self._moments([self._clip], eta)[0])
-        bounds = [math.inf]
-        if self._norm <= 2 and math.isfinite(self._noise.fisher):
-            bounds.append(self._any_dimension(eta))
+        bound, least = math.inf, 0.0
         if dimension is not None and (self._norm > 2 or dimension <= 64):
-            bounds.append(self._n_coordinates(dimension, eta))
-        return min(bounds)
+            bound, least = self._n_coordinates(dimension, eta)
+        # without a dimension no bound is below C^p h/t of any shift: nothing to gain where that is reached
+        if self._norm <= 2 and math.isfinite(self._noise.fisher) and not bound <= least * (1 + TOLERANCE):
+            bound = min(bound, self._any_dimension(eta))
+        return bound
 
     def _moments(self, shifts: Iterable[float], eta: float) -> Array:
         """h_eta at shifts; their cells are kept for other orders."""
@@ -85,8 +89,12 @@ class SpreadMoment:
             s, h = np.insert(s, bad + 1, middle), np.insert(h, bad + 1, added)
         return float(self._clip**p * top)
 
-    def _n_coordinates(self, n: int, eta: float) -> float:
-        """n times the concave envelope of h at C^p/n: the hull of the vertices, and (0, h) of the smallest shift."""
+    def _n_coordinates(self, n: int, eta: float) -> tuple[float, float]:
+        """n times the concave envelope of h at C^p/n: the hull of the vertices, and (0, h) of the smallest shift.
+
+        Returns:
+            The bound, and the largest C^p h/t of the shifts looked at.
+        """
         clip, p = self._clip, self._norm
         middle = clip * n ** (-1.0 / p)
         # intervals are narrow where the hull is read, wide far from there
@@ -96,12 +104,13 @@ class SpreadMoment:
         s = np.append(low, high)
         h = self._moments(s, eta)
         if not np.isfinite(h).all():
-            return math.inf
+            return math.inf, 0.0
         t, height = _vertices(self._noise, s, h, p)
         x = np.concatenate([[0.0], s**p, t]) / clip**p
         y = np.concatenate([[h[0]], h, height])
         # in one coordinate x ends at 1, up to rounding
-        return n * _hull_at(x, y, min(1.0 / n, float(x.max()))) * (1 + 1e-12)
+        bound = n * _hull_at(x, y, min(1.0 / n, float(x.max()))) * (1 + 1e-12)
+        return bound, float((h / s**p).max()) * clip**p
 
 
 def _vertices(noise: Coordinate, s: Array, h: Array, p: float) -> tuple[Array, Array]:

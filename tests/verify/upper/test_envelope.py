@@ -195,6 +195,30 @@ def test_a_moment_beyond_floats_is_not_passed_over(clip_norm: float, dimension: 
         assert SpreadMoment(one, 3.0, clip_norm, dimension)(eta) > 3.0**100
 
 
+@pytest.mark.parametrize("name", ["gamma-plrv", "beta 1.5", "beta 4"])
+@pytest.mark.parametrize("clip_norm", [1.0, 2.0, 3.0])
+def test_one_coordinate_moves_as_far_as_it_can(name: str, clip_norm: float) -> None:
+    """In one dimension the bound is the moment at the longest shift, which no shorter one exceeds."""
+    one = coordinate(LAWS[name])
+    assert one is not None
+    for eta in (2.0, 9.0):
+        moments = log_moment(one, np.append(np.geomspace(1e-3, 0.79, 40), 0.8), eta)
+        assert SpreadMoment(one, 0.8, clip_norm, 1)(eta) == pytest.approx(moments[-1], rel=GAP)
+        assert (moments <= moments[-1] * (1 + GAP)).all()
+
+
+@pytest.mark.parametrize("clip_norm", [1.0, 2.0])
+def test_few_coordinates_are_bounded_as_well_as_by_both_ways(clip_norm: float) -> None:
+    """Leaving out the search over all dimensions where nothing is to be gained loses less than its tolerance."""
+    for name, clip in (("gamma-plrv", 0.8), ("gamma-plrv", 20.0), ("beta 4", 0.05), ("beta 4", 3.0)):
+        one = coordinate(LAWS[name])
+        assert one is not None
+        for dimension in (2, 30):
+            few, eta = SpreadMoment(one, clip, clip_norm, dimension), 6.0
+            both = min(few._any_dimension(eta), few._n_coordinates(dimension, eta)[0])
+            assert both <= few(eta) <= both * (1 + TOLERANCE)
+
+
 def test_largest_norm_and_missing_dimension() -> None:
     one = coordinate(LAWS["beta 4"])
     assert one is not None
