@@ -6,10 +6,10 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import bdtrc
 
 from dpaudit.audit.claim_under_test import ClaimUnderTest
 from dpaudit.audit.inputs.files import InputError
+from dpaudit.audit.score_deciders import DECIDERS, joint_bound
 from dpaudit.audit.threshold_rules import Bonferroni, ThresholdRule
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.bounds import (
@@ -19,10 +19,8 @@ from dpaudit.verify.bounds import (
     auc_interval,
     band_at,
     epsilon_gdp,
-    epsilon_one_run_curve,
     epsilon_paired,
     one_run_from_scores,
-    one_run_p_value,
     roc,
     roc_band,
     tpr_at_fpr,
@@ -135,7 +133,7 @@ class Scores:
                 epsilon = 1.
         """
         test = self.joint_test(claimed or Tradeoff.of_points([1.0], [delta]), confidence=confidence, seed=seed)
-        return _joint_bound(test, delta)
+        return joint_bound(test, delta)
 
     def epsilon_paired(self, *, delta: float, confidence: float = 0.95) -> LowerBound:
         """By which of each pair is higher (`verify.bounds.epsilon_paired`)."""
@@ -213,7 +211,7 @@ class Scores:
             raise InputError(f"Expected delta={at} in [0, 1), by itself or with the claim.")
         if self.design == "one-run" and claim is not None and claim.adjacency == "replace-one":
             raise InputError("Expected a claim on adding or removing a record: coins put records in or leave them out.")
-        found = _DECIDERS[self.design](self, claim, at, confidence, seed)
+        found = DECIDERS[self.design](self, claim, at, confidence, seed)
         bounds = {found["bound"].method: found["bound"], **self._others(at, confidence, threshold)}
         refuted = claim is not None and (found["rejected"] or found["bound"].epsilon_lower > claim.epsilon)
         return {
@@ -283,70 +281,3 @@ class Scores:
     def _needs(self, design: Design) -> None:
         if self.design != design:
             raise ValueError(f"Expected design={self.design!r} to be {design!r}: for this, {DESIGNS[design]}.")
-
-
-def _joint_bound(test: JointTest, delta: float) -> LowerBound:
-    return LowerBound(
-        epsilon_lower=test.epsilon_lower(delta),
-        delta=delta,
-        confidence=test.confidence,
-        method="joint-test",
-        inputs={"trials_in": len(test.in_scores), "trials_out": len(test.out_scores), "seed": test.seed},
-        source="Hsieh and Turnbull (1996), Theorem 2.2; see verify/bounds/joint_test.py",
-    )
-
-
-def _by_joint_test(
-    scores: Scores, claim: ClaimUnderTest | None, delta: float, confidence: float, seed: int
-) -> dict[str, Any]:
-    """Promise, certified curve and bound share one error probability."""
-    certified = None if claim is None else claim.certified
-    claimed = Tradeoff.of_points([1.0], [delta]) if claim is None else certified or claim.stated
-    test = scores.joint_test(claimed, confidence=confidence, seed=seed)
-    curves = _curves(claim)
-    return {
-        "bound": _joint_bound(test, delta),
-        "rejected": any(test.rejects(curve) for curve in curves.values()),
-        **{name: test.p_value(curve) for name, curve in curves.items()},
-    }
-
-
-def _by_pairs(
-    scores: Scores, claim: ClaimUnderTest | None, delta: float, confidence: float, seed: int
-) -> dict[str, Any]:
-    """All of them reject for many wins alone, and so share one error probability, as `one_run_p_value`."""
-    bound = scores.epsilon_paired(delta=delta, confidence=confidence)
-    wins, pairs = bound.inputs["wins"], bound.inputs["pairs"]
-    values = {name: float(bdtrc(wins - 1, pairs, min(curve.area, 1.0))) for name, curve in _curves(claim).items()}
-    return {"bound": bound, "rejected": any(value <= 1.0 - confidence for value in values.values()), **values}
-
-
-def _by_one_run(
-    scores: Scores, claim: ClaimUnderTest | None, delta: float, confidence: float, seed: int
-) -> dict[str, Any]:
-    """All of them reject for many right guesses alone, and so share one error probability (`one_run_p_value`)."""
-    method: Method = "f-dp" if claim is not None and claim.gaussian else "steinke"
-    bound = scores.epsilon_one_run(delta=delta, confidence=confidence, method=method)
-    counts = {name: int(bound.inputs[name]) for name in ("canaries", "guesses", "correct")}
-    plain = epsilon_one_run_curve(**counts, delta=delta, confidence=confidence)
-    values = {name: one_run_p_value(**counts, curve=curve) for name, curve in _curves(claim).items()}
-    return {
-        "bound": max(bound, plain, key=lambda found: found.epsilon_lower),
-        "rejected": any(value <= 1.0 - confidence for value in values.values()),
-        **values,
-    }
-
-
-def _curves(claim: ClaimUnderTest | None) -> dict[str, Tradeoff]:
-    """The curves that are tested, by the name of their p-value."""
-    if claim is None:
-        return {}
-    certified = claim.certified
-    return {"p_value": claim.stated} | ({} if certified is None else {"curve_p_value": certified})
-
-
-_DECIDERS: dict[Design, Callable[..., dict[str, Any]]] = {
-    "independent": _by_joint_test,
-    "paired": _by_pairs,
-    "one-run": _by_one_run,
-}

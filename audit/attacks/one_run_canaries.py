@@ -36,6 +36,7 @@ from dpaudit.audit.attacks.membership import one_run_method, scored_result, with
 from dpaudit.audit.attacks.pilot import CONTROLLED_NOISE
 from dpaudit.audit.attacks.shadow import log_odds
 from dpaudit.audit.attacks.starts import flat_weights
+from dpaudit.audit.canaries.crafting import blank, craft_labels
 from dpaudit.audit.inputs.formats import fixed_order
 from dpaudit.audit.power import PROMISED, REPEATS, resampled
 from dpaudit.audit.trials.engine import Score, Scores, TrialSetup, trial_seed
@@ -56,37 +57,18 @@ _UNMOVED = 1e-30  # a step size that moves no float32 weight
 Craft = Callable[[Audit, int, np.random.Generator], Pool]
 
 
-def blank(audit: Audit, count: int, rng: np.random.Generator) -> Pool:
-    """Empty records but for one feature each, as long as the median record, with random labels.
+def crafted(audit: Audit, count: int, rng: np.random.Generator, *, kind: str) -> Pool:
+    """Canaries of a kind made from features, see `canaries/crafting.py`; blank ones at most as many as features.
 
-    Entirely empty records would be one record many times over. Features that the records use least come first, so
-    there are at most as many canaries as features.
+    Those of other kinds are test records, or training records where there are none of them, under other labels.
     """
-    x = audit.dataset.x
-    count = min(count, x.shape[1])
-    features = np.argsort((x.astype(np.float64) ** 2).sum(axis=0), kind="stable")[:count]
-    canaries = np.zeros((count, x.shape[1]), dtype=np.float32)
-    canaries[np.arange(count), features] = np.median(np.linalg.norm(x, axis=1)) or 1.0
-    return Pool(canaries, rng.integers(0, audit.spec.architecture.classes, count))
-
-
-def random_label(audit: Audit, count: int, rng: np.random.Generator) -> Pool:
-    """Test records, or training records where there are none of them, with labels drawn from all classes alike."""
-    pool = _records(audit, count)
-    return replace(pool, y=rng.integers(0, audit.spec.architecture.classes, len(pool.y)))
-
-
-def mislabelled(audit: Audit, count: int, rng: np.random.Generator) -> Pool:
-    """Test records, or training records where there are none of them, with labels drawn from the wrong classes."""
-    pool, classes = _records(audit, count), audit.spec.architecture.classes
-    return replace(pool, y=(pool.y + rng.integers(1, classes, len(pool.y))) % classes)
-
-
-def _records(audit: Audit, count: int) -> Pool:
-    data = audit.dataset
+    data, classes = audit.dataset, audit.spec.architecture.classes
+    if kind == "blank":
+        x = blank(data.x, min(count, data.x.shape[1]))
+        return Pool(x, craft_labels(kind, np.zeros(len(x), np.int64), classes, rng))
     x, y = (data.x_test, data.y_test) if len(data.y_test) else (data.x, data.y)
     rows = fixed_order(len(y))[:count]
-    return Pool(x[rows], y[rows])
+    return Pool(x[rows], craft_labels(kind, y[rows], classes, rng))
 
 
 def loss_score(audit: Audit, spec: GradientSpec, canaries: Pool) -> Score:
@@ -278,7 +260,13 @@ def _coin_scores(
     return within_class(one[0] - references.mean(axis=0), canaries.y)
 
 
-BLANK = OneRunCanaries("one-run-blank", blank, loss_score, "empty records but for a feature each")
-RANDOM_LABEL = OneRunCanaries("one-run-random-label", random_label, loss_score, "records with random labels")
-MISLABELLED = OneRunCanaries("one-run-mislabelled", mislabelled, loss_score, "records with wrong labels")
-MOVEMENT = OneRunCanaries("one-run-movement", mislabelled, movement_score, "records with wrong labels")
+BLANK = OneRunCanaries(
+    "one-run-blank", partial(crafted, kind="blank"), loss_score, "empty records but for a feature each"
+)
+RANDOM_LABEL = OneRunCanaries(
+    "one-run-random-label", partial(crafted, kind="random-label"), loss_score, "records with random labels"
+)
+MISLABELLED = OneRunCanaries(
+    "one-run-mislabelled", partial(crafted, kind="mislabelled"), loss_score, "records with wrong labels"
+)
+MOVEMENT = replace(MISLABELLED, name="one-run-movement", scored=movement_score)

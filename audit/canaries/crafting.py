@@ -56,25 +56,29 @@ def craft_arrays(kind: str, records: Records, rng: np.random.Generator, *, chann
     return records.copy()
 
 
-def blank(records: Records) -> Records:
+def blank(records: Records, count: int | None = None) -> Records:
     """Empty records but for one feature each, as long as the median record; no two share a feature.
 
     Features that the records use least come first. In bytes the feature is as bright as a byte can be.
+
+    Args:
+        records: What is usual among them, shape (records, ...).
+        count: Of canaries; None for as many as records.
 
     Raises:
         InputError: More canaries than features.
     """
     flat = records.reshape(len(records), -1).astype(np.float64)
-    count, features = flat.shape
+    count, features = len(flat) if count is None else count, flat.shape[1]
     if count > features:
         raise InputError(f"Expected count={count} to be at most {features}: blank canaries have a feature each.")
     order = np.argsort((flat**2).sum(axis=0), kind="stable")[:count]
     length = float(np.median(np.linalg.norm(flat, axis=1))) or 1.0
     if records.dtype.kind in "iu":
         length = min(round(length), np.iinfo(records.dtype).max)
-    canaries = np.zeros_like(flat)
+    canaries = np.zeros((count, features))
     canaries[np.arange(count), order] = length
-    return canaries.astype(records.dtype).reshape(records.shape)
+    return canaries.astype(records.dtype).reshape(count, *records.shape[1:])
 
 
 def scrambled(record: Records, rng: np.random.Generator, *, channels: int = 0) -> Records:

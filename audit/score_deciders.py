@@ -1,0 +1,86 @@
+"""Which bound on membership scores decides about a claim, by how the scores came about.
+
+A decider takes scores, a claim or None, delta, a confidence and a seed, and tells the bound, whether the claim is
+rejected, and the p-values of its curves; all of it shares one error probability.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from scipy.special import bdtrc
+
+from dpaudit.audit.claim_under_test import ClaimUnderTest
+from dpaudit.verify.bounds import JointTest, Tradeoff, epsilon_one_run_curve, one_run_p_value
+from dpaudit.verify.bounds.one_run import Method
+from dpaudit.verify.results import LowerBound
+
+if TYPE_CHECKING:
+    from dpaudit.audit.scores import Scores
+
+
+def joint_bound(test: JointTest, delta: float) -> LowerBound:
+    """The largest epsilon that a joint test rejects at delta."""
+    return LowerBound(
+        epsilon_lower=test.epsilon_lower(delta),
+        delta=delta,
+        confidence=test.confidence,
+        method="joint-test",
+        inputs={"trials_in": len(test.in_scores), "trials_out": len(test.out_scores), "seed": test.seed},
+        source="Hsieh and Turnbull (1996), Theorem 2.2; see verify/bounds/joint_test.py",
+    )
+
+
+def _by_joint_test(
+    scores: "Scores", claim: ClaimUnderTest | None, delta: float, confidence: float, seed: int
+) -> dict[str, Any]:
+    """Promise, certified curve and bound share one error probability."""
+    certified = None if claim is None else claim.certified
+    claimed = Tradeoff.of_points([1.0], [delta]) if claim is None else certified or claim.stated
+    test = scores.joint_test(claimed, confidence=confidence, seed=seed)
+    curves = _curves(claim)
+    return {
+        "bound": joint_bound(test, delta),
+        "rejected": any(test.rejects(curve) for curve in curves.values()),
+        **{name: test.p_value(curve) for name, curve in curves.items()},
+    }
+
+
+def _by_pairs(
+    scores: "Scores", claim: ClaimUnderTest | None, delta: float, confidence: float, seed: int
+) -> dict[str, Any]:
+    """All of them reject for many wins alone, and so share one error probability, as `one_run_p_value`."""
+    bound = scores.epsilon_paired(delta=delta, confidence=confidence)
+    wins, pairs = bound.inputs["wins"], bound.inputs["pairs"]
+    values = {name: float(bdtrc(wins - 1, pairs, min(curve.area, 1.0))) for name, curve in _curves(claim).items()}
+    return {"bound": bound, "rejected": any(value <= 1.0 - confidence for value in values.values()), **values}
+
+
+def _by_one_run(
+    scores: "Scores", claim: ClaimUnderTest | None, delta: float, confidence: float, seed: int
+) -> dict[str, Any]:
+    """All of them reject for many right guesses alone, and so share one error probability (`one_run_p_value`)."""
+    method: Method = "f-dp" if claim is not None and claim.gaussian else "steinke"
+    bound = scores.epsilon_one_run(delta=delta, confidence=confidence, method=method)
+    counts = {name: int(bound.inputs[name]) for name in ("canaries", "guesses", "correct")}
+    plain = epsilon_one_run_curve(**counts, delta=delta, confidence=confidence)
+    values = {name: one_run_p_value(**counts, curve=curve) for name, curve in _curves(claim).items()}
+    return {
+        "bound": max(bound, plain, key=lambda found: found.epsilon_lower),
+        "rejected": any(value <= 1.0 - confidence for value in values.values()),
+        **values,
+    }
+
+
+def _curves(claim: ClaimUnderTest | None) -> dict[str, Tradeoff]:
+    """The curves that are tested, by the name of their p-value."""
+    if claim is None:
+        return {}
+    certified = claim.certified
+    return {"p_value": claim.stated} | ({} if certified is None else {"curve_p_value": certified})
+
+
+DECIDERS: dict[str, Callable[..., dict[str, Any]]] = {
+    "independent": _by_joint_test,
+    "paired": _by_pairs,
+    "one-run": _by_one_run,
+}
