@@ -32,6 +32,14 @@ RECORDS, INPUTS, TRIALS = 150, 200, 60
 CASES = [  # but for sentences, which these data are not: tests/audit/test_text.py
     (name, algorithm) for name, attack in ATTACKS.items() for algorithm in attack.algorithms if attack is not SENTENCES
 ]
+# games that take seconds each: ClipBKD on DP-SGD and output perturbation stand for them among the fast tests
+DEAR = {
+    ("clipbkd", "dp-ftrl"),
+    ("approximate-minima", "approximate-minima"),
+    ("history", "dp-sgd"),
+    ("white-box", "dp-sgd"),
+}
+WITH_MARKS = [pytest.param(*case, marks=[pytest.mark.slow] if case in DEAR else []) for case in CASES]
 ON_GRADIENTS: dict[str, Any] = {
     "steps": 60,
     "architecture": {"name": "linear"},
@@ -111,13 +119,13 @@ def test_the_claims_are_true_and_nearly_tight(algorithm: str) -> None:
     assert verdict.epsilon_upper > 0.8 * verdict.epsilon_claimed
 
 
-@pytest.mark.parametrize(("name", "algorithm"), CASES)
+@pytest.mark.parametrize(("name", "algorithm"), WITH_MARKS)
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_an_attack_is_silent_on_a_correct_twin(name: str, algorithm: str, seed: int) -> None:
     assert not refutes(attacked(name, algorithm, seed=seed), algorithm)
 
 
-@pytest.mark.parametrize(("name", "algorithm"), CASES)
+@pytest.mark.parametrize(("name", "algorithm"), WITH_MARKS)
 @pytest.mark.parametrize(
     "defect", [NO_NOISE, pytest.param(DEFECTS["noise-for-the-mean-on-the-sum"], marks=pytest.mark.slow)]
 )

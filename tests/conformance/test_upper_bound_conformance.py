@@ -87,7 +87,7 @@ def cases(theorem: UpperBound) -> list[tuple[Claim, Curve]]:
 
 def over_theorems(test: Any) -> Any:
     names = [theorem.__name__.split(".")[-1] for theorem in UPPER_BOUNDS]
-    slow = {"envelope", "radial_pld", "laplace_gaussian_domination", "gamma_plrv_shared", "mixed"}
+    slow = {"never_sampled", "envelope", "radial_pld", "laplace_gaussian_domination", "gamma_plrv_shared", "mixed"}
     rows = [
         pytest.param(theorem, id=name, marks=[pytest.mark.slow] if name in slow else [])
         for theorem, name in zip(UPPER_BOUNDS, names, strict=True)

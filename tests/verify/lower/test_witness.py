@@ -173,8 +173,8 @@ def test_two_levels_beat_equal_coordinates_where_moments_bend_both_ways() -> Non
 
 
 ALONE: list[Any] = [
-    pytest.param(Laplace(1.5, dimension=3), marks=pytest.mark.slow),
-    GeneralizedGaussian(3.0, 1.5, clip_norm=3.0, dimension=3),
+    pytest.param(noise, marks=pytest.mark.slow)
+    for noise in (Laplace(1.5, dimension=3), GeneralizedGaussian(3.0, 1.5, clip_norm=3.0, dimension=3))
 ]
 
 
