@@ -69,8 +69,8 @@ def replaced_tails(mu: arb, q: arb) -> Tails:
         linear = (1 - q) * size.expm1()
         x = ((linear + (linear * linear + 4 * c * c * size.exp()).sqrt()) / (2 * c)).log() / mu
         x = x if loss >= 0 else -x
-        still, near, far = ((x - k * mu) / root for k in (0, 1, -1))
-        return tuple(((1 - q) * still.erfc() + q * y.erfc()) / 2 for y in (near, far))
+        still, near, far = (((x - k * mu) / root).erfc() / 2 for k in (0, 1, -1))
+        return (1 - q) * still + q * near, (1 - q) * still + q * far
 
     return tails
 
