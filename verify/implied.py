@@ -138,7 +138,27 @@ def operating_points(delta_upper: Function, epsilon_upper: Function | None = Non
     deltas = np.asarray(delta_upper(epsilons))
     limits = Tradeoff.of_points(epsilons, deltas)(RATES)
     mu = _least_mu(epsilons, deltas) if last < LARGEST_EPSILON else math.inf
-    return OperatingPoints(mu, {f"{rate:g}": float(limit) for rate, limit in zip(RATES, limits, strict=True)})
+    rates = {f"{rate:g}": float(limit) for rate, limit in zip(RATES, limits, strict=True)}
+    return OperatingPoints(mu, rates, gdp_regret(mu, epsilons, deltas))
+
+
+def gdp_regret(mu: float, epsilons: Array, deltas: Array) -> float:
+    """The least kappa with f(alpha + kappa) - kappa <= f_mu(alpha) at every alpha: what is lost by telling mu alone.
+
+    f is the trade-off that the points (epsilon, delta) prove, f_mu that of N(mu, 1) against N(0, 1): Gomez et al.
+    (2025, arXiv 2503.10945), after the Delta-divergence of Kaissis et al. (2024). f is a maximum of lines 1 - delta -
+    t alpha, t = e^epsilon, and their mirror images; shifted so, a line has delta + kappa (1 + t), and is below f_mu
+    where that is at least delta_mu. So kappa is the largest (delta_mu - delta)/(1 + t). Between two lines of f, delta
+    is linear in t and delta_mu convex: a convex function over a positive linear one has its largest value at an end. A
+    line that f does not need has a smaller value than f there, and the mirror rule gives its image the same.
+
+    Args:
+        mu: Of f_mu; inf for no privacy at all.
+        epsilons: At least 0, rising.
+        deltas: Upper bounds on delta there, at most those of mu but for 1e-12.
+    """
+    told = analytic_delta(mu, epsilons) if math.isfinite(mu) else np.ones(len(epsilons))
+    return max(0.0, float(np.max((told - deltas) / (1.0 + np.exp(epsilons)))) * (1.0 + 1e-12))
 
 
 def _least_mu(epsilons: Array, deltas: Array) -> float:

@@ -100,10 +100,13 @@ class OperatingPoints:
     Args:
         gdp_mu: The least mu with delta <= max(delta_mu, 1e-12) at every epsilon.
         tpr_at_fpr: The largest true-positive rate by false-positive rate.
+        gdp_regret: How far the trade-off of mu lies below the one that is proved, at most, in both error rates; None
+            where an older result does not tell.
     """
 
     gdp_mu: float
     tpr_at_fpr: dict[str, float]
+    gdp_regret: float | None = None
 
 
 @dataclass(frozen=True)
@@ -143,14 +146,21 @@ class Verdict(_Record):
         return None if self.operating is None else self.operating().gdp_mu
 
     @property
+    def gdp_regret(self) -> float | None:
+        """How far, in both error rates, mu alone lies below the trade-off that is proved; None if unknown."""
+        return None if self.operating is None else self.operating().gdp_regret
+
+    @property
     def tpr_at_fpr(self) -> dict[str, float] | None:
         """The largest true-positive rate that any attack can have, certified, by false-positive rate ("0.01")."""
         return None if self.operating is None else self.operating().tpr_at_fpr
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of this result."""
-        points = {"gdp_mu": to_json(self.gdp_mu), "tpr_at_fpr": to_json(self.tpr_at_fpr)}
-        return super().to_dict() | ({} if self.operating is None else points)
+        if self.operating is None:
+            return super().to_dict()
+        points = {key: to_json(value) for key, value in vars(self.operating()).items() if value is not None}
+        return super().to_dict() | points
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -160,7 +170,7 @@ class Verdict(_Record):
             read = replace(read, guarantee={key: number(value) for key, value in read.guarantee.items()})
         if "gdp_mu" not in data:
             return read
-        points = OperatingPoints(number(data["gdp_mu"]), dict(data["tpr_at_fpr"]))
+        points = OperatingPoints(number(data["gdp_mu"]), dict(data["tpr_at_fpr"]), data.get("gdp_regret"))
         return replace(read, operating=lambda: points)
 
     @property

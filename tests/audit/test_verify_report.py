@@ -149,7 +149,8 @@ def test_json_on_stdout_stays_alone_and_as_it_was(report: Path, tmp_path: Path, 
         "verify", "some claims.toml", "--only", "held", "--json", "-", "--out", str(tmp_path / "o"), folder=report
     )
     [claim] = json.loads(done.stdout)["claims"]
-    assert set(claim) == {field.name for field in fields(Verdict) if field.repr} | {"gdp_mu", "tpr_at_fpr"}
+    told = {"gdp_mu", "gdp_regret", "tpr_at_fpr"}
+    assert set(claim) == {field.name for field in fields(Verdict) if field.repr} | told
     assert (tmp_path / "o" / "verdicts.html").exists()
 
 

@@ -27,7 +27,7 @@ from dpaudit.verify.guarantees import (
     RenyiDP,
     ZeroConcentratedDP,
 )
-from dpaudit.verify.implied import claim_stating, headline, implied_delta, operating_points
+from dpaudit.verify.implied import claim_stating, gdp_regret, headline, implied_delta, operating_points
 from dpaudit.verify.renyi import divergence_lower, divergence_upper, rho_upper
 from dpaudit.verify.results import Verdict
 from dpaudit.verify.samplers import BallsInBins, RandomAllocation, Shuffled, WithoutReplacement
@@ -184,6 +184,31 @@ def test_the_least_mu_covers_curves_of_any_shape() -> None:
         assert (curve(at) > np.maximum(implied_delta(GaussianDP(mu * 0.98))(at), 1e-12)).any()
 
 
+@pytest.mark.parametrize("mu", [0.4, 2.0, math.inf])
+def test_the_regret_of_mu_is_the_least_shift_between_two_trade_offs(mu: float) -> None:
+    """f(alpha + kappa) - kappa <= f_mu(alpha) over a fine grid of alphas, by bisection."""
+    epsilons = np.array([0.0, 0.1, 0.4, 1.0, 2.5])
+    deltas = 0.6 * implied_delta(GaussianDP(min(mu, 2.0)))(epsilons)
+    alphas = np.concatenate([np.linspace(0.0, 1.0, 20_001), np.geomspace(1e-9, 1e-3, 500)])
+    told = ndtr(-mu - ndtri(alphas)) if math.isfinite(mu) else np.zeros(len(alphas))
+    low, high, points = 0.0, 1.0, list(zip(epsilons, deltas, strict=True))
+    for _ in range(40):
+        middle = (low + high) / 2
+        moved = np.minimum(alphas + middle, 1.0)
+        lines = [np.maximum(1 - d - np.exp(e) * moved, np.exp(-e) * (1 - d - moved)) for e, d in points]
+        shifted = np.maximum(0.0, np.max(lines, axis=0)) - middle
+        low, high = (low, middle) if (shifted <= told + 1e-12).all() else (middle, high)
+    regret = gdp_regret(mu, epsilons, deltas)
+    assert regret == pytest.approx(high, abs=2e-5)
+    assert regret >= high - 1e-9
+
+
+def test_a_gaussian_has_hardly_a_regret_and_a_sampled_one_has() -> None:
+    assert operating_points(implied_delta(GaussianDP(1.0))).gdp_regret < 1e-3
+    sampled = check(Claim.single(Gaussian(0.6), epsilon=1.0, delta=1e-5, steps=50, sampling_prob=0.02))
+    assert sampled.gdp_regret > 0.01
+
+
 TABLES = {
     "pure": {"epsilon": 1.0},
     "approximate": {"epsilon": 1.0, "delta": 1e-5},
@@ -210,9 +235,10 @@ def test_a_table_is_read_and_written(kind: str) -> None:
         assert written["guarantee"] == row["guarantee"]
         verdict = check(claim)
         again = Verdict.from_dict(verdict.to_dict())
-        assert (again.guarantee, again.gdp_mu, again.tpr_at_fpr) == (
+        assert (again.guarantee, again.gdp_mu, again.gdp_regret, again.tpr_at_fpr) == (
             verdict.guarantee,
             verdict.gdp_mu,
+            verdict.gdp_regret,
             verdict.tpr_at_fpr,
         )
 

@@ -11,7 +11,7 @@ from flint import arb
 
 from dpaudit.mechanisms.base import ScaleMixture
 from dpaudit.mechanisms.registry import to_dict
-from dpaudit.verify.claims import Claim
+from dpaudit.verify.claims import Adjacency, Claim
 from dpaudit.verify.results import Witness
 from dpaudit.verify.rigorous.allocation import allocated_passes, composed_curves
 from dpaudit.verify.rigorous.balls import Unavailable, ball, float_above, float_below, precision, total
@@ -36,6 +36,7 @@ from dpaudit.verify.rigorous.pairs import (
     composed_losses,
     gaussian_tails,
     laplace_tails,
+    replaced_tails,
 )
 from dpaudit.verify.rigorous.passes import LabelledPass
 from dpaudit.verify.rigorous.radial import RadialNoise, radial_delta
@@ -189,10 +190,10 @@ def upper_proof(claim: Claim) -> UpperProof | Unavailable:
         if not sampling_is_known(phase):
             return Unavailable(f"no theorem for sampling_kind={phase.sampling_kind!r}")
     sampled = any(phase.sampling_prob < 1 for phase in claim.phases)
-    if sampled and claim.adjacency == "replace-one":
-        return Unavailable("sampled replace-one has no rigorous upper bound")
     if all(is_gaussian(phase.mechanism) for phase in claim.phases):
         return gaussian_proof(claim)
+    if sampled and claim.adjacency == "replace-one":
+        return Unavailable("sampled replace-one has no rigorous upper bound for this noise")
     alone = len(claim.phases) == 1 and claim.phases[0].steps == 1 and not sampled
     found: list[UpperProof] = []
     reasons = []
@@ -227,7 +228,9 @@ def _sampler_proof(claim: Claim) -> UpperProof | Unavailable:
 
 def gaussian_proof(claim: Claim) -> UpperProof | Unavailable:
     """Normal noise: the exact curve, or connect-the-dots where something is sampled."""
-    mus = [dominating_mu(phase.mechanism, claim.adjacency) for phase in claim.phases]
+    # a sampled record that is replaced has a pair of two shifts by one clip
+    ways: list[Adjacency] = ["add-remove" if phase.sampling_prob < 1 else claim.adjacency for phase in claim.phases]
+    mus = [dominating_mu(phase.mechanism, way) for phase, way in zip(claim.phases, ways, strict=True)]
     known = [mu for mu in mus if not isinstance(mu, Unavailable)]
     if len(known) < len(mus):
         return Unavailable("the dimension is not set")
@@ -259,11 +262,13 @@ def _shown(grid: Grid) -> dict[str, Any]:
 
 
 def gaussian_releases(claim: Claim, mus: Sequence[arb]) -> list[PairRelease]:
-    """The releases of the Gaussian pairs of these mu."""
-    return [
-        PairRelease(gaussian_tails(mu), math.inf, float(mu), phase.sampling_prob, phase.steps)
-        for phase, mu in zip(claim.phases, mus, strict=True)
-    ]
+    """The releases of the Gaussian pairs of these mu; under replace-one those of a sampled phase have their own."""
+    found = []
+    for phase, mu in zip(claim.phases, mus, strict=True):
+        q, swaps = phase.sampling_prob, claim.adjacency == "replace-one" and phase.sampling_prob < 1
+        tails = replaced_tails(mu, ball(q)) if swaps else gaussian_tails(mu)
+        found.append(PairRelease(tails, math.inf, float(mu), q, phase.steps, swaps))
+    return found
 
 
 def pure_laplace_proof(claim: Claim) -> UpperProof | Unavailable:

@@ -160,8 +160,8 @@ class Phase:
         domain = positive and 1 <= (self.power or 1) <= 1000 and (self.p == "inf" or 1 <= self.p <= 1000)
         known = (self.sampler or kind == "none") and self.rate == 1 if kind != "poisson" else not self.sampler
         need(domain and known and 0 < self.rate <= 1, "a parameter is out of its domain, or sampling is not covered")
-        # between two versions the shift is up to 2 clip; when sampled, one that contributes nothing is a version
-        self.longest, self.reach = clip * (1 + replaced), clip * (1 + (replaced and self.rate == 1))
+        # between two versions the shift is up to 2 clip; when sampled, each is up to a clip from one without the record
+        self.swapped, self.reach = replaced and self.rate < 1, clip * (1 + (replaced and self.rate == 1))
         self.q, self.steps = ball(self.rate), whole(data["steps"], 1, 10**8)
         need(not self.sampler or self.steps == self.sampler.steps, "the steps are not the sampler's")
         self.steps, self.clip = self.sampler.meetings if self.sampler else self.steps, clip  # the order revealed
@@ -183,7 +183,7 @@ class Phase:
     def radius(self, order: int) -> arb:
         growth = Fraction(1, order) - (0 if self.p == "inf" else 1 / Fraction(self.p))
         need(growth <= 0 or self.n, "the dimension is missing")
-        return ball(self.longest) * (arb(self.n) ** ball(growth) if growth > 0 else 1)
+        return ball(self.reach) * (arb(self.n) ** ball(growth) if growth > 0 else 1)
 
     def mu(self) -> arb:  # of the Gaussian that dominates: longest shift times slope of the log-density
         slopes = {"gamma-plrv-iid": (self.k + 1) * self.theta, "gamma-scale-laplace": 1 / ((self.k - 2) * self.theta)}
@@ -314,15 +314,28 @@ class Phase:
         p, q = (self.radial_tail(length, level, s, at) for s, at in zip((1, -1), data["places"], strict=True))
         return [window.law([1 - x, x], labels) for x in (p[0].lower(), q[0].lower(), q[1].upper())]
 
+    def swapped_tails(self, edge: int, step: arb) -> list[arb]:
+        """P(L > l), Q(L > l) of (1 - q) N(0) + q N(mu) against (1 - q) N(0) + q N(-mu), the worst pair of a sampled
+        record that is replaced. There c u^2 - (1 - q) (e^l - 1) u - e^l c = 0, u = e^(mu x), c = q e^(-mu^2/2)."""
+        mu, q, loss = self.mu(), self.q, abs(edge) * step  # which is odd in x
+        c, linear = q * (-mu * mu / 2).exp(), (1 - q) * loss.expm1()
+        x = ((linear + (linear**2 + (2 * c) ** 2 * loss.exp()).sqrt()) / (2 * c)).log() / mu * (1 if edge >= 0 else -1)
+        none, one, other = (((x - k * mu) / arb(2).sqrt()).erfc() / 2 for k in (0, 1, -1))
+        return [(1 - q) * none + q * one, (1 - q) * none + q * other]
+
     def losses(self, edges: list[int], step: arb, window: Window) -> list[fmpz_poly]:
         """Connect-the-dots laws of one release's loss in multiples of step, both directions; the rest is infinite."""
         mu, q, tails, laws = self.mu(), self.q, [[arb(1), arb(1)]], []
         for edge in ascending(edges):
+            if self.swapped:
+                tails.append(self.swapped_tails(edge, step))
+                continue
             odds = ((edge * step).exp() - (1 - q)) / q  # e^loss before sampling
             need(odds > 0 or odds <= 0, "an edge is undecided")
             at = [(odds.log() / mu + s * mu / 2) / arb(2).sqrt() for s in (-1, 1)] if odds > 0 else []
             tails.append([x.erfc() / 2 for x in at] or [arb(1), arb(1)])
-        need(self.rate == 1 or tails[1][0] == 1, "the first edge is not below all losses")
+        need(self.swapped or self.rate == 1 or tails[1][0] == 1, "the first edge is not below all losses")
+        q = arb(1) if self.swapped else q
         cells = list(pairwise([*tails, [arb(0), arb(0)]]))
         plain = [a[1] - b[1] for a, b in cells]
         mixed = [q * (a[0] - b[0]) + (1 - q) * m for (a, b), m in zip(cells, plain, strict=True)]
@@ -355,7 +368,7 @@ def event(phases: list[Phase], data: dict[str, Any], direction: str) -> list[arb
 
 def certified(kind: str, phases: list[Phase], w: dict[str, Any], replaced: bool, e: arb) -> arb:  # at least delta
     first, sampled, normal = phases[0], any(x.rate < 1 for x in phases), all(x.power == 2 for x in phases)
-    need(not (sampled and replaced), "sampled replace-one is not covered")
+    need(not (sampled and replaced) or (kind == "gaussian-grid" and normal), "sampled replace-one is not covered")
     drawn = [x.sampler for x in phases if x.sampler]
     need(all(x.meetings < 10**9 and (normal or not x.twice) for x in drawn), "the sampler has no theorem here")
     order, scales = whole(w.get("order", 1), 1, 2000), w.get("scales", [])
@@ -389,7 +402,7 @@ def certified(kind: str, phases: list[Phase], w: dict[str, Any], replaced: bool,
         need(first.power == 1, "the noise is not Laplace")
         return arb(0).max(-((e - first.radius(1) / first.scale) / 2).expm1())
     need(kind == "one-dimensional" and first.n == 1 and "beta" in first.v, "this kind is not known, or does not apply")
-    low, high, shift, beta = (*(ball(w[key]) for key in ("low", "high")), ball(first.longest), first.v["beta"])
+    low, high, shift, beta = (*(ball(w[key]) for key in ("low", "high")), ball(first.reach), first.v["beta"])
     loss = [(t / first.scale) ** beta - (abs(t - shift) / first.scale) ** beta for t in (low, high)]  # grows in t
     need(0 < low < high and loss[0] <= e <= loss[1], "the loss does not pass epsilon in between")
     return (first.upper(low - shift) if low >= shift else 1 - first.upper(shift - low)) - e.exp() * first.upper(high)

@@ -28,7 +28,7 @@ Tails = Callable[[arb], tuple[arb, arb]]  # loss -> P(L > loss), Q(L > loss)
 
 @dataclass(frozen=True)
 class PairRelease:
-    """`steps` releases of a pair under Poisson sampling.
+    """`steps` releases of a pair under Poisson sampling, or of one that is sampled already.
 
     Args:
         tails: Exact tails of the unsampled loss.
@@ -36,6 +36,7 @@ class PairRelease:
         spread: Standard deviation of the unsampled loss, roughly: for the grid only.
         sampling_prob: q, as written.
         steps: How many.
+        replaced: The tails are those of the sampled loss, of a pair that is its own mirror image (`replaced_tails`).
     """
 
     tails: Tails
@@ -43,6 +44,7 @@ class PairRelease:
     spread: float
     sampling_prob: float
     steps: int
+    replaced: bool = False
 
 
 def gaussian_tails(mu: arb) -> Tails:
@@ -52,6 +54,25 @@ def gaussian_tails(mu: arb) -> Tails:
         ((loss / mu - mu / 2) / root).erfc() / 2,
         ((loss / mu + mu / 2) / root).erfc() / 2,
     )
+
+
+def replaced_tails(mu: arb, q: arb) -> Tails:
+    """(1 - q) N(0) + q N(mu) against (1 - q) N(0) + q N(-mu), the worst pair of a sampled record that is replaced.
+
+    Proof: `verify/upper/sampled_normal.py`. With u = e^(mu x) and c = q e^(-mu^2/2) the loss at x is l where
+    1 - q + c u = e^l (1 - q + c/u), hence c u^2 - (1 - q) (e^l - 1) u - e^l c = 0. It grows in x, and is odd.
+    """
+    root, c = arb(2).sqrt(), q * (-mu * mu / 2).exp()
+
+    def tails(loss: arb) -> tuple[arb, arb]:
+        size = abs(loss)
+        linear = (1 - q) * size.expm1()
+        x = ((linear + (linear * linear + 4 * c * c * size.exp()).sqrt()) / (2 * c)).log() / mu
+        x = x if loss >= 0 else -x
+        still, near, far = (((x - k * mu) / root).erfc() / 2 for k in (0, 1, -1))
+        return (1 - q) * still + q * near, (1 - q) * still + q * far
+
+    return tails
 
 
 def laplace_tails(shift: arb) -> Tails:
@@ -119,12 +140,18 @@ def _look(one: PairRelease, tail: float) -> tuple[float, float, float]:
         weights = [math.exp(-x * x / 2) for x in xs]
         losses = [m * x - m * m / 2 for x in xs]
         top = m * reach + m * m / 2
+        if one.replaced:
+            top, losses = _replaced(reach + m, m, q), [_replaced(x, m, q) for x in xs]
     else:
         losses, weights, top = [one.largest, -one.largest], [1.0, math.exp(min(one.largest, 500.0))], one.largest
-    sampled = [_sampled(x, q) for x in losses]
+    sampled = losses if one.replaced else [_sampled(x, q) for x in losses]
     mean = sum(w * x for w, x in zip(weights, sampled, strict=True)) / sum(weights)
     spread = sum(w * (x - mean) ** 2 for w, x in zip(weights, sampled, strict=True)) / sum(weights)
-    return abs(mean), max(spread, 1e-300), _sampled(top, q)
+    return abs(mean) + one.replaced * spread / 2, max(spread, 1e-300), top if one.replaced else _sampled(top, q)
+
+
+def _replaced(x: float, m: float, q: float) -> float:
+    return _sampled(m * x - m * m / 2, q) - _sampled(-m * x - m * m / 2, q)
 
 
 def _sampled(loss: float, q: float) -> float:
@@ -135,7 +162,7 @@ def _sampled(loss: float, q: float) -> float:
 
 def _edges(one: PairRelease, top: float, step: float, window: int) -> tuple[int, ...]:
     q = one.sampling_prob
-    bottom = math.floor(math.log1p(-q) / step) - 1 if q < 1 else math.floor(-top / step)
+    bottom = math.floor(math.log1p(-q) / step) - 1 if q < 1 and not one.replaced else math.floor(-top / step)
     low, high = max(bottom, -window), min(math.ceil(top / step), window)
     core = 4000
     inner = set(range(max(low, -core), min(high, core) + 1))
@@ -148,12 +175,12 @@ def _edges(one: PairRelease, top: float, step: float, window: int) -> tuple[int,
 
 def release_laws(one: PairRelease, edges: Sequence[int], step: arb, window: ScoreWindow) -> tuple[fmpz_poly, fmpz_poly]:
     """Laws of the rounded-up loss of one sampled release, directions remove and add; what is missing is infinite."""
-    q = ball(one.sampling_prob)
+    q = arb(1) if one.replaced else ball(one.sampling_prob)
     tails = [(arb(1), arb(1))]
     for edge in edges:
         odds = ((edge * step).exp() - (1 - q)) / q
         tails.append(one.tails(odds.log()) if odds > 0 else (arb(1), arb(1)))
-    assert one.sampling_prob == 1 or bool((edges[0] * step).exp() <= 1 - q)
+    assert one.replaced or one.sampling_prob == 1 or bool((edges[0] * step).exp() <= 1 - q)
     cells = list(pairwise([*tails, (arb(0), arb(0))]))
     plain = [a[1] - b[1] for a, b in cells]
     mixed = [q * (a[0] - b[0]) + (1 - q) * mass for (a, b), mass in zip(cells, plain, strict=True)]
@@ -177,7 +204,7 @@ def composed_losses(releases: Sequence[PairRelease], grid: Grid) -> list[list[ar
     step, window = ball(grid.step), ScoreWindow(grid.window, grid.bits)
     laws = [release_laws(one, edges, step, window) for one, edges in zip(releases, grid.edges, strict=True)]
     found = []
-    for side in range(2 if any(one.sampling_prob < 1 for one in releases) else 1):
+    for side in range(2 if any(one.sampling_prob < 1 and not one.replaced for one in releases) else 1):
         parts = [window.repeated(pair[side], one.steps) for one, pair in zip(releases, laws, strict=True)]
         law = parts[0]
         for part in parts[1:]:
