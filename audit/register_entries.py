@@ -48,7 +48,7 @@ def judged(claim: Claim, *, seed: int, sampled: bool = True) -> tuple[dict[str, 
     ways: dict[str, dict[str, Any]] = {}
     document = None
     if verdict.verdict != "undecided":
-        ways["numerics"] = {"holds": True, "note": _proof(verdict)}
+        ways["numerics"] = {"holds": True, "note": _proof(verdict) if claim.guarantee is None else verdict.reason}
         ways["balls"], document = _certified(claim, verdict)
         if verdict.verdict == "refuted" and sampled:
             ways["monte-carlo"] = _monte_carlo(claim, seed, _histories(claim, verdict))

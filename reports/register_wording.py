@@ -64,6 +64,9 @@ def reason(entry: Mapping[str, Any]) -> str:
     """
     verdict = entry["verdict"]
     batches = " and ".join(SAMPLERS.get(kind, kind) for kind in samplers(entry["claim"]))
+    if "guarantee" in entry["claim"]:
+        begins = {"certified": "Holds", "refuted": "Does not hold"}.get(verdict["verdict"], "Not decided")
+        return f"{begins} for {batches}: {verdict['reason']}"
     claimed, delta = verdict["epsilon_claimed"], stated(verdict["delta_claimed"])
     lower, upper = float(verdict["epsilon_lower"]), float(verdict["epsilon_upper"])
     if verdict["verdict"] == "certified":

@@ -1,5 +1,6 @@
 """The page in a real browser: no complaint on its console, something to see, nothing wider than the window."""
 
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -63,3 +64,19 @@ def test_a_script_that_got_in_would_be_blocked_and_seen(written: Written, browse
     dom, console = browser.browse(tmp_path, page, "--dump-dom")
     assert "<title>ran" not in dom
     assert any("Content Security Policy" in line for line in console)
+
+
+def browser_seconds(browser: ModuleType, folder: Path, page: Path) -> float:
+    """Processor time that starting a browser, loading and laying out a page takes, all its processes together."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    browser.browse(folder, page, "--window-size=1400,1000", "--dump-dom")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_the_page_of_many_trials_opens_in_two_seconds(written: Written, browser: ModuleType, tmp_path: Path) -> None:
+    """25,000 trials per arm; what it takes beyond an empty page, whatever else the machine does."""
+    page, empty = written("refuted"), tmp_path / "empty.html"
+    empty.write_text("<!doctype html><title>-</title>")
+    assert page.stat().st_size < 300_000
+    assert browser_seconds(browser, tmp_path, page) - browser_seconds(browser, tmp_path, empty) < 2.0
