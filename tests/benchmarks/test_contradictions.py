@@ -64,6 +64,17 @@ def test_a_trial_is_determined_by_seed_and_index_and_finds_nothing(fuzzer: Modul
     assert fuzzer.trial(2, 7, 0.0)["toml"] != again["toml"]
 
 
+@pytest.mark.usefixtures("gaussian")
+def test_claims_that_are_not_followed_are_the_same_claims_with_one_verdict(fuzzer: ModuleType) -> None:
+    rows = [fuzzer.trial(1, index, 0.0, followed=0.0) for index in range(8)]
+    assert {len(row["seconds"]) for row in rows} == {1}
+    assert {tuple(row["laws"]) for row in rows} == {()}
+    drawn = [fuzzer.as_toml(fuzzer.drawn_claim(fuzzer.generator(1, index), index)) for index in range(8)]
+    assert [row["toml"] for row in rows] == drawn
+    some = [fuzzer.trial(1, index, 0.0, followed=0.5) for index in range(8)]
+    assert {1} < {len(row["seconds"]) for row in some}
+
+
 def _cheaper_with_every_step(claim: Claim) -> Verdict:
     """Coherent by itself; wrong only against the same noise with other steps."""
     only = claim.phases[0]

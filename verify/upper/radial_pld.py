@@ -195,5 +195,5 @@ def _release_curve(
     """delta(epsilon) of one release of a phase, sampled."""
     q = phase.sampling_prob
     inner = epsilon + math.log1p((1 - q) / q * -math.expm1(-epsilon))
-    levels, deltas = single_release(*known, inner, delta / q)
+    levels, deltas = single_release(*known, inner, min(delta / q, 1.0))
     return partial(_sampled, partial(_chord, levels, deltas), q, both)

@@ -10,6 +10,7 @@ from scipy.special import betainc, ndtr
 
 from dpaudit.mechanisms import Gaussian, Product
 from dpaudit.mechanisms.base import Radial
+from dpaudit.verify import check
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.upper import mixed, radial_pld
 
@@ -196,3 +197,12 @@ def test_enormous_noise_does_not_cost_nothing(sigma: float) -> None:
         point = np.array([epsilon])
         expected = float(reference.delta(point)[0]) * 1e5 / sigma
         assert expected * 0.99 <= float(curve.delta(point)[0]) <= expected * 1.1 + 5e-14
+
+
+def test_a_rate_below_delta_is_no_probability_above_one() -> None:
+    """delta/q is where the unsampled curve is looked at; a radius of that tail probability does not exist."""
+    noise = Product(0.00676221, clip=0.0142477, dimension=2)
+    claim = Claim.single(noise, epsilon=0.0027, delta=0.017, sampling_prob=0.00032, adjacency="replace-one")
+    verdict = check(claim)
+    assert verdict.verdict == "certified"
+    assert verdict.delta_lower <= verdict.delta_upper <= 0.00032
