@@ -30,7 +30,6 @@ myst_heading_anchors = 3
 autodoc_default_options = {"members": True, "imported-members": True}
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
-maximum_signature_line_length = 88
 napoleon_use_ivar = True
 add_module_names = False
 
