@@ -6,8 +6,8 @@ from collections.abc import Iterator
 SECTION = re.compile(r"(Args|Attributes|Raises|Returns|Yields|Note|Warns):$")
 CODE_SPAN = re.compile(r"`+[^`]*`+")
 MARKUP = re.compile(r"[\\*_|]")
-ITEM = re.compile(r"\s*(- |\d+\. )")
-NUMBER = re.compile(r"^(\s*)(\(\w+\)\s)")
+ITEM = re.compile(r"\s*- ")
+NUMBER = re.compile(r"^(\s*)(\(\w+\)\s|\d+\. )")
 
 
 def restructured(lines: list[str]) -> list[str]:
