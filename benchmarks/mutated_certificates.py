@@ -1,6 +1,6 @@
 """Every change that the tests know of a certificate, towards a false statement: the checker accepts none.
 
-Run: python benchmarks/mutated_certificates.py [ROUNDS] [SEED] [WORD...]     (2 rounds: some 1,700 certificates)
+Run: python benchmarks/mutated_certificates.py [ROUNDS] [SEED] [WORD...]     (2 rounds of all claims, unless told)
 
 With words, such as bins or passes: the claims of the tests whose names hold one of them.
 Prints what was accepted. Exit status: 3 with anything accepted, 0 with nothing.
