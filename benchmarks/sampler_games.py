@@ -276,12 +276,12 @@ def smallest_epsilon(allowed: object) -> float:
 def table(settings: tuple[Setting, ...], runs: int, seed: int) -> Iterator[Row]:
     """The rows of some settings, in order; each setting has random numbers of its own."""
     adjacencies: tuple[Adjacency, ...] = ("zero-out", "replace-one")
-    for index, setting in enumerate(settings):
-        rng = np.random.default_rng([seed, index])
+    for setting in settings:
+        rng = np.random.default_rng([seed, SETTINGS.index(setting)])
         drawn = draws(setting, runs, rng)
         for adjacency in adjacencies:
             for mechanism in setting.mechanisms():
-                yield play(setting, mechanism, adjacency, drawn, rng, len(settings) * 6)
+                yield play(setting, mechanism, adjacency, drawn, rng, len(SETTINGS) * 6)
 
 
 def main() -> int:

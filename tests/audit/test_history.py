@@ -72,16 +72,32 @@ def with_seed(audit: Audit, seed: int) -> Audit:
 def refutes(kind: str, seed: int) -> bool:
     """Whether MODELS models an arm contradict the certified curve of the Poisson claim."""
     audited = with_seed(AUDITS[kind](), seed)
-    [candidate] = HISTORY.build(audited.spec, audited)
+    candidate = HISTORY.build(audited.spec, audited)[0]
     [score] = candidate.scores.values()
     lists = candidate.arms.trials(MODELS, seed)
     without, with_canary = audited.trials.run(audited.trial_setup(candidate.spec, candidate.arms.pool, score), *lists)
     return HISTORY.refuter(audited, {"history:joint": 0.05})(without, with_canary)
 
 
+DETERMINISTIC = {"kind": "deterministic", "batches": 10, "epochs": 15}
+STRADDLING = {"kind": "shuffled", "records": RECORDS, "batch": 3, "epochs": 11, "last_batch": "straddling"}
+FIXED_SIZE = {"kind": "without-replacement", "prob": 0.1, "steps": 150}
+
+
+def replaced(sampling: dict[str, Any]) -> Audit:
+    claim = {"epsilon": 13.34, "delta": 1e-5, "adjacency": "replace-one", "sampling": POISSON}
+    return audit(sampling, claim=claim)
+
+
 AUDITS = {
     "shuffled": cache(lambda: audit(SHUFFLED, POISSON)),
     "poisson": cache(lambda: audit(POISSON)),
+    "deterministic": cache(lambda: audit(DETERMINISTIC, POISSON)),
+    "straddling": cache(lambda: audit(STRADDLING, {"kind": "poisson", "prob": 0.075})),
+    "without-replacement": cache(lambda: audit(FIXED_SIZE, POISSON)),
+    "shuffled, replace-one": cache(lambda: replaced(SHUFFLED)),
+    "deterministic, replace-one": cache(lambda: replaced(DETERMINISTIC)),
+    "poisson, replace-one": cache(lambda: replaced(POISSON)),
 }
 
 
@@ -93,8 +109,10 @@ def test_shuffled_batches_that_were_accounted_as_poisson_are_refuted_and_poisson
     assert sum(refutes("poisson", seed) for seed in range(10)) <= 3
 
 
-def test_shuffled_batches_that_were_accounted_as_poisson_are_refuted() -> None:
-    assert refutes("shuffled", 100)
+@pytest.mark.parametrize("kind", AUDITS)
+def test_other_batches_that_were_accounted_as_poisson_are_refuted(kind: str) -> None:
+    assert AUDITS[kind]().claim_check.verdict == "certified"
+    assert refutes(kind, 100) == (not kind.startswith("poisson"))
 
 
 @pytest.mark.parametrize("order", [1.0, 2.0, np.inf])
