@@ -192,7 +192,8 @@ def clipped_gradients(
         {name: weight.detach() for name, weight in zip(names, weights, strict=True)}, torch.tensor(x), torch.tensor(y)
     )
     flat = torch.cat([made[name].flatten(1) for name in names], dim=1)
-    return flat * (clip / flat.norm(dim=1).clamp(min=1e-12)).clamp(max=1.0)[:, None]
+    clipped: Tensor = flat * (clip / flat.norm(dim=1).clamp(min=1e-12)).clamp(max=1.0)[:, None]
+    return clipped
 
 
 def build_without_drawing(spec: DPSGDSpec) -> nn.Module:
