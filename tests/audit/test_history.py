@@ -104,7 +104,6 @@ AUDITS = {
 @pytest.mark.slow
 def test_shuffled_batches_that_were_accounted_as_poisson_are_refuted_and_poisson_ones_are_not() -> None:
     """10 audits of each. A true claim is refuted with probability 0.05 at most: 4 of 10 in one of 900 suites."""
-    assert [AUDITS[kind]().claim_check.verdict for kind in AUDITS] == ["certified", "certified"]
     assert sum(refutes("shuffled", seed) for seed in range(10)) == 10
     assert sum(refutes("poisson", seed) for seed in range(10)) <= 3
 
