@@ -49,6 +49,10 @@ class AllocatedPass:
 
 def allocated_passes(claim: Claim) -> list[AllocatedPass] | Unavailable:
     """The passes of a claim under add-remove, k of t releases cut into k groups (`verify/upper/balls_in_bins.py`)."""
+    for phase in claim.phases:
+        if _groups(phase) is None:
+            kind = f"sampling_kind={phase.sampling_kind!r}"
+            return Unavailable(f"no theorem for {kind} under {claim.adjacency} in balls")
     if claim.adjacency == "replace-one" or not all(is_gaussian(phase.mechanism) for phase in claim.phases):
         return Unavailable("balls in bins need normal noise and add-remove")
     found: list[AllocatedPass] = []
