@@ -5,7 +5,7 @@ rejected, and the p-values of its curves; all of it shares one error probability
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from scipy.special import bdtrc
 
@@ -14,8 +14,18 @@ from dpaudit.verify.bounds import JointTest, Tradeoff, epsilon_one_run_curve, on
 from dpaudit.verify.bounds.one_run import Method
 from dpaudit.verify.results import LowerBound
 
-if TYPE_CHECKING:
-    from dpaudit.audit.scores import Scores
+
+class BoundedScores(Protocol):
+    """Scores with the bounds of every design, as `dpaudit.audit.Scores` are."""
+
+    def joint_test(self, claimed: Tradeoff, *, confidence: float, seed: int) -> JointTest:
+        """The test of both arms against a claimed curve."""
+
+    def epsilon_paired(self, *, delta: float, confidence: float) -> LowerBound:
+        """The bound from which of each pair is higher."""
+
+    def epsilon_one_run(self, *, delta: float, confidence: float, method: Method) -> LowerBound:
+        """The bound from right guesses."""
 
 
 def joint_bound(test: JointTest, delta: float) -> LowerBound:
@@ -31,7 +41,7 @@ def joint_bound(test: JointTest, delta: float) -> LowerBound:
 
 
 def _by_joint_test(
-    scores: "Scores", claim: ClaimUnderTest | None, delta: float, confidence: float, seed: int
+    scores: BoundedScores, claim: ClaimUnderTest | None, delta: float, confidence: float, seed: int
 ) -> dict[str, Any]:
     """Promise, certified curve and bound share one error probability."""
     certified = None if claim is None else claim.certified
@@ -46,7 +56,7 @@ def _by_joint_test(
 
 
 def _by_pairs(
-    scores: "Scores", claim: ClaimUnderTest | None, delta: float, confidence: float, seed: int
+    scores: BoundedScores, claim: ClaimUnderTest | None, delta: float, confidence: float, seed: int
 ) -> dict[str, Any]:
     """All of them reject for many wins alone, and so share one error probability, as `one_run_p_value`."""
     bound = scores.epsilon_paired(delta=delta, confidence=confidence)
@@ -56,7 +66,7 @@ def _by_pairs(
 
 
 def _by_one_run(
-    scores: "Scores", claim: ClaimUnderTest | None, delta: float, confidence: float, seed: int
+    scores: BoundedScores, claim: ClaimUnderTest | None, delta: float, confidence: float, seed: int
 ) -> dict[str, Any]:
     """All of them reject for many right guesses alone, and so share one error probability (`one_run_p_value`)."""
     method: Method = "f-dp" if claim is not None and claim.gaussian else "steinke"

@@ -10,12 +10,6 @@ from dpaudit.audit.lint.names import Number, keyword, last_name
 if TYPE_CHECKING:
     from dpaudit.audit.lint.script import Script
 
-PRIVATE_PACKAGES = {
-    "opacus", "tensorflow_privacy", "dp_accounting", "jax_privacy", "private_transformers", "dp_transformers", "fastDP",
-    "prv_accountant", "autodp", "private_vision", "pyvacy",
-}  # fmt: skip
-PRIVATE_NAMES = {"noise_multiplier", "l2_norm_clip", "target_epsilon", "target_delta", "max_per_sample_grad_norm"}
-
 # parameters in their order, of functions that take them by position
 SIGNATURES: dict[str, tuple[str, ...]] = {
     "compute_rdp": ("sampling_prob", "noise_multiplier", "steps", "orders"),

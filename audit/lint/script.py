@@ -12,8 +12,14 @@ from functools import cached_property
 from pathlib import Path
 
 from dpaudit.audit.inputs.files import InputError, read_regular
-from dpaudit.audit.lint.idioms import PRIVATE_NAMES, PRIVATE_PACKAGES
 from dpaudit.audit.lint.names import Names, last_name
+
+# packages that train privately, and parameters of theirs
+PRIVATE_PACKAGES = {
+    "opacus", "tensorflow_privacy", "dp_accounting", "jax_privacy", "private_transformers", "dp_transformers", "fastDP",
+    "prv_accountant", "autodp", "private_vision", "pyvacy",
+}  # fmt: skip
+PRIVATE_NAMES = {"noise_multiplier", "l2_norm_clip", "target_epsilon", "target_delta", "max_per_sample_grad_norm"}
 
 LARGEST_SCRIPT = 16 << 20  # bytes
 IGNORE = re.compile(r"#\s*dpaudit:\s*ignore\[([\w\s,-]*)\]")
