@@ -44,6 +44,7 @@ check: $(TESTED)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@$(BIN)/basedpyright --threads 2 --pythonpath $(BIN)/python
 	@$(SITE)
 	@$(if $(filter test,$(MAKECMDGOALS)),,$(TESTS) -q -m "not slow and not papers")
 

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,9 +23,7 @@ RUNS = 20_000
 def benchmark() -> Iterator[ModuleType]:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(BENCHMARKS))
-        import sampler_games
-
-        yield sampler_games
+        yield import_module("sampler_games")
     sys.modules.pop("sampler_games", None)
 
 
