@@ -57,13 +57,33 @@ class Power:
 def log_mgf(lattice: Lattice, thetas: Array) -> Array:
     """log sum_k a_k e^(theta k) for each theta."""
     support = np.flatnonzero(lattice.masses > 0)
-    if len(support) > 4096:  # bound memory: the sum in blocks, in the log domain
-        blocks = np.array_split(support, -(-len(support) // 4096))
-        parts = [log_mgf(Lattice(lattice.masses[b[0] : b[-1] + 1], lattice.first + int(b[0])), thetas) for b in blocks]
-        return np.asarray(np.logaddexp.reduce(np.stack(parts), axis=0))
+    if len(support) > 4096:
+        return _long_log_mgf(
+            Lattice(lattice.masses[support[0] : support[-1] + 1], lattice.first + int(support[0])), thetas
+        )
     exponents = np.outer(thetas, lattice.first + support) + np.log(lattice.masses[support])
     top = exponents.max(axis=1)
     return np.asarray(top + np.log(np.exp(exponents - top[:, None]).sum(axis=1)))
+
+
+def _long_log_mgf(lattice: Lattice, thetas: Array) -> Array:
+    """The same in rows of a power of two, e^(theta (row + j)) = e^(theta row) e^(theta j): an exponential per row.
+
+    Rows are so short that e^(theta j) stays within e^300, and are divided by their largest mass: what then vanishes is
+    less than e^-400 of its row's sum.
+    """
+    found = np.empty(len(thetas))
+    fitting = np.floor(np.log2(300.0 / np.maximum(np.abs(thetas), 300.0 / 64.0)))
+    for power in np.unique(fitting):
+        width, chosen = 1 << max(0, int(power)), fitting == power
+        rows = np.pad(lattice.masses, (0, -len(lattice.masses) % width)).reshape(-1, width)
+        tops = rows.max(axis=1)
+        rows, places, tops = rows[tops > 0], width * np.flatnonzero(tops > 0), tops[tops > 0]
+        sums = (rows / tops[:, None]) @ np.exp(np.outer(np.arange(width), thetas[chosen]))
+        exponents = np.log(sums) + np.log(tops)[:, None] + np.outer(lattice.first + places, thetas[chosen])
+        top = exponents.max(axis=0)
+        found[chosen] = top + np.log(np.exp(exponents - top).sum(axis=0))
+    return found
 
 
 def chernoff_window(thetas: Array, log_mgfs: Array, index: int, log_outside: float = LOG_WRAP) -> tuple[float, float]:
