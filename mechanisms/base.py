@@ -124,6 +124,19 @@ class LaplaceCoordinates(PowerCoordinates):
     scale: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class LomaxCoordinates(IIDCoordinates):
+    """Independent two-sided Lomax coordinates, density (k theta/2) (1 + theta |x|)^-(k+1): heavy tails.
+
+    Args:
+        k: Shape, > 0.
+        theta: Inverse of the length scale, > 0.
+    """
+
+    k: float
+    theta: float
+
+
 @dataclass(frozen=True)
 class Radial:
     """Noise R h: a radius R times an independent uniform direction h, with a radially decreasing density.

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array, Domain, IIDCoordinates, require_dimension, validate_fields
+from dpaudit.mechanisms.base import Array, Domain, LomaxCoordinates, require_dimension, validate_fields
 from dpaudit.mechanisms.gamma_plrv import THETA, K
 from dpaudit.mechanisms.numerics import aligned, finite, log_ratio, magnitude_drop
 
@@ -65,15 +65,17 @@ class GammaPLRVIID:
         validate_fields(self)
 
     @property
-    def structure(self) -> IIDCoordinates:
+    def structure(self) -> LomaxCoordinates:
         """Independent coordinates, the scale integrated out: the slope of log f is at most (k+1) theta, at 0."""
         k, theta = float(self.k), float(self.theta)
-        return IIDCoordinates(
+        return LomaxCoordinates(
             partial(_logpdf, k=k, theta=theta),
             partial(_cdf, k=k, theta=theta),
             partial(_ppf, k=k, theta=theta),
             lipschitz=(k + 1.0) * theta,
             reciprocal_convex=True,  # 1/f is (1 + theta x)^(k+1) up to a factor
+            k=k,
+            theta=theta,
         )
 
     def sample(self, rng: np.random.Generator, size: int) -> Array:

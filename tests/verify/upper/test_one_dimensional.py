@@ -2,6 +2,7 @@
 
 import math
 from itertools import pairwise
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -10,7 +11,7 @@ from scipy.integrate import quad
 
 from dpaudit.mechanisms import GammaPLRVIID, Gaussian, GeneralizedGaussian, Laplace
 from dpaudit.verify.claims import Claim, Phase
-from dpaudit.verify.pld.dominating_pairs import logconcave_pair
+from dpaudit.verify.pld.dominating_pairs import logconcave_pair, lomax_pair
 from dpaudit.verify.rdp import gaussian_moments
 from dpaudit.verify.upper import mixed, one_dimensional, upper_curves
 
@@ -94,6 +95,98 @@ def test_composed_history_against_a_plain_convolution() -> None:
     value = one_dimensional.bound(claim).delta(epsilon)
     assert (np.array(bracket[0]) <= value).all()
     assert (value <= np.array(bracket[1])).all()
+
+
+def lomax_tails(k: float, theta: float, shift: float, level: float) -> tuple[Any, Any]:
+    """P(L > level) and Q(L > level) of one Lomax coordinate, level >= 0, from the outputs that bisection finds."""
+    with mpmath.workdps(50):
+        k_, theta_, shift_ = mpmath.mpf(k), mpmath.mpf(theta), mpmath.mpf(shift)
+
+        def loss(x: mpmath.mpf) -> mpmath.mpf:
+            return (k_ + 1) * mpmath.log((1 + theta_ * abs(x)) / (1 + theta_ * abs(x - shift_)))
+
+        def survival(x: mpmath.mpf) -> mpmath.mpf:
+            return (1 + theta_ * x) ** -k_ / 2
+
+        def crossing(inside: mpmath.mpf, outside: mpmath.mpf) -> mpmath.mpf:
+            for _ in range(230):
+                middle = (inside + outside) / 2
+                inside, outside = (middle, outside) if loss(middle) > level else (inside, middle)
+            return inside
+
+        if level >= loss(shift_):
+            return mpmath.mpf(0), mpmath.mpf(0)
+        left = crossing(shift_, mpmath.mpf(0))
+        right = crossing(shift_, (shift_ + 1 / theta_) * mpmath.mpf(10) ** 25) if level > 0 else mpmath.inf
+        return 1 - survival(shift_ - left) - survival(right - shift_), survival(left) - survival(right)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_tails_of_a_lomax_loss_against_bisection(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for _ in range(8):
+        k, d = 10 ** rng.uniform(-2, 3), 10 ** rng.uniform(-4, 3)
+        shift = 10 ** rng.uniform(-3, 3)
+        pair = lomax_pair(GammaPLRVIID(k, d / shift).structure, shift)
+        levels = pair.largest * np.array([0.0, 10 ** -rng.uniform(0, 6), rng.random(), 1 - 1e-3 * rng.random()])
+        tails = pair.tails(levels)
+        for i, level in enumerate(levels):
+            moved = pair.slack * (1 + level)
+            exact = [
+                lomax_tails(k, d / shift, shift, max(float(at), 0.0)) for at in (level - moved, level, level + moved)
+            ]
+            for value, relative, (low, truth, high) in zip(
+                (tails.p_sf[i], tails.q_sf[i]),
+                (tails.p_error[i], tails.q_error[i]),
+                zip(*exact, strict=True),
+                strict=True,
+            ):
+                error = relative * max(min(truth, 1 - truth), 1e-300) + 4e-16 * truth
+                assert high - error <= value <= low + error
+                assert abs(value - truth) <= 1e-9 * truth + 1e-290
+        np.testing.assert_allclose(tails.p_cdf + tails.p_sf, 1.0, rtol=1e-14)
+        mirrored = pair.tails(-levels[1:])  # -L under Q has the law of L under P
+        np.testing.assert_array_equal([mirrored.p_cdf, mirrored.q_cdf], [tails.q_sf[1:], tails.p_sf[1:]])
+        np.testing.assert_array_equal([mirrored.p_sf, mirrored.q_sf], [tails.q_cdf[1:], tails.p_cdf[1:]])
+
+
+@pytest.mark.parametrize(("k", "theta"), [(0.3, 5.0), (3.0, 0.1), (414.0, 2e-3)])
+def test_one_release_of_lomax_noise_is_exact(k: float, theta: float) -> None:
+    largest = (k + 1) * math.log1p(theta)
+    claim = Claim.single(GammaPLRVIID(k, theta, dimension=1), epsilon=1.0, delta=1e-5)
+    curve = one_dimensional.bound(claim)
+    epsilon = largest * np.array([0.0, 0.3, 0.9, 0.999])
+    for value, at in zip(curve.delta(epsilon), epsilon, strict=True):
+        p, q = lomax_tails(k, theta, 1.0, float(at))
+        assert p - math.exp(at) * q <= value <= p - math.exp(at) * q + 1e-10 * p
+    assert float(curve.delta(np.array([largest * 1.0001]))[0]) <= 1e-300
+
+
+def test_composed_lomax_releases_are_within_brackets_of_histograms() -> None:
+    """Three sampled releases: outputs in fine cells, losses rounded down and up, convolved by np.convolve."""
+    k, theta, q, steps = 2.0, 0.8, 0.3, 3
+    law = GammaPLRVIID(k, theta).structure
+    edges = np.unique(np.concatenate([[0.0, 1.0], np.sinh(np.linspace(-12, 12, 40_001))]))
+    base = np.append(np.diff(law.cdf(edges)), 2 * law.cdf(edges[:1]))  # both far ends, where the loss is next to 0
+    moved = np.append(np.diff(law.cdf(edges - 1.0)), law.cdf(edges[:1] - 1.0) + law.cdf(1.0 - edges[-1:]))
+    ratio = np.exp(law.logpdf(edges - 1.0) - law.logpdf(edges))
+    low, high = np.minimum(ratio[1:], ratio[:-1]), np.maximum(ratio[1:], ratio[:-1])
+    low, high = np.append(low, min(ratio[0], 1.0)), np.append(high, max(ratio[-1], 1.0))
+    width, epsilon = 1e-3, np.array([0.2, 0.8])
+    bracket = []
+    for rounded in (np.floor(np.log1p(q * (low - 1)) / width), np.ceil(np.log1p(q * (high - 1)) / width)):
+        places = rounded.astype(int)
+        single = np.bincount(places - places.min(), weights=q * moved + (1 - q) * base)
+        total, start = single, steps * places.min()
+        for _ in range(steps - 1):
+            total = np.convolve(total, single)
+        losses = (np.arange(len(total)) + start) * width
+        bracket.append([float(total @ np.maximum(-np.expm1(e - losses), 0.0)) for e in epsilon])
+    claim = Claim(1.0, 1e-5, [Phase(GammaPLRVIID(k, theta, dimension=1), steps, q)])
+    # the other direction may be the larger one
+    value = one_dimensional.bound(claim).delta(epsilon)
+    assert (np.array(bracket[0]) <= value).all()
+    assert value == pytest.approx(np.mean(bracket, axis=0), rel=2e-2)
 
 
 def test_laws_with_theorems_of_their_own_are_left_to_them() -> None:
