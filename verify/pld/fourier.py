@@ -8,6 +8,7 @@ relative to it: an error of 1e-9 on the tilted scale is 1e-9 of the Chernoff bou
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TypeVar
 
 import numpy as np
@@ -269,12 +270,11 @@ def decayed_sums(masses: Array, rate: float) -> Array:
     """
     length = len(masses)
     block = length if rate <= 0 else max(1, min(length, int(300.0 / rate)))
-    result = np.empty(length)
-    carry = 0.0
-    for end in range(length, 0, -block):
-        begin = max(0, end - block)
-        weights = np.exp(-rate * np.arange(end - begin))
-        sums = np.cumsum((masses[begin:end] * weights)[::-1])[::-1] / weights
-        result[begin:end] = sums + carry * np.exp(-rate * np.arange(end - begin, 0, -1))
-        carry = float(result[begin])
-    return result
+    rows = np.pad(masses, (-length % block, 0)).reshape(-1, block)
+    weights = np.exp(-rate * np.arange(block))
+    sums = np.cumsum((rows * weights)[:, ::-1], axis=1)[:, ::-1] / weights
+    # what follows a row, c_i = sums_(i+1, 0) + c_(i+1) e^(-rate block)
+    decay = math.exp(-rate * block) if len(rows) > 1 else 0.0
+    following = list(accumulate(sums[:0:-1, 0].tolist(), lambda c, first: first + c * decay, initial=0.0))
+    sums += np.array(following[::-1])[:, None] * np.exp(-rate * np.arange(block, 0, -1))
+    return np.asarray(sums.reshape(-1)[-length:])

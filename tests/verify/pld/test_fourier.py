@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from dpaudit.verify.pld.fourier import LOG_WRAP, Lattice, chernoff_window, log_mgf, tilted_power
+from dpaudit.verify.pld.fourier import LOG_WRAP, Lattice, chernoff_window, decayed_sums, log_mgf, tilted_power
 
 
 def binomial_pmf(count: int, p: float, k: int) -> mpmath.mpf:
@@ -116,3 +116,14 @@ def test_log_mgf_in_rows_is_the_plain_sum() -> None:
     top = exponents.max(axis=1)
     plain = [t + math.log(math.fsum(np.exp(row - t))) for t, row in zip(top, exponents, strict=True)]
     assert log_mgf(Lattice(masses, -50), thetas) == pytest.approx(plain, rel=1e-13, abs=1e-11)
+
+
+@pytest.mark.parametrize("rate", [-0.01, 0.0, 0.02, 1.7, 40.0, 299.0, 900.0])
+def test_decayed_sums_are_those_of_one_place_after_the_other(rate: float) -> None:
+    rng = np.random.default_rng(1)
+    masses = rng.random(401) * 10.0 ** rng.integers(-120, 0, 401) * (rng.random(401) < 0.7)
+    plain, total = [], 0.0
+    for mass in masses[::-1]:
+        total = mass + total * math.exp(-rate)
+        plain.append(total)
+    assert decayed_sums(masses, rate) == pytest.approx(plain[::-1], rel=1e-12, abs=0.0)
