@@ -50,13 +50,14 @@ def main() -> None:
     parser.add_argument("--loop", choices=LOOPS, default="half-noise")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--control", action="store_true", help="half the noise with its positive control too, as by default")
     arguments = parser.parse_args()
     verdicts = []
     for seed in range(arguments.first, arguments.first + arguments.seeds):
         began = time.process_time()
         result = audit_opacus(
             LOOPS[arguments.loop], opacus_digits.digits(), delta=opacus_digits.DELTA, seed=seed, workers=1,
-            control=arguments.loop == "honest",
+            control=arguments.control or arguments.loop == "honest",
         )  # fmt: skip
         (attack,), control = result.attacks, result.control
         verdicts.append(result.verdict)

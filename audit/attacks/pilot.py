@@ -19,6 +19,9 @@ from dpaudit.mechanisms.learning.spec import TrainingSpec
 
 PAIRS = 10  # models of either arm for every candidate
 CONTROLLED_NOISE = 0.5  # of the recipe's: what an audit should be able to find
+# Whoever sees every release can do whatever one who sees the outputs can, so a few models that say otherwise are
+# believed only where they say it clearly: 10 pairs know a separation to a fifth or so
+FAVOUR = 1.3
 _STREAM = 101  # of seeds; one for both arms: a pair of models shares its noise and its batches
 
 
@@ -61,7 +64,7 @@ def run_pilot(audit: Audit, candidates: Sequence[Candidate], setup: Callable[...
     Returns:
         None where the trials were stopped first.
     """
-    began, chosen = time.monotonic(), None
+    began, chosen, worth = time.monotonic(), None, 0.0
     for candidate in candidates:
         lists = candidate.arms.trials(PAIRS, audit.settings.seed, (_STREAM, _STREAM))
         half = setup(candidate.spec, candidate.arms.pool, candidate.all_scores, candidate.watch)
@@ -69,8 +72,10 @@ def run_pilot(audit: Audit, candidates: Sequence[Candidate], setup: Callable[...
         if len(without) < PAIRS:
             return None
         apart = separation(without, with_canary)
-        best = int(apart.argmax())
-        if chosen is None or apart[best] > chosen.separation:
+        favours = np.array([FAVOUR if score is released_ratio else 1.0 for score in candidate.scores.values()])
+        best = int((apart * favours).argmax())
+        if chosen is None or apart[best] * favours[best] > worth:
+            worth = float(apart[best] * favours[best])
             name, score = list(candidate.scores.items())[best]
             chosen = Pilot(
                 candidate.spec, candidate.arms, score, name, float(apart[best]), len(candidates), 0, 0.0,

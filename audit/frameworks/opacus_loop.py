@@ -10,6 +10,7 @@ from torch import nn
 
 from dpaudit.audit.attacks.base import no_warning
 from dpaudit.audit.attacks.control import takes_noise_factor
+from dpaudit.audit.frameworks.added_noise import noise_seen
 from dpaudit.audit.frameworks.opacus import write_bundle
 from dpaudit.audit.frameworks.opacus_training import read_training, watched
 from dpaudit.audit.frameworks.records import read_records
@@ -48,7 +49,9 @@ def audit_opacus(
     """Audit a training loop that uses Opacus, as it is: its models are trained on records with a canary and without.
 
     The first training is on the records alone; meanwhile what `PrivacyEngine.make_private` returns is noted, and
-    mechanism, batches, steps and epsilon are read from it as `bundle_from_opacus` does. A canary game follows.
+    mechanism, batches, steps and epsilon are read from it as `bundle_from_opacus` does. The noise that its optimizer
+    adds is measured; where it is less than what was accounted, that is the first of the result's notes, with what the
+    claim is worth then. A canary game follows; its positive control halves the noise that the loop really adds.
 
     Args:
         train_fn: train_fn(dataset, seed) -> module, a function of a module (not a lambda) or "my_loop.py:train". It
@@ -71,7 +74,7 @@ def audit_opacus(
     records = read_records(dataset)
     function = UserFunction.named(train_fn, "train_fn").load() if isinstance(train_fn, str) else train_fn
     trainer = dataset_trainer(function, records.shape, whole=records.whole)
-    with watched() as made, remarks_silenced():
+    with watched() as made, noise_seen(made) as noise, remarks_silenced():
         module = function(dataset, seed)
     if not isinstance(module, nn.Module):
         raise InputError(f"Expected {trainer_name(function)} to return a module, not {type(module).__name__}.")
@@ -82,6 +85,9 @@ def audit_opacus(
     if len(loader.dataset) != len(records.y):
         raise InputError(f"Expected the loader to have all {len(records.y)} records, not {len(loader.dataset)}.")
     training = read_training(optimizer, engine, loader, delta=delta, epsilon=epsilon)
+    lacking = noise.lacking(training.claim(adjacency))
+    if lacking is not None:
+        warn(lacking)
     controlled = takes_noise_factor(trainer)
     chosen = Settings(
         seed=seed,
@@ -99,4 +105,5 @@ def audit_opacus(
             replace(bundle, path="the first model of the loop"), records.dataset("the data set given"), chosen,
             stage=stage, warn=warn,
         )  # fmt: skip
-    return result if controlled else replace(result, notes=[*result.notes, NO_CONTROL])
+    notes = [lacking] if lacking is not None else []
+    return replace(result, notes=[*notes, *result.notes, *([] if controlled else [NO_CONTROL])])

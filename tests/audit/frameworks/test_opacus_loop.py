@@ -93,6 +93,9 @@ def test_a_fault_that_the_accountant_does_not_see_is_found_and_the_honest_loop_i
         assert result.control.training == "the training under audit, by its noise_factor"
         assert result.reproduce["recipe"]["sampling"] == {"kind": "none"}
     assert f"Models were trained by {__name__}.faulty, not by this package's own training." in results[0].notes
+    assert "The noise that the optimizer was seen to add" in results[0].notes[0]
+    assert "with that noise the claim is refuted: epsilon is at least" in results[0].notes[0]
+    assert not any("was seen to add" in note for note in results[1].notes)
 
 
 @pytest.mark.slow
