@@ -82,7 +82,8 @@ def main() -> None:
         found[f"noise {noise:g}, rate {rate:g}, {steps} steps"] = row
         print(f"noise {noise:g}, rate {rate:g}, {steps} steps: " + ", ".join(f"{k} {v:.3g}" for k, v in row.items()))
     if args.claims:
-        claims = [claim for path in sorted(CLAIMS.rglob("*.toml")) for claim in load_claims(path)]
+        files = sorted([*CLAIMS.glob("*.toml"), *CLAIMS.glob("repositories/*.toml")])
+        claims = [claim for path in files for claim in load_claims(path)]
         times = sorted(((seconds(lambda asked=claim: check(asked)), claim.id) for claim in claims), reverse=True)  # type: ignore[misc]
         found["claims"] = {name: spent for spent, name in times}
         print(f"{len(times)} claims, {sum(spent > 3 for spent, _ in times)} over 3 s; the slowest:")

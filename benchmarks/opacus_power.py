@@ -50,7 +50,9 @@ def main() -> None:
     parser.add_argument("--loop", choices=LOOPS, default="half-noise")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=1)
-    parser.add_argument("--control", action="store_true", help="half the noise with its positive control too, as by default")
+    parser.add_argument(
+        "--control", action="store_true", help="half the noise with its positive control too, as by default"
+    )
     arguments = parser.parse_args()
     verdicts = []
     for seed in range(arguments.first, arguments.first + arguments.seeds):
