@@ -40,6 +40,7 @@ from dpaudit.verify.rigorous.pairs import (
 )
 from dpaudit.verify.rigorous.passes import LabelledPass
 from dpaudit.verify.rigorous.radial import RadialNoise, radial_delta
+from dpaudit.verify.rigorous.shuffled_choices import shuffled_bound
 from dpaudit.verify.samplers import TruncatedPoisson, WithoutReplacement
 from dpaudit.verify.upper.met_releases import met_claim
 from dpaudit.verify.upper.shift_norms import sampling_is_known
@@ -210,7 +211,7 @@ def upper_proof(claim: Claim) -> UpperProof | Unavailable:
 
 
 def _sampler_proof(claim: Claim) -> UpperProof | Unavailable:
-    """Balls in bins and random allocation by their own pair, shuffled batches as if the order were known."""
+    """Balls in bins and random allocation by their own pair, shuffled batches by their theorem or an order revealed."""
     parts = allocated_passes(claim)
     if not isinstance(parts, Unavailable):
         curves, grid = composed_curves(parts, claim.epsilon, claim.delta)
@@ -222,8 +223,15 @@ def _sampler_proof(claim: Claim) -> UpperProof | Unavailable:
         return parts
     if any(isinstance(phase.sampler, WithoutReplacement) for phase in claim.phases):
         return Unavailable("batches of fixed size have no rigorous upper bound")
-    proof = upper_proof(revealed)  # a known order attains its curve, which one that is drawn need not
-    return replace(proof, exact=False) if isinstance(proof, UpperProof) else proof
+    proof = upper_proof(revealed)
+    if isinstance(proof, Unavailable):
+        return proof
+    proof, e = replace(proof, exact=False), ball(claim.epsilon)  # a known order attains it, one that is drawn need not
+    bound = proof.delta(e)
+    shuffled = Unavailable("a known order suffices") if bound <= ball(claim.delta) else shuffled_bound(claim)
+    if isinstance(shuffled, Unavailable) or not shuffled.delta(e) < bound:
+        return proof
+    return UpperProof("shuffled-grid", shuffled.delta, shuffled.inputs)
 
 
 def gaussian_proof(claim: Claim) -> UpperProof | Unavailable:

@@ -26,6 +26,7 @@ CHECKED = (
     "gaussian-curve",
     "gaussian-grid",
     "allocation-grid",
+    "shuffled-grid",
     "smoothed-grid",
     "moments",
     "pure-laplace",

@@ -1,7 +1,8 @@
 """An independent checker of certificates, format "dpaudit-certificate/1", in ball arithmetic (python-flint's `arb`).
 
 Every number is computed again from claim and witness, with an error bound; only what is proved is accepted. Exit
-status: 0 accepted, 3 one was refused, 2 one is no certificate or python-flint is missing.
+status: 0 accepted, 3 one was refused, 2 one is no certificate or python-flint is missing. It is one file, however long,
+so that it can be read and handed out alone.
 """
 
 import json
@@ -45,6 +46,11 @@ def whole(value: Any, low: int, high: int) -> int:
 def ball(value: Fraction | int) -> arb:
     need(True)  # looks at the clock
     return arb(fmpq(value.numerator, value.denominator))
+
+
+def normal(mu: arb, e: arb) -> arb:  # delta of N(mu, 1) against N(0, 1)
+    root = arb(2).sqrt()
+    return ((e / mu - mu / 2) / root).erfc() / 2 - e.exp() * ((e / mu + mu / 2) / root).erfc() / 2
 
 
 def ascending(values: list[Any]) -> list[Any]:
@@ -103,7 +109,8 @@ class Sampler:
     """Who is in which release. `games`: pairs of laws of one pass, [(weight, releases around 0, 1 and 2 contributions)]
     in a random order; others contribute against the record (shuffled, fixed size) or nothing. `groups`: (T, passes) of
     which the record enters one of T. `orders`: passes of one order, which for normal noise are one of sqrt(E) shifts.
-    `meetings`: releases that a record enters at most, four for two that are in one batch."""
+    `meetings`: releases that a record enters at most, four for two that are in one batch. `widest`: 1 over the largest
+    probability of a shuffled batch to hold it, where batches are whole and every pass has an order of its own."""
 
     def __init__(self, kind: str, data: dict[str, Any], replaced: bool) -> None:
         epochs, once = whole(data.get("epochs", 1), 1, 10**7), data.get("reshuffle", "every-epoch") == "once"
@@ -112,7 +119,7 @@ class Sampler:
         self.meetings, self.groups, self.games, self.twice = epochs, list[Any](), list[Any](), False
         self.fixed = kind == "deterministic"
         self.steps = whole(data.get("batches", data.get("steps")), 1, 10**8) * epochs
-        least, sizes = Fraction(1), (1, 10**8)
+        least, sizes, self.widest = Fraction(1), (1, 10**8), Fraction(0)
         if kind == "shuffled":
             count, last = whole(data["batches"], *sizes), data.get("last_batch", "kept")
             if "records" in data or last != "kept":
@@ -127,6 +134,8 @@ class Sampler:
                 least = Fraction(1) if last == "kept" else Fraction(count * b, n)
                 if self.twice:
                     self.meetings, self.steps = epochs * 2 - epochs % 2, n * epochs // b
+            smaller = "records" in data and last == "kept"
+            self.widest = Fraction(0 if once or self.twice else Fraction(n, b) if smaller else count)
             without = (count, 0, 0) if replaced else (count - 1, 1, 0)
             out = [(1 - least, (count, 0, 0))]
             self.games = [([(least, (count - 1, 0, 1)), *out], [(least, without), *out])] if count else []
@@ -287,6 +296,60 @@ class Phase:
             found.append(fmpz_poly(total))
         return found
 
+    def excess(self, growth: arb, level: arb, way: str, low: bool) -> arb:
+        """The largest E (R(x) - growth R(y) - level)_+, R(x) = N(x)/N(0), over all shifts x, y that a random order has:
+        by Neyman and Pearson c_0 + c_1 w + c_2 exp(-unit^2) w^2 is positive on a half-line, w = R(unit)."""
+        unit, ends = self.mu(), {("remove", False): [-level, -growth, arb(1)], ("add", True): [-level, arb(1), -growth]}
+        c = ends.get((way, low)) or ([-growth, 1 - level] if low else [-growth - level, arb(1)])
+        square = c[2] * (-unit * unit).exp() if c[2:] else arb(0)
+        w = (abs(c[1]) + (c[1] ** 2 - 4 * square * c[0]).sqrt()) / abs(2 * square) if c[2:] else -c[0] / c[1]
+        at, side = w.log() / unit + unit / 2, -1 if (way, low) == ("add", True) else 1
+        return sum((x * (side * (at - i * unit) / arb(2).sqrt()).erfc() / 2 for i, x in enumerate(c)), arb(0))
+
+    def pass_delta(self, w: dict[str, Any], e: arb, way: str, window: Window) -> arb:
+        """Of shuffled batches: E (S/m)_+ of m independent terms whose E (Y - k)_+ is the excess, and what large weights
+        cost. Y lies on knots, its excess below the chords; masses are rounded up. S is taken modulo the size: a residue
+        above top is negative, and of S above top remains at most top e^(-tilt top) (E e^(tilt Y))^m, tilt top >= 1."""
+        growth, unit, tilt, widest = e.exp(), ball(w["unit"]), ball(w["tilt"]), self.sampler.widest
+        m, size = whole(w["terms"], 1, int(widest)), whole(w["size"], 2, 2**18)
+        top, knots = whole(w["top"], 1, size - 1), [whole(k, -(10**9), 10**9) for k in ascending(w["knots"])]
+        need(unit > 0 and tilt * top >= 1, "the unit or the tilt is not allowed")
+        values = [self.excess(growth, k * unit, way, k < 0) for k in knots]
+        rises = zip(pairwise(values), pairwise(knots), strict=True)
+        slopes = [arb(-1), *((b - a) / ((k - j) * unit) for (a, b), (j, k) in rises), arb(0)]
+        law, moment, ones = [fmpz(0)] * size, arb(0), fmpz_poly([1] * size)
+        for (a, b), k in zip(pairwise(slopes), knots, strict=True):
+            law[k % size] += (mass := window.floor((b - a).upper()) + 1)
+            moment += mass * (k * tilt).exp() / (1 << window.bits)
+        total = first = fmpz_poly(law)
+        for bit in bin(m)[3:]:
+            for factor in (total, first)[: 1 + int(bit)]:
+                need(True)
+                product = total * factor
+                total = (product.truncate(size) + product.right_shift(size)) // (1 << window.bits) + ones
+        inside = arb(total.truncate(top + 1).derivative()(1)) / (1 << window.bits)
+        cost = normal(self.mu() * (1 if way == "swap" else 2), (ball(widest) / m).log())
+        above = top * (-tilt * top).exp() * moment**m
+        return (inside + above) * unit / m + values[-1] + self.excess(growth, 1 - growth, way, True) * cost
+
+    def shuffled(self, w: dict[str, Any], step: arb, window: Window, replaced: bool) -> list[fmpz_poly]:
+        """Laws of a pass's loss, both directions. Its deltas are a convex function of growth = e^epsilon, below chords
+        of those that are stated ("add" for growth < 1); a mass of the second law is what the slope gains."""
+        points, places, deltas = [(arb(0), arb(1))], ascending([place for place, _ in w["profile"]]), dict[Any, arb]()
+        for place, value in w["profile"]:
+            growth, stated, e = (place * step).exp(), ball(value), abs(place) * step
+            way = "swap" if replaced else "remove" if place >= 0 else "add"
+            if not stated >= normal(self.mu(), e):  # of a known order
+                key = abs(place), way
+                deltas[key] = deltas[key] if key in deltas else self.pass_delta(w, e, way, window)
+                need(stated >= deltas[key], "a pass has a larger delta")
+            points.append((growth, stated if place >= 0 else 1 - growth + growth * stated))
+        slopes = [*((d - b) / (c - a) for (a, b), (c, d) in pairwise(points)), arb(0)]
+        masses = [b - a for a, b in pairwise(slopes)]
+        need(all(mass >= 0 for mass in masses), "the profile is not convex")
+        first = [growth * mass for (growth, _), mass in zip(points[1:], masses, strict=True)]
+        return [window.law(first, places), window.law(masses, [-place for place in places])]
+
     def radial_tail(self, length: arb, loss: arb, sign: int, places: list[Fraction]) -> tuple[arb, arb]:
         """Bracket of P(L > loss) for sign 1, P(L < -loss) = Q(L > loss) for sign -1; r_P = R, r_Q = rho on the border.
         There t = |log rho/R| is in (0, loss/(n-1)), R^2 = 2 sigma^2 (loss - (n-1) t)/|e^(2 t sign) - 1| falls in t, rho
@@ -367,36 +430,40 @@ def event(phases: list[Phase], data: dict[str, Any], direction: str) -> list[arb
 
 
 def certified(kind: str, phases: list[Phase], w: dict[str, Any], replaced: bool, e: arb) -> arb:  # at least delta
-    first, sampled, normal = phases[0], any(x.rate < 1 for x in phases), all(x.power == 2 for x in phases)
-    need(not (sampled and replaced) or (kind == "gaussian-grid" and normal), "sampled replace-one is not covered")
+    first, sampled, gaussian = phases[0], any(x.rate < 1 for x in phases), all(x.power == 2 for x in phases)
+    need(not (sampled and replaced) or (kind == "gaussian-grid" and gaussian), "sampled replace-one is not covered")
     drawn = [x.sampler for x in phases if x.sampler]
-    need(all(x.meetings < 10**9 and (normal or not x.twice) for x in drawn), "the sampler has no theorem here")
+    need(all(x.meetings < 10**9 and (gaussian or not x.twice) for x in drawn), "the sampler has no theorem here")
     order, scales = whole(w.get("order", 1), 1, 2000), w.get("scales", [])
     spent = sum((x.steps * x.scale_masses(scales)[-1] for x in phases if scales), arb(0))
     if kind == "gaussian-curve":
-        mu, root = sum((x.steps * x.mu() ** 2 for x in phases), arb(0)).sqrt(), arb(2).sqrt()
-        need(not sampled and normal, "it takes unsampled Gaussian noise")
-        return ((e / mu - mu / 2) / root).erfc() / 2 - e.exp() * ((e / mu + mu / 2) / root).erfc() / 2
+        need(not sampled and gaussian, "it takes unsampled Gaussian noise")
+        return normal(sum((x.steps * x.mu() ** 2 for x in phases), arb(0)).sqrt(), e)
     if kind == "moments":
         moment = (sum(x.log_moment(order, scales) for x in phases) - order * e).exp()
         return moment * (arb(order) / (order + 1)) ** order / (order + 1) + spent
-    if kind in ("gaussian-grid", "smoothed-grid", "allocation-grid"):
+    if kind in ("gaussian-grid", "smoothed-grid", "allocation-grid", "shuffled-grid"):
         step, window, found = ball(w["step"]), Window(w["window"], w["bits"]), arb(0)
-        need(step > 0 and (normal or kind == "smoothed-grid"), "it takes Gaussian noise and a grid")
+        need(step > 0 and (gaussian or kind == "smoothed-grid"), "it takes Gaussian noise and a grid")
         if kind == "allocation-grid":
             need(not replaced and all(x.sampler and x.sampler.groups for x in phases), "these are no such bins")
             groups = [(x, *group) for x in phases for group in x.sampler.groups]
             sides = list(zip(groups, w["units"], w["sizes"], strict=True))
             need(all(unit > 0 and whole(n, 1, MAX_WINDOW) for _, unit, n in sides), "a lattice has no unit")
             parts = [(x.allocated(t, unit, n, step, window), k) for (x, t, k), unit, n in sides]
+        elif kind == "shuffled-grid":
+            need(all(x.sampler and x.sampler.widest for x in phases), "these are no such batches")
+            passes = list(zip(phases, w["passes"], strict=True))
+            parts = [(x.shuffled(own, step, window, replaced), x.sampler.passes) for x, own in passes]
         else:
             losses = [x.losses(edges, step, window) for x, edges in zip(phases, w["edges"], strict=True)]
             parts = [(pair, x.steps) for pair, x in zip(losses, phases, strict=True)]
-        for side in range(1 + ((sampled and normal) or kind == "allocation-grid")):  # what is missing is infinite
+        both = not replaced if kind == "shuffled-grid" else (sampled and gaussian) or kind == "allocation-grid"
+        for side in range(1 + both):  # what is missing is infinite
             law = window.composed([(pair[side], count) for pair, count in parts])
             at = [k * step for k in range(-window.size, window.size + 1)]
             found = found.max(1 - sum(m * (e - x).exp().min(1) for m, x in zip(law, at, strict=True)))
-        return found if normal else smoothed(list(zip(law, at, strict=True)), e, phases, w) + spent
+        return found if gaussian else smoothed(list(zip(law, at, strict=True)), e, phases, w) + spent
     need(len(phases) == first.steps == first.rate == 1, "it takes one unsampled release")
     if kind == "pure-laplace":
         need(first.power == 1, "the noise is not Laplace")
