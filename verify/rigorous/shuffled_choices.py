@@ -36,7 +36,8 @@ FLAT = 1.05  # within this factor of what large weights cost the bound falls no 
 INFINITE = 1e-3  # of delta: what may lie beyond the last epsilon
 CLOSE = 1.3  # within this factor of delta a finer bound is worth its time
 UNITS, STEP, FINE_STEP = 8.0, 0.2, 0.07
-FEW, MANY, MOST = 500, 10_000, 100_000  # terms up to which a finer bound has a finer lattice; is tried; any is
+CHEAP, DEAR = 45_000, 100_000  # points times squarings up to which a finer bound has a finer lattice, or is tried
+MANY, MOST = 10_000, 100_000  # terms up to which the lattice is as fine as it should be, or there is one
 
 
 @dataclass(frozen=True)
@@ -84,15 +85,15 @@ def shuffled_bound(claim: Claim) -> ShuffledBound | Unavailable:
     # the lattice of a sum grows with its deviation
     coarse = Fineness(UNITS * min(1.0, math.sqrt(MANY / max(terms))), STEP)
     found, e = _bound(claim, parts, terms, coarse), ball(claim.epsilon)
-    if isinstance(found, Unavailable) or max(terms) > MANY:
+    if isinstance(found, Unavailable):
         return found
     reached = found.delta(e) / ball(delta)
-    if reached > 1 and reached < CLOSE:
-        # one pass has the claimed epsilon among its own, between which nothing is lost
-        units = 2 * UNITS if max(terms) <= FEW or passes == 1 else UNITS
-        finer = Fineness(units, FINE_STEP if passes > 1 else STEP)
-        return _bound(claim, parts, terms, finer)
-    return found
+    work = sum(one["size"] * one["terms"].bit_length() for one in found.inputs["passes"])
+    if not (reached > 1 and reached < CLOSE and work < DEAR):
+        return found
+    # one pass has the claimed epsilon among its own, and loses nothing in between
+    finer = Fineness(2 * UNITS if work < CHEAP or passes == 1 else UNITS, FINE_STEP if passes > 1 else STEP)
+    return _bound(claim, parts, terms, finer)
 
 
 def _bound(
