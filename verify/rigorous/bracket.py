@@ -11,7 +11,7 @@ from flint import arb
 
 from dpaudit.mechanisms.base import ScaleMixture
 from dpaudit.mechanisms.registry import to_dict
-from dpaudit.verify.claims import Adjacency, Claim
+from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.results import Witness
 from dpaudit.verify.rigorous.allocation import allocated_passes, composed_curves
 from dpaudit.verify.rigorous.balls import Unavailable, ball, float_above, float_below, precision, total
@@ -34,6 +34,7 @@ from dpaudit.verify.rigorous.pairs import (
     PairRelease,
     chosen_grid,
     composed_losses,
+    fixed_size_tails,
     gaussian_tails,
     laplace_tails,
     replaced_tails,
@@ -218,12 +219,13 @@ def _sampler_proof(claim: Claim) -> UpperProof | Unavailable:
         shown = {"units": [part.unit for part in parts], "sizes": [part.size for part in parts], **_shown(grid)}
         del shown["edges"]  # a lattice has cells of its own
         return UpperProof("allocation-grid", partial(_grid_bound, curves), shown)
-    revealed = met_claim(claim)
+    revealed, fixed = met_claim(claim), any(isinstance(phase.sampler, WithoutReplacement) for phase in claim.phases)
+    if fixed and not all(is_gaussian(phase.mechanism) for phase in claim.phases):
+        return Unavailable("batches of fixed size have a rigorous upper bound for normal noise alone")
+    revealed = claim if fixed and revealed is None else revealed
     if revealed is None or any(isinstance(phase.sampler, TruncatedPoisson) for phase in claim.phases):
         return parts
-    if any(isinstance(phase.sampler, WithoutReplacement) for phase in claim.phases):
-        return Unavailable("batches of fixed size have no rigorous upper bound")
-    proof = upper_proof(revealed)
+    proof = gaussian_proof(revealed) if fixed else upper_proof(revealed)
     if isinstance(proof, Unavailable):
         return proof
     proof, e = replace(proof, exact=False), ball(claim.epsilon)  # a known order attains it, one that is drawn need not
@@ -237,12 +239,13 @@ def _sampler_proof(claim: Claim) -> UpperProof | Unavailable:
 def gaussian_proof(claim: Claim) -> UpperProof | Unavailable:
     """Normal noise: the exact curve, or connect-the-dots where something is sampled."""
     # a sampled record that is replaced has a pair of two shifts by one clip
-    ways: list[Adjacency] = ["add-remove" if phase.sampling_prob < 1 else claim.adjacency for phase in claim.phases]
+    drawn = [_rate(phase) < 1 or isinstance(phase.sampler, WithoutReplacement) for phase in claim.phases]
+    ways: list[Adjacency] = ["add-remove" if some else claim.adjacency for some in drawn]
     mus = [dominating_mu(phase.mechanism, way) for phase, way in zip(claim.phases, ways, strict=True)]
     known = [mu for mu in mus if not isinstance(mu, Unavailable)]
     if len(known) < len(mus):
         return Unavailable("the dimension is not set")
-    if all(phase.sampling_prob == 1 for phase in claim.phases):
+    if not any(drawn):
         whole = total([phase.steps * mu * mu for phase, mu in zip(claim.phases, known, strict=True)]).sqrt()
         return UpperProof("gaussian-curve", lambda e: gaussian_delta(whole, e), exact=True)
     releases = gaussian_releases(claim, known)
@@ -269,13 +272,23 @@ def _shown(grid: Grid) -> dict[str, Any]:
     return {"step": grid.step, "window": grid.window, "bits": grid.bits, "edges": [list(edges) for edges in grid.edges]}
 
 
+def _rate(phase: Phase) -> float:
+    """Probability of a record to be in a release."""
+    return phase.sampler.prob if isinstance(phase.sampler, WithoutReplacement) else phase.sampling_prob
+
+
 def gaussian_releases(claim: Claim, mus: Sequence[arb]) -> list[PairRelease]:
-    """The releases of the Gaussian pairs of these mu; under replace-one those of a sampled phase have their own."""
+    """The releases of the Gaussian pairs of these mu; those of a sampled record that is replaced have their own."""
     found = []
     for phase, mu in zip(claim.phases, mus, strict=True):
-        q, swaps = phase.sampling_prob, claim.adjacency == "replace-one" and phase.sampling_prob < 1
-        tails = replaced_tails(mu, ball(q)) if swaps else gaussian_tails(mu)
-        found.append(PairRelease(tails, math.inf, float(mu), q, phase.steps, swaps))
+        q, fixed = _rate(phase), isinstance(phase.sampler, WithoutReplacement)
+        swaps = claim.adjacency == "replace-one" and (q < 1 or fixed)
+        if fixed:
+            tails = fixed_size_tails(mu, ball(q), swaps=swaps)
+        else:
+            tails = replaced_tails(mu, ball(q)) if swaps else gaussian_tails(mu)
+        spread = float(mu) * (2 if fixed else 1)
+        found.append(PairRelease(tails, math.inf, spread, q, phase.steps, swaps, fixed))
     return found
 
 

@@ -37,6 +37,7 @@ class PairRelease:
         sampling_prob: q, as written.
         steps: How many.
         replaced: The tails are those of the sampled loss, of a pair that is its own mirror image (`replaced_tails`).
+        fixed: They are those of a batch of fixed size (`fixed_size_tails`), under replace-one their own mirror image.
     """
 
     tails: Tails
@@ -45,6 +46,12 @@ class PairRelease:
     sampling_prob: float
     steps: int
     replaced: bool = False
+    fixed: bool = False
+
+    @property
+    def drawn(self) -> bool:
+        """Whether the tails are those of the sampled loss."""
+        return self.replaced or self.fixed
 
 
 def gaussian_tails(mu: arb) -> Tails:
@@ -71,6 +78,38 @@ def replaced_tails(mu: arb, q: arb) -> Tails:
         x = x if loss >= 0 else -x
         still, near, far = (((x - k * mu) / root).erfc() / 2 for k in (0, 1, -1))
         return (1 - q) * still + q * near, (1 - q) * still + q * far
+
+    return tails
+
+
+def fixed_size_tails(mu: arb, g: arb, *, swaps: bool) -> Tails:
+    """The worst losses of a batch of fixed size that holds the record with probability g.
+
+    Proof: `verify/upper/sampled_normal.py`. At losses of at least 0 the pair is (1 - g) N(0) + g N(2 mu), against N(0)
+    under replace-one and (1 - g) N(0) + g N(mu) under zero-out; there u = e^(mu x) has g e^(-2 mu^2) u^2 - e^l g
+    e^(-mu^2/2) u - (e^l - 1)(1 - g) = 0 at the loss l. Below 0 they follow by the mirror rule from the other order:
+    P(L > -l) = 1 - Q'(L > l), Q(L > -l) = 1 - P'(L > l), under zero-out of (1 - g) N(0) + g N(mu) against N(0).
+    """
+    root = arb(2).sqrt()
+
+    def tail(x: arb) -> arb:
+        return (x / root).erfc() / 2
+
+    def present(shift: arb, loss: arb) -> tuple[arb, arb]:
+        x = ((loss.exp() - (1 - g)) / g).log() / shift + shift / 2
+        return (1 - g) * tail(x) + g * tail(x - shift), tail(x)
+
+    def moved(loss: arb) -> tuple[arb, arb]:
+        square, linear = g * (-2 * mu * mu).exp(), loss.exp() * g * (-mu * mu / 2).exp()
+        u = (linear + (linear * linear + 4 * square * loss.expm1() * (1 - g)).sqrt()) / (2 * square)
+        x = u.log() / mu
+        return tuple((1 - g) * tail(x) + g * tail(x - k * mu) for k in (2, 1))
+
+    def tails(loss: arb) -> tuple[arb, arb]:
+        if loss >= 0:
+            return present(2 * mu, loss) if swaps else moved(loss)
+        first, second = present(2 * mu if swaps else mu, -loss)
+        return 1 - second, 1 - first
 
     return tails
 
@@ -140,14 +179,15 @@ def _look(one: PairRelease, tail: float) -> tuple[float, float, float]:
         weights = [math.exp(-x * x / 2) for x in xs]
         losses = [m * x - m * m / 2 for x in xs]
         top = m * reach + m * m / 2
-        if one.replaced:
+        if one.replaced and not one.fixed:
             top, losses = _replaced(reach + m, m, q), [_replaced(x, m, q) for x in xs]
     else:
         losses, weights, top = [one.largest, -one.largest], [1.0, math.exp(min(one.largest, 500.0))], one.largest
-    sampled = losses if one.replaced else [_sampled(x, q) for x in losses]
+    known = one.replaced and not one.fixed
+    sampled = losses if known else [_sampled(x, q) for x in losses]
     mean = sum(w * x for w, x in zip(weights, sampled, strict=True)) / sum(weights)
     spread = sum(w * (x - mean) ** 2 for w, x in zip(weights, sampled, strict=True)) / sum(weights)
-    return abs(mean) + one.replaced * spread / 2, max(spread, 1e-300), top if one.replaced else _sampled(top, q)
+    return abs(mean) + one.drawn * spread / 2, max(spread, 1e-300), top if known else _sampled(top, q)
 
 
 def _replaced(x: float, m: float, q: float) -> float:
@@ -162,7 +202,7 @@ def _sampled(loss: float, q: float) -> float:
 
 def _edges(one: PairRelease, top: float, step: float, window: int) -> tuple[int, ...]:
     q = one.sampling_prob
-    bottom = math.floor(math.log1p(-q) / step) - 1 if q < 1 and not one.replaced else math.floor(-top / step)
+    bottom = math.floor(math.log1p(-q) / step) - 1 if q < 1 and not one.drawn else math.floor(-top / step)
     low, high = max(bottom, -window), min(math.ceil(top / step), window)
     core = 4000
     inner = set(range(max(low, -core), min(high, core) + 1))
@@ -175,12 +215,12 @@ def _edges(one: PairRelease, top: float, step: float, window: int) -> tuple[int,
 
 def release_laws(one: PairRelease, edges: Sequence[int], step: arb, window: ScoreWindow) -> tuple[fmpz_poly, fmpz_poly]:
     """Laws of the rounded-up loss of one sampled release, directions remove and add; what is missing is infinite."""
-    q = arb(1) if one.replaced else ball(one.sampling_prob)
+    q = arb(1) if one.drawn else ball(one.sampling_prob)
     tails = [(arb(1), arb(1))]
     for edge in edges:
         odds = ((edge * step).exp() - (1 - q)) / q
         tails.append(one.tails(odds.log()) if odds > 0 else (arb(1), arb(1)))
-    assert one.replaced or one.sampling_prob == 1 or bool((edges[0] * step).exp() <= 1 - q)
+    assert one.drawn or one.sampling_prob == 1 or bool((edges[0] * step).exp() <= 1 - q)
     cells = list(pairwise([*tails, (arb(0), arb(0))]))
     plain = [a[1] - b[1] for a, b in cells]
     mixed = [q * (a[0] - b[0]) + (1 - q) * mass for (a, b), mass in zip(cells, plain, strict=True)]
