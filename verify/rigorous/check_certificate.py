@@ -109,8 +109,9 @@ class Sampler:
     """Who is in which release. `games`: pairs of laws of one pass, [(weight, releases around 0, 1 and 2 contributions)]
     in a random order; others contribute against the record (shuffled, fixed size) or nothing. `groups`: (T, passes) of
     which the record enters one of T. `orders`: passes of one order, which for normal noise are one of sqrt(E) shifts.
-    `meetings`: releases that a record enters at most, four for two that are in one batch. `widest`: 1 over the largest
-    probability of a shuffled batch to hold it, where batches are whole and every pass has an order of its own."""
+    `meetings`: releases that a record enters at most, four for two that are in one batch. `rate`: of batches of fixed
+    size. `widest`: 1 over the largest probability of a shuffled batch to hold a record, where batches are whole and
+    every pass has an order of its own."""
 
     def __init__(self, kind: str, data: dict[str, Any], replaced: bool) -> None:
         epochs, once = whole(data.get("epochs", 1), 1, 10**7), data.get("reshuffle", "every-epoch") == "once"
@@ -119,7 +120,7 @@ class Sampler:
         self.meetings, self.groups, self.games, self.twice = epochs, list[Any](), list[Any](), False
         self.fixed = kind == "deterministic"
         self.steps = whole(data.get("batches", data.get("steps")), 1, 10**8) * epochs
-        least, sizes, self.widest = Fraction(1), (1, 10**8), Fraction(0)
+        least, sizes, self.widest, self.rate = Fraction(1), (1, 10**8), Fraction(0), Fraction(0)
         if kind == "shuffled":
             count, last = whole(data["batches"], *sizes), data.get("last_batch", "kept")
             if "records" in data or last != "kept":
@@ -148,7 +149,8 @@ class Sampler:
             pair = [(1, (count - times, times, 0))], [(1, (count, 0, 0))]
             self.games = [] if replaced else [pair]
         elif kind == "without-replacement":
-            g, self.passes, self.meetings = data["prob"] + Fraction(0), whole(data["steps"], *sizes), 10**9
+            self.rate = g = data["prob"] + Fraction(0)
+            self.passes = self.meetings = whole(data["steps"], *sizes)
             need(0 < g <= 1, "the rate is not allowed")
             far, near = ([(1 - g, (1, 0, 0)), (g, at)] for at in ((0, 0, 1), (0, 1, 0)))
             silent = [(Fraction(1), (1, 0, 0))]
@@ -171,6 +173,7 @@ class Phase:
         need(domain and known and 0 < self.rate <= 1, "a parameter is out of its domain, or sampling is not covered")
         # between two versions the shift is up to 2 clip; when sampled, each is up to a clip from one without the record
         self.swapped, self.reach = replaced and self.rate < 1, clip * (1 + (replaced and self.rate == 1))
+        self.g, self.replaced = self.sampler.rate if self.sampler else Fraction(0), replaced
         self.q, self.steps = ball(self.rate), whole(data["steps"], 1, 10**8)
         need(not self.sampler or self.steps == self.sampler.steps, "the steps are not the sampler's")
         self.steps, self.clip = self.sampler.meetings if self.sampler else self.steps, clip  # the order revealed
@@ -386,12 +389,25 @@ class Phase:
         none, one, other = (((x - k * mu) / arb(2).sqrt()).erfc() / 2 for k in (0, 1, -1))
         return [(1 - q) * none + q * one, (1 - q) * none + q * other]
 
+    def drawn_tails(self, edge: int, step: arb) -> list[arb]:
+        """The same of batches of fixed size that hold the record with probability g. Under replace-one the worst is
+        (1 - g) N(0) + g N(mu) against N(0), mu of two clips. Under zero-out it is that below 0, mu of one, and above 0
+        (1 - g) N(0) + g N(2 mu) against (1 - g) N(0) + g N(mu). Below 0 P and Q are 1 - Q(L > l) and 1 - P(L > l)."""
+        mu, g, growth = self.mu(), ball(self.g), (abs(edge) * step).exp()
+        high, low = g * (-2 * mu * mu).exp(), growth * g * (-mu * mu / 2).exp()  # high u^2 = low u + ..., u = e^(mu x)
+        apart = edge >= 0 and not self.replaced
+        u = (low + (low**2 + 4 * high * (growth - 1) * (1 - g)).sqrt()) / (2 * high)
+        x = u.log() / mu if apart else ((growth - 1 + g) / g).log() / mu + mu / 2
+        none, one, two = (((x - k * mu) / arb(2).sqrt()).erfc() / 2 for k in range(3))
+        p, q = (1 - g) * none + g * (two if apart else one), (1 - g) * none + g * one if apart else none
+        return [p, q] if edge >= 0 else [1 - q, 1 - p]
+
     def losses(self, edges: list[int], step: arb, window: Window) -> list[fmpz_poly]:
         """Connect-the-dots laws of one release's loss in multiples of step, both directions; the rest is infinite."""
         mu, q, tails, laws = self.mu(), self.q, [[arb(1), arb(1)]], []
         for edge in ascending(edges):
-            if self.swapped:
-                tails.append(self.swapped_tails(edge, step))
+            if self.swapped or self.g:
+                tails.append(self.drawn_tails(edge, step) if self.g else self.swapped_tails(edge, step))
                 continue
             odds = ((edge * step).exp() - (1 - q)) / q  # e^loss before sampling
             need(odds > 0 or odds <= 0, "an edge is undecided")
@@ -430,10 +446,11 @@ def event(phases: list[Phase], data: dict[str, Any], direction: str) -> list[arb
 
 
 def certified(kind: str, phases: list[Phase], w: dict[str, Any], replaced: bool, e: arb) -> arb:  # at least delta
-    first, sampled, gaussian = phases[0], any(x.rate < 1 for x in phases), all(x.power == 2 for x in phases)
+    first, sampled, gaussian = phases[0], any(x.rate < 1 or x.g for x in phases), all(x.power == 2 for x in phases)
     need(not (sampled and replaced) or (kind == "gaussian-grid" and gaussian), "sampled replace-one is not covered")
     drawn = [x.sampler for x in phases if x.sampler]
-    need(all(x.meetings < 10**9 and (gaussian or not x.twice) for x in drawn), "the sampler has no theorem here")
+    covered = all((kind == "gaussian-grid" or not x.rate) and (gaussian or not x.twice) for x in drawn)
+    need(covered, "the sampler has no theorem here")
     order, scales = whole(w.get("order", 1), 1, 2000), w.get("scales", [])
     spent = sum((x.steps * x.scale_masses(scales)[-1] for x in phases if scales), arb(0))
     if kind == "gaussian-curve":

@@ -103,7 +103,7 @@ def fixed_size_tails(mu: arb, g: arb, *, swaps: bool) -> Tails:
         square, linear = g * (-2 * mu * mu).exp(), loss.exp() * g * (-mu * mu / 2).exp()
         u = (linear + (linear * linear + 4 * square * loss.expm1() * (1 - g)).sqrt()) / (2 * square)
         x = u.log() / mu
-        return tuple((1 - g) * tail(x) + g * tail(x - k * mu) for k in (2, 1))
+        return (1 - g) * tail(x) + g * tail(x - 2 * mu), (1 - g) * tail(x) + g * tail(x - mu)
 
     def tails(loss: arb) -> tuple[arb, arb]:
         if loss >= 0:
