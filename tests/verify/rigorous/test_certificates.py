@@ -113,6 +113,8 @@ DEAR = (
     "bins certified",
     "allocation certified",
     "shuffled certified",
+    "fixed size certified",
+    "swapped fixed size certified",
 )
 MARKED = [pytest.param(name, marks=pytest.mark.slow) if name in DEAR else name for name in CLAIMS]
 

@@ -164,8 +164,8 @@ def test_the_bound_is_the_first_engines_within_a_percent(
 @pytest.mark.slow
 def test_a_finer_bound_is_tried_where_a_coarse_one_nearly_reaches() -> None:
     """Both engines certify at an epsilon where the first one hardly does."""
-    curve = shuffled_batches.bound(claim(1.0, (5.0, Shuffled(1000, 20))).canonical("upper"))
-    history = claim(float(curve.epsilon(np.array([1e-5]))[0]), (5.0, Shuffled(1000, 20)))
+    curve = shuffled_batches.bound(claim(1.0, (10.0, Shuffled(12, 71))).canonical("upper"))
+    history = claim(float(curve.epsilon(np.array([1e-5]))[0]), (10.0, Shuffled(12, 71)))
     with precision():
         found = shuffled_bound(history.canonical())
         assert isinstance(found, ShuffledBound)
