@@ -40,8 +40,8 @@ def gaussian(name: str, epsilon: float) -> str:
 
 def test_every_decided_claim_has_a_certificate_that_is_accepted(tmp_path: Path) -> None:
     warned: list[str] = []
-    fixed = 'adjacency = "replace-one"\nsampling = {kind = "without-replacement", prob = 0.1, steps = 5}\n'
-    path = claims(tmp_path, gaussian("held", 3.0), gaussian("broken", 1.0), gaussian("p", 40.0) + fixed)
+    cut = 'sampling = {kind = "truncated-poisson", prob = 0.1, max_batch = 400, records = 1000, steps = 5}\n'
+    path = claims(tmp_path, gaussian("held", 3.0), gaussian("broken", 1.0), gaussian("p", 40.0) + cut)
     out = tmp_path / "made" / "here"
     status = run_claims([path], certificates=out, stage=quiet, show=lambda text: None, warn=warned.append)
     assert status == 3
