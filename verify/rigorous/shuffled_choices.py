@@ -36,8 +36,9 @@ FLAT = 1.05  # within this factor of what large weights cost the bound falls no 
 INFINITE = 1e-3  # of delta: what may lie beyond the last epsilon
 CLOSE = 1.3  # within this factor of delta a finer bound is worth its time
 UNITS, STEP, FINE_STEP = 8.0, 0.2, 0.07
-CHEAP, DEAR = 45_000, 100_000  # points times squarings up to which a finer bound has a finer lattice, or is tried
-MANY, MOST = 10_000, 100_000  # terms up to which the lattice is as fine as it should be, or there is one
+# points times squarings up to which a finer bound has a finer lattice; is tried; there is a bound
+CHEAP, DEAR, LONGEST = 45_000, 100_000, 400_000
+MANY = 10_000  # terms up to which the lattice is as fine as it should be
 
 
 @dataclass(frozen=True)
@@ -80,20 +81,23 @@ def shuffled_bound(claim: Claim) -> ShuffledBound | Unavailable:
     terms = [_terms(part, delta, passes) for part in parts]
     if min(terms) < 2:
         return Unavailable("there are too few shuffled batches for so little noise")
-    if max(terms) > MOST:
-        return Unavailable(f"sums of more than {MOST} terms take too long")
     # the lattice of a sum grows with its deviation
     coarse = Fineness(UNITS * min(1.0, math.sqrt(MANY / max(terms))), STEP)
     found, e = _bound(claim, parts, terms, coarse), ball(claim.epsilon)
     if isinstance(found, Unavailable):
         return found
     reached = found.delta(e) / ball(delta)
-    work = sum(one["size"] * one["terms"].bit_length() for one in found.inputs["passes"])
+    work = sum(_work(one["size"], one["terms"]) for one in found.inputs["passes"])
     if not (reached > 1 and reached < CLOSE and work < DEAR):
         return found
     # one pass has the claimed epsilon among its own, and loses nothing in between
     finer = Fineness(2 * UNITS if work < CHEAP or passes == 1 else UNITS, FINE_STEP if passes > 1 else STEP)
     return _bound(claim, parts, terms, finer)
+
+
+def _work(size: int, terms: int) -> int:
+    """Points of a lattice times squarings."""
+    return size * terms.bit_length()
 
 
 def _bound(
@@ -102,6 +106,8 @@ def _bound(
     delta = claim.delta or 1e-10
     passes, bits = sum(part.count for part in parts), resolution(delta)
     lattices = [chosen_lattice(part, m, fine, delta / passes) for part, m in zip(parts, terms, strict=True)]
+    if sum(_work(lattice.size, lattice.terms) for lattice in lattices) > LONGEST:
+        return Unavailable("sums of so many terms, or of terms so large, take too long in balls")
     variance = sum(part.count * _spread(part) ** 2 / m for part, m in zip(parts, terms, strict=True))
     coarsest = fine.step * math.sqrt(variance / passes)
     # the claimed epsilon is a place of its own, unless it is next to nothing
