@@ -45,7 +45,7 @@ check: $(TESTED)
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/basedpyright --threads 2 --pythonpath $(BIN)/python
-	@$(SITE)
+	@$(if $(filter test,$(MAKECMDGOALS)),,$(SITE)) # as a test does
 	@$(if $(filter test,$(MAKECMDGOALS)),,$(TESTS) -q -m "not slow and not papers")
 
 docs: $(TESTED)

@@ -1,7 +1,8 @@
 """CONTRIBUTING.md is true: each of its recipes, carried out on a copy of the tree, is one new file and one new line.
 
 What is added lies in tests/recipes/. The line goes into the registry that CONTRIBUTING.md names, at the end of its
-table, with its import; then the commands that the recipe names are run on the copy.
+table, with its import; then the commands that the recipe names are run on the copy. All recipes share one copy, one run
+of pytest and one process of commands: what costs seconds each is to start them.
 """
 
 import json
@@ -10,8 +11,10 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -81,7 +84,6 @@ RECIPES = (
         ("test_command_conformance.py", "accountants"),
     ),
 )  # fmt: skip
-BY_TABLE = {recipe.table: recipe for recipe in RECIPES}
 # where the entries of a table end in the source: the entry after which the new line goes
 LAST_ENTRY = {
     "MECHANISMS": r"\n_KINDS: [^=]+= \((?:\n    \w+,)+",
@@ -101,7 +103,7 @@ def section(title: str) -> str:
 
 
 class Copy:
-    """A copy of the tree, in which a recipe was carried out."""
+    """A copy of the tree, in which recipes are carried out."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -110,7 +112,6 @@ class Copy:
             shutil.copytree(ROOT / folder, root / folder, symlinks=True, ignore=ignored)
         for file in ("pyproject.toml", "tests/conftest.py"):
             shutil.copy(ROOT / file, root / file)
-        self.changed: list[str] = []
 
     def follow(self, recipe: Recipe) -> None:
         """One new file; one new line, at the end of the table, and its import."""
@@ -126,32 +127,45 @@ class Copy:
         after = after[: first_import.start()] + recipe.imported + "\n" + after[first_import.start() :]
         path.write_text(after)
 
-    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *command: str) -> str:
         environment = {**os.environ, "PYTHONPATH": str(self.root / "src"), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
-        return subprocess.run(
+        done = subprocess.run(
             [sys.executable, *command], cwd=self.root, env=environment, capture_output=True, text=True, timeout=500,
             check=False,
         )  # fmt: skip
-
-    def dpaudit(self, *arguments: str) -> str:
-        done = self.run("-m", "dpaudit.audit.cli", *arguments)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
         return done.stdout
 
-    def conformance(self, recipe: Recipe) -> None:
-        """Its docstring's examples, and the conformance suite on it alone: all tests pass, and there are some."""
-        done = self.run("-m", "doctest", f"{recipe.folder}/{recipe.file}")
-        assert done.returncode == 0, done.stdout
-        file, words = recipe.conformance
-        done = self.run("-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/conformance/{file}", "-k", words)
-        assert done.returncode == 0, done.stdout[-4000:]
-        assert re.search(r"[1-9]\d* passed, \d+ deselected", done.stdout)
-        assert not re.search(r"skipped|xfailed", done.stdout)
+    def dpaudit(self, *commands: Sequence[str]) -> list[str]:
+        """What the commands print, one after the other in a process."""
+        return list(json.loads(self.run("-c", IN_TURN, json.dumps(commands))))
 
 
-@pytest.fixture
-def copy(tmp_path: Path) -> Copy:
-    return Copy(tmp_path)
+# exit statuses other than 0 end the process with them
+IN_TURN = """
+import contextlib, io, json, sys
+from dpaudit.audit.cli import main
+printed = []
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["dpaudit", *words]
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        try:
+            main()
+        except SystemExit as ended:
+            if ended.code:
+                raise
+    printed.append(out.getvalue())
+print(json.dumps(printed))
+"""
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+    """With every recipe carried out."""
+    copy = Copy(tmp_path_factory.mktemp("copy"))
+    for recipe in RECIPES:
+        copy.follow(recipe)
+    return copy
 
 
 def test_every_section_has_an_example_and_ends_with_its_price() -> None:
@@ -165,62 +179,47 @@ def test_every_section_has_an_example_and_ends_with_its_price() -> None:
 
 
 @pytest.mark.slow
-def test_a_mechanism(copy: Copy) -> None:
-    """In every conformance test, listed, calibrated with a proof, and drawn in training."""
-    copy.follow(BY_TABLE["MECHANISMS"])
-    copy.conformance(BY_TABLE["MECHANISMS"])
-    assert "student-t: independent Student-t noise" in copy.dpaudit("mechanisms")
-    arguments = ["--mechanism", "student-t", "--set", "nu=3", "--epsilon", "1", "--delta", "1e-5", "--steps", "3"]
-    answer = json.loads(copy.dpaudit("calibrate", *arguments, "--json", "-"))
-    assert answer["free"] == "scale"
-    assert answer["verdict"]["verdict"] == "certified"
+def test_what_was_added_passes_its_examples_and_its_conformance_tests(copy: Copy) -> None:
+    """On what was added alone: all tests pass, none is skipped, and there are some of each."""
+    copy.run("-m", "doctest", *(f"{recipe.folder}/{recipe.file}" for recipe in RECIPES))
+    files = [f"tests/conformance/{recipe.conformance[0]}" for recipe in RECIPES]
+    words = " or ".join(f"({file} and {added})" for file, added in (recipe.conformance for recipe in RECIPES))
+    copy.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "--junit-xml=tests.xml", *files, "-k", words)
+    cases = list(ElementTree.parse(copy.root / "tests.xml").iter("testcase"))
+    for recipe in RECIPES:
+        file, added = recipe.conformance
+        own = [case for case in cases if case.get("classname", "").endswith(file.removesuffix(".py"))]
+        assert own, recipe.title
+        assert all(added in case.get("name", "") for case in own)
+        assert not any(len(case) for case in own), recipe.title  # failed, skipped, and the like
 
 
 @pytest.mark.slow
-def test_an_upper_bound(copy: Copy) -> None:
-    copy.follow(BY_TABLE["UPPER_BOUNDS"])
-    copy.conformance(BY_TABLE["UPPER_BOUNDS"])
-
-
-@pytest.mark.slow
-def test_a_sampler(copy: Copy) -> None:
-    copy.follow(BY_TABLE["SAMPLERS"])
-    copy.conformance(BY_TABLE["SAMPLERS"])
-
-
-@pytest.mark.slow
-def test_an_attack(copy: Copy) -> None:
-    """Silent on correct twins, loud on broken ones, and run by the command under its name."""
-    copy.follow(BY_TABLE["ATTACKS"])
-    copy.conformance(BY_TABLE["ATTACKS"])
-    copy.dpaudit("train", str(ROOT / "examples/digits-headline.toml"), "--out", "model.pt", "--seed", "1")
-    result = json.loads(copy.dpaudit("run", "model.pt", "--attacks", "modified-entropy", "--seed", "1", "--json", "-"))
+def test_what_was_added_is_in_its_commands(copy: Copy, tmp_path: Path) -> None:
+    """A mechanism is calibrated with a proof, an attack run by its name, a bound checked, a rule found."""
+    for name, clip in (("none.py", "1e9"), ("some.py", "1.0")):
+        line = f"engine.make_private(module=m, noise_multiplier=1.0, max_grad_norm={clip})"
+        (tmp_path / name).write_text(f"import opacus\n{line}\n")
+    noise = ["--mechanism", "student-t", "--set", "nu=3", "--epsilon", "1", "--delta", "1e-5", "--steps", "3"]
+    attack = ["model.pt", "--attacks", "modified-entropy", "--seed", "1"]
+    mechanisms, calibrated, _, audit, levels, unclipped, clipped, help_text, accountants = copy.dpaudit(
+        ["mechanisms"],
+        ["calibrate", *noise, "--json", "-"],
+        ["train", str(ROOT / "examples/digits-headline.toml"), "--out", "model.pt", "--seed", "1"],
+        ["run", *attack, "--json", "-"],
+        ["selfcheck", "--trials", "100", "--seed", "1"],
+        ["lint", str(tmp_path / "none.py")],
+        ["lint", str(tmp_path / "some.py")],
+        ["--help"],
+        ["accountants"],
+    )
+    assert "student-t: independent Student-t noise" in mechanisms
+    answer, result = json.loads(calibrated), json.loads(audit)
+    assert (answer["free"], answer["verdict"]["verdict"]) == ("scale", "certified")
     assert [attack["name"] for attack in result["attacks"]] == ["modified-entropy"]
     assert list(result["budget"]) == ["modified-entropy:epsilon_lower"]
-
-
-@pytest.mark.slow
-def test_a_bound_from_counts(copy: Copy) -> None:
-    """Sound and monotone, and part of the self-check."""
-    copy.follow(BY_TABLE["BOUNDS"])
-    copy.conformance(BY_TABLE["BOUNDS"])
-    assert copy.dpaudit("selfcheck", "--trials", "100", "--seed", "1").count("ok   epsilon_hoeffding;") == 3
-
-
-@pytest.mark.slow
-def test_a_lint_rule(copy: Copy, tmp_path_factory: pytest.TempPathFactory) -> None:
-    copy.follow(BY_TABLE["RULES"])
-    copy.conformance(BY_TABLE["RULES"])
-    script = tmp_path_factory.mktemp("scripts") / "train.py"
-    script.write_text("import opacus\nengine.make_private(module=m, noise_multiplier=1.0, max_grad_norm=1e9)\n")
-    assert "max_grad_norm=1000000000.0 clips no gradient" in copy.dpaudit("lint", str(script))
-    script.write_text("import opacus\nengine.make_private(module=m, noise_multiplier=1.0, max_grad_norm=1.0)\n")
-    assert "no-clipping" not in copy.dpaudit("lint", str(script))
-
-
-@pytest.mark.slow
-def test_a_command(copy: Copy) -> None:
-    copy.follow(BY_TABLE["app"])
-    copy.conformance(BY_TABLE["app"])
-    assert "accountants" in copy.dpaudit("--help")
-    assert "\nplrvo-theorem-4.9: " in copy.dpaudit("accountants")
+    assert levels.count("ok   epsilon_hoeffding;") == 3
+    assert "max_grad_norm=1000000000.0 clips no gradient" in unclipped
+    assert "no-clipping" not in clipped
+    assert "accountants" in help_text
+    assert "\nplrvo-theorem-4.9: " in accountants

@@ -3,6 +3,7 @@
 import ast
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -19,11 +20,12 @@ ADAPTERS = {"prv-accountant"}
 COMPARED = {"jax-privacy", "privacy-guard"}
 
 SCRIPTS = ("examples", "benchmarks", "tests")
+owners_of_modules = cache(packages_distributions)  # it reads the files of every distribution: a second
 
 
 def imported_distributions(folders: tuple[str, ...] = FOLDERS) -> dict[str, set[str]]:
     """Every distribution that the code in some folders imports from, anywhere in a file, with the files."""
-    owners = packages_distributions()
+    owners = owners_of_modules()
     files: dict[str, set[str]] = {}
     for path in (path for folder in folders for path in (ROOT / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):

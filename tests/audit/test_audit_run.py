@@ -54,7 +54,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Bundle, Dataset]:
 
 @pytest.fixture(scope="module")
 def correct(model: tuple[Bundle, Dataset]) -> AuditResult:
-    return run(*model, Settings(seed=1, trials=400, device="cpu"))
+    return run(*model, Settings(seed=1, trials=200, device="cpu"))
 
 
 def planted(name: str) -> Recipe:
@@ -76,7 +76,7 @@ def test_a_correct_model_is_not_refuted_and_its_claim_is_certified(correct: Audi
     ],
 )
 def test_a_planted_defect_is_refuted_by_attack_alone(tmp_path: Path, defect: str) -> None:
-    result = run(*trained(tmp_path, planted(defect)), Settings(seed=1, trials=400, control=False, device="cpu"))
+    result = run(*trained(tmp_path, planted(defect)), Settings(seed=1, trials=200, control=False, device="cpu"))
     assert result.verdict == "refuted"
     assert "clipbkd:curve_violation" in result.refuted_by
     assert result.claim_check is not None

@@ -1,8 +1,7 @@
 """The positive control: what it trains, what it finds, and what a verdict makes of it."""
 
-import os
 import subprocess
-import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ from dpaudit.mechanisms.learning.training import train
 from dpaudit.verify.results import AuditResult
 
 ROOT = Path(__file__).parents[2]
-BIN = Path(sys.executable).with_name("dpaudit")
 HEADLINE = load_recipe(ROOT / "examples" / "digits-headline.toml")
 SETTINGS = Settings(seed=1, attacks=("clipbkd",), device="cpu", workers=1)
 
@@ -166,13 +164,9 @@ def test_a_dry_run_plans_by_the_pilot(target: tuple[Bundle, Dataset]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("trials", "status"), [("40", 5), ("600", 0)])
-def test_require_power_is_an_exit_status(model: Path, tmp_path: Path, trials: str, status: int) -> None:
-    done = subprocess.run(
-        [str(BIN), "run", str(model), "--trials", trials, "--require", "power", "--seed", "3", "--out", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "NO_COLOR": "1"},
-    )
+def test_require_power_is_an_exit_status(
+    model: Path, tmp_path: Path, dpaudit: Callable[..., subprocess.CompletedProcess[str]], trials: str, status: int
+) -> None:
+    done = dpaudit("run", model, "--trials", trials, "--require", "power", "--seed", "3", "--out", tmp_path)
     assert done.returncode == status, done.stderr
     assert f"would have found half the noise: {'no' if status else 'yes'}" in done.stdout

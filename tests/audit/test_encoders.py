@@ -2,7 +2,10 @@
 
 import json
 from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +16,7 @@ from dpaudit.audit.inputs.recipes import Recipe
 from dpaudit.mechanisms.learning.spec import DPSGDSpec, Pool
 from dpaudit.mechanisms.learning.training import logits, train
 
-transformers = pytest.importorskip("transformers", reason="the extra text is not installed")
+pytestmark = pytest.mark.skipif(find_spec("transformers") is None, reason="the extra text is not installed")
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "good", "bad", "film", "plot", "a", "the"]
 SENTENCES = ["a good film", "the bad plot", "good plot", "bad film", "the film", "a bad bad film"]
@@ -21,7 +24,13 @@ LABELS = [1, 0, 1, 0, 1, 0]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def transformers() -> Any:
+    """The package: a second that no other test should wait for."""
+    return import_module("transformers")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, transformers: Any) -> Path:
     """A tiny random BERT and its tokenizer, as `save_pretrained` leaves them, and sentences beside them."""
     home = tmp_path_factory.mktemp("encoder")
     (home / "vocab.txt").write_text("\n".join(WORDS))
@@ -67,7 +76,7 @@ def test_ids_are_those_of_its_tokenizer_moved_by_one(folder: Path) -> None:
 
 @pytest.mark.parametrize("trained_layers", [None, 0, 1])
 def test_it_trains_from_its_weights_and_what_is_frozen_is_no_part_of_the_state(
-    folder: Path, trained_layers: int | None
+    folder: Path, transformers: Any, trained_layers: int | None
 ) -> None:
     kwargs = {} if trained_layers is None else {"trained_layers": trained_layers}
     spec, pool = specification(folder, **kwargs)

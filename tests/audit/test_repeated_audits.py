@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dpaudit import reports
@@ -44,9 +45,15 @@ def quick_judgement(
     )  # fmt: skip
 
 
+def quick_refuter(game: CanaryGame, audit: Audit, shares: Any) -> Callable[[Any, Any], bool]:
+    """For the positive control, which asks it twenty times."""
+    return lambda without, inside: bool(np.median(inside) > np.median(without))
+
+
 @pytest.fixture
 def audit(model: Path, tmp_path: Path, dpaudit: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
     monkeypatch.setattr(CanaryGame, "judge", quick_judgement)
+    monkeypatch.setattr(CanaryGame, "refuter", quick_refuter)
     monkeypatch.setattr(canary_game, "models_needed", lambda *_, **__: (100, 50))  # the commands say how many
     monkeypatch.setattr(rendering, "_html", lambda result, digest: f"<html>{digest}</html>")
 

@@ -147,7 +147,7 @@ def test_a_game_on_two_data_sets_is_loud_where_every_model_draws_the_same_noise(
     assert refutes(attacked(name, algorithm, defect=DEFECTS["fixed-seed"]), algorithm)
 
 
-@pytest.mark.parametrize(("name", "algorithm"), CASES)
+@pytest.mark.parametrize(("name", "algorithm"), WITH_MARKS)
 def test_a_result_is_named_after_its_attack_and_spends_what_it_asked_for(name: str, algorithm: str) -> None:
     audit = twin(algorithm, CORRECT)
     tests = ATTACKS[name].tests(replace(audit, settings=replace(audit.settings, attacks=(name,))))

@@ -229,7 +229,7 @@ def reweighting_gaps(mechanism: Any, falsify: float = 1.0) -> tuple[float, float
     return float(gap), float(excess)
 
 
-@conformance(20)
+@conformance(10)
 def test_loss_and_sampler_belong_to_the_same_law(mechanism: Any) -> None:
     gap, excess = reweighting_gaps(mechanism)
     assert gap <= 1
@@ -250,7 +250,7 @@ def test_a_false_loss_does_not_belong_to_the_sampler(name: str) -> None:
 # --- sampler ----------------------------------------------------------------------------------------------------------
 
 
-@conformance(20)
+@conformance(10)
 def test_sampler_follows_the_law_and_no_scale_near_it(mechanism: Any) -> None:
     """Accepted as it is, rejected when 15% too large or too small."""
     noise = mechanism.sample(np.random.default_rng(25), SIZE)
@@ -260,7 +260,7 @@ def test_sampler_follows_the_law_and_no_scale_near_it(mechanism: Any) -> None:
     assert distance(values / 1.15, cdf) > hoeffding(SIZE)
 
 
-@conformance(20)
+@conformance(10)
 def test_every_coordinate_has_the_same_size_and_a_fair_sign(mechanism: Any) -> None:
     noise = mechanism.sample(np.random.default_rng(26), SIZE)
     assert np.abs((noise > 0).mean(axis=0) - 0.5).max() <= hoeffding(SIZE)

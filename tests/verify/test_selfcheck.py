@@ -10,6 +10,7 @@ from dpaudit.verify.bounds import BOUNDS, epsilon_from_counts
 from dpaudit.verify.selfcheck import cases, laplace_curve, measure_error_rates
 
 
+@pytest.mark.slow
 def test_every_bound_keeps_its_level() -> None:
     # Ten rows, each failing by bad luck with probability at most 1e-6.
     done: list[int] = []

@@ -187,7 +187,7 @@ def test_unequal_coordinates_agree_with_a_sum_over_all_outputs(mechanism: Mechan
         [shifted_phase(claim, claim.phases[0], feasible(mechanism, groups, "two-level"))], "remove", claim
     )
     law = mechanism.structure
-    x = np.linspace(-22.0, 23.0, 4501)
+    x = np.linspace(-22.0, 23.0, 3001)
     with_first, with_second = (np.exp(law.logpdf(x - value)) for value, _ in groups)  # type: ignore[union-attr]
     without = np.exp(law.logpdf(x))  # type: ignore[union-attr]
     ahead, behind = np.outer(with_first, with_second), np.outer(without, without)
