@@ -21,7 +21,7 @@ DIGITS = 6  # of every number in the register: as many as every machine agrees o
 POINTS = 21  # of a curve
 PROGRAM_SECONDS = 300.0
 HISTORIES, MORE_HISTORIES, CONFIDENCE = 10_000, 200_000, 0.95  # of a Monte Carlo check
-CLOSE, CLOSE_PASSES = 1.1, 30.0  # certified delta over the claimed one below which a check takes more of them
+CLOSE = 1.1  # certified delta over the claimed one below which a check takes more of them
 KEPT = (  # keys of a verdict
     "verdict", "reason", "epsilon_claimed", "delta_claimed", "epsilon_lower", "epsilon_upper", "delta_lower",
     "delta_upper", "witness", "published_epsilon", "methods", "assumptions",
@@ -108,12 +108,11 @@ def _certified(claim: Claim, verdict: Verdict) -> tuple[dict[str, Any], dict[str
 
 
 def _histories(claim: Claim, verdict: Verdict) -> int:
-    """More where the claim is false by little; passes in a random order have no tilt, and show rare events rarely.
+    """More where the claim is false by little.
 
     The certified bound decides, before anything is drawn, so that the level stays what it is.
     """
-    passes = any(phase.sampler is not None for phase in claim.phases)
-    close = verdict.delta_lower < (CLOSE_PASSES if passes else CLOSE) * claim.delta
+    close = verdict.delta_lower < CLOSE * claim.delta
     return MORE_HISTORIES if close else HISTORIES
 
 

@@ -5,12 +5,30 @@ elementary symmetric polynomials of the releases' likelihood ratios are what is 
 """
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
 from dpaudit.mechanisms.base import Array, Mechanism, NormalCoordinates, with_dimension
 from dpaudit.verify.samplers.base import PassGame, Slots
+
+
+@dataclass(frozen=True)
+class Displacement:
+    """Where releases are drawn instead: every contribution `stretch` times as long, all centres moved by `offset`.
+
+    Args:
+        stretch: Factor on each contribution.
+        offset: Of every release of a pass, in contributions.
+    """
+
+    stretch: float = 1.0
+    offset: float = 0.0
+
+
+NOWHERE = Displacement()
 
 
 def pass_losses(
@@ -26,19 +44,54 @@ def pass_losses(
         size: Passes.
         add: Draw from the second law, without the record.
     """
+    return displaced_passes(mechanism, length, game, NOWHERE, rng, np.ones(size, dtype=np.bool_), add=add)[0]
+
+
+def displaced_passes(
+    mechanism: Mechanism,
+    length: float,
+    game: PassGame,
+    displacement: Displacement,
+    rng: np.random.Generator,
+    plain: NDArray[np.bool_],
+    *,
+    add: bool,
+) -> tuple[Array, Array]:
+    """Losses as `pass_losses` has them, of passes drawn from F where `plain`, else from G; and log dG/dF there.
+
+    F is the law that `pass_losses` draws from, and G the displaced one.
+
+    Args:
+        mechanism: The noise of a release.
+        length: One contribution along its line.
+        game: Both laws.
+        displacement: G.
+        rng: Source of randomness.
+        plain: Which passes are drawn from F, shape (passes,).
+        add: F is the second law, without the record.
+    """
     normal = isinstance(mechanism.structure, NormalCoordinates)
     step = length * (game.stretch if normal else 1.0)
     noise = with_dimension(mechanism, 1)
-    drawn = game.second if add else game.first
-    releases = sum(drawn[0][1])
+    law, size = game.second if add else game.first, len(plain)
+    releases = sum(law[0][1])
     outputs = noise.sample(rng, size * releases).reshape(size, releases)
-    which = rng.choice(len(drawn), size, p=[weight for weight, _ in drawn])
-    for index, (_, (_, ones, twos)) in enumerate(drawn):  # the order is uniform, and neither law depends on it
+    which = rng.choice(len(law), size, p=[weight for weight, _ in law])
+    centre = step * np.where(plain, 1.0, displacement.stretch)[:, None]
+    for index, (_, (_, ones, twos)) in enumerate(law):  # the order is uniform, and no law depends on it
         rows = which == index
-        outputs[rows, :ones] += step
-        outputs[rows, ones : ones + twos] += 2.0 * step
-    loss = log_likelihood_ratios(noise, step, game, outputs)
-    return -loss if add else loss
+        outputs[rows, :ones] += centre[rows]
+        outputs[rows, ones : ones + twos] += 2.0 * centre[rows]
+    if displacement == NOWHERE:
+        loss = log_likelihood_ratios(noise, step, game, outputs)
+        return (-loss if add else loss), np.zeros(size)
+    moved = step * displacement.offset
+    outputs += np.where(plain, 0.0, moved)[:, None]
+    ratios = _ratios(noise, step, outputs)
+    first, second = _log_ratio(ratios, game.first), _log_ratio(ratios, game.second)
+    stretched = _log_ratio(_ratios(noise, step * displacement.stretch, outputs - moved), law)
+    everywhere = noise.privacy_loss(outputs.reshape(-1, 1), np.array([moved])).reshape(outputs.shape).sum(axis=1)
+    return (second - first if add else first - second), stretched + everywhere - (second if add else first)
 
 
 def log_likelihood_ratios(noise: Mechanism, step: float, game: PassGame, outputs: Array) -> Array:
@@ -50,9 +103,14 @@ def log_likelihood_ratios(noise: Mechanism, step: float, game: PassGame, outputs
         game: Both laws.
         outputs: What the releases of each pass showed along the line, shape (passes, releases).
     """
-    flat = outputs.reshape(-1, 1)
-    ratios = {k: noise.privacy_loss(flat, np.array([k * step])).reshape(outputs.shape) for k in (1, 2)}
+    ratios = _ratios(noise, step, outputs)
     return _log_ratio(ratios, game.first) - _log_ratio(ratios, game.second)
+
+
+def _ratios(noise: Mechanism, step: float, outputs: Array) -> dict[int, Array]:
+    """log of the density around one and around two contributions, over that around 0."""
+    flat = outputs.reshape(-1, 1)
+    return {k: noise.privacy_loss(flat, np.array([k * step])).reshape(outputs.shape) for k in (1, 2)}
 
 
 def _log_ratio(ratios: dict[int, Array], slots: Slots) -> Array:

@@ -1,26 +1,30 @@
 """One pair of neighbours, examined by sampling: a pilot chooses, fresh draws bound."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.special import ndtri
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.results import Direction
 from dpaudit.verify.sampling.betting import Excesses, Sample, choose_level_bet, level_lower, mean_lower
 from dpaudit.verify.sampling.chunks import in_chunks
+from dpaudit.verify.sampling.displaced import DisplacedHistories, displaced_histories
 from dpaudit.verify.sampling.histories import PlainHistories, ShiftedPhase
 from dpaudit.verify.sampling.proposals import Proposal, Step, best_proposal, proposal_at, renyi_epsilon
 
-Draw = Proposal | PlainHistories
+Draw = Proposal | PlainHistories | DisplacedHistories
 
 SMALLEST_DELTA = 1e-12  # the delta for which a claim of delta = 0 is tilted
 HANDICAP = 0.9  # of the promise of draws other than those that Renyi accounting recommends
 SLACK = 2.0  # by which a ceiling that is only a guess is raised
 PILOT = 0.25  # share of the histories that choose tilt, bet and witness; the others are counted
 MOST_FLOATS = 1e9  # that the histories of one pair may take in all; where they take more, fewer are drawn
+DOUBT = 1e-3  # error at which pilots are compared: one lucky history must not choose
+GUESSED = 100  # histories whose mean and deviation say where losses of the claimed delta may lie
 FEWEST = 80  # histories of a pair, whatever they take
 
 
@@ -73,15 +77,19 @@ def weighing_pilot(
         pilot: Histories for the choices; fewer where they take long.
         final: Histories that the bounds will use; fewer where they take long.
     """
-    at_epsilon = draw_for(parts, direction, steps, claim.epsilon)
-    affordable = MOST_FLOATS / at_epsilon.work
+    plain = draw_for(parts, direction, steps, claim.epsilon)
+    others = _level_draws(steps, claim) or _displaced_draws(plain, claim, rng)
+    draws: list[Draw] = [plain, *others]
+    affordable = MOST_FLOATS / max(draw.work for draw in draws)
     pilot, final = (min(n, max(FEWEST, round(share * affordable))) for n, share in ((pilot, PILOT), (final, 1.0)))
-    draws = [at_epsilon, *_level_draws(steps, claim)]
     each = max(pilot // (1 + len(draws)), 1)
-    seen = draw_excess(at_epsilon, claim.epsilon, rng, each)
-    found = [
-        (*choose_level_bet(draw_level(draw, rng, each), claim.delta, share=final / 2 / each), draw) for draw in draws
-    ]
+    seen, at_epsilon = draw_excess(plain, claim.epsilon, rng, each), plain
+    if steps is None:  # no ceiling says which of them is best
+        tried = [_cut(draw, draw_excess(draw, claim.epsilon, rng, each)) for draw in others]
+        at_epsilon, seen = max(
+            [(plain, seen), *tried], key=lambda pair: _promised_delta(pair[0], pair[1], claim.epsilon)
+        )
+    found = [(*_level_promise(draw, claim.delta, rng, each, final / 2), draw) for draw in draws]
     # small pilots promise too much: one that is not expected to be best must promise a good deal more
     bet, promise, at_delta = max(found, key=lambda choice: choice[1] * (1.0 if choice[2] is draws[-1] else HANDICAP))
 
@@ -97,11 +105,51 @@ def weighing_pilot(
     return promise, outcome
 
 
-def _level_draws(steps: tuple[Step, ...] | None, claim: Claim) -> list[Draw]:
+def _level_promise(draw: Draw, delta: float, rng: np.random.Generator, size: int, final: float) -> tuple[float, float]:
+    """The bet, and the epsilon that `final` draws should prove: of displaced histories, by the worse half of the pilot.
+
+    Where no tilt is known a few histories may carry most of the weight, and a half that lacks them tells.
+    """
+    seen = draw_level(draw, rng, size)
+    bet, promise = choose_level_bet(seen, delta, share=final / size)
+    if isinstance(draw, DisplacedHistories):
+        again = draw_level(draw, rng, size)
+        promise = min(promise, choose_level_bet(again, delta, share=final / size)[1])
+    return bet, promise
+
+
+def _promised_delta(draw: Draw, seen: Sample, epsilon: float) -> float:
+    """log of what a pilot would prove of delta by itself."""
+    return ceiling_of(draw, epsilon) + math.log(max(mean_lower(seen, seen, tail=DOUBT), 1e-300))
+
+
+def _cut(draw: Draw, seen: Sample) -> tuple[Draw, Sample]:
+    """Displaced histories whose excess is cut off at a pilot's total, and the pilot in that unit.
+
+    The ceiling is far above what is seen, and a bet against means near the ceiling wins nothing near a small mean.
+    """
+    top = float(seen.values.sum())
+    if not isinstance(draw, DisplacedHistories) or not 0.0 < top < 1.0:
+        return draw, seen
+    return replace(draw, log_cut=draw.log_cut + math.log(top)), replace(seen, values=seen.values / top)
+
+
+def _level_draws(steps: tuple[Step, ...] | None, claim: Claim) -> Sequence[Draw]:
     """More draws for the epsilon at the claimed delta: from First, and under the tilt of Renyi accounting."""
     if steps is None:
         return []
     return [proposal_at(steps, 0.0), best_proposal(steps, lambda p: renyi_epsilon(p, max(claim.delta, SMALLEST_DELTA)))]
+
+
+def _displaced_draws(plain: Draw, claim: Claim, rng: np.random.Generator) -> Sequence[Draw]:
+    """Displaced histories with losses about the claimed epsilon, and about a guess at the epsilon of its delta."""
+    if not isinstance(plain, PlainHistories) or any(part.game is None for part in plain.parts):
+        return []
+    losses = plain(rng, GUESSED)
+    guess = float(losses.mean() + losses.std() * ndtri(1.0 - max(claim.delta, SMALLEST_DELTA)))
+    far = abs(guess - claim.epsilon) > losses.std()
+    wanted = (claim.epsilon, guess) if far else (claim.epsilon,)
+    return [draw for level in wanted for draw in displaced_histories(plain.parts, plain.direction, level, rng)]
 
 
 def draw_for(
@@ -112,9 +160,12 @@ def draw_for(
 
 
 def ceiling_of(draw: Draw, epsilon: float) -> float:
-    """log of the largest value of dF/dR (1 - e^(epsilon - L))_+; 0 for plain draws; a guess where there is none."""
+    """log of the largest value of dF/dR (1 - e^(epsilon - L))_+; 0 for plain draws; a guess where there is none, and
+    where displaced histories are cut off."""
     if isinstance(draw, PlainHistories):
         return 0.0
+    if isinstance(draw, DisplacedHistories):
+        return draw.log_cut
     return draw.log_ceiling(epsilon) + (0.0 if draw.bounded else SLACK)
 
 
@@ -124,11 +175,11 @@ def rounding_of(draw: Draw) -> float:
 
 
 def draw_excess(draw: Draw, epsilon: float, rng: np.random.Generator, size: int) -> Sample:
-    """`size` draws of dF/dR (1 - e^(epsilon - L))_+ over its ceiling; what lies above a guessed one is cut off."""
+    """`size` draws of dF/dR (1 - e^(epsilon - L))_+ over its ceiling, or cut off there."""
     loss, weight = _weighted(draw, rng, size)
     above = loss > epsilon
     values = np.exp(weight[above] - ceiling_of(draw, epsilon)) * -np.expm1(epsilon - loss[above])
-    if not isinstance(draw, Proposal) or draw.bounded:
+    if isinstance(draw, PlainHistories) or (isinstance(draw, Proposal) and draw.bounded):
         assert values.max(initial=0.0) <= 1.0 + 1e-6  # the ceiling that the module proposals proves
     return Sample(np.minimum(values[values > 0.0], 1.0), size)
 

@@ -165,7 +165,7 @@ def tiltable(part: ShiftedPhase, direction: Direction) -> bool:
 
     It is for iid noise without sampling; for iid noise in direction "remove"; for one coordinate, or normal noise, in
     direction "add"; for Laplace noise of a hidden Gamma scale, in many coordinates, without sampling or in direction
-    "remove". Radial noise has no finite exponential moments, and passes in a random order no tilt.
+    "remove". Radial noise has no finite exponential moments, and passes in a random order no tilt: module displaced.
     """
     structure, m = part.mechanism.structure, part.shift.coordinates
     if part.game is not None:
