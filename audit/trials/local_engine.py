@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from multiprocessing import resource_tracker
@@ -16,6 +16,7 @@ from dpaudit.audit.trials.blocks import Block, OutOfTimeError, Place, Scores, Tr
 from dpaudit.mechanisms.learning.training import train
 
 SERIAL_SECONDS = 6.0  # starting workers takes a few seconds, which shorter work does not repay
+HANDING_SECONDS = 5.0  # that loky's thread may take to take up a block, on a busy machine
 MOST_DEATHS = 3  # of workers, one after another without a finished block between them
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
@@ -84,8 +85,7 @@ def _until_a_worker_dies(
             while len(flying) < 2 * workers and (item := next(waiting, None)) is not None:
                 unfinished.setdefault(*item)
                 with workers_start_undisturbed():
-                    future = executor.submit(_train, item[1])
-                flying[future] = item[0]
+                    flying[executor.submit(_train, item[1])] = item[0]
             if not flying:
                 return
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -97,7 +97,20 @@ def _until_a_worker_dies(
                 del unfinished[place]
                 yield place, scores
     finally:
-        executor.shutdown(wait=True, kill_workers=True)
+        try:
+            _handed_to_workers(flying)
+        finally:
+            executor.shutdown(wait=True, kill_workers=True)
+
+
+def _handed_to_workers(flying: Iterable[loky.Future]) -> None:
+    """Wait until loky's thread has taken up every block, a moment after it was submitted.
+
+    Where the workers are killed before, the thread looks for a block that is gone already, and prints a KeyError.
+    """
+    patience = time.monotonic() + HANDING_SECONDS
+    while not all(future.running() or future.done() for future in flying) and time.monotonic() < patience:
+        time.sleep(0.005)
 
 
 @contextmanager

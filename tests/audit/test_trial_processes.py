@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -166,6 +167,30 @@ def test_ctrl_c_as_workers_start_is_told_by_nobody_but_the_audit(tmp_path: Path)
     time.sleep(0.2)
     os.killpg(process.pid, signal.SIGINT)
     assert process.communicate(timeout=120) == ("interrupted\n", "")
+
+
+def test_ctrl_c_right_after_a_block_was_submitted_leaves_no_thread_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """loky's thread has not yet taken up the block when the workers are to be killed."""
+    real, started, crashed = local_engine.workers_start_undisturbed, [], []
+
+    @contextlib.contextmanager
+    def interrupted() -> Iterator[None]:
+        started.append(1)
+        if len(started) < 3:
+            with real():
+                yield
+            return
+        time.sleep(0.5)  # the thread waits for news; with the block it is told of it
+        yield
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(local_engine, "SERIAL_SECONDS", -1.0)
+    monkeypatch.setattr(local_engine, "workers_start_undisturbed", interrupted)
+    monkeypatch.setattr(threading, "excepthook", crashed.append)
+    runner = TrialRunner(workers=2)
+    runner.run(setup(), *arms(400))
+    assert runner.stopped == "interrupted"
+    assert crashed == []
 
 
 @pytest.mark.slow
