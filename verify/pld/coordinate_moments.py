@@ -255,13 +255,15 @@ def _known(noise: Coordinate, cells: Array) -> Array:
     """
     law, (part, _, shift, start, end) = noise.law, cells
     (x1, y1), (x2, y2) = _distances(part, start, shift), _distances(part, end, shift)
-    phi = [np.minimum(noise.phi(at), 1e300) for at in (x1, y1, x2, y2)]
+    # neighbouring cells share their ends, and x of one part is x - s of another
+    places, which = np.unique(np.concatenate([x1, y1, x2, y2]), return_inverse=True)
+    phi = np.minimum(noise.phi(places), 1e300)[which].reshape(4, -1)
     first, last = phi[0] - phi[1], phi[2] - phi[3]
     # a power takes its exponent times the rounding of its base
     steep = 8.0 + 2.0 * (law.beta if isinstance(law, PowerCoordinates) else 0.0)
     slack = steep * UNIT * (1.0 + np.maximum(phi[0], phi[2]) + np.maximum(phi[1], phi[3]))
     low, high = np.minimum(first, last) - slack, np.maximum(first, last) + slack
-    tails = [law.cdf(-at) for at in (x1, y1, x2, y2)]
+    tails = law.cdf(-places)[which].reshape(4, -1)
     q, p = np.abs(tails[0] - tails[2]), np.abs(tails[1] - tails[3])
     q_error, p_error = (
         _tail_error(noise, tails[0]) + _tail_error(noise, tails[2]),
