@@ -15,7 +15,12 @@ from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.results import Witness
 from dpaudit.verify.rigorous.allocation import allocated_passes, composed_curves
 from dpaudit.verify.rigorous.balls import Unavailable, ball, float_above, float_below, precision, total
-from dpaudit.verify.rigorous.choices import chosen_event, pass_statistics
+from dpaudit.verify.rigorous.choices import (
+    chosen_event,
+    most_coordinates,
+    pass_statistics,
+    tells_scale,
+)
 from dpaudit.verify.rigorous.coordinates import CoordinateLaw, coordinate_law
 from dpaudit.verify.rigorous.domination import (
     ShownScale,
@@ -46,7 +51,6 @@ from dpaudit.verify.samplers import TruncatedPoisson, WithoutReplacement
 from dpaudit.verify.upper.met_releases import met_claim
 from dpaudit.verify.upper.shift_norms import sampling_is_known
 
-MAX_COORDINATES = 16_384
 ORDERS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18, 22, 27, 33, 40, 50, 62, 78, 97, 120, 150, 190, 240, 300, 380, 480, 600)
 WIDTHS = ("0.01", "0.02", "0.03", "0.05", "0.1", "0.15", "0.2", "0.3", "0.45", "0.7", "1", "1.5", "2.5", "4", "7", "12")
 SHARES = (1e-6, 1e-2, 0.2)  # of delta that may be spent on large hidden scales
@@ -113,7 +117,7 @@ def rigorous_bracket(claim: Claim, witness: Witness | None = None) -> RigorousBr
     with precision():
         upper = upper_proof(claim)
         exact = isinstance(upper, UpperProof) and upper.exact
-        event = Unavailable("the longest shift attains it") if exact else lower_event(claim, witness)
+        event = Unavailable("the longest shift attains it") if exact else _open_event(claim, witness, upper)
         if isinstance(upper, Unavailable) and isinstance(event, Unavailable):
             return Unavailable(f"{upper.reason}; {event.reason}")
         e, delta = ball(claim.epsilon), ball(claim.delta)
@@ -153,11 +157,22 @@ def _described(event: Event) -> str:
     return f"{count} coordinate(s) moved by {part.value}, direction {event.direction}, labels' sum >= {event.threshold}"
 
 
-def lower_event(claim: Claim, witness: Witness | None = None) -> Event | Unavailable:
-    """The event that the lower bound uses, after the witness where there is one."""
-    count = min(witness.coordinates if witness is not None else 1, MAX_COORDINATES)
+def _open_event(claim: Claim, witness: Witness | None, upper: UpperProof | Unavailable) -> Event | Unavailable:
+    """The event that the lower bound uses; gauges where neither it nor the upper bound decides."""
+    event, delta = lower_event(claim, witness), ball(claim.delta)
+    if not (isinstance(event, Event) and tells_scale(claim) and _excess(claim, event) <= claim.delta):
+        return event
+    if isinstance(upper, UpperProof) and upper.delta(ball(claim.epsilon)) <= delta:
+        return event
+    sharper = lower_event(claim, witness, gauged=True)
+    return max((event, sharper), key=partial(_excess, claim)) if isinstance(sharper, Event) else event
+
+
+def lower_event(claim: Claim, witness: Witness | None = None, *, gauged: bool = False) -> Event | Unavailable:
+    """An event after the witness, where there is one; `gauged` as in `chosen_event`."""
+    count = min(witness.coordinates if witness is not None else 1, most_coordinates(claim, gauged=gauged))
     direction = "add" if witness is not None and witness.direction == "add" else "remove"
-    found = [chosen_event(claim, count, direction, statistic=statistic) for statistic in pass_statistics(claim)]
+    found = [chosen_event(claim, count, direction, statistic=s, gauged=gauged) for s in pass_statistics(claim)]
     events = [event for event in found if isinstance(event, Event)]
     return max(events, key=partial(_excess, claim)) if events else found[0]
 

@@ -14,8 +14,8 @@ from dpaudit.mechanisms.registry import from_dict, to_dict
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.results import Verdict
 from dpaudit.verify.rigorous.balls import Unavailable, ball, decimal_above, decimal_below, precision
-from dpaudit.verify.rigorous.bracket import MAX_COORDINATES, upper_proof
-from dpaudit.verify.rigorous.choices import chosen_event, pass_statistics
+from dpaudit.verify.rigorous.bracket import upper_proof
+from dpaudit.verify.rigorous.choices import MAX_COORDINATES, chosen_event, pass_statistics, tells_scale
 from dpaudit.verify.rigorous.events import Event, event_probabilities
 from dpaudit.verify.samplers import sampler_to_dict
 
@@ -99,7 +99,8 @@ def _refuted(claim: Claim, verdict: Verdict) -> dict[str, Any] | NotCovered:
     one = replace(whole, phases=tuple(map(_alone, whole.phases)))
     for (count, cells), statistic in product(counts, pass_statistics(whole)):
         shown = one if count == 1 else whole
-        event = chosen_event(shown, count, direction, cells, statistic)
+        # gauges take their time, and tell most where many coordinates are moved
+        event = chosen_event(shown, count, direction, cells, statistic, gauged=count == most and tells_scale(shown))
         if isinstance(event, Unavailable):
             return NotCovered(event.reason)
         p, q = event_probabilities(shown.phases, event)
@@ -119,7 +120,7 @@ def _event(event: Event) -> dict[str, Any]:
     parts = []
     for part in event.parts:
         table = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(part).items()}
-        parts.append({key: value for key, value in table.items() if value != [] and key != "swaps"})
+        parts.append({key: value for key, value in table.items() if value not in ([], None) and key != "swaps"})
     shown = {"phases": parts, "window": event.window, "bits": event.bits, "threshold": event.threshold}
     return {"pair": {"direction": event.direction}, "event": shown}
 

@@ -217,32 +217,45 @@ class Phase:
         above = [arb(1), *((ball(u) / self.theta).gamma_upper(self.k, 1) for u in scales), arb(0)]
         return [a - b for a, b in pairwise(above)]
 
-    def iid_laws(self, data: dict[str, Any], window: Window) -> list[fmpz_poly]:
-        """Laws of a release's label: with the record (low), without it (low and high). Where scores and labels do not
-        fall and change between the two centres alone, a shared scale u only raises labels with the record and lowers
-        those without it (each coordinate by its quantile), and sums keep that order: so u is rounded to an end."""
-        (shift, count), scales = self.shift(data, self.reach), data.get("scales", [])
-        need(count == 1 or self.name != "gamma-plrv" or scales, "more than one coordinate shares a scale")
-        if not scales:
-            moved, plain = (self.label_law(data, window, centre, count) for centre in (shift, arb(0)))
-            return [moved, plain, plain]
-        ordered, edges = all(x == sorted(x) for x in (data["scores"], data["labels"])), ascending(data["edges"])
-        need(ordered and edges[0] > 0 and edges[-1] < data["value"], "the order of labels is not that of scales")
-        shares, worst = self.scale_masses(scales), -window.size
-        moved, low, high = window.law(shares[:1], [worst]), window.law(shares[-1:], [worst]), fmpz_poly([])
-        for u, below, above in zip(scales, shares, shares[1:], strict=False):  # the lowest cell is high without it
-            self.given = ball(u)
-            with_it, plain = (self.label_law(data, window, centre, count) for centre in (shift, arb(0)))
-            moved += window.floor(above) * with_it // (1 << window.bits)
-            low += window.floor(below) * plain // (1 << window.bits)
-            high += window.floor(above) * plain // (1 << window.bits)
+    def scales(self, data: dict[str, Any], count: int) -> Any:
+        """A scale u that all coordinates share: nodes log u = log(k theta) + j h, each with weights of the cells of the
+        size of g gauges, coordinates that are not moved. At any output the density of log u is a multiple of
+        exp(K log u - b u), K = k + coordinates looked at. By Poisson's formula the sum over all j has an error of
+        2 sum_n |Gamma(K + 2 pi n/h sqrt(-1))|/Gamma(K) < 2 cos(a)^-K/(e^(2 pi a/h) - 1), 0 < a < pi/2 (Euler's
+        integral, its path turned by a), relative to the probability of ANY event. What is left out is positive."""
+        h, gauges, sizes = ball(data["step"]), whole(data["gauges"], 0, self.most - count), data["sizes"]
+        need(
+            self.name == "gamma-plrv" and h > 0 and (not sizes or ascending(sizes)[0] > 0), "a scale has no such nodes"
+        )
+        order, (first, last) = self.k + gauges + count, (whole(j, -(10**6), 10**6) for j in data["nodes"])
+        angle = (2 * arb.pi() / (h * order)).atan()
+        sure = h / self.k.gamma() / (1 + 2 * angle.cos() ** -order / (2 * arb.pi() * angle / h).expm1())
+        for j in range(first, last + 1):
+            ratio = self.k * (j * h).exp()  # u/theta
+            self.given = ratio * self.theta
+            above = [arb(1), *((self.given * ball(x)).gamma_upper(gauges, 1) for x in sizes), arb(0)]
+            yield [sure * ratio**self.k * (-ratio).exp() * (a - b) for a, b in pairwise(above)]
         self.given = arb(0)
-        return [moved, low, high]
 
-    def label_law(self, data: dict[str, Any], window: Window, centre: arb, count: int) -> fmpz_poly:
-        inner = Window(data["window"], window.bits)
-        law = inner.law(self.cells(data, centre), data["scores"])
-        return window.law(inner.composed([(law, 1 if self.power == 2 else count)]), data["labels"])  # l2 norms alone
+    def iid_laws(self, data: dict[str, Any], window: Window) -> list[fmpz_poly]:
+        """Laws of a release's label: with the record, without it (low and high)."""
+        (shift, count), inner, scale = (
+            self.shift(data, self.reach),
+            Window(data["window"], window.bits),
+            data.get("scale"),
+        )
+        need(count == 1 or self.name != "gamma-plrv" or scale, "more than one coordinate shares a scale")
+        laws = [[fmpz_poly([])] * (len(scale["sizes"]) + 1 if scale else 1) for _ in range(2)]
+        for weights in self.scales(scale, count) if scale else [[arb(1)]]:
+            for law, centre in zip(laws, (shift, arb(0)), strict=True):
+                one = inner.law(self.cells(data, centre), data["scores"])
+                sums = inner.composed([(one, 1 if self.power == 2 else count)])  # a Gaussian has l2 norms alone
+                known = inner.law(sums, list(range(-inner.size, inner.size + 1)))
+                for i, weight in enumerate(weights):
+                    law[i] += inner.floor(weight) * known // (1 << window.bits)
+        parts = [[mass for one in law for mass in inner.masses(one, 2 * inner.size)] for law in laws]
+        moved, plain = (window.law(masses, data["labels"]) for masses in parts)
+        return [moved, plain, plain]
 
     def shift(self, data: dict[str, Any], reach: Fraction) -> tuple[arb, int]:  # of a coordinate, or l2 norm if normal
         value, count = data["value"], whole(data["count"], 1, self.most)
@@ -436,8 +449,7 @@ def event(phases: list[Phase], data: dict[str, Any], direction: str) -> list[arb
             continue
         need(not phase.sampler or phase.sampler.fixed, "the sampler has no pair here")
         moved, low, high = (phase.radial_laws if phase.name == "product" else phase.iid_laws)(part, window)
-        both = phase.name != "product" and "scales" not in part
-        need(direction == "remove" or (direction == "add" and both), "the direction is not covered")
+        need(direction == "remove" or (direction == "add" and phase.name != "product"), "the direction is not covered")
         mixed = (window.floor(phase.q) * moved + window.floor(1 - phase.q) * low) // (1 << window.bits)
         laws.append(((mixed, high) if direction == "remove" else (high, mixed), phase.steps))
     start = whole(data["threshold"], -window.size, window.size) + window.size

@@ -11,13 +11,33 @@ from functools import partial
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array, IIDCoordinates, Mechanism, NormalCoordinates, Radial, ScaleMixture
+from dpaudit.mechanisms.base import (
+    Array,
+    GammaScale,
+    IIDCoordinates,
+    Mechanism,
+    NormalCoordinates,
+    Radial,
+    ScaleMixture,
+)
 from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.lower.passes import DAMPINGS, release_cells, rounded_scores, statistic_scores
 from dpaudit.verify.lower.shifts import longest_count
+from dpaudit.verify.pld.gamma_scale import laplace_given_gamma, node_error
+from dpaudit.verify.pld.scale_mixture_cells import KNOWN_UNCERTAINTY, uncertainty
 from dpaudit.verify.rigorous.balls import PRECISION, Unavailable, ball, precision
-from dpaudit.verify.rigorous.events import Event, LabelledLoss, LabelledSum, Part, label_laws, labels_count, total_laws
+from dpaudit.verify.rigorous.events import (
+    Event,
+    LabelledLoss,
+    LabelledSum,
+    Part,
+    label_laws,
+    labels_count,
+    sum_masses,
+    total_laws,
+)
+from dpaudit.verify.rigorous.hidden_scale import SharedScale
 from dpaudit.verify.rigorous.passes import LabelledPass, pass_laws, pass_pairs
 from dpaudit.verify.rigorous.radial import RadialNoise, chosen_places, loss_tail
 from dpaudit.verify.rigorous.scores import GROWTH, ScoreWindow, resolution
@@ -30,7 +50,11 @@ TWO_POINTS = 0.9
 PASS_FINENESS, LEAST_FINENESS = 2.5, 16.0  # integers to a deviation of the sum of T scores, per sqrt(T), and at least
 PASS_REACH, PASS_WINDOW = 600.0, 60_000  # deviations of the sum that are told apart, and how many integers at most
 POINTS = 1500
-SCALES = 12  # cells of a hidden scale
+MAX_COORDINATES = 16_384
+SHARED_COORDINATES, SHARED_RATIO = 4096, 64.0  # of one scale, and the latter times the shape of its law
+NODES = {False: 400, True: 1000}  # at most, without gauges and with them
+SHARED_REACH = 1e-4  # of delta that may be lost beyond the nodes of a hidden scale, and by summing at them
+GAUGES, GAUGE_CELL = 12.0, 3.0  # how much better than its law they tell the scale; a cell, in deviations of their size
 SHRINK = 1 - 2.0**-44  # keeps the norm of many coordinates inside the clip
 LEVELS, RADIUS_CELLS, ROUGH = 24, 60, 0.05  # of radial noise
 
@@ -51,7 +75,13 @@ def equal_value(mechanism: Mechanism, count: int, distance: float) -> float:
 
 
 def chosen_event(
-    claim: Claim, count: int, direction: str, cells: int = RADIUS_CELLS, statistic: tuple[int, int] = (0, 0)
+    claim: Claim,
+    count: int,
+    direction: str,
+    cells: int = RADIUS_CELLS,
+    statistic: tuple[int, int] = (0, 0),
+    *,
+    gauged: bool = False,
 ) -> Event | Unavailable:
     """An event for shifts of `count` equal coordinates, with the threshold that is best at the claimed epsilon.
 
@@ -61,13 +91,14 @@ def chosen_event(
         direction: "remove" or "add".
         cells: Of the radius, with radial noise.
         statistic: With passes, which pair of the sampler's and which sum over a pass: from `pass_statistics`.
+        gauged: Whether coordinates that are not moved tell a scale that all share: sharper, and dearer.
     """
     if claim.epsilon > GROWTH:
         return Unavailable(f"events are told apart up to an epsilon of {GROWTH:g}")
     found = [
         _pass_part(phase, statistic, swaps=claim.adjacency == "replace-one")
         if phase.sampler is not None
-        else _part(claim, phase, count, direction, cells)
+        else _part(claim, phase, count, direction, cells, gauged=gauged)
         for phase in claim.phases
     ]
     parts = [part for part in found if not isinstance(part, Unavailable)]
@@ -83,34 +114,68 @@ def chosen_event(
         return replace(event, threshold=_threshold(claim, event))
 
 
-def _part(claim: Claim, phase: Phase, count: int, direction: str, cells: int) -> Part | Unavailable:
+def _part(claim: Claim, phase: Phase, count: int, direction: str, cells: int, *, gauged: bool) -> Part | Unavailable:
     """Cells and scores of a phase; labels are still one unit of the scores' loss."""
     mechanism, distance = phase.mechanism, centre_distance(phase, claim.adjacency)
     structure = mechanism.structure
     if phase.sampling_kind not in ("poisson", "none") or (phase.sampling_kind == "none" and phase.sampling_prob < 1):
         return Unavailable(f"sampling_kind={phase.sampling_kind!r} has no pair here")
-    if direction != "remove" and not isinstance(structure, IIDCoordinates):
-        return Unavailable("direction add is covered for independent coordinates only")
     if isinstance(structure, Radial):
+        if direction != "remove":
+            return Unavailable("direction add is not covered for radial noise")
         return _radial_part(claim, phase, distance, cells)
-    scales: tuple[str, ...] = ()
+    scale = None
     if isinstance(structure, ScaleMixture):
-        ends = structure.scale_ppf(np.linspace(0.0, 1.0, SCALES + 1)[1:-1])
-        extremes = [structure.scale_ppf(np.array([p]))[0] for p in (1e-9, 1e-4)]
-        tops = [structure.scale_isf(np.array([p]))[0] for p in (1e-4, 1e-9)]
-        scales = tuple(repr(float(u)) for u in sorted({*extremes, *ends, *tops}))
-        structure = structure.given(float(structure.scale_ppf(np.array([0.5]))[0]))
+        law = laplace_given_gamma(structure)
+        if law is None:
+            return Unavailable("a hidden scale is covered for Laplace noise and a Gamma law")
+        scale = _shared_scale(claim, phase, law, count, gauged=gauged)
+        structure = law.given(float(law.scale_ppf(np.array([0.5]))[0]))
     value = equal_value(mechanism, count, distance)
     moved, length = count, value
     if isinstance(structure, NormalCoordinates):
         moved, length = 1, value * math.sqrt(count)
-    edges, scores, unit = _scores(structure, length, moved, bool(scales))
+    edges, scores, unit = _scores(structure, length, moved, scale is not None)
     if not len(edges):
         return Unavailable("the two laws do not differ in floating point")
     window = _window(structure, length, moved, edges, scores)
-    labels = tuple(range(-window, window + 1))
-    part = LabelledSum(repr(value), count, tuple(repr(float(x)) for x in edges), scores, window, labels, scales)
+    part = LabelledSum(repr(value), count, tuple(repr(float(x)) for x in edges), scores, window, (), scale)
     return part if unit > 0 else Unavailable("the loss has no spread")
+
+
+def _shared_scale(claim: Claim, phase: Phase, law: GammaScale, count: int, *, gauged: bool) -> SharedScale:
+    """Nodes and gauges for an event of so many moved coordinates."""
+    room = (phase.mechanism.dimension or count) - count
+    gauges = min(room, math.ceil((GAUGES / uncertainty(law)) ** 2)) if gauged else 0
+    spent = sum(one.steps for one in claim.phases) * (1.0 + math.exp(min(claim.epsilon, 30.0)))
+    lost = max(SHARED_REACH * claim.delta / spent, 1e-18)
+    low, high = (float(f(np.array(lost))) for f in (law.scale_ppf, law.scale_isf))
+    step, order = 1.0, law.shape + count + gauges
+    while node_error(order, step) > lost:
+        step *= 0.98
+    mode, text = law.shape * law.scale, f"{step:.6g}"
+    last = math.ceil(math.log(high / mode) / float(text))
+    first = max(math.floor(math.log(max(low, 1e-300) / mode) / float(text)), last - NODES[gauged])
+    if not gauges:
+        return SharedScale(text, (first, last))
+    low = max(low, mode * math.exp(first * float(text)))
+    cells = math.ceil(math.log(high / low) * math.sqrt(gauges) / GAUGE_CELL)
+    return SharedScale(
+        text, (first, last), gauges, tuple(f"{float(x):.9g}" for x in gauges / np.geomspace(high, low, cells))
+    )
+
+
+def most_coordinates(claim: Claim, *, gauged: bool) -> int:
+    """How many coordinates are worth moving: if they share a scale and no gauges tell it, more take more nodes."""
+    laws = [phase.mechanism.structure for phase in claim.phases]
+    shapes = [] if gauged else [law.shape for law in laws if isinstance(law, GammaScale)]
+    return min([MAX_COORDINATES, *(min(SHARED_COORDINATES, math.ceil(SHARED_RATIO * shape)) for shape in shapes)])
+
+
+def tells_scale(claim: Claim) -> bool:
+    """Whether gauges would tell a scale that all coordinates share better than its law does."""
+    found = [phase.mechanism.structure for phase in claim.phases]
+    return any(isinstance(law, ScaleMixture) and uncertainty(law) > KNOWN_UNCERTAINTY for law in found)
 
 
 def pass_statistics(claim: Claim) -> list[tuple[int, int]]:
@@ -231,14 +296,17 @@ def _label_losses(phase: Phase, part: Part, direction: str, bits: int) -> tuple[
     """(sampled loss, first masses, second masses) of every value of the part's own label."""
     if isinstance(part, LabelledPass):
         return _pass_losses(phase, part, direction, bits)
-    width = part.window if isinstance(part, LabelledSum) else 1
-    window = ScoreWindow(width, bits)
-    laws = label_laws(phase, part, window)
-    p, q = (np.array([int(x) / 2**bits for x in window.masses(law)]) for law in (laws.moved, laws.plain_low))
+    if isinstance(part, LabelledSum):
+        masses = sum_masses(phase, replace(part, labels=()), bits)
+    else:
+        window = ScoreWindow(1, bits)
+        laws = label_laws(phase, part, window)
+        masses = window.masses(laws.moved), window.masses(laws.plain_low)
+    p, q = (np.array([int(x) / 2**bits for x in side]) for side in masses)
     rate = phase.sampling_prob
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         ratio = np.where((p > 0) & (q > 0), np.log(np.maximum(p, 1e-320)) - np.log(np.maximum(q, 1e-320)), np.nan)
-        place = np.arange(-width, width + 1)
+        place = np.arange(len(p))
         known = np.isfinite(ratio)
         ratio = np.interp(place, place[known], ratio[known]) if known.any() else place.astype(float)
         loss = np.where(
@@ -268,12 +336,10 @@ def _unit(claim: Claim, counts: Sequence[int], losses: Sequence[tuple[Array, Arr
 
 
 def _relabelled(part: Part, values: Array, window: int) -> Part:
-    """The part with these labels, rounded; where the order of labels matters they may not fall."""
+    """The part with these labels, rounded; those of two may not fall."""
     found = np.clip(np.rint(np.nan_to_num(values)), -window, window).astype(int)
-    if isinstance(part, LabelledPass):
+    if isinstance(part, (LabelledPass, LabelledSum)):
         return replace(part, labels=tuple(map(int, found)))
-    if isinstance(part, LabelledSum):
-        return replace(part, labels=tuple(map(int, np.maximum.accumulate(found) if part.scales else found)))
     return replace(part, labels=(int(found[1]), int(max(found[1:]))))
 
 

@@ -5,17 +5,15 @@ coordinates' scores are added, and the sum has a label; for radial noise it is a
 labels are added. delta(epsilon) >= P(event) - e^epsilon Q(event), whatever cells, scores and labels are: they are
 chosen in floating point (`choices`), and only the masses of cells are balls, whose lower ends `scores` adds up.
 
-A hidden scale u: where every edge lies between the two centres and scores and labels do not fall along the line, the
-label grows stochastically with u under the shift and falls without it, and sums keep that order. So P's law is bounded
-below by rounding u down, Q's above by rounding u down, and the unsampled part of P's below by rounding u up.
-A pass of releases in a random order has one label, of the sum of their scores (`passes`).
-For radial noise the chance of the larger label is bracketed: from below it bounds P's label, from above Q's.
+A scale that coordinates share is summed at nodes, every mass from below (`hidden_scale`); the label may depend on the
+size of coordinates that are not moved, which tells that scale. A pass of releases in a random order has one label, of
+the sum of their scores (`passes`). For radial noise the chance of the larger label is bracketed: from below it bounds
+P's label, from above Q's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
 
 from flint import arb, fmpz, fmpz_poly
 
@@ -23,6 +21,7 @@ from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.claims import Phase
 from dpaudit.verify.rigorous.balls import PRECISION, ball, precision
 from dpaudit.verify.rigorous.coordinates import CoordinateLaw, cell_masses, coordinate_law, power_law
+from dpaudit.verify.rigorous.hidden_scale import SharedScale, scale_nodes
 from dpaudit.verify.rigorous.passes import LabelledPass, pass_laws, pass_pairs
 from dpaudit.verify.rigorous.radial import RadialNoise, loss_tail_on
 from dpaudit.verify.rigorous.scores import ScoreWindow
@@ -38,8 +37,8 @@ class LabelledSum:
         edges: Ascending decimals that cut one coordinate's line into cells.
         scores: One more than edges.
         window: Sums of scores are folded to -window..window.
-        labels: Of the sums, 2 window + 1 of them.
-        scales: Ascending decimals that cut the hidden scale's range; none without one.
+        labels: Of the sums, 2 window + 1 of them, cell by cell of the gauges' size.
+        scale: The hidden scale, if the coordinates share one.
     """
 
     value: str
@@ -48,7 +47,7 @@ class LabelledSum:
     scores: tuple[int, ...]
     window: int
     labels: tuple[int, ...]
-    scales: tuple[str, ...] = ()
+    scale: SharedScale | None = None
 
 
 @dataclass(frozen=True)
@@ -103,37 +102,47 @@ def label_laws(phase: Phase, part: LabelledSum | LabelledLoss, window: ScoreWind
     """The laws of one unsampled release's label."""
     if isinstance(part, LabelledLoss):
         return _loss_laws(phase, part, window)
-    structure = to_dict(phase.mechanism)
-    if structure["name"] == "gamma-plrv":
-        return _hidden_laws(ball(structure["k"]), ball(structure["theta"]), part, window)
-    law = coordinate_law(phase.mechanism)
-    assert isinstance(law, CoordinateLaw)
-    gaussian = law.power is not None and law.power == 2
-    shift = ball(part.value) * (arb(part.count).sqrt() if gaussian and part.count > 1 else 1)
-    count = 1 if gaussian else part.count  # a Gaussian looks the same along every line
-    moved, plain = (summed(law, part, centre * shift, count, window) for centre in (1, 0))
+    sums = sum_masses(phase, replace(part, labels=()), window.bits)
+    moved, plain = (window.gathered(masses, part.labels) for masses in sums)
     return LabelLaws(moved, plain, plain)
 
 
-def summed(law: CoordinateLaw, part: LabelledSum, centre: arb, count: int, window: ScoreWindow) -> fmpz_poly:
-    """Law of the label of `count` coordinates about the centre."""
-    inner = replace(window, size=part.window)
-    one = inner.law(cell_masses(law, [ball(e) for e in part.edges], centre), part.scores)
-    return window.relabelled(inner.repeated(one, count), inner, part.labels)
+@lru_cache(maxsize=4)
+def sum_masses(phase: Phase, part: LabelledSum, bits: int) -> tuple[list[fmpz], list[fmpz]]:
+    """Masses of what has a label, in units of 2^-bits and from below, with the record and without it.
+
+    Args:
+        phase: The noise.
+        part: Its labels do not matter.
+        bits: Resolution.
+    """
+    inner, cells = ScoreWindow(part.window, bits), range(len(part.scale.sizes) + 1 if part.scale is not None else 1)
+    sides = [[fmpz_poly([]) for _ in cells] for _ in range(2)]
+    with precision(max(PRECISION, bits)):
+        for law, shift, count, chances in _given_laws(phase, part):
+            for side, centre in zip(sides, (shift, arb(0)), strict=True):
+                one = inner.law(cell_masses(law, [ball(e) for e in part.edges], centre), part.scores)
+                sums = inner.repeated(one, count)
+                for cell, chance in enumerate(chances):
+                    side[cell] += inner.share(chance, sums)
+    moved, plain = ([mass for law in side for mass in inner.masses(law)] for side in sides)
+    return moved, plain
 
 
-def _hidden_laws(k: arb, theta: arb, part: LabelledSum, window: ScoreWindow) -> LabelLaws:
-    """The mixture over cells of the hidden scale, each rounded to the end that is safe (module docstring)."""
-    above = [arb(1), *((ball(u) / theta).gamma_upper(k, 1) for u in part.scales), arb(0)]
-    below, *shares = (a - b for a, b in pairwise(above))
-    moved, low = window.law([below], [-window.size]), window.law([shares[-1]], [-window.size])
-    high = fmpz_poly([])  # the cell below the first end is left out: it counts as high
-    for before, text, share in zip([below, *shares], part.scales, shares, strict=False):
-        law = power_law(arb(1), 1 / ball(text))
-        plain = summed(law, part, arb(0), part.count, window)
-        moved += window.share(share, summed(law, part, ball(part.value), part.count, window))
-        low, high = low + window.share(before, plain), high + window.share(share, plain)
-    return LabelLaws(moved, low, high)
+def _given_laws(phase: Phase, part: LabelledSum) -> Iterator[tuple[CoordinateLaw, arb, int, list[arb]]]:
+    """(a coordinate's law, shift, how many, chances of the cells of the size) of noise, or of it given a node."""
+    shift = ball(part.value)
+    if part.scale is not None:
+        structure = to_dict(phase.mechanism)
+        nodes = scale_nodes(ball(structure["k"]), ball(structure["theta"]), part.scale, part.count)
+        yield from ((power_law(arb(1), 1 / u), shift, part.count, chances) for u, chances in nodes)
+        return
+    law = coordinate_law(phase.mechanism)
+    assert isinstance(law, CoordinateLaw)
+    if law.power is not None and law.power == 2:  # a Gaussian looks the same along every line
+        yield law, shift * (arb(part.count).sqrt() if part.count > 1 else 1), 1, [arb(1)]
+    else:
+        yield law, shift, part.count, [arb(1)]
 
 
 def _loss_laws(phase: Phase, part: LabelledLoss, window: ScoreWindow) -> LabelLaws:
@@ -183,7 +192,7 @@ def event_probabilities(phases: Sequence[Phase], event: Event) -> tuple[arb, arb
 
     Args:
         phases: The history.
-        event: Its direction "add" exchanges the two inputs; it needs iid noise without a hidden scale.
+        event: Its direction "add" exchanges the two inputs; it needs other than radial noise.
     """
     window, start = ScoreWindow(event.window, event.bits), event.threshold + event.window
     first, second = (window.masses(law) for law in total_laws(tuple(phases), replace(event, threshold=0)))

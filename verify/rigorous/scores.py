@@ -47,19 +47,10 @@ class ScoreWindow:
             masses: Of the cells.
             scores: Of the cells, clamped to the window.
         """
-        return self._gathered([self.floor(mass) for mass in masses], scores)
+        return self.gathered([self.floor(mass) for mass in masses], scores)
 
-    def relabelled(self, law: fmpz_poly, other: "ScoreWindow", labels: Sequence[int]) -> fmpz_poly:
-        """The law, in this window, of a label of each score of another window.
-
-        Args:
-            law: Of the scores.
-            other: Their window, of the same resolution.
-            labels: Of the scores, 2 other.size + 1 of them.
-        """
-        return self._gathered(other.masses(law), labels)
-
-    def _gathered(self, masses: Sequence[fmpz], scores: Sequence[int]) -> fmpz_poly:
+    def gathered(self, masses: Sequence[fmpz], scores: Sequence[int]) -> fmpz_poly:
+        """The law of one score from masses in units of 2^-bits, as `law`."""
         found = [fmpz(0)] * (2 * self.size + 1)
         for mass, score in zip(masses, scores, strict=True):
             found[max(-self.size, min(self.size, score)) + self.size] += mass
