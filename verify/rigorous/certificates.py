@@ -15,7 +15,7 @@ from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.results import Verdict
 from dpaudit.verify.rigorous.balls import Unavailable, ball, decimal_above, decimal_below, precision
 from dpaudit.verify.rigorous.bracket import upper_proof
-from dpaudit.verify.rigorous.choices import MAX_COORDINATES, chosen_event, pass_statistics, tells_scale
+from dpaudit.verify.rigorous.choices import chosen_event, most_coordinates, pass_statistics, tells_scale
 from dpaudit.verify.rigorous.events import Event, event_probabilities
 from dpaudit.verify.samplers import sampler_to_dict
 
@@ -89,7 +89,7 @@ def _phase(phase: Phase) -> dict[str, Any]:
 def _refuted(claim: Claim, verdict: Verdict) -> dict[str, Any] | NotCovered:
     """The event of the fewest coordinates, and cells, that contradicts the claim, up to those of the witness."""
     witness = verdict.witness
-    most = min(witness.coordinates if witness is not None else 1, MAX_COORDINATES)
+    most = min(witness.coordinates if witness is not None else 1, most_coordinates(claim, gauged=True))
     direction = "add" if witness is not None and witness.direction == "add" else "remove"
     counts: list[tuple[int, int]] = [(m, CELLS[0]) for m in sorted({*(m for m in COUNTS if m < most), most})]
     whole, what = claim.canonical(), f"equal shifts of at most {most} coordinates"

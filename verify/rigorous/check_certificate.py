@@ -68,7 +68,7 @@ class Window:
     def floor(self, mass: arb) -> fmpz:
         digits, exponent = mass.lower().man_exp()
         shift = int(exponent) + self.bits
-        return max(fmpz(0), digits << shift if shift > 0 else digits >> -shift)
+        return max(fmpz(0), digits << shift if shift > 0 else digits >> min(-shift, 10**6))
 
     def law(self, cells: list[Any], scores: list[int]) -> fmpz_poly:
         total = [fmpz(0)] * (2 * self.size + 1)

@@ -51,7 +51,7 @@ PASS_FINENESS, LEAST_FINENESS = 2.5, 16.0  # integers to a deviation of the sum 
 PASS_REACH, PASS_WINDOW = 600.0, 60_000  # deviations of the sum that are told apart, and how many integers at most
 POINTS = 1500
 MAX_COORDINATES = 16_384
-SHARED_COORDINATES, SHARED_RATIO = 4096, 64.0  # of one scale, and the latter times the shape of its law
+SHARED = {False: (4096, 64.0), True: (MAX_COORDINATES, 128.0)}  # of one scale; the latter times its law's shape
 NODES = {False: 400, True: 1000}  # at most, without gauges and with them
 SHARED_REACH = 1e-4  # of delta that may be lost beyond the nodes of a hidden scale, and by summing at them
 GAUGES, GAUGE_CELL = 12.0, 3.0  # how much better than its law they tell the scale; a cell, in deviations of their size
@@ -166,10 +166,10 @@ def _shared_scale(claim: Claim, phase: Phase, law: GammaScale, count: int, *, ga
 
 
 def most_coordinates(claim: Claim, *, gauged: bool) -> int:
-    """How many coordinates are worth moving: if they share a scale and no gauges tell it, more take more nodes."""
-    laws = [phase.mechanism.structure for phase in claim.phases]
-    shapes = [] if gauged else [law.shape for law in laws if isinstance(law, GammaScale)]
-    return min([MAX_COORDINATES, *(min(SHARED_COORDINATES, math.ceil(SHARED_RATIO * shape)) for shape in shapes)])
+    """How many coordinates are worth moving: the more share a scale, the more nodes its law takes."""
+    (most, ratio), laws = SHARED[gauged], [phase.mechanism.structure for phase in claim.phases]
+    shapes = [law.shape for law in laws if isinstance(law, GammaScale)]
+    return min([MAX_COORDINATES, *(min(most, math.ceil(ratio * shape)) for shape in shapes)])
 
 
 def tells_scale(claim: Claim) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from flint import arb, fmpz, fmpz_poly
 
 GROWTH = 350.0
+FAR = 10**6  # no mass has as many bits
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class ScoreWindow:
             return fmpz(0)
         digits, exponent = least.man_exp()
         shift = int(exponent) + self.bits
-        return digits << shift if shift > 0 else digits >> -shift
+        return digits << shift if shift > 0 else digits >> min(-shift, FAR)
 
     def law(self, masses: Sequence[arb], scores: Sequence[int]) -> fmpz_poly:
         """The law of one score; coefficient i is the mass of score i - size.
