@@ -81,7 +81,7 @@ class Window:
         product = one.mul_low(other, 3 * self.size + 1)
         return (product.right_shift(self.size) + product.truncate(self.size)(1)) // (1 << self.bits)
 
-    def composed(self, laws: list[tuple[fmpz_poly, int]]) -> list[Any]:  # of the sum of all laws, each so many times
+    def composed(self, laws: list[tuple[fmpz_poly, int]]) -> fmpz_poly:  # of the sum of all laws, each so many times
         result = fmpz_poly([0] * self.size + [1 << self.bits])
         for law, count in laws:
             total = law
@@ -89,9 +89,10 @@ class Window:
                 total = self.summed(total, total)
                 total = self.summed(total, law) if bit == "1" else total
             result = self.summed(result, total)
-        return self.masses(result, 2 * self.size)
+        return result
 
-    def masses(self, law: fmpz_poly, top: int) -> list[arb]:  # of 0..top
+    def masses(self, law: fmpz_poly, most: int = 0) -> list[arb]:  # of 0..most, or of the whole window
+        top = most or 2 * self.size
         return [arb(x) / (1 << self.bits) for x in [*law.coeffs(), *[fmpz(0)] * (top - law.degree())]]
 
     def capped(self, laws: list[fmpz_poly], counts: tuple[int, ...]) -> fmpz_poly:
@@ -224,9 +225,7 @@ class Phase:
         2 sum_n |Gamma(K + 2 pi n/h sqrt(-1))|/Gamma(K) < 2 cos(a)^-K/(e^(2 pi a/h) - 1), 0 < a < pi/2 (Euler's
         integral, its path turned by a), relative to the probability of ANY event. What is left out is positive."""
         h, gauges, sizes = ball(data["step"]), whole(data["gauges"], 0, self.most - count), data["sizes"]
-        need(
-            self.name == "gamma-plrv" and h > 0 and (not sizes or ascending(sizes)[0] > 0), "a scale has no such nodes"
-        )
+        need(self.name == "gamma-plrv" and h > 0 and (not sizes or ascending(sizes)[0] > 0), "no such nodes")
         order, (first, last) = self.k + gauges + count, (whole(j, -(10**6), 10**6) for j in data["nodes"])
         angle = (2 * arb.pi() / (h * order)).atan()
         sure = h / self.k.gamma() / (1 + 2 * angle.cos() ** -order / (2 * arb.pi() * angle / h).expm1())
@@ -239,22 +238,16 @@ class Phase:
 
     def iid_laws(self, data: dict[str, Any], window: Window) -> list[fmpz_poly]:
         """Laws of a release's label: with the record, without it (low and high)."""
-        (shift, count), inner, scale = (
-            self.shift(data, self.reach),
-            Window(data["window"], window.bits),
-            data.get("scale"),
-        )
+        (shift, count), scale = self.shift(data, self.reach), data.get("scale")
         need(count == 1 or self.name != "gamma-plrv" or scale, "more than one coordinate shares a scale")
-        laws = [[fmpz_poly([])] * (len(scale["sizes"]) + 1 if scale else 1) for _ in range(2)]
+        inner, cells = Window(data["window"], window.bits), len(scale["sizes"]) + 1 if scale else 1
+        laws = [[fmpz_poly([])] * cells for _ in range(2)]
         for weights in self.scales(scale, count) if scale else [[arb(1)]]:
             for law, centre in zip(laws, (shift, arb(0)), strict=True):
                 one = inner.law(self.cells(data, centre), data["scores"])
                 sums = inner.composed([(one, 1 if self.power == 2 else count)])  # a Gaussian has l2 norms alone
-                known = inner.law(sums, list(range(-inner.size, inner.size + 1)))
-                for i, weight in enumerate(weights):
-                    law[i] += inner.floor(weight) * known // (1 << window.bits)
-        parts = [[mass for one in law for mass in inner.masses(one, 2 * inner.size)] for law in laws]
-        moved, plain = (window.law(masses, data["labels"]) for masses in parts)
+                law[:] = [x + inner.floor(w) * sums // (1 << inner.bits) for x, w in zip(law, weights, strict=True)]
+        moved, plain = (window.law([m for x in law for m in inner.masses(x)], data["labels"]) for law in laws)
         return [moved, plain, plain]
 
     def shift(self, data: dict[str, Any], reach: Fraction) -> tuple[arb, int]:  # of a coordinate, or l2 norm if normal
@@ -453,7 +446,7 @@ def event(phases: list[Phase], data: dict[str, Any], direction: str) -> list[arb
         mixed = (window.floor(phase.q) * moved + window.floor(1 - phase.q) * low) // (1 << window.bits)
         laws.append(((mixed, high) if direction == "remove" else (high, mixed), phase.steps))
     start = whole(data["threshold"], -window.size, window.size) + window.size
-    first, second = (window.composed([(pair[i], steps) for pair, steps in laws]) for i in (0, 1))
+    first, second = (window.masses(window.composed([(pair[i], n) for pair, n in laws])) for i in (0, 1))
     return [sum(first[start:], arb(0)), 1 - sum(second[:start], arb(0))]
 
 
@@ -489,7 +482,7 @@ def certified(kind: str, phases: list[Phase], w: dict[str, Any], replaced: bool,
             parts = [(pair, x.steps) for pair, x in zip(losses, phases, strict=True)]
         both = not replaced if kind == "shuffled-grid" else (sampled and gaussian) or kind == "allocation-grid"
         for side in range(1 + both):  # what is missing is infinite
-            law = window.composed([(pair[side], count) for pair, count in parts])
+            law = window.masses(window.composed([(pair[side], count) for pair, count in parts]))
             at = [k * step for k in range(-window.size, window.size + 1)]
             found = found.max(1 - sum(m * (e - x).exp().min(1) for m, x in zip(law, at, strict=True)))
         return found if gaussian else smoothed(list(zip(law, at, strict=True)), e, phases, w) + spent

@@ -37,6 +37,7 @@ CLAIMS: dict[str, Claim] = {
     "plrv refuted": single(GammaPLRVIID(5.0, 0.2, dimension=2), 0.5, 1e-5),
     "scale laplace refuted": single(GammaScaleLaplace(9.0, 0.1, dimension=2), 0.5, 1e-5),
     "hidden refuted": single(GammaPLRV(50.0, 0.02, dimension=2), 0.3, 1e-5),
+    "told scale refuted": single(GammaPLRV(30.0, 0.05, dimension=300), 1.0, 0.03, steps=20, sampling_prob=0.05),
     "shared scale refuted": single(GammaPLRV(50.0, 0.02, dimension=400), 1.0, 0.05),
     "product refuted": single(Product(3.0, dimension=40), 0.5, 1e-3),
     "product composed refuted": single(Product(3.0, dimension=40), 0.1, 1e-6, steps=5, sampling_prob=0.5),
@@ -175,13 +176,10 @@ def worse_event(data: Certificate, by: float) -> Iterator[Change]:
         yield of_part(game=-1)
         yield of_part(scores=[part["scores"][0] - 10**6, *part["scores"][1:]])
         yield of_part(labels=[*part["labels"], part["labels"][-1]])
-    if "scales" in part:
-        yield of_part(scales=[])
-        yield of_part(scales=part["scales"][::-1])
-        yield of_part(scales=part["scales"][-1:])
-        yield of_part(scales=["-1", *part["scales"]])
-        yield of_part(edges=["-" + part["edges"][0], *part["edges"][1:]])
-        yield of_part(edges=[*part["edges"][:-1], scaled(part["value"], by)])
+    if "scale" in part:
+        yield from worse_scale(part["scale"], by, room=int(claim["mechanism"]["dimension"]) - part["count"])
+        yield of_part(scale=None)
+        yield of_part(scale={})
         yield of_part(scores=[part["scores"][1], part["scores"][0], *part["scores"][2:]])
         yield lambda c: c["pair"].update(direction="add")
     if "count" in part:
@@ -199,6 +197,28 @@ def worse_event(data: Certificate, by: float) -> Iterator[Change]:
         yield of_part(places=[places[::-1] for places in part["places"]])
         yield of_part(places=[[places[0], places[-1]] for places in part["places"]])
         yield of_part(places=part["places"][1:])
+
+
+def worse_scale(scale: dict[str, Any], by: float, room: int) -> Iterator[Change]:
+    """Fewer or coarser nodes, other gauges, and cells of their size that are none."""
+
+    def of_scale(**new: Any) -> Change:
+        return lambda c: c["event"]["phases"][0]["scale"].update(new)
+
+    first, last = scale["nodes"]
+    for nodes in ([first, 0], [0, last], [last, first], [first], ["0", last]):
+        yield of_scale(nodes=nodes)
+    for step in (scaled(scale["step"], 9 * by), scaled(scale["step"], 1 / (9 * by)), "-" + scale["step"], "0"):
+        yield of_scale(step=step)
+    for gauges in (room + 1, -1, "1"):
+        yield of_scale(gauges=gauges)
+    if scale["sizes"]:
+        yield of_scale(gauges=0)
+        yield of_scale(gauges=scale["gauges"] // 2)
+        yield of_scale(sizes=scale["sizes"][::-1])
+        yield of_scale(sizes=scale["sizes"][1:])
+        yield of_scale(sizes=["-1", *scale["sizes"][1:]])
+        yield of_scale(sizes=[scaled(size, by) for size in scale["sizes"]])
 
 
 def worse_inputs(data: Certificate, by: float) -> Iterator[Change]:
@@ -430,14 +450,23 @@ def some(part: int, seed: int, names: Sequence[str]) -> list[tuple[str, int, Cer
     return [item for item in found if (item[1] + names.index(item[0])) % part == 0]
 
 
-def test_several_coordinates_of_a_shared_scale_need_its_cells() -> None:
+def test_several_coordinates_of_a_shared_scale_need_its_nodes() -> None:
     """The law of one coordinate says nothing of two that share a scale, though their scores add up."""
     data = json.loads(made("shared scale refuted"))
     part = data["event"]["phases"][0]
     assert part["count"] > 1
-    assert len(part["scales"]) > 10
-    del part["scales"]
+    assert part["scale"]["gauges"] == 0
+    del part["scale"]
     with pytest.raises(AssertionError, match="shares a scale"):
+        checker.accepted(json.dumps(data))
+
+
+def test_gauges_tell_a_scale_and_are_other_coordinates() -> None:
+    data = json.loads(made("told scale refuted"))
+    part = data["event"]["phases"][0]
+    assert part["scale"]["gauges"] + part["count"] == data["claim"]["phases"][0]["mechanism"]["dimension"]
+    part["scale"]["gauges"] += 1
+    with pytest.raises(AssertionError, match="is no integer from 0 to"):
         checker.accepted(json.dumps(data))
 
 
