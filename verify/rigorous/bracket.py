@@ -15,12 +15,7 @@ from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.results import Witness
 from dpaudit.verify.rigorous.allocation import allocated_passes, composed_curves
 from dpaudit.verify.rigorous.balls import Unavailable, ball, float_above, float_below, precision, total
-from dpaudit.verify.rigorous.choices import (
-    chosen_event,
-    most_coordinates,
-    pass_statistics,
-    tells_scale,
-)
+from dpaudit.verify.rigorous.choices import chosen_event, pass_statistics
 from dpaudit.verify.rigorous.coordinates import CoordinateLaw, coordinate_law
 from dpaudit.verify.rigorous.domination import (
     ShownScale,
@@ -33,6 +28,7 @@ from dpaudit.verify.rigorous.domination import (
 )
 from dpaudit.verify.rigorous.events import Event, event_probabilities
 from dpaudit.verify.rigorous.gaussian import gaussian_delta
+from dpaudit.verify.rigorous.hidden_scale_choices import most_coordinates, tells_scale
 from dpaudit.verify.rigorous.pairs import (
     Grid,
     GridCurve,

@@ -15,8 +15,9 @@ from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.results import Verdict
 from dpaudit.verify.rigorous.balls import Unavailable, ball, decimal_above, decimal_below, precision
 from dpaudit.verify.rigorous.bracket import upper_proof
-from dpaudit.verify.rigorous.choices import chosen_event, most_coordinates, pass_statistics, tells_scale
+from dpaudit.verify.rigorous.choices import chosen_event, pass_statistics
 from dpaudit.verify.rigorous.events import Event, event_probabilities
+from dpaudit.verify.rigorous.hidden_scale_choices import most_coordinates, tells_scale
 from dpaudit.verify.samplers import sampler_to_dict
 
 FORMAT = "dpaudit-certificate/1"

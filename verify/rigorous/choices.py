@@ -11,21 +11,12 @@ from functools import partial
 
 import numpy as np
 
-from dpaudit.mechanisms.base import (
-    Array,
-    GammaScale,
-    IIDCoordinates,
-    Mechanism,
-    NormalCoordinates,
-    Radial,
-    ScaleMixture,
-)
+from dpaudit.mechanisms.base import Array, IIDCoordinates, Mechanism, NormalCoordinates, Radial, ScaleMixture
 from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.lower.passes import DAMPINGS, release_cells, rounded_scores, statistic_scores
 from dpaudit.verify.lower.shifts import longest_count
-from dpaudit.verify.pld.gamma_scale import laplace_given_gamma, node_error
-from dpaudit.verify.pld.scale_mixture_cells import KNOWN_UNCERTAINTY, uncertainty
+from dpaudit.verify.pld.gamma_scale import laplace_given_gamma
 from dpaudit.verify.rigorous.balls import PRECISION, Unavailable, ball, precision
 from dpaudit.verify.rigorous.events import (
     Event,
@@ -37,7 +28,7 @@ from dpaudit.verify.rigorous.events import (
     sum_masses,
     total_laws,
 )
-from dpaudit.verify.rigorous.hidden_scale import SharedScale
+from dpaudit.verify.rigorous.hidden_scale_choices import shared_scale
 from dpaudit.verify.rigorous.passes import LabelledPass, pass_laws, pass_pairs
 from dpaudit.verify.rigorous.radial import RadialNoise, chosen_places, loss_tail
 from dpaudit.verify.rigorous.scores import GROWTH, ScoreWindow, resolution
@@ -50,11 +41,6 @@ TWO_POINTS = 0.9
 PASS_FINENESS, LEAST_FINENESS = 2.5, 16.0  # integers to a deviation of the sum of T scores, per sqrt(T), and at least
 PASS_REACH, PASS_WINDOW = 600.0, 60_000  # deviations of the sum that are told apart, and how many integers at most
 POINTS = 1500
-MAX_COORDINATES = 16_384
-SHARED = {False: (4096, 64.0), True: (MAX_COORDINATES, 128.0)}  # of one scale; the latter times its law's shape
-NODES = {False: 400, True: 1000}  # at most, without gauges and with them
-SHARED_REACH = 1e-4  # of delta that may be lost beyond the nodes of a hidden scale, and by summing at them
-GAUGES, GAUGE_CELL = 12.0, 3.0  # how much better than its law they tell the scale; a cell, in deviations of their size
 SHRINK = 1 - 2.0**-44  # keeps the norm of many coordinates inside the clip
 LEVELS, RADIUS_CELLS, ROUGH = 24, 60, 0.05  # of radial noise
 
@@ -129,7 +115,7 @@ def _part(claim: Claim, phase: Phase, count: int, direction: str, cells: int, *,
         law = laplace_given_gamma(structure)
         if law is None:
             return Unavailable("a hidden scale is covered for Laplace noise and a Gamma law")
-        scale = _shared_scale(claim, phase, law, count, gauged=gauged)
+        scale = shared_scale(claim, phase, law, count, gauged=gauged)
         structure = law.given(float(law.scale_ppf(np.array([0.5]))[0]))
     value = equal_value(mechanism, count, distance)
     moved, length = count, value
@@ -141,41 +127,6 @@ def _part(claim: Claim, phase: Phase, count: int, direction: str, cells: int, *,
     window = _window(structure, length, moved, edges, scores)
     part = LabelledSum(repr(value), count, tuple(repr(float(x)) for x in edges), scores, window, (), scale)
     return part if unit > 0 else Unavailable("the loss has no spread")
-
-
-def _shared_scale(claim: Claim, phase: Phase, law: GammaScale, count: int, *, gauged: bool) -> SharedScale:
-    """Nodes and gauges for an event of so many moved coordinates."""
-    room = (phase.mechanism.dimension or count) - count
-    gauges = min(room, math.ceil((GAUGES / uncertainty(law)) ** 2)) if gauged else 0
-    spent = sum(one.steps for one in claim.phases) * (1.0 + math.exp(min(claim.epsilon, 30.0)))
-    lost = max(SHARED_REACH * claim.delta / spent, 1e-18)
-    low, high = (float(f(np.array(lost))) for f in (law.scale_ppf, law.scale_isf))
-    step, order = 1.0, law.shape + count + gauges
-    while node_error(order, step) > lost:
-        step *= 0.98
-    mode, text = law.shape * law.scale, f"{step:.6g}"
-    last = math.ceil(math.log(high / mode) / float(text))
-    first = max(math.floor(math.log(max(low, 1e-300) / mode) / float(text)), last - NODES[gauged])
-    if not gauges:
-        return SharedScale(text, (first, last))
-    low = max(low, mode * math.exp(first * float(text)))
-    cells = math.ceil(math.log(high / low) * math.sqrt(gauges) / GAUGE_CELL)
-    return SharedScale(
-        text, (first, last), gauges, tuple(f"{float(x):.9g}" for x in gauges / np.geomspace(high, low, cells))
-    )
-
-
-def most_coordinates(claim: Claim, *, gauged: bool) -> int:
-    """How many coordinates are worth moving: the more share a scale, the more nodes its law takes."""
-    (most, ratio), laws = SHARED[gauged], [phase.mechanism.structure for phase in claim.phases]
-    shapes = [law.shape for law in laws if isinstance(law, GammaScale)]
-    return min([MAX_COORDINATES, *(min(most, math.ceil(ratio * shape)) for shape in shapes)])
-
-
-def tells_scale(claim: Claim) -> bool:
-    """Whether gauges would tell a scale that all coordinates share better than its law does."""
-    found = [phase.mechanism.structure for phase in claim.phases]
-    return any(isinstance(law, ScaleMixture) and uncertainty(law) > KNOWN_UNCERTAINTY for law in found)
 
 
 def pass_statistics(claim: Claim) -> list[tuple[int, int]]:
