@@ -25,7 +25,7 @@ from dpaudit.audit.power import PROMISED, REPEATS, resampled
 from dpaudit.audit.trials.engine import Scores, trial_seed
 from dpaudit.mechanisms.base import IIDCoordinates, with_dimension
 from dpaudit.mechanisms.defects import Defect
-from dpaudit.mechanisms.learning.architectures import DENSE_NETWORKS, weight_count
+from dpaudit.mechanisms.learning.architectures import weight_count
 from dpaudit.mechanisms.learning.spec import DPSGDSpec, Pool, TrainedModels
 from dpaudit.mechanisms.learning.training import train
 from dpaudit.verify.bounds import JointTest
@@ -85,11 +85,15 @@ class WhiteBox:
         if not isinstance(spec, DPSGDSpec) or not _applies(audit):
             if spec.algorithm in self.algorithms:
                 audit.notes.append(
-                    "White box needs the built-in training of a network of linear layers (linear, fnn) on Poisson "
-                    "batches or all records, and a claim on adding or removing a record."
+                    "White box needs the built-in training on Poisson batches or all records, and a claim on adding "
+                    "or removing a record."
                 )
             return None
         pool, members, fair = plant(audit)
+        inside = members[len(audit.dataset.y) :]
+        if min(inside.sum(), (~inside).sum()) < FEWEST:
+            audit.notes.append(f"White box had {inside.sum()} canaries of {len(inside)} put in: too few for a bound.")
+            return None
         spec = replace(spec, gradient_canaries=len(fair))
         if audit.settings.control and self._independent(spec):
             control = self._control(audit, shares[self.tests(audit)[0]], spec, pool, members)
@@ -102,10 +106,6 @@ class WhiteBox:
             "White box trains one new model with gradient canaries from the recipe: it judges the training function's "
             "sum, clipping, sampling and noise, not the model's file."
         )
-        inside = members[len(audit.dataset.y) :]
-        if min(inside.sum(), (~inside).sum()) < FEWEST:
-            audit.notes.append(f"White box had {inside.sum()} canaries of {len(inside)} put in: too few for a bound.")
-            return None
         return self.judge(audit, shares[self.tests(audit)[0]], spec, scores[0], inside, fair)
 
     def _independent(self, spec: DPSGDSpec) -> bool:
@@ -236,13 +236,10 @@ def plant(audit: Audit) -> tuple[Pool, NDArray[np.bool_], NDArray[np.bool_]]:
 
 def _applies(audit: Audit) -> bool:
     """Whether this training has the hook, and its claim is on adding or removing a record."""
-    architecture = audit.spec.architecture
     return (
         isinstance(audit.spec, DPSGDSpec)
         and audit.spec.sampler is None
         and audit.settings.trainer is train
-        and architecture.build is None
-        and architecture.name in DENSE_NETWORKS
         and audit.bundle.recipe.claim.adjacency != "replace-one"
     )
 

@@ -20,6 +20,7 @@ from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.learning.architectures import C1, C2, HIDDEN, K1, K2, PAD, CNNShape, parameter_shapes
 from dpaudit.mechanisms.learning.convolution_workspace import ALIGNED, Memory, Workspace, padded_side, relu_backward
 from dpaudit.mechanisms.learning.dp_ftrl import TreeNoise, public_batch
+from dpaudit.mechanisms.learning.gradient_canaries import GradientCanaries, split
 from dpaudit.mechanisms.learning.noise import Streams
 from dpaudit.mechanisms.learning.norms import row_norms
 from dpaudit.mechanisms.learning.schedule import occurrences
@@ -197,6 +198,7 @@ def train(
         ValueError: Images that are not square or too small.
     """
     place = torch.device(device)
+    pool, members, planted = split(spec, pool, members)
     shapes = parameter_shapes(spec.architecture)
     sizes = [math.prod(shape) for shape in shapes.values()]
     x, y = pool.tensors(place)
@@ -205,7 +207,9 @@ def train(
     order = spec.defect.clipping_norm(spec.mechanism.clip_norm)
     clipped_sum = ClippedSum(shape, x, y, order, spec.defect.unclipped_class)
 
-    def fit(streams: Streams, mask: Tensor) -> tuple[dict[str, Tensor], list[int], tuple[int, ...]]:
+    def fit(
+        streams: Streams, mask: Tensor, canaries: GradientCanaries | None
+    ) -> tuple[dict[str, Tensor], list[int], tuple[int, ...]]:
         flat = nn.utils.parameters_to_vector(initialised(spec, streams, place).parameters())
         optimizer = None if spec.update_rule is None else spec.update_rule.build([flat], spec.learning_rate)
         velocity = torch.zeros_like(flat)
@@ -218,7 +222,15 @@ def train(
                 due = public_batch(places, step, len(tree.entered), mask[None], 1)
                 assert due is not None  # it is where everyone is in all batches of all models
                 rows, noise = due[0].nonzero().squeeze(1), tree.increment(noise[None])[0]
-            noisy = clipped_sum(flat, rows, float(mechanism.clip)) + noise
+            total = clipped_sum(flat, rows, float(mechanism.clip))
+            if canaries is not None:
+                sums = [
+                    part.view(1, *weights)
+                    for part, weights in zip(total.split_with_sizes(sizes), shapes.values(), strict=True)
+                    if len(weights) > 1
+                ]
+                canaries.enter(sums, noise[None], clip=float(mechanism.clip))
+            noisy = total + noise
             if optimizer is not None:
                 take_step(optimizer, [noisy / spec.expected_batch_size])
             else:
@@ -232,4 +244,4 @@ def train(
         parts = zip(shapes.items(), flat.split_with_sizes(sizes), strict=True)
         return {name: part.view(shape) for (name, shape), part in parts}, batch_sizes, tuple(counts)
 
-    return train_each(spec, members, seeds, fit, engine="convolution", device=place)
+    return train_each(spec, members, seeds, fit, canaries=planted, engine="convolution", device=place)

@@ -71,7 +71,7 @@ def train(
             streams = [Streams(seed, plan.device) for seed in seeds[group]]
             planted = None
             if canaries is not None and isinstance(spec, DPSGDSpec):
-                planted = GradientCanaries(spec, plan.layers, plan.bias, canaries[group], streams)
+                planted = GradientCanaries(spec, canaries[group], streams)
             weights, sizes, counted, seen = _train_group(plan, inside, streams, planted, progress)
             observed += [] if seen is None else [seen]
             batch_sizes, releases = batch_sizes or tuple(sizes), releases or counted
@@ -119,7 +119,8 @@ def _train_group(
         history.append(mechanism)
         noise = fresh if tree is None else tree.increment(fresh)
         if canaries is not None:
-            canaries.enter(sums, noise, clip=float(mechanism.clip), noise_scale=plan.noise_scale)
+            unbiased = [total[:, :, :inputs] for total, (inputs, _) in zip(sums, plan.layers, strict=True)]
+            canaries.enter(unbiased, noise, clip=float(mechanism.clip), noise_scale=plan.noise_scale)
         if watch is not None:
             along.append(_along(plan, watch, sums, noise))
         if optimizer is not None:

@@ -6,15 +6,17 @@ record is in. An observer who knows the other records knows their clipped gradie
 subtracts their sum: what is left of a step at that place is clip, if the canary was in the batch, plus the noise.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpaudit.mechanisms.learning.architectures import DENSE_NETWORKS, weight_count
+from dpaudit.mechanisms.learning.architectures import parameter_shapes, weight_count
 from dpaudit.mechanisms.learning.noise import Streams
 from dpaudit.mechanisms.learning.spec import DPSGDSpec, GradientSpec, Pool, TrainingSpec
 
@@ -23,17 +25,13 @@ def check(spec: TrainingSpec) -> None:
     """Refuse canaries in a training that has no hook for them.
 
     Raises:
-        ValueError: The network is not one of linear layers, or has fewer weights than canaries.
+        ValueError: Batches are drawn by a sampler, or the network has fewer weights than canaries.
     """
     if not isinstance(spec, DPSGDSpec) or spec.gradient_canaries == 0:
         return
-    architecture = spec.architecture
-    if architecture.build is not None or architecture.name not in DENSE_NETWORKS:
-        names = ", ".join(DENSE_NETWORKS)
-        raise ValueError(f"Expected gradient_canaries with architecture={architecture.name!r} to be one of {names}.")
     if spec.sampler is not None:
         raise ValueError("Expected gradient_canaries with Poisson batches: those of a sampler hang together.")
-    weights = weight_count(architecture)
+    weights = weight_count(spec.architecture)
     if not 1 <= spec.gradient_canaries <= weights:
         raise ValueError(f"Expected gradient_canaries={spec.gradient_canaries} in [0, {weights}], the weights.")
 
@@ -62,50 +60,45 @@ class GradientCanaries:
 
     Args:
         spec: Of the training.
-        layers: (inputs, units) of every layer; a bias follows the weights of each where there is one.
-        bias: Whether there is.
         included: Which canaries train which model, shape (models, canaries).
         streams: Of the models: a canary's sampling is drawn after that of the records.
     """
 
-    def __init__(
-        self,
-        spec: DPSGDSpec,
-        layers: Sequence[tuple[int, int]],
-        bias: bool,
-        included: NDArray[np.bool_],
-        streams: Sequence[Streams],
-    ) -> None:
+    def __init__(self, spec: DPSGDSpec, included: NDArray[np.bool_], streams: Sequence[Streams]) -> None:
         self._spec, self._streams = spec, streams
         self._included = torch.from_numpy(np.array(included))
         self._steps: list[Tensor] = []
         canaries = included.shape[1]
-        sizes = [inputs * units for inputs, units in layers]
         # spread over all weights, for layers may go wrong one by one
-        at = torch.arange(canaries) * sum(sizes) // canaries
-        self._places = []
+        at = torch.arange(canaries) * weight_count(spec.architecture) // canaries
+        # for every tensor of weights which canaries are in it, where there, and where among all parameters
+        self._places: list[tuple[Tensor, tuple[slice[Any, Any, Any] | Tensor, ...], Tensor]] = []
         first = flat = 0
-        for (inputs, units), size in zip(layers, sizes, strict=True):
-            chosen = (at >= first) & (at < first + size)
-            local = at[chosen] - first
-            self._places.append((chosen, local // inputs, local % inputs, flat + local))
-            first, flat = first + size, flat + size + units * bias
+        for shape in parameter_shapes(spec.architecture).values():
+            size = math.prod(shape)
+            if len(shape) > 1:
+                chosen = (at >= first) & (at < first + size)
+                local = at[chosen] - first
+                self._places.append((chosen, (slice(None), *torch.unravel_index(local, shape)), flat + local))
+                first += size
+            flat += size
 
-    def enter(self, sums: Sequence[Tensor], noise: Tensor, *, clip: float, noise_scale: float) -> None:
+    def enter(self, sums: Sequence[Tensor], noise: Tensor, *, clip: float, noise_scale: float = 1.0) -> None:
         """Add the sampled canaries to the sums of one step, and keep what its release shows of all.
 
         Args:
-            sums: Of the clipped gradients, (models, units, inputs) for every layer, changed in place.
+            sums: Of the clipped gradients, (models, *shape) for every parameter of two or more dimensions in torch's
+                order, changed in place.
             noise: Of the step before scaling, in torch's parameter order, shape (models, parameters).
             clip: Of the step.
             noise_scale: What the noise is multiplied by.
         """
         entering = clip * self._sample().float()
         seen = torch.empty_like(entering)
-        for total, (chosen, unit, column, flat) in zip(sums, self._places, strict=True):
-            known = total[:, unit, column].clone()
-            total[:, unit, column] += entering[:, chosen].to(total.device)
-            seen[:, chosen] = (total[:, unit, column] + noise_scale * noise[:, flat] - known).cpu()
+        for total, (chosen, at, flat) in zip(sums, self._places, strict=True):
+            known = total[at].clone()
+            total[at] += entering[:, chosen].to(total.device)
+            seen[:, chosen] = (total[at] + noise_scale * noise[:, flat] - known).cpu()
         self._steps.append(seen)
 
     def _sample(self) -> Tensor:

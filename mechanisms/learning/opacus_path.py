@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpaudit.mechanisms.learning.architectures import build_module
+from dpaudit.mechanisms.learning.gradient_canaries import GradientCanaries, split
 from dpaudit.mechanisms.learning.noise import Streams
 from dpaudit.mechanisms.learning.norms import row_norms
 from dpaudit.mechanisms.learning.sequential import batch_rows, clip_factors, initialised, step_noise, train_each
@@ -33,6 +34,7 @@ class MechanismOptimizer(DPOptimizer):  # type: ignore[misc]  # Opacus ships no 
         clip: Bound on one record's gradient.
         clip_norm: The p of its norm, over all parameters together.
         expected_batch_size: The public divisor B of the noisy sum.
+        canaries: Enter every clipped sum, and see its noise; None: there are none.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class MechanismOptimizer(DPOptimizer):  # type: ignore[misc]  # Opacus ships no 
         clip: float,
         clip_norm: float,
         expected_batch_size: float,
+        canaries: GradientCanaries | None = None,
     ) -> None:
         # noise_multiplier only feeds Opacus's own Gaussian, which add_noise below replaces
         super().__init__(
@@ -52,7 +55,7 @@ class MechanismOptimizer(DPOptimizer):  # type: ignore[misc]  # Opacus ships no 
             expected_batch_size=expected_batch_size,
             loss_reduction="mean",
         )
-        self.noise = noise
+        self.noise, self.canaries = noise, canaries
         self.clip_norm = clip_norm
         self.exempt: Tensor | None = None  # records of the current chunk left unclipped (a planted fault)
 
@@ -69,10 +72,14 @@ class MechanismOptimizer(DPOptimizer):  # type: ignore[misc]  # Opacus ships no 
     def add_noise(self) -> None:
         """Put clipped sum plus one draw of noise into `p.grad`."""
         sizes = [parameter.numel() for parameter in self.params]
-        pieces = self.noise(sum(sizes)).split_with_sizes(sizes)
-        for parameter, piece in zip(self.params, pieces, strict=True):
+        noise = self.noise(sum(sizes))
+        for parameter in self.params:
             if parameter.summed_grad is None:  # an empty batch: the noise is added all the same
                 parameter.summed_grad = torch.zeros_like(parameter)
+        if self.canaries is not None:
+            sums = [parameter.summed_grad[None] for parameter in self.params if parameter.dim() > 1]
+            self.canaries.enter(sums, noise[None], clip=self.max_grad_norm)
+        for parameter, piece in zip(self.params, noise.split_with_sizes(sizes), strict=True):
             parameter.grad = parameter.summed_grad + piece.view_as(parameter)
 
     def scale_grad(self) -> None:
@@ -210,18 +217,21 @@ def train(
         ValueError: The module cannot be trained privately.
     """
     place = torch.device(device)
+    pool, members, planted = split(spec, pool, members)
     x, y = pool.tensors(place)
 
-    def fit(streams: Streams, mask: Tensor) -> tuple[dict[str, Tensor], list[int], tuple[int, ...]]:
+    def fit(
+        streams: Streams, mask: Tensor, canaries: GradientCanaries | None
+    ) -> tuple[dict[str, Tensor], list[int], tuple[int, ...]]:
         module = initialised(spec, streams, place)
-        sizes = _descend(spec, module, x, y, mask, streams, progress)
+        sizes = _descend(spec, module, x, y, mask, streams, canaries, progress)
         return module.state_dict(), sizes, (len(sizes),)
 
     check_architecture(spec.architecture)
     with warnings.catch_warnings():
         # Opacus's hooks make torch remark, at every step, that the network's inputs need no gradient: they do not
         warnings.filterwarnings("ignore", message=NO_INPUT_GRADIENT, category=UserWarning)
-        return train_each(spec, members, seeds, fit, engine="opacus", device=place)
+        return train_each(spec, members, seeds, fit, canaries=planted, engine="opacus", device=place)
 
 
 def _descend(
@@ -231,6 +241,7 @@ def _descend(
     y: Tensor,
     mask: Tensor,
     streams: Streams,
+    canaries: GradientCanaries | None,
     progress: Progress | None,
 ) -> list[int]:
     """All steps of one model, in place; returns the batch sizes."""
@@ -244,6 +255,7 @@ def _descend(
         clip=float(spec.mechanism.clip),
         clip_norm=spec.defect.clipping_norm(spec.mechanism.clip_norm),
         expected_batch_size=spec.expected_batch_size,
+        canaries=canaries,
     )
     hooked = GradSampleModule(module, loss_reduction="sum")
     chunk = max(1, GRADIENT_BYTES // (4 * sum(parameter.numel() for parameter in trained)))

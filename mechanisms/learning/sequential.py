@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.learning.architectures import build_module
+from dpaudit.mechanisms.learning.gradient_canaries import GradientCanaries
 from dpaudit.mechanisms.learning.noise import Streams, draw, noise_stream
 from dpaudit.mechanisms.learning.spec import DPSGDSpec, GradientSpec, Ledger, TrainedModels
 
-# (streams, members) -> parameters, batch sizes, the releases that any one record entered at most, phase by phase
-Fit = Callable[[Streams, Tensor], tuple[dict[str, Tensor], list[int], tuple[int, ...]]]
+# (streams, members, canaries) -> parameters, batch sizes, releases that any one record entered at most, phase by phase
+Fit = Callable[[Streams, Tensor, GradientCanaries | None], tuple[dict[str, Tensor], list[int], tuple[int, ...]]]
 
 
 def clip_factors(norms: Tensor, clip: float, exempt: Tensor | None) -> Tensor:
@@ -115,7 +116,14 @@ def first_logits(spec: GradientSpec, x: NDArray[np.float32]) -> NDArray[np.float
 
 
 def train_each(
-    spec: GradientSpec, members: NDArray[np.bool_], seeds: Sequence[int], fit: Fit, *, engine: str, device: torch.device
+    spec: GradientSpec,
+    members: NDArray[np.bool_],
+    seeds: Sequence[int],
+    fit: Fit,
+    *,
+    canaries: NDArray[np.bool_] | None,
+    engine: str,
+    device: torch.device,
 ) -> TrainedModels:
     """Train one model per seed with `fit`, and put them together with the ledger of what was done.
 
@@ -124,18 +132,22 @@ def train_each(
         members: Who trains which model, bool, shape (models, records).
         seeds: One nonnegative integer per model.
         fit: Trains one model.
+        canaries: Which gradient canaries train which model, bool, shape (models, canaries); None: there are none.
         engine: Name of the path, for the ledger.
         device: Where it runs.
     """
-    models, sizes, releases = [], [], []
+    models, sizes, releases, observed = [], [], [], list[Tensor]()
     with (
         # TF32 would round products to 10 bits, and cuDNN's fastest algorithms are not the same from run to run
         torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False),
         torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),  # `initialised` seeds it
     ):
-        for row, seed in zip(members, seeds, strict=True):
-            mask = torch.from_numpy(np.array(row)).to(device)
-            parameters, batch_sizes, entered = fit(Streams(seed, device), mask)
+        for model, (row, seed) in enumerate(zip(members, seeds, strict=True)):
+            mask, streams, planted = torch.from_numpy(np.array(row)).to(device), Streams(seed, device), None
+            if canaries is not None and isinstance(spec, DPSGDSpec):
+                planted = GradientCanaries(spec, canaries[model : model + 1], [streams])
+            parameters, batch_sizes, entered = fit(streams, mask, planted)
+            observed += [] if planted is None else [planted.observed]
             models.append({name: tensor.detach().cpu() for name, tensor in parameters.items()})
             sizes.append(batch_sizes)
             releases.append(entered)
@@ -151,4 +163,4 @@ def train_each(
         releases=releases[0],
     )
     stacked = {name: torch.stack([model[name] for model in models]) for name in models[0]}
-    return TrainedModels(stacked, spec.architecture, ledger)
+    return TrainedModels(stacked, spec.architecture, ledger, torch.cat(observed) if observed else None)

@@ -113,7 +113,7 @@ class DPSGDSpec(_GradientTraining):
         schedule: The mechanism of every step in place of `mechanism`, from `schedule.step_mechanisms`; () for the same
             in all.
         gradient_canaries: The last so many records of the pool are canaries with a given gradient each
-            (`gradient_canaries.py`), for an audit from inside; networks of linear layers and Poisson batches only.
+            (`gradient_canaries.py`), for an audit from inside; without a sampler only.
         watched: A direction among the weights, flat in torch's order, along which the noisy sum of every step is kept
             in `TrainedModels.observed`; networks of linear layers only. None: nothing is kept.
     """

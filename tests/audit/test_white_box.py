@@ -6,15 +6,24 @@ the mechanism's exact curve. A test at level 5% errs more than 22 times in 200 w
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from dpaudit.audit.attacks.white_box import log_likelihood_ratios
+from dpaudit.audit import Settings
+from dpaudit.audit.attacks.base import Audit
+from dpaudit.audit.attacks.white_box import WHITE_BOX, log_likelihood_ratios
+from dpaudit.audit.inputs.bundles import Bundle
+from dpaudit.audit.inputs.datasets import Dataset
+from dpaudit.audit.inputs.recipes import Recipe
+from dpaudit.audit.runner import check_recipe
 from dpaudit.mechanisms import Gaussian, Laplace
 from dpaudit.mechanisms.defects import CORRECT, DEFECTS, Defect
-from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool
+from dpaudit.mechanisms.learning.architectures import parameter_count
+from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Ledger, Pool
 from dpaudit.mechanisms.learning.training import train
 from dpaudit.verify.bounds import JointTest, Tradeoff, gaussian_delta, gaussian_epsilon, one_run_from_scores
 from dpaudit.verify.checking import check
@@ -82,15 +91,6 @@ def test_a_canary_is_in_a_poisson_batch_as_often_as_a_record() -> None:
     share = (seen[0] > 0.25).double().mean(dim=0).numpy()
     assert share[:25].mean() == pytest.approx(0.2, abs=4 * 0.4 / np.sqrt(25 * 400))
     assert share[25:].max() == 0.0
-
-
-def test_networks_without_the_hook_refuse_canaries() -> None:
-    cnn = replace(make_spec(40, noise=1.0), architecture=Architecture("cnn", 784, 10))
-    pool = Pool(np.zeros((1, 784), dtype=np.float32), np.zeros(1, dtype=np.int64))
-    with pytest.raises(ValueError, match="gradient_canaries with architecture='cnn'"):
-        train(cnn, pool, np.ones((1, 1), dtype=bool), [1])
-    with pytest.raises(ValueError, match=r"gradient_canaries=5000 in \[0, 50\]"):
-        train(replace(make_spec(40, noise=1.0), gradient_canaries=5000), pool, np.ones((1, 1), dtype=bool), [1])
 
 
 def gaussian_curve(mu: float) -> Tradeoff:
@@ -169,3 +169,75 @@ def test_one_run_proves_most_of_a_true_epsilon(
     fair = slice(canaries)
     steinke = one_run_from_scores(scores[0][fair], coins[0][fair], delta=DELTA, confidence=0.95)
     assert 0.0 < steinke.epsilon_lower < epsilon / 2
+
+
+def own_network(inputs: int, classes: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 14, 14)), nn.Conv2d(1, 8, 5), nn.Tanh(), nn.Flatten(), nn.Linear(800, classes)
+    )
+
+
+CONVOLUTIONS = {"cnn": Architecture("cnn", 196, 10), "own": Architecture("own", 196, 10, build=own_network)}
+
+
+def convolutional(name: str, defect: Defect = CORRECT, **options: Any) -> Audit:
+    """An audit of four full steps whose epsilon is exactly 10, with 1,000 canaries."""
+    rng = np.random.default_rng(50)
+    x, y = rng.random((20, 196)).astype(np.float32), rng.integers(0, 10, 20)
+    dataset = Dataset("random", x, y, 10, "", x[:0], y[:0])
+    table: dict[str, Any] = {
+        "algorithm": "dp-sgd",
+        "architecture": {"name": "cnn"},
+        "mechanism": {"name": "gaussian", "noise_multiplier": 2.0 / 2.000446, "clip": 1.0},
+        "sampling": {"kind": "none"},
+        "steps": 4,
+        "dataset": {"name": "digits"},
+        "claim": {"epsilon": 10.0 + 1e-3, "delta": DELTA},
+    }
+    recipe = Recipe.from_dict(table)
+    spec = replace(recipe.spec(dataset), architecture=CONVOLUTIONS[name], defect=defect)
+    count = parameter_count(spec.architecture)
+    spec = replace(spec, mechanism=replace(spec.mechanism, dimension=count))  # type: ignore[type-var]
+    recipe = recipe.with_dimension(count)
+    bundle = Bundle("", "", {}, recipe, None, Ledger.unrecorded(spec))
+    settings = Settings(seed=1, trials=500, device="cpu", **{"workers": 1, "control": False, **options})
+    return Audit(bundle, spec, dataset, check_recipe(recipe), settings)
+
+
+@pytest.mark.parametrize("name", ["cnn", pytest.param("own", marks=pytest.mark.slow)])
+def test_an_audit_of_a_network_with_convolutions_proves_most_of_a_true_epsilon_and_finds_half_the_noise(
+    name: str,
+) -> None:
+    true, half = convolutional(name), convolutional(name, DEFECTS["half-noise"])
+    (test,) = WHITE_BOX.tests(true)
+    proved, found = (WHITE_BOX.run(audit, {test: 0.05}) for audit in (true, half))
+    assert proved is not None
+    assert proved.curve_violation is None
+    assert 8.5 <= (proved.epsilon_lower or 0.0) <= 10.0
+    assert found is not None
+    assert found.curve_violation is not None
+    assert (found.epsilon_lower or 0.0) > 20.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_an_audit_of_convolutions_is_the_same_with_two_workers(name: str) -> None:
+    """Control included: two trainings besides, each in a process of its own."""
+    results = []
+    for workers in (1, 2):
+        audit = convolutional(name, workers=workers, control=True)
+        audit.trials.workers = workers
+        result = WHITE_BOX.run(audit, {"white-box:joint": 0.05})
+        assert result is not None
+        (control,) = audit.controls
+        results.append((result.to_dict(), replace(control, seconds=0.0)))
+    assert results[0] == results[1]
+
+
+def test_networks_of_next_to_no_weights_have_too_few_canaries_and_say_so() -> None:
+    """Gains alone are no weights, and four weights are no sample."""
+    audit = convolutional("cnn")
+    for build in (lambda inputs, classes: nn.LayerNorm(classes), lambda inputs, classes: nn.Linear(2, 2)):
+        spec = replace(audit.spec, architecture=Architecture("few", 10, 10, build=build))
+        assert WHITE_BOX.run(replace(audit, spec=spec), {"white-box:joint": 0.05}) is None
+        assert "too few for a bound" in audit.notes[-1]
