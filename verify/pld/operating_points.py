@@ -249,9 +249,10 @@ def merge(parts: Sequence[Points]) -> Points:
     first = np.concatenate([p.first_lower for p in parts])
     second = np.concatenate([p.log_second_upper for p in parts])
     threshold = np.concatenate([p.threshold for p in parts])
-    order = np.lexsort((-first, second))
+    order = np.argsort(second, kind="stable")  # quick, as every part is in order
     first, second, threshold = first[order], second[order], threshold[order]
     best = np.maximum.accumulate(np.concatenate([[0.0], first[:-1]])) if len(first) else first
     keep = np.flatnonzero(first > best)
+    keep = keep[np.append(np.diff(second[keep]) > 0, True)] if len(keep) else keep  # of equal ones the last is best
     keep = keep[:: max(1, len(keep) // MAX_POINTS)]
     return Points(first[keep], second[keep], threshold[keep])

@@ -47,6 +47,7 @@ import numpy as np
 from dpaudit.mechanisms.base import Array, Function
 
 WIDTHS = np.geomspace(1e-3, 12.0, 28)  # the best width is flat: a step of a third in it costs about 1% of delta
+COARSE = 4  # every so many of them are tried before those beside the best
 NEAR_NODES, FAR_NODES = 60, 140  # nodes within three widths and beyond
 COST_ERROR = 1e-6  # relative, of the factor c
 REMAINDER = 1e-25  # what may remain of the integral past the last node
@@ -111,8 +112,14 @@ class Smoothed:
         widths = WIDTHS[epsilon >= WIDTHS]
         if not len(widths) or not len(self.orders):
             return 1.0
-        costs = np.array([smoothing_cost(float(width)) for width in widths])
-        return float(min(1.0, (costs * self._integrals(epsilon - widths, widths)).min()) * (1 + 1e-12))
+        found, wanted = np.full(len(widths), np.inf), np.arange(0, len(widths), COARSE)
+        for step in (COARSE // 2, COARSE // 4, 0):  # every width proves a bound: look closer about the best one
+            chosen = widths[wanted]
+            costs = np.array([smoothing_cost(float(width)) for width in chosen])
+            found[wanted] = costs * self._integrals(epsilon - chosen, chosen)
+            beside = int(found.argmin()) + np.array([-step, step])
+            wanted = beside[(beside >= 0) & (beside < len(widths))]
+        return float(min(1.0, found.min()) * (1 + 1e-12))
 
     def _integrals(self, low: Array, widths: Array) -> Array:
         """Integral of (1 - e^(low - y)) delta(y) over y > low, rounded up.
