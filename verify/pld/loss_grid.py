@@ -88,7 +88,10 @@ def sampled_pair(pair: DominatingPair, sampling_prob: float, tail: float, cap: f
     candidates = np.append(candidates[candidates < min(pair.largest, cap)], min(pair.largest, cap, 1e9))
     # the tail falls: a search by halves asks for a few of them, and tails of a heavy pair are dear
     enough = bisect_left(
-        candidates, -max(tail, pair.lost), hi=len(candidates) - 1, key=lambda loss: -pair.tails(np.array([loss])).p_sf[0]
+        candidates,
+        -max(tail, pair.lost),
+        hi=len(candidates) - 1,
+        key=lambda loss: -pair.tails(np.array([loss])).p_sf[0],
     )
     return SampledPair(pair, sampling_prob, float(candidates[enough]))
 

@@ -39,7 +39,7 @@ the Gaussian's curve smoothed over a fraction of a nat, which costs a factor of 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
@@ -103,10 +103,14 @@ class Smoothed:
     gaussian: Function
     orders: Array
     alpha: Array
+    _known: dict[float, float] = field(default_factory=dict, repr=False, compare=False)  # asked for again and again
 
     def delta(self, epsilon: Array) -> Array:
         """Upper bound on delta at each epsilon > 0; 1 where no width fits, as at 0."""
-        return np.array([self._at(float(point)) for point in epsilon])
+        for point in map(float, epsilon):
+            if point not in self._known:
+                self._known[point] = self._at(point)
+        return np.array([self._known[point] for point in map(float, epsilon)])
 
     def _at(self, epsilon: float) -> float:
         widths = WIDTHS[epsilon >= WIDTHS]
