@@ -531,9 +531,8 @@ def accepted(text: str) -> str:  # in one line; AssertionError: nothing is prove
         need(verdict == "certified", "this kind does not prove this verdict")
         stated = data["steps"][-1]["at_most"]
         need(stated <= delta, "what is stated exceeds delta")
-        need(
-            certified(kind, phases, inputs, replaced, ball(epsilon)) <= ball(stated), "the bound exceeds what is stated"
-        )
+        bound = certified(kind, phases, inputs, replaced, ball(epsilon))
+        need(bound <= ball(stated), "the bound exceeds what is stated")
         proof = f"delta <= {float(stated):.6g} by {kind}"
     return f"{verdict}: ({float(epsilon):g}, {float(delta):g}) of {phases[0].name}: {proof}"
 
