@@ -124,7 +124,7 @@ class TiltedPoints:
             before = [points for points, _ in self._known[-1:]]
             found = next(self._ladder, None)
             if found is None:  # the last ones see what can be seen
-                self._known.append((*before, 0.0) if before else (merge([]), 0.0))
+                self._known.append((before[0] if before else merge([]), 0.0))
                 break
             self._known.append((merge([*before, found[0]]), self._tail))
             self._tail = found[1]
