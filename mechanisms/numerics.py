@@ -68,6 +68,20 @@ def log_ratio(difference: Array, first: Array, second: Array) -> Array:
     return np.asarray(np.copysign(np.log1p(excess), difference))
 
 
+def log_sum_exp(values: Array) -> Array:
+    """log of the sums of e^values along the last axis; scipy's, which takes any array, costs three times as much.
+
+    Args:
+        values: Shape (..., n), n at least 1; infinite ones count as what they are.
+
+    >>> log_sum_exp(np.array([[0.0, 0.0], [-np.inf, -np.inf], [800.0, np.inf]])).round(4)
+    array([0.6931,   -inf,    inf])
+    """
+    top = np.clip(values.max(axis=-1, keepdims=True), -_LARGEST_FLOAT, _LARGEST_FLOAT)
+    with np.errstate(divide="ignore"):
+        return np.asarray(top[..., 0] + np.log(np.exp(values - top).sum(axis=-1)))
+
+
 def finite(values: Array) -> Array:
     """Values beyond the range of floats brought back to its ends, in place.
 

@@ -119,29 +119,37 @@ class Bracket:
         """(lower, upper) at each epsilon >= 0."""
         if np.isnan(epsilon).any() or (epsilon < 0).any():
             raise ValueError("Expected epsilon in [0, inf).")
-        # a bound of 1 is always right, and 0 is right at an infinite epsilon
-        finite = np.isfinite(epsilon)
-        upper, lower = np.where(finite, 1.0, 0.0), np.zeros(len(epsilon))
+        finite, lower = np.isfinite(epsilon), np.zeros(len(epsilon))
         if self._lower is not None:
             lower[finite] = self._lower.delta(epsilon[finite])
+        return lower, self._delta_upper(epsilon)
+
+    def _delta_upper(self, epsilon: Array) -> Array:
+        # a bound of 1 is always right, and 0 is right at an infinite epsilon
+        finite = np.isfinite(epsilon)
+        upper = np.where(finite, 1.0, 0.0)
         for curve in self._uppers:
             upper[finite] = np.minimum(upper[finite], curve.delta(epsilon[finite]))
-        return lower, upper
+        return upper
 
     def epsilon(self, delta: Array) -> tuple[Array, Array]:
         """(lower, upper) at each delta in [0, 1)."""
         if not ((delta >= 0) & (delta < 1)).all():
             raise ValueError("Expected delta in [0, 1).")
+        lower = np.zeros(len(delta)) if self._lower is None else self._lower.epsilon(delta)
+        return lower, self._epsilon_upper(delta)
+
+    def _epsilon_upper(self, delta: Array) -> Array:
         upper = np.full(len(delta), np.inf)
         for curve in self._uppers:
             upper = np.minimum(upper, curve.epsilon(delta))
-        return np.zeros(len(delta)) if self._lower is None else self._lower.epsilon(delta), upper
+        return upper
 
     def operating_points(self) -> OperatingPoints:
         """What the upper bounds leave to an attack; on demand, since it costs a tenth of a check."""
         from dpaudit.verify.implied import operating_points
 
-        return operating_points(lambda epsilon: self.delta(epsilon)[1], lambda delta: self.epsilon(delta)[1])
+        return operating_points(self._delta_upper, self._epsilon_upper)
 
     @property
     def gap(self) -> str:

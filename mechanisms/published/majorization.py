@@ -7,6 +7,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.numerics import log_sum_exp
 from dpaudit.mechanisms.published.moments import (
     PublishedValue,
     log_binomial_weights,
@@ -223,7 +224,7 @@ def _radius(law: InverseScale, log_weights: Array) -> Array:
     while (high - low).max() > 0.01:
         middle = 0.5 * (low + high)
         tilt = law.log_tilted_square(eta * np.exp(middle)[:, None])
-        bound = logsumexp(_weighted(weights, tilt), axis=1) + 2 * middle
+        bound = log_sum_exp(_weighted(weights, tilt)) + 2 * middle
         inside = bound <= -math.log(2.0)
         low, high = np.where(inside, middle, low), np.where(inside, high, middle)
     return np.asarray(np.exp(low))
@@ -250,9 +251,12 @@ def _scaled_series(law: InverseScale, log_weights: Array, radius: Array) -> list
     s = (law.mean * radius)[:, None]
     up, down = (eta - 1) * s, -eta * s
     series = [np.zeros(len(radius)), np.zeros(len(radius))]
+    weights *= up * -down / (up - down)
+    ups, downs = np.ones_like(up), np.ones_like(down)  # powers as running products: a power apiece costs ten times that
     for m in range(2, _TERMS + 1):
-        terms = up * -down / (up - down) * (up ** (m - 1) - down ** (m - 1))
-        series.append((weights * terms).sum(axis=1) * (law.power_ratio(m) / math.factorial(m)))
+        ups *= up
+        downs *= down
+        series.append((weights * (ups - downs)).sum(axis=1) * (law.power_ratio(m) / math.factorial(m)))
     return series
 
 

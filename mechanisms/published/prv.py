@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.integrate import quad
-from scipy.special import logsumexp
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.mechanisms.generalized_gaussian import GeneralizedGaussian
+from dpaudit.mechanisms.numerics import log_sum_exp
 
 _ORDERS = np.geomspace(1 / 64, 256, 57)  # exponents tried in Chernoff's bound
 _UNIT = 2.0**-53
@@ -142,7 +142,15 @@ def chernoff(values: Array, log_masses: Array, steps: int, limit: float) -> floa
         steps: T.
         limit: What the sum should stay below.
     """
-    logs = logsumexp(np.outer(_ORDERS, values) + log_masses, axis=1)
+    return _least_power(_log_powers(values, log_masses), steps, limit)
+
+
+def _log_powers(values: Array, log_masses: Array) -> Array:
+    """log E e^(sY) at every s that is tried."""
+    return log_sum_exp(np.outer(_ORDERS, values) + log_masses)
+
+
+def _least_power(logs: Array, steps: int, limit: float) -> float:
     return math.exp(min(float(np.min(steps * logs - _ORDERS * limit)), 0.0))
 
 
@@ -222,11 +230,13 @@ class OneCoordinate:
         losses, masses = self._tabulated()
         with np.errstate(divide="ignore"):
             logs = np.log(masses)
+        sides = _log_powers(losses[1:], logs), _log_powers(-losses[:-1], logs)
+
+        def outside(limit: float) -> float:
+            return float(masses[(losses[1:] > limit) | (losses[:-1] < -limit)].sum())
+
         result = 0.1
-        while (
-            chernoff(losses[1:], logs, steps, result) + chernoff(-losses[:-1], logs, steps, result) > slack
-            or self.outside(result) * steps > slack
-        ):
+        while sum(_least_power(side, steps, result) for side in sides) > slack or outside(result) * steps > slack:
             result *= 1.25
         return result
 

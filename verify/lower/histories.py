@@ -17,7 +17,9 @@ from dpaudit.verify.pld.fourier import UNIT
 from dpaudit.verify.pld.normal_points import normal_points
 from dpaudit.verify.pld.operating_points import (
     MAX_LABEL,
+    Events,
     Points,
+    TiltedPoints,
     grid_step,
     largest_loss,
     loss_variance,
@@ -136,7 +138,7 @@ def _radial_release(
     return ShiftedPhase(phase, shift, multiples, tails=tails)
 
 
-def history_points(releases: Sequence[ShiftedPhase], direction: str, claim: Claim) -> Points:
+def history_points(releases: Sequence[ShiftedPhase], direction: str, claim: Claim) -> Events:
     """Certified (P(S), Q(S)) of events S of the whole history, P and Q in one direction.
 
     Args:
@@ -152,8 +154,10 @@ def history_points(releases: Sequence[ShiftedPhase], direction: str, claim: Clai
         if only.line is not None and isinstance(only.line[0], NormalCoordinates):
             return normal_points(only.line[1] / only.line[0].sigma * (1.0 - 4.0 * UNIT), only.pair(direction))
     heavy = any(item.tails is not None for item in releases)
-    caps = (claim.epsilon + LOSS_HEADROOM, np.inf) if heavy else (np.inf,)
-    return merge([_composed(releases, direction, claim, cap) for cap in caps])
+    if not heavy:
+        return _composed(releases, direction, claim, np.inf)
+    parts = [_composed(releases, direction, claim, cap) for cap in (claim.epsilon + LOSS_HEADROOM, np.inf)]
+    return merge([part.all() if isinstance(part, TiltedPoints) else part for part in parts])
 
 
 def gathered(releases: Sequence[ShiftedPhase]) -> Sequence[ShiftedPhase]:
@@ -177,7 +181,7 @@ def gathered(releases: Sequence[ShiftedPhase]) -> Sequence[ShiftedPhase]:
     return [*rest, ShiftedPhase(replace(owner.phase, steps=count), owner.shift, (0.0, 1.0), line=line)]
 
 
-def _composed(releases: Sequence[ShiftedPhase], direction: str, claim: Claim, cap: float) -> Points:
+def _composed(releases: Sequence[ShiftedPhase], direction: str, claim: Claim, cap: float) -> Events:
     """Operating points of composed releases, losses rounded to one grid that is fit for losses up to the cap."""
     tail = tail_probability(claim)
     alone = len(releases) == 1 and releases[0].phase.steps == 1

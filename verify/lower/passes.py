@@ -35,7 +35,7 @@ from dpaudit.verify.pld.cells import MassBounds, MixturePair, interval_masses, m
 from dpaudit.verify.pld.coordinate_cells import one_coordinate
 from dpaudit.verify.pld.fourier import Lattice, Power, tilted_power
 from dpaudit.verify.pld.operating_points import (
-    Points,
+    Events,
     grid_step,
     largest_loss,
     loss_variance,
@@ -86,7 +86,7 @@ class Statistic:
 class _Finding:
     """Operating points with the direction and the statistic that gave them."""
 
-    points: Points
+    points: Events
     direction: str
     statistic: str
 
@@ -133,7 +133,7 @@ def composes(phase: Phase) -> bool:
 
 def _findings(
     games: Sequence[tuple[Phase, PassGame]], beside: Sequence[ShiftedPhase], claim: Claim
-) -> Iterator[tuple[Points, str, str]]:
+) -> Iterator[tuple[Events, str, str]]:
     """Operating points of the history in both directions, every statistic in turn."""
     cells = [release_cells(phase, game) for phase, game in games]
     candidates = [statistics(*pair) for pair in zip(cells, (game for _, game in games), strict=True)]
@@ -326,7 +326,7 @@ def _on_line(item: ShiftedPhase, pair: MixturePair, tail: float, step: float) ->
     return mix(one_coordinate(*item.line, pair, step, tail), pair)
 
 
-def composed(passes: Sequence[tuple[tuple[Array, Array], int]], others: Sequence[_Releases] = ()) -> Points:
+def composed(passes: Sequence[tuple[tuple[Array, Array], int]], others: Sequence[_Releases] = ()) -> Events:
     """Operating points of independent passes, each kind with its number, and of other releases."""
     if len(passes) == 1 and passes[0][1] == 1 and not others:
         return single_points(*passes[0][0])

@@ -15,7 +15,7 @@ from dpaudit.verify.lower.shifts import candidate_counts, longest_count, ranked_
 from dpaudit.verify.lower.strongest import aim, event, merit, strongest_curve
 from dpaudit.verify.pld.coordinate_cells import MANY
 from dpaudit.verify.pld.gamma_scale import laplace_given_gamma
-from dpaudit.verify.pld.operating_points import Points
+from dpaudit.verify.pld.operating_points import Events
 from dpaudit.verify.pld.scale_mixture_cells import gauge_count, resolved
 from dpaudit.verify.results import Witness
 
@@ -38,7 +38,7 @@ class _Finding:
 
     releases: tuple[ShiftedPhase, ...]
     direction: str
-    points: Points
+    points: Events
 
 
 def certified_lower(claim: Claim) -> Curve:

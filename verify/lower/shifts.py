@@ -4,9 +4,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
+from scipy.special import gammaln
 
 from dpaudit.mechanisms.base import Array, IIDCoordinates, Mechanism
+from dpaudit.mechanisms.numerics import log_sum_exp
 from dpaudit.verify.claims import Adjacency, Phase
 from dpaudit.verify.lower.families import Shift, equal
 from dpaudit.verify.pld.cells import MixturePair, interval_masses, scan_points
@@ -107,7 +108,7 @@ def _log_moments(law: IIDCoordinates, shifts: Array) -> Array:
         centres = np.array([0.0, shift])
         cells = interval_masses(law, scan_points(law, centres, 1e-12)[::4], centres)
         log_q = np.log(cells.upper[0])
-        table.append(logsumexp(log_q + np.outer(eta, np.log(cells.upper[1]) - log_q), axis=1))
+        table.append(log_sum_exp(log_q + np.outer(eta, np.log(cells.upper[1]) - log_q)))
     logs = np.log(np.maximum(np.array(table), 1e-300))
     at, grid = np.log(shifts), np.log(known)
     right = np.clip(np.searchsorted(grid, at), 1, len(grid) - 1)
@@ -127,7 +128,7 @@ def _renyi_epsilon(moments: Array, q: float, steps: int, delta: float) -> Array:
         else:
             binomial = gammaln(order + 1) - gammaln(eta + 1) - gammaln(order - eta + 1)
             weights = binomial + (order - eta) * math.log1p(-q) + eta * math.log(q)
-            log_moment = logsumexp(weights + moments[:, : order + 1], axis=1)
+            log_moment = log_sum_exp(weights + moments[:, : order + 1])
         lam = order - 1.0
         value = steps * log_moment / lam + math.log(lam / order) - (math.log(delta) + math.log(order)) / lam
         best = np.minimum(best, value)

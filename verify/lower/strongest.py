@@ -9,7 +9,7 @@ import numpy as np
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import Curve
-from dpaudit.verify.pld.operating_points import Points
+from dpaudit.verify.pld.operating_points import Events
 from dpaudit.verify.results import Witness
 
 
@@ -59,13 +59,13 @@ def strongest_curve(
     return Curve("lower", "witness", theorem, delta, epsilon, tuple(assumptions), witness(best))
 
 
-def aim(points: Points, claim: Claim) -> float:
+def aim(points: Events, claim: Claim) -> float:
     """Epsilon at which a witness is shown: the claimed one, or what it proves at delta if that proves nothing."""
     excess, at = merit(points, claim)
     return claim.epsilon if excess > 0 else at
 
 
-def event(points: Points, epsilon: float, what: str) -> str:
+def event(points: Events, epsilon: float, what: str) -> str:
     """The event of a witness with the largest P - e^epsilon Q, in words.
 
     Args:
@@ -73,10 +73,11 @@ def event(points: Points, epsilon: float, what: str) -> str:
         epsilon: Where it is best.
         what: The number that is compared with a threshold.
     """
-    if not len(points.threshold):
+    near = points.near(epsilon)
+    if not len(near.threshold):
         return "none"
-    best = points.best_event(epsilon)
+    best = near.best_event(epsilon)
     return (
-        f"{what} >= {points.threshold[best]:.6g}: probability at least {points.first_lower[best]:.6g} against at most "
-        f"{math.exp(points.log_second_upper[best]):.6g}"
+        f"{what} >= {near.threshold[best]:.6g}: probability at least {near.first_lower[best]:.6g} against at most "
+        f"{math.exp(near.log_second_upper[best]):.6g}"
     )

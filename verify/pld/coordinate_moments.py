@@ -195,10 +195,15 @@ class ShiftedCoordinate:
             halved = wide[index] & (gap > limit) & (end - start > 4 * UNIT * end)
             if not halved.any() or len(upper) > MOST:
                 break
-            new = _known(self.noise, _halves(self._cells[:5, halved]))
+            place = np.flatnonzero(halved)
+            new = _known(self.noise, *_halves(self.noise, self._cells[:, place]))
+            left = slice(len(place))  # of the halves; they take the place of the whole
+            right = slice(len(place), None)
             bounds = _bounds(self.noise, new, eta)
-            lower, upper = (np.append(old[~halved], b) for old, b in zip((lower, upper), bounds, strict=True))
-            self._cells = np.concatenate([self._cells[:, ~halved], new], axis=1)
+            for old, part in zip((lower, upper, self._cells), (*bounds, new), strict=True):
+                old[..., place] = part[..., left]
+            lower, upper = (np.append(old, b[right]) for old, b in zip((lower, upper), bounds, strict=True))
+            self._cells = np.concatenate([self._cells, new[:, right]], axis=1)
         return np.asarray(np.logaddexp(0.0, _log_sum(upper, self._cells[1].astype(np.int64), ends) + CHARGE))
 
     def _reach_out(self, eta: float) -> None:
@@ -224,12 +229,23 @@ def log_moment(noise: Coordinate, shifts: Array, eta: float) -> Array:
     return ShiftedCoordinate(noise, shifts).log_moment(eta)
 
 
-def _halves(cells: Array) -> Array:
-    """Each cell cut in two, at the geometric mean where the ends are far apart."""
+def _halves(noise: Coordinate, cells: Array) -> tuple[Array, Array]:
+    """Each cell cut in two, at the geometric mean where the ends are far apart, and the tails at their ends.
+
+    Args:
+        noise: The coordinate.
+        cells: With all rows that are known.
+    """
     start, end = cells[3:5]
     middle = np.where(end > 2.0 * start, np.sqrt(start) * np.sqrt(end), 0.5 * (start + end))
     middle = np.where(start > 0, middle, 0.125 * end)
-    return np.concatenate([np.stack([*cells[:4], middle]), np.stack([*cells[:3], middle, end])], axis=1)
+    # x of one part is x - s of another
+    places, which = np.unique(np.concatenate(_distances(cells[0], middle, cells[2])), return_inverse=True)
+    tails, at = cells[-4:], noise.law.cdf(-places)[which].reshape(2, -1)
+    return (
+        np.concatenate([np.stack([*cells[:4], middle]), np.stack([*cells[:3], middle, end])], axis=1),
+        np.concatenate([np.stack([*tails[:2], *at]), np.stack([*at, *tails[2:]])], axis=1),
+    )
 
 
 def _log_sum(parts: Array, index: NDArray[np.int64], ends: Array) -> Array:
@@ -241,17 +257,19 @@ def _log_sum(parts: Array, index: NDArray[np.int64], ends: Array) -> Array:
         return np.asarray(top + np.log(total))
 
 
-def _known(noise: Coordinate, cells: Array) -> Array:
+def _known(noise: Coordinate, cells: Array, tails: Array | None = None) -> Array:
     """Rows of cells, with what is known of them at every order.
 
     Args:
         noise: The coordinate.
         cells: Rows part, index of the shift, shift, distances at start and end.
+        tails: The last four rows, where they are known.
 
     Returns:
-        These rows; then ends of L; log q from above and below; two shares of the mass at the larger end of L, between
-        which the true one lies (NaN where the masses are not known well enough), and log(p/q); log of the width; then
-        for a power law the four exponents phi(x), phi(x-s) at start and end, both at the middle and their half rises.
+        These rows; then ends of L; log q from above and below; for two shares of the mass at the larger end of L,
+        between which the true one lies (NaN where the masses are not known well enough), the logs of what is left and
+        of the share; log(p/q); log of the width; then for a power law the four exponents phi(x), phi(x-s) at start and
+        end, both at the middle and their half rises; last the tails beyond x and x-s at start and end.
     """
     law, (part, _, shift, start, end) = noise.law, cells
     (x1, y1), (x2, y2) = _distances(part, start, shift), _distances(part, end, shift)
@@ -263,7 +281,8 @@ def _known(noise: Coordinate, cells: Array) -> Array:
     steep = 8.0 + 2.0 * (law.beta if isinstance(law, PowerCoordinates) else 0.0)
     slack = steep * UNIT * (1.0 + np.maximum(phi[0], phi[2]) + np.maximum(phi[1], phi[3]))
     low, high = np.minimum(first, last) - slack, np.maximum(first, last) + slack
-    tails = law.cdf(-places)[which].reshape(4, -1)
+    if tails is None:
+        tails = law.cdf(-places)[which].reshape(4, -1)
     q, p = np.abs(tails[0] - tails[2]), np.abs(tails[1] - tails[3])
     q_error, p_error = (
         _tail_error(noise, tails[0]) + _tail_error(noise, tails[2]),
@@ -281,7 +300,8 @@ def _known(noise: Coordinate, cells: Array) -> Array:
         share = np.expm1(np.clip(ratio - low, 0.0, 700.0)) / span
         off = 1.2 * error * np.exp(np.clip(ratio - low, 0.0, 700.0)) / span
         shares = [np.where(certain, np.clip(share + sign * off, 0.0, 1.0), np.nan) for sign in (1.0, -1.0)]
-    rows = [*cells, low, high, above, np.minimum(below, above), *shares, np.clip(ratio, low, high), width]
+        logs = [part for share in shares for part in (np.log1p(-share), np.log(share))]
+    rows = [*cells, low, high, above, np.minimum(below, above), *logs, np.clip(ratio, low, high), width]
     if isinstance(law, PowerCoordinates):
         x, y = _distances(part, 0.5 * (start + end), shift)
         values = [np.minimum(noise.phi(at), 1e300) for at in (x, y)]
@@ -292,18 +312,18 @@ def _known(noise: Coordinate, cells: Array) -> Array:
         rises[0] *= np.where(part == 2, -1.0, 1.0)
         rises[1] *= np.where(part == 1, -1.0, 1.0)
         rows += [*phi, *values, *rises]
-    return np.stack(rows)
+    return np.stack([*rows, *tails])
 
 
 def _bounds(noise: Coordinate, cells: Array, eta: float) -> tuple[Array, Array]:
     """log of bounds on E_Q[psi(W); cell]."""
-    low, high, above, below, more, less, ratio = cells[5:12]
+    low, high, above, below, *logs, ratio = cells[5:14]
     ends = log_psi(low, eta), log_psi(high, eta)
     with np.errstate(divide="ignore", invalid="ignore"):
         lower = below + np.where((low < 0) & (high > 0), -np.inf, np.minimum(*ends))
-        lower = np.where(np.isnan(more), lower, np.maximum(lower, below + log_psi(ratio, eta)))
+        lower = np.where(np.isnan(logs[0]), lower, np.maximum(lower, below + log_psi(ratio, eta)))
         upper = above + np.maximum(*ends)
-        chords = [above + np.logaddexp(np.log1p(-part) + ends[0], np.log(part) + ends[1]) for part in (more, less)]
+        chords = [above + np.logaddexp(logs[i] + ends[0], logs[i + 1] + ends[1]) for i in (0, 2)]
         upper = np.fmin(upper, np.maximum(*chords))
     if isinstance(noise.law, PowerCoordinates):
         lines = _line_bounds(cells, eta, float(noise.law.logpdf(np.zeros(1))[0]))
@@ -315,7 +335,7 @@ def _line_bounds(cells: Array, eta: float, at_zero: float) -> tuple[Array, Array
     """log of the integral of f psi for a power law where W >= 1, its exponent between lines; no bounds elsewhere."""
     lower, upper = np.full(cells.shape[1], -np.inf), np.full(cells.shape[1], np.inf)
     usable = cells[5] >= 0
-    low, width, x1, y1, x2, y2, x, y, rise_x, rise_y = cells[[5, 12, *range(13, 21)]][:, usable]
+    low, width, x1, y1, x2, y2, x, y, rise_x, rise_y = cells[[5, 14, *range(15, 23)]][:, usable]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         outer = (eta - 1) * x1 - eta * (y - rise_y), (eta - 1) * x2 - eta * (y + rise_y)
         inner = (eta - 1) * (x - rise_x) - eta * y1, (eta - 1) * (x + rise_x) - eta * y2

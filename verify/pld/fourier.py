@@ -149,7 +149,9 @@ def tilted_power(parts: Sequence[tuple[Lattice, int]], theta: float, start: int,
             * (4.0 + float(np.abs(exponents).max()) + 2.0 * abs(theta) * float(np.abs(places).max()) + abs(log_m))
         )
         if block == 1:
-            factor = fft.rfft(np.bincount(places % size, weights=tilted, minlength=size))[alive]
+            factor = fft.rfft(np.bincount(places % size, weights=tilted, minlength=size))
+            if len(alive) < len(factor):
+                factor = factor[alive]
         else:
             if not total:
                 alive = _significant(tilted, places, size, LOG_VANISHING / count)
@@ -161,8 +163,9 @@ def tilted_power(parts: Sequence[tuple[Lattice, int]], theta: float, start: int,
         if count > 1:
             floor = math.exp(LOG_VANISHING / count)
             kept = modulus > floor
-            alive, factor, modulus = alive[kept], factor[kept], modulus[kept]
-            spectrum, slope = spectrum[kept], slope[kept]
+            if not kept.all():
+                alive, factor, modulus = alive[kept], factor[kept], modulus[kept]
+                spectrum, slope = spectrum[kept], slope[kept]
             vanished += math.exp(count * math.log(floor + depth))
         largest = np.minimum(modulus + 2.0 * depth, 1.0)  # of what the true one is at most, and of the rounded one
         raised = _power(largest, count - 1)

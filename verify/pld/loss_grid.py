@@ -10,6 +10,7 @@ the other one A - up. Sampling acts on both masses of a cell BEFORE that. Errors
 """
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,8 +86,14 @@ def sampled_pair(pair: DominatingPair, sampling_prob: float, tail: float, cap: f
     """
     candidates: Array = np.geomspace(1e-3, 1e9, 124)
     candidates = np.append(candidates[candidates < min(pair.largest, cap)], min(pair.largest, cap, 1e9))
-    enough = np.flatnonzero(pair.tails(candidates).p_sf <= max(tail, pair.lost))
-    return SampledPair(pair, sampling_prob, float(candidates[enough[0] if len(enough) else -1]))
+    # the tail falls: a search by halves asks for a few of them, and tails of a heavy pair are dear
+    enough = bisect_left(
+        candidates,
+        -max(tail, pair.lost),
+        hi=len(candidates) - 1,
+        key=lambda loss: -pair.tails(np.array([loss])).p_sf[0],
+    )
+    return SampledPair(pair, sampling_prob, float(candidates[enough]))
 
 
 def loss_moments(sampled: SampledPair) -> tuple[float, float, float]:

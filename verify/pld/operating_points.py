@@ -10,7 +10,7 @@ in the unsafe direction, and the grid costs only the variance of the loss inside
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,6 +80,10 @@ class Points:
         """Lower bound on epsilon at each delta: max over events of log((P - delta) / Q)."""
         return np.array([self._ratio(d) for d in delta])
 
+    def near(self, epsilon: float) -> "Points":
+        """The events among which the best one at epsilon is: these."""
+        return self
+
     def best_event(self, epsilon: float) -> int:
         """Index of the event with the largest certified P - e^epsilon Q."""
         return int(np.argmax(self._excess(epsilon)))
@@ -97,6 +101,64 @@ class Points:
         best = int(np.argmax(ratio))
         # the subtraction and the logarithms round
         return max(float(ratio[best]) - 4.0 * UNIT * (abs(float(self.log_second_upper[usable[best]])) + 40.0), 0.0)
+
+
+class TiltedPoints:
+    """Operating points from a ladder of tilts, the next of which is taken where a query looks that far into the tail.
+
+    The best event for an epsilon or a delta has P(S >= s) of what it proves or delta at least. Those are seen by the
+    tilts up to the one at whose mean the tail is that small; one more is taken. What a query is told depends on the
+    query alone, not on those before it.
+
+    Args:
+        ladder: Events by each tilt, and the Chernoff bound on the tail at its mean, falling.
+    """
+
+    def __init__(self, ladder: Iterator[tuple[Points, float]]) -> None:
+        self._ladder = ladder
+        self._known: list[tuple[Points, float]] = []  # by the first tilts, and the P above which they see all there is
+        self._tail = 1.0
+
+    def _upto(self, depth: int) -> tuple[Points, float]:
+        while len(self._known) <= depth:
+            before = [points for points, _ in self._known[-1:]]
+            found = next(self._ladder, None)
+            if found is None:  # the last ones see what can be seen
+                self._known.append((before[0] if before else merge([]), 0.0))
+                break
+            self._known.append((merge([*before, found[0]]), self._tail))
+            self._tail = found[1]
+        return self._known[min(depth, len(self._known) - 1)]
+
+    def delta(self, epsilon: Array) -> Array:
+        """Lower bound on delta at each epsilon: max over events of P - e^epsilon Q."""
+        best, depth, wanted = np.zeros(len(epsilon)), 0, np.arange(len(epsilon))
+        while len(wanted):
+            points, seen = self._upto(depth)
+            best[wanted] = points.delta(epsilon[wanted])
+            wanted, depth = wanted[best[wanted] < seen], depth + 1
+        return best
+
+    def epsilon(self, delta: Array) -> Array:
+        """Lower bound on epsilon at each delta: max over events of log((P - delta) / Q)."""
+        return np.array([self._seeing(d).epsilon(np.array([d]))[0] for d in delta])
+
+    def near(self, epsilon: float) -> Points:
+        """The events among which the best one at epsilon is."""
+        return self._seeing(float(self.delta(np.array([epsilon]))[0]))
+
+    def all(self) -> Points:
+        """The events by every tilt."""
+        return self._seeing(0.0)
+
+    def _seeing(self, tail: float) -> Points:
+        depth = 0
+        while self._upto(depth)[1] > tail:
+            depth += 1
+        return self._known[min(depth, len(self._known) - 1)][0]
+
+
+Events = Points | TiltedPoints
 
 
 def on_grid(
@@ -167,7 +229,7 @@ def largest_loss(first_lower: Array, second_upper: Array, floor: float) -> float
     return float(np.abs(kept).max(initial=1e-12))
 
 
-def operating_points(steps: Sequence[Step], step: float, deviation: float) -> Points:
+def operating_points(steps: Sequence[Step], step: float, deviation: float) -> TiltedPoints:
     """Certified operating points of a history, by convolution under a ladder of exponential tilts.
 
     Args:
@@ -175,6 +237,11 @@ def operating_points(steps: Sequence[Step], step: float, deviation: float) -> Po
         step: Grid step.
         deviation: Standard deviation of the total loss, which scales the ladder.
     """
+    return TiltedPoints(_ladder(steps, step, deviation))
+
+
+def _ladder(steps: Sequence[Step], step: float, deviation: float) -> Iterator[tuple[Points, float]]:
+    """Events by each tilt, from none upwards, and the Chernoff bound on P's tail at the mean of the tilted sum."""
     low, high = min(0.25 / deviation, 0.5), 4e4 / deviation
     ladder = low * 2.0 ** (0.5 * np.arange(math.ceil(2.0 * math.log2(high / low)) + 1))
     grid = np.concatenate([-ladder[::-1], [0.0], ladder]) * step
@@ -183,7 +250,6 @@ def operating_points(steps: Sequence[Step], step: float, deviation: float) -> Po
         np.sum([part.count * log_mgf(part.second, grid + step) for part in steps], axis=0),
     ]
     zero = len(ladder)
-    points: list[Points] = []
     limit = float(MAX_WINDOW)
     for index in [zero, *range(zero + 3, len(grid) - 4)]:
         windows = [chernoff_window(grid, k, index) for k in ks]
@@ -193,11 +259,11 @@ def operating_points(steps: Sequence[Step], step: float, deviation: float) -> Po
             continue
         size = 1 << max(6, math.ceil(math.log2(length)))
         limit = min(limit, 4.0 * size)
-        points.append(_tail_points(steps, float(grid[index]), step, deviation, start, size))
         slope = (ks[0][index + 1] - ks[0][index - 1]) / (grid[index + 1] - grid[index - 1])
-        if ks[0][index] - grid[index] * slope < LOG_SMALLEST:
+        log_tail = float(ks[0][index] - grid[index] * slope)
+        yield _tail_points(steps, float(grid[index]), step, deviation, start, size), math.exp(min(log_tail, 0.0))
+        if log_tail < LOG_SMALLEST:
             break
-    return merge(points)
 
 
 def single_points(first_lower: Array, second_upper: Array) -> Points:
@@ -249,9 +315,10 @@ def merge(parts: Sequence[Points]) -> Points:
     first = np.concatenate([p.first_lower for p in parts])
     second = np.concatenate([p.log_second_upper for p in parts])
     threshold = np.concatenate([p.threshold for p in parts])
-    order = np.lexsort((-first, second))
+    order = np.argsort(second, kind="stable")  # quick, as every part is in order
     first, second, threshold = first[order], second[order], threshold[order]
     best = np.maximum.accumulate(np.concatenate([[0.0], first[:-1]])) if len(first) else first
     keep = np.flatnonzero(first > best)
+    keep = keep[np.append(np.diff(second[keep]) > 0, True)] if len(keep) else keep  # of equal ones the last is best
     keep = keep[:: max(1, len(keep) // MAX_POINTS)]
     return Points(first[keep], second[keep], threshold[keep])

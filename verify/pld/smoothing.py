@@ -39,7 +39,7 @@ the Gaussian's curve smoothed over a fraction of a nat, which costs a factor of 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
@@ -47,6 +47,7 @@ import numpy as np
 from dpaudit.mechanisms.base import Array, Function
 
 WIDTHS = np.geomspace(1e-3, 12.0, 28)  # the best width is flat: a step of a third in it costs about 1% of delta
+COARSE = 4  # every so many of them are tried before those beside the best
 NEAR_NODES, FAR_NODES = 60, 140  # nodes within three widths and beyond
 COST_ERROR = 1e-6  # relative, of the factor c
 REMAINDER = 1e-25  # what may remain of the integral past the last node
@@ -102,17 +103,27 @@ class Smoothed:
     gaussian: Function
     orders: Array
     alpha: Array
+    _known: dict[float, float] = field(default_factory=dict, repr=False, compare=False)  # asked for again and again
 
     def delta(self, epsilon: Array) -> Array:
         """Upper bound on delta at each epsilon > 0; 1 where no width fits, as at 0."""
-        return np.array([self._at(float(point)) for point in epsilon])
+        for point in map(float, epsilon):
+            if point not in self._known:
+                self._known[point] = self._at(point)
+        return np.array([self._known[point] for point in map(float, epsilon)])
 
     def _at(self, epsilon: float) -> float:
         widths = WIDTHS[epsilon >= WIDTHS]
         if not len(widths) or not len(self.orders):
             return 1.0
-        costs = np.array([smoothing_cost(float(width)) for width in widths])
-        return float(min(1.0, (costs * self._integrals(epsilon - widths, widths)).min()) * (1 + 1e-12))
+        found, wanted = np.full(len(widths), np.inf), np.arange(0, len(widths), COARSE)
+        for step in (COARSE // 2, COARSE // 4, 0):  # every width proves a bound: look closer about the best one
+            chosen = widths[wanted]
+            costs = np.array([smoothing_cost(float(width)) for width in chosen])
+            found[wanted] = costs * self._integrals(epsilon - chosen, chosen)
+            beside = int(found.argmin()) + np.array([-step, step])
+            wanted = beside[(beside >= 0) & (beside < len(widths))]
+        return float(min(1.0, found.min()) * (1 + 1e-12))
 
     def _integrals(self, low: Array, widths: Array) -> Array:
         """Integral of (1 - e^(low - y)) delta(y) over y > low, rounded up.

@@ -522,15 +522,17 @@ def accepted(text: str) -> str:  # in one line; AssertionError: nothing is prove
     phases = [Phase(phase, replaced) for phase in claim["phases"][:9]]
     need(0 < len(phases) <= 8 and 0 <= epsilon < 10**5 and 0 <= delta < 1, "epsilon, delta or phases are not allowed")
     if verdict == "refuted" and kind == "integer-score-event":
-        p, q = event(phases, inputs, data["pair"]["direction"])
         low, high = ball(data["P_lower"]), ball(data["Q_upper"])
-        need(low <= p and high >= q, "the event's probabilities are not those stated")
         need(low - ball(epsilon).exp() * high > ball(delta), "the event does not contradict the claim")
+        p, q = event(phases, inputs, data["pair"]["direction"])
+        need(low <= p and high >= q, "the event's probabilities are not those stated")
         proof = f"an event with P >= {float(low):.6g} and Q <= {float(high):.6g}"
     else:
         need(verdict == "certified", "this kind does not prove this verdict")
-        bound, stated = certified(kind, phases, inputs, replaced, ball(epsilon)), data["steps"][-1]["at_most"]
-        need(bound <= ball(stated) and stated <= delta, "the bound exceeds what is stated, or that exceeds delta")
+        stated = data["steps"][-1]["at_most"]
+        need(stated <= delta, "what is stated exceeds delta")
+        bound = certified(kind, phases, inputs, replaced, ball(epsilon))
+        need(bound <= ball(stated), "the bound exceeds what is stated")
         proof = f"delta <= {float(stated):.6g} by {kind}"
     return f"{verdict}: ({float(epsilon):g}, {float(delta):g}) of {phases[0].name}: {proof}"
 

@@ -93,11 +93,16 @@ class Truncated:
             return np.asarray(np.minimum(tail @ weights, 1.0))
 
         # |loss / mu| is at most LAST + mu / 2 where a tail counts; it and mu / 2 carry roundings of mu
-        error = mean_error(6.0 * UNIT * (LAST + float(mu.max()) / 2), len(mu)) + 4.0 * UNIT
+        error = mean_error(6.0 * UNIT * (LAST + float(mu.max()) / 2), len(mu)) + 6.0 * UNIT
+
+        def both(x: Array) -> tuple[Array, Array]:
+            small = ndtr(-np.abs(x))  # the larger tail, at least 1/2, is one minus it but for half a unit
+            below = x < 0
+            return mean(np.where(below, small, 1.0 - small)), mean(np.where(below, 1.0 - small, small))
 
         def tails(losses: Array) -> Tails:
             p, q = losses[:, None] / mu - mu / 2, losses[:, None] / mu + mu / 2
-            return exact_tails(mean(ndtr(p)), mean(ndtr(-p)), mean(ndtr(q)), mean(ndtr(-q)), error)
+            return exact_tails(*both(p), *both(q), error)
 
         return DominatingPair(tails, levels=LEVELS)
 

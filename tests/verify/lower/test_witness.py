@@ -53,11 +53,18 @@ ROWS = [pytest.param(c, id=name(c), marks=[pytest.mark.slow] if name(c) in DEAR 
 
 @pytest.mark.parametrize("claim", ROWS)
 def test_a_witness_proves_alone_what_the_verdict_says(claim: Claim) -> None:
-    verdict = check(claim)
-    witness = read_again(verdict.witness)
+    found, at = certified_lower(claim), np.array([claim.epsilon])  # what a verdict shows
+    witness = read_again(found.witness)
     alone = replayed_lower(claim, witness)
-    assert float(alone.delta(np.array([claim.epsilon]))[0]) == verdict.delta_lower > 0
+    assert alone.delta(at)[0] == found.delta(at)[0] > 0
     assert alone.witness == witness
+
+
+def test_a_verdict_shows_the_certified_witness_and_what_it_proves() -> None:
+    claim = CLAIMS[0]
+    verdict, found = check(claim), certified_lower(claim)
+    assert verdict.witness == found.witness
+    assert verdict.delta_lower == found.delta(np.array([claim.epsilon]))[0] > 0
 
 
 @pytest.mark.parametrize("direction", ["remove", "add"])

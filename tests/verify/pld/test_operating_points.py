@@ -9,6 +9,7 @@ from scipy.stats import norm
 
 from dpaudit.verify.pld.operating_points import (
     Points,
+    TiltedPoints,
     grid_step,
     loss_variance,
     merge,
@@ -68,6 +69,24 @@ def test_epsilon_inverts_delta() -> None:
     points = operating_points([on_grid(P, Q, h, 50)], h, deviation)
     deltas = np.array([1e-3, 1e-8, 1e-15])
     assert points.delta(points.epsilon(deltas)) == pytest.approx(deltas, rel=1e-6)
+
+
+def test_a_query_takes_the_tilts_that_it_needs_and_is_told_what_all_of_them_tell() -> None:
+    h, deviation = grid_step([(loss_variance(P, Q), 50)])
+
+    def asked() -> TiltedPoints:
+        return operating_points([on_grid(P, Q, h, 50)], h, deviation)
+
+    everything, one = asked().all(), asked()
+    one.delta(np.array([60.0]))  # far out: what is asked before makes no difference
+    for delta in (0.3, 1e-3, 1e-9, 1e-20, 1e-40):
+        epsilon = everything.epsilon(np.array([delta]))
+        assert asked().epsilon(np.array([delta])) == pytest.approx(epsilon, rel=1e-9)
+        assert asked().delta(epsilon) == pytest.approx(everything.delta(epsilon), rel=1e-6)
+        assert one.delta(epsilon) == asked().delta(epsilon)
+    near = asked()
+    near.epsilon(np.array([1e-3]))
+    assert 2 * len(near._known) < len(one._known)
 
 
 def test_both_curves_fall_and_stay_in_range() -> None:

@@ -40,7 +40,7 @@ from dpaudit.verify.papers.batch_noise.statistics import ConditionalMasses
 from dpaudit.verify.pld.cells import SMALLEST_MASS, MassBounds, MixturePair, mix
 from dpaudit.verify.pld.operating_points import (
     MAX_LABEL,
-    Points,
+    Events,
     grid_step,
     largest_loss,
     loss_variance,
@@ -79,7 +79,7 @@ class Finding:
 
     seen: FamilyStatistics
     direction: str
-    points: Points
+    points: Events
 
 
 def findings(claim: Claim, *, reading: Reading, records: int) -> list[Finding]:
@@ -127,7 +127,7 @@ def _product(weight: Array, columns: Sequence[Array]) -> Array:
     return np.asarray(((weight[:, None] * full[0]).T @ full[1]).ravel())
 
 
-def _points(look: tuple[Array, Array], claim: Claim) -> Points:
+def _points(look: tuple[Array, Array], claim: Claim) -> Events:
     """Compose the cells."""
     steps = claim.phases[0].steps
     if steps == 1:

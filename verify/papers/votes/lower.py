@@ -223,7 +223,7 @@ def _points(history: VoteHistory, gap: int, delta: float) -> Points:
     if count == 1:
         return single_points(first, second)
     step, deviation = grid_step([(loss_variance(first, second), count)])
-    points = operating_points([on_grid(first, second, step, count)], step, deviation)
+    points = operating_points([on_grid(first, second, step, count)], step, deviation).all()
     # until the answers run out the two histories agree: their transcripts differ with probability at most `lost`
     log_second = np.logaddexp(points.log_second_upper, math.log(lost)) + 1e-15 if lost else points.log_second_upper
     return Points(np.maximum(points.first_lower - lost, 0.0), log_second, points.threshold)
