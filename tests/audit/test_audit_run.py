@@ -236,7 +236,7 @@ def test_a_dry_run_keeps_nothing_and_prints_the_plan(folder: Path, tmp_path: Pat
 def test_json_on_stdout_and_nothing_else(folder: Path, tmp_path: Path) -> None:
     """Of a process: whatever writes to its streams."""
     done = subprocess.run(
-        [BIN, "run", folder / "m.pt", "--out", tmp_path / "out", "--seed", "3", "--trials", "400", "--json", "-"],
+        [BIN, "run", folder / "m.pt", "--out", tmp_path / "out", "--seed", "3", "--trials", "100", "--json", "-"],
         capture_output=True,
         text=True,
         timeout=300,

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from dpaudit.audit.attacks import text_canaries
+from dpaudit.audit.attacks import control, pilot, text_canaries
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.datasets import Dataset, load
 from dpaudit.audit.inputs.files import InputError
@@ -210,8 +210,10 @@ claim = {epsilon = 4.4, delta = 1e-5}
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["bag-of-embeddings", "transformer"])
 def test_a_text_classifier_is_trained_and_audited_from_the_command_line(
-    name: str, folder: Path, dpaudit: Callable[..., CompletedProcess[str]]
+    name: str, folder: Path, dpaudit: Callable[..., CompletedProcess[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pilot, "PAIRS", 3)
+    monkeypatch.setattr(control, "NO_NOISE_MODELS", 10)
     (folder / f"{name}.toml").write_text(TOML.replace("NAME", name))
     model = folder / f"{name}.pt"
     assert dpaudit("train", folder / f"{name}.toml", "--out", model, "--seed", "1").returncode == 0
