@@ -240,7 +240,9 @@ def test_clipbkd_by_a_sentence_sees_nearly_all_there_is_and_only_that(adjacency:
         made = made.with_dimension(spec.mechanism.dimension or 0)
         models = train(spec, Pool(data.x, data.y), np.ones((1, len(data.y)), dtype=bool), [1])
         bundle = Bundle("", "", models.state_dict(0), made, None, models.ledger)
-        result = run(bundle, data, Settings(seed=1, trials=60, device="cpu", workers=1, attacks=("clipbkd",)))
+        silent = defect is None  # what refutes needs no control
+        settings = Settings(seed=1, trials=60, device="cpu", workers=1, attacks=("clipbkd",), control=silent)
+        result = run(bundle, data, settings)
         assert result.verdict == ("not_refuted" if defect is None else "refuted"), defect
     assert result.attacks[0].auc is not None
     assert np.sqrt(2.0) * norm.ppf(result.attacks[0].auc) == pytest.approx(size, abs=0.5 * size)
