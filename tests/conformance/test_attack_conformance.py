@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpaudit.audit.attacks import ATTACKS, canary_game
+from dpaudit.audit.attacks import ATTACKS, canary_game, white_box
 from dpaudit.audit.attacks.base import Audit
 from dpaudit.audit.attacks.canary_game import CanaryGame
 from dpaudit.audit.attacks.shadow import ShadowAttack
@@ -103,7 +103,8 @@ def attacked(name: str, algorithm: str, *, defect: Defect = CORRECT, seed: int =
     with pytest.MonkeyPatch.context() as patch:
         if (defect, seed) != (CORRECT, 1):
             patch.setattr(canary_game, "models_needed", lambda *_, **__: (TRIALS, 50))
-            patch.setattr(canary_game, "family_bound", lambda *_: None)
+            for module in (canary_game, white_box):
+                patch.setattr(module, "family_bound", lambda *_: None)
         result = ATTACKS[name].run(audit, {test: 0.05 / len(tests) for test in tests})
     assert result is not None
     return result
