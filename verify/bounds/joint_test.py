@@ -52,7 +52,7 @@ UNDECIDED = 1e-6  # probability that any of these looks takes one sampled tail p
 EVALUATIONS = 200  # of sampled tail probabilities in one audit, whose misses are paid from the same alpha
 EPSILON_TOLERANCE, FACTOR_TOLERANCE = 1e-3, 5e-3  # of inversions: absolute, relative
 LARGEST_FACTOR = 64.0  # beyond it, or below its reciprocal, nothing is inverted
-KEPT_PARTS = 128  # of sampled laws, 128 kB at most each: all simulated audits of a plan ask for the same ones
+KEPT_PARTS = 512  # of sampled laws, 128 kB at most each: the simulated audits of a plan ask for the same ones
 
 
 @dataclass(frozen=True)
