@@ -108,7 +108,7 @@ class Copy:
     def __init__(self, root: Path) -> None:
         self.root = root
         for folder in ("mechanisms", "verify", "audit", "reports", "src", "tests/conformance"):
-            ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "claims", "register")
+            ignored = shutil.ignore_patterns("*.egg-info", "claims", "register")  # bytecode saves compiling it again
             shutil.copytree(ROOT / folder, root / folder, symlinks=True, ignore=ignored)
         for file in ("pyproject.toml", "tests/conftest.py"):
             shutil.copy(ROOT / file, root / file)
@@ -140,6 +140,18 @@ class Copy:
         """What the commands print, one after the other in a process."""
         return list(json.loads(self.run("-c", IN_TURN, json.dumps(commands))))
 
+
+# the tests, and then the examples in docstrings, whose numbers are printed
+TESTED = """
+import doctest, importlib, json, sys
+import pytest
+options, modules = map(json.loads, sys.argv[1:])
+if status := pytest.main(options):
+    sys.exit(status)
+results = [doctest.testmod(importlib.import_module(module)) for module in modules]
+print(json.dumps([result.attempted for result in results]))
+sys.exit(sum(result.failed for result in results))
+"""
 
 # exit statuses other than 0 end the process with them
 IN_TURN = """
@@ -181,10 +193,12 @@ def test_every_section_has_an_example_and_ends_with_its_price() -> None:
 @pytest.mark.slow
 def test_what_was_added_passes_its_examples_and_its_conformance_tests(copy: Copy) -> None:
     """On what was added alone: all tests pass, none is skipped, and there are some of each."""
-    copy.run("-m", "doctest", *(f"{recipe.folder}/{recipe.file}" for recipe in RECIPES))
+    modules = [f"dpaudit.{recipe.folder}.{recipe.file}".replace("/", ".").removesuffix(".py") for recipe in RECIPES]
     files = [f"tests/conformance/{recipe.conformance[0]}" for recipe in RECIPES]
     words = " or ".join(f"({file} and {added})" for file, added in (recipe.conformance for recipe in RECIPES))
-    copy.run("-m", "pytest", "-q", "-p", "no:cacheprovider", "--junit-xml=tests.xml", *files, "-k", words)
+    options = ["-q", "-p", "no:cacheprovider", "--junit-xml=tests.xml", *files, "-k", words]
+    examples = json.loads(copy.run("-c", TESTED, json.dumps(options), json.dumps(modules)).splitlines()[-1])
+    assert sum(examples) >= 5
     cases = list(ElementTree.parse(copy.root / "tests.xml").iter("testcase"))
     for recipe in RECIPES:
         file, added = recipe.conformance

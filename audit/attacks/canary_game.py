@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -209,14 +210,20 @@ class CanaryGame:
         level = self._confidence(audit, shares, look)
         claimed, delta = audit.tradeoff, audit.claim_check.delta_claimed
         test = JointTest(with_canary, without, claimed, confidence=level, seed=audit.settings.seed)
-        best = JointTest(np.ones(len(with_canary)), np.zeros(len(without)), claimed, test.confidence, test.seed)
+        best = best_possible_epsilon(len(with_canary), len(without), claimed, delta, test.confidence, test.seed)
         result = joint_result(self.name, audit, test, lower_bound(test, delta), arms.description, look=look)
         return replace(
             result,
             confidence_spent=sum(shares[test] for test in self.tests(audit)),
-            best_possible_epsilon=best.epsilon_lower(delta),
+            best_possible_epsilon=best,
             family_bound=family_bound(audit, test),
         )
+
+
+@lru_cache(maxsize=64)
+def best_possible_epsilon(m: int, n: int, claimed: Tradeoff, delta: float, confidence: float, seed: int) -> float:
+    """The bound on epsilon that arms of m and n models would prove if no score of the one were below the other's."""
+    return JointTest(np.ones(m), np.zeros(n), claimed, confidence, seed).epsilon_lower(delta)
 
 
 def joint_result(

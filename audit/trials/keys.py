@@ -91,8 +91,12 @@ def opacus_version(architecture: Architecture) -> str:
     return version("opacus") if architecture.build is not None else ""
 
 
+@functools.lru_cache(maxsize=64)
 def folder_sha256(folder: Path, pattern: str) -> str:
-    """SHA-256 over the names and contents of the files of a folder that match a pattern."""
+    """SHA-256 over the names and contents of the files of a folder of ours that match a pattern, read once: as loaded.
+
+    Every trial setup asks for a dozen folders.
+    """
     digest = hashlib.sha256()
     for path in sorted(folder.glob(pattern)):
         content = path.read_bytes()

@@ -163,7 +163,7 @@ def test_a_dry_run_plans_by_the_pilot(target: tuple[Bundle, Dataset]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("trials", "status"), [("40", 5), ("600", 0)])
+@pytest.mark.parametrize(("trials", "status"), [("40", 5), ("150", 0)])
 def test_require_power_is_an_exit_status(
     model: Path, tmp_path: Path, dpaudit: Callable[..., subprocess.CompletedProcess[str]], trials: str, status: int
 ) -> None:

@@ -103,9 +103,9 @@ AUDITS = {
 
 @pytest.mark.slow
 def test_shuffled_batches_that_were_accounted_as_poisson_are_refuted_and_poisson_ones_are_not() -> None:
-    """10 audits of each. A true claim is refuted with probability 0.05 at most: 4 of 10 in one of 900 suites."""
-    assert sum(refutes("shuffled", seed) for seed in range(10)) == 10
-    assert sum(refutes("poisson", seed) for seed in range(10)) <= 3
+    """A true claim is refuted with probability 0.05 at most: 4 of 8 in one of 2,600 suites."""
+    assert all(refutes("shuffled", seed) for seed in range(4))
+    assert sum(refutes("poisson", seed) for seed in range(8)) <= 3
 
 
 @pytest.mark.parametrize("kind", AUDITS)

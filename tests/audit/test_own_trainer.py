@@ -39,7 +39,7 @@ def audit(model: Path, tmp_path: Path, dpaudit: Command) -> Callable[[str], subp
     def call(text: str, *options: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "my_loop.py").write_text(text)
         words = ["--trainer", "my_loop.py:train", "--attacks", "clipbkd", "--seed", "4", "--workers", "1"]
-        return dpaudit("run", model, *words, *(options or ("--trials", "800")), folder=tmp_path)
+        return dpaudit("run", model, *words, *(options or ("--trials", "200")), folder=tmp_path)
 
     return call
 
@@ -79,7 +79,7 @@ def test_a_loop_that_trains_to_nan_is_one_line_and_exit_4(audit: Any) -> None:
     done = audit(EXAMPLE.replace("return models", "return [{k: v / 0 * 0 for k, v in m.items()} for m in models]"))
     assert done.returncode == 4
     assert done.stdout.startswith("gave_up: ")
-    assert done.stderr.splitlines()[0] == "dpaudit: Expected finite models, but 800 of 800 trained to NaN."
+    assert done.stderr.splitlines()[0] == "dpaudit: Expected finite models, but 200 of 200 trained to NaN."
 
 
 def test_a_loop_that_never_looks_at_the_clock_is_ended_by_the_budget(audit: Any) -> None:

@@ -1,5 +1,6 @@
 """The further training algorithms, from recipe to bundle, claim and audit: what they reach on real data, and refuse."""
 
+import math
 import os
 from functools import cache
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpaudit.audit.attacks.clipbkd import CLIPBKD
 from dpaudit.audit.inputs.bundles import load_bundle
 from dpaudit.audit.inputs.datasets import Dataset, load
 from dpaudit.audit.inputs.files import InputError
@@ -15,7 +17,8 @@ from dpaudit.audit.inputs.recipes import Recipe, load_recipe
 from dpaudit.audit.runner import check_recipe, run
 from dpaudit.audit.settings import Settings
 from dpaudit.audit.training_run import train_bundle
-from dpaudit.audit.trials import local_engine
+from dpaudit.audit.trials import blocks, local_engine
+from dpaudit.audit.trials.engine import TrialRunner, TrialSetup
 from dpaudit.mechanisms.learning.spec import Pool
 from dpaudit.mechanisms.learning.training import logits, train
 from dpaudit.verify import Claim, check
@@ -179,7 +182,18 @@ def test_tree_noise_costs_what_the_nodes_above_a_record_cost(name: str) -> None:
 def test_the_same_seed_gives_the_same_bits_on_any_number_of_workers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_engine, "SERIAL_SECONDS", 0.0)  # else so little work is never handed to workers
+    """Only the trials that count are handed to workers, which take seconds to start; else so few never are."""
+    monkeypatch.setattr(blocks, "BLOCK_SECONDS", 0.05)
+    plain, sizes = TrialRunner.run, []
+
+    def handed_out(self: TrialRunner, setup: TrialSetup, *lists: Any, what: str = "") -> Any:
+        counted = what == CLIPBKD.making
+        sizes.extend([setup.block] * counted)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(local_engine, "SERIAL_SECONDS", -1.0 if counted else math.inf)
+            return plain(self, setup, *lists, what=what)
+
+    monkeypatch.setattr(TrialRunner, "run", handed_out)
     recipe = Recipe.from_dict(changed("digits-dp-ftrl", steps=8, audit_records=0))
     path = tmp_path / "model.pt"
     train_bundle(recipe, path, seed=1, device="cpu", stage=quiet)  # type: ignore[arg-type]
@@ -187,10 +201,11 @@ def test_the_same_seed_gives_the_same_bits_on_any_number_of_workers(
     dataset = bundle.recipe.load_dataset()
     results = []
     for workers in (1, 2):
-        settings = Settings(seed=3, attacks=("clipbkd",), trials=1500, device="cpu", workers=workers)
+        settings = Settings(seed=3, attacks=("clipbkd",), trials=150, control=False, device="cpu", workers=workers)
         attack = run(bundle, dataset, settings).attacks[0]
         results.append((attack.auc, attack.bound, attack.roc))
     assert results[0] == results[1]
+    assert sizes == [32, 32]  # five blocks an arm
 
 
 @pytest.mark.slow
@@ -208,7 +223,8 @@ def test_half_the_noise_of_dp_ftrl_is_refuted_and_all_of_it_is_not(tmp_path: Pat
         path = tmp_path / "model.pt"
         train_bundle(recipe, path, seed=1, device="cpu", stage=quiet)  # type: ignore[arg-type]
         bundle = load_bundle(path)
-        settings = Settings(seed=1, attacks=("clipbkd",), trials=400, device="cpu", workers=1)
+        silent = defect is None  # what refutes needs no control
+        settings = Settings(seed=1, attacks=("clipbkd",), trials=200, control=silent, device="cpu", workers=1)
         result = run(bundle, bundle.recipe.load_dataset(), settings)
         assert (result.verdict, result.claim_check and result.claim_check.verdict) == (verdict, "certified")
 
@@ -227,7 +243,7 @@ def test_the_papers_calibration_of_approximate_minima_is_refuted_by_attack(tmp_p
     assert spent <= recipe.claim.delta
     train_bundle(recipe, path, seed=1, device="cpu", stage=quiet)  # type: ignore[arg-type]
     bundle = load_bundle(path)
-    settings = Settings(seed=1, attacks=("approximate-minima",), trials=1500, device="cpu", workers=1)
+    settings = Settings(seed=1, attacks=("approximate-minima",), trials=500, control=False, device="cpu", workers=1)
     result = run(bundle, bundle.recipe.load_dataset(), settings)
     assert result.verdict == "refuted"
     assert "approximate-minima:epsilon_lower" in result.refuted_by

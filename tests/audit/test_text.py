@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from dpaudit.audit.attacks import text_canaries
+from dpaudit.audit.attacks import control, pilot, text_canaries
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.datasets import Dataset, load
 from dpaudit.audit.inputs.files import InputError
@@ -210,8 +210,10 @@ claim = {epsilon = 4.4, delta = 1e-5}
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["bag-of-embeddings", "transformer"])
 def test_a_text_classifier_is_trained_and_audited_from_the_command_line(
-    name: str, folder: Path, dpaudit: Callable[..., CompletedProcess[str]]
+    name: str, folder: Path, dpaudit: Callable[..., CompletedProcess[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(pilot, "PAIRS", 3)
+    monkeypatch.setattr(control, "NO_NOISE_MODELS", 10)
     (folder / f"{name}.toml").write_text(TOML.replace("NAME", name))
     model = folder / f"{name}.pt"
     assert dpaudit("train", folder / f"{name}.toml", "--out", model, "--seed", "1").returncode == 0
@@ -238,7 +240,9 @@ def test_clipbkd_by_a_sentence_sees_nearly_all_there_is_and_only_that(adjacency:
         made = made.with_dimension(spec.mechanism.dimension or 0)
         models = train(spec, Pool(data.x, data.y), np.ones((1, len(data.y)), dtype=bool), [1])
         bundle = Bundle("", "", models.state_dict(0), made, None, models.ledger)
-        result = run(bundle, data, Settings(seed=1, trials=60, device="cpu", workers=1, attacks=("clipbkd",)))
+        silent = defect is None  # what refutes needs no control
+        settings = Settings(seed=1, trials=60, device="cpu", workers=1, attacks=("clipbkd",), control=silent)
+        result = run(bundle, data, settings)
         assert result.verdict == ("not_refuted" if defect is None else "refuted"), defect
     assert result.attacks[0].auc is not None
     assert np.sqrt(2.0) * norm.ppf(result.attacks[0].auc) == pytest.approx(size, abs=0.5 * size)

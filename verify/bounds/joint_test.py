@@ -25,9 +25,10 @@ of curves, a claimed (epsilon, delta) and the bounds that follow by inversion, s
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -51,6 +52,7 @@ UNDECIDED = 1e-6  # probability that any of these looks takes one sampled tail p
 EVALUATIONS = 200  # of sampled tail probabilities in one audit, whose misses are paid from the same alpha
 EPSILON_TOLERANCE, FACTOR_TOLERANCE = 1e-3, 5e-3  # of inversions: absolute, relative
 LARGEST_FACTOR = 64.0  # beyond it, or below its reciprocal, nothing is inverted
+KEPT_PARTS = 512  # of sampled laws, 128 kB at most each: the simulated audits of a plan ask for the same ones
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,7 @@ class JointTest:
 
     @cached_property
     def _weights(self) -> Array:
-        return spread_weights(len(self.in_scores), len(self.out_scores), self.claimed)
+        return _spread_weights(len(self.in_scores), len(self.out_scores), self.claimed)
 
     @cached_property
     def _extremes(self) -> list[tuple[int, int, int, int]]:
@@ -195,18 +197,17 @@ class JointTest:
         """
         observed = float(self._weights @ self._counts)
         slack = 1e-9 * abs(observed)  # sums of weights in another order: an equal count must count as equal
-        rng = np.random.default_rng(self.seed)
         limit = self.alpha * SPREAD_SHARE
         tail = self._undecided / LOOKS
-        hits, draws, size, upper = 0, 0, DRAWS, 1.0
+        hits, draws, look, upper = 0, 0, 0, 1.0
+        game = (self.seed, len(self.in_scores), len(self.out_scores), self.claimed)
         while draws < most:
-            sampled = spread_samples(rng, size, len(self.in_scores), self._ranks, len(self.out_scores), curve)
-            hits += int((sampled @ self._weights >= observed - slack).sum())
-            draws += size
+            sampled = _sampled_law(*game, curve, look)[0]
+            hits += int((sampled >= observed - slack).sum())
+            draws, look = draws + len(sampled), look + 1
             upper = min(upper, float(upper_at(hits, draws, tail)))
             if draws >= least and not lower_at(hits, draws, tail) <= limit <= upper:
                 break
-            size = min(draws, LARGEST_SAMPLE)
         return upper / SPREAD_SHARE
 
 
@@ -276,15 +277,40 @@ def spread_samples(rng: np.random.Generator, size: int, m: int, ranks: Counts, n
     return np.cumsum(counts[:, :-1], axis=1)
 
 
+_spread_weights = lru_cache(maxsize=32)(spread_weights)
+
+
+@lru_cache(maxsize=KEPT_PARTS)
+def _sampled_law(
+    seed: int, m: int, n: int, claimed: Tradeoff, curve: Tradeoff, look: int
+) -> tuple[Array, Mapping[str, Any]]:
+    """The spread statistics drawn between the look before and this one, from 0 on, and the generator's state after it.
+
+    They depend on the scores in no way, only on their numbers.
+    """
+    rng = np.random.default_rng(seed)
+    if look:
+        rng.bit_generator.state = _sampled_law(seed, m, n, claimed, curve, look - 1)[1]
+    size = min(DRAWS << max(look - 1, 0), LARGEST_SAMPLE)
+    sampled = spread_samples(rng, size, m, spread_ranks(n), n, curve) @ _spread_weights(m, n, claimed)
+    return sampled, rng.bit_generator.state
+
+
+@lru_cache(maxsize=256)
+def _order_statistic(j: int, n: int) -> tuple[Array, Array]:
+    """Cells of U ~ Beta(j, n + 1 - j): their right ends, and the probability of each."""
+    a, b = float(j), float(n + 1 - j)
+    ends = np.geomspace(1e-13, 0.5, CELLS // 2)
+    edges = np.unique(np.concatenate([[0.0], betaincinv(a, b, ends), betainccinv(a, b, ends), [1.0]]))
+    return edges[1:], np.diff(betainc(a, b, edges))
+
+
 def _tail(k: int, j: int, m: int, n: int, curve: Tradeoff) -> float:
     """Upper bound on P(N_j >= k): cells of U ~ Beta(j, n + 1 - j), the binomial tail taken at each cell's right end."""
     if k == 0:
         return 1.0
-    a, b = float(j), float(n + 1 - j)
-    ends = np.geomspace(1e-13, 0.5, CELLS // 2)
-    edges = np.unique(np.concatenate([[0.0], betaincinv(a, b, ends), betainccinv(a, b, ends), [1.0]]))
-    mass = np.diff(betainc(a, b, edges))
-    return float(min(1.0, (mass * bdtrc(k - 1, m, curve(edges[1:]))).sum() * (1.0 + 1e-9)))
+    ends, mass = _order_statistic(j, n)
+    return float(min(1.0, (mass * bdtrc(k - 1, m, curve(ends))).sum() * (1.0 + 1e-9)))
 
 
 def _count_above(scores: ArrayLike, thresholds: Array) -> Counts:

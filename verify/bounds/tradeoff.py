@@ -17,9 +17,11 @@ NEGLIGIBLE = 1e-15  # a delta that no observed rate can show
 LARGEST = 64.0  # epsilon beyond which no line is drawn
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Tradeoff:
     """An upper bound g on the TPR of every event, as a function of its FPR: concave, rising, g(u) >= u.
+
+    Curves of the same lines are equal, to the bit.
 
     Args:
         slopes: Slopes of the lines whose smallest value is g, falling, shape (lines,).
@@ -93,6 +95,16 @@ class Tradeoff:
         """TPR at the breaks between lines that are not flat, and these lines; at most the last one is flat."""
         lines = self.slopes > 0
         return self(self.breaks[: max(0, int(lines.sum()) - 1)]), self.slopes[lines], self.intercepts[lines]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Tradeoff) and self._content == other._content)
+
+    def __hash__(self) -> int:
+        return hash(self._content)
+
+    @cached_property
+    def _content(self) -> bytes:
+        return self.slopes.tobytes() + self.intercepts.tobytes() + self.breaks.tobytes()
 
     @property
     def area(self) -> float:

@@ -13,6 +13,7 @@ import pytest
 from dpaudit import audit as room
 from dpaudit import check
 from dpaudit.audit import audit_opacus, load_bundle
+from dpaudit.audit.attacks import control, pilot
 
 ROOT = Path(__file__).parents[3]
 BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "opacus.md").read_text(), re.DOTALL)
@@ -75,6 +76,8 @@ def test_the_pages_audits(
     dpaudit: Callable[..., Any],
 ) -> None:
     """With fewer steps and models than a user would take."""
+    monkeypatch.setattr(pilot, "PAIRS", 3)
+    monkeypatch.setattr(control, "NO_NOISE_MODELS", 10)
     monkeypatch.setattr(example, "EPOCHS", 1)
     monkeypatch.setattr(room, "audit_opacus", partial(audit_opacus, trials=10, workers=1), raising=False)
     exec(block("audit_opacus"), {"__name__": "page"})
