@@ -117,7 +117,6 @@ def test_two_percent_beside_the_truth_is_decided(noise: float, q: float, steps: 
     assert found.epsilon_lower >= 0.99 * found.epsilon_upper > 0.05
     assert verdict(1.02 * found.epsilon_lower).verdict == "certified"
     assert verdict(0.98 * found.epsilon_upper).verdict == "refuted"
-    assert found.seconds < 20.0
 
 
 SETTINGS = [
