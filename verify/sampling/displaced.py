@@ -8,7 +8,7 @@ centres moved by `offset` contributions. With R = SHARE F + (1 - SHARE) G, a mix
 
 whatever G is: so a poor choice of G costs sharpness and never validity. Both densities are exact, the mean over all
 orders included. Many releases that each learn little make a large loss all together (offset), few that learn much by
-the record's own release (stretch); so G is sought on three rays from F, where its mean loss is the wanted epsilon.
+the record's own release (stretch); so G is sought on four rays from F, where its mean loss is the wanted epsilon.
 """
 
 import math

@@ -66,7 +66,7 @@ def weighing_pilot(
     pilot: int,
     final: int,
 ) -> Pilot:
-    """delta as the mean of a nonnegative variable: tilted draws where a tilt is known, else plain ones.
+    """delta as the mean of a nonnegative variable: tilted draws where a tilt is known, else displaced or plain ones.
 
     Args:
         parts: The phases under their shifts.
@@ -106,9 +106,9 @@ def weighing_pilot(
 
 
 def _level_promise(draw: Draw, delta: float, rng: np.random.Generator, size: int, final: float) -> tuple[float, float]:
-    """The bet, and the epsilon that `final` draws should prove: of displaced histories, by the worse half of the pilot.
+    """The bet, and the epsilon that `final` draws should prove: of displaced histories, by the worse of two pilots.
 
-    Where no tilt is known a few histories may carry most of the weight, and a half that lacks them tells.
+    Where no tilt is known a few histories may carry most of the weight, and the pilot that lacks them tells.
     """
     seen = draw_level(draw, rng, size)
     bet, promise = choose_level_bet(seen, delta, share=final / size)
