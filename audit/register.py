@@ -4,6 +4,7 @@ import hashlib
 import json
 import random
 import shlex
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -146,9 +147,11 @@ def _run(tasks: Sequence[tuple[Claim, bool]], workers: int, stage: Stage) -> Ite
     """Entries and certificates in the order of the tasks, the same on any number of workers."""
     advance = stage("Judging claims", len(tasks))
     calls = (joblib.delayed(judged)(claim, seed=SEED, sampled=sampled) for claim, sampled in tasks)
-    for result in joblib.Parallel(n_jobs=workers, return_as="generator")(calls):
-        yield result
-        advance(1)
+    with warnings.catch_warnings():  # a worker whose memory has grown is replaced, and its claim judged by the next
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
+        for result in joblib.Parallel(n_jobs=workers, return_as="generator")(calls):
+            yield result
+            advance(1)
 
 
 def _entry(source: Source, found: dict[str, tuple[dict[str, Any], Any]], out: Path) -> dict[str, Any]:
