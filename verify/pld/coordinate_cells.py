@@ -31,6 +31,7 @@ MOST_CELLS_PER_DEVIATION, LEAST_CELLS_PER_DEVIATION = 400.0, 8.0  # standard dev
 MAX_SIZE = 2**21
 MANY, BLOCKS = 2**20, 1000.0  # sums of more coordinates than this are counted in blocks: as many a standard deviation
 MAX_CELLS = 2**19
+MOST_LEVELS = 2.0**22  # that a coordinate's log-ratio may cross
 
 
 def one_coordinate(law: IIDCoordinates, centres: Array, pair: MixturePair, step: float, tail: float) -> MassBounds:
@@ -106,8 +107,9 @@ def coordinate_statistic(law: IIDCoordinates, centres: Array, step: float, tail:
     """
     x = scan_points(law, centres, tail)
     ratio = law.logpdf(x - centres[-1]) - law.logpdf(x - centres[0])
-    edges = level_edges(x, ratio, step)
-    if not len(edges):  # a step beyond the whole ratio: one cell, which tells nothing
+    told = float(np.abs(np.diff(ratio)).sum()) < MOST_LEVELS * step  # else the ratio is mostly rounding of densities
+    edges = level_edges(x, ratio, step) if told else np.empty(0)
+    if not len(edges):  # nor with a step beyond the whole ratio: one cell, which tells nothing
         return CoordinateStatistic(edges, np.zeros(1, dtype=np.int64))
     inside = np.concatenate([[x[0]], 0.5 * (edges[1:] + edges[:-1]), [x[-1]]])
     return CoordinateStatistic(edges, np.rint(np.interp(inside, x, ratio) / step).astype(np.int64))
