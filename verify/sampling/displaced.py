@@ -13,6 +13,7 @@ the record's own release (stretch); so G is sought on four rays from F, where it
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,22 +82,21 @@ def displaced_histories(
     """Proposals whose mean loss is about `epsilon`, one on each ray; none where F's own is no smaller.
 
     Args:
-        parts: The phases.
+        parts: The phases, each a game.
         direction: Which two distributions are compared.
         epsilon: Losses about this large are wanted.
         rng: Source of the pilot passes.
     """
-    if any(part.game is None for part in parts):
-        return []
     seed, found = int(rng.integers(2**63)), []
+    if mean_loss(_along(parts, direction, RAYS[0], 0.0), np.random.default_rng(seed)) >= epsilon:  # F's own
+        return []
     for ray in RAYS:
 
+        @cache
         def excess(distance: float, ray: tuple[float, float] = ray) -> float:
             """Of the mean loss over epsilon; with the same noise at every distance, so that it has a zero."""
             return mean_loss(_along(parts, direction, ray, distance), np.random.default_rng(seed)) - epsilon
 
-        if excess(0.0) >= 0.0:
-            return []
         far = next((distance for distance in DISTANCES if excess(distance) > 0.0), None)
         if far is not None:
             found.append(_along(parts, direction, ray, float(brentq(excess, 0.0, far, rtol=0.02))))

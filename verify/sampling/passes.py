@@ -28,9 +28,6 @@ class Displacement:
     offset: float = 0.0
 
 
-NOWHERE = Displacement()
-
-
 def pass_losses(
     mechanism: Mechanism, length: float, game: PassGame, rng: np.random.Generator, size: int, *, add: bool
 ) -> Array:
@@ -44,7 +41,9 @@ def pass_losses(
         size: Passes.
         add: Draw from the second law, without the record.
     """
-    return displaced_passes(mechanism, length, game, NOWHERE, rng, np.ones(size, dtype=np.bool_), add=add)[0]
+    noise, step, outputs = _drawn(mechanism, length, game, rng, np.ones(size), add=add)
+    loss = log_likelihood_ratios(noise, step, game, outputs)
+    return -loss if add else loss
 
 
 def displaced_passes(
@@ -70,28 +69,32 @@ def displaced_passes(
         plain: Which passes are drawn from F, shape (passes,).
         add: F is the second law, without the record.
     """
-    normal = isinstance(mechanism.structure, NormalCoordinates)
-    step = length * (game.stretch if normal else 1.0)
-    noise = with_dimension(mechanism, 1)
-    law, size = game.second if add else game.first, len(plain)
-    releases = sum(law[0][1])
-    outputs = noise.sample(rng, size * releases).reshape(size, releases)
-    which = rng.choice(len(law), size, p=[weight for weight, _ in law])
-    centre = step * np.where(plain, 1.0, displacement.stretch)[:, None]
-    for index, (_, (_, ones, twos)) in enumerate(law):  # the order is uniform, and no law depends on it
-        rows = which == index
-        outputs[rows, :ones] += centre[rows]
-        outputs[rows, ones : ones + twos] += 2.0 * centre[rows]
-    if displacement == NOWHERE:
-        loss = log_likelihood_ratios(noise, step, game, outputs)
-        return (-loss if add else loss), np.zeros(size)
+    noise, step, outputs = _drawn(mechanism, length, game, rng, np.where(plain, 1.0, displacement.stretch), add=add)
     moved = step * displacement.offset
     outputs += np.where(plain, 0.0, moved)[:, None]
     ratios = _ratios(noise, step, outputs)
     first, second = _log_ratio(ratios, game.first), _log_ratio(ratios, game.second)
+    law = game.second if add else game.first
     stretched = _log_ratio(_ratios(noise, step * displacement.stretch, outputs - moved), law)
     everywhere = noise.privacy_loss(outputs.reshape(-1, 1), np.array([moved])).reshape(outputs.shape).sum(axis=1)
     return (second - first if add else first - second), stretched + everywhere - (second if add else first)
+
+
+def _drawn(
+    mechanism: Mechanism, length: float, game: PassGame, rng: np.random.Generator, stretch: Array, *, add: bool
+) -> tuple[Mechanism, float, Array]:
+    """The noise of one coordinate, a contribution, and what passes showed whose contributions are so much longer."""
+    step = length * (game.stretch if isinstance(mechanism.structure, NormalCoordinates) else 1.0)
+    noise, law = with_dimension(mechanism, 1), game.second if add else game.first
+    size, releases = len(stretch), sum(law[0][1])
+    outputs = noise.sample(rng, size * releases).reshape(size, releases)
+    which = rng.choice(len(law), size, p=[weight for weight, _ in law])
+    centre = step * stretch[:, None]
+    for index, (_, (_, ones, twos)) in enumerate(law):  # the order is uniform, and no law depends on it
+        rows = which == index
+        outputs[rows, :ones] += centre[rows]
+        outputs[rows, ones : ones + twos] += 2.0 * centre[rows]
+    return noise, step, outputs
 
 
 def log_likelihood_ratios(noise: Mechanism, step: float, game: PassGame, outputs: Array) -> Array:
