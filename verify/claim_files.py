@@ -254,11 +254,12 @@ def _phase(phase: _Phase, mechanisms: dict[str, Mechanism], folder: Path | None)
     others = sorted(set(given) - {"prob"})
     if kind in SAMPLERS and others:
         return Phase(noise, steps, sampler=sampler_from_dict(kind, given))
+    released = Phase(noise, steps, 1.0 if prob is None else prob, kind)  # an unknown kind before its keys
     if others:
         raise ValueError(f"unknown key 'sampling.{others[0]}': kind {kind!r} does not have it.")
     if kind != "none" and prob is None:
         raise ValueError(f"expected sampling.prob to be given with kind {kind!r}.")
-    return Phase(noise, steps, 1.0 if prob is None else prob, kind)
+    return released
 
 
 def _matrix(folder: Path | None, name: str) -> Matrix:
