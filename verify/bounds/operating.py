@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from scipy.special import rel_entr
 
 from dpaudit.mechanisms.base import Array
-from dpaudit.verify.bounds.rates import clopper_pearson, valid_confidence, valid_scores
+from dpaudit.verify.bounds.rates import rate_lower, rate_upper, valid_confidence, valid_scores
 
 POINTS = 200
 
@@ -34,7 +34,8 @@ def roc(in_scores: ArrayLike, out_scores: ArrayLike, *, confidence: float) -> di
     m = int(fp[-1])
     targets = np.concatenate([[0], np.unique(np.floor(np.geomspace(1, m, POINTS)).astype(int))])
     at = np.unique(np.searchsorted(fp, targets, side="right") - 1)
-    lower, upper = clopper_pearson(tp[at], scores_in.size, confidence=confidence)
+    side = (1.0 + valid_confidence(confidence)) / 2.0  # of each end of the two-sided interval
+    lower, upper = (rate(tp[at], scores_in.size, confidence=side) for rate in (rate_lower, rate_upper))
     return {
         "fpr": (fp[at] / m).tolist(),
         "tpr": (tp[at] / scores_in.size).tolist(),
