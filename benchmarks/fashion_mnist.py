@@ -3,9 +3,10 @@
     DPAUDIT_DATA=... python benchmarks/fashion_mnist.py [--trials 1000] [--out docs/fashion-mnist.md] [--work DIR]
 
 The training of Jagielski, Ullman and Oprea (2020), "Auditing Differentially Private Machine Learning", section 5:
-classes 0 and 1 (6,000 records of them, for the network 2,000), 24 epochs of Poisson batches of 250 expected records, clip 1 in the l2 norm,
-learning rate 0.15, softmax regression and a network of one hidden layer of 32 units. Their arms differ in one record's
-value; these are neighbours under the claim's own adjacency, add-remove: the records, and the records with one canary.
+classes 0 and 1 (6,000 records of them, for the network 2,000), 24 epochs of Poisson batches of 250 expected records,
+clip 1 in the l2 norm, learning rate 0.15, softmax regression and a network of one hidden layer of 32 units. Their arms
+differ in one record's value; these are neighbours under the claim's own adjacency, add-remove: the records, and the
+records with one canary.
 
 Every case is calibrated to its claimed epsilon at delta 1e-5 (`verify.calibration`), trained once, and audited through
 `dpaudit.audit.run` at 99% confidence with so many models per arm. Cases and their trials are kept in the folder
