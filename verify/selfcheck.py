@@ -100,9 +100,11 @@ def cases() -> dict[tuple[str, str], Audit]:
         }
     return {
         **of_counts,
-        ("JointTest", "Laplace, its exact curve, and epsilon = 1"): partial(_joint, LAPLACE, laplace_curve, 1.0, 0.0),
+        ("JointTest", "Laplace, its exact curve, and epsilon = 1"): partial(
+            _joint, LAPLACE, Tradeoff.of(laplace_curve), 1.0, 0.0
+        ),
         ("JointTest", "Gaussian, its exact curve, and epsilon = 1 at its delta"): partial(
-            _joint, GAUSSIAN, gaussian_curve, 1.0, gaussian_delta(1.0, 1.0)
+            _joint, GAUSSIAN, Tradeoff.of(gaussian_curve), 1.0, gaussian_delta(1.0, 1.0)
         ),
         ("epsilon_gdp", "Gaussian, mu = 1, delta = 1e-5"): _gdp,
         ("epsilon_one_run, steinke", "randomised response, epsilon = 1"): partial(_one_run_response, delta=0.0),
@@ -152,10 +154,9 @@ def _counts(name: str, mechanism: Mechanism, rng: np.random.Generator, *, delta:
 
 
 def _joint(
-    mechanism: Mechanism, curve: Callable[[Array], Array], epsilon: float, delta: float, rng: np.random.Generator
+    mechanism: Mechanism, allowed: Tradeoff, epsilon: float, delta: float, rng: np.random.Generator
 ) -> bool:
     """Both uses of the joint test on the same scores, which share one error probability."""
-    allowed = Tradeoff.of(curve)
     inside, outside = _scores(mechanism, rng, COUNTED)
     test = JointTest(inside, outside, allowed, confidence=CONFIDENCE, seed=int(rng.integers(2**31)))
     return test.rejects(allowed) or test.rejects(Tradeoff.of_points([epsilon], [delta]))

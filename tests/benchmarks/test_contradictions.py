@@ -1,7 +1,6 @@
 """The fuzzer: it finds nothing in the first claims of a seed, and what is planted."""
 
 import json
-import subprocess
 import sys
 import time
 import tomllib
@@ -141,7 +140,7 @@ def test_a_claim_that_takes_too_long_is_given_up(fuzzer: ModuleType) -> None:
 
 # claims of one release of the seed 5: every law, and each of the CHEAP mechanisms in both adjacencies, sampled or not;
 # thousands more are what the script itself is for
-DRAWN = (0, 1, 7, 17, 19, 25, 33, 43, 55, 71, 78, 80, 86, 96, 114, 127, 144, 170, 184, 185, 219, 239)
+DRAWN = (1, 7, 17, 19, 25, 33, 43, 55, 71, 78, 80, 86, 96, 114, 127, 144, 170, 184, 185, 219, 239)
 
 
 @pytest.mark.slow
@@ -152,15 +151,14 @@ def test_claims_of_one_release(fuzzer: ModuleType) -> None:
     assert len({law for row in rows for law in row["laws"]}) >= 10
 
 
-@pytest.mark.slow
-def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("gaussian")
+def test_a_run_that_was_stopped_goes_on(
+    fuzzer: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     def run(claims: int) -> tuple[int, str]:
-        words = [str(BENCHMARKS / "contradictions.py"), "--seed", "481", "--rigorous-share", "0"]
-        done = subprocess.run(
-            [sys.executable, *words, "--claims", str(claims), "--out", str(tmp_path)],
-            capture_output=True, text=True, timeout=300,
-        )  # fmt: skip
-        return done.returncode, done.stdout
+        words = ["contradictions.py", "--seed", "481", "--rigorous-share", "0", "--out", str(tmp_path)]
+        monkeypatch.setattr(sys, "argv", [*words, "--claims", str(claims)])
+        return fuzzer.main(), capsys.readouterr().out
 
     assert run(1)[0] == 0
     code, text = run(2)

@@ -2,7 +2,6 @@
 
 import importlib.util
 import math
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -93,17 +92,22 @@ def test_intervals_cover_the_mean_as_often_as_they_say(script: ModuleType) -> No
 
 
 @pytest.mark.slow
-def test_the_script_prints_the_rows_of_the_page() -> None:
-    command = [sys.executable, str(SCRIPT), "--setting", "1", "1", "--betas", "2"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
-    header, _, row = done.stdout.splitlines()
+def test_the_script_prints_the_rows_of_the_page(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--setting", "1", "1", "--betas", "2"])
+    script.main()
+    header, _, row = capsys.readouterr().out.splitlines()
     page = (SCRIPT.parents[1] / "docs" / "pate.md").read_text().splitlines()
     assert header in page
     assert row in page
 
 
-def test_one_seed_is_refused() -> None:
-    command = [sys.executable, str(SCRIPT), "--seeds", "1"]
-    refused = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert refused.returncode == 2
-    assert "Expected seeds=1 to be at least 2" in refused.stderr
+def test_one_seed_is_refused(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), "--seeds", "1"])
+    with pytest.raises(SystemExit) as refused:
+        script.main()
+    assert refused.value.code == 2
+    assert "Expected seeds=1 to be at least 2" in capsys.readouterr().err

@@ -2,10 +2,6 @@
 
 import json
 import math
-import subprocess
-import sys
-import time
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +51,7 @@ CLAIMS: list[tuple[Mechanism, int, float, float]] = [
     (GeneralizedGaussian(1.4, 3.0, 1.0, 1.4, 20), 4, 0.5, 0.5),
     (GeneralizedGaussian(3.0, 5.0, 1.0, 3.0, 400), 4, 0.5, 0.5),
     (GeneralizedGaussian(3.0, 5.0, 1.0, 2.0, 1), 4, 0.5, 0.5),
-    (Product(60.0, 1.0, 2.0, 50), 2, 0.5, 0.2),
+    (Product(60.0, 1.0, 2.0, 50), 1, 1.0, 0.2),
 ]
 
 
@@ -97,33 +93,26 @@ def test_more_noise_and_fewer_steps_cost_less() -> None:
         assert check(cheap).delta_upper < check(dear).delta_upper
 
 
-def test_reasons_say_what_decided() -> None:
+def test_reasons_say_what_decided_and_what_the_published_formula_comes_to() -> None:
     certified = check(Claim.single(Gaussian(3.0), epsilon=3.0, delta=1e-5))
     assert certified.verdict == "certified"
     assert "Balle and Wang" in certified.reason
     assert f"{certified.delta_upper:.4g}" in certified.reason
-    refuted = check(
-        Claim.single(
-            GammaPLRV(40_000.0, 6e-5, 0.5, 2.0, 26_000), epsilon=1.606, delta=1e-5, steps=300, sampling_prob=0.01
-        )
-    )
+    published = Claim.single(
+        GammaPLRV(40_000.0, 6e-5, 0.5, 2.0, 26_000), epsilon=1.606, delta=1e-5, steps=300, sampling_prob=0.01,
+        accountant="plrvo-theorem-4.9",
+    )  # fmt: skip
+    refuted = check(published)
     assert refuted.verdict == "refuted"
+    assert refuted.published_epsilon == pytest.approx(1.6069, abs=1e-4)
+    with pytest.raises(ValueError, match="plrvo-theorem-4\\.9"):
+        check(Claim.single(Gaussian(1.0), epsilon=5.0, delta=1e-5, accountant="plrvo-theorem-9"))
     assert refuted.witness is not None
     assert str(refuted.witness.coordinates) in refuted.reason
     assert refuted.witness.norm <= 0.5
     assert refuted.epsilon_lower >= 1.7745
-    between = check(
-        Claim.single(GammaPLRVIID(5.0, 0.1, 1.0, 2.0, 300), epsilon=1.0, delta=1e-5, steps=3, sampling_prob=0.2)
-    )
-    undecided = check(
-        Claim.single(
-            GammaPLRVIID(5.0, 0.1, 1.0, 2.0, 300),
-            epsilon=(between.epsilon_lower + between.epsilon_upper) / 2,
-            delta=1e-5,
-            steps=3,
-            sampling_prob=0.2,
-        )
-    )
+    between = Claim.single(GammaPLRVIID(5.0, 0.1, 1.0, 2.0, 300), epsilon=BETWEEN, delta=1e-5, steps=3, sampling_prob=0.2)
+    undecided = check(between)
     assert undecided.verdict == "undecided"
     assert "witness stronger" in undecided.reason
     assert any("sum of clipped contributions" in text for text in undecided.assumptions)
@@ -237,33 +226,6 @@ def test_noise_out_of_the_range_of_floats_is_named_not_computed(mechanism: Mecha
     assert (verdict.epsilon_lower, verdict.epsilon_upper) == (0.0, math.inf)
 
 
-def test_import_is_light_and_without_torch() -> None:
-    code = (
-        "import sys, time; t = time.perf_counter(); import dpaudit.verify; light = time.perf_counter() - t;"
-        "loaded = 'numpy' in sys.modules; from dpaudit.verify import check;"
-        "print(light, loaded, 'torch' in sys.modules)"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert float(out[0]) < 0.3
-    assert out[1:] == ["False", "False"]
-
-
-def test_both_bounds_take_at_most_twice_dp_accountings_upper_one() -> None:
-    pld = pytest.importorskip("dp_accounting.pld.privacy_loss_distribution")
-    claim = Claim.single(Gaussian(1.0), epsilon=1.83, delta=1e-5, steps=1000, sampling_prob=0.01)
-
-    def theirs() -> None:
-        pld.from_gaussian_mechanism(1.0, sampling_prob=0.01).self_compose(1000).get_epsilon_for_delta(1e-5)
-
-    times: dict[str, list[float]] = {"ours": [], "theirs": []}
-    for _ in range(3):
-        for name, run in (("ours", lambda: check(claim)), ("theirs", theirs)):
-            started = time.perf_counter()
-            run()
-            times[name].append(time.perf_counter() - started)
-    assert min(times["ours"]) <= 2 * min(times["theirs"])
-
-
 def test_sampling_alone_refutes_what_the_numerics_refute_and_certifies_nothing() -> None:
     low, high = (Claim.single(Gaussian(1 / 0.6), epsilon=epsilon, delta=1e-5) for epsilon in (2.0, 2.6))
     refuted = check(low, method="monte-carlo", rng=1)
@@ -276,15 +238,3 @@ def test_sampling_alone_refutes_what_the_numerics_refute_and_certifies_nothing()
 def test_sampling_needs_a_seed() -> None:
     with pytest.raises(ValueError, match="rng"):
         check(Claim.single(Gaussian(1.0), epsilon=1.0, delta=1e-5), method="monte-carlo")
-
-
-def test_a_published_formula_is_recomputed_beside_the_bracket() -> None:
-    mechanism = GammaPLRV(k=40000.0, theta=6e-5, clip=0.5, dimension=26000)
-    claim = Claim.single(
-        mechanism, epsilon=1.606, delta=1e-5, steps=300, sampling_prob=0.01, accountant="plrvo-theorem-4.9"
-    )
-    verdict = check(claim)
-    assert verdict.verdict == "refuted"
-    assert verdict.published_epsilon == pytest.approx(1.6069, abs=1e-4)
-    with pytest.raises(ValueError, match="plrvo-theorem-4\\.9"):
-        check(replace(claim, accountant="plrvo-theorem-9"))

@@ -1,6 +1,5 @@
-"""Claims files: what is read, what is refused and in which words, and how fast."""
+"""Claims files: what is read, and what is refused and in which words."""
 
-import time
 from pathlib import Path
 
 import pytest
@@ -113,11 +112,8 @@ def test_a_duplicate_id_is_named(tmp_path: Path) -> None:
         load_claims(write(tmp_path, GOOD + GOOD))
 
 
-@pytest.mark.slow
-def test_ten_thousand_claims_share_their_mechanism(tmp_path: Path) -> None:
-    path = write(tmp_path, "".join(GOOD.replace('"a"', f'"a{i}"') for i in range(10_000)))
-    began = time.process_time()
+def test_a_thousand_claims_share_their_mechanism(tmp_path: Path) -> None:
+    path = write(tmp_path, "".join(GOOD.replace('"a"', f'"a{i}"') for i in range(1000)))
     claims = load_claims(path)
-    assert time.process_time() - began < 20  # 5 s is meant; a busy machine must not fail the suite
-    assert len(claims) == 10_000
+    assert len(claims) == 1000
     assert len({id(claim.phases[0].mechanism) for claim in claims}) == 1

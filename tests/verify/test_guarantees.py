@@ -75,7 +75,7 @@ def test_zero_concentrated_is_converted_at_its_best_order(rho: float) -> None:
 
 
 @given(factor=st.sampled_from([0.99, 1.0, 1.01]), order=st.floats(1.05, 200.0))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_gaussian_compositions_are_decided_within_a_percent(factor: float, order: float) -> None:
     wanted = "refuted" if factor < 1 else "certified"
     stated: tuple[Guarantee, ...] = (
@@ -94,7 +94,7 @@ def renyi(p: object, q: object, order: float, cuts: list[float]) -> float:
         return float(mpmath.log(value) / (order - 1))
 
 
-@pytest.mark.parametrize("order", [1.3, 2.0, 4.5, 12.0])
+@pytest.mark.parametrize("order", [1.3, 12.0])
 def test_divergences_of_sampled_releases_hold_the_true_one_between_them(order: float) -> None:
     q, cuts = 0.2, [-30, -5, -1, 0, 0.5, 1, 5, 10, 20, 40]
     normal = [lambda x, c=c: mpmath.npdf(x, c, 1) for c in (0, 1)]
@@ -179,7 +179,7 @@ def test_the_least_mu_covers_curves_of_any_shape() -> None:
     sampled = check(Claim.single(Gaussian(0.6), epsilon=1.0, delta=1e-5, steps=50, sampling_prob=0.02))
     for curve in (implied_delta(PureDP(1.5)), implied_delta(ApproximateDP(0.7, 1e-13)), lambda e: sampled.delta(e)[1]):
         mu = operating_points(curve).gdp_mu
-        at = rng.uniform(0.0, 12.0, 4000)
+        at = rng.uniform(0.0, 12.0, 500)
         assert (curve(at) <= np.maximum(implied_delta(GaussianDP(mu))(at), 1e-12)).all()
         assert (curve(at) > np.maximum(implied_delta(GaussianDP(mu * 0.98))(at), 1e-12)).any()
 

@@ -155,7 +155,7 @@ def test_hidden_scale_witness_against_theorem_4_9() -> None:
 
 @pytest.mark.slow
 def test_the_bound_misses_as_often_as_it_may() -> None:
-    claim, truth, trials = Claim.single(Gaussian(1.0), epsilon=1.0, delta=1e-5), gaussian_delta(1.0, 5.0), 300
+    claim, truth, trials = Claim.single(Gaussian(1.0), epsilon=1.0, delta=1e-5), gaussian_delta(1.0, 5.0), 200
     rng = generator(18)
     misses = sum(pair_lower(claim, 5.0, rng=rng, samples=250, confidence=0.7) > truth for _ in range(trials))
     assert 0 < misses <= limit(trials, 0.15)
@@ -217,7 +217,7 @@ def test_sampling_agrees_with_the_exact_numerics(claim: Claim) -> None:
 
 @pytest.mark.slow
 def test_epsilon_lower_errs_as_often_as_it_may() -> None:
-    claim, trials, rng = Claim.single(Gaussian(1.0), epsilon=4.0, delta=1e-5), 200, generator(22)
+    claim, trials, rng = Claim.single(Gaussian(1.0), epsilon=4.0, delta=1e-5), 60, generator(22)
     found = [monte_carlo_lower(claim, rng=rng, samples=300, confidence=0.6) for _ in range(trials)]
     bounds = [at_claim(curve, claim) for curve in found]
     wrong = [e > gaussian_epsilon(1.0, 1e-5) or d > gaussian_delta(1.0, 4.0) for e, d in bounds]

@@ -12,12 +12,12 @@ from dpaudit.verify.selfcheck import cases, laplace_curve, measure_error_rates
 
 @pytest.mark.slow
 def test_every_bound_keeps_its_level() -> None:
-    # Ten rows, each failing by bad luck with probability at most 1e-6.
+    # each row fails by bad luck with probability at most 1e-6
     done: list[int] = []
-    rows = measure_error_rates(np.random.default_rng(2024), trials=200, progress=done.append)
+    rows = measure_error_rates(np.random.default_rng(2024), trials=100, progress=done.append)
     assert [row for row in rows if not row.passed] == []
-    assert done == [200] * len(cases()) == [200] * len(rows)
-    assert {row.allowed for row in rows} == {int(binom.isf(1e-6, 200, 0.1))}
+    assert done == [100] * len(cases()) == [100] * len(rows)
+    assert {row.allowed for row in rows} == {int(binom.isf(1e-6, 100, 0.1))}
     assert sum(row.false_alarms for row in rows) > 0  # the truths are near enough to be contradicted by chance
 
 

@@ -54,7 +54,7 @@ def laws_broken_by(accountant: Any) -> set[str]:
 
 
 def test_the_exact_value_is_never_contradicted_and_breaks_no_law() -> None:
-    audit = audit_accountant(lambda m, q, t, d: exact(m, t, d), UNSAMPLED, seed=1, examples=60, law_examples=8)
+    audit = audit_accountant(lambda m, q, t, d: exact(m, t, d), UNSAMPLED, seed=1, examples=40, law_examples=4)
     assert (audit.refuted, audit.witness, audit.law_violations, audit.refusals) == (False, None, [], {})
     assert audit.tried >= 20
 
@@ -135,7 +135,7 @@ def test_impossible_searches_are_refused(arguments: dict[str, Any], message: str
 
 @pytest.mark.slow
 def test_opacus_gdp_is_refuted_by_the_search_itself() -> None:
-    audit = audit_accountant(Opacus("gdp"), seed=7, examples=100, law_examples=0)
+    audit = audit_accountant(Opacus("gdp"), seed=7, examples=40, law_examples=0)
     assert audit.witness is not None
     # what proves it is not our numerics alone: a pessimistic accountant agrees that the truth may be as large
     setting, found = audit.witness.setting, audit.witness
@@ -154,10 +154,10 @@ def test_opacus_gdp_is_a_fifth_of_an_epsilon_short_at_an_ordinary_setting() -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("accountant", [Opacus("rdp"), DPAccounting("rdp"), DPAccounting("pld")], ids=str)
 def test_the_sound_accountants_are_not_contradicted(accountant: Any) -> None:
-    moderate = gaussian_settings().filter(lambda s: s.steps <= 200 and s.mechanism.noise_multiplier >= 1)
-    audit = audit_accountant(accountant, moderate, seed=11, examples=25, law_examples=0)
+    moderate = gaussian_settings().filter(lambda s: s.steps <= 100 and s.mechanism.noise_multiplier >= 1)
+    audit = audit_accountant(accountant, moderate, seed=11, examples=12, law_examples=0)
     assert not audit.refuted, audit.to_dict()
-    assert audit.tried >= 10
+    assert audit.tried >= 6
 
 
 def counterexample(name: str, strategy: SearchStrategy[Setting], examples: int) -> Setting:
@@ -174,7 +174,7 @@ FEW = st.sampled_from([1, 2, 3, 4, 8])
 @pytest.mark.slow
 def test_sampled_laplace_shrinks_to_two_coordinates() -> None:
     noise = st.builds(Laplace, scale=st.sampled_from([1.0, 0.5, 2.0, 5.0, 20.0]), dimension=FEW)
-    found = counterexample("lap2-theorem-iii.7", once(noise, RATES), 40)  # plrvo-theorem-4.5 is the same
+    found = counterexample("lap2-theorem-iii.7", once(noise, RATES), 20)  # plrvo-theorem-4.5 is the same
     # in one coordinate, or without sampling, the theorem holds
     assert found.mechanism.dimension == 2
     assert found.sampling_prob < 1
@@ -186,7 +186,7 @@ def test_sampled_gamma_plrv_shrinks_to_a_few_coordinates(kind: Any) -> None:
     noise = st.builds(
         kind, k=st.sampled_from([10.0, 100.0, 1000.0]), theta=st.sampled_from([0.1, 0.01, 0.001]), dimension=FEW
     )
-    found = counterexample("plrvo-theorem-4.9", once(noise, st.sampled_from([0.1, 0.01])), 40)
+    found = counterexample("plrvo-theorem-4.9", once(noise, st.sampled_from([0.1, 0.01])), 20)
     assert found.mechanism.dimension in (2, 3, 4)
 
 
@@ -210,8 +210,8 @@ def test_a_scale_per_coordinate_is_not_refuted_without_sampling() -> None:
 
 @pytest.mark.slow
 def test_product_noise_is_refuted_in_a_few_coordinates() -> None:
-    noise = st.builds(Product, sigma=st.sampled_from([10.0, 100.0, 1000.0]), dimension=st.sampled_from([4, 5, 8, 16]))
-    found = counterexample("product-theorem-8", once(noise, st.just(1.0)), 20)
+    noise = st.builds(Product, sigma=st.sampled_from([10.0, 100.0]), dimension=st.sampled_from([4, 5, 8]))
+    found = counterexample("product-theorem-8", once(noise, st.just(1.0)), 6)
     # the theorem is about replaced records, whose sums are 2 clip apart: half of that already contradicts it
     assert found.mechanism.dimension in (4, 5, 8)
 
@@ -222,7 +222,7 @@ def test_generalized_gaussian_is_refuted_in_a_few_coordinates() -> None:
         return GeneralizedGaussian(beta, scale, clip_norm=beta, dimension=dimension)
 
     drawn = st.builds(noise, st.sampled_from([2.0, 3.0]), st.just(3.0), st.sampled_from([1, 2, 6, 8]))
-    found = counterexample("gg-b.2", once(drawn, st.just(1.0)), 24)
+    found = counterexample("gg-b.2", once(drawn, st.just(1.0)), 12)
     assert isinstance(found.mechanism, GeneralizedGaussian)
     assert found.mechanism.beta == 3.0
     assert found.mechanism.dimension in (6, 8)

@@ -37,8 +37,8 @@ def test_the_page_has_every_refuted_row() -> None:
     [
         "gg-b2-beta4-n1000000",
         "product-a6-m1e8",
+        "plrvo-code-ftrl",
         pytest.param("plrvo-table13-row9-shared", marks=pytest.mark.slow),
-        pytest.param("plrvo-table13-row9-iid", marks=pytest.mark.slow),
     ],
 )
 def test_a_row_of_the_page(name: str) -> None:

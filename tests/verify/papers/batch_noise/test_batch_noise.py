@@ -1,9 +1,8 @@
 """Noise on every example, and division by the realised batch size: against enumeration, quadrature and simulation."""
 
 import itertools
+import json
 import math
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import mpmath
@@ -15,9 +14,9 @@ from scipy.stats import binom, gamma, laplace, ncx2, norm
 
 from dpaudit.mechanisms import Gaussian, Laplace, Product
 from dpaudit.mechanisms.base import Array, IIDCoordinates
-from dpaudit.verify import Claim, Verdict, check
+from dpaudit.verify import Claim, check
 from dpaudit.verify.bounds import clopper_pearson
-from dpaudit.verify.claim_files import load_claims
+from dpaudit.verify.claim_files import claim_to_dict, load_claims
 from dpaudit.verify.claims import Phase
 from dpaudit.verify.papers.batch_noise import (
     Reading,
@@ -416,12 +415,12 @@ def test_without_sampling_the_others_are_known() -> None:
 
 def test_more_noise_or_more_records_cost_less() -> None:
     def upper(sigma: float, records: int, reading: Reading) -> float:
-        claim = Claim.single(Gaussian(sigma, dimension=20_000), epsilon=1.0, delta=1e-5, steps=20, sampling_prob=0.05)
+        claim = Claim.single(Gaussian(sigma, dimension=200), epsilon=1.0, delta=1e-5, steps=3, sampling_prob=0.05)
         return batch_noise_bracket(claim, reading=reading, records=records).epsilon_upper
 
     for reading in READINGS:
-        assert upper(2.0, 20_000, reading) < upper(1.0, 20_000, reading)
-    assert upper(1.0, 20_000, "per-example") < upper(1.0, 4_000, "per-example")
+        assert upper(2.0, 2000, reading) < upper(1.0, 2000, reading)
+    assert upper(1.0, 2000, "per-example") < upper(1.0, 400, "per-example")
 
 
 def test_replace_one_with_everybody_in_is_the_sum_reading() -> None:
@@ -502,10 +501,17 @@ def test_page_on_readings_is_what_is_computed(row: list[str]) -> None:
         assert_cell(cell, found.epsilon_lower, found.epsilon_upper, found.verdict)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0].strip(" `"))
-def test_page_on_readings_has_the_sum_reading_right(row: list[str], checked: Callable[[Claim], Verdict]) -> None:
-    claim = documented_claim(row[0].strip(" `"))
-    assert float(row[1]) == claim.epsilon
-    found = checked(replace(claim, id="", source=""))
-    assert_cell(row[2], found.epsilon_lower, found.epsilon_upper, found.verdict)
+def test_page_on_readings_has_the_sum_reading_right() -> None:
+    """As the register has it, which `dpaudit register check` computes again; the Gaussian is in none of its tables."""
+    document = json.loads((ROOT / "reports/register/register.json").read_bytes())
+    unnamed = {"id": "", "source": ""}
+    entries = [entry for source in document["sources"] for entry in source["claims"].values()]
+    for name, epsilon, cell, *_ in ROWS:
+        claim = documented_claim(name.strip(" `"))
+        assert float(epsilon) == claim.epsilon
+        if claim.id:
+            table = claim_to_dict(claim) | unnamed
+            verdict = next(entry["verdict"] for entry in entries if entry["claim"] | unnamed == table)
+        else:
+            verdict = check(claim).to_dict()
+        assert_cell(cell, *(verdict[key] for key in ("epsilon_lower", "epsilon_upper", "verdict")))
