@@ -153,9 +153,7 @@ def _counts(name: str, mechanism: Mechanism, rng: np.random.Generator, *, delta:
     return bound.epsilon_lower > 1.0
 
 
-def _joint(
-    mechanism: Mechanism, allowed: Tradeoff, epsilon: float, delta: float, rng: np.random.Generator
-) -> bool:
+def _joint(mechanism: Mechanism, allowed: Tradeoff, epsilon: float, delta: float, rng: np.random.Generator) -> bool:
     """Both uses of the joint test on the same scores, which share one error probability."""
     inside, outside = _scores(mechanism, rng, COUNTED)
     test = JointTest(inside, outside, allowed, confidence=CONFIDENCE, seed=int(rng.integers(2**31)))

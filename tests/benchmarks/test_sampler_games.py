@@ -16,7 +16,7 @@ from dpaudit.verify.samplers import Shuffled
 from dpaudit.verify.sampling.games import history_games
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-RUNS = 20_000
+RUNS = 10_000
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def row(benchmark: ModuleType, name: str, adjacency: str, noise: int, runs: int 
 def test_batches_as_drawn_contradict_no_bound_and_reach_the_lower_one(
     benchmark: ModuleType, name: str, adjacency: str, noise: int
 ) -> None:
-    """A contradiction of true bounds has probability 1e-6; 60% of the log-odds are asked of a fifth of the runs."""
+    """A contradiction of true bounds has probability 1e-6; 60% of the log-odds are asked of a tenth of the runs."""
     played = row(benchmark, name, adjacency, noise)
     assert played.contradictions == ()
     assert played.reached > 0.6 * played.lower > 0

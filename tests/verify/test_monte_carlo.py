@@ -294,7 +294,7 @@ def test_sampled_orders_stay_below_the_upper_bound_and_come_near_the_lower_one(
     """At confidence 1 - 1e-6: 85% of the certified lower bound at least, and never above the upper bound."""
     claim = Claim(0.5, 1e-3, (Phase(Gaussian(1.2, dimension=2), sampler=sampler),), adjacency)
     bracket = check(claim)
-    sampled = monte_carlo_lower(claim, rng=np.random.default_rng(3), samples=40_000, confidence=1.0 - 1e-6)
+    sampled = monte_carlo_lower(claim, rng=np.random.default_rng(3), samples=20_000, confidence=1.0 - 1e-6)
     delta = float(sampled.delta(np.array([0.5]))[0])
     assert 0.85 * bracket.delta_lower < delta <= bracket.delta_upper
 

@@ -84,7 +84,8 @@ def test_a_wrong_file_is_a_usage_error_in_one_line(pytester: pytest.Pytester) ->
 
 def test_the_plugin_loads_nothing_heavy() -> None:
     code = (
-        "import sys, dpaudit.verify, dpaudit.verify.pytest_plugin; print([m for m in ('numpy', 'scipy', 'torch') if m in sys.modules])"
+        "import sys, dpaudit.verify, dpaudit.verify.pytest_plugin;"
+        "print([m for m in ('numpy', 'scipy', 'torch') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -35,7 +35,7 @@ EVENTS: list[Any] = [
         "add-remove",
     ),
     pytest.param(
-        dp.SelfComposedDpEvent(dp.TruncatedSubsampledGaussianDpEvent(1000, 0.05, 200, 1.5), 5), "zero-out",
+        dp.SelfComposedDpEvent(dp.TruncatedSubsampledGaussianDpEvent(100, 0.05, 20, 1.5), 2), "zero-out",
         marks=pytest.mark.slow,
     ),
 ]  # fmt: skip

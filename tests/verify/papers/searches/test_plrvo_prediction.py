@@ -51,10 +51,10 @@ def test_what_was_not_learned_from_is_refused() -> None:
 @pytest.mark.slow
 def test_solved_configurations_meet_epsilon_and_no_more() -> None:
     accountant = Published("plrvo-theorem-4.9", {"max_order": 80})
-    solved = solve_configurations(3, dimension=500, delta=1e-5, rng=np.random.default_rng(2), accountant=accountant)
+    solved = solve_configurations(2, dimension=500, delta=1e-5, rng=np.random.default_rng(2), accountant=accountant)
     for (k, epsilon, clip, steps, q), theta in zip(solved.inputs, solved.theta, strict=True):
         for factor, enough in ((1.0, True), (1.003, False)):
             mechanism = GammaPLRV(k=k, theta=theta * factor, clip=clip, dimension=500)
             assert (accountant(mechanism, q, int(steps), 1e-5) <= epsilon) == enough
-    again = solve_configurations(3, dimension=500, delta=1e-5, rng=np.random.default_rng(2), accountant=accountant)
+    again = solve_configurations(2, dimension=500, delta=1e-5, rng=np.random.default_rng(2), accountant=accountant)
     np.testing.assert_array_equal(again.theta, solved.theta)
