@@ -216,12 +216,14 @@ def test_sampling_agrees_with_the_exact_numerics(claim: Claim) -> None:
 
 
 @pytest.mark.slow
-def test_epsilon_lower_errs_as_often_as_it_may() -> None:
+def test_epsilon_lower_errs_as_rarely_as_it_must_and_is_near() -> None:
     claim, trials, rng = Claim.single(Gaussian(1.0), epsilon=4.0, delta=1e-5), 60, generator(22)
     found = [monte_carlo_lower(claim, rng=rng, samples=300, confidence=0.6) for _ in range(trials)]
     bounds = [at_claim(curve, claim) for curve in found]
-    wrong = [e > gaussian_epsilon(1.0, 1e-5) or d > gaussian_delta(1.0, 4.0) for e, d in bounds]
-    assert 0 < sum(wrong) <= limit(trials, 0.4)
+    truth = gaussian_epsilon(1.0, 1e-5)
+    wrong = [e > truth or d > gaussian_delta(1.0, 4.0) for e, d in bounds]
+    assert sum(wrong) <= limit(trials, 0.4)
+    assert np.median([e for e, _ in bounds]) > 0.97 * truth  # near enough to err where something is wrong by 5%
 
 
 def test_a_hidden_scale_in_a_hundred_million_coordinates() -> None:
