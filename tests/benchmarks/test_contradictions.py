@@ -138,9 +138,9 @@ def test_a_claim_that_takes_too_long_is_given_up(fuzzer: ModuleType) -> None:
         endless()
 
 
-# claims of one release of the seed 5: every law, and each of the CHEAP mechanisms in both adjacencies, sampled or not;
-# thousands more are what the script itself is for
-DRAWN = (1, 7, 17, 19, 25, 33, 43, 55, 71, 78, 80, 86, 96, 114, 127, 144, 170, 184, 185, 219, 239)
+# claims of one release of the seed 5: every law, and each of the CHEAP mechanisms in both adjacencies, sampled or not
+# (gamma-scale-laplace under replace-one not); thousands more are what the script itself is for
+DRAWN = (1, 7, 17, 19, 25, 33, 43, 55, 71, 78, 80, 86, 96, 114, 144, 170, 184, 185, 219, 239)
 
 
 @pytest.mark.slow

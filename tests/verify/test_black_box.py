@@ -63,9 +63,9 @@ def test_every_planted_fault_is_found_in_the_releases_of_a_gaussian(name: str) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", DEFECTS)
-def test_every_planted_fault_is_found_in_the_releases_of_a_laplace(name: str) -> None:
-    """Claim: pure epsilon = 1, of l1 clipping at 1 and scale 1."""
+@pytest.mark.parametrize("name", ["half-noise", "clipped-in-another-norm"])
+def test_a_planted_fault_is_found_in_the_releases_of_a_laplace(name: str) -> None:
+    """Claim: pure epsilon = 1, of l1 clipping at 1 and scale 1; the other faults go by the noise in no way."""
     verdict = check_sampler(
         releases(LAPLACE, DEFECTS[name], 20), releases(LAPLACE, DEFECTS[name], 19), epsilon=1.0, delta=0.0,
         rng=np.random.default_rng(3), trials=6000,

@@ -21,11 +21,8 @@ from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.monte_carlo import monte_carlo_lower
 from dpaudit.verify.samplers import (
     BallsInBins,
-    Deterministic,
-    RandomAllocation,
     Sampler,
     Shuffled,
-    TruncatedPoisson,
     WithoutReplacement,
 )
 from dpaudit.verify.sampling.betting import mean_lower
@@ -194,13 +191,11 @@ def test_epsilon_lower_is_below_the_truth_and_near_it(claim: Claim, truth: float
     "claim",
     [
         Claim.single(Gaussian(1.0), epsilon=1.5, delta=1e-5, steps=200, sampling_prob=0.02),
-        Claim.single(Laplace(2.0, dimension=1000), epsilon=1.5, delta=1e-5),
         Claim.single(Laplace(2.0, dimension=1000), epsilon=0.5, delta=1e-5, steps=20, sampling_prob=0.1),
-        Claim.single(GeneralizedGaussian(3.0, 10.5, clip_norm=3.0, dimension=200), epsilon=1.0, delta=1e-5),
         Claim.single(GammaPLRVIID(4.0, 0.05, dimension=100), epsilon=0.5, delta=1e-5),
         Claim(1.0, 1e-5, [Phase(Gaussian(2.0), 5, 0.3), Phase(Laplace(3.0), 2)]),
     ],
-    ids=["dp-sgd", "laplace", "laplace-sampled", "gg", "plrv-iid", "two-phases"],
+    ids=["dp-sgd", "laplace-sampled", "plrv-iid", "two-phases"],
 )
 def test_sampling_agrees_with_the_exact_numerics(claim: Claim) -> None:
     """No method that shares a line of numerics: neither may exceed the other's bounds by more than its looseness."""
@@ -279,14 +274,11 @@ def test_what_has_no_theorem_is_refused() -> None:
 @pytest.mark.parametrize(
     ("sampler", "adjacency"),
     [
-        (Shuffled(6, 3), "zero-out"),
+        # every kind, at another setting: tests/conformance/test_sampler_conformance.py
         (Shuffled.of(20, 4, 3, last_batch="dropped"), "zero-out"),
         (Shuffled(6, 3), "replace-one"),
         (BallsInBins(6, 3), "add-remove"),
-        (RandomAllocation(6, 3), "add-remove"),
         (WithoutReplacement(0.3, 4), "zero-out"),
-        (TruncatedPoisson(0.3, 4, 10, 4), "zero-out"),
-        (Deterministic(6, 3), "zero-out"),
     ],
     ids=repr,
 )

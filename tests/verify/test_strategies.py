@@ -139,7 +139,7 @@ def moderate(claim: Claim) -> bool:
 
 @pytest.mark.slow
 @settings(
-    max_examples=10, derandomize=True, deadline=None, database=None, suppress_health_check=list(hypothesis.HealthCheck)
+    max_examples=7, derandomize=True, deadline=None, database=None, suppress_health_check=list(hypothesis.HealthCheck)
 )
 @given(claims(mechanisms(), adjacency=st.sampled_from(["add-remove", "replace-one"]), max_phases=2).filter(moderate))
 def test_no_bound_offered_as_valid_lies_below_a_witness(claim: Any) -> None:

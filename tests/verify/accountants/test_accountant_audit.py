@@ -152,7 +152,7 @@ def test_opacus_gdp_is_a_fifth_of_an_epsilon_short_at_an_ordinary_setting() -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("accountant", [Opacus("rdp"), DPAccounting("rdp"), DPAccounting("pld")], ids=str)
+@pytest.mark.parametrize("accountant", [Opacus("rdp"), DPAccounting("rdp"), DPAccounting("pld", 1e-3)], ids=str)
 def test_the_sound_accountants_are_not_contradicted(accountant: Any) -> None:
     moderate = gaussian_settings().filter(lambda s: s.steps <= 100 and s.mechanism.noise_multiplier >= 1)
     audit = audit_accountant(accountant, moderate, seed=11, examples=12, law_examples=0)
@@ -210,8 +210,8 @@ def test_a_scale_per_coordinate_is_not_refuted_without_sampling() -> None:
 
 @pytest.mark.slow
 def test_product_noise_is_refuted_in_a_few_coordinates() -> None:
-    noise = st.builds(Product, sigma=st.sampled_from([10.0, 100.0]), dimension=st.sampled_from([4, 5, 8]))
-    found = counterexample("product-theorem-8", once(noise, st.just(1.0)), 6)
+    noise = st.builds(Product, sigma=st.just(10.0), dimension=st.sampled_from([4, 5, 8]))
+    found = counterexample("product-theorem-8", once(noise, st.just(1.0)), 3)
     # the theorem is about replaced records, whose sums are 2 clip apart: half of that already contradicts it
     assert found.mechanism.dimension in (4, 5, 8)
 

@@ -40,7 +40,7 @@ def test_two_sampled_coordinates(
     assert by_hand * (1 - 1e-3) <= curve.epsilon(np.array([1e-5]))[0] <= by_hand * 1.001
 
 
-@pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("rate", [0.1, 1.0])
 def test_one_coordinate_is_no_counterexample(rate: float) -> None:
     for mechanism, theorem, *_ in TWO:
         one = type(mechanism)(**{**mechanism.__dict__, "dimension": 1})

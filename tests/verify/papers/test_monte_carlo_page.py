@@ -32,15 +32,8 @@ def test_the_page_has_every_refuted_row() -> None:
             assert verdict == "refuted"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "gg-b2-beta4-n1000000",
-        "product-a6-m1e8",
-        "plrvo-code-ftrl",
-        pytest.param("plrvo-table13-row9-shared", marks=pytest.mark.slow),
-    ],
-)
+# the others take seconds each; sampling of their noise is tested in tests/verify/test_monte_carlo.py
+@pytest.mark.parametrize("name", ["gg-b2-beta4-n1000000", "product-a6-m1e8", "plrvo-code-ftrl"])
 def test_a_row_of_the_page(name: str) -> None:
     """Seed 1, as the page says; another version of numpy or scipy may move the last digits, or draw anew."""
     verdict = check(CLAIMS[name], method="monte-carlo", rng=1)
