@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dpaudit.audit.attacks import pilot
+
 README = (Path(__file__).parents[1] / "README.md").read_text()
 Command = Callable[..., subprocess.CompletedProcess[str]]
 # what other tests run, or what takes a make, an environment or minutes of its own
@@ -49,7 +51,10 @@ def test_the_commands_run_on_the_files(folder: Path, dpaudit: Command) -> None:
 
 
 @pytest.mark.slow  # the pilot of the dry run trains models
-def test_the_dry_run_plans_the_audit_of_the_model(folder: Path, dpaudit: Command) -> None:
+def test_the_dry_run_plans_the_audit_of_the_model(
+    folder: Path, dpaudit: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pilot, "PAIRS", 3)
     dpaudit("train", "recipe.toml", "--out", "model.pt", "--seed", "1", folder=folder)
     (words,) = [words for words in commands() if "--dry-run" in words]
     done = dpaudit(*words, "--seed", "1", folder=folder)

@@ -15,9 +15,12 @@ import struct
 import subprocess
 import sys
 import tarfile
+import tempfile
 import tomllib
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -90,15 +93,24 @@ def case(kind: str, file: str, message: str) -> Callable[[Make], Make]:
     return register
 
 
-def good(path: Path, **content: Any) -> None:
-    """A valid bundle, or one with some top-level values replaced (None: left out)."""
+@cache
+def good_bytes() -> bytes:
+    """A valid bundle."""
     digits = load("digits", classes=[0, 1])
     recipe = Recipe.from_dict(tomllib.loads(EXAMPLE.read_text())).filled(digits, dimension=130, seed=1)
     state = {"weight": torch.zeros(2, 64), "bias": torch.zeros(2)}
     architecture = recipe.spec(digits).architecture
-    save_bundle(
-        path, state_dict=state, architecture=architecture, recipe=recipe, claim=recipe.claim_object(), coins=None
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "good.pt"
+        save_bundle(
+            path, state_dict=state, architecture=architecture, recipe=recipe, claim=recipe.claim_object(), coins=None
+        )
+        return path.read_bytes()
+
+
+def good(path: Path, **content: Any) -> None:
+    """A valid bundle, or one with some top-level values replaced (None: left out)."""
+    path.write_bytes(good_bytes())
     if content:
         changed = {**torch.load(path, weights_only=True), **content}
         torch.save({key: value for key, value in changed.items() if value is not None}, path)
@@ -158,6 +170,30 @@ class _Code:
 
     def __reduce__(self) -> Any:
         return os.system, (self.command,)
+
+
+class _Repeated:
+    """A compressor for zipfile that compresses what it is given again and again once: parts that stand alone."""
+
+    def __init__(self) -> None:
+        self.compress = cache(self.part)
+
+    @staticmethod
+    def part(data: bytes) -> bytes:
+        raw = zlib.compressobj(1, zlib.DEFLATED, -15)
+        return raw.compress(data) + raw.flush(zlib.Z_FULL_FLUSH)
+
+    @staticmethod
+    def flush() -> bytes:
+        return zlib.compressobj(1, zlib.DEFLATED, -15).flush()
+
+
+def gigabyte_of_zeros(record: Any, header: bytes = b"") -> None:
+    """Into a member of a zip archive that is being written, after a header."""
+    zeros = bytes(16 << 20)
+    record._compressor = _Repeated()
+    for part in (header, *[zeros] * 64):
+        record.write(part)
 
 
 def sparse(path: Path, size: int) -> None:
@@ -231,8 +267,7 @@ def zip_bomb(path: Path) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         archive.writestr("m/data.pkl", b"\x80\x02}.")
         with archive.open("m/data/0", "w", force_zip64=True) as record:
-            for _ in range(64):
-                record.write(bytes(16 << 20))
+            gigabyte_of_zeros(record)
 
 
 @case("bundle", "a.pt", "is compressed")
@@ -497,9 +532,7 @@ def npz_bomb(path: Path) -> None:
     np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (16 << 20, 16)})
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         with archive.open("x.npy", "w", force_zip64=True) as stream:
-            stream.write(header.getvalue())
-            for _ in range(64):
-                stream.write(bytes(16 << 20))
+            gigabyte_of_zeros(stream, header.getvalue())
         with archive.open("y.npy", "w") as stream:
             np.lib.format.write_array(stream, np.zeros(16 << 20, np.int8))
 

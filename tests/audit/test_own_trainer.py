@@ -50,7 +50,7 @@ def test_the_example_has_fifteen_lines_and_is_judged_by_what_it_does_each_time(a
     assert len(EXAMPLE.strip().partition("def ")[2].splitlines()) == 15
     faulty = EXAMPLE.replace("* spec.mechanism.noise_multiplier", "* 0.4 * spec.mechanism.noise_multiplier")
     assert faulty != EXAMPLE
-    done = [audit(text) for text in (EXAMPLE, faulty, EXAMPLE)]
+    done = [audit(text, "--trials", "100") for text in (EXAMPLE, faulty, EXAMPLE)]
     assert [one.returncode for one in done] == [0, 3, 0]
     assert [one.stderr for one in done] == ["", "", ""]
 

@@ -243,7 +243,7 @@ def test_the_papers_calibration_of_approximate_minima_is_refuted_by_attack(tmp_p
     assert spent <= recipe.claim.delta
     train_bundle(recipe, path, seed=1, device="cpu", stage=quiet)  # type: ignore[arg-type]
     bundle = load_bundle(path)
-    settings = Settings(seed=1, attacks=("approximate-minima",), trials=500, control=False, device="cpu", workers=1)
+    settings = Settings(seed=1, attacks=("approximate-minima",), trials=100, control=False, device="cpu", workers=1)
     result = run(bundle, bundle.recipe.load_dataset(), settings)
     assert result.verdict == "refuted"
     assert "approximate-minima:epsilon_lower" in result.refuted_by

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 from small_trials import SMALL_BLOCKS, arms, setup
 
+from dpaudit.audit.attacks import canary_game, pilot
 from dpaudit.audit.inputs.recipes import load_recipe
 from dpaudit.audit.inputs.user_code import UserFunction, UserTrainer
 from dpaudit.audit.training_run import train_bundle
@@ -194,34 +196,91 @@ def test_ctrl_c_right_after_a_block_was_submitted_leaves_no_thread_behind(monkey
 
 
 @pytest.mark.slow
-def test_workers_that_always_die_end_the_trials(tmp_path: Path) -> None:
+def test_workers_that_always_die_end_the_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_engine, "MOST_DEATHS", 2)
     runner = TrialRunner(workers=1, deadline=time.monotonic() + 300)
     assert [len(scores) for scores in runner.run(setup(dying(tmp_path, "always")), *arms(MODELS))] == [0, 0]
-    assert runner.stopped.startswith("3 workers in a row were killed before they finished a block")
+    assert runner.stopped.startswith("2 workers in a row were killed before they finished a block")
+
+
+TRIALS = 192  # per arm of the audits below, in blocks of 16
+# blocks take time to be interrupted in, and next to no work; workers start for the trials that count alone
+SLOW_LOOP = """
+import os, time
+from dpaudit.mechanisms.learning.training import train as honest
+
+def train(*arguments, **options):
+    time.sleep(float(os.environ.get("SECONDS_PER_BLOCK", "0")))
+    return honest(*arguments, **options)
+"""
+SMALL_COMMAND = """
+from dpaudit.audit.attacks import canary_game, pilot
+from dpaudit.audit.cli import main
+from dpaudit.audit.trials import blocks, local_engine
+from dpaudit.verify.bounds import joint_test
+
+joint_test.INVERSION_DRAWS = 2**10
+blocks.BLOCK_SECONDS, pilot.PAIRS, local_engine.SERIAL_SECONDS = 2e-3, 3, 0.5
+canary_game.run_control = canary_game.family_bound = lambda *_: None
+main()
+"""
+
+
+@pytest.fixture
+def small_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Audits of this process are as SMALL_COMMAND, on one worker."""
+    monkeypatch.setattr(blocks, "BLOCK_SECONDS", 2e-3)
+    monkeypatch.setattr(pilot, "PAIRS", 3)
+    for name in ("run_control", "family_bound"):
+        monkeypatch.setattr(canary_game, name, lambda *_: None)
+
+
+def run_words(workers: int) -> list[str]:
+    options = {"trainer": "slow.py:train", "attacks": "clipbkd", "trials": TRIALS, "workers": workers, "seed": 2}
+    return ["m.pt", *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
+
+
+def attacks_of(out: Path) -> Any:
+    """What the attacks of a finished audit found."""
+    return json.loads((out / "result.json").read_text())["attacks"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a model m.pt and a training loop slow.py."""
+    folder = tmp_path_factory.mktemp("audited")
+    (folder / "slow.py").write_text(SLOW_LOOP)
+    recipe, quiet = load_recipe(ROOT / "examples" / "digits-headline.toml"), lambda what, total: lambda done: None
+    train_bundle(recipe, folder / "m.pt", seed=1, device="cpu", stage=quiet)
+    return folder
+
+
+@pytest.fixture
+def left_alone(folder: Path, dpaudit: Command, small_audit: None) -> Any:
+    """What the attacks of the audit find in this process, computed once."""
+    if not (folder / "m.audit").exists():
+        assert dpaudit("run", *run_words(1), folder=folder).returncode == 0
+    return attacks_of(folder / "m.audit")
 
 
 @pytest.mark.slow
 def test_two_processes_come_to_the_result_of_one(
-    tmp_path: Path, dpaudit: Command, monkeypatch: pytest.MonkeyPatch
+    folder: Path, left_alone: Any, dpaudit: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.undo()  # the blocks of the command
-    recipe, quiet = load_recipe(ROOT / "examples" / "digits-gaussian.toml"), lambda what, total: lambda done: None
-    train_bundle(recipe, tmp_path / "m.pt", seed=1, device="cpu", stage=quiet)
-    options = ["--attacks", "clipbkd", "--trials", "200", "--workers", "1", "--seed", "2"]  # two blocks an arm
-    command = [sys.executable, "-m", "dpaudit.audit.cli", "trials", "m.pt", *options, "--store", "parts", "--shard"]
+    command = [sys.executable, "-c", SMALL_COMMAND, "trials", *run_words(1), "--store", "parts", "--shard"]
+    slow = {**os.environ, "SECONDS_PER_BLOCK": "0.1"}
     processes = [
-        subprocess.Popen([*command, share], cwd=tmp_path, stdout=subprocess.PIPE, text=True) for share in ("1/2", "2/2")
+        subprocess.Popen([*command, share], cwd=folder, env=slow, stdout=subprocess.PIPE, text=True)
+        for share in ("1/2", "2/2")
     ]
     printed = [process.communicate(timeout=300)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * 2
     trained = [int(re.search(r": (\d+) models trained here", line)[1]) for line in printed]  # type: ignore[index]
-    assert sum(trained) >= 400  # both may have trained the same block
-    assert dpaudit("run", "m.pt", *options, folder=tmp_path).returncode == 0
+    assert sum(trained) >= 2 * TRIALS  # both may have trained the same block
     monkeypatch.setattr(local_engine, "train_block", lambda *_: pytest.fail("trained again"))
-    merged = dpaudit("run", "m.pt", *options, "--store", "parts", "--out", "merged", folder=tmp_path)
+    merged = dpaudit("run", *run_words(1), "--store", "parts", "--out", "merged", folder=folder)
     assert merged.returncode == 0
-    results = [json.loads((tmp_path / out / "result.json").read_text()) for out in ("m.audit", "merged")]
-    assert results[0]["attacks"] == results[1]["attacks"]
+    assert attacks_of(folder / "merged") == left_alone
 
 
 @pytest.mark.parametrize("shard", ["0/4", "5/4", "1", "a/b"])
@@ -231,15 +290,53 @@ def test_a_share_that_there_is_not_is_refused(dpaudit: Command, tmp_path: Path, 
     assert "I/N" in done.stderr
 
 
+def stored(store: Path) -> dict[str, bytes]:
+    """The scores in a store that a process may be writing, by key."""
+    with contextlib.suppress(sqlite3.OperationalError):
+        with contextlib.closing(sqlite3.connect(f"file:{store}?mode=ro", uri=True)) as db:
+            return dict(db.execute("SELECT key, value FROM entries WHERE key LIKE 'scores %'"))
+    return {}
+
+
+def signalled_at_work(folder: Path, number: signal.Signals, *, processes: int) -> tuple[int, str]:
+    """Exit status and stderr of the audit, sent a signal as soon as it has finished two blocks in so many processes."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SMALL_COMMAND, "run", *run_words(processes), "--out", "broken-off"], cwd=folder,
+        env={**os.environ, "SECONDS_PER_BLOCK": "0.25"},
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        # a suite in the background of a shell ignores Ctrl-C, and so would what it starts
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    store, deadline = folder / "broken-off" / "trials.sqlite", time.monotonic() + 240
+    while process.poll() is None and time.monotonic() < deadline and len(workers(process.pid)) < processes - processes % 2:
+        time.sleep(0.02)
+    before = len(stored(store))
+    while process.poll() is None and time.monotonic() < deadline and len(stored(store)) < before + 2:
+        time.sleep(0.02)
+    os.killpg(process.pid, number)
+    errors = process.communicate(timeout=60)[1]
+    return process.returncode, errors
+
+
 @pytest.mark.slow
-def test_an_audit_that_is_killed_again_and_again_ends_as_one_that_is_not() -> None:
-    """benchmarks/killed_trials.py, which kills twenty times, with two."""
-    script = ROOT / "benchmarks" / "killed_trials.py"
-    done = subprocess.run(
-        [sys.executable, script, "--kills", "2", "--trials", "1000"], capture_output=True, text=True, timeout=600
-    )
-    assert done.stdout == "2 of 2 kills hit an audit at work; the final results are equal\n"
-    assert done.returncode == 0
+def test_an_audit_that_is_killed_and_one_that_is_interrupted_go_on_and_end_as_one_left_alone(
+    folder: Path, left_alone: Any, dpaudit: Command
+) -> None:
+    """Killed, workers and all; then, as the same command goes on, by Ctrl-C, which leaves what was measured."""
+    assert signalled_at_work(folder, signal.SIGKILL, processes=2)[0] == -signal.SIGKILL
+    status, errors = signalled_at_work(folder, signal.SIGINT, processes=1)
+    assert status == 4, errors
+    assert "to go on" in errors
+    assert "Traceback" not in errors
+    result = json.loads((folder / "broken-off" / "result.json").read_text())
+    assert (result["verdict"], result["reproduce"]["stopped"]) == ("gave_up", "interrupted")
+    kept = stored(folder / "broken-off" / "trials.sqlite")
+    assert dpaudit("run", *run_words(1), "--out", "broken-off", folder=folder).returncode == 0
+    ended = stored(folder / "broken-off" / "trials.sqlite")
+    assert ended == stored(folder / "m.audit" / "trials.sqlite")
+    assert 4 <= len(kept) < len(ended)
+    assert kept.items() <= ended.items()
+    assert [attack["auc"] for attack in attacks_of(folder / "broken-off")] == [attack["auc"] for attack in left_alone]
 
 
 @pytest.fixture

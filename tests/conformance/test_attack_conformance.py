@@ -6,6 +6,7 @@ correct twin may be refuted with probability 0.05 in one run of one seed; the se
 """
 
 from dataclasses import replace
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -26,6 +27,7 @@ from dpaudit.audit.settings import Settings
 from dpaudit.mechanisms.defects import CORRECT, DEFECTS, Defect
 from dpaudit.mechanisms.learning.spec import SPECS, Pool
 from dpaudit.mechanisms.learning.training import train
+from dpaudit.verify.bounds import joint_test
 from dpaudit.verify.results import AttackResult
 
 RECORDS, INPUTS, TRIALS = 150, 200, 60
@@ -70,6 +72,14 @@ RECIPES: dict[str, dict[str, Any]] = {
 NO_NOISE = Defect(noise_factor=0.0)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_draws() -> Iterator[None]:
+    """Bounds by inversion hold as they do with all draws, and are a few percent lower."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(joint_test, "INVERSION_DRAWS", 2**10)
+        yield
+
+
 @cache
 def twin(algorithm: str, defect: Defect) -> Audit:
     """A model of this algorithm under audit, trained as its recipe says but for the defect."""
@@ -91,17 +101,17 @@ def twin(algorithm: str, defect: Defect) -> Audit:
 
 
 @cache
-def attacked(name: str, algorithm: str, *, defect: Defect = CORRECT, seed: int = 1) -> AttackResult:
+def attacked(name: str, algorithm: str, *, defect: Defect = CORRECT) -> AttackResult:
     """The result with shares for nothing but what the attack asked for.
 
     How many models it would need is simulated for one of its results alone, and so is what follows if the noise is of
     the claimed family: TRIALS are trained whatever it says, and neither refutes.
     """
     audit = twin(algorithm, defect)
-    audit = replace(audit, settings=replace(audit.settings, seed=seed, attacks=(name,)), notes=[])
+    audit = replace(audit, settings=replace(audit.settings, attacks=(name,)), notes=[])
     tests = ATTACKS[name].tests(audit)
     with pytest.MonkeyPatch.context() as patch:
-        if (defect, seed) != (CORRECT, 1):
+        if defect != CORRECT:
             patch.setattr(canary_game, "models_needed", lambda *_, **__: (TRIALS, 50))
             for module in (canary_game, white_box):
                 patch.setattr(module, "family_bound", lambda *_: None)
@@ -123,9 +133,8 @@ def test_the_claims_are_true_and_nearly_tight(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "algorithm"), WITH_MARKS)
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_an_attack_is_silent_on_a_correct_twin(name: str, algorithm: str, seed: int) -> None:
-    assert not refutes(attacked(name, algorithm, seed=seed), algorithm)
+def test_an_attack_is_silent_on_a_correct_twin(name: str, algorithm: str) -> None:
+    assert not refutes(attacked(name, algorithm), algorithm)
 
 
 @pytest.mark.parametrize(("name", "algorithm"), WITH_MARKS)

@@ -123,11 +123,10 @@ def test_numbers_are_within_their_charge(browser: ModuleType, tmp_path: Path) ->
             assert abs(mpmath.mpc(real, imaginary) - mpmath.expj(-2 * mpmath.pi * k / 131072)) < 3.2 * unit
 
 
-@pytest.mark.parametrize(("unsampled", "sampled"), [(4, 1), pytest.param(14, 5, marks=pytest.mark.slow)])
-def test_a_few_claims_agree_with_check(unsampled: int, sampled: int, browser: ModuleType, tmp_path: Path) -> None:
+def test_a_few_claims_agree_with_check(browser: ModuleType, tmp_path: Path) -> None:
     rng = random.Random(3)
-    claims = [draw(rng, ("deterministic",)) for _ in range(unsampled)]
-    claims += [draw(rng, ("poisson",), 3.0) for _ in range(sampled)]
+    claims = [draw(rng, ("deterministic",)) for _ in range(4)]
+    claims += [draw(rng, ("poisson",), 3.0)]
     shuffled = {
         "sampler": "shuffled",
         "noise": 2.5,
@@ -143,7 +142,7 @@ def test_a_few_claims_agree_with_check(unsampled: int, sampled: int, browser: Mo
 @pytest.mark.slow
 def test_drawn_claims_agree_with_check(browser: ModuleType, tmp_path: Path) -> None:
     rng = random.Random(11)
-    assert_agrees([draw(rng) for _ in range(int(os.environ.get("DPAUDIT_JUDGE_CLAIMS", "16")))], browser, tmp_path)
+    assert_agrees([draw(rng) for _ in range(int(os.environ.get("DPAUDIT_JUDGE_CLAIMS", "8")))], browser, tmp_path)
 
 
 def test_what_is_out_of_reach_is_undecided(browser: ModuleType, tmp_path: Path) -> None:

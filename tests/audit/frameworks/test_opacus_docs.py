@@ -76,7 +76,7 @@ def test_the_pages_audits(
     dpaudit: Callable[..., Any],
 ) -> None:
     """With fewer steps and models than a user would take."""
-    monkeypatch.setattr(pilot, "PAIRS", 3)
+    monkeypatch.setattr(pilot, "PAIRS", 2)
     monkeypatch.setattr(control, "NO_NOISE_MODELS", 10)
     monkeypatch.setattr(example, "EPOCHS", 1)
     monkeypatch.setattr(room, "audit_opacus", partial(audit_opacus, trials=10, workers=1), raising=False)
