@@ -57,7 +57,7 @@ class ClaimUnderTest:
         verdict = self.verdict
         if verdict is None:
             return None
-        curve = Tradeoff.of(lambda epsilon: verdict.delta(epsilon)[1])
+        curve = Tradeoff.of(verdict.delta_at_most)
         return curve if float(curve(0.5)) < 1.0 else None
 
     @property

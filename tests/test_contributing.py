@@ -1,8 +1,8 @@
 """CONTRIBUTING.md is true: each of its recipes, carried out on a copy of the tree, is one new file and one new line.
 
 What is added lies in tests/recipes/. The line goes into the registry that CONTRIBUTING.md names, at the end of its
-table, with its import; then the commands that the recipe names are run on the copy. All recipes share one copy, one run
-of pytest and one process of commands: what costs seconds each is to start them.
+table, with its import; then the commands that the recipe names are run on the copy. All recipes share one copy and
+one process of tests and commands: what costs seconds each is to start one.
 """
 
 import json
@@ -11,7 +11,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -136,29 +135,21 @@ class Copy:
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
         return done.stdout
 
-    def dpaudit(self, *commands: Sequence[str]) -> list[str]:
-        """What the commands print, one after the other in a process."""
-        return list(json.loads(self.run("-c", IN_TURN, json.dumps(commands))))
 
-
-# the tests, and then the examples in docstrings, whose numbers are printed
-TESTED = """
-import doctest, importlib, json, sys
+# the tests, then the examples in docstrings, whose numbers are printed, and then the commands, with what they print;
+# exit statuses other than 0 end the process with them
+IN_TURN = """
+import contextlib, doctest, importlib, io, json, sys
 import pytest
-options, modules = map(json.loads, sys.argv[1:])
+options, modules, commands = map(json.loads, sys.argv[1:])
 if status := pytest.main(options):
     sys.exit(status)
 results = [doctest.testmod(importlib.import_module(module)) for module in modules]
-print(json.dumps([result.attempted for result in results]))
-sys.exit(sum(result.failed for result in results))
-"""
-
-# exit statuses other than 0 end the process with them
-IN_TURN = """
-import contextlib, io, json, sys
+if any(result.failed for result in results):
+    sys.exit(1)
 from dpaudit.audit.cli import main
 printed = []
-for words in json.loads(sys.argv[1]):
+for words in commands:
     sys.argv = ["dpaudit", *words]
     with contextlib.redirect_stdout(io.StringIO()) as out:
         try:
@@ -167,8 +158,20 @@ for words in json.loads(sys.argv[1]):
             if ended.code:
                 raise
     printed.append(out.getvalue())
-print(json.dumps(printed))
+print(json.dumps([[result.attempted for result in results], printed]))
 """
+NOISE = ["--mechanism", "student-t", "--set", "nu=3", "--epsilon", "1", "--delta", "1e-5", "--steps", "3"]
+COMMANDS = (
+    ["mechanisms"],
+    ["calibrate", *NOISE, "--json", "-"],
+    ["train", str(ROOT / "examples/digits-headline.toml"), "--out", "model.pt", "--seed", "1"],
+    ["run", "model.pt", "--attacks", "modified-entropy", "--seed", "1", "--json", "-"],
+    ["selfcheck", "--trials", "100", "--seed", "1"],
+    ["lint", "none.py"],
+    ["lint", "some.py"],
+    ["--help"],
+    ["accountants"],
+)
 
 
 @pytest.fixture(scope="module")
@@ -190,15 +193,30 @@ def test_every_section_has_an_example_and_ends_with_its_price() -> None:
         assert text.strip().splitlines()[-1] == "One new file, one new line."
 
 
-@pytest.mark.slow
-def test_what_was_added_passes_its_examples_and_its_conformance_tests(copy: Copy) -> None:
-    """On what was added alone: all tests pass, none is skipped, and there are some of each."""
+@pytest.fixture(scope="module")
+def done(copy: Copy) -> tuple[list[int], list[str]]:
+    """The tests and examples of what was added and the commands, run on the copy: examples by module, what is printed.
+
+    On what was added alone: all tests pass.
+    """
+    for name, clip in (("none.py", "1e9"), ("some.py", "1.0")):
+        line = f"engine.make_private(module=m, noise_multiplier=1.0, max_grad_norm={clip})"
+        (copy.root / name).write_text(f"import opacus\n{line}\n")
     modules = [f"dpaudit.{recipe.folder}.{recipe.file}".replace("/", ".").removesuffix(".py") for recipe in RECIPES]
     files = [f"tests/conformance/{recipe.conformance[0]}" for recipe in RECIPES]
     words = " or ".join(f"({file} and {added})" for file, added in (recipe.conformance for recipe in RECIPES))
     options = ["-q", "-p", "no:cacheprovider", "--junit-xml=tests.xml", *files, "-k", words]
-    examples = json.loads(copy.run("-c", TESTED, json.dumps(options), json.dumps(modules)).splitlines()[-1])
-    assert sum(examples) >= 5
+    told = copy.run("-c", IN_TURN, *map(json.dumps, (options, modules, COMMANDS)))
+    examples, printed = json.loads(told.splitlines()[-1])
+    return examples, printed
+
+
+@pytest.mark.slow
+def test_what_was_added_passes_its_examples_and_its_conformance_tests(
+    copy: Copy, done: tuple[list[int], list[str]]
+) -> None:
+    """None is skipped, and there are some of each."""
+    assert sum(done[0]) >= 5
     cases = list(ElementTree.parse(copy.root / "tests.xml").iter("testcase"))
     for recipe in RECIPES:
         file, added = recipe.conformance
@@ -209,24 +227,9 @@ def test_what_was_added_passes_its_examples_and_its_conformance_tests(copy: Copy
 
 
 @pytest.mark.slow
-def test_what_was_added_is_in_its_commands(copy: Copy, tmp_path: Path) -> None:
+def test_what_was_added_is_in_its_commands(done: tuple[list[int], list[str]]) -> None:
     """A mechanism is calibrated with a proof, an attack run by its name, a bound checked, a rule found."""
-    for name, clip in (("none.py", "1e9"), ("some.py", "1.0")):
-        line = f"engine.make_private(module=m, noise_multiplier=1.0, max_grad_norm={clip})"
-        (tmp_path / name).write_text(f"import opacus\n{line}\n")
-    noise = ["--mechanism", "student-t", "--set", "nu=3", "--epsilon", "1", "--delta", "1e-5", "--steps", "3"]
-    attack = ["model.pt", "--attacks", "modified-entropy", "--seed", "1"]
-    mechanisms, calibrated, _, audit, levels, unclipped, clipped, help_text, accountants = copy.dpaudit(
-        ["mechanisms"],
-        ["calibrate", *noise, "--json", "-"],
-        ["train", str(ROOT / "examples/digits-headline.toml"), "--out", "model.pt", "--seed", "1"],
-        ["run", *attack, "--json", "-"],
-        ["selfcheck", "--trials", "100", "--seed", "1"],
-        ["lint", str(tmp_path / "none.py")],
-        ["lint", str(tmp_path / "some.py")],
-        ["--help"],
-        ["accountants"],
-    )
+    mechanisms, calibrated, _, audit, levels, unclipped, clipped, help_text, accountants = done[1]
     assert "student-t: independent Student-t noise" in mechanisms
     answer, result = json.loads(calibrated), json.loads(audit)
     assert (answer["free"], answer["verdict"]["verdict"]) == ("scale", "certified")

@@ -117,14 +117,16 @@ class Bracket:
 
     def delta(self, epsilon: Array) -> tuple[Array, Array]:
         """(lower, upper) at each epsilon >= 0."""
-        if np.isnan(epsilon).any() or (epsilon < 0).any():
-            raise ValueError("Expected epsilon in [0, inf).")
+        upper = self.delta_at_most(epsilon)
         finite, lower = np.isfinite(epsilon), np.zeros(len(epsilon))
         if self._lower is not None:
             lower[finite] = self._lower.delta(epsilon[finite])
-        return lower, self._delta_upper(epsilon)
+        return lower, upper
 
-    def _delta_upper(self, epsilon: Array) -> Array:
+    def delta_at_most(self, epsilon: Array) -> Array:
+        """The upper one alone."""
+        if np.isnan(epsilon).any() or (epsilon < 0).any():
+            raise ValueError("Expected epsilon in [0, inf).")
         # a bound of 1 is always right, and 0 is right at an infinite epsilon
         finite = np.isfinite(epsilon)
         upper = np.where(finite, 1.0, 0.0)
@@ -149,7 +151,7 @@ class Bracket:
         """What the upper bounds leave to an attack; on demand, since it costs a tenth of a check."""
         from dpaudit.verify.implied import operating_points
 
-        return operating_points(self._delta_upper, self._epsilon_upper)
+        return operating_points(self.delta_at_most, self._epsilon_upper)
 
     @property
     def gap(self) -> str:
@@ -204,6 +206,7 @@ class Bracket:
             guarantee=None if finding is None or claim.guarantee is None else finding.to_dict(claim.guarantee),
             delta_curve=self.delta,
             epsilon_curve=self.epsilon,
+            delta_upper_curve=self.delta_at_most,
             operating=cache(self.operating_points),
         )
 

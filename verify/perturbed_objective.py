@@ -40,16 +40,19 @@ def check_perturbed_objective(claim: Claim, *, jacobian: float) -> Verdict:
         Claim(max(claim.epsilon - jacobian, 0.0), claim.delta / times, claim.phases, claim.adjacency, claim.id)
     )
 
-    def delta(epsilon: Array) -> tuple[Array, Array]:
+    def delta_at_most(epsilon: Array) -> Array:
         reached = (epsilon >= jacobian) & proven
         upper = np.ones(len(epsilon))
-        upper[reached] = np.minimum(times * history.delta(epsilon[reached] - jacobian)[1], 1.0)
-        return np.zeros(len(epsilon)), upper
+        upper[reached] = np.minimum(times * history.delta_at_most(epsilon[reached] - jacobian), 1.0)
+        return upper
+
+    def delta(epsilon: Array) -> tuple[Array, Array]:
+        return np.zeros(len(epsilon)), delta_at_most(epsilon)
 
     def epsilon(at: Array) -> tuple[Array, Array]:
         return np.zeros(len(at)), history.epsilon(at / times)[1] + (jacobian if proven else np.inf)
 
-    delta_upper = float(delta(np.array([claim.epsilon]))[1][0])
+    delta_upper = float(delta_at_most(np.array([claim.epsilon]))[0])
     epsilon_upper = float(epsilon(np.array([claim.delta]))[1][0])
     name: VerdictName = "certified" if delta_upper <= claim.delta else "undecided"
     bound = f"delta is at most {delta_upper:.4g} at epsilon={claim.epsilon:.4g}"
@@ -62,7 +65,7 @@ def check_perturbed_objective(claim: Claim, *, jacobian: float) -> Verdict:
     return replace(
         history, verdict=name, reason=reason, epsilon_claimed=claim.epsilon, delta_claimed=claim.delta,
         epsilon_lower=0.0, epsilon_upper=epsilon_upper, delta_lower=0.0, delta_upper=delta_upper, witness=None,
-        delta_curve=delta, epsilon_curve=epsilon,
+        delta_curve=delta, epsilon_curve=epsilon, delta_upper_curve=delta_at_most,
         assumptions=[*history.assumptions, "the solver stops only where the gradient's norm is at most gradient_norm"],
     )  # fmt: skip
 

@@ -138,6 +138,7 @@ class Verdict(_Record):
     guarantee: dict[str, Any] | None = None
     delta_curve: Callable[[Array], tuple[Array, Array]] | None = field(default=None, repr=False, compare=False)
     epsilon_curve: Callable[[Array], tuple[Array, Array]] | None = field(default=None, repr=False, compare=False)
+    delta_upper_curve: Callable[[Array], Array] | None = field(default=None, repr=False, compare=False)
     operating: Callable[[], OperatingPoints] | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -215,6 +216,13 @@ class Verdict(_Record):
             ValueError: The verdict was read back from JSON, which does not hold the curves.
         """
         return _evaluate(self.delta_curve, epsilon)
+
+    def delta_at_most(self, epsilon: ArrayLike) -> Array:
+        """The upper bound of `delta` alone, to the bit, without the time that the lower one takes."""
+        if self.delta_upper_curve is None:
+            return self.delta(epsilon)[1]
+        values = np.asarray(epsilon, dtype=np.float64)
+        return self.delta_upper_curve(values.ravel()).reshape(values.shape)
 
     def epsilon(self, delta: ArrayLike) -> tuple[Array, Array]:
         """(lower, upper) bounds on the true epsilon at each delta; arrays of the input's shape."""

@@ -57,7 +57,7 @@ class Audit:
 
     def delta_upper(self, epsilon: Array) -> Array:
         """The mechanism's certified curve: an upper bound on delta at each epsilon, for both directions."""
-        return self.claim_check.delta(epsilon)[1]
+        return self.claim_check.delta_at_most(epsilon)
 
     @cached_property
     def tradeoff(self) -> Tradeoff:

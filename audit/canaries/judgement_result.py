@@ -103,7 +103,7 @@ def judgement_result(
         certified_curve=None if curve is None else
         {"epsilon": epsilons, "delta_lower": curve[0], "delta_upper": curve[1]},
         tradeoff=None if claim.certified is None or verdict is None else
-        {"fpr": fpr, "tpr_max": tradeoff_curve(lambda e: verdict.delta(e)[1], fpr)},
+        {"fpr": fpr, "tpr_max": tradeoff_curve(verdict.delta_at_most, fpr)},
         budget={NAME: 1.0 - confidence},
         reproduce={"command": command, "data_sha256": coins.data_sha256, "queries_sha256": coins.queries_sha256,
                    "commitment": coins.commitment},

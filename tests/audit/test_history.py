@@ -104,7 +104,7 @@ AUDITS = {
 @pytest.mark.slow
 def test_shuffled_batches_that_were_accounted_as_poisson_are_refuted_and_poisson_ones_are_not() -> None:
     """A true claim is refuted with probability 0.05 at most: 4 of 8 in one of 2,600 suites."""
-    assert all(refutes("shuffled", seed) for seed in range(4))
+    assert all(refutes("shuffled", seed) for seed in range(2))
     assert sum(refutes("poisson", seed) for seed in range(8)) <= 3
 
 

@@ -67,6 +67,7 @@ def test_the_bound_is_above_the_exact_divergence_and_not_far(loss: str, adjacenc
     shift = 2.0 * GAMMA / LAMBDA  # of two approximate minima
     mu = shift / (second * 2 * GAMMA / LAMBDA)
     upper = verdict.delta(EPSILONS)[1]
+    np.testing.assert_array_equal(verdict.delta_at_most(EPSILONS), upper)
     for trial in range(12):
         others = rng.uniform(-1, 1, int(rng.integers(0, 6))) if trial else np.full(40, -1.0)
         with_one = np.append(others, rng.choice([-1.0, 1.0]) if trial else 1.0)

@@ -308,7 +308,9 @@ def signalled_at_work(folder: Path, number: signal.Signals, *, processes: int) -
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     store, deadline = folder / "broken-off" / "trials.sqlite", time.monotonic() + 240
-    while process.poll() is None and time.monotonic() < deadline and len(workers(process.pid)) < processes - processes % 2:
+    while (
+        process.poll() is None and time.monotonic() < deadline and len(workers(process.pid)) < processes - processes % 2
+    ):
         time.sleep(0.02)
     before = len(stored(store))
     while process.poll() is None and time.monotonic() < deadline and len(stored(store)) < before + 2:

@@ -5,8 +5,8 @@ out by a recorded coin, so that attacks on the model as given have a bound too. 
 correct twin may be refuted with probability 0.05 in one run of one seed; the seeds are fixed.
 """
 
-from dataclasses import replace
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
