@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpaudit.audit.attacks import pilot
 from dpaudit.audit.attacks.clipbkd import CLIPBKD
 from dpaudit.audit.inputs.bundles import load_bundle
 from dpaudit.audit.inputs.datasets import Dataset, load
@@ -230,9 +231,12 @@ def test_half_the_noise_of_dp_ftrl_is_refuted_and_all_of_it_is_not(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_the_papers_calibration_of_approximate_minima_is_refuted_by_attack(tmp_path: Path) -> None:
+def test_the_papers_calibration_of_approximate_minima_is_refuted_by_attack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from dpaudit.mechanisms.published.product import calibrated_sigma, theorem_8_delta
 
+    monkeypatch.setattr(pilot, "PAIRS", 4)
     recipe, path = load_recipe(EXAMPLES / "digits-product-minima.toml"), tmp_path / "model.pt"
     error = float(recipe.gradient_norm or 0) / float(recipe.regularization or 1)
     spent = 0.0
@@ -243,7 +247,7 @@ def test_the_papers_calibration_of_approximate_minima_is_refuted_by_attack(tmp_p
     assert spent <= recipe.claim.delta
     train_bundle(recipe, path, seed=1, device="cpu", stage=quiet)  # type: ignore[arg-type]
     bundle = load_bundle(path)
-    settings = Settings(seed=1, attacks=("approximate-minima",), trials=100, control=False, device="cpu", workers=1)
+    settings = Settings(seed=1, attacks=("approximate-minima",), trials=500, control=False, device="cpu", workers=1)
     result = run(bundle, bundle.recipe.load_dataset(), settings)
     assert result.verdict == "refuted"
     assert "approximate-minima:epsilon_lower" in result.refuted_by

@@ -229,8 +229,12 @@ def test_a_text_classifier_is_trained_and_audited_from_the_command_line(
 @textattack
 @pytest.mark.slow
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
-def test_clipbkd_by_a_sentence_sees_nearly_all_there_is_and_only_that(adjacency: str, folder: Path) -> None:
+def test_clipbkd_by_a_sentence_sees_nearly_all_there_is_and_only_that(
+    adjacency: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """mu is 1 for one record in or out, 2 for one replaced; of 60 + 60 scores it is known to about 0.25."""
+    monkeypatch.setattr(pilot, "PAIRS", 4)
+    monkeypatch.setattr(control, "NO_NOISE_MODELS", 10)
     size, epsilon = {"add-remove": (1.0, 4.4), "replace-one": (2.0, 10.0)}[adjacency]
     claim = {"epsilon": epsilon, "delta": 1e-5, "adjacency": adjacency}
     for defect in ("noise-for-the-mean-on-the-sum", None):
@@ -241,7 +245,8 @@ def test_clipbkd_by_a_sentence_sees_nearly_all_there_is_and_only_that(adjacency:
         models = train(spec, Pool(data.x, data.y), np.ones((1, len(data.y)), dtype=bool), [1])
         bundle = Bundle("", "", models.state_dict(0), made, None, models.ledger)
         silent = defect is None  # what refutes needs no control
-        settings = Settings(seed=1, trials=60, device="cpu", workers=1, attacks=("clipbkd",), control=silent)
+        trials = 60 if silent else 20
+        settings = Settings(seed=1, trials=trials, device="cpu", workers=1, attacks=("clipbkd",), control=silent)
         result = run(bundle, data, settings)
         assert result.verdict == ("not_refuted" if defect is None else "refuted"), defect
     assert result.attacks[0].auc is not None
