@@ -34,7 +34,7 @@ DELTAS = np.array([0.0, 1e-12, 1e-9, 1e-6, 1e-4, 0.01, 0.3, 0.9])
 # steps and Poisson rate, by dimension and clip_norm
 RELEASES = {
     (1, 2.0): ((1, 1.0), (30, 0.1)),
-    (3, 2.0): ((1, 1.0), (1, 0.2), (4, 1.0), (30, 0.1)),
+    (3, 2.0): ((4, 1.0), (3, 0.2)),
     (3, math.inf): ((1, 1.0),),
 }
 
@@ -132,20 +132,26 @@ def test_releases_at_once_cost_what_they_cost_one_by_one(theorem: UpperBound) ->
         np.testing.assert_allclose(theorem.bound(split).delta(EPSILONS), curve.delta(EPSILONS), rtol=1e-4, atol=1e-12)
 
 
+TRIED: list[Sampler] = [
+    Shuffled(5, 2),
+    BallsInBins(5, 2),
+    RandomAllocation(6, 2),
+    Deterministic(5, 2),
+    WithoutReplacement(0.2, 3),
+    TruncatedPoisson(0.1, 30, 100, 3),
+]
+# its passes are bounded by those of a known order, whatever the sampler: seconds each
+DEAR = {"product": [Shuffled(3, 1), WithoutReplacement(0.2, 1), TruncatedPoisson(0.1, 30, 100, 1)]}
+
+
 @pytest.mark.parametrize(
-    "sampler",
+    ("name", "sampler"),
     [
-        Shuffled(5, 2),
-        BallsInBins(5, 2),
-        RandomAllocation(6, 2),
-        Deterministic(5, 2),
-        WithoutReplacement(0.2, 3),
-        TruncatedPoisson(0.1, 30, 100, 3),
+        pytest.param(name, sampler, id=f"{name}-{sampler.kind}", marks=[pytest.mark.slow] if name in DEAR else [])
+        for name in MECHANISMS
+        if name != "gaussian"  # which test_sampler_conformance asks the same of
+        for sampler in DEAR.get(name, TRIED)
     ],
-    ids=lambda sampler: sampler.kind,
-)
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name == "product" else []) for name in MECHANISMS]
 )
 def test_every_sampler_with_every_noise_is_bracketed(name: str, sampler: Sampler) -> None:
     """Lower bounds never above upper ones; something is certified from below where coordinates are independent."""

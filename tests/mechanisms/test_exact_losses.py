@@ -104,7 +104,7 @@ LARGE: list[Any] = [
 
 @pytest.mark.parametrize("mechanism", LARGE, ids=repr)
 def test_loss_of_a_spread_shift_in_a_large_model(mechanism: Any) -> None:
-    n = 5_000
+    n = 1_000
     rng = np.random.default_rng(5)
     shift = np.full(n, 0.5 / math.sqrt(n))
     output = rng.laplace(0.0, 0.4, n)

@@ -36,7 +36,7 @@ def test_scales_with_delta_of_1_at_1e_5_in_one_dimension(beta: float, scale: flo
     assert half.epsilon == pytest.approx(value.epsilon, rel=1e-9)  # only the ratio to clip matters
 
 
-@pytest.mark.parametrize(("q", "steps", "sigma"), [(0.01, 1000, 1.0), (0.01, 100, 0.5), (1.0, 30, 8.0), (0.2, 10, 3.0)])
+@pytest.mark.parametrize(("q", "steps", "sigma"), [(0.01, 1000, 1.0), (1.0, 30, 8.0), (0.2, 10, 3.0)])
 def test_composed_gaussian_lies_between_two_other_accountants(q: float, steps: int, sigma: float) -> None:
     value = gg.b_2(noise(2.0, HALF_NORMAL * sigma), sampling_prob=q, steps=steps, delta=1e-5)
     bounds = []
@@ -87,11 +87,11 @@ def test_proposition_1_draws_the_loss(q: float) -> None:
 
 
 def test_sampled_bound_holds_and_is_not_vacuous() -> None:
-    """40 runs of a bound with failure probability 1e-3 each: more than one failure has probability below 8e-4."""
+    """20 runs of a bound with failure probability 1e-3 each: more than one failure has probability below 2e-4."""
     exact = gg.theorem_2(noise(2.0, HALF_NORMAL * 2), sampling_prob=1.0, steps=1, delta=0.02)
     settings = {"sampling_prob": 1.0, "steps": 1, "delta": 0.02, "samples": 1_000_000, "mesh": 0.02, "truncation": 4.0}
     rng, misses, errors = np.random.default_rng(5), 0, []
-    for _ in range(40):
+    for _ in range(20):
         value = gg.sampled_compose_prv(noise(2.0, HALF_NORMAL * 2), **settings, failure_prob=1e-3, rng=rng)
         misses += abs(value.epsilon - exact.epsilon) > value.error + exact.error
         errors.append(value.error)

@@ -81,14 +81,14 @@ def test_few_samples_bound_a_tail_from_above_and_tell_it_from_the_level() -> Non
 def test_a_true_curve_and_a_true_claim_are_rejected_at_the_stated_rate(
     name: str, curve: Tradeoff, claim: tuple[float, float], fewest: int
 ) -> None:
-    """300 audits at the exact boundary: at most 29 (binomial, one in a million) at 5%, and not hardly ever."""
+    """150 audits at the exact boundary: at most 19 (binomial, one in 10,000) at 5%, and not hardly ever."""
     rng = np.random.default_rng(3)
     point = Tradeoff.of_points([claim[0]], [claim[1]])
     alarms = 0
-    for seed in range(300):
+    for seed in range(150):
         test = JointTest(*outcome(name, rng, 60), curve, confidence=0.95, seed=seed)
         alarms += test.rejects(curve) or test.rejects(point)
-    assert fewest <= alarms <= 29
+    assert fewest <= alarms <= 19
 
 
 def test_half_noise_twins_fall_with_a_hundred_models() -> None:
@@ -134,7 +134,7 @@ def test_epsilon_of_separated_arms_is_the_closed_form() -> None:
 
 @pytest.mark.slow
 def test_inverting_the_noise_comes_near_the_best_unbiased_estimate() -> None:
-    """mu_lower is below the truth in 19 of 20 seeds, and on average less than 1.8 times as far as with known scores.
+    """mu_lower is below the truth in 19 of 20 runs, and on average less than 1.8 times as far as with known scores.
 
     With known scores it would be 1.645 sqrt(2/n); ranks alone know .64 as much at mu = 2, which makes that 1.25 times.
     """
@@ -147,10 +147,10 @@ def test_inverting_the_noise_comes_near_the_best_unbiased_estimate() -> None:
     lowers = np.array(
         [
             mu / JointTest(rng.normal(mu, 1, n), rng.normal(0, 1, n), at(1.0), confidence=0.95, seed=s).factor_upper(at)
-            for s in range(20)
+            for s in range(8)
         ]
     )
-    assert (lowers > mu).sum() <= 5  # more: probability 3e-4 at 5%
+    assert (lowers > mu).sum() <= 3  # more: probability 4e-4 at 5%
     assert 0.8 < (mu - lowers).mean() / (1.645 * math.sqrt(2 / n)) < 1.8
     assert gaussian_epsilon(float(lowers.mean()), 1e-5) > 8.4  # of 9.997
 

@@ -22,9 +22,6 @@ def claim(sigma: float, sampler: Sampler, adjacency: Adjacency = "zero-out", eps
 @pytest.mark.parametrize(
     ("sigma", "sampler", "adjacency", "printed"),
     [
-        (1.1, Shuffled(234, 60), "zero-out", 11.443),
-        (1.3, Shuffled(234, 15), "zero-out", 3.408),
-        (2.15, Shuffled(29, 40), "zero-out", 3.732),
         (10.0, Shuffled(12, 71), "zero-out", 0.919),
         (2.5, Shuffled(55, 4), "zero-out", 0.602),
         (1.3, Shuffled(234, 15), "replace-one", 4.050),
@@ -33,7 +30,6 @@ def claim(sigma: float, sampler: Sampler, adjacency: Adjacency = "zero-out", eps
         (1.1, Shuffled.of(60_000, 256, 60, last_batch="dropped"), "zero-out", 11.426),
         (1.1, Shuffled.of(60_000, 256, 60, last_batch="straddling"), "zero-out", 11.403),
         (1.0, BallsInBins(100, 1), "zero-out", 0.620937),
-        (0.7, BallsInBins(234, 1), "zero-out", 1.464535),
         (1.0, RandomAllocation(1000, 10), "add-remove", 1.6886),
     ],
 )
@@ -44,16 +40,19 @@ def test_computed_values_are_reached(sigma: float, sampler: Sampler, adjacency: 
     assert 0.995 * printed < float(curve.epsilon(np.array([DELTA]))[0]) < 1.03 * printed
 
 
-def pair_delta(first: list[tuple[int, int]], second: list[tuple[int, int]], sigma: float, epsilon: float) -> float:
-    """delta of two mixtures of normals in the plane, by the trapezoidal rule on a fine grid."""
+def pair_deltas(
+    first: list[tuple[int, int]], second: list[tuple[int, int]], sigma: float, epsilons: tuple[float, ...]
+) -> list[float]:
+    """delta of two mixtures of normals in the plane, the larger of both ways, by the trapezoidal rule on a fine grid."""
     axis = np.linspace(-9 * sigma, 2 + 9 * sigma, 1500)
 
     def density(centres: list[tuple[int, int]]) -> np.ndarray:
         parts = [np.exp(-((axis[:, None] - a) ** 2 + (axis[None, :] - b) ** 2) / (2 * sigma**2)) for a, b in centres]
         return np.mean(parts, axis=0) / (2 * np.pi * sigma**2)
 
-    step = axis[1] - axis[0]
-    return float(np.maximum(density(first) - np.exp(epsilon) * density(second), 0.0).sum() * step**2)
+    cell, p, q = (axis[1] - axis[0]) ** 2, density(first), density(second)
+    ways = ((p, q), (q, p))
+    return [max(float(np.maximum(a - np.exp(e) * b, 0.0).sum() * cell) for a, b in ways) for e in epsilons]
 
 
 @pytest.mark.parametrize(
@@ -68,8 +67,8 @@ def test_two_releases_are_below_the_integral_and_near_it(
     sampler: Sampler, adjacency: Adjacency, pair: tuple[list[tuple[int, int]], list[tuple[int, int]]]
 ) -> None:
     curve = certified_lower(claim(1.0, sampler, adjacency))
-    for epsilon in (0.5, 1.0, 2.0):
-        truth = max(pair_delta(*pair, 1.0, epsilon), pair_delta(*pair[::-1], 1.0, epsilon))
+    epsilons = (0.5, 1.0, 2.0)
+    for epsilon, truth in zip(epsilons, pair_deltas(*pair, 1.0, epsilons), strict=True):
         bound = float(curve.delta(np.array([epsilon]))[0])
         assert 0.9 * truth < bound < truth * (1 + 1e-6)
 
@@ -123,13 +122,12 @@ def test_fixed_batches_cost_what_their_releases_cost_unsampled() -> None:
 POISSON = Phase(Gaussian(2.0, dimension=3), 100, 0.05)
 
 
-@pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
-def test_passes_compose_with_releases_of_other_phases(adjacency: Adjacency) -> None:
+def test_passes_compose_with_releases_of_other_phases() -> None:
     """Two halves of a history are the whole; passes that say nothing add nothing; together both say more."""
 
     @cache
     def epsilon(*phases: Phase) -> float:
-        return float(certified_lower(Claim(0.7, DELTA, phases, adjacency)).epsilon(np.array([DELTA]))[0])
+        return float(certified_lower(Claim(0.7, DELTA, phases, "replace-one")).epsilon(np.array([DELTA]))[0])
 
     half, whole = (Phase(Gaussian(2.5, dimension=3), sampler=Shuffled(9, epochs)) for epochs in (2, 4))
     silent = Phase(Gaussian(1e6, dimension=3), sampler=Shuffled(9, 2))

@@ -24,8 +24,8 @@ CASES: list[tuple[Mechanism, int | list[list[float]], float, int, str]] = [
     (GeneralizedGaussian(1.5, 1.2, clip_norm=1.5, dimension=3), 1, 0.4, 5, "add"),
     (GeneralizedGaussian(3.0, 1.6, clip_norm=3.0, dimension=10), TWO_LEVELS, 0.4, 5, "remove"),
     (Laplace(1.0, dimension=6), [[0.85, 1], [0.2, 5]], 0.5, 3, "add"),
-    (GammaPLRV(3.0, 0.4, dimension=60), 45, 0.5, 3, "remove"),
-    (Product(12.0, dimension=12), 1, 0.4, 3, "remove"),
+    (GammaPLRV(3.0, 0.4, dimension=24), 18, 0.5, 2, "remove"),
+    (Product(12.0, dimension=12), 1, 0.4, 2, "remove"),
 ]
 
 

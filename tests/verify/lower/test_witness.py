@@ -36,9 +36,9 @@ def few_coordinates(dimension: int, epsilon: float) -> Claim:
 CLAIMS = [
     Claim.single(Gaussian(1.0, dimension=9), epsilon=1.7, delta=1e-5, steps=1000, sampling_prob=0.01),
     Claim.single(Laplace(2.0, dimension=40), epsilon=0.4, delta=1e-5, steps=10, sampling_prob=0.2),
-    Claim.single(GammaPLRV(3.0, 0.1, dimension=2000), epsilon=2.0, delta=1e-5),
+    Claim.single(GammaPLRV(3.0, 0.1, dimension=60), epsilon=1.0, delta=1e-5),
     Claim.single(GammaPLRVIID(4.0, 0.1, dimension=50), epsilon=0.3, delta=1e-5, steps=3),
-    Claim.single(Product(30.0, dimension=300), epsilon=0.5, delta=1e-5, steps=4, sampling_prob=0.5),
+    Claim.single(Product(30.0, dimension=300), epsilon=0.5, delta=1e-5),
     few_coordinates(5, 4.2),
 ]
 
@@ -198,7 +198,7 @@ def test_unequal_coordinates_agree_with_a_sum_over_all_outputs(mechanism: Mechan
     with_first, with_second = (np.exp(law.logpdf(x - value)) for value, _ in groups)  # type: ignore[union-attr]
     without = np.exp(law.logpdf(x))  # type: ignore[union-attr]
     ahead, behind = np.outer(with_first, with_second), np.outer(without, without)
-    for epsilon in (0.0, 0.3, 0.6):
+    for epsilon in (0.0, 0.6):
         excess = ahead - math.exp(epsilon) * behind
         exact = float(np.maximum(excess, 0.0, out=excess).sum()) * (x[1] - x[0]) ** 2
         found = points.delta(np.array([epsilon]))[0]

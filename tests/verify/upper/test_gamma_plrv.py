@@ -15,9 +15,8 @@ from dpaudit.verify.upper.gamma_plrv_shared import SHARES, rounded_up, truncated
 
 
 @pytest.mark.parametrize(
-    ("k", "theta"), [(3.0, 0.1), (400.0, 2e-3), pytest.param(40_000.0, 6e-5, marks=pytest.mark.slow)]
+    ("k", "theta", "beyond"), [(3.0, 0.1, 1e-3), (3.0, 0.1, 1e-9), (400.0, 2e-3, 1e-9), (40_000.0, 6e-5, 1e-9)]
 )
-@pytest.mark.parametrize("beyond", [1e-3, 1e-9])
 def test_average_over_the_truncated_scale(k: float, theta: float, beyond: float) -> None:
     """E[exp(a u^2) | u <= u_max] by mpmath, over pieces of the Gamma law about its bulk and its end."""
     law = truncated(GammaPLRV(k, theta).structure, 0.5, beyond)
@@ -80,11 +79,11 @@ def test_a_moment_of_500_nats() -> None:
 
 @pytest.mark.slow
 def test_moments_are_never_low_at_random_points() -> None:
-    """A thousand means of exp(A u^2) given u <= u_max against balls, from next to nothing to 3,000 nats."""
+    """Four hundred means of exp(A u^2) given u <= u_max against balls, from next to nothing to 3,000 nats."""
     flint = pytest.importorskip("flint")
     rng, above = np.random.default_rng(7), []
     with flint.ctx.workprec(100):
-        for _ in range(250):
+        for _ in range(100):
             k = math.exp(rng.uniform(math.log(0.02), math.log(2000.0)))
             law = truncated(GammaPLRV(k, 1.0).structure, 1.0, math.exp(rng.uniform(-50.0, -1.0)))
             last = float(law.nodes.max())
@@ -116,8 +115,6 @@ def test_the_law_rounded_up_is_larger_and_near(k: float) -> None:
     ("clip", "theta", "k", "expected", "claimed"),
     [
         (0.1, 1e-5, 6e4, 0.0336, 0.065),
-        (0.1, 5e-5, 3e4, 0.0896, 0.171),
-        (0.3, 8e-5, 1e4, 0.152, 0.284),
         (0.5, 3e-5, 6e4, 1.150, 1.172),
     ],
 )

@@ -1,6 +1,7 @@
 """Product noise: the printed calibrations, a direct double integral, and simulation from the mechanism's sampler."""
 
 import math
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -12,6 +13,7 @@ from dpaudit.mechanisms import Gaussian, Product
 from dpaudit.mechanisms.base import Radial
 from dpaudit.verify import check
 from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.curves import Curve
 from dpaudit.verify.pld.radial_tails import TOLERANCE
 from dpaudit.verify.upper import mixed, radial_pld
 
@@ -35,16 +37,14 @@ def test_calibration_is_the_papers() -> None:
 @pytest.mark.parametrize(
     ("dimension", "k", "epsilon", "expected"),
     [
-        (100, 1e5, 0.1, 0.160),
         (784, 1000, 0.1, 0.204),
-        (10_000, 1e4, 0.1, 0.2090),
         (20_000, 1e5, 1.0, 0.7434),
         (10_000, 1e5, 0.01, 0.037),
     ],
 )
 def test_true_deltas_of_the_paper_calibration(dimension: int, k: float, epsilon: float, expected: float) -> None:
     value = float(bound(dimension, calibrated(dimension, k, epsilon), epsilon).delta(np.array([epsilon]))[0])  # type: ignore[attr-defined]
-    digits = 4 if expected in (0.2090, 0.7434) else 3
+    digits = 4 if expected == 0.7434 else 3
     assert round(value, digits) == expected
 
 
@@ -80,7 +80,7 @@ def test_limit_in_the_dimension() -> None:
     assert value == pytest.approx(limit, rel=1e-4)
 
 
-@pytest.mark.parametrize("dimension", [2, 3, 30])
+@pytest.mark.parametrize("dimension", [2, 30])
 def test_a_direct_double_integral(dimension: int) -> None:
     """P(L > e) - e^e Q(L > e): for every radius the boundary angle by bisection, the radius by adaptive quadrature."""
     sigma, length = 3.0, 1.0
@@ -177,23 +177,26 @@ def test_a_gaussian_in_disguise() -> None:
 @pytest.mark.slow
 def test_histories_grow_and_mix() -> None:
     epsilon = np.array([0.2])
-    one, four = (float(bound(60, 200.0, 0.2, steps=n).delta(epsilon)[0]) for n in (1, 4))  # type: ignore[attr-defined]
-    assert one < four < 4 * float(bound(60, 200.0, 0.05).delta(np.array([0.05]))[0])  # type: ignore[attr-defined]
+    one, two = (float(bound(60, 200.0, 0.2, steps=n).delta(epsilon)[0]) for n in (1, 2))  # type: ignore[attr-defined]
+    assert one < two < 2 * float(bound(60, 200.0, 0.05).delta(np.array([0.05]))[0])  # type: ignore[attr-defined]
     claim = Claim(0.2, 1e-5, [Phase(Product(200.0, 1.0, 2.0, 60), 1), Phase(Gaussian(1e4), 1)])
     assert mixed.applies(claim)
     assert float(mixed.bound(claim).delta(epsilon)[0]) == pytest.approx(one, rel=1e-2)
     assert not radial_pld.applies(Claim.single(Product(1.0), epsilon=1.0, delta=1e-5))
 
 
-@pytest.mark.parametrize("sigma", [1e6, *(pytest.param(x, marks=pytest.mark.slow) for x in (1e9, 1e11, 1e12)), 1e14])
+@cache
+def thousand(sigma: float) -> Curve:
+    return radial_pld.bound(Claim.single(Product(sigma, dimension=1000), epsilon=1.6, delta=1e-5))
+
+
+@pytest.mark.parametrize("sigma", [1e6, 1e12, 1e14])
 def test_enormous_noise_does_not_cost_nothing(sigma: float) -> None:
     """delta(epsilon) is P(L > epsilon) - e^epsilon Q(L > epsilon) of radii so small that it is proportional to 1/sigma.
 
     At sigma = 1e12 the errors of levels of 1e-10, taken from probabilities of 0.1, once left a bound of zero.
     """
-    curve, reference = (
-        radial_pld.bound(Claim.single(Product(s, dimension=1000), epsilon=1.6, delta=1e-5)) for s in (sigma, 1e5)
-    )
+    curve, reference = thousand(sigma), thousand(1e5)
     for epsilon in (1.5, 1.6, 1.7):
         point = np.array([epsilon])
         expected = float(reference.delta(point)[0]) * 1e5 / sigma

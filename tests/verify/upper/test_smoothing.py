@@ -123,7 +123,7 @@ def test_integral_of_the_gaussian_curve() -> None:
         (GammaPLRVIID(40.0, 0.03, 1.0, 2.0, 30), 20, 0.1),
     ],
 )
-@pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-8])
+@pytest.mark.parametrize("delta", [1e-2, 1e-8])
 def test_above_every_witness_and_near_the_gaussian(
     mechanism: Laplace | GammaPLRVIID, steps: int, q: float, delta: float
 ) -> None:

@@ -100,15 +100,15 @@ def test_one_record_moves_one_vote_per_query() -> None:
     """What the privacy of PATE rests on: (+1, -1) or nothing in every row of counts, whatever the record becomes."""
     data = load("digits")
     moved = 0
-    for victim in range(0, 40, 4):
+    before = _digits(data, data.y, 1.0, 0, teachers=60)
+    for victim in range(0, 40, 8):
         changed = data.y.copy()
         changed[victim] = (changed[victim] + 5) % 10
-        before, after = (_digits(data, y, 1.0, 0, teachers=60) for y in (data.y, changed))
-        difference = after.votes - before.votes
+        difference = _digits(data, changed, 1.0, 0, teachers=60).votes - before.votes
         rows = {tuple(sorted(row)) for row in difference.tolist()}
         assert rows <= {(0,) * 10, (-1, *(0,) * 8, 1)}
         moved += int(np.abs(difference).any())
-    assert moved == 10
+    assert moved == 5
 
 
 def _digits(data: Any, y: np.ndarray, sigma: float, seed: int, teachers: int = 50) -> Pate:
@@ -123,7 +123,7 @@ def test_students_on_digits_learn_and_degrade_with_noise() -> None:
     means = []
     for sigma in (0.5, 15.0, 60.0):
         scores = []
-        for seed in range(3):
+        for seed in range(2):
             student = _digits(data, data.y, sigma, seed).student
             assert student is not None
             scores.append(float(np.mean(student(data.x_test) == data.y_test)))
