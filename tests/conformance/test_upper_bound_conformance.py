@@ -34,7 +34,7 @@ DELTAS = np.array([0.0, 1e-12, 1e-9, 1e-6, 1e-4, 0.01, 0.3, 0.9])
 # steps and Poisson rate, by dimension and clip_norm
 RELEASES = {
     (1, 2.0): ((1, 1.0), (30, 0.1)),
-    (3, 2.0): ((4, 1.0), (3, 0.2)),
+    (3, 2.0): ((2, 1.0), (2, 0.2)),
     (3, math.inf): ((1, 1.0),),
 }
 

@@ -129,7 +129,7 @@ def mu_of_all_answers(m: int) -> Array:
 @pytest.mark.parametrize("share", [0.03, 0.06, 0.3])
 def test_f_dp_false_alarms_where_all_canaries_leak_together(share: float) -> None:
     # The hard null for a bound that reasons about tails: rare outputs, of chance near the level, that reveal much.
-    epsilon, m = 1.5, 200
+    epsilon, m = 1.5, 300
     mu = gdp_of_flagged_response(share, epsilon)
     counts = np.arange(m + 1)
     chance = share * binom.pmf(counts, m, expit(epsilon)) + (1 - share) * binom.pmf(counts, m, 0.5)

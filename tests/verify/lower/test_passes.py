@@ -43,7 +43,7 @@ def test_computed_values_are_reached(sigma: float, sampler: Sampler, adjacency: 
 def pair_deltas(
     first: list[tuple[int, int]], second: list[tuple[int, int]], sigma: float, epsilons: tuple[float, ...]
 ) -> list[float]:
-    """delta of two mixtures of normals in the plane, the larger of both ways, by the trapezoidal rule on a fine grid."""
+    """delta of two mixtures of normals in the plane, the larger way, by the trapezoidal rule on a fine grid."""
     axis = np.linspace(-9 * sigma, 2 + 9 * sigma, 1500)
 
     def density(centres: list[tuple[int, int]]) -> np.ndarray:

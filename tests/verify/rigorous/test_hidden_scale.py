@@ -111,7 +111,7 @@ def test_without_gauges_the_scale_stays_hidden_and_the_claim_stands() -> None:
 def test_a_claim_that_is_false_by_little_is_refuted_and_no_truth_is() -> None:
     """The event's delta lies below that of a known scale at every epsilon, and above the claim's at 1.7."""
     claim = table_row().canonical()
-    event = chosen_event(claim, 16_384, "remove", gauged=True)
+    event = chosen_event(claim, 8_192, "remove", gauged=True)
     assert isinstance(event, Event)
     epsilons = (1.5, 1.7, 1.73, 1.88)
     found, truth = excesses(claim, event, *epsilons), known_scale_deltas(*epsilons)

@@ -39,9 +39,13 @@ def spiked(rng: np.random.Generator, size: int) -> Array:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("draw", "mean"), [(bernoulli, 0.004), (uniform, 0.5), (spiked, 0.01)])
-def test_betting_bounds_keep_their_level(draw: Callable[[np.random.Generator, int], Array], mean: float) -> None:
-    rng, trials, tail = generator(1), 150, 0.1
+@pytest.mark.parametrize(
+    ("draw", "mean", "trials"), [(bernoulli, 0.004, 300), (uniform, 0.5, 150), (spiked, 0.01, 150)]
+)
+def test_betting_bounds_keep_their_level(
+    draw: Callable[[np.random.Generator, int], Array], mean: float, trials: int
+) -> None:
+    rng, tail = generator(1), 0.1
     wrong = 0
     for _ in range(trials):
         pilot, sample = sample_of(draw(rng, 200)), sample_of(draw(rng, 800))
