@@ -102,10 +102,10 @@ def test_an_order_revealed_is_no_lower_bound() -> None:
 @pytest.mark.parametrize(
     "claim",
     [
-        Claim(0.5, 1e-4, [phase(1.5, BallsInBins(20, 2))]),
-        Claim(0.7, 1e-4, [phase(1.5, RandomAllocation(20, 3))]),
-        Claim(0.7, 1e-5, [phase(2.5, Shuffled(9, 4)), Phase(Gaussian(2.0), 20, 0.05)], "zero-out"),
-        Claim(1.2, 1e-5, [phase(4.0, WithoutReplacement(0.05, 40))], "replace-one"),
+        Claim(0.5, 1e-4, [phase(1.5, BallsInBins(8, 1))]),
+        Claim(0.7, 1e-4, [phase(1.5, RandomAllocation(8, 2))]),
+        Claim(0.7, 1e-5, [phase(2.5, Shuffled(5, 2)), Phase(Gaussian(2.0), 20, 0.05)], "zero-out"),
+        Claim(1.2, 1e-5, [phase(4.0, WithoutReplacement(0.05, 10))], "replace-one"),
     ],
     ids=lambda claim: f"{claim.phases[0].sampling_kind}-{len(claim.phases)}",
 )
