@@ -42,6 +42,7 @@ from dpaudit.verify.pld.scale_mixture_cells import mixture_cells
 SINGLE_TAIL = 1e-45  # a single release needs no transform, so its curve may as well reach any delta
 LARGEST_MERGED = 6.0  # distance of the centres, in deviations, up to which cells hold every probability that matters
 LOSS_HEADROOM = 25.0  # losses this far above the claimed epsilon are one cell of the fine grid for heavy tails
+WIDE = 4.0  # variance of the loss over that without those above which the tail is heavy
 
 
 @dataclass(frozen=True)
@@ -153,11 +154,19 @@ def history_points(releases: Sequence[ShiftedPhase], direction: str, claim: Clai
             return _single_radial(only.tails, only.pair(direction))
         if only.line is not None and isinstance(only.line[0], NormalCoordinates):
             return normal_points(only.line[1] / only.line[0].sigma * (1.0 - 4.0 * UNIT), only.pair(direction))
-    heavy = any(item.tails is not None for item in releases)
-    if not heavy:
+    cap = claim.epsilon + LOSS_HEADROOM
+    if not any(_heavy(item, direction, tail_probability(claim), cap) for item in releases):
         return _composed(releases, direction, claim, np.inf)
-    parts = [_composed(releases, direction, claim, cap) for cap in (claim.epsilon + LOSS_HEADROOM, np.inf)]
+    parts = [_composed(releases, direction, claim, most) for most in (cap, np.inf)]
     return merge([part.all() if isinstance(part, TiltedPoints) else part for part in parts])
+
+
+def _heavy(release: ShiftedPhase, direction: str, tail: float, cap: float) -> bool:
+    """Whether losses beyond the cap decide the grid: of radial noise, and of densities that fall like a wall."""
+    if release.line is None or isinstance(release.line[0], NormalCoordinates):
+        return release.tails is not None
+    look = release.masses(direction, tail)
+    return loss_variance(*look) > WIDE * loss_variance(*look, cap)
 
 
 def gathered(releases: Sequence[ShiftedPhase]) -> Sequence[ShiftedPhase]:
@@ -196,7 +205,7 @@ def _composed(releases: Sequence[ShiftedPhase], direction: str, claim: Claim, ca
         if item.line is not None:
             law, centres = item.line
             pair = item.pair(direction)
-            look = mix(one_coordinate(law, centres, pair, step, reach), pair)
+            look = mix(one_coordinate(law, centres, pair, step, reach, cap), pair)
         if alone:
             return single_points(*look)
         steps.append(on_grid(*look, step, item.phase.steps, tail, cap, ordered=item.tails is not None))

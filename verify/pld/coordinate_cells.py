@@ -34,10 +34,16 @@ MAX_CELLS = 2**19
 MOST_LEVELS = 2.0**22  # that a coordinate's log-ratio may cross
 
 
-def one_coordinate(law: IIDCoordinates, centres: Array, pair: MixturePair, step: float, tail: float) -> MassBounds:
-    """Masses of one coordinate on cells whose edges are level sets of the step's privacy loss, `step` apart or more."""
+def one_coordinate(
+    law: IIDCoordinates, centres: Array, pair: MixturePair, step: float, tail: float, cap: float = math.inf
+) -> MassBounds:
+    """Masses of one coordinate on cells whose edges are level sets of the step's privacy loss, `step` apart or more.
+
+    Losses beyond the cap in size are told apart no more.
+    """
     x = scan_points(law, centres, tail)
     loss = mixture_logpdf(law, x, centres, pair.first) - mixture_logpdf(law, x, centres, pair.second)
+    loss = np.clip(loss, -cap, cap)
     return interval_masses(law, level_edges(x, loss, max(step, float(np.ptp(loss)) / MAX_CELLS)), centres)
 
 

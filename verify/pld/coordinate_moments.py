@@ -356,7 +356,7 @@ def _log_mean_exponential(first: Array, last: Array) -> Array:
 
 
 def _ends(noise: Coordinate, shifts: Array, last: Array, eta: float) -> Array:
-    """log of a bound on what lies beyond the last cells on both sides."""
+    """log of a bound on what lies beyond the last cells on both sides, inf where phi overflows."""
     law, at_zero = noise.law, float(noise.law.logpdf(np.zeros(1))[0])
     tail = law.cdf(-last)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -366,12 +366,13 @@ def _ends(noise: Coordinate, shifts: Array, last: Array, eta: float) -> Array:
         else:
             left = tail_log + log_psi(noise.phi(last) - noise.phi(last + shifts), eta)
             right_tail = law.cdf(-(last + shifts))
-            right = log_psi(noise.phi(last + shifts) - noise.phi(last), eta)
-            return np.asarray(np.logaddexp(left, np.log(right_tail + _tail_error(noise, right_tail)) + right))
+            growth = log_psi(noise.phi(last + shifts) - noise.phi(last), eta)
+            right = np.log(right_tail + _tail_error(noise, right_tail)) + growth
+            return np.nan_to_num(np.logaddexp(left, right), nan=np.inf, posinf=np.inf, neginf=-np.inf)
         exponent = (eta - 1) * noise.phi(last + shifts) - eta * noise.phi(last)
         slope = eta * noise.slope(last) - (eta - 1) * noise.slope(last + shifts)
         right = np.where(slope > 0, at_zero + exponent * (1 - np.sign(exponent) * 1e-13) - np.log(slope), np.inf)
-    return np.asarray(np.logaddexp(left, right))
+        return np.nan_to_num(np.logaddexp(left, right), nan=np.inf, posinf=np.inf, neginf=-np.inf)
 
 
 def small_shift_bound(noise: Coordinate, shift: float, eta: float) -> float:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.optimize import brentq
+from scipy.stats import gennorm, norm
 
 from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian, GeneralizedGaussian, Laplace, Product
 from dpaudit.mechanisms.base import Mechanism
@@ -217,3 +218,16 @@ def test_the_ranking_is_the_renyi_epsilon_of_gaussian_noise() -> None:
     np.testing.assert_allclose(found, rdp.min(), rtol=2e-3)
     mu = 1.5  # sqrt(9) / 2; the conversion is an upper bound on the exact value
     assert norm.sf(found[0] / mu - mu / 2) - math.exp(found[0]) * norm.sf(found[0] / mu + mu / 2) < 1e-5
+
+
+@pytest.mark.parametrize(("beta", "scale"), [(16.0, 0.9), (40.0, 0.9), (62.9, 2.0)])
+@pytest.mark.parametrize("epsilon", [0.5, 11.0])
+def test_losses_near_the_claim_are_told_apart_whatever_lies_far_beyond(
+    beta: float, scale: float, epsilon: float
+) -> None:
+    """Noise that ends like a wall: a tenth of the outputs has losses of thousands and more."""
+    edge = brentq(lambda x: (abs(x) / scale) ** beta - (abs(x - 1) / scale) ** beta - epsilon, 0.5, 1 + 2 * scale)
+    noise = gennorm(beta, scale=scale)
+    truth = noise.sf(edge - 1) - math.exp(epsilon) * noise.sf(edge)
+    claim = Claim.single(GeneralizedGaussian(beta, scale, dimension=1), epsilon=epsilon, delta=0.1)
+    assert 0.9999 * truth <= certified_lower(claim).delta(np.array([epsilon]))[0] <= truth * (1 + 1e-12)

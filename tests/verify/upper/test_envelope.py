@@ -139,6 +139,15 @@ def test_fisher_information() -> None:
     assert one.fisher == pytest.approx(1 / 0.49, rel=1e-5)
 
 
+def test_a_moment_whose_last_cell_is_beyond_floats_has_no_bound() -> None:
+    """Its exponent is infinity less infinity."""
+    noise = coordinate(GeneralizedGaussian(61.384686, 0.73303901).structure)
+    assert noise is not None
+    moment = SpreadMoment(noise, 1.0, 2.0, 1)
+    assert moment(289.0) > 1e150  # for which the cells reach beyond what the next one needs
+    assert moment(524.0) == math.inf
+
+
 @pytest.mark.parametrize("name", LAWS)
 def test_small_shift_bound_lies_above_and_meets_at_zero(name: str) -> None:
     one = coordinate(LAWS[name])
