@@ -386,6 +386,9 @@ def main() -> int:
         wrong = sum(one.wrong for one in ones)
         widest, middle = (max(ratios), float(np.median(ratios))) if ratios else (math.nan, math.nan)
         ratio = f"upper bound over truth: median {middle:.8g}, largest {widest:.5g}"
+        shares = sorted(one.bracket[0] / one.truth[1] for one in ones if one.truth[1] > 1e-300)
+        if shares:  # bounds on a moment have no lower side
+            ratio += f"; lower: median {shares[len(shares) // 2]:.8g}, smallest {shares[0]:.5g}"
         print(f"{name}: {len(ones)} drawn, {wrong} wrong; {ratio}")
     return 3 if any(one.wrong for ones in found.values() for one in ones) else 0
 

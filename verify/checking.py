@@ -69,7 +69,7 @@ def check(
     if not 0 < confidence < 1:
         raise ValueError(f"Expected confidence={confidence!r} in (0, 1).")
     started = time.perf_counter()
-    beyond = _beyond_floats(claim)
+    beyond = _beyond_floats(claim.canonical())
     if beyond:
         bracket = Bracket(claim, upper_curves(claim, [never_sampled]), None)
         reason = bracket.proof if bracket.name == "certified" else f"{bracket.gap}: {beyond}."

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from dpaudit.mechanisms.base import Domain, Mechanism
+from dpaudit.mechanisms.gamma_plrv import GammaPLRV
+from dpaudit.mechanisms.gamma_plrv_iid import GammaPLRVIID
 from dpaudit.verify.correlated import Correlation, Matrix, Side
 from dpaudit.verify.guarantees import DELTA, EPSILON, ApproximateDP, Guarantee
 from dpaudit.verify.samplers import SAMPLERS, PassGame, Sampler
@@ -156,14 +158,14 @@ class Claim:
 
         A ghost that contributes nothing is as good as no record, so zero-out reads as add-remove, and with it an
         add-remove claim of batches that depend on who is there is read as zero-out. A record of fixed batches is met in
-        known releases, and costs what they would cost without sampling.
+        known releases, and costs what they would cost without sampling. One coordinate's scale is its own.
         """
         adjacency = "add-remove" if self.adjacency == "zero-out" else self.adjacency
         phases = [
             Phase(phase.mechanism, phase.sampler.meetings, 1.0, "none")
             if phase.sampler is not None and phase.sampling_kind == "deterministic"
             else phase
-            for phase in self.phases
+            for phase in (replace(phase, mechanism=_of_independent_scales(phase.mechanism)) for phase in self.phases)
         ]
         if side is not None and any(phase.correlation is not None for phase in phases):
             phases = [part for phase in phases for part in self._independent(phase, side)]
@@ -174,3 +176,10 @@ class Claim:
         sampled = phase.correlation is not None and phase.correlation.participation.sampled
         parts = None if sampled and self.adjacency == "replace-one" else phase.independent(side)
         return [phase] if parts is None else parts
+
+
+def _of_independent_scales(mechanism: Mechanism) -> Mechanism:
+    """Noise of one scale for all coordinates, of which there is one, as noise of a scale for each: the same law."""
+    if not isinstance(mechanism, GammaPLRV) or mechanism.dimension != 1:
+        return mechanism
+    return GammaPLRVIID(mechanism.k, mechanism.theta, mechanism.clip, mechanism.clip_norm, 1)

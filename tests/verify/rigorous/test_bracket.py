@@ -29,11 +29,9 @@ CLAIMS = ROOT / "reports" / "claims"
 FAST = ("gg-b2-beta1.5-n100", "gg-b2-beta4-n1")
 # claims that differ in name only are one question, asked once
 QUESTIONS: dict[Claim, list[str]] = defaultdict(list)
-TABLES: dict[str, str] = {}  # where a claim stands
 for path in sorted(CLAIMS.glob("*.toml")):
     for claim in load_claims(path):
         QUESTIONS[replace(claim, id="", source="")].append(claim.id)
-        TABLES[claim.id] = path.stem
 # four to fifty seconds each, which `dpaudit register check` and benchmarks/rigorous.py take; product noise in balls has
 # tests of its own
 DEAR = {"plrvo-table2-row1-shared", *(name for names in QUESTIONS.values() for name in names if "product" in name)}
@@ -66,7 +64,7 @@ def test_the_page_lists_claims_that_exist() -> None:
 
 
 def drawn() -> list[Any]:
-    """All questions of the page's list, and one of every table, noise and kind of sampling beside them, but dear ones.
+    """All questions of the page's list, and one of every noise and kind of sampling beside them, but dear ones.
 
     `benchmarks/rigorous.py` asks all, and compares them with the page.
     """
@@ -76,7 +74,7 @@ def drawn() -> list[Any]:
         if not (listed.keys() | DEAR) & {*names}:
             phase = question.phases[0]
             noise, alone = phase.mechanism, phase.mechanism.dimension == 1
-            others[TABLES[names[0]], noise.name, alone, phase.sampling_kind, phase.steps > 1].append(names)
+            others[noise.name, alone, phase.sampling_kind, phase.steps > 1].append(names)
     chosen = [random.Random(1).choice(found) for found in others.values()]
     return rows + [pytest.param(*row, id=row[1][0]) for row in QUESTIONS.items() if row[1] in chosen]
 
