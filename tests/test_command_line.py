@@ -5,6 +5,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 BIN = Path(sys.executable).with_name("dpaudit")
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -58,6 +60,7 @@ def test_mechanisms_are_listed_with_domains(dpaudit: Command) -> None:
         assert name in done.stdout
 
 
+@pytest.mark.slow
 def test_an_audit_of_digits_starts_without_the_slow_packages() -> None:
     code = """
 import sys

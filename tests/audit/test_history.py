@@ -108,6 +108,7 @@ def test_shuffled_batches_that_were_accounted_as_poisson_are_refuted_and_poisson
     assert sum(refutes("poisson", seed) for seed in range(8)) <= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", AUDITS)
 def test_other_batches_that_were_accounted_as_poisson_are_refuted(kind: str) -> None:
     assert AUDITS[kind]().claim_check.verdict == "certified"
@@ -281,6 +282,7 @@ def test_it_says_what_it_needs(case: str) -> None:
     assert plan_audit(audited).shares == {}
 
 
+@pytest.mark.slow
 def test_who_asks_for_it_in_vain_is_told() -> None:
     audited = audit(**INAPPLICABLE["hidden scale and no Poisson batches"])
     told: list[str] = []

@@ -82,6 +82,7 @@ def test_a_loop_that_trains_to_nan_is_one_line_and_exit_4(audit: Any) -> None:
     assert done.stderr.splitlines()[0] == "dpaudit: Expected finite models, but 200 of 200 trained to NaN."
 
 
+@pytest.mark.slow
 def test_a_loop_that_never_looks_at_the_clock_is_ended_by_the_budget(audit: Any) -> None:
     done = audit("import time\ndef train(*a, **k):\n    time.sleep(600)\n", "--trials", "20", "--budget", "1s")
     assert done.returncode == 4

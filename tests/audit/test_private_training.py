@@ -138,6 +138,7 @@ def test_two_classes_of_fashion_mnist_are_learned_with_little_noise(case: str) -
     assert accuracy(Recipe.from_dict(changed(name, **changes)), two_classes(), 1) >= 0.97
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example_is_trained_saved_and_certified(name: str, tmp_path: Path) -> None:
     recipe, path = load_recipe(EXAMPLES / f"{name}.toml"), tmp_path / "model.pt"

@@ -266,10 +266,8 @@ PROGRAMS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-DEAR = ("gamma-scale", "shared-scale")
-
-
-@pytest.mark.parametrize("name", [pytest.param(x, marks=pytest.mark.slow) if x in DEAR else x for x in PROGRAMS])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_a_short_program_prints_what_is_proved(name: str) -> None:
     """At most what is proved from above; not far below what is proved from below, by a better statistic at times."""
     claim = claim_from_dict({"id": name, "epsilon": 1.5, "delta": 1e-5, **PROGRAMS[name]})

@@ -106,6 +106,7 @@ def models_of(pool: Pool, watch: StepWatch, count: int) -> list[Any]:
     return [trainer(SPEC, pool, rows, list(range(count)), device="cpu") for rows in (without, members)]
 
 
+@pytest.mark.slow
 def test_a_loop_is_watched_and_trains_as_if_it_were_not() -> None:
     rng = np.random.default_rng(4)
     pool = records(rng)

@@ -395,6 +395,7 @@ def run_trainer(place: Path, noise_multiplier: float, scores: str = "scores.csv"
     )
 
 
+@pytest.mark.slow
 def test_a_trainer_without_dpaudit_is_found_without_noise_and_left_alone_with_it(
     tmp_path: Path, dpaudit: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:

@@ -253,6 +253,7 @@ def test_clipbkd_by_a_sentence_sees_nearly_all_there_is_and_only_that(
     assert np.sqrt(2.0) * norm.ppf(result.attacks[0].auc) == pytest.approx(size, abs=0.5 * size)
 
 
+@pytest.mark.slow
 @textattack
 def test_canary_sentences_in_one_run_are_loud_without_noise_and_silent_with_it(folder: Path) -> None:
     """The claim is nearly tight; the bound of a correct twin exceeds it with probability 0.05."""

@@ -237,6 +237,7 @@ def test_gamma_plrv_moments_with_the_scale_revealed_and_hidden(eta: float, shift
     assert 1.0 < moment(GammaPLRVIID(k, theta), eta, shift) < revealed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "k", "delta"), [(100, 1e5, 0.160), (784, 1e3, 0.204)])
 def test_product_delta_at_its_papers_calibration_is_as_derived(n: int, k: float, delta: float) -> None:
     """delta(0.1) at a shift of the sensitivity, by 20,000 releases; bounded in [0, 1], so Hoeffding at ALPHA."""

@@ -93,6 +93,7 @@ def assert_agrees(claims: Sequence[dict[str, Any]], browser: ModuleType, folder:
             assert high <= 1.01 * verdict.epsilon_upper + 1e-4, claim
 
 
+@pytest.mark.slow
 def test_numbers_are_within_their_charge(browser: ModuleType, tmp_path: Path) -> None:
     rng = random.Random(5)
     exps = [rng.uniform(-700, 709) for _ in range(1500)] + [rng.gauss(0, 1e-3) for _ in range(200)]
@@ -123,6 +124,7 @@ def test_numbers_are_within_their_charge(browser: ModuleType, tmp_path: Path) ->
             assert abs(mpmath.mpc(real, imaginary) - mpmath.expj(-2 * mpmath.pi * k / 131072)) < 3.2 * unit
 
 
+@pytest.mark.slow
 def test_a_few_claims_agree_with_check(browser: ModuleType, tmp_path: Path) -> None:
     rng = random.Random(3)
     claims = [draw(rng, ("deterministic",)) for _ in range(4)]
@@ -155,6 +157,7 @@ def test_what_is_out_of_reach_is_undecided(browser: ModuleType, tmp_path: Path) 
         assert word in answer["reason"]
 
 
+@pytest.mark.slow
 def test_keys_alone_and_a_claims_file_that_check_reads(browser: ModuleType, tmp_path: Path) -> None:
     script = """
       const field = (name, value) => { FORM.elements[name].value = value; };

@@ -75,6 +75,7 @@ def browser_seconds(browser: ModuleType, folder: Path, page: Path) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+@pytest.mark.slow
 def test_the_page_of_many_trials_opens_in_two_seconds(written: Written, browser: ModuleType, tmp_path: Path) -> None:
     """25,000 trials per arm; what it takes beyond an empty page, whatever else the machine does."""
     page, empty = written("refuted"), tmp_path / "empty.html"

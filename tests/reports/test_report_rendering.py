@@ -157,6 +157,7 @@ def test_an_attack_without_one_of_its_parts(missing: str, samples: ModuleType, t
     assert len(page.named("svg")) == (3 if missing == "roc" else 4)
 
 
+@pytest.mark.slow
 def test_extreme_numbers_are_drawn(samples: ModuleType, tmp_path: Path) -> None:
     result = samples.make_result("claim_check")
     attack = replace(

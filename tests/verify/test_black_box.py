@@ -50,6 +50,7 @@ def limit(trials: int, rate: float) -> int:
     return int(binom.isf(1e-6, trials, rate))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DEFECTS)
 def test_every_planted_fault_is_found_in_the_releases_of_a_gaussian(name: str) -> None:
     """Claim: what one clipped record costs at delta = 0.01, exactly."""

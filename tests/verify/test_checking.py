@@ -102,6 +102,7 @@ def test_more_noise_and_fewer_steps_cost_less() -> None:
         assert low < high < 1
 
 
+@pytest.mark.slow
 def test_reasons_say_what_decided_and_what_the_published_formula_comes_to() -> None:
     certified = check(Claim.single(Gaussian(3.0), epsilon=3.0, delta=1e-5))
     assert certified.verdict == "certified"

@@ -271,6 +271,7 @@ def test_what_has_no_theorem_is_refused() -> None:
         monte_carlo_lower(Claim.single(Product(1.0), epsilon=1.0, delta=1e-5), rng=generator(29))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sampler", "adjacency"),
     [

@@ -126,6 +126,7 @@ def test_one_record_moves_the_implied_noise_by_one_and_the_determinant_by_the_ja
     assert 0 < max(changes) <= jacobian_loss(loss, LAMBDA)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_released_minimum_has_the_density_of_its_implied_noise(loss: str) -> None:
     """One coordinate: P(w <= t) = P(b(t) <= b), as b(w) falls; a Kolmogorov-Smirnov test of 2,000 releases."""

@@ -251,6 +251,7 @@ def test_dimension_independence_is_marked_at_beta_3() -> None:
     assert not rows["RDP"].contradicted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "claim",
     [

@@ -108,6 +108,7 @@ def test_sampled_pure_laplace_agrees_with_amplification() -> None:
     assert found.value == pytest.approx(1 / shift, rel=1.1e-4)
 
 
+@pytest.mark.slow
 def test_dp_sgd_needs_what_another_library_finds() -> None:
     import dp_accounting
     from dp_accounting.pld import PLDAccountant

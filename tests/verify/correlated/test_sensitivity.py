@@ -196,6 +196,7 @@ def test_patterns_against_recursion() -> None:
         np.testing.assert_allclose(row_weights(gram, apart, times), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", [Tree(), Tree(nodes="all"), SquareRootToeplitz(), BandedToeplitz(100)])
 def test_bounds_meet_at_ten_thousand_steps(strategy: Strategy) -> None:
     for separation, times in ((1000, 10), (500, 3), (1, 10_000)):

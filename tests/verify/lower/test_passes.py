@@ -19,6 +19,7 @@ def claim(sigma: float, sampler: Sampler, adjacency: Adjacency = "zero-out", eps
     return Claim(epsilon, DELTA, [Phase(Gaussian(sigma, dimension=3), sampler=sampler)], adjacency)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sigma", "sampler", "adjacency", "printed"),
     [
@@ -122,6 +123,7 @@ def test_fixed_batches_cost_what_their_releases_cost_unsampled() -> None:
 POISSON = Phase(Gaussian(2.0, dimension=3), 100, 0.05)
 
 
+@pytest.mark.slow
 def test_passes_compose_with_releases_of_other_phases() -> None:
     """Two halves of a history are the whole; passes that say nothing add nothing; together both say more."""
 

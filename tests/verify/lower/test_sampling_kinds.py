@@ -45,6 +45,7 @@ def total_losses(
 ROWS = [pytest.param(*row, marks=pytest.mark.slow) if isinstance(row[0], GammaPLRV) else row for row in CASES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mechanism", "count", "q", "steps", "direction"), ROWS)
 def test_the_certified_delta_is_below_the_sampled_one_and_near_it(
     mechanism: Mechanism, count: int | list[list[float]], q: float, steps: int, direction: str

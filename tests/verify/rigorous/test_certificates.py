@@ -474,6 +474,7 @@ def accepted_of(changes: Iterable[tuple[str, int, Certificate]]) -> list[tuple[s
     return [(name, number) for name, number, data in changes if not refused(data)]
 
 
+@pytest.mark.slow
 def test_mutated_certificates_are_refused() -> None:
     """A sixth of the changes; `benchmarks/mutated_certificates.py` makes them all, as often as wanted."""
     changes = some(6, 20, [name for name in CLAIMS if name not in DEAR])

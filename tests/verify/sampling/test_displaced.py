@@ -103,6 +103,7 @@ def test_a_ray_ends_where_the_mean_loss_is_the_wanted_one() -> None:
     assert displaced_histories(parts, direction, 0.0, np.random.default_rng(3)) == []  # F's own losses are larger
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sampler", "noise", "adjacency"),
     [

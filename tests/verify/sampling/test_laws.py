@@ -122,6 +122,7 @@ def test_tilted_draws_have_the_tilted_mean(order: float) -> None:
         assert (loss == bound).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("beta", "scale"), [(1.5, 1.2), (3.0, 10.5), (7.0, 2.0)])
 def test_masses_of_cells_are_as_accurate_as_the_weights_assume(beta: float, scale: float) -> None:
     """Against mpmath's incomplete gamma function, in cells all the way to the outermost."""

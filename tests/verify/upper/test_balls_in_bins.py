@@ -67,6 +67,7 @@ def test_one_bin_is_the_gaussian_mechanism() -> None:
         assert truth <= float(curve(np.array([epsilon]))[0]) < truth * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sigma", "sampler", "low", "high"),
     [

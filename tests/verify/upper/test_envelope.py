@@ -53,6 +53,7 @@ def oracle(name: str, s: float, eta: float) -> float:
         return float(mpmath.log(mpmath.quad(lambda x: mpmath.exp((1 - eta) * log_f(x) + eta * log_f(x - s)), ends)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize(("s", "eta"), [(0.05, 2.0), (0.3, 9.0), (1.2, 3.0)])
 def test_one_coordinate_against_long_arithmetic(name: str, s: float, eta: float) -> None:

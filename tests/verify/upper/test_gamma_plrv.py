@@ -14,6 +14,7 @@ from dpaudit.verify.upper import envelope, gamma_plrv_shared, gaussian_pld, lapl
 from dpaudit.verify.upper.gamma_plrv_shared import SHARES, rounded_up, truncated
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("k", "theta", "beyond"), [(3.0, 0.1, 1e-3), (3.0, 0.1, 1e-9), (400.0, 2e-3, 1e-9), (40_000.0, 6e-5, 1e-9)]
 )
@@ -111,6 +112,7 @@ def test_the_law_rounded_up_is_larger_and_near(k: float) -> None:
             assert weights[i:].sum() <= float(exact) * (1 + 1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("clip", "theta", "k", "expected", "claimed"),
     [

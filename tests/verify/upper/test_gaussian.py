@@ -57,12 +57,13 @@ def test_composed_pairs_stay_above_the_truth_at_every_delta(noise_multiplier: fl
         assert z == 11.0 or value < float(exact_delta(mu, 0.999 * epsilon))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise_multiplier", "sampling_prob", "steps"),
     [
         (1.0, 0.01, 1000),
         (4.0, 0.2, 200),
-        pytest.param(0.5, 1e-3, 1, marks=pytest.mark.slow),
+        (0.5, 1e-3, 1),
         # rare losses of ten thousand deviations: a tilt fit for a normal law sees nothing else
         (1.0, 1e-3, 2),
     ],

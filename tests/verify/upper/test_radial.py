@@ -80,6 +80,7 @@ def test_limit_in_the_dimension() -> None:
     assert value == pytest.approx(limit, rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dimension", [2, 30])
 def test_a_direct_double_integral(dimension: int) -> None:
     """P(L > e) - e^e Q(L > e): for every radius the boundary angle by bisection, the radius by adaptive quadrature."""
@@ -190,6 +191,7 @@ def thousand(sigma: float) -> Curve:
     return radial_pld.bound(Claim.single(Product(sigma, dimension=1000), epsilon=1.6, delta=1e-5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", [1e6, 1e12, 1e14])
 def test_enormous_noise_does_not_cost_nothing(sigma: float) -> None:
     """delta(epsilon) is P(L > epsilon) - e^epsilon Q(L > epsilon) of radii so small that it is proportional to 1/sigma.
@@ -203,6 +205,7 @@ def test_enormous_noise_does_not_cost_nothing(sigma: float) -> None:
         assert expected * 0.99 <= float(curve.delta(point)[0]) <= expected * 1.1 + 5e-14
 
 
+@pytest.mark.slow
 def test_a_rate_below_delta_is_no_probability_above_one() -> None:
     """delta/q is where the unsampled curve is looked at; a radius of that tail probability does not exist."""
     noise = Product(0.00676221, clip=0.0142477, dimension=2)

@@ -107,6 +107,7 @@ def test_no_pass_that_is_simulated_costs_more(value: float, absent: float) -> No
                 assert seen < min(pass_delta(part, m, way, epsilon)[0] for m in (1, 2, 3, 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sigma", "sampler", "adjacency", "most", "revealed"),
     [

@@ -114,6 +114,7 @@ def test_integral_of_the_gaussian_curve() -> None:
     assert found < 2.5 * float(analytic_delta(1.0, np.array([2.0]))[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mechanism", "steps", "q"),
     [
