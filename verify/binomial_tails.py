@@ -16,7 +16,7 @@ fall in k. With weights w_start = 1, w_k = w_{k-1} b_k/b_{k-1} and W the sum of 
 Rounding, with u = 2^-53: n - k + 1 and k are whole numbers below 2^53 and exact; 1 - p, two quotients and their product
 round four times, and the product with w_{k-1} once, so w_k is off by at most 5 (k - start) u and a little of second
 order, and a sum over the window by at most as many u as it has terms. With at most WIDEST terms both bounds are off by
-less than 2 (5 + 1) WIDEST u + 20 u < 6e-12, and ROUNDING covers that.
+less than 2 (5 + 1) WIDEST u + 20 u < 6e-12, and ROUNDING covers that; it grows with the terms that are allowed.
 """
 
 import numpy as np
@@ -24,22 +24,21 @@ from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import Array
 
-WIDEST = 4096  # terms of a window
+WIDEST = 4096  # terms of a window where many are asked at once
 ROUNDING = 1e-11  # relative
 TINY = 1e-200  # below it bounds are 0, or this: weights that fall out of the range of floats round more
 REACH, LEAST = 7.0, 10.0  # a window's half-width: standard deviations, and whole numbers besides
 CELLS = 2**17  # of the windows held at a time: they stay in the cache
 
 
-def binomial_tails(counts: Array, trials: Array, chance: Array) -> tuple[Array, Array]:
+def binomial_tails(counts: Array, trials: Array, chance: Array, *, widest: int = WIDEST) -> tuple[Array, Array]:
     """Lower and upper bounds of Pr[Binomial(trials, chance) >= count], both of the shape of `counts`.
 
     Args:
         counts: Whole numbers, at least 0, shape (rows, m).
         trials: Whole numbers in [1, 2^52], shape (rows,).
         chance: In [0, 1], shape (rows,).
-
-    Where a window would need more than WIDEST terms the bounds are 0 and 1.
+        widest: Terms of a window, at most 2^20; where it would need more the bounds are 0 and 1.
 
     >>> low, high = binomial_tails(np.array([[2.0]]), np.array([3.0]), np.array([0.5]))
     >>> bool(low[0, 0] < 0.5 < high[0, 0] < 0.5 + 1e-10)
@@ -54,13 +53,14 @@ def binomial_tails(counts: Array, trials: Array, chance: Array) -> tuple[Array, 
     width = end - start + 1.0
     low, high = np.zeros(counts.shape), np.ones(counts.shape)
     order = np.argsort(width, kind="stable")
-    order = order[width[order] <= WIDEST]
+    order = order[width[order] <= widest]
     while len(order):
         some = order[: _rows_at_once(width[order])]
         low[some], high[some] = _window_tails(counts[some], trials[some], chance[some], start[some], width[some])
         order = order[len(some) :]
-    low = np.where(low > TINY, low * (1.0 - ROUNDING), 0.0)
-    high = np.where(sure, 1.0, np.clip(high * (1.0 + ROUNDING), TINY, 1.0))
+    rounding = ROUNDING * max(1.0, widest / WIDEST)
+    low = np.where(low > TINY, low * (1.0 - rounding), 0.0)
+    high = np.where(sure, 1.0, np.clip(high * (1.0 + rounding), TINY, 1.0))
     out = counts > trials[:, None]
     return np.where(counts <= 0, 1.0, np.where(out, 0.0, low)), np.where(out, 0.0, high)
 

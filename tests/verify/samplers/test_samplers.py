@@ -120,3 +120,36 @@ def test_batches_that_are_cut_keep_a_record_as_often_as_stated() -> None:
     assert sampler.kept_rate == pytest.approx(exact, rel=1e-8)
     assert sampler.kept_rate < exact
     assert TruncatedPoisson(0.3, 9, 23, 2).overflow == pytest.approx(2 * float(binom.sf(9, 23, 0.3)), rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("prob", "cap", "records"),
+    [
+        (1e-10, 10, 9 * 10**14),  # more records than 32 bits hold: 90,000 are drawn, 10 stay
+        (1e-12, 10, 10**10),
+        (3.414078258199093e-08, 36, 1_185_330_789),
+        (256 / 60_000, 300, 60_000),
+        (0.4, 40_020_000, 10**8),
+        (1e-8, 10**7, 10**9),
+    ],
+)
+def test_chances_of_cuts_of_any_size_are_on_their_sides(prob: float, cap: int, records: int) -> None:
+    """Against incomplete beta functions in balls; the sums are near them wherever fewer than 2^20 masses matter."""
+    flint = pytest.importorskip("flint")
+    sampler = TruncatedPoisson(prob, cap, records, 3)
+    with flint.ctx.workprec(400):
+        q = flint.arb(prob)
+        above = q.beta_lower(flint.arb(cap + 1), flint.arb(records - cap), regularized=True)
+        inside = 1 - q.beta_lower(flint.arb(cap), flint.arb(records - cap), regularized=True)
+        kept = q * inside + above * cap / records
+        assert 3 * above <= sampler.overflow or sampler.overflow == 1.0
+        assert flint.arb(sampler.kept_rate) <= kept
+        assert flint.arb(sampler.kept_rate) >= kept * (1 - flint.arb("1e-7"))
+        assert sampler.overflow <= max(min(1.0, float(3 * above) * (1 + 1e-7)), 1e-190)
+
+
+def test_batches_too_large_to_sum_still_keep_somebody() -> None:
+    """Of 4.5e14 drawn records one is kept: each with probability 1 / 9e14."""
+    sampler = TruncatedPoisson(0.5, 1, 9 * 10**14, 3)
+    assert 0.5 / 9e14 <= sampler.kept_rate * (1 + 1e-9) <= 1 / 9e14
+    assert sampler.overflow == 1.0
