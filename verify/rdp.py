@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import gammaln, log_ndtr
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.claims import Claim
@@ -21,6 +21,7 @@ Moments = Callable[[Array], Array]  # orders lam (ascending, > 0) -> alpha(lam) 
 LARGEST_ORDER = {False: 1e7, True: 2.0**14}  # without and with sampling: there every order needs all below it
 SMALLEST_DELTA = 1e-300  # no underflow may pass for a proof of delta = 0
 MAX_NODES = 2**20  # of one quadrature, beyond which a moment of a huge loss is bounded instead
+MOST_CELLS = 2**17  # of a sum in place of an integral
 MARGIN = 1e-12  # relative, for the rounding of a few additions
 
 
@@ -189,11 +190,7 @@ def _gaussian_moment(mu: float, q: float, a: float) -> float:
         return float(np.logaddexp(math.log1p(-q), math.log(q) + a * (a - 1) * mu * mu / 2)) * (1 + 1e-12)
     x = np.arange(-reach, a * mu + reach + h, h)
     loss = mu * x - mu * mu / 2
-    base = np.where(
-        loss > 0,
-        loss + np.log(q + (1 - q) * np.exp(-np.maximum(loss, 0.0))),
-        np.log1p(q * np.expm1(np.minimum(loss, 0.0))),
-    )
+    base = _log_mixed(q, loss)
     exponent = a * base - x * x / 2
     top = float(exponent.max())
     bulk = top + math.log(float(np.exp(exponent - top).sum()) * h / math.sqrt(2 * math.pi))
@@ -202,6 +199,83 @@ def _gaussian_moment(mu: float, q: float, a: float) -> float:
     # rounding: the exponents are of size a |base| and x^2/2, the sum has len(x) terms
     margin = 4e-16 * (float(np.abs(exponent).max()) + len(x) + 16.0) + 2 * math.exp(-accuracy)
     return max(0.0, float(np.logaddexp(bulk, beyond)) + math.exp(-reach * reach / 2) + margin)
+
+
+def replaced_moment(unsampled: float, sampling_prob: float) -> float:
+    """alpha of one release in which the record is sampled at rate q and replaced, from that of unsampled noise.
+
+    E_Q[(dP/dQ)^a], a > 1, is jointly convex in (P, Q). With probability 1 - q the record is out and both laws are one;
+    with probability q it is in, and the laws are those of two contributions. So it is at most 1 - q + q e^alpha,
+    adaptively and for any noise.
+
+    Args:
+        unsampled: alpha of the noise between two contributions, for shifts up to 2 clip.
+        sampling_prob: q in (0, 1].
+    """
+    if unsampled < 30.0:
+        return math.log1p(sampling_prob * math.expm1(unsampled)) * (1.0 + MARGIN) + 1e-16
+    return float(np.logaddexp(math.log1p(-sampling_prob), math.log(sampling_prob) + unsampled)) * (1.0 + MARGIN)
+
+
+def replaced_normal_moment(mu: float, sampling_prob: float, lam: float) -> float:
+    """alpha of one release of normal noise in which a sampled record is replaced, rounded up.
+
+    P = (1-q) N(0, 1) + q N(mu, 1) against Q = (1-q) N(0, 1) + q N(-mu, 1) dominates (`upper.sampled_normal`). With
+    a = lam + 1 and r = dP/dQ, which rises in x and has mean 1 under Q, E_Q[r^a] - 1 = E_Q[g(r)] for the convex
+    g(r) = r^a - 1 - a (r - 1) >= 0, least at r = 1. So g at the larger end of a cell times a bound
+    of its mass under Q sums to a bound. Left of all cells g <= g(0) = a - 1, and right of X > 0, l = mu X - mu^2/2,
+
+        P^a Q^(1-a) <= (1-q)^(1-a) (q + (1-q) e^(-l))^a e^(a (mu x - mu^2/2)) phi(x).
+
+    Args:
+        mu: clip over sigma, > 0.
+        sampling_prob: q in (0, 1).
+        lam: Order, > 0.
+    """
+    q, a = sampling_prob, lam + 1.0
+    reach = 12.0 + math.sqrt(-2.0 * lam * math.log1p(-q))
+    edges = np.linspace(
+        -reach - mu, a * mu + reach, int(min(MOST_CELLS, 2.0 + (a * mu + 2 * reach) * 1e3 * max(mu, 1.0)))
+    )
+    up, down = _log_mixed(q, mu * edges - mu * mu / 2.0), _log_mixed(q, -mu * edges - mu * mu / 2.0)
+    power, ratio = a * (up - down), up - down
+    rounding = 1e-15 * a * (np.abs(up) + np.abs(down))  # of the powers
+    with np.errstate(over="ignore"):
+        first, second = np.expm1(np.minimum(power, 30.0)), a * np.expm1(np.minimum(ratio, 30.0))
+    size = np.abs(first) + np.abs(second)
+    small = np.log(np.maximum(first - second, 0.0) + 1e-15 * size + 2.0 * rounding * (1.0 + size) + 1e-300)
+    convex = np.where(power > 30.0, power + rounding, small)  # g(r) <= r^a from r = 1 on
+    mass = np.logaddexp(math.log1p(-q) + _log_peak(edges), math.log(q) + _log_peak(edges + mu))
+    exponent = mass + np.maximum(convex[:-1], convex[1:]) + np.log(np.diff(edges))
+    loss = mu * float(edges[-1]) - mu * mu / 2.0
+    beyond = (
+        -lam * math.log1p(-q)
+        + a * float(np.logaddexp(math.log(q), math.log1p(-q) - loss))
+        + a * lam * mu * mu / 2.0
+        + float(log_ndtr(a * mu - edges[-1]))
+    )
+    parts = np.append(exponent, [math.log(lam) + float(log_ndtr(-reach)), beyond])
+    top = float(parts.max())
+    margin = 1e-15 * (float(np.abs(parts[np.isfinite(parts)]).max()) + len(parts) + 16.0)
+    return float(np.logaddexp(0.0, top + math.log(float(np.exp(parts - top).sum())) + margin))
+
+
+def _log_mixed(q: float, loss: Array) -> Array:
+    """log(1 - q + q e^loss)."""
+    return np.asarray(
+        np.where(
+            loss > 0,
+            loss + np.log(q + (1 - q) * np.exp(-np.maximum(loss, 0.0))),
+            np.log1p(q * np.expm1(np.minimum(loss, 0.0))),
+        )
+    )
+
+
+def _log_peak(edges: Array) -> Array:
+    """log of the largest standard normal density of each cell."""
+    low, high = edges[:-1], edges[1:]
+    nearest = np.where(low * high <= 0, 0.0, np.minimum(np.abs(low), np.abs(high)))
+    return np.asarray(-nearest * nearest / 2.0 - math.log(2.0 * math.pi) / 2.0)
 
 
 def replace_one_release(curve: Curve, sampling_prob: float) -> Curve:

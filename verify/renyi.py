@@ -20,11 +20,12 @@ from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.lower.families import equal
 from dpaudit.verify.lower.shifts import candidate_counts, centre_multiples, pair_of
 from dpaudit.verify.pld.cells import FARTHEST, interval_masses, mix
+from dpaudit.verify.rdp import replaced_moment, replaced_normal_moment
 from dpaudit.verify.samplers import TruncatedPoisson
 from dpaudit.verify.upper import laplace_gaussian_domination, laplace_pure, mixed
 from dpaudit.verify.upper.gaussian_pld import shift_over_sigma
 from dpaudit.verify.upper.met_releases import met_claim
-from dpaudit.verify.upper.shift_norms import moments_reach, radius, sampling_is_known
+from dpaudit.verify.upper.shift_norms import radius, sampling_is_known
 
 ROUNDING = 1e-11  # relative, for sums of logarithms
 LARGEST_SUM = 4096  # order up to which the sum over k is taken
@@ -133,13 +134,26 @@ def divergence_upper(claim: Claim, order: float) -> float:
     """Upper bound on the Renyi divergence of the history at one order, inf where no theorem gives one."""
     best = rho_upper(claim) * order
     met = met_claim(claim) or claim
-    if any(isinstance(phase.sampler, TruncatedPoisson) for phase in claim.phases) or not moments_reach(met):
+    cut = any(isinstance(phase.sampler, TruncatedPoisson) for phase in claim.phases)
+    if cut or not all(sampling_is_known(phase) for phase in met.phases):
         return best
-    parts = [(mixed.moments_of(met, phase), phase.steps) for phase in met.phases]
-    if any(moments is None for moments, _ in parts):
-        return best
-    total = sum(steps * float(moments(np.array([order - 1.0]))[0]) for moments, steps in parts if moments is not None)
+    total = sum(phase.steps * _release_moment(met, phase, order - 1.0) for phase in met.phases)
     return min(best, total / (order - 1.0) * (1.0 + ROUNDING))
+
+
+def _release_moment(claim: Claim, phase: Phase, lam: float) -> float:
+    """Upper bound on log E_P[e^(lam L)] of one release, Poisson-sampled or not; inf where no theorem has one."""
+    rate = phase.sampling_prob
+    replaced = claim.adjacency == "replace-one" and rate < 1.0
+    moments = mixed.moments_of(claim, replace(phase, sampling_prob=1.0, sampling_kind="none") if replaced else phase)
+    if moments is None:
+        return math.inf
+    found = float(moments(np.array([lam]))[0])
+    if not replaced:
+        return found
+    best = replaced_moment(found, rate)
+    mu = shift_over_sigma(phase, "add-remove")
+    return best if mu is None else min(best, replaced_normal_moment(mu, rate, lam))
 
 
 def divergence_lower(claim: Claim, orders: Array) -> Array:

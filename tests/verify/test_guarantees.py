@@ -290,3 +290,29 @@ def test_what_judges_epsilon_and_delta_alone_says_so() -> None:
     claim_table = claim_to_dict(claim)
     assert "Stated is zero-concentrated rho 3, for" in prose(claim_table, verdict)
     assert "the true rho is at least 3.12" in prose(claim_table, verdict)
+
+
+@pytest.mark.parametrize("order", [1.3, 2.0, 12.0])
+@pytest.mark.parametrize("q", [0.02, 0.4])
+def test_divergences_of_replaced_records_are_at_most_what_is_stated(order: float, q: float) -> None:
+    """The pair of two opposite contributions, by quadrature, which mirrors itself; near it for normal noise."""
+    cuts = [-40, -20, -10, -5, -1, 0, 1, 5, 10, 20, 40]
+    for mechanism in (Gaussian(2.0), Laplace(2.0, clip_norm=1.0)):
+        centred = (
+            mpmath.npdf if isinstance(mechanism, Gaussian) else lambda x, c, s: mpmath.exp(-abs(x - c) / s) / 2 / s
+        )
+        law = lambda c, f=centred: lambda x: (1 - q) * f(x, 0, 2) + q * f(x, c, 2)  # noqa: E731
+        true = renyi(law(1), law(-1), order, cuts)
+        claim = Claim(1.0, 1e-5, [Phase(mechanism, 3, q)], "replace-one")
+        found = divergence_upper(claim, order)
+        assert 3 * true * (1 - 1e-9) <= found, mechanism.name
+        if isinstance(mechanism, Gaussian):
+            assert found <= 3 * true * 1.01
+
+
+def test_a_bound_for_one_version_of_the_record_alone_would_be_too_small() -> None:
+    """The positive control: what a sampled record of one contribution costs against none is less than the truth."""
+    cuts = [-40, -20, -10, -5, -1, 0, 1, 5, 10, 20, 40]
+    law = lambda c: lambda x: 0.6 * mpmath.npdf(x, 0, 2) + 0.4 * mpmath.npdf(x, c, 2)  # noqa: E731
+    alone = divergence_upper(Claim(1.0, 1e-5, [Phase(Gaussian(2.0), 1, 0.4)]), 12.0)
+    assert alone < renyi(law(1), law(-1), 12.0, cuts)
