@@ -71,9 +71,7 @@ def check(
     started = time.perf_counter()
     beyond = _beyond_floats(claim.canonical())
     if beyond:
-        bracket = Bracket(claim, upper_curves(claim, [never_sampled]), None)
-        reason = bracket.proof if bracket.name == "certified" else f"{bracket.gap}: {beyond}."
-        return bracket.verdict(reason, (SUM,), started=started)
+        return _out_of_reach(claim, beyond, started)
     uppers = [] if method == "monte-carlo" else upper_curves(claim)
     lower = _lower(claim, method, confidence, rng)
     bracket = Bracket(claim, uppers, lower)
@@ -91,6 +89,19 @@ def check(
         finding=finding,
         started=started,
     )
+
+
+def _out_of_reach(claim: Claim, beyond: str, started: float) -> Verdict:
+    """The verdict where floats do not reach: by how rarely a record is in a batch, whatever the noise."""
+    bracket = Bracket(claim, upper_curves(claim, [never_sampled]), None)
+    reason = bracket.proof if bracket.name == "certified" else f"{bracket.gap}: {beyond}."
+    finding = None
+    if claim.guarantee is not None:
+        from dpaudit.verify.guarantee_check import decide_points
+
+        finding = decide_points(claim, bracket.delta, never_sampled.THEOREM, beyond)
+        reason = finding.reason
+    return bracket.verdict(reason, (SUM,), started=started, finding=finding)
 
 
 class Bracket:

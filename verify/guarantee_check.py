@@ -83,6 +83,27 @@ def decide_guarantee(claim: Claim, delta: Curves, theorem: str) -> Finding:
             raise ValueError(f"Expected claim {claim.id!r} to state a guarantee of its own kind.")
 
 
+def decide_points(claim: Claim, delta: Curves, theorem: str, unreached: str) -> Finding:
+    """The verdict on such a guarantee where floats do not reach the noise: only points of a curve can be proven.
+
+    Args:
+        claim: With its guarantee.
+        delta: Valid (lower, upper) bounds on delta at each epsilon.
+        theorem: Of the upper bound.
+        unreached: Why nothing else is computed.
+    """
+    match claim.guarantee:
+        case PrivacyCurve() as stated:
+            return _points(stated, delta, theorem)
+        case GaussianDP():
+            parameter = "mu"
+        case ZeroConcentratedDP():
+            parameter = "rho"
+        case _:
+            parameter = "epsilon"
+    return Finding("undecided", f"no {parameter} is proven: {unreached}.", parameter, 0.0, math.inf)
+
+
 def _pure(claim: Claim, epsilon: float, delta: Curves, theorem: str) -> Finding:
     lower, upper = (float(side[0]) for side in delta(np.array([epsilon])))
     if any(isinstance(phase.mechanism.structure, NormalCoordinates) for phase in claim.phases):

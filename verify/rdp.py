@@ -231,8 +231,13 @@ def replaced_normal_moment(mu: float, sampling_prob: float, lam: float) -> float
         mu: clip over sigma, > 0.
         sampling_prob: q in (0, 1).
         lam: Order, > 0.
+
+    Returns:
+        The bound, inf where the cells would be too coarse to say anything.
     """
     q, a = sampling_prob, lam + 1.0
+    if a * mu > MOST_CELLS:
+        return math.inf
     reach = 12.0 + math.sqrt(-2.0 * lam * math.log1p(-q))
     edges = np.linspace(
         -reach - mu, a * mu + reach, int(min(MOST_CELLS, 2.0 + (a * mu + 2 * reach) * 1e3 * max(mu, 1.0)))

@@ -316,3 +316,13 @@ def test_a_bound_for_one_version_of_the_record_alone_would_be_too_small() -> Non
     law = lambda c: lambda x: 0.6 * mpmath.npdf(x, 0, 2) + 0.4 * mpmath.npdf(x, c, 2)  # noqa: E731
     alone = divergence_upper(Claim(1.0, 1e-5, [Phase(Gaussian(2.0), 1, 0.4)]), 12.0)
     assert alone < renyi(law(1), law(-1), 12.0, cuts)
+
+
+@pytest.mark.parametrize("sigma", [1e-150, 1e200])
+def test_noise_beyond_floats_has_no_guarantee_but_points(sigma: float) -> None:
+    """A record is in a batch once in a million: delta 1e-6 at every epsilon, which no mu, rho or epsilon implies."""
+    phases = [Phase(Gaussian(sigma), 1, 1e-6)]
+    for stated in (PureDP(1.0), GaussianDP(1.0), ZeroConcentratedDP(0.5), RenyiDP(2.0, 1.0)):
+        assert check(claim_stating(stated, phases)).verdict == "undecided", stated
+    assert check(claim_stating(PrivacyCurve(((1.0, 1e-5), (9.0, 2e-6))), phases)).verdict == "certified"
+    assert check(claim_stating(PrivacyCurve(((1.0, 1e-5), (9.0, 2e-7))), phases)).verdict == "undecided"
