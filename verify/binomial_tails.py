@@ -19,6 +19,9 @@ order, and a sum over the window by at most as many u as it has terms. With at m
 less than 2 (5 + 1) WIDEST u + 20 u < 6e-12, and ROUNDING covers that; it grows with the terms that are allowed.
 """
 
+import math
+from functools import cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,6 +32,34 @@ ROUNDING = 1e-11  # relative
 TINY = 1e-200  # below it bounds are 0, or this: weights that fall out of the range of floats round more
 REACH, LEAST = 7.0, 10.0  # a window's half-width: standard deviations, and whole numbers besides
 CELLS = 2**17  # of the windows held at a time: they stay in the cache
+
+
+@cache
+def binomial_tail(count: int, trials: int, chance: float) -> tuple[float, float]:
+    """Lower and upper bounds of Pr[Binomial(trials, chance) >= count], of a window of up to 2^20 terms.
+
+    Where more matter, or the count is far out, Pr[Binomial >= c] <= e^(-n KL(c/n, p)) for c > n p (Hoeffding 1963,
+    Theorem 1).
+
+    Args:
+        count: At least 0.
+        trials: In [1, 2^52].
+        chance: In [0, 1].
+
+    >>> low, high = binomial_tail(2, 3, 0.5)
+    >>> bool(low < 0.5 < high < 0.5 + 1e-8)
+    True
+    """
+    c, n, p = float(count), float(trials), float(chance)
+    tails = binomial_tails(np.array([[c]]), np.array([n]), np.array([p]), widest=2**20)
+    low, high = (float(side[0, 0]) for side in tails)
+    if not 0.0 < n * p < c < n:
+        return low, high
+    ratio = math.log(c), -math.log(n), -math.log(p)
+    rest = math.log1p(-c / n), -math.log1p(-p)
+    slack = 1e-14 * (c * sum(map(abs, ratio)) + (n - c) * sum(map(abs, rest)))
+    far = min(slack - c * sum(ratio) - (n - c) * sum(rest), 0.0)
+    return low, min(high, max(math.exp(far), 1e-300))
 
 
 def binomial_tails(counts: Array, trials: Array, chance: Array, *, widest: int = WIDEST) -> tuple[Array, Array]:

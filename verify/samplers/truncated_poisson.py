@@ -1,38 +1,17 @@
 """Poisson batches that are cut where they come out too large."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
 
-from dpaudit.verify.binomial_tails import binomial_tails
+from dpaudit.verify.binomial_tails import binomial_tail
 from dpaudit.verify.samplers.base import Batches, PassGame
 from dpaudit.verify.samplers.shuffled import BATCHES, RECORDS
 from dpaudit.verify.samplers.without_replacement import RATE
 
-WIDEST = 2**20  # masses of a binomial law that are summed
 ROUNDING = 1e-14  # relative, of a few products
-
-
-@cache
-def _above(count: int, trials: int, prob: float) -> tuple[float, float]:
-    """Lower and upper bounds of P(Bin(trials, prob) > count), 0 <= count < trials.
-
-    Sums of masses, and where they are too many or too far out P(Bin >= c) <= e^(-n KL(c/n, prob)) for c > n prob
-    (Hoeffding 1963, Theorem 1).
-    """
-    c, n = count + 1.0, float(trials)
-    low, high = binomial_tails(np.array([[c]]), np.array([n]), np.array([float(prob)]), widest=WIDEST)
-    if not n * prob < c < n:
-        return float(low[0, 0]), float(high[0, 0])
-    ratio = math.log(c), -math.log(n), -math.log(prob)
-    rest = math.log1p(-c / n), -math.log1p(-prob)
-    slack = 1e-14 * (c * sum(map(abs, ratio)) + (n - c) * sum(map(abs, rest)))
-    far = min(slack - c * sum(ratio) - (n - c) * sum(rest), 0.0)
-    return float(low[0, 0]), min(float(high[0, 0]), max(math.exp(far), 1e-300))
 
 
 @dataclass(frozen=True)
@@ -90,7 +69,9 @@ class TruncatedPoisson:
         """Upper bound on the probability that some batch is cut: steps P(Bin(records, prob) > max_batch)."""
         if self.max_batch >= self.records:
             return 0.0
-        return min(1.0, self.releases * _above(self.max_batch, self.records, self.prob)[1] * (1.0 + ROUNDING))
+        return min(
+            1.0, self.releases * binomial_tail(self.max_batch + 1, self.records, self.prob)[1] * (1.0 + ROUNDING)
+        )
 
     @property
     def kept_rate(self) -> float:
@@ -102,8 +83,8 @@ class TruncatedPoisson:
         n, cap, q = self.records, self.max_batch, float(self.prob)
         if cap >= n:
             return q
-        inside = 1.0 - _above(cap - 1, n - 1, q)[1]
-        share = inside + cap * _above(cap, n, q)[0] / (n * q)
+        inside = 1.0 - binomial_tail(cap, n - 1, q)[1]
+        share = inside + cap * binomial_tail(cap + 1, n, q)[0] / (n * q)
         return q * min(1.0, max(share, cap / n)) * (1.0 - ROUNDING)  # 1 + X is at most n
 
     def games(self, *, replace_one: bool) -> Sequence[PassGame]:

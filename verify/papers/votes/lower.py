@@ -13,9 +13,9 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import bdtrc
 
 from dpaudit.mechanisms.base import Array, IIDCoordinates
+from dpaudit.verify.binomial_tails import binomial_tail
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower.strongest import event
 from dpaudit.verify.papers.votes.history import VoteHistory
@@ -213,7 +213,7 @@ def _runs_out(history: VoteHistory, queries: int, answered: float) -> float:
     """Bound on the probability that all answers allowed are given within some queries."""
     if queries <= history.answers:
         return 0.0  # the last answer, if it is, is the last thing looked at
-    return float(bdtrc(history.answers - 1, queries, answered)) * (1.0 + 1e-9)
+    return binomial_tail(int(history.answers), queries, answered)[1]
 
 
 def _points(history: VoteHistory, gap: int, delta: float) -> Points:
