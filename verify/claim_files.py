@@ -73,7 +73,7 @@ class _Claim(_Strict):
 _CLAIMS = TypeAdapter(Annotated[list[dict[str, Any]], Field(min_length=1)])
 
 
-def load_claims(path: Path) -> list[Claim]:
+def load_claims(path: str | Path) -> list[Claim]:
     """Read a claims file.
 
     Args:
@@ -85,6 +85,7 @@ def load_claims(path: Path) -> list[Claim]:
     Raises:
         ClaimFileError: The file is no claims file, or a claim in it is wrong; names the claim and the key.
     """
+    path = Path(path)
     try:
         if path.stat().st_size > MAX_BYTES:
             raise ClaimFileError(f"{path}: expected a claims file of at most {MAX_BYTES} bytes.")

@@ -42,6 +42,7 @@ from dpaudit.verify.pld.scale_mixture_cells import mixture_cells
 SINGLE_TAIL = 1e-45  # a single release needs no transform, so its curve may as well reach any delta
 LARGEST_MERGED = 6.0  # distance of the centres, in deviations, up to which cells hold every probability that matters
 LOSS_HEADROOM = 25.0  # losses this far above the claimed epsilon are one cell of the fine grid for heavy tails
+HEAVY_LABEL = 2**14  # of the grid for a heavy tail: of a finer one, the windows' rounding costs more than it gains
 WIDE = 4.0  # variance of the loss over that without those above which the tail is heavy
 
 
@@ -156,8 +157,8 @@ def history_points(releases: Sequence[ShiftedPhase], direction: str, claim: Clai
             return normal_points(only.line[1] / only.line[0].sigma * (1.0 - 4.0 * UNIT), only.pair(direction))
     cap = claim.epsilon + LOSS_HEADROOM
     if not any(_heavy(item, direction, tail_probability(claim), cap) for item in releases):
-        return _composed(releases, direction, claim, np.inf)
-    parts = [_composed(releases, direction, claim, most) for most in (cap, np.inf)]
+        return _composed(releases, direction, claim)
+    parts = [_composed(releases, direction, claim, most, heavy=True) for most in (cap, np.inf)]
     return merge([part.all() if isinstance(part, TiltedPoints) else part for part in parts])
 
 
@@ -190,7 +191,9 @@ def gathered(releases: Sequence[ShiftedPhase]) -> Sequence[ShiftedPhase]:
     return [*rest, ShiftedPhase(replace(owner.phase, steps=count), owner.shift, (0.0, 1.0), line=line)]
 
 
-def _composed(releases: Sequence[ShiftedPhase], direction: str, claim: Claim, cap: float) -> Events:
+def _composed(
+    releases: Sequence[ShiftedPhase], direction: str, claim: Claim, cap: float = np.inf, *, heavy: bool = False
+) -> Events:
     """Operating points of composed releases, losses rounded to one grid that is fit for losses up to the cap."""
     tail = tail_probability(claim)
     alone = len(releases) == 1 and releases[0].phase.steps == 1
@@ -199,7 +202,8 @@ def _composed(releases: Sequence[ShiftedPhase], direction: str, claim: Claim, ca
     moments = [(loss_variance(*look, cap), item.phase.steps) for look, item in zip(looks, releases, strict=True)]
     step, deviation = grid_step(moments)
     # labels are bounded: rather a coarser grid than large losses cut off
-    step = max(step, min(cap, max(largest_loss(*look, tail) for look in looks)) / MAX_LABEL)
+    largest = min(cap, max(largest_loss(*look, tail) for look in looks))
+    step = max(step, largest / (HEAVY_LABEL if heavy else MAX_LABEL))
     steps = []
     for item, look in zip(releases, looks, strict=True):
         if item.line is not None:
@@ -209,7 +213,7 @@ def _composed(releases: Sequence[ShiftedPhase], direction: str, claim: Claim, ca
         if alone:
             return single_points(*look)
         steps.append(on_grid(*look, step, item.phase.steps, tail, cap, ordered=item.tails is not None))
-    return operating_points(steps, step, deviation)
+    return operating_points(steps, step, deviation, largest if heavy else 0.0)
 
 
 def _single_radial(tails: LossTails, pair: MixturePair) -> Points:

@@ -229,20 +229,21 @@ def largest_loss(first_lower: Array, second_upper: Array, floor: float) -> float
     return float(np.abs(kept).max(initial=1e-12))
 
 
-def operating_points(steps: Sequence[Step], step: float, deviation: float) -> TiltedPoints:
+def operating_points(steps: Sequence[Step], step: float, deviation: float, jump: float = 0.0) -> TiltedPoints:
     """Certified operating points of a history, by convolution under a ladder of exponential tilts.
 
     Args:
         steps: The phases on a common grid.
         step: Grid step.
         deviation: Standard deviation of the total loss, which scales the ladder.
+        jump: Largest loss of one step, where single ones make the tail: the ladder has tilts that see them; else 0.
     """
-    return TiltedPoints(_ladder(steps, step, deviation))
+    return TiltedPoints(_ladder(steps, step, deviation, jump))
 
 
-def _ladder(steps: Sequence[Step], step: float, deviation: float) -> Iterator[tuple[Points, float]]:
+def _ladder(steps: Sequence[Step], step: float, deviation: float, jump: float) -> Iterator[tuple[Points, float]]:
     """Events by each tilt, from none upwards, and the Chernoff bound on P's tail at the mean of the tilted sum."""
-    low, high = min(0.25 / deviation, 0.5), 4e4 / deviation
+    low, high = min(0.25 / deviation, 0.5, 1.0 / max(jump, 1e-9)), 4e4 / deviation
     ladder = low * 2.0 ** (0.5 * np.arange(math.ceil(2.0 * math.log2(high / low)) + 1))
     grid = np.concatenate([-ladder[::-1], [0.0], ladder]) * step
     ks = [

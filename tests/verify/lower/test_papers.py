@@ -77,6 +77,25 @@ def test_the_released_default_of_product_at_replace_one() -> None:
         assert certified_lower(claim).delta(np.array([0.3]))[0] == pytest.approx(known, abs=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("sigma", "dimension", "steps", "rate", "epsilon", "share"),
+    [
+        (1.454e7, 1570, 576, 1 / 24, 10.0, 0.96),
+        (1.1001e7, 1570, 576, 1 / 24, 20.0, 0.97),
+        (1e5, 5, 300, 0.2, 30.0, 0.98),
+    ],
+)
+def test_single_large_losses_of_many_steps_are_seen(
+    sigma: float, dimension: int, steps: int, rate: float, epsilon: float, share: float
+) -> None:
+    """Rare losses of hundreds of nats: tilts from one over the largest on keep the windows of the sums narrow."""
+    claim = Claim.single(
+        Product(sigma, dimension=dimension), epsilon=epsilon, delta=1e-5, steps=steps, sampling_prob=rate
+    )
+    verdict = check(claim)
+    assert share * verdict.epsilon_upper <= verdict.epsilon_lower < verdict.epsilon_upper
+
+
 GG_SPREAD = [(2.33, 6.9717, 2.0e-3), (3.0, 10.5295, 5.45e-2), (4.0, 15.892, 0.228)]
 
 
