@@ -141,7 +141,7 @@ def sampled_moments(
         )
         exponent = weight + excess[: int(lam)]
         top = float(exponent.max())
-        total = top + math.log(float(np.exp(exponent - top).sum())) + margin if top > -math.inf else -math.inf
+        total = top + math.log(float(np.exp(exponent - top).sum())) + margin if math.isfinite(top) else top
         values[float(lam)] = float(np.logaddexp(0.0, total)) if np.isfinite(total) or total < 0 else math.inf
     low = np.array([values[float(lam)] for lam in np.floor(orders)])
     high = np.array([values[float(lam)] for lam in np.ceil(orders)])

@@ -20,6 +20,7 @@ from dpaudit.verify.pld.scale_mixture_cells import gauge_count, resolved
 from dpaudit.verify.results import Witness
 
 DECISIVE_LOSS = 500.0  # nats one coordinate costs (masses end at 690), beyond which no other shift is worth its time
+HOPELESS_LOSS = 1e6  # nats of one coordinate at its centre, beyond which grids of losses are out of reach
 CERTIFIED_SHIFTS = 3  # shifts of equal coordinates that are certified after the ranking
 RIVAL_FACTOR = 1.01  # by how much the score of another family must exceed theirs, to be worth its time
 THEOREM = (
@@ -151,6 +152,10 @@ def _promising(claim: Claim, phases: Sequence[Phase]) -> list[Shift]:
         return [equal(first, m) for m in _mixture_counts(structure, smallest, main, distance, claim.delta)]
     counts = candidate_counts(smallest, MAX_COORDINATES)
     if len(counts) == 1:
+        return [equal(first, 1)]
+    alone = equal(main.mechanism, 1)
+    at = structure.logpdf(np.array([0.0, distance * alone.groups[0][0]]))
+    if not at[0] - at[1] < HOPELESS_LOSS:
         return [equal(first, 1)]
     alike = [equal(main.mechanism, count) for count in counts]
     others = [*two_level(main.mechanism, counts[-1]), *majorization(main.mechanism, counts[-1])]

@@ -31,6 +31,7 @@ MOST_CELLS_PER_DEVIATION, LEAST_CELLS_PER_DEVIATION = 400.0, 8.0  # standard dev
 MAX_SIZE = 2**21
 MANY, BLOCKS = 2**20, 1000.0  # sums of more coordinates than this are counted in blocks: as many a standard deviation
 MAX_CELLS = 2**19
+FARTHEST_LOSS = 700.0  # least size that an infinite loss is taken for
 MOST_LEVELS = 2.0**22  # that a coordinate's log-ratio may cross
 
 
@@ -42,8 +43,11 @@ def one_coordinate(
     Losses beyond the cap in size are told apart no more.
     """
     x = scan_points(law, centres, tail)
-    loss = mixture_logpdf(law, x, centres, pair.first) - mixture_logpdf(law, x, centres, pair.second)
-    loss = np.clip(loss, -cap, cap)
+    with np.errstate(invalid="ignore"):
+        loss = mixture_logpdf(law, x, centres, pair.first) - mixture_logpdf(law, x, centres, pair.second)
+    # far from all centres, or between them, densities vanish: one, or both
+    cap = min(cap, 2.0 * min(float(np.abs(loss[np.isfinite(loss)]).max(initial=FARTHEST_LOSS)), 1e300))
+    loss = np.clip(np.where(np.isnan(loss), 0.0, loss), -cap, cap)
     return interval_masses(law, level_edges(x, loss, max(step, float(np.ptp(loss)) / MAX_CELLS)), centres)
 
 
@@ -82,7 +86,9 @@ def loss_deviation(law: IIDCoordinates, centres: Array, tail: float) -> float:
     Never so little that a grid by it would need more than MAX_CELLS cells.
     """
     x = scan_points(law, centres, tail)
-    ratio = law.logpdf(x - centres[-1]) - law.logpdf(x - centres[0])
+    with np.errstate(invalid="ignore"):
+        ratio = np.nan_to_num(law.logpdf(x - centres[-1]) - law.logpdf(x - centres[0]))
+    ratio = np.clip(ratio, -1e150, 1e150)
     weight = interval_masses(law, x, centres).upper[-1][1:-1]
     weight, value = weight / weight.sum(), 0.5 * (ratio[1:] + ratio[:-1])
     least = float(np.ptp(ratio)) * MOST_CELLS_PER_DEVIATION / MAX_CELLS

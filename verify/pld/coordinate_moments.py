@@ -39,6 +39,7 @@ OUTER = 50  # cells of each outer part before any is halved
 FIRST_CELL = 1e-6  # in the law's smallest length
 UNIT = 2.0**-53
 NEGLIGIBLE = 800.0  # nats
+MOST_NATS = 1e100  # of a moment that is told from an infinite one
 USELESS = 2000.0  # nats of one coordinate's moment, beyond which its digits matter to nobody
 
 
@@ -204,7 +205,10 @@ class ShiftedCoordinate:
                 old[..., place] = part[..., left]
             lower, upper = (np.append(old, b[right]) for old, b in zip((lower, upper), bounds, strict=True))
             self._cells = np.concatenate([self._cells, new[:, right]], axis=1)
-        return np.asarray(np.logaddexp(0.0, _log_sum(upper, self._cells[1].astype(np.int64), ends) + CHARGE))
+        found = np.logaddexp(0.0, _log_sum(upper, self._cells[1].astype(np.int64), ends) + CHARGE)
+        # log_psi cuts losses off at 1e150: where one so large matters, a moment that is seen is above MOST_NATS
+        beyond = (found > MOST_NATS) | ~(self.noise.phi(self.shifts) < MOST_NATS)
+        return np.asarray(np.where(beyond, np.inf, found))
 
     def _reach_out(self, eta: float) -> None:
         """Add cells up to where the exponent of a power law falls: (1 + s/u)^(beta-1) < 1 + 1/(2 (eta-1))."""

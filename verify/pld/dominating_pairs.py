@@ -91,7 +91,10 @@ def logconcave_pair(law: PowerCoordinates, shift: float) -> DominatingPair:
     """
 
     def loss(x: Array) -> Array:
-        return law.logpdf(x - shift) - law.logpdf(x)
+        with np.errstate(invalid="ignore"):
+            value = law.logpdf(x - shift) - law.logpdf(x)
+        # both powers beyond floats: so is their difference, but for the middle, which is where the loss is 0
+        return np.where(np.isnan(value), np.where(x > shift / 2, np.inf, 0.0), value)
 
     def tails(losses: Array) -> Tails:
         distance = _invert(lambda away: loss(shift / 2 + away), np.abs(losses), shift)

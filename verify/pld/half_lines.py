@@ -72,10 +72,12 @@ class NormalMixtures:
         Args:
             losses: In [0, largest).
         """
-        growth = np.expm1(losses)
+        growth = np.expm1(np.minimum(losses, 709.0))  # of larger ones, q outweighs p by far
         with np.errstate(divide="ignore", invalid="ignore"):
             p, q = self.first, self.second
-            low, middle = (np.log(q[k] - p[k] + growth * q[k]) for k in (0, 1))
+            low, middle = (
+                np.where(losses > 709.0, np.log(q[k]) + losses, np.log(q[k] - p[k] + growth * q[k])) for k in (0, 1)
+            )
             top = np.log(p[2] - q[2] - growth * q[2])
             half = 0.5 * (math.log(4.0) + low + top - self.distance**2)  # log of sqrt(4 a c), a c the outer terms
             root = np.logaddexp(middle, np.logaddexp(2.0 * middle, 2.0 * half) / 2.0)

@@ -70,9 +70,9 @@ class SpreadMoment:
             block = self._clip * 0.5 ** np.arange(len(s), len(s) + BLOCK)
             s, h = np.append(s, block), np.append(h, self._moments(block, eta))
             best = float((h / s**p).max())
-            near_zero = small_shift_bound(self._noise, float(s[-1]), eta) / s[-1] ** p
             if math.isinf(best):
                 return math.inf
+            near_zero = small_shift_bound(self._noise, float(s[-1]), eta) / s[-1] ** p
             if near_zero <= best * (1 + TOLERANCE):
                 break
         s, h = s[::-1], h[::-1]

@@ -292,3 +292,20 @@ def test_laplace_special_case_is_the_gaussian_of_equal_fisher_information() -> N
     for eta in (2.0, 10.0):
         exact = eta * (eta - 1) / (2 * 0.49)
         assert exact * (1 - 1e-6) <= SpreadMoment(one, 1.0, 2.0, None)(eta) <= exact * (1 + 2 * TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("beta", "scale"), [(1.954, 5.3e-82), (24.1, 4.4e-10), (3.77, 1.7e-56), (82.8, 1.6e-46), (10.7, 1.8e-21)]
+)
+@pytest.mark.parametrize(("dimension", "steps", "rate"), [(1, 1, 1.0), (1, 5, 0.1), (4, 1, 1.0)])
+def test_noise_far_below_the_clip_is_never_certified(
+    beta: float, scale: float, dimension: int, steps: int, rate: float
+) -> None:
+    """Losses above 1e150 nats: delta is the probability that the record is in, to any digit."""
+    mechanism = GeneralizedGaussian(beta, scale, dimension=dimension)
+    verdict = check(Claim.single(mechanism, epsilon=2.0, delta=1e-6, steps=steps, sampling_prob=rate))
+    assert verdict.verdict == "refuted"
+    assert verdict.delta_lower == pytest.approx(1 - (1 - rate) ** steps, rel=1e-6)
+    assert verdict.delta_upper >= verdict.delta_lower
+    moment = EnvelopeMoments(_law(mechanism), 1.0, 2.0, dimension)  # type: ignore[arg-type]
+    assert moment.upto(2)[2] == math.inf
