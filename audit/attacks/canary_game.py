@@ -167,8 +167,20 @@ class CanaryGame:
         setup = audit.trial_setup(pilot.spec, pilot.arms.pool, pilot.score, pilot.watch)
         lists = pilot.arms.trials(models, audit.settings.seed)
         without, with_canary = audit.trials.run(setup, *lists, what=self.making)
-        look = audit.trials.look(setup, *lists, trials=len(without)) if len(without) >= FEWEST else 1
+        look = self._look(audit, pilot, len(without)) if len(without) >= FEWEST else 1
         return without, with_canary, look
+
+    def _look(self, audit: Audit, pilot: Pilot, models: int) -> int:
+        """Count a look at so many models per arm: whichever canary a pilot has chosen, it is the same game."""
+        setup = audit.trial_setup(pilot.spec, pilot.arms.pool, pilot.score, pilot.watch)
+        game = {
+            "attack": self.name,
+            "spec": audit.spec,
+            "data": audit.dataset.sha256,
+            "trainer": audit.settings.trainer,
+            "seed": audit.settings.seed,
+        }
+        return audit.trials.look(game, setup, *pilot.arms.trials(1, audit.settings.seed), trials=models)
 
     def refuter(self, audit: Audit, shares: Mapping[str, float]) -> Refutes:
         """From scores without and with the canary to whether `judge` would refute the claim by them."""
