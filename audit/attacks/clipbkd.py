@@ -23,6 +23,7 @@ from dpaudit.audit.attacks.pilot import CONTROLLED_NOISE
 from dpaudit.audit.attacks.released_steps import StepWatch, can_watch, released_ratio
 from dpaudit.audit.attacks.starts import flat_weights, log_odds, unlikely, weights_without_noise, with_first_weights
 from dpaudit.audit.attacks.text_canaries import sentence_canary
+from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.user_code import trains_one_model
 from dpaudit.audit.trials.engine import Score, trial_seed
 from dpaudit.mechanisms.base import Mechanism
@@ -32,6 +33,11 @@ from dpaudit.verify.claims import Adjacency
 
 LENGTHS = (1.0, 4.0, 16.0, 64.0, 256.0)  # of canaries, times the clip where that is above 1
 RELEASES = "likelihood ratio, from every release"
+NO_GHOST = (
+    "Expected a loop train(spec, pool, members, seeds), which can keep a record's place without it, for a claim with "
+    "claim.adjacency={adjacency!r} of {kind!r} batches: where a loop train(dataset, seed) is given one record less, "
+    "all others move up. Or claim 'replace-one', of a loop that takes a noise_factor."
+)
 _SENTENCES = 108  # stream of seeds
 
 
@@ -98,7 +104,7 @@ def make_arms(
         pool = Pool(np.vstack([canary, x[1:]]), np.append(label, y[1:]))
         ghost = "record 0 replaced by the canary or by a ghost that contributes 0"
         removed = "the training records but record 0, with and without one canary"
-        described = {**common, "pair": removed if adjacency == "add-remove" else ghost}
+        described = {**common, "pair": removed if same_size else ghost}
         return Arms(pool, np.arange(n) > 0, np.ones(n, dtype=bool), canary, label, described)
     pool = Pool(np.vstack([x, canary, canary]), np.append(y, [label, other]))
     keep = np.ones(n, dtype=bool)
@@ -166,6 +172,7 @@ def release_score(
 
 def _candidates(spec: GradientSpec, audit: Audit) -> list[Candidate]:
     """The least likely label and sign for every length."""
+    _check_removal(audit)
     x, y, adjacency = audit.dataset.x, audit.dataset.y, neighbours(audit)
     if audit.dataset.tokens:
         return _sentences(spec, audit)
@@ -194,16 +201,41 @@ def _candidates(spec: GradientSpec, audit: Audit) -> list[Candidate]:
     return candidates
 
 
+def _check_removal(audit: Audit) -> None:
+    """Refuse a loop that a record can only be taken from, where the claim leaves the record's place to a ghost.
+
+    Without the place all records behind it move up: other batches, and fewer of them where the record had the last one
+    to itself. The two data sets would then differ in more than the record, and a true claim could be refuted.
+    """
+    recipe = audit.bundle.recipe
+    adjacency, claimed = recipe.claim.adjacency, recipe.claimed_sampling
+    tables = {"add-remove": (claimed,), "zero-out": (claimed, recipe.sampling)}.get(adjacency, ())
+    for table in tables if trains_one_model(audit.settings.trainer) else ():
+        sampler = table.sampler(recipe.steps)
+        if sampler is not None and not sampler.keeps_others:
+            raise InputError(NO_GHOST.format(adjacency=adjacency, kind=table.kind))
+
+
 def neighbours(audit: Audit) -> Adjacency:
-    """The claim's adjacency; add-remove is read as zero-out where batches depend on who is there, as in claims."""
+    """The claim's adjacency; add-remove is read as zero-out where batches depend on who is there, as in claims.
+
+    From a loop of one model a record is taken: `_check_removal` has asked whether the claim is on that.
+    """
     sampler, adjacency = audit.bundle.recipe.sampler, audit.bundle.recipe.claim.adjacency
-    return "zero-out" if adjacency == "add-remove" and sampler is not None and not sampler.keeps_others else adjacency
+    places = sampler is not None and not sampler.keeps_others and not trains_one_model(audit.settings.trainer)
+    return "zero-out" if adjacency == "add-remove" and places else adjacency
 
 
 def _places_are_kept(audit: Audit) -> bool:
-    """Whether both values of a replaced record can have its place: in a pool of both, each has one of its own."""
-    sampler = audit.bundle.recipe.sampler
-    return sampler is None or sampler.keeps_others or audit.bundle.recipe.claim.adjacency != "replace-one"
+    """Whether both values of a replaced record can have its place: in a pool of both, each has one of its own.
+
+    A loop of one model is given the members alone, with one value or the other in the last place.
+    """
+    sampler, trainer = audit.bundle.recipe.sampler, audit.settings.trainer
+    members_alone = trains_one_model(trainer) and takes_noise_factor(trainer)  # else others train pilot and control
+    return (
+        sampler is None or sampler.keeps_others or audit.bundle.recipe.claim.adjacency != "replace-one" or members_alone
+    )
 
 
 def _sentences(spec: GradientSpec, audit: Audit) -> list[Candidate]:
@@ -214,7 +246,8 @@ def _sentences(spec: GradientSpec, audit: Audit) -> list[Candidate]:
         canary, (label, other), sentence = sentence_canary(
             data, spec, trial_seed(audit.settings.seed, _SENTENCES, index)
         )
-        arms = make_arms(data.x, data.y, canary, label, other, adjacency=adjacency)
+        one_model = trains_one_model(audit.settings.trainer)
+        arms = make_arms(data.x, data.y, canary, label, other, adjacency=adjacency, same_size=one_model)
         kept = {key: value for key, value in arms.description.items() if key not in ("canary_length", "direction")}
         arms = replace(arms, description={**kept, "sentence": sentence})
         candidates.append(Candidate(spec, arms, _scores(spec, arms, audit)))
