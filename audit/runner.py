@@ -141,6 +141,11 @@ def prepare(bundle: Bundle, dataset: Dataset, settings: Settings, *, stage: Stag
     spec = bundle.recipe.spec(dataset)
     if settings.trainer is train:
         check_trainable(spec.architecture)
+    if bundle.coins is not None and bundle.coins.records.max(initial=-1) >= len(dataset.y):
+        raise InputError(
+            f"meta.coins: Expected records in 0..{len(dataset.y) - 1}, those of the data, not "
+            f"{bundle.coins.records.max()}."
+        )
     bundle.models(spec)  # names and shapes are refused before anything is trained
     return Audit(bundle, spec, dataset, verdict, settings, TrialRunner(stage=stage))
 

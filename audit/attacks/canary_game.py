@@ -214,7 +214,8 @@ class CanaryGame:
 
     def _confidence(self, audit: Audit, shares: Mapping[str, float], look: int = 1) -> float:
         """Level of the tests of one look: the i-th has 6/(pi^2 i^2) of the error probability, all of them the whole."""
-        return 1.0 - sum(shares[test] for test in self.tests(audit)) * 6.0 / (np.pi * look) ** 2
+        level = sum(shares[test] for test in self.tests(audit)) * 6.0 / (np.pi * look) ** 2
+        return float(min(1.0 - level, np.nextafter(1.0, 0.0)))  # of a look that could not be written down
 
     def judge(
         self,

@@ -32,6 +32,7 @@ from dpaudit.mechanisms.learning.training import logits
 from dpaudit.verify.claims import Adjacency
 
 LENGTHS = (1.0, 4.0, 16.0, 64.0, 256.0)  # of canaries, times the clip where that is above 1
+LARGEST_CLIP = float(np.sqrt(np.finfo(np.float32).max)) / LENGTHS[-1]
 RELEASES = "likelihood ratio, from every release"
 NO_GHOST = (
     "Expected a loop train(spec, pool, members, seeds), which can keep a record's place without it, for a claim with "
@@ -178,6 +179,13 @@ def _candidates(spec: GradientSpec, audit: Audit) -> list[Candidate]:
         return _sentences(spec, audit)
     direction = least_direction(x)
     lengths = np.array(LENGTHS) * max(1.0, float(spec.mechanism.clip))
+    with np.errstate(over="ignore"):
+        longest = np.float32(lengths[-1]) ** 2
+    if not np.isfinite(longest):
+        raise InputError(
+            f"Expected mechanism.clip={spec.mechanism.clip:g} to be at most {LARGEST_CLIP:.2g}: no canary of "
+            f"{LENGTHS[-1]:g} times that has a finite norm in float32."
+        )
     probes = (np.outer(lengths, [1.0, -1.0])[:, :, None] * direction).astype(np.float32)  # (lengths, signs, inputs)
     start = with_first_weights(audit, spec)
     odds = unlikely(audit, start, probes.reshape(-1, x.shape[1]))
