@@ -20,7 +20,7 @@ from dpaudit.audit.attacks.base import Audit
 from dpaudit.audit.attacks.canary_game import CanaryGame
 from dpaudit.audit.attacks.control import takes_noise_factor
 from dpaudit.audit.attacks.pilot import CONTROLLED_NOISE
-from dpaudit.audit.attacks.released_steps import StepWatch, can_watch, released_ratio
+from dpaudit.audit.attacks.released_steps import StepCount, StepWatch, can_watch, released_ratio
 from dpaudit.audit.attacks.starts import flat_weights, log_odds, unlikely, weights_without_noise, with_first_weights
 from dpaudit.audit.attacks.text_canaries import sentence_canary
 from dpaudit.audit.inputs.files import InputError
@@ -39,7 +39,7 @@ NO_GHOST = (
     "claim.adjacency={adjacency!r} of {kind!r} batches: where a loop train(dataset, seed) is given one record less, "
     "all others move up. Or claim 'replace-one', of a loop that takes a noise_factor."
 )
-_SENTENCES = 108  # stream of seeds
+_SENTENCES, _STEPS = 108, 109  # streams of seeds
 
 
 def least_direction(x: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -173,7 +173,7 @@ def release_score(
 
 def _candidates(spec: GradientSpec, audit: Audit) -> list[Candidate]:
     """The least likely label and sign for every length."""
-    _check_removal(audit)
+    _check_removal(audit, spec)
     x, y, adjacency = audit.dataset.x, audit.dataset.y, neighbours(audit)
     if audit.dataset.tokens:
         return _sentences(spec, audit)
@@ -209,19 +209,32 @@ def _candidates(spec: GradientSpec, audit: Audit) -> list[Candidate]:
     return candidates
 
 
-def _check_removal(audit: Audit) -> None:
-    """Refuse a loop that a record can only be taken from, where the claim leaves the record's place to a ghost.
+def _check_removal(audit: Audit, spec: GradientSpec) -> None:
+    """Refuse a loop that a record can only be taken from, where more would change than the record.
 
-    Without the place all records behind it move up: other batches, and fewer of them where the record had the last one
-    to itself. The two data sets would then differ in more than the record, and a true claim could be refuted.
+    Where the claim leaves the record's place to a ghost, all records behind it would move up: other batches. And where
+    the record has the last batch of a pass to itself, a loop that goes through its loader would take fewer steps than
+    are claimed. A true claim could be refuted.
     """
     recipe = audit.bundle.recipe
+    if not trains_one_model(audit.settings.trainer) or recipe.claim.adjacency == "replace-one":
+        return
     adjacency, claimed = recipe.claim.adjacency, recipe.claimed_sampling
-    tables = {"add-remove": (claimed,), "zero-out": (claimed, recipe.sampling)}.get(adjacency, ())
-    for table in tables if trains_one_model(audit.settings.trainer) else ():
+    tables = (claimed,) if adjacency == "add-remove" else (claimed, recipe.sampling)
+    for table in tables:
         sampler = table.sampler(recipe.steps)
         if sampler is not None and not sampler.keeps_others:
             raise InputError(NO_GHOST.format(adjacency=adjacency, kind=table.kind))
+    count = len(audit.dataset.y)
+    pool, seed = Pool(audit.dataset.x, audit.dataset.y), trial_seed(audit.settings.seed, _STEPS, 0)
+    setup = audit.trial_setup(spec, pool, released_ratio, StepCount())
+    lists = [[(np.arange(count) >= taken, seed)] for taken in (0, 1)]
+    steps = [int(taken[0]) for taken in audit.trials.run(setup, *lists, what="Counting steps") if len(taken)]
+    if len(steps) == 2 and steps[0] == spec.steps != steps[1]:
+        raise InputError(
+            f"Expected the loop to take {spec.steps} steps with {count - 1} of the {count} records too, not "
+            f"{steps[1]}: the claim is on as many. Leave out records until it does, or claim 'replace-one'."
+        )
 
 
 def neighbours(audit: Audit) -> Adjacency:

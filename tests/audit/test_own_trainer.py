@@ -128,6 +128,23 @@ def train(dataset, seed, noise_factor=1.0):
     torch.manual_seed(seed)
     return torch.nn.Linear(64, 2)
 
+def stepping(dataset, steps):
+    module = torch.nn.Linear(64, 2)
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+    module(dataset.tensors[0]).sum().backward()
+    for _ in range(steps):
+        optimizer.step()
+    return module
+
+def steady(dataset, seed, noise_factor=1.0):
+    return stepping(dataset, 720)
+
+def by_size(dataset, seed, noise_factor=1.0):
+    return stepping(dataset, 720 if len(dataset) == 280 else 700)
+
+def faulty(dataset, seed, noise_factor=1.0):
+    return stepping(dataset, len(dataset))
+
 def silent(dataset, seed):
     return train(dataset, seed)
 
@@ -168,6 +185,15 @@ def test_a_record_is_not_taken_from_a_loop_whose_claim_leaves_its_place(
     with pytest.raises(InputError, match=rf"for a claim with claim.adjacency='{adjacency}' of 'shuffled' batches"):
         arms_of("train", adjacency, run, claimed)
     assert arms_of("many", adjacency, run, claimed)
+
+
+def test_a_record_is_not_taken_from_a_loop_that_takes_fewer_steps_without_it(arms_of: Any) -> None:
+    """A last batch of one record, in every pass through a loader."""
+    with pytest.raises(InputError, match="to take 720 steps with 279 of the 280 records too, not 700"):
+        arms_of("by_size", "add-remove", POISSON, POISSON)
+    assert arms_of("by_size", "replace-one", POISSON, POISSON) == (280, 280)
+    assert arms_of("steady", "add-remove", POISSON, POISSON) == (279, 280)
+    assert arms_of("faulty", "add-remove", POISSON, POISSON) == (279, 280)  # never as many steps as claimed: audited
 
 
 def test_a_record_is_taken_from_a_loop_or_replaced_where_the_claim_is_on_that(arms_of: Any) -> None:
