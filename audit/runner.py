@@ -80,7 +80,7 @@ def train_share(
     """Train one share of an audit's models into the store of `settings`, and after it what other processes have not.
 
     Attacks go through what they would do with all models, so that those that depend on earlier ones are trained too;
-    nothing is concluded, and no look counted where `run` counts them.
+    nothing is concluded, and no look counted.
 
     Args:
         bundle, dataset, settings, stage: As `run`; `settings.shared` reads the stores of the other shares.
@@ -93,7 +93,7 @@ def train_share(
     audit = prepare(bundle, dataset, settings, stage=stage)
     plan = plan_audit(audit)
     with TrialStore(settings.store, shared=settings.shared) as store:
-        trials = _trials(replace(audit, trials=replace(audit.trials, share=share)), store, began)
+        trials = _trials(replace(audit, trials=replace(audit.trials, share=share, concludes=False)), store, began)
         for attack in plan.attacks:
             _attack(attack, audit, trials, plan.shares)
     return trials
@@ -141,6 +141,11 @@ def prepare(bundle: Bundle, dataset: Dataset, settings: Settings, *, stage: Stag
     spec = bundle.recipe.spec(dataset)
     if settings.trainer is train:
         check_trainable(spec.architecture)
+    if bundle.coins is not None and bundle.coins.records.max(initial=-1) >= len(dataset.y):
+        raise InputError(
+            f"meta.coins: Expected records in 0..{len(dataset.y) - 1}, those of the data, not "
+            f"{bundle.coins.records.max()}."
+        )
     bundle.models(spec)  # names and shapes are refused before anything is trained
     return Audit(bundle, spec, dataset, verdict, settings, TrialRunner(stage=stage))
 

@@ -26,7 +26,7 @@ from dpaudit.verify.bounds import (
     tpr_at_fpr,
 )
 from dpaudit.verify.bounds.one_run import Method
-from dpaudit.verify.bounds.rates import valid_confidence, valid_scores
+from dpaudit.verify.bounds.rates import SMALLEST_LEVEL, valid_confidence, valid_scores
 from dpaudit.verify.results import LowerBound, to_json
 
 FORMAT = "dpaudit-scores/1"
@@ -204,8 +204,10 @@ class Scores:
             threshold: Rule of the bound from counts.
 
         Raises:
-            InputError: Neither a claim nor a delta, or a claim on another adjacency.
+            InputError: Neither a claim nor a delta, a claim on another adjacency, or a level of less than 1e-9.
         """
+        if not 0.0 < confidence <= 1.0 - SMALLEST_LEVEL:
+            raise InputError(f"Expected confidence={confidence} in (0, 1 - {SMALLEST_LEVEL:g}].")
         at = claim.delta if claim is not None else delta
         if at is None or not 0.0 <= at < 1.0:
             raise InputError(f"Expected delta={at} in [0, 1), by itself or with the claim.")

@@ -8,6 +8,7 @@ from typing import get_args
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.trials.engine import EngineName, Trainer
 from dpaudit.mechanisms.learning.training import resolve_device, train
+from dpaudit.verify.bounds.rates import SMALLEST_LEVEL
 
 
 def usable_device(device: str) -> str:
@@ -28,7 +29,7 @@ class Settings:
         trials: Models per arm; None for the attack's default, which finds half the noise.
         control: Whether an audit's positive control is carried out. An audit without one that refutes nothing is
             inconclusive.
-        confidence: Level of all statistical bounds together.
+        confidence: Level of all statistical bounds together, in [0.5, 1 - 1e-9].
         budget: Seconds after which no model is trained any more; None for no limit.
         device: "auto", "cpu" or "cuda".
         workers: Training processes; None for one per core.
@@ -58,8 +59,8 @@ class Settings:
     command: str = ""
 
     def __post_init__(self) -> None:
-        if not 0.5 <= self.confidence < 1.0:
-            raise InputError(f"Expected confidence={self.confidence} in [0.5, 1).")
+        if not 0.5 <= self.confidence <= 1.0 - SMALLEST_LEVEL:
+            raise InputError(f"Expected confidence={self.confidence} in [0.5, 1 - {SMALLEST_LEVEL:g}].")
         if self.trials is not None and self.trials < 10:
             raise InputError(f"Expected trials={self.trials} to be at least 10.")
         usable_device(self.device)

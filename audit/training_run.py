@@ -6,6 +6,7 @@ import numpy as np
 
 from dpaudit.audit.inputs.bundles import save_bundle
 from dpaudit.audit.inputs.coins import draw_coins
+from dpaudit.audit.inputs.files import unfit_is_input
 from dpaudit.audit.inputs.networks import check_trainable
 from dpaudit.audit.inputs.recipes import Recipe
 from dpaudit.audit.inputs.sources import Stage
@@ -34,14 +35,15 @@ def train_bundle(recipe: Recipe, out: Path, *, seed: int, device: str, stage: St
     recipe = recipe.filled(dataset, dimension=spec.mechanism.dimension or 0, seed=seed)
     coins = draw_coins(recipe, len(dataset.y), seed) if recipe.audit_records else None
     members = np.ones(len(dataset.y), dtype=bool) if coins is None else coins.members(len(dataset.y))
-    models = train(
-        spec,
-        Pool(dataset.x, dataset.y),
-        members[None, :],
-        [seed],
-        device=place,
-        progress=stage("Training", spec.steps),
-    )
+    with unfit_is_input():
+        models = train(
+            spec,
+            Pool(dataset.x, dataset.y),
+            members[None, :],
+            [seed],
+            device=place,
+            progress=stage("Training", spec.steps),
+        )
     if models.ledger.releases != recipe.record_releases():
         raise AssertionError(f"a record entered {models.ledger.releases} releases, and {recipe.phases()} are claimed")
     save_bundle(

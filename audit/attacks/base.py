@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpaudit.audit.attacks.released_steps import StepWatch, watched
+from dpaudit.audit.attacks.released_steps import StepCount, StepWatch, watched
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.datasets import Dataset
 from dpaudit.audit.inputs.recipes import ApproximateMinimaRecipe
@@ -84,7 +84,9 @@ class Audit:
 
         return scaled
 
-    def trial_setup(self, spec: TrainingSpec, pool: Pool, score: Score, watch: StepWatch | None = None) -> TrialSetup:
+    def trial_setup(
+        self, spec: TrainingSpec, pool: Pool, score: Score, watch: StepWatch | StepCount | None = None
+    ) -> TrialSetup:
         """Trials on this audit's device, by the training function that is under audit, its steps watched or not."""
         trainer = watched(self.settings.trainer, watch)
         return TrialSetup(spec, pool, score, trainer, resolve_device(self.settings.device))

@@ -108,7 +108,10 @@ class CanaryGame:
         if design is not None:
             models = self._control(audit, shares, design)
             if not audit.trials.stopped:
+                expected = self._look(audit, design.pilot, models, count=False)
                 without, with_canary, look = self._play(audit, design.pilot, models)
+                if look > expected and not audit.trials.stopped:
+                    self._control_again(audit, shares, design, models, look)
         audit.notes.append(self.note)
         if design is None or len(without) < FEWEST:
             made = self.making.split()[-1]
@@ -154,25 +157,51 @@ class CanaryGame:
         """Carry out the positive control, where there is to be one; the models per arm that it asks for."""
         if design.warning:
             audit.warn(design.warning)
+
+        def refutes(models: int) -> Refutes:
+            look = self._look(audit, design.pilot, audit.settings.trials or models, count=False)
+            return self.refuter(audit, shares, look)
+
         control = None
         if audit.settings.control:
-            control = run_control(self.name, audit, design.pilot, design.control_models, self.refuter(audit, shares))
+            control = run_control(self.name, audit, design.pilot, design.control_models, refutes)
         if control is None:
             return design.models
         audit.controls.append(control)
         return audit.settings.trials or control.models
+
+    def _control_again(self, audit: Audit, shares: Mapping[str, float], design: Design, models: int, look: int) -> None:
+        """Judge the control at the level of the look that was taken, where another came between: no more was tested."""
+        if not audit.controls or audit.controls[-1].attack != self.name:
+            return
+        least, refutes = audit.controls.pop().models, self.refuter(audit, shares, look)
+        at_most = replace(audit, settings=replace(audit.settings, trials=models))
+        control = run_control(self.name, at_most, design.pilot, least, lambda _: refutes)
+        audit.controls.extend([] if control is None else [control])
 
     def _play(self, audit: Audit, pilot: Pilot, models: int) -> tuple[Scores, Scores, int]:
         """The scores of models without the canary and with it, and how often as many or fewer were looked at."""
         setup = audit.trial_setup(pilot.spec, pilot.arms.pool, pilot.score, pilot.watch)
         lists = pilot.arms.trials(models, audit.settings.seed)
         without, with_canary = audit.trials.run(setup, *lists, what=self.making)
-        look = audit.trials.look(setup, *lists, trials=len(without)) if len(without) >= FEWEST else 1
+        look = self._look(audit, pilot, len(without)) if len(without) >= FEWEST else 1
         return without, with_canary, look
 
-    def refuter(self, audit: Audit, shares: Mapping[str, float]) -> Refutes:
-        """From scores without and with the canary to whether `judge` would refute the claim by them."""
-        verdict, level, seed = audit.claim_check, self._confidence(audit, shares), audit.settings.seed
+    def _look(self, audit: Audit, pilot: Pilot, models: int, *, count: bool = True) -> int:
+        """Count a look at so many models per arm, or say which it would be: of any canary it is the same game."""
+        setup = audit.trial_setup(pilot.spec, pilot.arms.pool, pilot.score, pilot.watch)
+        game = {
+            "attack": self.name,
+            "spec": audit.spec,
+            "data": audit.dataset.sha256,
+            "trainer": audit.settings.trainer,
+            "seed": audit.settings.seed,
+        }
+        return audit.trials.look(game, setup, *pilot.arms.trials(1, audit.settings.seed), trials=models, count=count)
+
+    def refuter(self, audit: Audit, shares: Mapping[str, float], look: int = 1) -> Refutes:
+        """From scores without and with the canary to whether `judge` would refute the claim by them at that look."""
+        verdict, level, seed = audit.claim_check, self._confidence(audit, shares, look), audit.settings.seed
         curves = [audit.tradeoff]
         if verdict.verdict != "certified":  # the claim's own curve is then not above the mechanism's
             curves.append(Tradeoff.of_points([verdict.epsilon_claimed], [verdict.delta_claimed]))
@@ -185,7 +214,8 @@ class CanaryGame:
 
     def _confidence(self, audit: Audit, shares: Mapping[str, float], look: int = 1) -> float:
         """Level of the tests of one look: the i-th has 6/(pi^2 i^2) of the error probability, all of them the whole."""
-        return 1.0 - sum(shares[test] for test in self.tests(audit)) * 6.0 / (np.pi * look) ** 2
+        level = sum(shares[test] for test in self.tests(audit)) * 6.0 / (np.pi * look) ** 2
+        return float(min(1.0 - level, np.nextafter(1.0, 0.0)))  # of a look that could not be written down
 
     def judge(
         self,

@@ -20,9 +20,10 @@ from dpaudit.audit.attacks.base import Audit
 from dpaudit.audit.attacks.canary_game import CanaryGame
 from dpaudit.audit.attacks.control import takes_noise_factor
 from dpaudit.audit.attacks.pilot import CONTROLLED_NOISE
-from dpaudit.audit.attacks.released_steps import StepWatch, can_watch, released_ratio
+from dpaudit.audit.attacks.released_steps import StepCount, StepWatch, can_watch, released_ratio
 from dpaudit.audit.attacks.starts import flat_weights, log_odds, unlikely, weights_without_noise, with_first_weights
 from dpaudit.audit.attacks.text_canaries import sentence_canary
+from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.user_code import trains_one_model
 from dpaudit.audit.trials.engine import Score, trial_seed
 from dpaudit.mechanisms.base import Mechanism
@@ -31,8 +32,14 @@ from dpaudit.mechanisms.learning.training import logits
 from dpaudit.verify.claims import Adjacency
 
 LENGTHS = (1.0, 4.0, 16.0, 64.0, 256.0)  # of canaries, times the clip where that is above 1
+LARGEST_CLIP = float(np.sqrt(np.finfo(np.float32).max)) / LENGTHS[-1]
 RELEASES = "likelihood ratio, from every release"
-_SENTENCES = 108  # stream of seeds
+NO_GHOST = (
+    "Expected a loop train(spec, pool, members, seeds), which can keep a record's place without it, for a claim with "
+    "claim.adjacency={adjacency!r} of {kind!r} batches: where a loop train(dataset, seed) is given one record less, "
+    "all others move up. Or claim 'replace-one', of a loop that takes a noise_factor."
+)
+_SENTENCES, _STEPS = 108, 109  # streams of seeds
 
 
 def least_direction(x: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -98,7 +105,7 @@ def make_arms(
         pool = Pool(np.vstack([canary, x[1:]]), np.append(label, y[1:]))
         ghost = "record 0 replaced by the canary or by a ghost that contributes 0"
         removed = "the training records but record 0, with and without one canary"
-        described = {**common, "pair": removed if adjacency == "add-remove" else ghost}
+        described = {**common, "pair": removed if same_size else ghost}
         return Arms(pool, np.arange(n) > 0, np.ones(n, dtype=bool), canary, label, described)
     pool = Pool(np.vstack([x, canary, canary]), np.append(y, [label, other]))
     keep = np.ones(n, dtype=bool)
@@ -166,11 +173,19 @@ def release_score(
 
 def _candidates(spec: GradientSpec, audit: Audit) -> list[Candidate]:
     """The least likely label and sign for every length."""
+    _check_removal(audit, spec)
     x, y, adjacency = audit.dataset.x, audit.dataset.y, neighbours(audit)
     if audit.dataset.tokens:
         return _sentences(spec, audit)
     direction = least_direction(x)
     lengths = np.array(LENGTHS) * max(1.0, float(spec.mechanism.clip))
+    with np.errstate(over="ignore"):
+        longest = np.float32(lengths[-1]) ** 2
+    if not np.isfinite(longest):
+        raise InputError(
+            f"Expected mechanism.clip={spec.mechanism.clip:g} to be at most {LARGEST_CLIP:.2g}: no canary of "
+            f"{LENGTHS[-1]:g} times that has a finite norm in float32."
+        )
     probes = (np.outer(lengths, [1.0, -1.0])[:, :, None] * direction).astype(np.float32)  # (lengths, signs, inputs)
     start = with_first_weights(audit, spec)
     odds = unlikely(audit, start, probes.reshape(-1, x.shape[1]))
@@ -194,16 +209,54 @@ def _candidates(spec: GradientSpec, audit: Audit) -> list[Candidate]:
     return candidates
 
 
+def _check_removal(audit: Audit, spec: GradientSpec) -> None:
+    """Refuse a loop that a record can only be taken from, where more would change than the record.
+
+    Where the claim leaves the record's place to a ghost, all records behind it would move up: other batches. And where
+    the record has the last batch of a pass to itself, a loop that goes through its loader would take fewer steps than
+    are claimed. A true claim could be refuted.
+    """
+    recipe = audit.bundle.recipe
+    if not trains_one_model(audit.settings.trainer) or recipe.claim.adjacency == "replace-one":
+        return
+    adjacency, claimed = recipe.claim.adjacency, recipe.claimed_sampling
+    tables = (claimed,) if adjacency == "add-remove" else (claimed, recipe.sampling)
+    for table in tables:
+        sampler = table.sampler(recipe.steps)
+        if sampler is not None and not sampler.keeps_others:
+            raise InputError(NO_GHOST.format(adjacency=adjacency, kind=table.kind))
+    count = len(audit.dataset.y)
+    pool, seed = Pool(audit.dataset.x, audit.dataset.y), trial_seed(audit.settings.seed, _STEPS, 0)
+    setup = audit.trial_setup(spec, pool, released_ratio, StepCount())
+    lists = [[(np.arange(count) >= taken, seed)] for taken in (0, 1)]
+    steps = [int(taken[0]) for taken in audit.trials.run(setup, *lists, what="Counting steps") if len(taken)]
+    if len(steps) == 2 and steps[0] == spec.steps != steps[1]:
+        raise InputError(
+            f"Expected the loop to take {spec.steps} steps with {count - 1} of the {count} records too, not "
+            f"{steps[1]}: the claim is on as many. Leave out records until it does, or claim 'replace-one'."
+        )
+
+
 def neighbours(audit: Audit) -> Adjacency:
-    """The claim's adjacency; add-remove is read as zero-out where batches depend on who is there, as in claims."""
+    """The claim's adjacency; add-remove is read as zero-out where batches depend on who is there, as in claims.
+
+    From a loop of one model a record is taken: `_check_removal` has asked whether the claim is on that.
+    """
     sampler, adjacency = audit.bundle.recipe.sampler, audit.bundle.recipe.claim.adjacency
-    return "zero-out" if adjacency == "add-remove" and sampler is not None and not sampler.keeps_others else adjacency
+    places = sampler is not None and not sampler.keeps_others and not trains_one_model(audit.settings.trainer)
+    return "zero-out" if adjacency == "add-remove" and places else adjacency
 
 
 def _places_are_kept(audit: Audit) -> bool:
-    """Whether both values of a replaced record can have its place: in a pool of both, each has one of its own."""
-    sampler = audit.bundle.recipe.sampler
-    return sampler is None or sampler.keeps_others or audit.bundle.recipe.claim.adjacency != "replace-one"
+    """Whether both values of a replaced record can have its place: in a pool of both, each has one of its own.
+
+    A loop of one model is given the members alone, with one value or the other in the last place.
+    """
+    sampler, trainer = audit.bundle.recipe.sampler, audit.settings.trainer
+    members_alone = trains_one_model(trainer) and takes_noise_factor(trainer)  # else others train pilot and control
+    return (
+        sampler is None or sampler.keeps_others or audit.bundle.recipe.claim.adjacency != "replace-one" or members_alone
+    )
 
 
 def _sentences(spec: GradientSpec, audit: Audit) -> list[Candidate]:
@@ -214,7 +267,8 @@ def _sentences(spec: GradientSpec, audit: Audit) -> list[Candidate]:
         canary, (label, other), sentence = sentence_canary(
             data, spec, trial_seed(audit.settings.seed, _SENTENCES, index)
         )
-        arms = make_arms(data.x, data.y, canary, label, other, adjacency=adjacency)
+        one_model = trains_one_model(audit.settings.trainer)
+        arms = make_arms(data.x, data.y, canary, label, other, adjacency=adjacency, same_size=one_model)
         kept = {key: value for key, value in arms.description.items() if key not in ("canary_length", "direction")}
         arms = replace(arms, description={**kept, "sentence": sentence})
         candidates.append(Candidate(spec, arms, _scores(spec, arms, audit)))

@@ -4,9 +4,10 @@ The control's models are trained as the recipe says but with half of its noise, 
 enter no bound and no test of the claim: how many models the audit trains may depend on them, but what the audit's own
 models are is independent of them, so that the control costs no error probability.
 
-Its power is the share of bootstrap samples of its scores in which the audit's own tests refute. It has the models that
-the pilot asks for, and half as many again as long as some samples do not refute, up to the audit's own number: an audit
-with more models finds what one with fewer does. Where that number is not given, the audit has as many as its control.
+Its power is the share of bootstrap samples of its scores in which the audit's own tests refute, at the level that this
+look at the audit's models has. It has the models that the pilot asks for, and half as many again as long as some
+samples do not refute, up to the audit's own number: an audit with more models finds what one with fewer does. Where
+that number is not given, the audit has as many as its control.
 """
 
 import inspect
@@ -83,7 +84,9 @@ def with_noise(audit: Audit, factor: float) -> Callable[..., TrialSetup]:
     return setup
 
 
-def run_control(attack: str, audit: Audit, pilot: Pilot, models: int, refutes: Refutes) -> Control | None:
+def run_control(
+    attack: str, audit: Audit, pilot: Pilot, models: int, refutes: Callable[[int], Refutes]
+) -> Control | None:
     """Play the game with half the noise and with none, and count how often the audit's own tests would refute.
 
     Under a budget it ends with half of the time that is left.
@@ -93,7 +96,7 @@ def run_control(attack: str, audit: Audit, pilot: Pilot, models: int, refutes: R
         audit: Whose settings, trials and training.
         pilot: What was chosen.
         models: Models per arm to begin with.
-        refutes: The audit's own tests.
+        refutes: From models per arm to the audit's own tests of as many, at the level of that look.
 
     Returns:
         None where it was stopped before there were models to judge by.
@@ -110,7 +113,7 @@ def run_control(attack: str, audit: Audit, pilot: Pilot, models: int, refutes: R
         return without, with_canary
 
     def power(scores: tuple[Scores, Scores], size: int) -> int:
-        return resampled(refutes, *scores, (size, size), rng=np.random.default_rng(rng_seed))
+        return resampled(refutes(size), *scores, (size, size), rng=np.random.default_rng(rng_seed))
 
     silent = play(0.0, NO_NOISE_MODELS, _NO_NOISE)
     half = play(CONTROLLED_NOISE, models, _HALF_NOISE)

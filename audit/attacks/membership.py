@@ -141,6 +141,7 @@ def loss_scores(audit: Audit) -> tuple[Array, NDArray[np.int64], NDArray[np.bool
     models = audit.bundle.models(audit.spec)
     scores = negative_loss(logits(models, data.x)[0].numpy(), data.y)
     if coins is not None:
+        coins.check_sides()
         return scores[coins.records], data.y[coins.records], coins.included
     if not len(data.y_test):
         audit.notes.append(NOBODY)

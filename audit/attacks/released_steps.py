@@ -20,7 +20,7 @@ fixed before the models that count are trained. Where the loop does something el
 loss, another clipping, other batches, it tells the arms apart less well, and what is proven stays proven.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +36,7 @@ from dpaudit.audit.inputs.user_code import trains_one_model
 from dpaudit.audit.trials.engine import Scores, Trainer
 from dpaudit.mechanisms.base import Mechanism, NormalCoordinates
 from dpaudit.mechanisms.learning.architectures import build_module, parameter_shapes
-from dpaudit.mechanisms.learning.spec import DPSGDSpec, Pool, TrainedModels, TrainingSpec
+from dpaudit.mechanisms.learning.spec import DPSGDSpec, GradientSpec, Pool, TrainedModels, TrainingSpec
 
 REFERENCES = 32  # records that stand for all others: their gradients are computed in every step
 
@@ -85,24 +85,16 @@ class StepWatch:
             spec: What the loop does, as the recipe says.
         """
         network = build_without_drawing(spec)
-        shapes = [tuple(shape) for shape in parameter_shapes(spec.architecture).values()]
         found: list[float] = []
 
-        def look(optimizer: Any, *arguments: Any) -> None:
-            weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-            given = [weight.grad for weight in weights]
-            if [tuple(w.shape) for w in weights] != shapes or any(g is None for g in given) or is_wrapper(optimizer):
-                return
-            total = torch.cat([g.detach().flatten() for g in given]).cpu().float() * spec.expected_batch_size
+        def look(weights: Sequence[Tensor], given: Sequence[Tensor]) -> None:
+            total = torch.cat([g.flatten() for g in given]).float() * spec.expected_batch_size
             mechanism = spec.mechanism_at(min(len(found), spec.steps - 1))
-            gradients = clipped_gradients(network, [w.detach().cpu() for w in weights], self.x, self.y, mechanism.clip)
+            gradients = clipped_gradients(network, weights, self.x, self.y, mechanism.clip)
             found.append(self.log_ratio(gradients, total, mechanism, spec.sampling_prob))
 
-        handle = register_optimizer_step_pre_hook(look)
-        try:
+        with _steps_seen(spec, look):
             yield found
-        finally:
-            handle.remove()
 
     def log_ratio(self, gradients: Tensor, total: Tensor, mechanism: Mechanism, prob: float) -> float:
         """The log likelihood ratio of one step.
@@ -130,6 +122,37 @@ class StepWatch:
 
 
 @dataclass(frozen=True)
+class StepCount:
+    """Counts the steps of a loop, by the same hook."""
+
+    @contextmanager
+    def ratios(self, spec: GradientSpec) -> Iterator[list[float]]:
+        """A one for every step."""
+        found: list[float] = []
+        with _steps_seen(spec, lambda weights, given: found.append(1.0)):
+            yield found
+
+
+@contextmanager
+def _steps_seen(spec: GradientSpec, look: Callable[[Sequence[Tensor], Sequence[Tensor]], None]) -> Iterator[None]:
+    """Show the weights of the recipe's network before every step of an optimizer of theirs, and what it is given."""
+    shapes = [tuple(shape) for shape in parameter_shapes(spec.architecture).values()]
+
+    def hook(optimizer: Any, *arguments: Any) -> None:
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        given = [weight.grad for weight in weights]
+        if [tuple(w.shape) for w in weights] != shapes or any(g is None for g in given) or is_wrapper(optimizer):
+            return
+        look([w.detach().cpu() for w in weights], [g.detach().cpu() for g in given])
+
+    handle = register_optimizer_step_pre_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@dataclass(frozen=True)
 class WatchedLoop:
     """A training function of the user's own, whose steps are watched.
 
@@ -139,14 +162,14 @@ class WatchedLoop:
     """
 
     trainer: Trainer
-    watch: StepWatch
+    watch: StepWatch | StepCount
 
     def __call__(self, *arguments: Any, **options: Any) -> TrainedModels | Sequence[Any]:
         """Train."""
         return self.trainer(*arguments, watch=self.watch, **options)
 
 
-def watched(trainer: Trainer, watch: StepWatch | None) -> Trainer:
+def watched(trainer: Trainer, watch: StepWatch | StepCount | None) -> Trainer:
     """A training function with its steps watched, where there is a watch."""
     return trainer if watch is None else WatchedLoop(trainer, watch)
 

@@ -52,6 +52,7 @@ def records_in_question(audit: Audit) -> tuple[Pool, NDArray[np.int64], NDArray[
     """
     data, coins = audit.dataset, audit.bundle.coins
     if coins is not None:
+        coins.check_sides()
         return Pool(data.x, data.y), coins.records, coins.included
     n, half = len(data.y), min(len(data.y), len(data.y_test))
     pool = Pool(np.vstack([data.x, data.x_test[:half]]), np.append(data.y, data.y_test[:half]))

@@ -26,7 +26,7 @@ from dpaudit.verify.bounds import (
     tpr_at_fpr,
 )
 from dpaudit.verify.bounds.joint_test import JointTest
-from dpaudit.verify.bounds.rates import valid_confidence
+from dpaudit.verify.bounds.rates import SMALLEST_LEVEL
 from dpaudit.verify.results import AttackResult, AuditResult, Control, CurveTest, LowerBound
 
 RESAMPLES = 200  # of a control's guesses
@@ -75,7 +75,7 @@ def judge(
         coins: From `load_coins`.
         scores: A file with the columns id and score for each run, in their order.
         claim: On adding or removing a record (with groups, all records of a user).
-        confidence: Level in [0.5, 1).
+        confidence: Level in [0.5, 1 - 1e-9].
         planted: What the trainer was given, to be compared with what was sealed; () to go without.
         queries: What the trainer scored, likewise.
         control: Scores of the same queries by a training with less noise on the same data: the positive control.
@@ -89,8 +89,8 @@ def judge(
             or a claim on another adjacency.
     """
     began = time.monotonic()
-    if not 0.5 <= valid_confidence(confidence) < 1.0:
-        raise InputError(f"Expected confidence={confidence} in [0.5, 1).")
+    if not 0.5 <= confidence <= 1.0 - SMALLEST_LEVEL:
+        raise InputError(f"Expected confidence={confidence} in [0.5, 1 - {SMALLEST_LEVEL:g}].")
     if claim.adjacency == "replace-one":
         raise InputError("Expected a claim on adding or removing a record: coins put canaries in or leave them out.")
     if coins.draw.group_size > 1 and claim.claim is not None and claim.claim.unit == "record":

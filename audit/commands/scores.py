@@ -37,7 +37,7 @@ def scores(
         raise typer.BadParameter("Expected --paired or --one-run, not both.")
     from dpaudit._files import write_whole
     from dpaudit.audit.claim_under_test import claim_under_test
-    from dpaudit.audit.inputs.files import InputError
+    from dpaudit.audit.inputs.files import unfit_is_input
     from dpaudit.audit.inputs.score_files import read_scores
     from dpaudit.audit.scores import Scores
     from dpaudit.audit.scores_text import scores_text
@@ -47,13 +47,11 @@ def scores(
     arms = read_scores(inside), read_scores(outside)
     chosen = seed_or_drawn(seed)
     design: Design = "paired" if paired else "one-run" if one_run else "independent"
-    try:
+    with unfit_is_input():
         judged = Scores(*arms, design=design).judge(
             promised, delta=1e-5 if delta is None else delta, confidence=confidence, seed=chosen,
             threshold=_rule(threshold, chosen),
         )  # fmt: skip
-    except ValueError as error:
-        raise InputError(str(error)) from error
     text = json_module.dumps(to_json(judged), indent=2)
     if json not in (None, "-"):
         write_whole({str(json): (text + "\n").encode()})

@@ -26,6 +26,18 @@ class Coins:
     included: NDArray[np.bool_]
     seed: int | None = None
 
+    def check_sides(self) -> None:
+        """Refuse coins that all fell alike.
+
+        Raises:
+            InputError: Nobody is in, or nobody out.
+        """
+        if self.included.all() or not self.included.any():
+            raise InputError(
+                f"meta.coins: Expected records on both sides, not all {len(self.records)} "
+                f"{'in' if self.included.all() else 'out'}: attacks without coins, such as clipbkd, need none."
+            )
+
     def members(self, n: int) -> NDArray[np.bool_]:
         """Who is in the training set of a model, shape (n,): everybody but the records whose coin said out."""
         mask = np.ones(n, bool)

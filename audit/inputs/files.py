@@ -3,6 +3,8 @@
 import hashlib
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import BinaryIO
 
 _LONGEST = 600  # letters of a message
@@ -18,6 +20,15 @@ class InputError(ValueError):
     def __init__(self, message: str) -> None:
         line = "".join(letter if letter.isprintable() else "?" for letter in " ".join(message.split()))
         super().__init__(line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "...")
+
+
+@contextmanager
+def unfit_is_input() -> Iterator[None]:
+    """Around what is given a user's numbers: a value that it cannot use is the user's mistake, not a crash."""
+    try:
+        yield
+    except ValueError as error:
+        raise InputError(str(error)) from error
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:

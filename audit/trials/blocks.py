@@ -6,6 +6,7 @@ never on the machine: so the same seeds give the same bits on any number of work
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dpaudit.audit.inputs.files import InputError
+from dpaudit.audit.inputs.files import InputError, unfit_is_input
 from dpaudit.audit.trials.keys import circumstances, fingerprint, opacus_version
 from dpaudit.mechanisms.learning.architectures import C1, C2, K1, K2, CNNShape, parameter_count, parameter_shapes
 from dpaudit.mechanisms.learning.spec import Ledger, MinimumSpec, Pool, TrainedModels, TrainingSpec
@@ -111,7 +112,8 @@ def train_block(setup: TrialSetup, trials: Block, deadline: float | None = None)
     try:
         members, seeds = zip(*trials, strict=True)
         options: dict[str, Any] = {"progress": look_at_the_clock} if setup.trainer is train else {}
-        made = setup.trainer(setup.spec, setup.pool, np.stack(members), list(seeds), device=setup.device, **options)
+        with unfit_is_input() if setup.trainer is train else nullcontext():
+            made = setup.trainer(setup.spec, setup.pool, np.stack(members), list(seeds), device=setup.device, **options)
         scores = np.asarray(setup.score(_checked(made, setup.spec, len(trials))), dtype=np.float64)
     finally:
         torch.set_num_threads(threads)

@@ -2,10 +2,11 @@
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Literal
+from secrets import token_hex
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from dpaudit.audit.trials.blocks import (
     setup_key,
     trial_seed,
 )
-from dpaudit.audit.trials.keys import NoSourceError, fingerprint
+from dpaudit.audit.trials.keys import NoSourceError, evidence_key, fingerprint
 from dpaudit.audit.trials.local_engine import Pending, WorkersDiedError
 from dpaudit.audit.trials.store import StorageError, TrialStore
 
@@ -74,6 +75,7 @@ class TrialRunner:
         stage: Told what begins and how long it is; returns the function told of progress.
         share: (i, n): blocks i, i + n, ... of every list are trained first, and after them what no other process has
             finished.
+        concludes: Whether verdicts follow: else no look is counted.
         trained: How many models were trained here.
         stopped: Why fewer models were trained than asked for: "" (none), "budget", "interrupted", or a sentence. Once
             stopped, no more are trained.
@@ -86,6 +88,7 @@ class TrialRunner:
     deadline: float | None = None
     stage: Stage = no_progress
     share: tuple[int, int] = (1, 1)
+    concludes: bool = True
     trained: int = 0
     stopped: str = ""
     notes: list[str] = field(default_factory=list)
@@ -136,16 +139,23 @@ class TrialRunner:
         ]
         return tuple(np.concatenate(part) if part else np.empty(0) for part in parts)
 
-    def look(self, setup: TrialSetup, *lists: Sequence[Trial], trials: int) -> int:
+    def look(
+        self, game: Mapping[str, Any], setup: TrialSetup, *lists: Sequence[Trial], trials: int, count: bool = True
+    ) -> int:
         """Count a look at the first `trials` models of some lists, before a verdict from them: see `TrialStore.look`.
 
+        Trials of code that nothing identifies are new evidence each time.
+
         Args:
+            game: What is attacked and how, its seed included: what `evidence_key` tells evidence by.
             setup, lists: As `run`. How long the lists are does not matter: they are known by their first models.
             trials: How many models of each list there are scores of.
+            count: Whether it is counted, by a runner that concludes; else it is only said which look it would be.
         """
         _, base = self._identified(setup)
         first = {(which, which): list(trials)[:1] for which, trials in enumerate(lists)}
-        return self.store.look(fingerprint({"first blocks": sorted(block_keys(base, first).values())}), trials)
+        scores = fingerprint({"first blocks": sorted(block_keys(base, first).values())}) if base else token_hex()
+        return self.store.look(evidence_key(game), f"{trials} {scores}", count=count and self.concludes)
 
     def _identified(self, setup: TrialSetup) -> tuple[TrialStore, str]:
         """The store for these trials and the key of the setup: memory alone for code that nothing identifies."""

@@ -7,6 +7,7 @@ unless it has a `trainer_id`, which its author changes with it.
 """
 
 import ast
+import contextlib
 import functools
 import hashlib
 import importlib.util
@@ -41,8 +42,12 @@ class NoSourceError(ValueError):
     """Code whose text cannot be read, or a value that cannot be compared: nothing tells it from others of its name."""
 
 
-def fingerprint(parts: Mapping[str, Any]) -> str:
+def fingerprint(parts: Mapping[str, Any], *, versions: bool = True) -> str:
     """SHA-256 over named parts: arrays by dtype, shape and bytes, code by its source, everything else by its value.
+
+    Args:
+        parts: By name.
+        versions: Whether the sources of this package, and the versions of Python and of installed packages, count.
 
     Raises:
         NoSourceError: A part is code without readable source, or a value of an unknown kind.
@@ -50,7 +55,7 @@ def fingerprint(parts: Mapping[str, Any]) -> str:
     digest = hashlib.sha256()
     for name in sorted(parts):
         value = parts[name]
-        content = _array_bytes(value) if isinstance(value, np.ndarray) else _canonical(value)
+        content = _array_bytes(value) if isinstance(value, np.ndarray) else _canonical(value, versions)
         digest.update(name.encode() + b"\0" + content + b"\0")
     return digest.hexdigest()
 
@@ -104,8 +109,25 @@ def folder_sha256(folder: Path, pattern: str) -> str:
     return digest.hexdigest()
 
 
-def plain(value: Any) -> Any:
+def evidence_key(parts: Mapping[str, Any]) -> str:
+    """SHA-256 over what makes evidence what it is, whatever it was measured with: machine, versions, our own code.
+
+    The looks at evidence are counted under it, and the same trials under other circumstances are no new evidence: they
+    have the same seeds. Parts that nothing tells apart are left out, so that looks are never counted too low.
+    """
+    known = {}
+    for name, value in parts.items():
+        with contextlib.suppress(NoSourceError):
+            known[name] = fingerprint({name: value}, versions=False)
+    return fingerprint(known)
+
+
+def plain(value: Any, *, versions: bool = True) -> Any:
     """A value as JSON holds it, equal for equal values and code, and for no others.
+
+    Args:
+        value: Of any kind that is known.
+        versions: As `fingerprint`.
 
     Raises:
         NoSourceError: As `fingerprint`.
@@ -114,14 +136,18 @@ def plain(value: Any) -> Any:
     [1.5, ['<f4', 2.0], [['a', None]]]
     """
     try:
-        return _Plain()(value)
+        return _Plain(versions=versions)(value)
     except RecursionError:
         raise NoSourceError(f"{type(value).__name__} refers to itself") from None
 
 
-def sources(path: Path) -> list[str]:
+def sources(path: Path, *, versions: bool = True) -> list[str]:
     """What decides the behaviour of a Python file: SHA-256 of it and of the user's files that it imports, directly or
     not, wherever the import stands; name and version of the installed packages.
+
+    Args:
+        path: The file.
+        versions: Whether the installed packages count.
 
     Raises:
         NoSourceError: The file is not there, or holds no Python.
@@ -141,13 +167,14 @@ def sources(path: Path) -> list[str]:
         found[file] = hashlib.sha256(text).hexdigest()
         for name, level in _imported(tree):
             waiting += _files_of(name, level, file, libraries)
-    return [*sorted(found.values()), *sorted(libraries)]
+    return [*sorted(found.values()), *(sorted(libraries) if versions else ())]
 
 
 class _Plain:
     """One pass through a value; functions are described once, for they may call each other."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, versions: bool) -> None:
+        self._versions = versions
         self._described: set[FunctionType] = set()
 
     def __call__(self, value: Any) -> Any:
@@ -168,13 +195,13 @@ class _Plain:
         if isinstance(value, (set, frozenset)):
             return sorted((self(item) for item in value), key=repr)
         if isinstance(value, UserFunction):  # wherever it lies
-            return [value.function, value.sha256, sources(Path(value.path))]
+            return [value.function, value.sha256, sources(Path(value.path), versions=self._versions)]
         if isinstance(value, functools.partial):
             return ["partial", self(value.func), self(value.args), self(value.keywords)]
         if isinstance(value, MethodType):
             return ["method", self(value.__self__), self(value.__func__)]
         if isinstance(value, type):
-            return [f"{value.__module__}.{value.__qualname__}", _module_source(value.__module__)]
+            return [f"{value.__module__}.{value.__qualname__}", self._module_source(value.__module__)]
         return self._code(value)
 
     def _code(self, value: Any) -> Any:
@@ -203,19 +230,35 @@ class _Plain:
             return name
         self._described.add(function)
         if _is_ours(function.__module__):
-            return [name, _module_source(function.__module__), self(_closed_over(function))]
+            return [name, self._module_source(function.__module__), self(_closed_over(function))]
         # the code as it was loaded: a file may have been edited since
         return [
             name,
-            _module_source(function.__module__),
-            _bytecode(function.__code__),
+            self._module_source(function.__module__),
+            _bytecode(function.__code__) if self._versions else "",
             self(_closed_over(function)),
             self(dict(_globals(function))),
         ]
 
+    def _module_source(self, name: str) -> list[str] | str:
+        """The sources of a module: of ours, its whole folder; of an installed package, its text and version."""
+        module = sys.modules.get(name)
+        file = getattr(module, "__file__", None)
+        if name == "builtins" or (_is_ours(name) and not self._versions):
+            return ""
+        if file is None or not file.endswith(".py"):
+            raise NoSourceError(f"module {name!r} has no source that can be read")
+        if _is_ours(name):
+            return folder_sha256(Path(file).parent, "*.py")
+        libraries: set[str] = set()
+        users = _files_at(name, file, libraries)
+        if users:
+            return sources(users[0], versions=self._versions)
+        return [*libraries, hashlib.sha256(Path(file).read_bytes()).hexdigest()] if self._versions else ""
 
-def _canonical(value: Any) -> bytes:
-    return json.dumps(plain(value), sort_keys=True).encode()
+
+def _canonical(value: Any, versions: bool) -> bytes:
+    return json.dumps(plain(value, versions=versions), sort_keys=True).encode()
 
 
 def _array_bytes(value: np.ndarray[Any, Any]) -> bytes:
@@ -251,21 +294,6 @@ def _globals(function: FunctionType) -> Iterator[tuple[str, Any]]:
             imported = callable(value) and getattr(value, "__module__", None) != function.__module__
             if value is not None and not imported and not isinstance(value, (ModuleType, type, Logger)):
                 yield name, value
-
-
-def _module_source(name: str) -> list[str] | str:
-    """The sources of a module: of ours, its whole folder; of an installed package, its text and version."""
-    module = sys.modules.get(name)
-    file = getattr(module, "__file__", None)
-    if name == "builtins":
-        return ""
-    if file is None or not file.endswith(".py"):
-        raise NoSourceError(f"module {name!r} has no source that can be read")
-    if _is_ours(name):
-        return folder_sha256(Path(file).parent, "*.py")
-    libraries: set[str] = set()
-    users = _files_at(name, file, libraries)
-    return sources(users[0]) if users else [*libraries, hashlib.sha256(Path(file).read_bytes()).hexdigest()]
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, int]]:

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from dpaudit.audit.inputs.files import InputError
 
 APPLICATION = 0x64704175  # in the header of every store, bytes 68 to 71 of the file
-VERSION = 1
+VERSION = 2  # a change of what looks are kept under, such as a field of TrainingSpec, takes the next
+LOOKS = "looks.sqlite"  # of all the stores in its folder
 PATIENCE = 5.0  # seconds to wait for another process's lock
 UNRECORDED = 10**6  # the look that one counts as which could not be written down: it spends next to nothing
 _TABLE = "CREATE TABLE entries (key TEXT PRIMARY KEY, value BLOB NOT NULL, checksum BLOB NOT NULL) WITHOUT ROWID"
@@ -35,6 +36,9 @@ class StorageError(OSError):
 
 class TrialStore(AbstractContextManager["TrialStore"]):
     """Scores by key, kept on disk as soon as they are measured; the seed they belong to; the looks taken at them.
+
+    The stores of a folder count their looks together, in a file of their own: they read each other's scores, or
+    measure the same ones from the same seeds.
 
     Args:
         path: The SQLite file, written by this process or by several; None keeps everything in memory.
@@ -97,7 +101,7 @@ class TrialStore(AbstractContextManager["TrialStore"]):
         """
         self._write("seed", str(seed).encode())
 
-    def look(self, key: str, trials: int) -> int:
+    def look(self, game: str, evidence: str, *, count: bool = True) -> int:
         """Count a look at growing evidence: 1 for the first verdict from it, 2 for the second.
 
         The i-th look may spend 6 / (pi^2 i^2) of an error probability: over all looks together that is all of it. The
@@ -105,28 +109,45 @@ class TrialStore(AbstractContextManager["TrialStore"]):
         one that cannot be is the UNRECORDED-th.
 
         Args:
-            key: Of the evidence, from `TrialRunner.look`.
-            trials: How many models it has.
+            game: What the evidence is of, from `evidence_key`.
+            evidence: The scores there are of it: their key and number, from `TrialRunner.look`.
+            count: Whether it is written down; else it is only said which look it would be.
+
+        Raises:
+            InputError: The file of looks is not what was written.
         """
-        name = f"look {key}"
+        name = f"look {game}"
         try:
-            with _errors(self._path):
-                self._db.execute("BEGIN IMMEDIATE")
-                known = _read(self._db, self._path, name)
-                looks: list[int] = [] if known is None else json.loads(known)
-                if trials not in looks:
-                    looks.append(trials)
-                    _insert(self._db, name, json.dumps(looks).encode())
-                self._db.execute("COMMIT")
+            with self._looks() as (db, path), _errors(path):
+                db.execute("BEGIN IMMEDIATE")
+                try:
+                    known = _read(db, path, name)
+                    looks: list[str] = [] if known is None else json.loads(known)
+                    if evidence not in looks:
+                        looks.append(evidence)
+                        if count:
+                            _insert(db, name, json.dumps(looks).encode())
+                    db.execute("COMMIT")
+                finally:
+                    if db.in_transaction:
+                        db.execute("ROLLBACK")
         except StorageError:
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
             return UNRECORDED
-        return looks.index(trials) + 1
+        return looks.index(evidence) + 1
 
     def __exit__(self, *exception: object) -> None:
         for db in (self._db, *self._others.values()):
             db.close()
+
+    @contextmanager
+    def _looks(self) -> Iterator[tuple[sqlite3.Connection, Path | None]]:
+        """Where looks are counted: a file of the folder, or memory."""
+        if self._path is None:
+            yield self._db, None
+            return
+        path = self._folder / LOOKS
+        with closing(_open(path)) as db:
+            yield db, path
 
     @property
     def _folder(self) -> Path:
@@ -170,10 +191,7 @@ def _forget(path: Path) -> None:
         return
     try:
         with closing(_open(path)) as db, _errors(path):
-            db.execute("DELETE FROM entries WHERE key NOT LIKE 'look %'")
-            # a damaged look would count as none
-            for (key,) in db.execute("SELECT key FROM entries").fetchall():
-                _read(db, path, key)
+            db.execute("DELETE FROM entries")
     except DamagedError:
         with path.open("rb") as file:
             header = file.read(72)
@@ -197,7 +215,10 @@ def _check_or_create(db: sqlite3.Connection, path: Path | None) -> None:
     if _number(db, "PRAGMA application_id") == APPLICATION:
         version = _number(db, "PRAGMA user_version")
         if version != VERSION:
-            raise InputError(f"Expected {path} to be a trial store of version {VERSION}, not {version}.")
+            raise InputError(
+                f"Expected {path} to be a trial store of version {VERSION}, not {version}: "
+                "move the stores of its folder away."
+            )
         return
     db.execute("BEGIN IMMEDIATE")
     if _number(db, "PRAGMA application_id") != APPLICATION:  # another process may have been quicker
@@ -233,7 +254,10 @@ def _read(db: sqlite3.Connection, path: Path | None, key: str) -> bytes | None:
 
 
 def _damaged(path: Path | None) -> DamagedError:
-    return DamagedError(f"Expected {path} to be as it was written: it is damaged; --fresh starts it anew.")
+    anew = (
+        "move it away, and name another seed" if path is not None and path.name == LOOKS else "--fresh starts it anew"
+    )
+    return DamagedError(f"Expected {path} to be as it was written: it is damaged; {anew}.")
 
 
 @contextmanager

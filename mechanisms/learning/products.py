@@ -89,7 +89,7 @@ def times_transposed(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
         b: Shape (n, k), likewise.
         out: Shape (m, n): filled and returned where given.
     """
-    if _LINEAR is None or a.device.type != "cpu":
+    if _LINEAR is None or a.device.type != "cpu" or not a.numel():  # of which oneDNN makes no product on some machines
         return torch.mm(a, b.T, out=out)
     product: Tensor = _LINEAR(a, b, None, "none", [], "")
     return product if out is None else out.copy_(product)

@@ -16,6 +16,7 @@ from dpaudit.audit.attacks.base import Audit
 from dpaudit.audit.attacks.clipbkd import CLIPBKD
 from dpaudit.audit.attacks.pilot import Pilot
 from dpaudit.audit.inputs.bundles import Bundle, load_bundle
+from dpaudit.audit.inputs.coins import Coins
 from dpaudit.audit.inputs.datasets import Dataset
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.recipes import Recipe, load_recipe
@@ -23,6 +24,7 @@ from dpaudit.audit.runner import plan_audit, prepare, run
 from dpaudit.audit.settings import Settings
 from dpaudit.audit.training_run import train_bundle
 from dpaudit.audit.trials.engine import TrialRunner
+from dpaudit.audit.trials.store import UNRECORDED
 from dpaudit.verify.bounds import joint_test
 from dpaudit.verify.checking import check
 from dpaudit.verify.results import AuditResult
@@ -173,8 +175,53 @@ def test_an_attack_that_there_is_not_or_that_does_not_apply_is_refused_by_name(m
 def test_settings_name_what_is_wrong() -> None:
     with pytest.raises(ValueError, match=r"confidence=1\.5"):
         Settings(seed=1, confidence=1.5)
+    with pytest.raises(InputError, match=r"confidence=0\.9999999999999999 in \[0\.5, 1 - 1e-09\]"):
+        Settings(seed=1, confidence=1.0 - 1e-16)
     with pytest.raises(ValueError, match="trials=3"):
         replace(Settings(seed=1), trials=3)
+
+
+def test_a_look_that_could_not_be_written_down_has_a_level(model: tuple[Bundle, Dataset]) -> None:
+    """Of a level near 0 its share is none that 1 - confidence can hold."""
+    audit = prepare(*model, Settings(seed=1, attacks=("clipbkd",), confidence=1.0 - 1e-9, device="cpu"))
+    refutes = CLIPBKD.refuter(audit, plan_audit(audit).shares, UNRECORDED)
+    assert not refutes(np.arange(10.0), np.arange(10.0))
+
+
+COINS = np.arange(140) % 2 == 0
+
+
+@pytest.mark.parametrize(
+    ("attack", "coins", "message"),
+    [
+        (
+            "membership",
+            Coins(np.arange(140), COINS | True),
+            "Expected records on both sides, not all 140 in",
+        ),
+        ("lira", Coins(np.arange(140), COINS & False), "Expected records on both sides, not all 140 out"),
+        ("clipbkd", Coins(np.arange(200, 340), COINS), "meta.coins: Expected records in 0..279, .* not 339"),
+    ],
+)
+def test_coins_that_tell_nobody_apart_or_are_of_nobody_are_named(
+    model: tuple[Bundle, Dataset], attack: str, coins: Coins, message: str
+) -> None:
+    bundle, dataset = model
+    with pytest.raises(InputError, match=message):
+        run(replace(bundle, coins=coins), dataset, Settings(seed=1, attacks=(attack,), trials=20, device="cpu"))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("attack", "message"),
+    [("clipbkd", r"mechanism\.clip=1e\+18 to be at most 7\.2e\+16"), ("history", "norm of every record to be finite")],
+)
+def test_a_clip_that_no_canary_can_reach_is_named(model: tuple[Bundle, Dataset], attack: str, message: str) -> None:
+    bundle, dataset = model
+    recipe = bundle.recipe.to_dict()
+    enormous = Recipe.from_dict({**recipe, "mechanism": {**recipe["mechanism"], "clip": 1e18}})
+    with pytest.raises(InputError, match=message):
+        run(replace(bundle, recipe=enormous), dataset, Settings(seed=1, attacks=(attack,), trials=20, device="cpu"))
 
 
 @pytest.fixture(scope="module")

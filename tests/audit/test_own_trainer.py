@@ -10,9 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from dpaudit.audit import Settings, load_bundle, load_recipe
 from dpaudit.audit.attacks.clipbkd import CLIPBKD
+from dpaudit.audit.inputs.bundles import Bundle
+from dpaudit.audit.inputs.files import InputError
+from dpaudit.audit.inputs.recipes import Recipe
 from dpaudit.audit.inputs.user_code import UserFunction, UserTrainer, trainer_name
 from dpaudit.audit.runner import prepare
 from dpaudit.audit.training_run import train_bundle
@@ -115,3 +119,86 @@ def test_models_of_a_loop_are_named_in_the_result(tmp_path: Path) -> None:
     trainer = UserTrainer(UserFunction.named("my_loop.py:train", "--trainer", tmp_path))
     assert trainer_name(trainer).startswith(f"{tmp_path}/my_loop.py:train (SHA-256 ")
     assert trainer_name(partial(np.sum)) == "numpy.sum"
+
+
+ONE_MODEL = """
+import torch
+
+def train(dataset, seed, noise_factor=1.0):
+    torch.manual_seed(seed)
+    return torch.nn.Linear(64, 2)
+
+def stepping(dataset, steps):
+    module = torch.nn.Linear(64, 2)
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+    module(dataset.tensors[0]).sum().backward()
+    for _ in range(steps):
+        optimizer.step()
+    return module
+
+def steady(dataset, seed, noise_factor=1.0):
+    return stepping(dataset, 720)
+
+def by_size(dataset, seed, noise_factor=1.0):
+    return stepping(dataset, 720 if len(dataset) == 280 else 700)
+
+def faulty(dataset, seed, noise_factor=1.0):
+    return stepping(dataset, len(dataset))
+
+def silent(dataset, seed):
+    return train(dataset, seed)
+
+def many(spec, pool, members, seeds, *, device, noise_factor=1.0):
+    return [train(None, seed).state_dict() for seed in seeds]
+"""
+SHUFFLED, POISSON = {"kind": "shuffled", "batches": 36, "epochs": 20}, {"kind": "poisson", "prob": 1 / 36}
+
+
+@pytest.fixture
+def arms_of(tmp_path: Path) -> Callable[..., Any]:
+    """The two data sets of a loop, as sizes; None where the game is not played."""
+    (tmp_path / "loops.py").write_text(ONE_MODEL)
+    text = load_recipe(ROOT / "examples" / "digits-shuffled-as-poisson.toml").to_dict()
+
+    def arms(loop: str, adjacency: str, run: Any, claimed: Any) -> tuple[int, int] | None:
+        claim = {**text["claim"], "adjacency": adjacency, "sampling": claimed}
+        recipe = Recipe.from_dict({**text, "sampling": run, "claim": claim, "steps": 720}).with_dimension(130)
+        trainer = UserTrainer(UserFunction.named(f"loops.py:{loop}", "--trainer", tmp_path))
+        bundle = Bundle("", "", dict(torch.nn.Linear(64, 2).state_dict()), recipe)
+        audit = prepare(bundle, recipe.load_dataset(), Settings(seed=1, trainer=trainer))
+        if not CLIPBKD.tests(audit):
+            return None
+        made = CLIPBKD.build(replace(audit.spec, init_seed=1), audit)[0].arms
+        return int(made.without.sum()), int(made.with_canary.sum())
+
+    return arms
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "run", "claimed"),
+    [("add-remove", SHUFFLED, SHUFFLED), ("zero-out", SHUFFLED, SHUFFLED), ("zero-out", SHUFFLED, POISSON)],
+)
+def test_a_record_is_not_taken_from_a_loop_whose_claim_leaves_its_place(
+    arms_of: Any, adjacency: str, run: Any, claimed: Any
+) -> None:
+    """One record less gives other batches of all others, and sometimes fewer."""
+    with pytest.raises(InputError, match=rf"for a claim with claim.adjacency='{adjacency}' of 'shuffled' batches"):
+        arms_of("train", adjacency, run, claimed)
+    assert arms_of("many", adjacency, run, claimed)
+
+
+def test_a_record_is_not_taken_from_a_loop_that_takes_fewer_steps_without_it(arms_of: Any) -> None:
+    """A last batch of one record, in every pass through a loader."""
+    with pytest.raises(InputError, match="to take 720 steps with 279 of the 280 records too, not 700"):
+        arms_of("by_size", "add-remove", POISSON, POISSON)
+    assert arms_of("by_size", "replace-one", POISSON, POISSON) == (280, 280)
+    assert arms_of("steady", "add-remove", POISSON, POISSON) == (279, 280)
+    assert arms_of("faulty", "add-remove", POISSON, POISSON) == (279, 280)  # never as many steps as claimed: audited
+
+
+def test_a_record_is_taken_from_a_loop_or_replaced_where_the_claim_is_on_that(arms_of: Any) -> None:
+    assert arms_of("train", "add-remove", SHUFFLED, POISSON) == (279, 280)
+    assert arms_of("train", "zero-out", POISSON, POISSON) == (279, 280)
+    assert arms_of("train", "replace-one", SHUFFLED, SHUFFLED) == (280, 280)
+    # the built-in training plays the pilot of the others, in an order with a place for either value
+    assert [arms_of(loop, "replace-one", SHUFFLED, SHUFFLED) for loop in ("silent", "many")] == [None, None]

@@ -19,7 +19,7 @@ from dpaudit.audit.inputs.recipes import load_recipe
 from dpaudit.audit.training_run import train_bundle
 from dpaudit.audit.trials import local_engine
 from dpaudit.audit.trials import store as store_module
-from dpaudit.audit.trials.store import stored_seed
+from dpaudit.audit.trials.store import UNRECORDED, TrialStore, stored_seed
 from dpaudit.reports import rendering
 from dpaudit.verify.results import AttackResult
 
@@ -45,7 +45,7 @@ def quick_judgement(
     )  # fmt: skip
 
 
-def quick_refuter(game: CanaryGame, audit: Audit, shares: Any) -> Callable[[Any, Any], bool]:
+def quick_refuter(game: CanaryGame, audit: Audit, shares: Any, look: int = 1) -> Callable[[Any, Any], bool]:
     """For the positive control, which asks it twenty times."""
     return lambda without, inside: bool(np.median(inside) > np.median(without))
 
@@ -83,6 +83,28 @@ def test_a_repeated_command_takes_up_its_seed_and_trains_nothing_again(
         assert audit("--trials", "100").stderr == first.stderr
     assert result(tmp_path)["attacks"] == before["attacks"]
     assert audit("--trials", "100", "--fresh").stderr != first.stderr
+
+
+def test_the_control_is_judged_at_the_level_of_the_audits_own_look(
+    audit: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tests that find half the noise at the first look alone."""
+    looks: list[int] = []
+
+    def refuter(game: CanaryGame, audit: Audit, shares: Any, look: int = 1) -> Callable[[Any, Any], bool]:
+        looks.append(look)
+        return lambda without, inside: look == 1
+
+    def control(trials: int) -> tuple[int, bool]:
+        done = audit("--trials", str(trials), "--seed", "1", "--json", "-")
+        return looks[-1], json.loads(done.stdout)["control"]["found"]
+
+    monkeypatch.setattr(CanaryGame, "refuter", refuter)
+    assert [control(50), control(60), control(50), control(70)] == [(1, True), (2, False), (1, True), (3, False)]
+    counted = TrialStore.look
+    with monkeypatch.context() as patch:  # a look that could not be written down is a later one than was expected
+        patch.setattr(TrialStore, "look", lambda *a, count=True: UNRECORDED if count else counted(*a, count=False))
+        assert control(50) == (UNRECORDED, False)
 
 
 def test_a_report_gives_way_to_no_report_with_less_evidence(audit: Command, tmp_path: Path) -> None:

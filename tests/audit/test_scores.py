@@ -154,6 +154,7 @@ def test_the_command(files: Path, dpaudit: Callable[..., subprocess.CompletedPro
         (("--paired", "--one-run"), "not both"),
         (("--threshold", "lucky"), "threshold='lucky'"),
         (("--confidence", "2"), "confidence=2"),
+        (("--confidence", "0.9999999999999999"), "confidence=0.9999999999999999"),
         (("--claim", "none.toml"), "none.toml"),
     ):
         refused = dpaudit(*arms, *words, folder=files)

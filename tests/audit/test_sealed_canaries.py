@@ -161,6 +161,8 @@ def test_scores_of_another_planting_or_not_of_all_are_refused(tmp_path: Path, pl
     write_scores(path, ids, values)
     with pytest.raises(InputError, match="1 runs, not 2"):
         judge(coins, [path, path], claim)
+    with pytest.raises(InputError, match=r"confidence=0\.9999999999999999 in"):
+        judge(coins, [path], claim, confidence=1.0 - 1e-16)
     with pytest.raises(InputError, match="adding or removing"):
         judge(coins, [path], ClaimUnderTest(1.0, 1e-5, "replace-one"))
     with pytest.raises(InputError, match="what was sealed"):

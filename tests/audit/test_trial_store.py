@@ -7,16 +7,28 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
+from small_trials import setup
 
 from dpaudit.audit.inputs.files import InputError
+from dpaudit.audit.trials import keys as keys_module
 from dpaudit.audit.trials import store as store_module
-from dpaudit.audit.trials.keys import NoSourceError, circumstances, fingerprint, plain, processor, sources
+from dpaudit.audit.trials.keys import (
+    NoSourceError,
+    circumstances,
+    evidence_key,
+    fingerprint,
+    plain,
+    processor,
+    sources,
+)
 from dpaudit.audit.trials.store import UNRECORDED, StorageError, TrialStore, stored_seed
+from dpaudit.mechanisms.learning.training import train
 
 SCORES = np.arange(12.0).reshape(6, 2)
 
@@ -28,7 +40,7 @@ def path(tmp_path: Path) -> Path:
     with TrialStore(file) as store:
         store.put("a", SCORES)
         store.put_seed(7)
-        assert store.look("game", 6) == 1
+        assert store.look("game", "6 models") == 1
     return file
 
 
@@ -99,9 +111,9 @@ def test_a_file_of_somebody_else_is_refused_and_left_alone(tmp_path: Path, conte
 
 def test_a_store_of_another_version_is_refused(path: Path) -> None:
     db = sqlite3.connect(path)
-    db.execute("PRAGMA user_version = 2")
+    db.execute("PRAGMA user_version = 1")
     db.close()
-    with pytest.raises(InputError, match="of version 1, not 2"):
+    with pytest.raises(InputError, match="of version 2, not 1: move the stores of its folder away"):
         TrialStore(path)
 
 
@@ -124,24 +136,58 @@ def test_a_lock_is_waited_for_and_then_reported(path: Path, monkeypatch: pytest.
     holder.close()
 
 
-def test_a_full_disk_is_a_storage_error_and_an_unwritten_look_spends_nothing(path: Path) -> None:
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file that is opened from now on can grow no more."""
+    opened = store_module._check_or_create
+
+    def small(db: sqlite3.Connection, path: Path | None) -> None:
+        opened(db, path)
+        db.execute("PRAGMA max_page_count = 1")
+
+    monkeypatch.setattr(store_module, "_check_or_create", small)
+
+
+def test_a_full_disk_is_a_storage_error_and_an_unwritten_look_spends_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full_disk(monkeypatch)
     with TrialStore(path) as store:
-        store._db.execute("PRAGMA max_page_count = 1")
         with pytest.raises(StorageError, match="disk is full"):
             store.put("b", np.zeros(100_000))
         np.testing.assert_array_equal(store.get("a"), SCORES)
-        assert store.look("another game" * 10_000, 6) == UNRECORDED
-        assert store.look("game", 6) == 1
+        assert store.look("another game" * 10_000, "6 models") == UNRECORDED
+        assert store.look("game", "6 models") == 1
 
 
 def test_looks_are_counted_by_the_evidence_looked_at(path: Path) -> None:
     with TrialStore(path) as store:
-        assert [store.look("game", trials) for trials in (6, 12, 12, 6, 24)] == [1, 2, 2, 1, 3]
-        assert store.look("another game", 12) == 1
+        assert [store.look("game", f"{trials} models") for trials in (6, 12, 12, 6, 24)] == [1, 2, 2, 1, 3]
+        assert store.look("another game", "12 models") == 1
     with TrialStore(path, fresh=True) as store:
         assert store.get("a") is None
         assert stored_seed(path) is None
-        assert store.look("game", 48) == 4  # the same seeds would give the same scores again
+        assert store.look("game", "48 models") == 4  # the same seeds would give the same scores again
+
+
+def test_a_look_that_is_only_asked_for_is_not_counted(path: Path) -> None:
+    with TrialStore(path) as store:
+        assert [store.look("game", f"{trials} models", count=False) for trials in (6, 12, 24)] == [1, 2, 2]
+        assert store.look("game", "24 models") == 2
+
+
+def test_the_stores_of_a_folder_count_their_looks_together(path: Path) -> None:
+    """Whether or not they read each other's scores: the same seeds give the same ones."""
+    for name, shared, look in (("second", True, 2), ("third", False, 3), ("trials", False, 4)):
+        with TrialStore(path.with_name(f"{name}.sqlite"), shared=shared) as store:
+            assert store.look("game", f"{10 * look} models") == look
+            assert store.look("game", "6 models") == 1
+    path.unlink()
+    with TrialStore(path) as store:
+        assert store.look("game", "50 models") == 5
+    looks = path.with_name("looks.sqlite")
+    change(looks, "UPDATE entries SET value = x'5b5d' WHERE key = 'look game'")
+    with TrialStore(path) as store, pytest.raises(InputError, match=r"looks\.sqlite .* damaged; move it away"):
+        store.look("game", "50 models")
 
 
 def test_four_writers_of_one_store_lose_nothing(path: Path) -> None:
@@ -255,6 +301,38 @@ def test_imports_are_followed_to_the_users_own_files_wherever_they_stand(tmp_pat
     assert any(item.startswith("numpy==") for item in found)
     (package / "deep.py").write_text("draw = 2\n")
     assert sources(package / "loop.py") != found
+
+
+def test_evidence_is_known_by_its_inputs_alone_whatever_measured_it(
+    loaded: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another version of torch, of this package or of Python, and a score of ours in other words: the same game."""
+
+    def keys() -> list[str]:
+        users = loaded("import torch\n" + LOOP).train
+        games = [{"spec": setup().spec, "trainer": trainer} for trainer in (train, users)]
+        games.append({"spec": replace(setup().spec, learning_rate=0.4), "trainer": users})
+        return [evidence_key({"data": "a sha", "seed": seed, **game}) for game in games for seed in (1, 2)]
+
+    loaded("SIGMA = 1.0", "users_noise")
+    before, exact = keys(), fingerprint({"spec": setup().spec})
+    assert len(set(before)) == 6
+    monkeypatch.setattr(keys_module, "folder_sha256", lambda folder, pattern: "another version of ours")
+    monkeypatch.setattr(keys_module, "version", lambda name: "another version")
+    monkeypatch.setattr(keys_module, "_bytecode", lambda code: ["another version of Python"])
+    assert keys() == before
+    assert fingerprint({"spec": setup().spec}) != exact
+    loaded("SIGMA = 0.5", "users_noise")
+    assert [key == old for key, old in zip(keys(), before, strict=True)] == [True, True, False, False, False, False]
+    # a field more or less of what a training is told needs another VERSION of stores
+    assert evidence_key({"spec": setup().spec})[:16] == "d79ba15fef2f9939"
+
+
+def test_code_that_nothing_tells_apart_counts_as_the_same_evidence() -> None:
+    namespace: dict[str, Callable[..., float]] = {}
+    exec("def train(*a, **k): return 1.0\ndef repaired(*a, **k): return 2.0", {"__name__": "nowhere"}, namespace)
+    keys = {evidence_key({"seed": 1, "trainer": trainer}) for trainer in namespace.values()}
+    assert keys == {evidence_key({"seed": 1})}
 
 
 CPU_INFO = """processor\t: 0

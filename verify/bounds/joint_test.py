@@ -18,7 +18,8 @@ of curves, a claimed (epsilon, delta) and the bounds that follow by inversion, s
 
 - `spread`: sum_j w_j N_j over up to 64 ranks j, the weights w >= 0 those of the best linear test of a shifted normal
   score under the limiting covariance of the counts (Hsieh and Turnbull 1996, Theorem 2.2); any weights are valid. Its
-  law under (X* ~ g, Y uniform) is sampled, and what sampling leaves open counts as not rejected.
+  law under (X* ~ g, Y uniform) is sampled, the more often the smaller the level is, and what sampling leaves open
+  counts as not rejected.
 - `above`, `below`: single counts for the few events far out, and their mirror images (models without the record whose
   score is below the j-th smallest with it; the mirror image of g is g). P(N_j >= k) is the mean of P(Bin(m, g(U)) >= k)
   for U ~ Beta(j, n + 1 - j), bounded from above cell by cell, because the tail rises with U.
@@ -47,7 +48,9 @@ CELLS = 256
 # draws are doubled, by LARGEST_SAMPLE at most: few decide what is far from the level, and are more for a p-value
 DRAWS, P_VALUE_DRAWS, LARGEST_SAMPLE, MOST_DRAWS = 128, 1024, 2**14, 2**16
 INVERSION_DRAWS = 2**14
-LOOKS = 11  # at 2^7, 2^8, ..., 2^14, 2^15, 3 2^14 and 2^16 draws, at most
+LOOKS = 11  # at 2^7, 2^8, ..., 2^14, 2^15, 3 2^14 and 2^16 draws, at most; and at each doubling of these
+ENOUGH_AT = 0.006  # error probability for which so many draws are; for half of it there are twice as many
+DOUBLINGS = 5  # at most: half a minute of drawing; to an error probability of 2e-4
 UNDECIDED = 1e-6  # probability that any of these looks takes one sampled tail probability for less than it is
 EVALUATIONS = 200  # of sampled tail probabilities in one audit, whose misses are paid from the same alpha
 EPSILON_TOLERANCE, FACTOR_TOLERANCE = 1e-3, 5e-3  # of inversions: absolute, relative
@@ -86,7 +89,7 @@ class JointTest:
 
         Args:
             curve: g.
-            draws: Samples at most; where they leave it open it is not rejected.
+            draws: Samples at most, more at a small level; where they leave it open it is not rejected.
         """
         if self._extreme_p_value(curve) <= self.alpha:
             return True
@@ -192,19 +195,26 @@ class JointTest:
     def _spread_p_value(self, curve: Tradeoff, least: int, most: int) -> float:
         """Upper bound on P(spread >= the one observed) under the least favourable pair, in the same units.
 
-        Drawing ends, after `least` draws, at the first of at most LOOKS looks that tells the probability from the
-        level. The upper ends of all looks hold together; a lower end that misses costs a rejection, and makes none.
+        Drawing ends, after `least` draws, at the first look that tells the probability from the level. The upper ends
+        of all looks that there may be hold together; a lower end that misses costs a rejection, and makes none. How
+        many there may be follows from the level alone: p-values of 0 hits in D draws are -log(tail)/D at least, so the
+        most draws are doubled until they can fall far below the level, where DOUBLINGS are enough for that.
         """
         observed = float(self._weights @ self._counts)
         slack = 1e-9 * abs(observed)  # sums of weights in another order: an equal count must count as equal
         limit = self.alpha * SPREAD_SHARE
-        tail = self._undecided / LOOKS
-        hits, draws, look, upper = 0, 0, 0, 1.0
+        doublings = min(max(math.ceil(math.log2(ENOUGH_AT / self.alpha)), 0), DOUBLINGS)
+        tail = self._undecided / (LOOKS + doublings)
+        if upper_at(0, most << doublings, tail) <= limit:
+            most <<= doublings
+        hits, draws, part, upper = 0, 0, 0, 1.0
         game = (self.seed, len(self.in_scores), len(self.out_scores), self.claimed)
         while draws < most:
-            sampled = _sampled_law(*game, curve, look)[0]
+            sampled = _sampled_law(*game, curve, part)[0]
             hits += int((sampled >= observed - slack).sum())
-            draws, look = draws + len(sampled), look + 1
+            draws, part = draws + len(sampled), part + 1
+            if draws > MOST_DRAWS and draws & (draws - 1):  # no power of 2
+                continue
             upper = min(upper, float(upper_at(hits, draws, tail)))
             if draws >= least and not lower_at(hits, draws, tail) <= limit <= upper:
                 break
@@ -282,16 +292,16 @@ _spread_weights = lru_cache(maxsize=32)(spread_weights)
 
 @lru_cache(maxsize=KEPT_PARTS)
 def _sampled_law(
-    seed: int, m: int, n: int, claimed: Tradeoff, curve: Tradeoff, look: int
+    seed: int, m: int, n: int, claimed: Tradeoff, curve: Tradeoff, part: int
 ) -> tuple[Array, Mapping[str, Any]]:
-    """The spread statistics drawn between the look before and this one, from 0 on, and the generator's state after it.
+    """Spread statistics, a part of them, from 0 on, and the generator's state after it.
 
     They depend on the scores in no way, only on their numbers.
     """
     rng = np.random.default_rng(seed)
-    if look:
-        rng.bit_generator.state = _sampled_law(seed, m, n, claimed, curve, look - 1)[1]
-    size = min(DRAWS << max(look - 1, 0), LARGEST_SAMPLE)
+    if part:
+        rng.bit_generator.state = _sampled_law(seed, m, n, claimed, curve, part - 1)[1]
+    size = min(DRAWS << max(part - 1, 0), LARGEST_SAMPLE)
     sampled = spread_samples(rng, size, m, spread_ranks(n), n, curve) @ _spread_weights(m, n, claimed)
     return sampled, rng.bit_generator.state
 

@@ -134,6 +134,14 @@ def test_products_agree_with_and_without_onednn(monkeypatch: pytest.MonkeyPatch)
     np.testing.assert_allclose(fast, plain, atol=2e-6)
 
 
+@pytest.mark.skipif(products.ONE_DNN is None, reason="needs a torch that was built with oneDNN")
+def test_a_batch_of_nobody_has_a_gradient_of_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "_LINEAR", products.ONE_DNN)
+    out = torch.full((3, 6), torch.nan)
+    products.times_transposed(torch.empty(3, 0), torch.empty(6, 0), out)
+    assert torch.equal(out, torch.zeros(3, 6))
+
+
 def test_the_callers_low_precision_is_neither_used_nor_lost() -> None:
     spec, pool, members = specification(sampling_prob=1.0), records(7), some(0.9)
     full = flat(ensemble.train(spec, pool, members, range(3)), 0)

@@ -125,6 +125,42 @@ def test_more_evidence_never_counts_for_less(which: int, by: float, arm: int) ->
     assert after._weights @ after._counts >= before._weights @ before._counts - 1e-9
 
 
+def at_look(look: int, in_scores: np.ndarray, out_scores: np.ndarray, curve: Tradeoff) -> JointTest:
+    """With the share of a confidence of 95% that this look has."""
+    return JointTest(in_scores, out_scores, curve, 1.0 - 0.05 * 6.0 / (math.pi * look) ** 2, seed=1)
+
+
+@pytest.mark.parametrize("look", [9, 12])
+def test_a_late_look_rejects_by_its_spread_what_no_event_far_out_shows(look: int) -> None:
+    """Scores further apart than the curve allows. 2^16 draws bound no tail below 3e-4, which is no level of theirs."""
+    curve, quantiles = gaussian(1.0), norm.ppf((np.arange(400) + 0.5) / 400)
+    test = at_look(look, quantiles + 1.35, quantiles, curve)
+    assert test._extreme_p_value(curve) > test.alpha
+    assert test.rejects(curve)
+    assert test.p_value(curve) <= test.alpha
+
+
+@pytest.mark.parametrize(("look", "draws"), [(1, 5_000), pytest.param(12, 400_000, marks=pytest.mark.slow)])
+def test_the_spread_is_rejected_at_the_boundary_at_its_share_of_the_level(look: int, draws: int) -> None:
+    """By draws of other seeds: no more often than its share, 5 standard deviations allowed, and a third as often.
+
+    The statistic at which rejections begin is found by bisection: they only grow with it.
+    """
+    curve, size = gaussian(1.0), 30
+    test = at_look(look, np.arange(float(size)), np.arange(float(size)), curve)
+    counts = spread_samples(np.random.default_rng(7), draws, size, spread_ranks(size), size, curve)
+    counts = counts[np.argsort(counts @ test._weights)]
+    low, high = 0, draws
+    while low < high:
+        middle = (low + high) // 2
+        test.__dict__["_counts"] = counts[middle]
+        low, high = (
+            (low, middle) if test._spread_p_value(curve, DRAWS, MOST_DRAWS) <= test.alpha else (middle + 1, high)
+        )
+    expected = draws * SPREAD_SHARE * test.alpha
+    assert expected / 3.0 < draws - low <= expected + 5.0 * math.sqrt(expected)
+
+
 def test_epsilon_of_separated_arms_is_the_closed_form() -> None:
     """Randomised response separates all 2n with probability p^2n, p = 1/(1 + e^-epsilon), or seldom by luck."""
     test = JointTest(np.ones(200), np.zeros(200), gaussian(1.0), confidence=0.95, seed=1)
