@@ -32,6 +32,7 @@ MAX_SIZE = 2**21
 MANY, BLOCKS = 2**20, 1000.0  # sums of more coordinates than this are counted in blocks: as many a standard deviation
 MAX_CELLS = 2**19
 FARTHEST_LOSS = 700.0  # least size that an infinite loss is taken for
+FARTHEST_APART = 1e4  # of two centres, in deviations of the sum, that a tilt reaches across
 MOST_LEVELS = 2.0**22  # that a coordinate's log-ratio may cross
 
 
@@ -130,7 +131,8 @@ def coordinate_statistic(law: IIDCoordinates, centres: Array, step: float, tail:
 def tilts(parts: Sequence[Part], tails: bool) -> list[tuple[int, float]]:
     """Exponential tilts, as (centre, tilt): each law seen from the bulk of every centre and from the tails beyond."""
     centres = len(parts[0][0])
-    spread, separation = _spread(parts), (_mean(parts, -1) - _mean(parts, 0)) / (centres - 1)
+    spread = _spread(parts)
+    separation = min((_mean(parts, -1) - _mean(parts, 0)) / (centres - 1), FARTHEST_APART * spread)
     unit = separation / spread**2  # tilting by this much moves one centre's law onto its neighbour's, nearly
     top = unit * (centres - 1)
     goals = [unit * i for i in range(centres)] + ([-5.0 / spread, top + 5.0 / spread] if tails else [])
@@ -239,8 +241,8 @@ def _mean(parts: Sequence[Part], index: int) -> float:
 
 
 def _spread(parts: Sequence[Part]) -> float:
-    """Standard deviation of the sum under the last centre."""
-    return math.sqrt(sum(count * _deviation(lattices[-1][1]) ** 2 for lattices, count in parts))
+    """Standard deviation of the sum under the last centre, at least 1e-3 integers: a guide."""
+    return max(math.sqrt(sum(count * _deviation(lattices[-1][1]) ** 2 for lattices, count in parts)), 1e-3)
 
 
 def _average(lattice: Lattice) -> float:

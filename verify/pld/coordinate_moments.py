@@ -396,7 +396,10 @@ def small_shift_bound(noise: Coordinate, shift: float, eta: float) -> float:
         eta: Order, > 1.
     """
     if not noise.convex:
-        kappa = float(noise.phi(np.array([shift]))[0])
+        # a difference of two logarithms, rounded up
+        kappa = float(noise.phi(np.array([shift]))[0]) + 4.0 * UNIT * (
+            1.0 + abs(float(noise.law.logpdf(np.zeros(1))[0]))
+        )
         if (eta - 0.5) * kappa > 600.0:
             return math.inf
         rise = (math.sinh((eta - 0.5) * kappa / 2) / math.sinh(kappa / 4)) ** 2 - 1.0

@@ -298,9 +298,10 @@ class _HalfNormalCells:
         self, r1: Array, r2: Array, z: Interval, v1: Interval, v2: Interval, tail: Interval, p: Interval
     ) -> Interval:
         """Bounds on (p I)'' over cells; NaN where the crossing passes an end of [-1, 1]."""
-        rate = 1.0 - np.square(r2 / self.sigma), 1.0 - np.square(r1 / self.sigma)  # p'/p
-        squared = _square(rate)
-        second = squared[0] - 2.0 * np.square(r2 / self.sigma), squared[1] - 2.0 * np.square(r1 / self.sigma)
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is not used
+            rate = 1.0 - np.square(r2 / self.sigma), 1.0 - np.square(r1 / self.sigma)  # p'/p
+            squared = _square(rate)
+            second = squared[0] - 2.0 * np.square(r2 / self.sigma), squared[1] - 2.0 * np.square(r1 / self.sigma)
         constant = (z[0] >= 1.0) | (z[1] <= 0.0)
         inside = (z[0] > 0.0) & (z[1] < 1.0)
         # 1 - v^2 = 4 z (1-z), largest at z = 1/2
