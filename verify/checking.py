@@ -315,7 +315,7 @@ def _reason(bracket: Bracket, lower: Curve) -> str:
         if cause:
             return f"{cause} {bracket.gap}."
         return f"{bracket.gap}: {obstacle(claim)}. A theorem for it, or a stronger witness, would decide {goal}."
-    kinds = [phase.sampling_kind for phase in claim.phases if phase.sampler is not None]
+    kinds = [phase.sampling_kind for phase in claim.canonical().phases if phase.sampler is not None]
     if kinds:
         return (
             f"{kinds[0]}: proven at least {bracket.epsilon_lower:.4g} and at most {bracket.epsilon_upper:.4g} at "
