@@ -126,13 +126,13 @@ class Sampler:
             n, b = (whole(data[key], 1, 10**15) for key in ("records", "batch")) if "records" in data else (count, 1)
             need(b <= n and count == (-(-n // b) if last == "kept" else n // b), "the batches are not those")
             need(last in ("kept", "dropped", "straddling"), "the last batch is not known")
-            part, self.twice = Fraction(b, n), last == "straddling" and b < n
-            if self.twice:  # one order is cut alike in every (b / gcd(n, b))-th pass alone
-                self.meetings, self.steps = epochs * 2 - epochs % 2, n * epochs // b
-                self.orders = -(-epochs * math.gcd(n, b) // b) if once else 1
-                count = n // b if once else max((n - b + 1) // b, 0)
+            part, run, cut = Fraction(b, n), b // math.gcd(n, b), last == "straddling" and n % b and epochs > 1
+            if cut:  # every run-th pass alone ends with a batch; of one order a record's places are a pass apart
+                pairs = 0 if once else epochs // run * (run // 2) + epochs % run // 2
+                self.meetings, self.twice, self.steps = epochs + 2 * pairs, pairs > 0, n * epochs // b
+                self.orders, count = (-(-epochs // run), n // b) if once else (1, max((n - b + 1) // b, 0))
             least = Fraction(1) if last == "kept" else count * part
-            self.widest = Fraction(0) if once or self.twice else least / part
+            self.widest = Fraction(0) if once or cut else least / part
             without = (count, 0, 0) if replaced else (count - 1, 1, 0)
             out = [(1 - least, (count, 0, 0))]
             self.games = [([(least, (count - 1, 0, 1)), *out], [(least, without), *out])] if count else []

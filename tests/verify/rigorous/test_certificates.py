@@ -592,6 +592,20 @@ def test_batches_of_everybody_are_certified_as_no_sampling(sampler: Sampler) -> 
         checker.accepted(json.dumps(found))
 
 
+@pytest.mark.parametrize("sampler", [Shuffled.of(100, 30, 4), Shuffled.of(120, 30, 4), Shuffled.of(100, 30, 1)])
+def test_a_certificate_of_straddling_batches_counts_what_can_straddle(sampler: Shuffled) -> None:
+    """Four passes of 100 records in batches of 30 meet a record in one batch twice once at most: six releases."""
+    straddling = Shuffled.of(sampler.records or 0, 30, sampler.epochs, last_batch="straddling")
+    epsilon = {6: 9.0, 4: 7.0, 1: 3.0}[straddling.meetings]
+    claim = Claim(epsilon, 1e-3, [Phase(Gaussian(1.2), sampler=straddling)], "zero-out")
+    found = certificate(claim, check(claim))
+    assert isinstance(found, dict)
+    assert checker.accepted(json.dumps(found)).startswith("certified")
+    found["claim"]["phases"][0] |= {"sampling": found["claim"]["phases"][0]["sampling"] | {"epochs": 6}, "steps": 20}
+    with pytest.raises(AssertionError):
+        checker.accepted(json.dumps(found))
+
+
 def test_a_rate_beside_fixed_batches_puts_nobody_into_every_release() -> None:
     claim = Claim(3.0, 1e-5, [Phase(Gaussian(2.0), sampler=Deterministic(7, 9))], "zero-out")
     found = certificate(claim, check(claim))
