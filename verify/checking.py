@@ -35,6 +35,7 @@ AS_ZERO_OUT = (
 )
 POISSON = "each release samples every record independently, and which records were in is secret"
 WHOLE_USER = "the unit is a user: what all data of one contribute to a release is clipped together"
+UNSAMPLED = "nothing was sampled"
 ADAPTIVITY = "the adversary sees every release, and later ones may depend on earlier ones"
 
 
@@ -228,16 +229,19 @@ def _lower(claim: Claim, method: str, confidence: float, rng: np.random.Generato
         return certified_lower(claim)
     if rng is None:
         raise ValueError(f"Expected rng to be a generator or a seed with method={method!r}.")
-    from dpaudit.verify.monte_carlo import monte_carlo_lower  # costs a second
+    from dpaudit.verify.monte_carlo import monte_carlo_lower, undrawable  # costs a second
 
     phases = claim.canonical("lower").phases
     kinds = [p.sampling_kind for p in phases if p.sampler is None and not sampling_is_known(p)]
     if kinds and method == "monte-carlo":
         correlated = any(phase.correlation is not None for phase in phases)
         unknown = f"a rate alone does not say how sampling_kind={kinds[0]!r} makes batches"
-        note = f"nothing was sampled: {obstacle(claim) if correlated else unknown}"
+        note = f"{UNSAMPLED}: {obstacle(claim) if correlated else unknown}"
         return Curve("lower", "monte-carlo", "none applies", np.zeros_like, np.zeros_like, (note,))
-    if kinds:
+    missing = "" if kinds else undrawable(claim)
+    if missing and method == "monte-carlo":
+        return Curve("lower", "monte-carlo", "none applies", np.zeros_like, np.zeros_like, (f"{UNSAMPLED}: {missing}",))
+    if kinds or missing:
         return certified_lower(claim)
     sampled = monte_carlo_lower(claim, rng=np.random.default_rng(rng), confidence=confidence)
     if method == "monte-carlo":
@@ -326,7 +330,7 @@ def _reason(bracket: Bracket, lower: Curve) -> str:
         if cause:
             return f"{cause} {bracket.gap}."
         return f"{bracket.gap}: {obstacle(claim)}. A theorem for it, or a stronger witness, would decide {goal}."
-    kinds = [phase.sampling_kind for phase in claim.phases if phase.sampler is not None]
+    kinds = [phase.sampling_kind for phase in claim.canonical().phases if phase.sampler is not None]
     if kinds:
         return (
             f"{kinds[0]}: proven at least {bracket.epsilon_lower:.4g} and at most {bracket.epsilon_upper:.4g} at "

@@ -11,7 +11,7 @@ from dpaudit.mechanisms.gamma_plrv import GammaPLRV
 from dpaudit.mechanisms.gamma_plrv_iid import GammaPLRVIID
 from dpaudit.verify.correlated import Correlation, Matrix, Side
 from dpaudit.verify.guarantees import DELTA, EPSILON, ApproximateDP, Guarantee
-from dpaudit.verify.samplers import SAMPLERS, PassGame, Sampler
+from dpaudit.verify.samplers import SAMPLERS, PassGame, Sampler, TruncatedPoisson
 
 Adjacency = Literal["add-remove", "zero-out", "replace-one"]
 Unit = Literal["record", "user"]
@@ -157,15 +157,14 @@ class Claim:
                 ("upper") or at most ("lower") as much, where a theorem has such; without a side it stays, uncovered.
 
         A ghost that contributes nothing is as good as no record, so zero-out reads as add-remove, and with it an
-        add-remove claim of batches that depend on who is there is read as zero-out. A record of fixed batches is met in
-        known releases, and costs what they would cost without sampling. One coordinate's scale is its own.
+        add-remove claim of batches that depend on who is there is read as zero-out. A record of fixed batches, or of
+        batches of everybody, is met in known releases, and costs what they would cost without sampling. One
+        coordinate's scale is its own.
         """
         adjacency = "add-remove" if self.adjacency == "zero-out" else self.adjacency
         phases = [
-            Phase(phase.mechanism, phase.sampler.meetings, 1.0, "none")
-            if phase.sampler is not None and phase.sampling_kind == "deterministic"
-            else phase
-            for phase in (replace(phase, mechanism=_of_independent_scales(phase.mechanism)) for phase in self.phases)
+            _in_known_releases(replace(phase, mechanism=_of_independent_scales(phase.mechanism)))
+            for phase in self.phases
         ]
         if side is not None and any(phase.correlation is not None for phase in phases):
             phases = [part for phase in phases for part in self._independent(phase, side)]
@@ -176,6 +175,18 @@ class Claim:
         sampled = phase.correlation is not None and phase.correlation.participation.sampled
         parts = None if sampled and self.adjacency == "replace-one" else phase.independent(side)
         return [phase] if parts is None else parts
+
+
+def _in_known_releases(phase: Phase) -> Phase:
+    """Releases that the record is known to be in, without sampling; another phase as it is."""
+    sampler = phase.sampler
+    if sampler is None or (isinstance(sampler, TruncatedPoisson) and sampler.max_batch < sampler.records):
+        return phase
+    if sampler.rate == 1:  # everybody is in every release
+        return Phase(phase.mechanism, sampler.steps, 1.0, "none")
+    if phase.sampling_kind == "deterministic":
+        return Phase(phase.mechanism, sampler.meetings, 1.0, "none")
+    return phase
 
 
 def _of_independent_scales(mechanism: Mechanism) -> Mechanism:

@@ -25,13 +25,15 @@ from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower.passes import silent_others
 from dpaudit.verify.lower.shifts import candidate_counts, longest_count, ranked_counts
 from dpaudit.verify.results import Direction, Witness
-from dpaudit.verify.sampling.histories import PlainHistories, ShiftedPhase, shifted_phases
-from dpaudit.verify.sampling.pilots import MOST_FLOATS, PILOT, weighing_pilot
-from dpaudit.verify.sampling.proposals import Step, counted, tilted_steps
+from dpaudit.verify.sampling.histories import PlainHistories, ShiftedPhase, drawable, shifted_phases
+from dpaudit.verify.sampling.pilots import FEWEST, MOST_FLOATS, PILOT, weighing_pilot
+from dpaudit.verify.sampling.proposals import Step, counted, proposal_at, tilted_steps
 
 SAMPLES = Domain(100, math.inf, (10_000, 1_000_000), "histories", closed_low=True, integer=True)
 PILOTED_COUNTS = 2  # numbers of equal coordinates that a pilot compares, in each direction
 MOST_COORDINATES = 2**17
+TRIED = 16  # histories of one release each, whose losses are to be finite
+BEYOND_FLOATS = "its noise or its losses are out of reach of floating point"
 THEOREM = (
     "definition of delta: P(S) - e^epsilon Q(S) of one event fixed before the counted draws; importance sampling with "
     "bounded weights and Waudby-Smith and Ramdas (2024), Section 4"
@@ -89,6 +91,35 @@ def monte_carlo_lower(
     return Curve("lower", "monte-carlo", THEOREM, delta, epsilon, (note,), witness)
 
 
+def undrawable(claim: Claim) -> str:
+    """Why no histories of a claim are drawn, "" where they are: no theorem, too much work, or numbers beyond floats.
+
+    Args:
+        claim: What is claimed.
+    """
+    claim = _seen(silent_others(claim.canonical("lower")))
+    swaps = claim.adjacency == "replace-one"
+    missing = [text for text in (drawable(phase, swaps=swaps) for phase in claim.phases) if text]
+    if missing:
+        return f"expected {missing[0]}"
+    direction: Direction = "swap" if swaps else "remove"
+    try:
+        with np.errstate(over="raise", invalid="raise"):
+            parts = shifted_phases(claim, 1, direction)
+            steps = tilted_steps(parts, direction)
+            work = (PlainHistories(parts, direction) if steps is None else proposal_at(steps, 0.0)).work
+            if work * FEWEST > MOST_FLOATS:
+                return (
+                    f"a history draws {work:.2g} numbers, and {FEWEST} of them more than the {MOST_FLOATS:.0g} allowed"
+                )
+            single = tuple(replace(part, steps=1) for part in parts)
+            losses = PlainHistories(single, direction)(np.random.default_rng(0), TRIED)
+            np.square(losses * sum(part.steps for part in parts))  # as their deviation takes it
+    except (FloatingPointError, OverflowError):
+        return BEYOND_FLOATS
+    return "" if np.isfinite(losses).all() else BEYOND_FLOATS
+
+
 def _seen(claim: Claim) -> Claim:
     """The claim for an adversary who sees no more than MOST_COORDINATES coordinates of noise with a hidden scale.
 
@@ -144,7 +175,7 @@ def _counts(claim: Claim, direction: Direction, samples: int) -> list[int]:
     def work(m: int) -> float:
         parts = shifted_phases(claim, m, direction)
         few = zip(parts, counted(parts, direction), strict=True)
-        return sum(0.0 if counts else part.floats * part.steps for part, counts in few)
+        return sum(0.0 if counts else PlainHistories((part,), direction).work for part, counts in few)
 
     main = max(claim.phases, key=lambda phase: phase.steps * phase.sampling_prob**2)
     smallest = min((phase.mechanism for phase in claim.phases), key=lambda m: m.dimension or 1)

@@ -5,9 +5,31 @@ from typing import Any
 
 import pytest
 
-from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian
+from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian, Laplace
+from dpaudit.mechanisms.base import Mechanism
 from dpaudit.verify import check
-from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.checking import AS_ZERO_OUT
+from dpaudit.verify.claims import Adjacency, Claim, Phase
+from dpaudit.verify.samplers import (
+    BallsInBins,
+    RandomAllocation,
+    Sampler,
+    Shuffled,
+    TruncatedPoisson,
+    WithoutReplacement,
+)
+
+OF_EVERYBODY: list[Sampler] = [
+    BallsInBins(1, 3),
+    BallsInBins(1, 3, "once"),
+    RandomAllocation(3, 3),
+    Shuffled(1, 3),
+    Shuffled(1, 3, reshuffle="once"),
+    Shuffled.of(7, 7, 3, last_batch="dropped"),
+    Shuffled.of(7, 7, 3, last_batch="straddling"),
+    TruncatedPoisson(1.0, 7, 7, 3),
+    WithoutReplacement(1.0, 3),
+]
 
 
 @pytest.mark.parametrize(
@@ -38,3 +60,32 @@ def test_the_scale_of_one_coordinate_is_its_own(k: float, theta: float, epsilon:
     assert (found.delta_lower, found.delta_upper) == (known.delta_lower, known.delta_upper)
     two = replace(shared, phases=[Phase(GammaPLRV(k, theta, dimension=2))])
     assert two.canonical() == two
+
+
+@pytest.mark.parametrize("sampler", OF_EVERYBODY, ids=lambda sampler: str(sampler.kind))
+@pytest.mark.parametrize("noise", [Gaussian(2.0), Laplace(3.0, dimension=2), GammaPLRV(9.0, 0.1, dimension=2)])
+@pytest.mark.parametrize("adjacency", ["add-remove", "zero-out", "replace-one"])
+def test_batches_of_everybody_are_no_sampling(noise: Mechanism, sampler: Sampler, adjacency: Adjacency) -> None:
+    claim = Claim(1.0, 1e-5, [Phase(noise, sampler=sampler)], adjacency)
+    assert claim.canonical() == replace(claim, phases=[Phase(noise, 3, sampling_kind="none")]).canonical()
+
+
+@pytest.mark.parametrize("noise", [Gaussian(2.0), Laplace(2.0, dimension=2)])
+def test_batches_of_everybody_get_the_bracket_of_no_sampling(noise: Mechanism) -> None:
+    """A Poisson rate of 1 too; that add-remove is read as zero-out stands among the assumptions."""
+    plain = check(Claim(1.0, 1e-5, [Phase(noise, 3, sampling_kind="none")]))
+    known = (plain.epsilon_lower, plain.epsilon_upper, plain.delta_lower, plain.delta_upper, plain.verdict)
+    assert plain.epsilon_lower > 1.0
+    for phase in (Phase(noise, 3, 1.0), Phase(noise, sampler=Shuffled(1, 3)), Phase(noise, sampler=OF_EVERYBODY[-1])):
+        found = check(Claim(1.0, 1e-5, [phase]))
+        of_it = (found.epsilon_lower, found.epsilon_upper, found.delta_lower, found.delta_upper, found.verdict)
+        assert of_it == known
+        assert (AS_ZERO_OUT in found.assumptions) == (phase.sampler is not None)
+
+
+@pytest.mark.parametrize(
+    "sampler", [TruncatedPoisson(1.0, 6, 7, 3), Shuffled.of(7, 6, 3, last_batch="dropped"), RandomAllocation(3, 2)]
+)
+def test_batches_of_nearly_everybody_stay_as_they_are(sampler: Sampler) -> None:
+    claim = Claim(1.0, 1e-5, [Phase(Gaussian(2.0), sampler=sampler)])
+    assert claim.canonical() == claim

@@ -21,8 +21,10 @@ from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.monte_carlo import monte_carlo_lower
 from dpaudit.verify.samplers import (
     BallsInBins,
+    RandomAllocation,
     Sampler,
     Shuffled,
+    TruncatedPoisson,
     WithoutReplacement,
 )
 from dpaudit.verify.sampling.betting import mean_lower
@@ -299,3 +301,46 @@ def test_what_cannot_be_drawn_is_undecided_by_sampling() -> None:
     verdict = check(claim, method="monte-carlo", rng=1)
     assert verdict.verdict == "undecided"
     assert any("nothing was sampled" in text for text in verdict.assumptions)
+
+
+MOST = 10**9 - 1  # batches, and passes
+UNDRAWABLE: dict[str, tuple[Phase, Adjacency, str]] = {
+    "Poisson releases": (Phase(Gaussian(1.0), MOST, 1e-3), "add-remove", "a history draws"),
+    "one long pass": (Phase(Gaussian(1.0), sampler=Shuffled(MOST, 1)), "add-remove", "a history draws"),
+    "passes": (Phase(Gaussian(1.0), sampler=BallsInBins(5, MOST)), "add-remove", "a history draws"),
+    "sets": (Phase(Gaussian(1.0), sampler=RandomAllocation(10**5, 10**4)), "add-remove", "a history draws"),
+    "cut batches": (
+        Phase(Laplace(9.0), sampler=TruncatedPoisson(1e-6, 9, 10**12, MOST)),
+        "zero-out",
+        "a history draws",
+    ),
+    "replaced in bins": (Phase(Gaussian(1.0), sampler=BallsInBins(5, 2)), "replace-one", "with a record replaced"),
+    "radial passes": (Phase(Product(9.0, dimension=9), sampler=Shuffled(5, 2)), "zero-out", "independent coordinates"),
+    "unknown direction": (Phase(Product(9.0)), "add-remove", "dimension of 'product'"),
+    "next to no noise": (Phase(Gaussian(1e-120), sampler=Shuffled(5, 2)), "add-remove", "floating point"),
+}
+
+
+@pytest.mark.parametrize("name", UNDRAWABLE)
+def test_a_claim_that_cannot_be_drawn_says_so_in_one_line(name: str) -> None:
+    phase, adjacency, reason = UNDRAWABLE[name]
+    verdict = check(Claim(0.5, 1e-3, [phase], adjacency), method="monte-carlo", rng=1)
+    assert (verdict.verdict, verdict.epsilon_lower) == ("undecided", 0.0)
+    (note,) = (text for text in verdict.assumptions if text.startswith("nothing was sampled: "))
+    assert reason in note
+    assert "\n" not in note
+
+
+def test_both_methods_are_the_exact_one_where_nothing_can_be_drawn() -> None:
+    claim = Claim(0.5, 1e-3, [UNDRAWABLE["replaced in bins"][0]], "replace-one")
+    assert check(claim, method="both", rng=1).epsilon_lower == check(claim).epsilon_lower > 0
+
+
+def test_a_sampled_replaced_record_of_laplace_noise_counts_the_vectors_that_it_takes() -> None:
+    """A million coordinates, whole vectors of which are drawn: one is moved, as more would take too long."""
+    claim = Claim.single(
+        Laplace(1.0, dimension=2**20), epsilon=0.5, delta=1e-3, sampling_prob=0.3, adjacency="replace-one"
+    )
+    verdict = check(claim, method="monte-carlo", rng=1)
+    assert verdict.witness is not None
+    assert 3.0 * verdict.witness.coordinates * 40_000 <= 1e9

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpaudit.mechanisms import Gaussian
-from dpaudit.mechanisms.base import Array, IIDCoordinates, NormalCoordinates, Radial, ScaleMixture
+from dpaudit.mechanisms.base import Array, IIDCoordinates, Mechanism, NormalCoordinates, Radial, ScaleMixture
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.lower.families import Shift
 from dpaudit.verify.lower.shifts import centre_multiples, pair_of
 from dpaudit.verify.pld.cells import MassBounds, MixturePair, interval_masses, mix, scan_points
 from dpaudit.verify.pld.coordinate_cells import one_coordinate, shifted_coordinates
 from dpaudit.verify.pld.fourier import UNIT
+from dpaudit.verify.pld.gamma_scale import laplace_given_gamma
 from dpaudit.verify.pld.normal_points import normal_points
 from dpaudit.verify.pld.operating_points import (
     MAX_LABEL,
@@ -84,6 +85,14 @@ class ShiftedPhase:
     def pair(self, direction: str) -> MixturePair:
         """Output laws with and without the record, as mixtures over the centres of the noise."""
         return pair_of(self.phase, self.multiples, direction)
+
+
+def has_cells(mechanism: Mechanism) -> bool:
+    """Whether outputs have certified cells: known directions of radial noise, and a hidden scale of a known law."""
+    structure = mechanism.structure
+    if isinstance(structure, ScaleMixture):
+        return laplace_given_gamma(structure) is not None
+    return not isinstance(structure, Radial) or (mechanism.dimension or 1) >= 2
 
 
 def tail_probability(claim: Claim) -> float:

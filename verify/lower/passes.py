@@ -8,12 +8,21 @@ contributions and around none, and the record in one of T releases, around 2 wit
 
     f = log(1 + a (r_2 - 1)/T) - log(1 + a (r_1 - 1)/T).
 
-At a = 1 their sum is the log likelihood ratio if the record entered Poisson many of the T releases; at small a it comes
-near the sum of r_2 - r_1, in which single large ratios count for more. Rounding T values blurs the sum by sqrt(T/12)
-integers, against FINENESS sqrt(T) in its deviation; a single pass, whose upper bound may be as sharp, has more.
+(Where most releases are around another number of contributions than none, the ratios are against that.) At a = 1 their
+sum is the log likelihood ratio if the record entered Poisson many of the T releases; at small a it comes near the sum
+of r_2 - r_1, in which single large ratios count for more. Rounding T values blurs the sum by sqrt(T/12) integers,
+against FINENESS sqrt(T) in its deviation; a single pass, whose upper bound may be as sharp, has more.
 
 Passes compose (post-processing of each by its own V), with each other and with releases of other phases that have noise
 on independent coordinates, whatever each record contributes to those.
+
+Noise of any structure has passes: all that is needed of a release are the masses of disjoint cells around the centres.
+Independent coordinates are cut along one line, those of a hidden scale by the sum of a statistic over those that are
+moved and by the size of others, radial noise by its loss between 0 and one contribution, so that the others are silent
+there: a record that contributes v with them silent moves its own release from 0 to v, under every sampler. Under
+replace-one a pair of silent others has the record in the same releases with v and with -v, or with v and 0, a record
+like any other; all centres may be moved by v, which is a bijection of the outputs. With silent others a batch of fixed
+size drawn anew holds the record with probability g whatever the others were: a Poisson batch at rate g.
 """
 
 import math
@@ -24,12 +33,12 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.mechanisms.base import Array, IIDCoordinates, NormalCoordinates
+from dpaudit.mechanisms.base import Array, IIDCoordinates, NormalCoordinates, Radial, ScaleMixture
 from dpaudit.verify.claims import PLAIN_KINDS, Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower.families import Shift, equal
-from dpaudit.verify.lower.histories import ShiftedPhase, gathered, shifted_phase, tail_probability
-from dpaudit.verify.lower.shifts import longest_count
+from dpaudit.verify.lower.histories import ShiftedPhase, gathered, has_cells, shifted_phase, tail_probability
+from dpaudit.verify.lower.shifts import longest_count, mixture_counts
 from dpaudit.verify.lower.strongest import aim, event, strongest_curve
 from dpaudit.verify.pld.cells import MassBounds, MixturePair, interval_masses, mix
 from dpaudit.verify.pld.coordinate_cells import one_coordinate
@@ -43,8 +52,12 @@ from dpaudit.verify.pld.operating_points import (
     operating_points,
     single_points,
 )
+from dpaudit.verify.pld.radial_cells import level_ladder, loss_tails
+from dpaudit.verify.pld.radial_tails import FINE
+from dpaudit.verify.pld.scale_mixture_cells import mixture_cells
 from dpaudit.verify.results import Witness
-from dpaudit.verify.samplers import TruncatedPoisson
+from dpaudit.verify.samplers import TruncatedPoisson, WithoutReplacement
+from dpaudit.verify.samplers.balls_in_bins import SILENT
 from dpaudit.verify.samplers.base import PassGame, Slots
 
 CELLS = 2**14  # of one release, whose laws are exact on them
@@ -58,6 +71,8 @@ BLOCKS, BELOW, NEAR, GROWTH = 50.0, 15.0, 25.0, 1.03
 FARTHEST = 1e-17  # tail probability out to which releases are resolved
 TAIL = 1e-13  # mass of the lowest losses of a pass that events may leave out
 MAX_LABEL = 2**16
+RADIAL_LEVELS = 40  # of either sign: the errors of so many tails are small against a pass of thousands of releases
+REPLACED_BY_NOTHING = "lower bound: the replaced record is taken to contribute nothing"
 SKIPPED = "lower bound: releases without a game of passes here are left out, which only lowers it"
 THEOREM = (
     "definition of delta: P(S) - e^epsilon Q(S) of one event S for one feasible pair of neighbours; both laws of an "
@@ -92,8 +107,45 @@ class _Finding:
 
 
 def applies(phase: Phase) -> bool:
-    """Whether the phase has a game of passes, and noise on independent coordinates."""
-    return phase.sampler is not None and isinstance(phase.mechanism.structure, IIDCoordinates)
+    """Whether the phase has a game of passes, and noise with cells."""
+    return phase.sampler is not None and has_cells(phase.mechanism)
+
+
+def pass_games(phase: Phase, *, replace_one: bool) -> list[PassGame]:
+    """Pairs of laws of a pass that neighbours can have, for noise of any structure (module docstring).
+
+    Args:
+        phase: Its sampler and its noise; of radial noise two centres have cells, which silent others need.
+        replace_one: Whether the record is replaced by another.
+    """
+    games = list(phase.games(replace_one=replace_one))
+    silent = dict.fromkeys(_silent(game) for game in phase.games(replace_one=False))
+    if isinstance(phase.mechanism.structure, Radial):
+        notes = f"{SILENT}; {REPLACED_BY_NOTHING}" if replace_one else SILENT
+        return [replace(game, assumption=notes) for game in silent]
+    return games or [_opposite(game) for game in silent] if replace_one else games
+
+
+def _silent(game: PassGame) -> PassGame:
+    """The record in the same releases, others that contribute nothing: around 1 where it is in, else around 0."""
+    releases = sum(game.first[0][1])
+    first = tuple((weight, (none, once + twice, 0)) for weight, (none, once, twice) in game.first)
+    return replace(game, first=first, second=((1.0, (releases, 0, 0)),), assumption=SILENT)
+
+
+def _opposite(game: PassGame) -> PassGame:
+    """A silent game's record replaced by its opposite, all centres moved by one contribution."""
+    return replace(
+        game,
+        first=tuple((weight, (0, none, once)) for weight, (none, once, _) in game.first),
+        second=tuple((weight, (once, none, 0)) for weight, (none, once, _) in game.first),
+    )
+
+
+def usual_centre(game: PassGame) -> int:
+    """Around how many contributions most releases are, under both laws together."""
+    counts = [sum(weight * slots[k] for weight, slots in (*game.first, *game.second)) for k in range(3)]
+    return counts.index(max(counts))
 
 
 def pass_curve(claim: Claim) -> Curve | None:
@@ -102,10 +154,10 @@ def pass_curve(claim: Claim) -> Curve | None:
     Phases without sampling or with Poisson batches compose with them, if their noise is on independent coordinates.
     Others are left out of the history (post-processing).
     """
-    beside = [shifted_phase(claim, phase, _shift(phase)) for phase in claim.phases if composes(phase)]
+    beside = [shifted_phase(claim, phase, _shift(phase, claim)) for phase in claim.phases if composes(phase)]
     phases = [phase for phase in claim.phases if applies(phase)]
     swaps = claim.adjacency == "replace-one"
-    offered = [(phase, phase.games(replace_one=swaps)) for phase in phases]
+    offered = [(phase, pass_games(phase, replace_one=swaps)) for phase in phases]
     offered = [(phase, games) for phase, games in offered if games]
     if not offered:
         return None
@@ -122,7 +174,7 @@ def pass_curve(claim: Claim) -> Curve | None:
         claim,
         THEOREM,
         tuple(dict.fromkeys(notes)),
-        lambda index: _witness(found[index], _shift(games[0][0]), claim),
+        lambda index: _witness(found[index], _shift(games[0][0], claim), claim),
     )
 
 
@@ -135,7 +187,7 @@ def _findings(
     games: Sequence[tuple[Phase, PassGame]], beside: Sequence[ShiftedPhase], claim: Claim
 ) -> Iterator[tuple[Events, str, str]]:
     """Operating points of the history in both directions, every statistic in turn."""
-    cells = [release_cells(phase, game) for phase, game in games]
+    cells = [release_cells(phase, game) if _along(phase) else _other_cells(phase, claim) for phase, game in games]
     candidates = [statistics(*pair) for pair in zip(cells, (game for _, game in games), strict=True)]
     for choice in zip(*candidates, strict=True):
         masses = [
@@ -148,35 +200,54 @@ def _findings(
             yield points, way, choice[0].name
 
 
-def _shift(phase: Phase) -> Shift:
-    """The longest shift along one line: of one coordinate, or for normal noise the one of largest l2 norm."""
-    normal = isinstance(phase.mechanism.structure, NormalCoordinates)
-    return equal(phase.mechanism, longest_count(phase.mechanism) if normal else 1)
+def _along(phase: Phase) -> bool:
+    """Whether a release is looked at along one line: that of one coordinate, or any for normal noise."""
+    return isinstance(phase.mechanism.structure, IIDCoordinates)
 
 
-def silent_others(claim: Claim) -> Claim:
-    """The claim with batches that are cut read as Poisson ones: what they are where the others contribute nothing."""
-    phases = [
-        Phase(phase.mechanism, phase.steps, phase.sampler.kept_rate)
-        if isinstance(phase.sampler, TruncatedPoisson)
-        else phase
-        for phase in claim.phases
-    ]
-    return replace(claim, phases=phases)
+def _shift(phase: Phase, claim: Claim) -> Shift:
+    """The longest shift of one coordinate, of largest l2 norm where noise is spherical, of as many as tell most."""
+    mechanism, structure = phase.mechanism, phase.mechanism.structure
+    if isinstance(structure, ScaleMixture):
+        rate = 1.0 if phase.sampler is None else phase.sampler.rate
+        drawn = Phase(mechanism, phase.steps, rate)
+        return equal(mechanism, mixture_counts(structure, mechanism, drawn, 2.0, claim.delta)[0])
+    spherical = isinstance(structure, NormalCoordinates | Radial)
+    return equal(mechanism, longest_count(mechanism) if spherical else 1)
+
+
+def silent_others(claim: Claim, *, drawn: bool = False) -> Claim:
+    """The claim with batches that are cut read as Poisson ones: what they are where the others contribute nothing.
+
+    Args:
+        claim: The claim.
+        drawn: Whether to read batches of fixed size that are drawn anew so, too.
+    """
+    return replace(claim, phases=[_as_poisson(phase, drawn=drawn) for phase in claim.phases])
+
+
+def _as_poisson(phase: Phase, *, drawn: bool) -> Phase:
+    match phase.sampler:
+        case TruncatedPoisson() as sampler:
+            return Phase(phase.mechanism, sampler.steps, sampler.kept_rate)
+        case WithoutReplacement() as sampler if drawn:
+            return Phase(phase.mechanism, sampler.steps, sampler.prob)
+        case _:
+            return phase
 
 
 @dataclass(frozen=True)
 class ReleaseCells:
-    """Cells of one release: log likelihood ratios of 1 and of 2 contributions to none at their middles, and masses.
+    """Cells of one release: log-densities around 0, 1 and 2 contributions at their middles, and masses.
 
     Args:
-        edges: Between the cells, rising.
-        ratio: Shape (2, cells).
+        edges: Between the cells, rising; none where they are not of one line.
+        log_density: Up to a constant, shape (3, cells); a guide to the statistic, never part of a bound.
         masses: Around 0, 1 and 2 contributions.
     """
 
     edges: Array
-    ratio: Array
+    log_density: Array
     masses: MassBounds
 
 
@@ -185,15 +256,52 @@ def release_cells(phase: Phase, game: PassGame) -> ReleaseCells:
     law = phase.mechanism.structure
     assert isinstance(law, IIDCoordinates)
     # one order in all passes makes them a pass of longer shifts for normal noise; of other noise one pass is looked at
-    stretch = game.stretch if isinstance(law, NormalCoordinates) else 1.0
-    length = _shift(phase).length * stretch * (1.0 - 1e-15)
+    normal = isinstance(law, NormalCoordinates)
+    stretch = game.stretch if normal else 1.0
+    shift = equal(phase.mechanism, longest_count(phase.mechanism) if normal else 1)
+    length = shift.length * stretch * (1.0 - 1e-15)
     centres = np.array([0.0, 1.0, 2.0]) * length
     reach = -float(law.ppf(np.array([FARTHEST]))[0])
     edges = np.linspace(-reach, 2.0 * length + reach, CELLS)
     middles = np.concatenate([edges[:1], 0.5 * (edges[1:] + edges[:-1]), edges[-1:]])
-    around = [law.logpdf(middles - centre) for centre in centres]
-    ratio = np.stack([np.minimum(around[1] - around[0], 700.0), np.minimum(around[2] - around[0], 700.0)])
-    return ReleaseCells(edges, ratio, interval_masses(law, edges, centres))
+    around = np.stack([law.logpdf(middles - centre) for centre in centres])
+    return ReleaseCells(edges, around, interval_masses(law, edges, centres))
+
+
+def _other_cells(phase: Phase, claim: Claim) -> ReleaseCells:
+    """Cells of one release of noise that is no law of independent coordinates."""
+    mechanism, structure, shift = phase.mechanism, phase.mechanism.structure, _shift(phase, claim)
+    dimension, tail = mechanism.dimension or 1, tail_probability(claim)
+    if isinstance(structure, ScaleMixture):
+        value, count = shift.groups[0]
+        masses = mixture_cells(structure, np.array([0.0, 1.0, 2.0]) * value, count, dimension, tail)
+    else:
+        assert isinstance(structure, Radial)
+        masses = _radial_masses(structure, dimension, shift.length, tail)
+    with np.errstate(divide="ignore"):
+        return ReleaseCells(np.zeros(0), np.log(np.maximum(masses.upper, 1e-300)), masses)
+
+
+def _radial_masses(noise: Radial, dimension: int, length: float, tail: float) -> MassBounds:
+    """Masses between levels of the loss around 0 and one contribution, and around one again: of two centres.
+
+    What lies between two levels is at least the first tail's lower bound less the second's upper one, and at most the
+    other way about.
+    """
+    ladder = level_ladder(noise, dimension, length, max(1e-3 * min(tail, 1.0), 1e-15))
+    tails = loss_tails(noise, dimension, length, ladder[:: max(1, len(ladder) // RADIAL_LEVELS)], FINE)
+    masses = []
+    for sign in (-1.0, 1.0):  # bounds from below, from above
+        sides = []
+        for value, error in ((tails.first, tails.first_error), (tails.second, tails.second_error)):
+            near, far = (np.clip((value + way * error) * (1.0 + way * 1e-15), 0.0, 1.0) for way in (sign, -sign))
+            sides.append(np.maximum(near - np.append(far[1:], 0.0), 0.0))
+        middle = 1.0 - sum(float(v[0] - sign * e[0]) for v, e in (
+            (tails.first, tails.first_error), (tails.second, tails.second_error)
+        ))  # fmt: skip
+        toward = np.concatenate([sides[1][::-1], [max(middle, 0.0)], sides[0]])  # by reflection the loss falls around 0
+        masses.append(np.stack([toward[::-1], toward, toward]) * (1.0 + sign * 1e-14))
+    return MassBounds(*masses)
 
 
 def statistics(cells: ReleaseCells, game: PassGame) -> list[Statistic]:
@@ -209,10 +317,12 @@ def statistics(cells: ReleaseCells, game: PassGame) -> list[Statistic]:
 
 def statistic_scores(cells: ReleaseCells, game: PassGame) -> Iterator[tuple[str, Array]]:
     """What a release adds to each of the statistics, by name and before rounding."""
-    releases, shares = sum(game.first[0][1]), []
+    releases, usual, shares = sum(game.first[0][1]), usual_centre(game), []
+    rest = [k for k in range(3) if k != usual]
+    ratios = [np.minimum(cells.log_density[k] - cells.log_density[usual], 700.0) for k in rest]
     for slots in (game.first, game.second):
-        around = [sum(weight * counts[i] for weight, counts in slots) / releases for i in (1, 2)]
-        shares.append(sum(share * np.expm1(ratio) for share, ratio in zip(around, cells.ratio, strict=True)))
+        around = [sum(weight * counts[k] for weight, counts in slots) / releases for k in rest]
+        shares.append(sum(share * np.expm1(ratio) for share, ratio in zip(around, ratios, strict=True)))
     for damping in DAMPINGS:
         first, second = (np.log1p(np.maximum(damping * share, -1.0 + 1e-9)) for share in shares)
         yield f"sum of Poissonised log likelihood ratios of the releases, at {damping:g} of the rate", first - second
@@ -222,7 +332,8 @@ def rounded_scores(
     values: Array, cells: ReleaseCells, game: PassGame, fineness: float, largest: int
 ) -> NDArray[np.int64]:
     """Values as integers from 0 to `largest`: `fineness` of them to a deviation of their sum; huge ones count alike."""
-    weight = cells.masses.lower[0] / cells.masses.lower[0].sum()
+    weight = cells.masses.lower[usual_centre(game)]
+    weight = weight / weight.sum()
     releases = sum(game.first[0][1])
     order = np.argsort(values)
     beyond = 1.0 - np.cumsum(weight[order])

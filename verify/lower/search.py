@@ -1,25 +1,24 @@
 """Certified lower bounds on a claim's privacy curve: search for a witness, certify it, keep the best."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Mechanism, NormalCoordinates, Radial, ScaleMixture
-from dpaudit.verify.claims import Claim, Phase
+from dpaudit.mechanisms.base import NormalCoordinates, Radial, ScaleMixture
+from dpaudit.verify.claims import PLAIN_KINDS, Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower.families import MAX_COORDINATES, Shift, carried, equal, feasible, majorization, two_level
-from dpaudit.verify.lower.histories import ShiftedPhase, history_points, shifted_phase
-from dpaudit.verify.lower.passes import composes, pass_curve, silent_others
-from dpaudit.verify.lower.shifts import candidate_counts, longest_count, ranked_counts, scores
+from dpaudit.verify.lower.histories import ShiftedPhase, has_cells, history_points, shifted_phase
+from dpaudit.verify.lower.passes import REPLACED_BY_NOTHING, composes, pass_curve, silent_others
+from dpaudit.verify.lower.shifts import DECISIVE_LOSS, candidate_counts, longest_count, mixture_counts, scores
 from dpaudit.verify.lower.strongest import aim, event, merit, strongest_curve
 from dpaudit.verify.pld.coordinate_cells import MANY
-from dpaudit.verify.pld.gamma_scale import laplace_given_gamma
 from dpaudit.verify.pld.operating_points import Events
-from dpaudit.verify.pld.scale_mixture_cells import gauge_count, resolved
 from dpaudit.verify.results import Witness
+from dpaudit.verify.samplers import WithoutReplacement
+from dpaudit.verify.samplers.balls_in_bins import SILENT
 
-DECISIVE_LOSS = 500.0  # nats one coordinate costs (masses end at 690), beyond which no other shift is worth its time
 HOPELESS_LOSS = 1e6  # nats of one coordinate at its centre, beyond which grids of losses are out of reach
 CERTIFIED_SHIFTS = 3  # shifts of equal coordinates that are certified after the ranking
 RIVAL_FACTOR = 1.01  # by how much the score of another family must exceed theirs, to be worth its time
@@ -30,7 +29,6 @@ THEOREM = (
 EVENT = "privacy loss of the whole history (each step's to the nearest grid point)"
 SKIPPED = "lower bound: releases whose sampling or dimension has no theorem here are left out, which only lowers it"
 ONE_COORDINATE = "lower bound: the dimension is not given, so only shifts of one coordinate were searched"
-REPLACED_BY_NOTHING = "lower bound: the replaced record is taken to contribute nothing"
 
 
 @dataclass(frozen=True)
@@ -64,14 +62,27 @@ def certified_lower(claim: Claim) -> Curve:
         1.83
     """
     claim = silent_others(claim.canonical("lower"))
+    drawn = silent_others(claim, drawn=True)
+    curves = _part_curves(claim)
+    if any(_in_more_coordinates(phase) for phase in claim.phases):
+        curves += [replace(curve, assumptions=(*curve.assumptions, SILENT)) for curve in _part_curves(drawn)]
+    if not curves:
+        return Curve("lower", "witness", "none applies", np.zeros_like, np.zeros_like, (SKIPPED,))
+    return curves[0] if len(curves) == 1 else _stronger(curves, claim)
+
+
+def _in_more_coordinates(phase: Phase) -> bool:
+    """Whether batches of fixed size say more with the others silent, as Poisson ones, than passes of one release."""
+    known = isinstance(phase.sampler, WithoutReplacement) and has_cells(phase.mechanism)
+    return known and phase.mechanism.dimension != 1 and not isinstance(phase.mechanism.structure, NormalCoordinates)
+
+
+def _part_curves(claim: Claim) -> list[Curve]:
+    """Lower bounds by the passes of a history with what composes with them, and by the releases without passes."""
     phases = [phase for phase in claim.phases if _bounded(phase)]
     passes = pass_curve(claim)
-    if passes is not None:
-        rest = [phase for phase in phases if not composes(phase)]
-        return _stronger([passes, _shift_curve(claim, phases)], claim) if rest else passes
-    if not phases:
-        return Curve("lower", "witness", "none applies", np.zeros_like, np.zeros_like, (SKIPPED,))
-    return _shift_curve(claim, phases)
+    rest = phases if passes is None else [phase for phase in phases if not composes(phase)]
+    return ([] if passes is None else [passes]) + ([_shift_curve(claim, phases)] if rest else [])
 
 
 def _stronger(curves: Sequence[Curve], claim: Claim) -> Curve:
@@ -134,10 +145,7 @@ def _curve(findings: Sequence[_Finding], claim: Claim, phases: Sequence[Phase]) 
 
 def _bounded(phase: Phase) -> bool:
     """Whether the phase has a theorem here: Poisson or no sampling, and a known direction where there is one."""
-    structure = phase.mechanism.structure
-    known = (phase.mechanism.dimension or 1) >= 2 or not isinstance(structure, Radial)
-    scale_known = not isinstance(structure, ScaleMixture) or laplace_given_gamma(structure) is not None
-    return known and scale_known and phase.sampling_kind in ("poisson", "none")
+    return has_cells(phase.mechanism) and phase.sampling_kind in PLAIN_KINDS
 
 
 def _promising(claim: Claim, phases: Sequence[Phase]) -> list[Shift]:
@@ -149,7 +157,7 @@ def _promising(claim: Claim, phases: Sequence[Phase]) -> list[Shift]:
     if isinstance(structure, Radial | NormalCoordinates):
         return [equal(first, min(longest_count(main.mechanism), max(smallest.dimension or 1, 1)))]
     if isinstance(structure, ScaleMixture):
-        return [equal(first, m) for m in _mixture_counts(structure, smallest, main, distance, claim.delta)]
+        return [equal(first, m) for m in mixture_counts(structure, smallest, main, distance, claim.delta)]
     counts = candidate_counts(smallest, MAX_COORDINATES)
     if len(counts) == 1:
         return [equal(first, 1)]
@@ -169,20 +177,6 @@ def _promising(claim: Claim, phases: Sequence[Phase]) -> list[Shift]:
     if epsilons[rival] > RIVAL_FACTOR * epsilons[: len(alike)].max():
         best.append(others[rival - len(alike)])
     return [carried(shift, main.mechanism, first) for shift in best]
-
-
-def _mixture_counts(
-    structure: ScaleMixture, mechanism: Mechanism, phase: Phase, distance: float, delta: float
-) -> list[int]:
-    """Numbers of equal coordinates to certify under a hidden scale, ranked as if it were known and rather large."""
-    gauges = gauge_count(structure, mechanism.dimension or 1)
-    limit = max(1, (mechanism.dimension or 1) - gauges)
-    counts = candidate_counts(mechanism, min(limit, MAX_COORDINATES))
-    counts = [m for m in counts if m <= 10 or resolved(structure, distance * equal(mechanism, m).groups[0][0], m)]
-    law = structure.given(float(structure.scale_isf(np.array(1e-2))))
-    if scores(law, phase, distance, [equal(mechanism, 1)], delta)[0] > DECISIVE_LOSS:
-        return [1]
-    return ranked_counts(law, phase, distance, counts, delta)[: 1 if gauges else 2]
 
 
 def directions(claim: Claim, phases: Sequence[Phase]) -> list[str]:

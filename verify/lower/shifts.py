@@ -6,13 +6,15 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import gammaln
 
-from dpaudit.mechanisms.base import Array, IIDCoordinates, Mechanism
+from dpaudit.mechanisms.base import Array, IIDCoordinates, Mechanism, ScaleMixture
 from dpaudit.mechanisms.numerics import log_sum_exp
 from dpaudit.verify.claims import Adjacency, Phase
-from dpaudit.verify.lower.families import Shift, equal
+from dpaudit.verify.lower.families import MAX_COORDINATES, Shift, equal
 from dpaudit.verify.pld.cells import MixturePair, interval_masses, scan_points
 from dpaudit.verify.pld.coordinate_cells import MANY
+from dpaudit.verify.pld.scale_mixture_cells import gauge_count, resolved
 
+DECISIVE_LOSS = 500.0  # nats one coordinate costs (masses end at 690), beyond which no other shift is worth its time
 ORDERS = np.array([2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128])
 NODES_PER_E = 8.0  # shifts at which a coordinate's moments are computed, per factor e
 
@@ -79,6 +81,20 @@ def ranked_counts(law: IIDCoordinates, phase: Phase, distance: float, counts: Se
         return list(counts)
     epsilons = scores(law, phase, distance, [equal(phase.mechanism, count) for count in counts], delta)
     return [counts[i] for i in np.argsort(-epsilons, kind="stable")]
+
+
+def mixture_counts(
+    structure: ScaleMixture, mechanism: Mechanism, phase: Phase, distance: float, delta: float
+) -> list[int]:
+    """Numbers of equal coordinates to certify under a hidden scale, ranked as if it were known and rather large."""
+    gauges = gauge_count(structure, mechanism.dimension or 1)
+    limit = max(1, (mechanism.dimension or 1) - gauges)
+    counts = candidate_counts(mechanism, min(limit, MAX_COORDINATES))
+    counts = [m for m in counts if m <= 10 or resolved(structure, distance * equal(mechanism, m).groups[0][0], m)]
+    law = structure.given(float(structure.scale_isf(np.array(1e-2))))
+    if scores(law, phase, distance, [equal(mechanism, 1)], delta)[0] > DECISIVE_LOSS:
+        return [1]
+    return ranked_counts(law, phase, distance, counts, delta)[: 1 if gauges else 2]
 
 
 def scores(law: IIDCoordinates, phase: Phase, distance: float, shifts: Sequence[Shift], delta: float) -> Array:

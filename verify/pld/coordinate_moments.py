@@ -215,7 +215,7 @@ class ShiftedCoordinate:
         law = self.noise.law
         if not isinstance(law, PowerCoordinates) or law.beta == 1:
             return
-        wanted = self.shifts / math.expm1(math.log1p(0.5 / (eta - 1)) / (law.beta - 1.0))
+        wanted = self.shifts / math.expm1(min(math.log1p(0.5 / (eta - 1)) / (law.beta - 1.0), 700.0))
         short = np.flatnonzero(wanted > self._last)
         if not len(short):
             return

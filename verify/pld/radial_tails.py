@@ -305,7 +305,7 @@ class _HalfNormalCells:
         constant = (z[0] >= 1.0) | (z[1] <= 0.0)
         inside = (z[0] > 0.0) & (z[1] < 1.0)
         # 1 - v^2 = 4 z (1-z), largest at z = 1/2
-        rest = [4.0 * part * (1.0 - part) for part in z]
+        rest = [4.0 * np.where(inside, part, 0.5) * (1.0 - np.where(inside, part, 0.5)) for part in z]
         widest = np.where((z[0] < 0.5) & (z[1] > 0.5), 1.0, np.maximum(*rest))
         with np.errstate(all="ignore"):
             densities = [

@@ -119,25 +119,20 @@ class Sampler:
         need(once or data.get("reshuffle", "every-epoch") == "every-epoch", "reshuffle is not known")
         self.passes, self.orders = (1, epochs) if once else (epochs, 1)
         self.meetings, self.groups, self.games, self.twice = epochs, list[Any](), list[Any](), False
-        self.fixed = kind == "deterministic"
-        self.steps = whole(data.get("batches", data.get("steps")), 1, 10**8) * epochs
-        least, sizes, self.widest, self.rate = Fraction(1), (1, 10**8), Fraction(0), Fraction(0)
+        self.steps, sizes = whole(data.get("batches", data.get("steps")), 1, 10**8) * epochs, (1, 10**8)
+        self.widest, self.rate, part = Fraction(0), Fraction(0), Fraction(kind == "deterministic")
         if kind == "shuffled":
             count, last = whole(data["batches"], *sizes), data.get("last_batch", "kept")
-            if "records" in data or last != "kept":
-                n, b = whole(data["records"], 1, 10**15), whole(data["batch"], 1, 10**15)
-                need(b <= n and count == (-(-n // b) if last == "kept" else n // b), "the batches are not those")
-                need(last in ("kept", "dropped", "straddling"), "the last batch is not known")
-                self.twice = last == "straddling"
-                if self.twice and once:  # one order is cut alike in every (b / gcd(n, b))-th pass alone
-                    count, self.orders = n // b, -(-epochs * math.gcd(n, b) // b)
-                elif self.twice:
-                    count = max((n - b + 1) // b, 0)
-                least = Fraction(1) if last == "kept" else Fraction(count * b, n)
-                if self.twice:
-                    self.meetings, self.steps = epochs * 2 - epochs % 2, n * epochs // b
-            smaller = "records" in data and last == "kept"
-            self.widest = Fraction(0 if once or self.twice else Fraction(n, b) if smaller else count)
+            n, b = (whole(data[key], 1, 10**15) for key in ("records", "batch")) if "records" in data else (count, 1)
+            need(b <= n and count == (-(-n // b) if last == "kept" else n // b), "the batches are not those")
+            need(last in ("kept", "dropped", "straddling"), "the last batch is not known")
+            part, run, cut = Fraction(b, n), b // math.gcd(n, b), last == "straddling" and n % b and epochs > 1
+            if cut:  # every run-th pass alone ends with a batch; of one order a record's places are a pass apart
+                pairs = 0 if once else epochs // run * (run // 2) + epochs % run // 2
+                self.meetings, self.twice, self.steps = epochs + 2 * pairs, pairs > 0, n * epochs // b
+                self.orders, count = (-(-epochs // run), n // b) if once else (1, max((n - b + 1) // b, 0))
+            least = Fraction(1) if last == "kept" else count * part
+            self.widest = Fraction(0) if once or cut else least / part
             without = (count, 0, 0) if replaced else (count - 1, 1, 0)
             out = [(1 - least, (count, 0, 0))]
             self.games = [([(least, (count - 1, 0, 1)), *out], [(least, without), *out])] if count else []
@@ -145,18 +140,22 @@ class Sampler:
             count = whole(data["batches" if kind == "balls-in-bins" else "steps"], *sizes)
             times = whole(data["times"], 1, count) if kind == "random-allocation" else 1
             short, longer = divmod(count, times)
-            self.meetings *= times
+            part, self.meetings = Fraction(times, count), epochs * times
             self.groups = [(t, k * self.passes) for t, k in ((short + 1, longer), (short, times - longer)) if k]
-            pair = [(1, (count - times, times, 0))], [(1, (count, 0, 0))]
-            self.games = [] if replaced else [pair]
+            self.games = [] if replaced else [([(1, (count - times, times, 0))], [(1, (count, 0, 0))])]
         elif kind == "without-replacement":
-            self.rate = g = data["prob"] + Fraction(0)
+            self.rate = part = g = data["prob"] + Fraction(0)
             self.passes = self.meetings = whole(data["steps"], *sizes)
             need(0 < g <= 1, "the rate is not allowed")
             far, near = ([(1 - g, (1, 0, 0)), (g, at)] for at in ((0, 0, 1), (0, 1, 0)))
             silent = [(Fraction(1), (1, 0, 0))]
             self.games = [(far, silent)] if replaced else [(far, near), (near, silent)]
-        need(self.games or self.groups or kind in ("deterministic", "shuffled"), "the sampler is not covered")
+        elif kind == "truncated-poisson":
+            part, self.meetings = min(data["prob"], Fraction(data["max_batch"], data["records"])), self.steps
+        self.fixed = part == 1  # the releases of a record are known: those of fixed batches, or of batches of everybody
+        if self.fixed:
+            self.games, self.groups, self.rate = [], [], Fraction(0)
+        need(self.games or self.groups or self.fixed or kind == "shuffled", "the sampler is not covered")
 
 
 class Phase:

@@ -188,7 +188,7 @@ def shuffled_passes(claim: Claim) -> list[ShuffledBatches] | Unavailable:
 def _least_batches(phase: Phase) -> Fraction | None:
     """1 over the largest probability of a batch to hold the record; None where the theorem does not apply."""
     sampler = phase.sampler
-    if not isinstance(sampler, Shuffled) or sampler.last_batch == "straddling" or sampler.reshuffle == "once":
+    if not isinstance(sampler, Shuffled) or sampler.straddles or sampler.reshuffle == "once":
         return None
     if sampler.records is not None and sampler.batch is not None and sampler.last_batch == "kept":
         return Fraction(sampler.records, sampler.batch)

@@ -125,14 +125,28 @@ class Shuffled:
         return 1.0 / self.batches if self.batch is None or self.records is None else self.batch / self.records
 
     @property
+    def straddles(self) -> bool:
+        """Whether a batch holds records of two passes: not where batches divide the records, nor in a single pass."""
+        divided = self.records is None or self.batch is None or self.records % self.batch == 0
+        return self.last_batch == "straddling" and not divided and self.epochs > 1
+
+    @property
+    def meets_twice(self) -> bool:
+        """Whether a record can be in one batch twice; in passes of one order its places are a whole pass apart."""
+        return self.straddles and self.reshuffle == "every-epoch"
+
+    @property
     def meetings(self) -> int:
         """One release a pass; a straddling batch can hold a record twice, which counts as four releases, not two.
 
-        E passes in pairs that share a batch: 2^2 for every two passes, and 1 for the one left over.
+        Every (batch / gcd(records, batch))-th pass ends with a batch. No batch is longer than a pass, so a record is in
+        one twice by its places in two neighbouring passes of such a run, and either place is in that batch alone: a run
+        of k passes has k // 2 such pairs at most, and each has 2^2 - 2 releases more.
         """
-        if self.last_batch == "straddling":
-            return 2 * self.epochs if self.epochs % 2 == 0 else 2 * self.epochs - 1
-        return self.epochs
+        if not self.meets_twice or self.records is None or self.batch is None:
+            return self.epochs
+        run = self.batch // math.gcd(self.records, self.batch)
+        return self.epochs + 2 * (self.epochs // run * (run // 2) + self.epochs % run // 2)
 
     @property
     def keeps_others(self) -> bool:
@@ -142,7 +156,7 @@ class Shuffled:
     @property
     def whole_batches(self) -> int:
         """Batches that lie wholly inside one pass, in every pass that `whole_starts` counts at least so many."""
-        if self.records is None or self.batch is None or self.last_batch != "straddling":
+        if self.records is None or self.batch is None or not self.straddles:
             return self.batches
         if self.reshuffle == "once":
             return self.records // self.batch
@@ -156,7 +170,7 @@ class Shuffled:
         batch j of the next, and contributions do not add up. They do in passes that begin with a batch, as every
         (batch / gcd(records, batch))-th one does.
         """
-        if self.records is None or self.batch is None or self.last_batch != "straddling":
+        if self.records is None or self.batch is None or not self.straddles:
             return list(range(0, self.steps, self.batches))
         period = self.batch // math.gcd(self.records, self.batch) if self.reshuffle == "once" else 1
         return [-(-epoch * self.records // self.batch) for epoch in range(0, self.epochs, period)]

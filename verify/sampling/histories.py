@@ -74,7 +74,9 @@ class ShiftedPhase:
         """Floats that drawing one step holds in memory, about."""
         m, structure = self.shift.coordinates, self.mechanism.structure
         if self.game is not None:
-            return 6.0 * sum(self.game.first[0][1])
+            laws = (*self.game.first, *self.game.second)
+            moved = max(once + twice for _, (_, once, twice) in laws)  # of several, a sum over all sets of releases
+            return (6.0 + (moved if moved > 1 else 0.0)) * sum(laws[0][1])
         if isinstance(structure, IIDCoordinates):
             if isinstance(structure, NormalCoordinates):
                 return 2.0
@@ -112,16 +114,30 @@ def shifted_phases(claim: Claim, coordinates: int, direction: Direction) -> tupl
     return tuple(_shifted_phase(phase, coordinates, swaps) for phase in claim.phases)
 
 
-def _shifted_phase(phase: Phase, coordinates: int, swaps: bool) -> ShiftedPhase:
-    mechanism = phase.mechanism
-    games = phase.games(replace_one=swaps)
+def drawable(phase: Phase, *, swaps: bool) -> str:
+    """Why histories of a phase cannot be drawn, what would be expected of it; "" where they can.
+
+    Args:
+        phase: The phase.
+        swaps: Whether the record is replaced by another.
+    """
+    mechanism, games = phase.mechanism, phase.games(replace_one=swaps)
     if phase.sampling_kind not in PLAIN_KINDS and not games:
-        raise ValueError(f"Expected sampling_kind={phase.sampling_kind!r} to be one whose histories can be drawn.")
+        what = "histories with a record replaced" if swaps and phase.sampler is not None else "histories"
+        return f"sampling_kind={phase.sampling_kind!r} to be one whose {what} can be drawn"
     if games and not isinstance(mechanism.structure, IIDCoordinates):
-        raise ValueError(f"Expected noise={mechanism.name!r} on independent coordinates where batches are shuffled.")
+        return f"noise={mechanism.name!r} on independent coordinates where batches are shuffled"
+    if mechanism.dimension is None and isinstance(mechanism.structure, Radial):
+        return f"the dimension of {mechanism.name!r} noise to be set"
+    return ""
+
+
+def _shifted_phase(phase: Phase, coordinates: int, swaps: bool) -> ShiftedPhase:
+    missing = drawable(phase, swaps=swaps)
+    if missing:
+        raise ValueError(f"Expected {missing}.")
+    mechanism, games = phase.mechanism, phase.games(replace_one=swaps)
     if mechanism.dimension is None:
-        if isinstance(mechanism.structure, Radial):
-            require_dimension(mechanism)
         mechanism = with_dimension(mechanism, 1)
     shift = equal(mechanism, coordinates)
     if games:
@@ -147,7 +163,7 @@ class PlainHistories:
     @property
     def work(self) -> float:
         """Floats that one history takes in all."""
-        return sum(part.floats * part.steps for part in self.parts)
+        return sum(self._floats(part) * part.steps for part in self.parts)
 
     @property
     def floats(self) -> float:
@@ -163,11 +179,17 @@ class PlainHistories:
         """`size` independent total losses, shape (size,)."""
         total = np.zeros(size)
         for part in self.parts:
-            block = max(1, int(FLOATS / (part.floats * size)))
+            block = max(1, int(FLOATS / (self._floats(part) * size)))
             for start in range(0, part.steps, block):
                 count = min(block, part.steps - start)
                 total += self._steps(part, rng, size * count).reshape(size, count).sum(axis=1)
         return total
+
+    def _floats(self, part: ShiftedPhase) -> float:
+        """Floats of one step; a sampled record that is replaced is seen in whole vectors (`_swapped_losses`)."""
+        laplace = isinstance(part.mechanism.structure, LaplaceCoordinates) and part.game is None
+        whole = laplace and self.direction == "swap" and part.rate < 1.0
+        return 3.0 * part.shift.coordinates if whole else part.floats
 
     def _steps(self, part: ShiftedPhase, rng: np.random.Generator, size: int) -> Array:
         if part.game is not None:

@@ -52,7 +52,7 @@ def met_phase(phase: Phase, *, normal: bool) -> Phase | None:
             return Phase(phase.mechanism, sampler.steps, sampler.prob)
         case TruncatedPoisson() as sampler:
             return Phase(phase.mechanism, sampler.steps, sampler.prob)
-        case Shuffled(last_batch="straddling") if not isinstance(phase.mechanism.structure, NormalCoordinates):
+        case Shuffled(meets_twice=True) if not isinstance(phase.mechanism.structure, NormalCoordinates):
             return None
         case sampler:
             return Phase(phase.mechanism, sampler.meetings, 1.0, "none")

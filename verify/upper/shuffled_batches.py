@@ -91,7 +91,7 @@ def _shuffled(phase: Phase) -> ShuffledPass | None:
     mu, sampler = shift_over_sigma(phase, "add-remove"), phase.sampler
     if mu is None or not isinstance(sampler, Shuffled):
         return None
-    if sampler.last_batch == "straddling" or sampler.reshuffle == "once":
+    if sampler.straddles or sampler.reshuffle == "once":
         return None
     batches = float(sampler.batches)
     if sampler.records is not None and sampler.batch is not None and sampler.last_batch == "kept":

@@ -5,12 +5,22 @@ from functools import cache
 import numpy as np
 import pytest
 
-from dpaudit.mechanisms import Gaussian, Laplace, Product
+from dpaudit.mechanisms import GammaPLRV, Gaussian, Laplace, Product
+from dpaudit.mechanisms.base import Mechanism
 from dpaudit.verify import Claim, check
 from dpaudit.verify.claims import Adjacency, Phase
 from dpaudit.verify.lower import certified_lower, passes
 from dpaudit.verify.lower.passes import pass_curve, pass_masses, release_cells, statistics
-from dpaudit.verify.samplers import BallsInBins, Deterministic, RandomAllocation, Sampler, Shuffled
+from dpaudit.verify.samplers import (
+    BallsInBins,
+    Deterministic,
+    RandomAllocation,
+    Sampler,
+    Shuffled,
+    TruncatedPoisson,
+    WithoutReplacement,
+)
+from dpaudit.verify.upper import upper_curve
 
 DELTA = 1e-5
 
@@ -45,7 +55,7 @@ def pair_deltas(
     first: list[tuple[int, int]], second: list[tuple[int, int]], sigma: float, epsilons: tuple[float, ...]
 ) -> list[float]:
     """delta of two mixtures of normals in the plane, the larger way, by the trapezoidal rule on a fine grid."""
-    axis = np.linspace(-9 * sigma, 2 + 9 * sigma, 1500)
+    axis = np.linspace(-1 - 9 * sigma, 2 + 9 * sigma, 1500)
 
     def density(centres: list[tuple[int, int]]) -> np.ndarray:
         parts = [np.exp(-((axis[:, None] - a) ** 2 + (axis[None, :] - b) ** 2) / (2 * sigma**2)) for a, b in centres]
@@ -62,6 +72,8 @@ def pair_deltas(
         (Shuffled(2, 1), "zero-out", ([(2, 0), (0, 2)], [(1, 0), (0, 1)])),
         (Shuffled(2, 1), "replace-one", ([(2, 0), (0, 2)], [(0, 0)])),
         (BallsInBins(2, 1), "add-remove", ([(1, 0), (0, 1)], [(0, 0)])),
+        (BallsInBins(2, 1), "replace-one", ([(1, 0), (0, 1)], [(-1, 0), (0, -1)])),
+        (RandomAllocation(2, 1), "replace-one", ([(1, 0), (0, 1)], [(-1, 0), (0, -1)])),
     ],
 )
 def test_two_releases_are_below_the_integral_and_near_it(
@@ -95,6 +107,92 @@ def test_laws_of_the_statistic_are_those_of_simulated_passes() -> None:
     places = passes._blocks(chosen)
     spread = float(np.subtract(*np.interp([0.9, 0.1], np.cumsum(lower), places)))
     assert spread == pytest.approx(quantiles[2] - quantiles[0], rel=0.05)
+
+
+SHARED = GammaPLRV(6.0, 0.3, dimension=4)
+RADIAL = Product(8.0, dimension=3)
+
+
+@pytest.mark.parametrize(
+    ("noise", "sampler", "adjacency", "with_record", "without"),
+    [
+        (SHARED, Shuffled(3, 1), "zero-out", 2.0, 1.0),  # the others opposed
+        (SHARED, Shuffled(3, 1), "replace-one", 2.0, 0.0),
+        (SHARED, BallsInBins(3, 1), "zero-out", 1.0, 0.0),
+        (SHARED, BallsInBins(3, 1), "replace-one", 1.0, -1.0),
+        (RADIAL, Shuffled(3, 1), "zero-out", 1.0, 0.0),  # the others silent, and a replaced record
+        (RADIAL, RandomAllocation(3, 1), "replace-one", 1.0, 0.0),
+    ],
+)
+def test_passes_of_noise_with_one_structure_for_all_coordinates_are_below_the_simulated_ones_and_near(
+    noise: Mechanism, sampler: Sampler, adjacency: Adjacency, with_record: float, without: float
+) -> None:
+    """One pass of three releases, the record's contribution in one of them: exact ratios, 40,000 draws, both ways."""
+    epsilon, rng, draws = 0.6, np.random.default_rng(3), 40_000
+    bound = certified_lower(Claim(epsilon, DELTA, [Phase(noise, sampler=sampler)], adjacency))
+    assert bound.witness is not None
+    ((value, count),) = bound.witness.shift
+    shift = np.zeros(noise.dimension or 1)
+    shift[: int(count)] = value
+    gains = []
+    for here, there in ((with_record, without), (without, with_record)):
+        outputs = noise.sample(rng, 3 * draws).reshape(draws, 3, -1)
+        outputs[:, 1] += here * shift
+        loss = np.zeros(draws)
+        for sign, times in ((1.0, here), (-1.0, there)):
+            loss += sign * np.log(np.exp(noise.privacy_loss(outputs, times * shift)).mean(axis=1))
+        gains.append(np.maximum(-np.expm1(epsilon - loss), 0.0))
+    means, slack = [float(part.mean()) for part in gains], 5 * float(np.std(gains)) / np.sqrt(draws)
+    found = float(bound.delta(np.array([epsilon]))[0])
+    assert found < max(means) + slack
+    assert found > 0.75 * max(means) - slack
+
+
+SAMPLERS: tuple[Sampler, ...] = (
+    BallsInBins(4, 3),
+    RandomAllocation(9, 2),
+    Shuffled(4, 3),
+    Shuffled.of(23, 5, 3, last_batch="dropped"),
+    WithoutReplacement(0.2, 9),
+    TruncatedPoisson(0.2, 9, 23, 9),
+)
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda sampler: str(sampler.kind))
+@pytest.mark.parametrize("adjacency", ["zero-out", pytest.param("replace-one", marks=pytest.mark.slow)])
+def test_every_noise_has_a_lower_bound_under_every_sampler_and_it_is_no_more_than_the_upper_one(
+    adjacency: Adjacency, sampler: Sampler
+) -> None:
+    epsilons = np.array([0.0, 0.3, 1.0, 3.0, 30.0])
+    for noise in (SHARED, RADIAL):
+        of_it = Claim(1.0, DELTA, [Phase(noise, sampler=sampler)], adjacency)
+        lower = certified_lower(of_it).delta(epsilons)
+        assert lower[1] > 0
+        assert (lower <= upper_curve(of_it.canonical())(epsilons)).all()
+
+
+def test_masses_of_radial_noise_between_levels_add_up_around_both_centres() -> None:
+    masses = passes._radial_masses(RADIAL.structure, 3, 1.0, 1e-9)
+    assert (masses.lower <= masses.upper).all()
+    assert masses.lower.sum(axis=1) == pytest.approx(1.0, abs=2e-4)
+    assert masses.upper.sum(axis=1) == pytest.approx(1.0, abs=2e-4)
+    assert (masses.lower.sum(axis=1) <= 1.0).all()
+    assert (masses.upper.sum(axis=1) >= 1.0).all()
+    outputs, shift = RADIAL.sample(np.random.default_rng(6), 50_000), np.array([1.0, 0.0, 0.0])
+    for centre in (0, 1):  # the highest losses
+        seen = np.mean(RADIAL.privacy_loss(outputs + centre * shift, shift) > 0.0)
+        half = masses.lower.shape[1] // 2
+        assert masses.lower[centre, half + 1 :].sum() - 0.01 < seen < masses.upper[centre, half:].sum() + 0.01
+
+
+def test_batches_drawn_anew_are_poisson_batches_where_the_others_are_silent() -> None:
+    """More coordinates are moved than one, which is all that a pass of independent ones looks at."""
+    noise, at = Laplace(20.0, clip_norm=np.inf, dimension=30), np.array([0.3, 0.6])
+    drawn = certified_lower(Claim(0.6, DELTA, [Phase(noise, sampler=WithoutReplacement(0.3, 20))]))
+    poisson = certified_lower(Claim(0.6, DELTA, [Phase(noise, 20, 0.3)]))
+    assert (drawn.delta(at) >= poisson.delta(at)).all()
+    assert poisson.delta(at)[1] > 0
+    assert passes.SILENT in drawn.assumptions
 
 
 def test_a_tutorial_run_as_it_is_shuffled_is_refuted_and_as_poisson_certified() -> None:

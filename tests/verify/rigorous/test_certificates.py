@@ -20,7 +20,16 @@ from dpaudit.verify import Claim, check
 from dpaudit.verify.claims import Phase
 from dpaudit.verify.rigorous import check_certificate as checker
 from dpaudit.verify.rigorous.certificates import NotCovered, certificate
-from dpaudit.verify.samplers import SAMPLERS, BallsInBins, Deterministic, RandomAllocation, Shuffled, WithoutReplacement
+from dpaudit.verify.samplers import (
+    SAMPLERS,
+    BallsInBins,
+    Deterministic,
+    RandomAllocation,
+    Sampler,
+    Shuffled,
+    TruncatedPoisson,
+    WithoutReplacement,
+)
 
 Certificate = dict[str, Any]
 
@@ -556,6 +565,56 @@ def test_hostile_fields_neither_hang_nor_raise(
     path.write_text(json.dumps(data))
     assert checker.main([str(path)]) in (2, 3)
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        BallsInBins(1, 9, "once"),
+        RandomAllocation(9, 9),
+        Shuffled.of(5, 5, 9, last_batch="straddling"),
+        TruncatedPoisson(1.0, 5, 5, 9),
+        WithoutReplacement(1.0, 9),
+    ],
+)
+def test_batches_of_everybody_are_certified_as_no_sampling(sampler: Sampler) -> None:
+    """The truth is 7.0514; where a record can be left out, the same proof is refused."""
+    for epsilon, verdict in ((7.06, "certified"), (7.0, "refuted")):
+        claim = Claim(epsilon, 1e-5, [Phase(Gaussian(2.0), sampler=sampler)], "zero-out")
+        found = certificate(claim, check(claim))
+        assert isinstance(found, dict)
+        assert checker.accepted(json.dumps(found)).startswith(verdict)
+    phase = found["claim"]["phases"][0]
+    less: dict[str, Any] = {"batches": 2, "times": 8, "batch": 4, "max_batch": 4, "prob": "0.9"}
+    phase["sampling"] |= {key: value for key, value in less.items() if key in phase["sampling"]}
+    phase["steps"] = 18 if sampler.kind == "balls-in-bins" else 9
+    with pytest.raises((AssertionError, KeyError)):
+        checker.accepted(json.dumps(found))
+
+
+@pytest.mark.parametrize("sampler", [Shuffled.of(100, 30, 4), Shuffled.of(120, 30, 4), Shuffled.of(100, 30, 1)])
+def test_a_certificate_of_straddling_batches_counts_what_can_straddle(sampler: Shuffled) -> None:
+    """Four passes of 100 records in batches of 30 meet a record in one batch twice once at most: six releases."""
+    straddling = Shuffled.of(sampler.records or 0, 30, sampler.epochs, last_batch="straddling")
+    epsilon = {6: 9.0, 4: 7.0, 1: 3.0}[straddling.meetings]
+    claim = Claim(epsilon, 1e-3, [Phase(Gaussian(1.2), sampler=straddling)], "zero-out")
+    found = certificate(claim, check(claim))
+    assert isinstance(found, dict)
+    assert checker.accepted(json.dumps(found)).startswith("certified")
+    found["claim"]["phases"][0] |= {"sampling": found["claim"]["phases"][0]["sampling"] | {"epochs": 6}, "steps": 20}
+    with pytest.raises(AssertionError):
+        checker.accepted(json.dumps(found))
+
+
+def test_a_rate_beside_fixed_batches_puts_nobody_into_every_release() -> None:
+    claim = Claim(3.0, 1e-5, [Phase(Gaussian(2.0), sampler=Deterministic(7, 9))], "zero-out")
+    found = certificate(claim, check(claim))
+    assert isinstance(found, dict)
+    found["claim"]["phases"][0]["sampling"]["prob"] = 1
+    assert checker.accepted(json.dumps(found)).startswith("refuted")  # by 9 releases
+    found["claim"]["phases"][0]["sampling_kind"] = "buffered-shuffle"
+    with pytest.raises(AssertionError, match="sampler is not covered"):
+        checker.accepted(json.dumps(found))
 
 
 def test_the_checker_is_one_short_file_that_imports_flint_alone() -> None:

@@ -1,7 +1,8 @@
 """Every sampler: what it draws against what its pairs and counts say, its keys in a file, and what it refuses."""
 
 from collections import Counter
-from typing import Any
+from itertools import product
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -49,6 +50,24 @@ def test_draws_have_the_releases_and_the_meetings_that_are_accounted(sampler: Sa
         assert max(squares.values()) <= sampler.meetings
     if getattr(sampler, "last_batch", "") == "straddling":
         assert straddling > 4  # a record really is twice in some batch
+
+
+@pytest.mark.parametrize("reshuffle", ["every-epoch", "once"])
+@pytest.mark.parametrize(("records", "batch"), [(5, 2), (5, 3), (6, 4), (6, 3), (4, 4), (7, 6)])
+def test_squared_meetings_of_every_place_in_straddling_batches(
+    records: int, batch: int, reshuffle: Literal["every-epoch", "once"]
+) -> None:
+    """All ways for a record to lie in up to four passes: the largest sum of squares, but for the batch that is lost."""
+    for epochs in range(1, 5):
+        sampler = Shuffled.of(records, batch, epochs, last_batch="straddling", reshuffle=reshuffle)
+        free = [range(records)] * (1 if reshuffle == "once" else epochs)
+        most, twice = 0, False
+        for places in product(*free):
+            stream = [place + records * epoch for epoch, place in enumerate(places * (epochs // len(places)))]
+            counts = Counter(place // batch for place in stream if place < sampler.steps * batch).values()
+            most, twice = max(most, sum(count**2 for count in counts)), twice or max(counts, default=0) > 1
+        assert sampler.meetings == most
+        assert sampler.meets_twice == twice
 
 
 @pytest.mark.parametrize("sampler", [e for e in EXAMPLES if e.games(replace_one=False)], ids=repr)

@@ -1,6 +1,7 @@
 """Balls in bins, random allocation, and orders revealed: upper bounds against exact integrals and printed values."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -100,7 +101,11 @@ def test_masses_of_a_pass_are_a_pair_of_laws() -> None:
         (Shuffled(30, 9), "zero-out", 3 / 2),
         (Shuffled(30, 9, reshuffle="once"), "zero-out", 3 / 2),
         (Shuffled(30, 9), "replace-one", 3.0),
-        (Shuffled.of(100, 30, 4, last_batch="straddling"), "zero-out", math.sqrt(8) / 2),
+        (Shuffled.of(100, 30, 4, last_batch="straddling"), "zero-out", math.sqrt(6) / 2),  # pass 3 ends with a batch
+        (Shuffled.of(101, 30, 4, last_batch="straddling"), "zero-out", math.sqrt(8) / 2),
+        (Shuffled.of(101, 30, 4, last_batch="straddling", reshuffle="once"), "zero-out", 1.0),
+        (Shuffled.of(90, 30, 4, last_batch="straddling"), "zero-out", 1.0),
+        (Shuffled.of(100, 30, 1, last_batch="straddling"), "zero-out", 1 / 2),
         (Shuffled.of(100, 30, 3, last_batch="straddling"), "zero-out", math.sqrt(5) / 2),
         (BallsInBins(30, 9), "replace-one", 3.0),
     ],
@@ -116,7 +121,10 @@ def test_an_order_revealed_costs_the_releases_that_a_record_meets(
 def test_other_noise_has_the_same_theorem_but_where_a_record_is_twice_in_a_batch() -> None:
     phase = Phase(Laplace(2.0, clip_norm=1.0, dimension=4), sampler=Shuffled(30, 3))
     assert check(Claim(1.5, 0.0, [phase], "zero-out")).verdict == "certified"  # 3 releases of 1/2
-    straddling = Phase(phase.mechanism, sampler=Shuffled.of(100, 30, 3, last_batch="straddling"))
-    verdict = check(Claim(1.5, 0.0, [straddling], "zero-out"))
+    straddling = Shuffled.of(100, 30, 3, last_batch="straddling")
+    verdict = check(Claim(1.5, 0.0, [Phase(phase.mechanism, sampler=straddling)], "zero-out"))
     assert verdict.verdict == "undecided"
     assert verdict.epsilon_upper == math.inf
+    for sampler in (Shuffled.of(90, 30, 3, last_batch="straddling"), replace(straddling, reshuffle="once")):
+        once = Claim(1.5, 0.0, [Phase(phase.mechanism, sampler=sampler)], "zero-out")
+        assert check(once).verdict == "certified"

@@ -104,6 +104,16 @@ def test_a_thousand_moments_of_laplace_noise_in_closed_form() -> None:
         assert (value <= exact * (1 + 1.5 * GAP)).all()
 
 
+@pytest.mark.parametrize("beta", [1.0001, 1.0 + 2.0**-52])
+def test_powers_next_to_one_are_next_to_laplace_noise(beta: float) -> None:
+    one = coordinate(GeneralizedGaussian(beta, 1.0).structure)
+    assert one is not None
+    for s, eta in ((0.3, 1.5), (2.0, 5.0)):
+        exact = math.log((eta * math.exp((eta - 1) * s) + (eta - 1) * math.exp(-eta * s)) / (2 * eta - 1))
+        value = float(log_moment(one, np.array([s]), eta)[0])
+        assert exact * (1 - 1e-9) <= value <= exact * (1 + 1.5 * GAP + 10 * (beta - 1))
+
+
 @pytest.mark.parametrize("k", [0.03, 0.1, 0.5])
 def test_heavy_tails_whose_quartile_is_far_beyond_their_core(k: float) -> None:
     """Gamma-PLRV per coordinate with hardly any moments: e^h - 1 by geometric panels out to 1e200."""

@@ -135,6 +135,13 @@ def test_batches_with_a_smaller_last_one_count_as_the_records_over_the_batch() -
     assert epsilon_upper(whole) <= epsilon_upper(kept) <= epsilon_upper(dropped) < 1.05 * epsilon_upper(whole)
 
 
+def test_batches_that_divide_the_records_do_not_straddle() -> None:
+    divided = claim(8.0, Shuffled.of(910, 10, 3, last_batch="straddling"))
+    assert epsilon_upper(divided) == epsilon_upper(claim(8.0, Shuffled(91, 3)))
+    one_pass = claim(8.0, Shuffled.of(905, 10, 1, last_batch="straddling"))
+    assert epsilon_upper(one_pass) == epsilon_upper(claim(8.0, Shuffled.of(905, 10, 1, last_batch="dropped")))
+
+
 @pytest.mark.parametrize(
     ("noise", "sampler"),
     [
