@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 METHODS = ("exact", "monte-carlo", "both")
 DISAGREEMENT = "disagreement"
-LARGEST_RATIO = 1e140  # of noise and clip, either way: squares of it stay in the range of floats
+# of noise and clip: squares stay in the range of floats, and points around a shift as far apart as the noise is wide
+LEAST_RATIO, LARGEST_RATIO = 1e-12, 1e140
 SUM = "noise is added to the sum of clipped contributions; the divisor that turns the sum into a mean is public"
 ADJACENCY = {
     "add-remove": "neighbours differ by the presence of one record",
@@ -273,10 +274,10 @@ def _beyond_floats(claim: Claim) -> str:
     for phase in claim.phases:
         with np.errstate(all="ignore"):
             sizes = _noise_sizes(phase.mechanism) / float(phase.mechanism.clip)
-        if not (np.isfinite(sizes).all() and (sizes > 1.0 / LARGEST_RATIO).all() and (sizes < LARGEST_RATIO).all()):
+        if not (np.isfinite(sizes).all() and (sizes > LEAST_RATIO).all() and (sizes < LARGEST_RATIO).all()):
             return (
                 f"the noise of {phase.mechanism.name} is {np.min(sizes):.3g} to {np.max(sizes):.3g} times the clip; "
-                f"what is not between {1.0 / LARGEST_RATIO:g} and {LARGEST_RATIO:g} is out of reach of floating point"
+                f"what is not between {LEAST_RATIO:g} and {LARGEST_RATIO:g} is out of reach of floating point"
             )
     return ""
 

@@ -226,7 +226,7 @@ def test_heavy_tails_beyond_the_range_of_floats(k: float) -> None:
     "mechanism",
     [
         Gaussian(1e-300), Gaussian(1e300), Product(1e-200, dimension=4), GammaPLRV(0.01, 1.0, dimension=100),
-        Laplace(1e-200),
+        Laplace(1e-200), GeneralizedGaussian(1.954, 5.3e-82),
     ],
 )  # fmt: skip
 def test_noise_out_of_the_range_of_floats_is_named_not_computed(mechanism: Mechanism) -> None:

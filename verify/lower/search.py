@@ -174,7 +174,7 @@ def _promising(claim: Claim, phases: Sequence[Phase]) -> list[Shift]:
     if best[0].coordinates > MANY:  # half as many are as good, but the rounding of fewer masses adds up to less
         best = [best[0], alike[max(i for i, shift in enumerate(alike) if shift.coordinates <= MANY)]]
     rival = int(np.argmax(epsilons))
-    if epsilons[rival] > RIVAL_FACTOR * epsilons[: len(alike)].max():
+    if rival >= len(alike) and epsilons[rival] > RIVAL_FACTOR * epsilons[: len(alike)].max():
         best.append(others[rival - len(alike)])
     return [carried(shift, main.mechanism, first) for shift in best]
 

@@ -130,7 +130,8 @@ class Composed:
         return [(np.log(masses[at]), at.astype(np.float64), count) for masses, at, count in supports]
 
     def _evaluate(self, tail: Tail, epsilon: Array) -> Array:
-        first = np.floor(np.minimum(epsilon / self.step, FARTHEST)).astype(np.int64) + 1  # the first loss above epsilon
+        within = np.clip(epsilon / self.step, -FARTHEST, FARTHEST)
+        first = np.floor(within).astype(np.int64) + 1  # the first loss above epsilon
         index = first - tail.start
         inside = np.clip(index, 0, len(tail.upper) - 1)
         place = (inside + tail.start).astype(float)

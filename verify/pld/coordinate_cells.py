@@ -31,7 +31,7 @@ MOST_CELLS_PER_DEVIATION, LEAST_CELLS_PER_DEVIATION = 400.0, 8.0  # standard dev
 MAX_SIZE = 2**21
 MANY, BLOCKS = 2**20, 1000.0  # sums of more coordinates than this are counted in blocks: as many a standard deviation
 MAX_CELLS = 2**19
-FARTHEST_LOSS = 700.0  # least size that an infinite loss is taken for
+FARTHEST_LOSS = 2000.0  # nats, beyond which losses are told apart no more: masses end at 690
 FARTHEST_APART = 1e4  # of two centres, in deviations of the sum, that a tilt reaches across
 MOST_LEVELS = 2.0**22  # that a coordinate's log-ratio may cross
 
@@ -47,7 +47,7 @@ def one_coordinate(
     with np.errstate(invalid="ignore"):
         loss = mixture_logpdf(law, x, centres, pair.first) - mixture_logpdf(law, x, centres, pair.second)
     # far from all centres, or between them, densities vanish: one, or both
-    cap = min(cap, 2.0 * min(float(np.abs(loss[np.isfinite(loss)]).max(initial=FARTHEST_LOSS)), 1e300))
+    cap = min(cap, FARTHEST_LOSS)
     loss = np.clip(np.where(np.isnan(loss), 0.0, loss), -cap, cap)
     return interval_masses(law, level_edges(x, loss, max(step, float(np.ptp(loss)) / MAX_CELLS)), centres)
 

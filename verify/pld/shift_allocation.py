@@ -72,7 +72,8 @@ class SpreadMoment:
             best = float((h / s**p).max())
             if math.isinf(best):
                 return math.inf
-            near_zero = small_shift_bound(self._noise, float(s[-1]), eta) / s[-1] ** p
+            with np.errstate(over="ignore"):  # infinite: no bound yet
+                near_zero = small_shift_bound(self._noise, float(s[-1]), eta) / s[-1] ** p
             if near_zero <= best * (1 + TOLERANCE):
                 break
         s, h = s[::-1], h[::-1]

@@ -306,7 +306,7 @@ def test_laplace_special_case_is_the_gaussian_of_equal_fisher_information() -> N
 
 
 @pytest.mark.parametrize(
-    ("beta", "scale"), [(1.954, 5.3e-82), (24.1, 4.4e-10), (3.77, 1.7e-56), (82.8, 1.6e-46), (10.7, 1.8e-21)]
+    ("beta", "scale"), [(1.954, 1e-11), (24.1, 4.4e-10), (3.77, 1.7e-11), (82.8, 1.6e-11), (10.7, 1.8e-11)]
 )
 @pytest.mark.parametrize(("dimension", "steps", "rate"), [(1, 1, 1.0), (1, 5, 0.1), (4, 1, 1.0)])
 def test_noise_far_below_the_clip_is_never_certified(
@@ -320,4 +320,5 @@ def test_noise_far_below_the_clip_is_never_certified(
     assert verdict.delta_upper >= verdict.delta_lower
     law = coordinate(mechanism.structure)
     assert law is not None
-    assert log_moment(law, np.ones(1), 2.0)[0] == math.inf
+    assert log_moment(law, np.ones(1), 2.0)[0] > 1e20
+    assert log_moment(law, np.full(1, 1e70), 2.0)[0] == math.inf  # losses that are beyond floats
