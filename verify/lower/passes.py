@@ -69,6 +69,7 @@ DAMPINGS = (0.01, 0.1, 0.4, 0.8)  # without 0.4 the bounds of random allocation 
 # longer by so much each, as the loss grows with log V at most; the transform's error is that of their number
 BLOCKS, BELOW, NEAR, GROWTH = 50.0, 15.0, 25.0, 1.03
 FARTHEST = 1e-17  # tail probability out to which releases are resolved
+LONGEST = 1e6  # shift over that; a longer one tells no more, and the rounding of its centres takes all masses
 TAIL = 1e-13  # mass of the lowest losses of a pass that events may leave out
 MAX_LABEL = 2**16
 RADIAL_LEVELS = 40  # of either sign: the errors of so many tails are small against a pass of thousands of releases
@@ -259,9 +260,9 @@ def release_cells(phase: Phase, game: PassGame) -> ReleaseCells:
     normal = isinstance(law, NormalCoordinates)
     stretch = game.stretch if normal else 1.0
     shift = equal(phase.mechanism, longest_count(phase.mechanism) if normal else 1)
-    length = shift.length * stretch * (1.0 - 1e-15)
-    centres = np.array([0.0, 1.0, 2.0]) * length
     reach = -float(law.ppf(np.array([FARTHEST]))[0])
+    length = min(shift.length * stretch * (1.0 - 1e-15), LONGEST * reach)
+    centres = np.array([0.0, 1.0, 2.0]) * length
     edges = np.linspace(-reach, 2.0 * length + reach, CELLS)
     middles = np.concatenate([edges[:1], 0.5 * (edges[1:] + edges[:-1]), edges[-1:]])
     around = np.stack([law.logpdf(middles - centre) for centre in centres])
@@ -342,7 +343,8 @@ def rounded_scores(
     mean = float(share @ np.where(usual, values, 0.0))
     deviation = math.sqrt(releases * float(share @ np.where(usual, (values - mean) ** 2, 0.0)))
     unit = max(deviation, 1e-300) / fineness
-    scaled = np.minimum((values - values.min()) / unit, largest)
+    least = max(float(values.min()), mean - 0.5 * largest * unit)  # far below it is far above the other way about
+    scaled = np.clip((values - least) / unit, 0.0, largest)
     return np.asarray(np.rint(scaled), dtype=np.int64)
 
 

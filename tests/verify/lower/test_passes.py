@@ -171,6 +171,13 @@ def test_every_noise_has_a_lower_bound_under_every_sampler_and_it_is_no_more_tha
         assert (lower <= upper_curve(of_it.canonical())(epsilons)).all()
 
 
+@pytest.mark.parametrize("noise", [Gaussian(0.1), Laplace(0.05)])
+def test_a_replaced_record_shows_where_there_is_next_to_no_noise(noise: Mechanism) -> None:
+    """Its release is far below the others under the one neighbour, and far above them under the other."""
+    bound = certified_lower(Claim(1.0, DELTA, [Phase(noise, sampler=BallsInBins(4, 1))], "replace-one"))
+    assert bound.delta(np.array([1.0]))[0] > 0.99
+
+
 def test_masses_of_radial_noise_between_levels_add_up_around_both_centres() -> None:
     masses = passes._radial_masses(RADIAL.structure, 3, 1.0, 1e-9)
     assert (masses.lower <= masses.upper).all()
