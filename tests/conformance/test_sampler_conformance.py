@@ -11,7 +11,7 @@ import pytest
 
 from dpaudit.mechanisms import Gaussian
 from dpaudit.verify.claim_files import claim_from_dict, claim_to_dict
-from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.monte_carlo import monte_carlo_lower
 from dpaudit.verify.samplers import SAMPLERS, Sampler, sampler_from_dict, sampler_to_dict
@@ -87,3 +87,15 @@ def test_lower_sampled_and_upper_bounds_are_in_order(kind: str) -> None:
     assert upper[-1] < 1
     sampled = monte_carlo_lower(claim(kind), rng=np.random.default_rng(2), samples=5_000, confidence=1.0 - 1e-6)
     assert float(sampled.delta(np.array([0.1]))[0]) <= upper[1]
+
+
+@pytest.mark.parametrize("sigma", [0.1, *(pytest.param(s, marks=pytest.mark.slow) for s in (1e-20, 0.01, 1e5, 1e9))])
+@pytest.mark.parametrize("kind", SAMPLERS)
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
+def test_extreme_noise_has_ordered_bounds(kind: str, sigma: float, adjacency: Adjacency) -> None:
+    """No overflow, no array of the size of the loss, and where noise is large a bound that certifies."""
+    extreme = Claim(1.0, 1e-5, (Phase(Gaussian(sigma, dimension=2), sampler=typical(kind)),), adjacency)
+    lower, upper = certified_lower(extreme).delta(EPSILONS), upper_curve(extreme.canonical())(EPSILONS)
+    assert (lower <= upper).all()
+    assert sigma > 1.0 or lower[4] > 1e-4
+    assert sigma < 1.0 or kind == "truncated-poisson" or upper[3] < 1e-5  # else a cut may be likely

@@ -29,6 +29,7 @@ from dpaudit.verify.pld.pair_curve import FINENESS, MAX_CELLS, MAX_TOTAL, SHORT_
 
 LAW = Gaussian(1.0).structure
 LOOK = 3000  # points of a first look, which only guides the grid
+MOST_LOSS = 700.0  # losses beyond it count as infinite: e to them is no float
 Weights = tuple[float, float, float]
 
 
@@ -113,7 +114,7 @@ class _Side:
 
 
 def _side(pair: NormalMixtures, step: float, tail: float) -> _Side:
-    cutoff = float(pair.loss(np.array([_farthest(pair, tail)]))[0])
+    cutoff = min(float(pair.loss(np.array([_farthest(pair, tail)]))[0]), MOST_LOSS)
     last = max(1, math.ceil(cutoff / step))
     top = math.inf
     if math.isfinite(pair.largest):
@@ -177,7 +178,7 @@ def _looks(part: Halves, tail: float) -> list[tuple[Array, Array, Array]]:
         edges = np.linspace(start, max(_farthest(pair, tail), start + 1.0), LOOK)
         masses = interval_masses(LAW, edges, pair.centres).lower[:, 1:-1]
         own = np.array(pair.first) @ masses, np.array(pair.second) @ masses
-        losses = sign * np.maximum(pair.loss((edges[1:] + edges[:-1]) / 2), 0.0)
+        losses = sign * np.clip(pair.loss((edges[1:] + edges[:-1]) / 2), 0.0, MOST_LOSS)
         found.append((losses, *own) if sign > 0 else (losses, *own[::-1]))
     return found
 

@@ -44,6 +44,8 @@ THEOREM = (
 )
 SIZE = 2**18  # lattice points of X
 TAIL = 1e-4  # of the claimed delta: probability that some release of the history leaves the lattice
+MOST_CELLS = 2**20  # of the loss of a pass, between its least and its largest
+LEAST_SHIFT = 1e-6  # shorter shifts count as that, which costs no less
 MOST_LOSS = 600.0  # log likelihood ratios of a release beyond which none is represented
 
 
@@ -96,9 +98,10 @@ def passes(claim: Claim) -> list[Pass] | None:
 
 
 def _passes(phase: Phase, claim: Claim) -> list[Pass] | None:
-    mu, sampler = shift_over_sigma(phase, "add-remove"), phase.sampler
-    if mu is None:
+    known, sampler = shift_over_sigma(phase, "add-remove"), phase.sampler
+    if known is None:
         return None
+    mu = max(known, LEAST_SHIFT)
     if isinstance(sampler, BallsInBins):
         once = sampler.reshuffle == "once"
         shift = mu * math.sqrt(sampler.epochs) * (1.0 + 1e-15) if once else mu
@@ -130,6 +133,7 @@ def bound(claim: Claim) -> Curve:
     # one pass has its loss on as fine a grid as several would need for their sum
     fineness = FINENESS if count > SHORT_HISTORY else FINENESS / 16
     step = fineness * math.sqrt(sum(_variance(law) * n for law, n in laws) / count)
+    step = max(step, max(float(np.ptp(law.loss)) for law, _ in laws) / MOST_CELLS)
     composed = []
     for direction in (0, 1):
         grids = [(_on_loss_grid(law, step, direction), n) for law, n in laws]

@@ -28,6 +28,7 @@ THEOREM = (
     "Wang (2022), Theorems 10 and 11; rounded up by Doroshenko et al. (2022), Theorem 4.3"
 )
 SMALLEST_DELTA = 1e-300  # an underflow must not pass for a proof of delta = 0
+LEAST_SHIFT = 1e-6  # shorter shifts under sampling count as that, which costs no less
 
 
 def shift_over_sigma(phase: Phase, adjacency: Adjacency) -> float | None:
@@ -52,7 +53,7 @@ def pairs(claim: Claim) -> list[PairPhase] | None:
         if phase.sampling_prob == 1:
             total += phase.steps * mu * mu
         else:
-            sampled.append(PairPhase(gaussian_pair(mu), phase.sampling_prob, phase.steps))
+            sampled.append(PairPhase(gaussian_pair(max(mu, LEAST_SHIFT)), phase.sampling_prob, phase.steps))
     if sampled and claim.adjacency == "replace-one":
         return None
     return sampled + ([PairPhase(gaussian_pair(math.sqrt(total)), 1.0, 1)] if total else [])

@@ -48,6 +48,8 @@ THEOREM = (
     "Zhu, Dong and Wang (2022), Theorem 10; rounded up by Doroshenko et al. (2022), Theorem 4.3"
 )
 
+LEAST_SHIFT, MOST_SHIFT = 1e-6, 1e3  # shorter ones count as that, which costs no less; longer ones leave nothing
+
 
 def halves(phase: Phase, adjacency: Adjacency) -> Halves | None:
     """The worst losses of a phase; None for other noise, an unknown radius or another sampler.
@@ -56,9 +58,10 @@ def halves(phase: Phase, adjacency: Adjacency) -> Halves | None:
         phase: Poisson, none, or batches of fixed size.
         adjacency: "add-remove" (for batches of fixed size it stands for zero-out) or "replace-one".
     """
-    mu, fixed = shift_over_sigma(phase, "add-remove"), isinstance(phase.sampler, WithoutReplacement)
-    if mu is None or not (fixed or sampling_is_known(phase)):
+    known, fixed = shift_over_sigma(phase, "add-remove"), isinstance(phase.sampler, WithoutReplacement)
+    if known is None or known > MOST_SHIFT or not (fixed or sampling_is_known(phase)):
         return None
+    mu = max(known, LEAST_SHIFT)
     g = phase.sampler.prob if isinstance(phase.sampler, WithoutReplacement) else phase.sampling_prob
     present = NormalMixtures(mu, (0.0, 1.0 - g, g), (0.0, 1.0, 0.0))
     if adjacency == "replace-one":

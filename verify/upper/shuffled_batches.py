@@ -74,6 +74,7 @@ SHARE = 0.05  # of the claimed delta: what large weights cost
 FINENESS = 0.1  # step of epsilon in deviations of a pass's loss: chords add 0.25% to its variance at most
 FLAT = 1.05  # within this factor of what large weights cost the bound falls no further
 TAIL = 1e-18  # of a pass: mass of an infinite loss
+LEAST_SHIFT, MOST_SHIFT = 1e-5, 20.0  # shorter ones count as that, and no number of batches helps longer ones
 SPARSE = 1.03  # ratio of neighbouring epsilons in the tail
 
 
@@ -93,7 +94,9 @@ def _shuffled(phase: Phase) -> ShuffledPass | None:
         return None
     if sampler.straddles or sampler.reshuffle == "once":
         return None
-    batches = float(sampler.batches)
+    if mu > MOST_SHIFT:
+        return None
+    mu, batches = max(mu, LEAST_SHIFT), float(sampler.batches)
     if sampler.records is not None and sampler.batch is not None and sampler.last_batch == "kept":
         batches = sampler.records / sampler.batch
     return ShuffledPass(batches, mu * (1.0 + 4.0 * UNIT), sampler.epochs)
