@@ -79,15 +79,23 @@ def radial_cells(tails: LossTails, *, rising: bool) -> MassBounds:
         for value, error in ((tails.first, tails.first_error), (tails.second, tails.second_error))
     )
     # under P the right tail is the first one and the left tail the second one; under Q the other way about
-    small = [_masses(left[1], right[0]) for left, right in ((first, second), (second, first))]
-    large = [_masses(left[0], right[1]) for left, right in ((first, second), (second, first))]
+    ways = (first, second), (second, first)
+    small = [_masses(left[1], right[0], small=True) for left, right in ways]
+    large = [_masses(left[0], right[1], small=False) for left, right in ways]
     if rising:
         return MassBounds(np.stack(small), np.stack(large))
     return MassBounds(np.stack(large)[:, ::-1], np.stack(small)[:, ::-1])
 
 
-def _masses(left: Array, right: Array) -> Array:
-    """Masses between -l_k, ..., -l_1, l_1, ..., l_k and outside, from P(L <= -l) and P(L > l)."""
+def _masses(left: Array, right: Array, *, small: bool) -> Array:
+    """Masses between -l_k, ..., -l_1, l_1, ..., l_k and outside, from P(L <= -l) and P(L > l); they sum to 1.
+
+    The tail that is an upper bound, the left one of a small law, is at most what a lower bound of the other one leaves.
+    """
+    if small:
+        left = np.minimum(left, 1.0 - right[0])
+    else:
+        right = np.minimum(right, 1.0 - left[0])
     outer = [np.append(-np.diff(tail), tail[-1]) for tail in (left, right)]
     return np.concatenate([outer[0][::-1], [max(0.0, 1.0 - left[0] - right[0])], outer[1]])
 

@@ -1,6 +1,7 @@
 """Tails of the loss of product noise against mpmath, sampling and theory's limits."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import mpmath
@@ -14,6 +15,8 @@ from scipy.stats import norm
 
 from dpaudit.mechanisms import Product
 from dpaudit.mechanisms.base import Radial
+from dpaudit.verify.claims import Claim
+from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.pld.radial_cells import level_ladder, log_second_upper, loss_tails, radial_cells
 from dpaudit.verify.pld.radial_tails import tail_brackets
 
@@ -206,3 +209,30 @@ def test_levels_that_only_the_least_radii_reach(level: float) -> None:
         assert rare * (1 - 1e-3) <= found.lower[0] <= found.upper[0] <= rare * (1 + 1e-3)
     else:
         assert found.upper[0] < 1e-115
+
+
+@pytest.mark.parametrize(("sigma", "dimension", "length"), [(5.7919, 131, 131**0.5), (5.7919, 131, 1.0), (0.3, 3, 1.0)])
+def test_laws_in_stochastic_order_are_laws(sigma: float, dimension: int, length: float) -> None:
+    """Tails that are known badly may not add up to more than 1: in a million steps that is mass from nowhere."""
+    noise = Product(sigma, dimension=dimension).structure
+    tails = loss_tails(noise, dimension, length, level_ladder(noise, dimension, length, 1e-9))
+    worse = replace(tails, second_error=tails.second_error + 0.7)
+    for known in (tails, worse):
+        for rising in (True, False):
+            cells = radial_cells(known, rising=rising)
+            for masses in (*cells.lower, *cells.upper):
+                assert masses.sum() == pytest.approx(1.0, abs=1e-12)
+
+
+def test_a_sampled_record_costs_no_more_than_it_is_sampled() -> None:
+    claim = Claim.single(
+        Product(5.7919, clip_norm=math.inf, dimension=131),
+        epsilon=23.8,
+        delta=6e-4,
+        steps=921_305,
+        sampling_prob=1.7e-6,
+    )
+    once = 1 - (1 - 1.7e-6) ** 921_305
+    low = certified_lower(claim)
+    for epsilon in (0.0, 23.8):
+        assert 0.95 * once <= low.delta(np.array([epsilon]))[0] <= once
