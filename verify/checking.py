@@ -71,7 +71,7 @@ def check(
     if not 0 < confidence < 1:
         raise ValueError(f"Expected confidence={confidence!r} in (0, 1).")
     started = time.perf_counter()
-    beyond = _beyond_floats(claim.canonical())
+    beyond = beyond_floats(claim.canonical())
     if beyond:
         return _out_of_reach(claim, beyond, started)
     uppers = [] if method == "monte-carlo" else upper_curves(claim)
@@ -269,7 +269,7 @@ def _published(claim: Claim) -> float | None:
     return float(value.epsilon)
 
 
-def _beyond_floats(claim: Claim) -> str:
+def beyond_floats(claim: Claim) -> str:
     """Why a claim's noise is out of the reach of floating point, "" if it is not."""
     for phase in claim.phases:
         with np.errstate(all="ignore"):

@@ -29,7 +29,7 @@ from dpaudit.verify.pld.pair_curve import FINENESS, MAX_CELLS, MAX_TOTAL, SHORT_
 
 LAW = Gaussian(1.0).structure
 LOOK = 3000  # points of a first look, which only guides the grid
-MOST_LOSS = 700.0  # losses beyond it count as infinite: e to them is no float
+MOST_LOSS = 1e6  # losses beyond it count as infinite
 Weights = tuple[float, float, float]
 
 

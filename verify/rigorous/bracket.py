@@ -11,6 +11,7 @@ from flint import arb
 
 from dpaudit.mechanisms.base import ScaleMixture
 from dpaudit.mechanisms.registry import to_dict
+from dpaudit.verify.checking import beyond_floats
 from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.results import Witness
 from dpaudit.verify.rigorous.allocation import allocated_passes, composed_curves
@@ -110,6 +111,9 @@ def rigorous_bracket(claim: Claim, witness: Witness | None = None) -> RigorousBr
     0.126936738
     """
     claim = claim.canonical()
+    beyond = beyond_floats(claim)
+    if beyond:  # where the bounds look is chosen in floats
+        return Unavailable(beyond)
     with precision():
         upper = upper_proof(claim)
         exact = isinstance(upper, UpperProof) and upper.exact

@@ -161,6 +161,7 @@ def chosen_grid(releases: Sequence[PairRelease], epsilon: float, delta: float, f
     fine = FINE[steps > LONG] * finer
     tops = [look[2] for look in looks]
     needed = max(mean + REACH * math.sqrt(variance) + max(tops) * (steps <= LONG), 1.2 * epsilon + 2.0 * max(tops))
+    needed = max(needed, *(-1.01 * _bottom(one) for one in releases))
     step = max(smallest / (fine if steps > 1 else 6 * fine), needed / (WIDEST // 2))
     text = f"{step:.6g}"
     window = min(WIDEST, math.ceil(needed / float(text)) + 2)
@@ -200,9 +201,14 @@ def _sampled(loss: float, q: float) -> float:
     return loss + math.log(q + (1 - q) * math.exp(-loss)) if loss > 0 else math.log1p(q * math.expm1(loss))
 
 
+def _bottom(one: PairRelease) -> float:
+    """The loss of a record that was not sampled, at its least; 0 where losses have no end."""
+    return math.log1p(-one.sampling_prob) if one.sampling_prob < 1 and not one.drawn else 0.0
+
+
 def _edges(one: PairRelease, top: float, step: float, window: int) -> tuple[int, ...]:
     q = one.sampling_prob
-    bottom = math.floor(math.log1p(-q) / step) - 1 if q < 1 and not one.drawn else math.floor(-top / step)
+    bottom = math.floor((_bottom(one) or -top) / step) - (q < 1 and not one.drawn)
     low, high = max(bottom, -window), min(math.ceil(top / step), window)
     core = 4000
     inner = set(range(max(low, -core), min(high, core) + 1))
