@@ -317,7 +317,7 @@ UNDRAWABLE: dict[str, tuple[Phase, Adjacency, str]] = {
     "replaced in bins": (Phase(Gaussian(1.0), sampler=BallsInBins(5, 2)), "replace-one", "with a record replaced"),
     "radial passes": (Phase(Product(9.0, dimension=9), sampler=Shuffled(5, 2)), "zero-out", "independent coordinates"),
     "unknown direction": (Phase(Product(9.0)), "add-remove", "dimension of 'product'"),
-    "next to no noise": (Phase(Gaussian(1e-120), sampler=Shuffled(5, 2)), "add-remove", "floating point"),
+    "losses beyond floats": (Phase(GeneralizedGaussian(90.0, 1e-10), 2, 0.5), "add-remove", "floating point"),
 }
 
 
