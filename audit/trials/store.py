@@ -104,9 +104,10 @@ class TrialStore(AbstractContextManager["TrialStore"]):
     def look(self, game: str, evidence: str, *, count: bool = True) -> int:
         """Count a look at growing evidence: 1 for the first verdict from it, 2 for the second.
 
-        The i-th look may spend 6 / (pi^2 i^2) of an error probability: over all looks together that is all of it. The
-        same evidence looked at again tells nothing new and is the same look. A look is written down before it is used;
-        one that cannot be is the UNRECORDED-th.
+        The i-th look may spend 6 / (pi^2 i^2) of an error probability: over all looks together that is all of it, if
+        the amount of evidence at each does not depend on scores seen before. The same evidence looked at again tells
+        nothing new and is the same look. A look is written down before it is used; one that cannot be is the
+        UNRECORDED-th.
 
         Args:
             game: What the evidence is of, from `evidence_key`.
