@@ -89,7 +89,7 @@ def test_lower_sampled_and_upper_bounds_are_in_order(kind: str) -> None:
     assert float(sampled.delta(np.array([0.1]))[0]) <= upper[1]
 
 
-@pytest.mark.parametrize("sigma", [0.1, *(pytest.param(s, marks=pytest.mark.slow) for s in (0.01, 1e5))])
+@pytest.mark.parametrize("sigma", [0.01, pytest.param(1e5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", SAMPLERS)
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
 def test_extreme_noise_has_ordered_bounds(kind: str, sigma: float, adjacency: Adjacency) -> None:

@@ -81,7 +81,6 @@ def test_the_released_default_of_product_at_replace_one() -> None:
     ("sigma", "dimension", "steps", "rate", "epsilon", "share"),
     [
         (1.454e7, 1570, 576, 1 / 24, 10.0, 0.96),
-        (1.1001e7, 1570, 576, 1 / 24, 20.0, 0.97),
         (1e5, 5, 300, 0.2, 30.0, 0.98),
     ],
 )
