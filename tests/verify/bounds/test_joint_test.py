@@ -140,7 +140,7 @@ def test_a_late_look_rejects_by_its_spread_what_no_event_far_out_shows(look: int
     assert test.p_value(curve) <= test.alpha
 
 
-@pytest.mark.parametrize(("look", "draws"), [(1, 5_000), pytest.param(12, 400_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("look", "draws"), [(1, 5_000), pytest.param(12, 200_000, marks=pytest.mark.slow)])
 def test_the_spread_is_rejected_at_the_boundary_at_its_share_of_the_level(look: int, draws: int) -> None:
     """By draws of other seeds: no more often than its share, 5 standard deviations allowed, and a third as often.
 
