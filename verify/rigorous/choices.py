@@ -191,7 +191,7 @@ def _scores(law: IIDCoordinates, length: float, count: int, hidden: bool) -> tup
     top = float(np.abs(loss).max())
     if count == 1:
         unit = max(unit, top / WIDEST)
-    elif spread > TWO_POINTS * top:  # nearly always one of two values
+    elif spread > TWO_POINTS * top > 0:  # nearly always one of two values
         unit = top
     score = np.clip(np.rint(loss / unit), -WIDEST, WIDEST).astype(int)
     changes = np.flatnonzero(np.diff(score))
