@@ -179,9 +179,7 @@ def _candidates(spec: GradientSpec, audit: Audit) -> list[Candidate]:
         return _sentences(spec, audit)
     direction = least_direction(x)
     lengths = np.array(LENGTHS) * max(1.0, float(spec.mechanism.clip))
-    with np.errstate(over="ignore"):
-        longest = np.float32(lengths[-1]) ** 2
-    if not np.isfinite(longest):
+    if spec.mechanism.clip > LARGEST_CLIP:
         raise InputError(
             f"Expected mechanism.clip={spec.mechanism.clip:g} to be at most {LARGEST_CLIP:.2g}: no canary of "
             f"{LENGTHS[-1]:g} times that has a finite norm in float32."

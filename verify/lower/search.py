@@ -62,9 +62,9 @@ def certified_lower(claim: Claim) -> Curve:
         1.83
     """
     claim = silent_others(claim.canonical("lower"))
-    drawn = silent_others(claim, drawn=True)
     curves = _part_curves(claim)
     if any(_in_more_coordinates(phase) for phase in claim.phases):
+        drawn = silent_others(claim, drawn=True)
         curves += [replace(curve, assumptions=(*curve.assumptions, SILENT)) for curve in _part_curves(drawn)]
     if not curves:
         return Curve("lower", "witness", "none applies", np.zeros_like, np.zeros_like, (SKIPPED,))
@@ -161,11 +161,10 @@ def _promising(claim: Claim, phases: Sequence[Phase]) -> list[Shift]:
     counts = candidate_counts(smallest, MAX_COORDINATES)
     if len(counts) == 1:
         return [equal(first, 1)]
-    alone = equal(main.mechanism, 1)
-    at = structure.logpdf(np.array([0.0, distance * alone.groups[0][0]]))
+    alike = [equal(main.mechanism, count) for count in counts]
+    at = structure.logpdf(np.array([0.0, distance * alike[0].groups[0][0]]))  # one coordinate moved
     if not at[0] - at[1] < HOPELESS_LOSS:
         return [equal(first, 1)]
-    alike = [equal(main.mechanism, count) for count in counts]
     others = [*two_level(main.mechanism, counts[-1]), *majorization(main.mechanism, counts[-1])]
     epsilons = scores(structure, main, distance, alike + others, claim.delta)
     if epsilons[0] > max(DECISIVE_LOSS, 2 * claim.epsilon):

@@ -36,7 +36,7 @@ from dpaudit.verify.pld.fourier import Lattice, log_mgf, tilted_power
 from dpaudit.verify.pld.loss_grid import deposit
 from dpaudit.verify.pld.pair_curve import FINENESS, SHORT_HISTORY, worst_delta
 from dpaudit.verify.samplers import BallsInBins, RandomAllocation
-from dpaudit.verify.upper.gaussian_pld import shift_over_sigma
+from dpaudit.verify.upper.gaussian_pld import LEAST_SHIFT, shift_over_sigma
 
 THEOREM = (
     "mean of T likelihood ratios of normal releases, the worst law of a pass by convexity; connect the dots of "
@@ -45,7 +45,6 @@ THEOREM = (
 SIZE = 2**18  # lattice points of X
 TAIL = 1e-4  # of the claimed delta: probability that some release of the history leaves the lattice
 MOST_CELLS = 2**20  # of the loss of a pass, between its least and its largest
-LEAST_SHIFT = 1e-6  # shorter shifts count as that, which costs no less
 MOST_LOSS = 600.0  # log likelihood ratios of a release beyond which none is represented
 
 

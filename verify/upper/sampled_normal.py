@@ -40,7 +40,7 @@ from dpaudit.verify.curves import Curve
 from dpaudit.verify.pld.half_lines import Halves, NormalMixtures, compose_halves
 from dpaudit.verify.pld.pair_curve import worst_delta
 from dpaudit.verify.samplers import WithoutReplacement
-from dpaudit.verify.upper.gaussian_pld import shift_over_sigma
+from dpaudit.verify.upper.gaussian_pld import LEAST_SHIFT, shift_over_sigma
 from dpaudit.verify.upper.shift_norms import sampling_is_known
 
 THEOREM = (
@@ -48,7 +48,7 @@ THEOREM = (
     "Zhu, Dong and Wang (2022), Theorem 10; rounded up by Doroshenko et al. (2022), Theorem 4.3"
 )
 
-LEAST_SHIFT, MOST_SHIFT = 1e-6, 1e3  # shorter ones count as that, which costs no less; longer ones leave nothing
+MOST_SHIFT = 1e3  # longer ones leave nothing
 
 
 def halves(phase: Phase, adjacency: Adjacency) -> Halves | None:

@@ -312,7 +312,7 @@ def test_laplace_special_case_is_the_gaussian_of_equal_fisher_information() -> N
 def test_noise_far_below_the_clip_is_never_certified(
     beta: float, scale: float, dimension: int, steps: int, rate: float
 ) -> None:
-    """Losses above 1e150 nats: delta is the probability that the record is in, to any digit."""
+    """Losses of 1e20 nats and more: delta is the probability that the record is in, to any digit."""
     mechanism = GeneralizedGaussian(beta, scale, dimension=dimension)
     verdict = check(Claim.single(mechanism, epsilon=2.0, delta=1e-6, steps=steps, sampling_prob=rate))
     assert verdict.verdict == "refuted"
