@@ -1,4 +1,4 @@
-"""How often an audit with all defaults finds half of the noise, and how often it wrongs the correct training.
+"""How often an audit with all defaults finds a planted defect, and how often it wrongs the correct training.
 
 Each audit is whole: a pilot chooses the canary and the number of models, the positive control is trained, then the
 models under audit. Claims are exactly true: full batches of Gaussian noise, mu = 0.92, delta 1e-5.
@@ -19,6 +19,7 @@ from dpaudit.audit import Settings
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.recipes import Recipe
 from dpaudit.audit.runner import run
+from dpaudit.mechanisms.defects import DEFECTS
 from dpaudit.mechanisms.learning.spec import Pool
 from dpaudit.mechanisms.learning.training import train
 from dpaudit.verify.bounds import gaussian_epsilon
@@ -38,8 +39,8 @@ RECIPES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def recipe(name: str, *, half_noise: bool) -> Recipe:
-    """A recipe whose claim is exactly true, or its twin with half of the noise."""
+def recipe(name: str, defect: str | None) -> Recipe:
+    """A recipe whose claim is exactly true, or its twin with a planted defect."""
     made = RECIPES[name]
     kwargs = {"hidden": 32} if made["network"] == "fnn" else {}
     table = {
@@ -52,18 +53,18 @@ def recipe(name: str, *, half_noise: bool) -> Recipe:
         "dataset": made["dataset"],
         "claim": {"epsilon": gaussian_epsilon(MU, DELTA) * (1 + 1e-9), "delta": DELTA},
     }
-    return Recipe.from_dict(table | ({"planted_defect": "half-noise"} if half_noise else {}))
+    return Recipe.from_dict(table | ({} if defect is None else {"planted_defect": defect}))
 
 
 def main() -> None:
     """Audit twin after twin."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", choices=RECIPES, default="linear-glorot")
-    parser.add_argument("--twin", choices=("half-noise", "correct"), default="half-noise")
+    parser.add_argument("--twin", choices=("correct", *DEFECTS), default="half-noise")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=1)
     arguments = parser.parse_args()
-    made = recipe(arguments.recipe, half_noise=arguments.twin == "half-noise")
+    made = recipe(arguments.recipe, None if arguments.twin == "correct" else arguments.twin)
     data = made.load_dataset()
     spec = made.spec(data)
     made = made.with_dimension(spec.mechanism.dimension or 0)
