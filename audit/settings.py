@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from os import PathLike
 from typing import get_args
 
 from dpaudit.audit.inputs.files import InputError
@@ -52,7 +52,7 @@ class Settings:
     device: str = "auto"
     workers: int | None = None
     engine: EngineName = "local"
-    store: Path | None = None
+    store: str | PathLike[str] | None = None
     shared: bool = False
     fresh: bool = False
     trainer: Trainer = train
@@ -63,6 +63,8 @@ class Settings:
             raise InputError(f"Expected confidence={self.confidence} in [0.5, 1 - {SMALLEST_LEVEL:g}].")
         if self.trials is not None and self.trials < 10:
             raise InputError(f"Expected trials={self.trials} to be at least 10.")
+        if isinstance(self.attacks, str):
+            raise InputError(f"Expected attacks={self.attacks!r} to be a sequence of names, as ({self.attacks!r},).")
         usable_device(self.device)
         if self.engine not in get_args(EngineName):
             raise InputError(f"Expected engine={self.engine!r} to be {' or '.join(get_args(EngineName))}.")

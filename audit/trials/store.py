@@ -11,6 +11,7 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
+from os import PathLike
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +52,8 @@ class TrialStore(AbstractContextManager["TrialStore"]):
         OSError: The disk is full.
     """
 
-    def __init__(self, path: Path | None, *, fresh: bool = False, shared: bool = False) -> None:
+    def __init__(self, path: str | PathLike[str] | None, *, fresh: bool = False, shared: bool = False) -> None:
+        path = None if path is None else Path(path)
         self._path, self._shared = path, shared and path is not None
         self._others: dict[Path, sqlite3.Connection] = {}
         if path is not None:

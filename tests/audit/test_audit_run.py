@@ -179,6 +179,8 @@ def test_settings_name_what_is_wrong() -> None:
         Settings(seed=1, confidence=1.0 - 1e-16)
     with pytest.raises(ValueError, match="trials=3"):
         replace(Settings(seed=1), trials=3)
+    with pytest.raises(InputError, match="attacks='clipbkd' to be a sequence"):
+        Settings(seed=1, attacks="clipbkd")
 
 
 def test_a_look_that_could_not_be_written_down_has_a_level(model: tuple[Bundle, Dataset]) -> None:

@@ -52,9 +52,10 @@ def change(path: Path, statement: str, *values: object) -> None:
 
 
 def test_what_was_written_is_read_again(path: Path) -> None:
-    with TrialStore(path) as store:
-        np.testing.assert_array_equal(store.get("a"), SCORES)
-        assert store.get("b") is None
+    for name in (path, str(path)):
+        with TrialStore(name) as store:
+            np.testing.assert_array_equal(store.get("a"), SCORES)
+            assert store.get("b") is None
     assert stored_seed(path) == 7
     assert stored_seed(path.with_name("none.sqlite")) is None
 
