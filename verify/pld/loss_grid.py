@@ -22,6 +22,7 @@ from dpaudit.verify.pld.fourier import Lattice
 from dpaudit.verify.results import Direction
 
 LADDER_LEVELS = 300  # levels on each side of zero in the first look, which only guides the choice of the grid
+FARTHEST = 1 << 10  # cells below all others, from where a tail goes up whole: between there is nothing but memory
 LADDER_GROWTH = 12.0  # their spacing grows by e^(LADDER_GROWTH/LADDER_LEVELS) from one to the next
 
 
@@ -182,6 +183,8 @@ def lattice(sampled: SampledPair, parts: GridMasses, step: float, direction: Dir
     if not bounded and sampled.sampling_prob < 1:
         lowest = np.log1p(-sampled.sampling_prob)
     lowest = math.floor(lowest / step) if math.isfinite(lowest) else -math.inf
+    if parts.edges[0] - lowest > FARTHEST:
+        lowest = -math.inf
     top = max(math.ceil(highest / step), int(parts.edges[-1])) if math.isfinite(highest) else math.inf
     ends = np.concatenate([[min(lowest, parts.edges[0])], parts.edges.astype(float), [top]])
     lo, hi = ends[:-1], ends[1:]

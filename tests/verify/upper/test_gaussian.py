@@ -8,6 +8,7 @@ import pytest
 
 from dpaudit.mechanisms import Gaussian, GeneralizedGaussian
 from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.pld import composition
 from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.dominating_pairs import gaussian_pair
@@ -128,6 +129,16 @@ def test_low_noise_long_history_against_a_saddlepoint_value() -> None:
     reference = point(low)[0]
     assert reference == pytest.approx(3838.02, abs=0.05)
     assert reference <= found <= reference * 1.0005
+
+
+@pytest.mark.parametrize(("noise", "rate", "steps"), [(300.0, 0.5, 5), (1e3, 0.9, 3), (1e3, 0.01, 1000)])
+def test_losses_far_below_one_are_bounded_tightly_at_the_smallest_deltas(noise: float, rate: float, steps: int) -> None:
+    """The loss of a record that is not sampled ends at log(1 - rate), thousands of cells below all others."""
+    claim = Claim.single(Gaussian(noise), epsilon=1e-3, delta=1e-20, steps=steps, sampling_prob=rate)
+    deltas = np.array([1e-9, 1e-20, 1e-30])
+    lower, upper = certified_lower(claim).epsilon(deltas), gaussian_pld.bound(claim).epsilon(deltas)
+    assert (lower <= upper).all()
+    assert (upper <= 1.001 * lower).all()
 
 
 def test_unsampled_phases_merge_and_sampled_ones_compose() -> None:
