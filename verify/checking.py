@@ -327,7 +327,7 @@ def _reason(bracket: Bracket, lower: Curve) -> str:
         forced = f"delta >= {delta[0]:.4g} at epsilon={claim.epsilon:.4g}"
         return f"{_witness(lower)} forces {forced}, more than {claim.delta:.4g}."
     cause = first_cause(claim)
-    if best is None or best.method == never_sampled.METHOD:
+    if best is None or (best.method == never_sampled.METHOD and np.isinf(bracket.epsilon_upper)):
         if cause:
             return f"{cause} {bracket.gap}."
         return f"{bracket.gap}: {obstacle(claim)}. A theorem for it, or a stronger witness, would decide {goal}."

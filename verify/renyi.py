@@ -15,14 +15,14 @@ from typing import Any, cast
 import numpy as np
 from scipy.special import gammaln, logsumexp, ndtri
 
-from dpaudit.mechanisms.base import Array, IIDCoordinates, NormalCoordinates
+from dpaudit.mechanisms.base import Array, IIDCoordinates, LaplaceCoordinates, NormalCoordinates
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.lower.families import equal
 from dpaudit.verify.lower.shifts import candidate_counts, centre_multiples, pair_of
 from dpaudit.verify.pld.cells import FARTHEST, interval_masses, mix
 from dpaudit.verify.rdp import replaced_moment, replaced_normal_moment
 from dpaudit.verify.samplers import TruncatedPoisson
-from dpaudit.verify.upper import laplace_gaussian_domination, laplace_pure, mixed
+from dpaudit.verify.upper import bounded_loss, laplace_gaussian_domination, mixed
 from dpaudit.verify.upper.gaussian_pld import shift_over_sigma
 from dpaudit.verify.upper.met_releases import met_claim
 from dpaudit.verify.upper.shift_norms import radius, sampling_is_known
@@ -81,8 +81,15 @@ def mu_upper(claim: Claim) -> float:
             total += float(square)
             continue
         pure = _pure_release(claim, phase)
-        total += pure[1] * (2.0 * float(ndtri(1.0 / (1.0 + math.exp(-min(pure[0], 700.0)))))) ** 2 if pure else math.inf
+        total += pure[1] * _squared_mu_of(pure[0]) if pure else math.inf
     return math.sqrt(total) * (1.0 + ROUNDING)
+
+
+def _squared_mu_of(epsilon: float) -> float:
+    """mu^2 of the least mu whose curve is above a pure epsilon's; 8 epsilon is more, as 2 Phi(-x) <= e^(-x^2/2)."""
+    if epsilon > 30.0:
+        return 8.0 * epsilon
+    return (2.0 * float(ndtri(1.0 / (1.0 + math.exp(-epsilon))))) ** 2
 
 
 def _pure_release(claim: Claim, phase: Phase) -> tuple[float, int] | None:
@@ -92,7 +99,7 @@ def _pure_release(claim: Claim, phase: Phase) -> tuple[float, int] | None:
         return None
     # amplified where each release samples for itself
     known = Phase(phase.mechanism, 1, phase.sampling_prob) if phase.sampler is None else replace(releases[0], steps=1)
-    epsilon = laplace_pure.pure_epsilon(replace(claim, phases=[known]))
+    epsilon = bounded_loss.pure_epsilon(replace(claim, phases=[known]))
     return (epsilon, releases[0].steps) if math.isfinite(epsilon) else None
 
 
@@ -117,7 +124,7 @@ def rho_upper(claim: Claim) -> float:
         pure = _pure_release(claim, phase)
         if pure is not None:
             costs.append(pure[1] * pure[0] ** 2 / 2.0)
-            if phase.sampling_prob == 1.0:
+            if phase.sampling_prob == 1.0 and isinstance(phase.mechanism.structure, LaplaceCoordinates):
                 costs.append(pure[1] * _laplace_rho(pure[0]))
         total += min(costs, default=math.inf)
     return total * (1.0 + ROUNDING)

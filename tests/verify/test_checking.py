@@ -136,7 +136,7 @@ def test_reasons_say_what_decided_and_what_the_published_formula_comes_to() -> N
         (Claim.single(Gaussian(1.0, 1.0, 4.0), epsilon=1.0, delta=1e-5), "dimension"),
         (
             Claim.single(
-                GammaPLRV(5.0, 0.1, 1.0, 2.0, 9),
+                GeneralizedGaussian(3.0, 10.0, dimension=9),
                 epsilon=1.0,
                 delta=1e-5,
                 steps=2,

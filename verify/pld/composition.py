@@ -107,6 +107,8 @@ class Composed:
             low, high = 0.25 * low, low
         while high < 1e3 / deviation and self._reach(high) > aim:
             low, high = high, 2.0 * high
+        if self._reach(high) > aim:  # the largest loss alone is likelier: no tilt leads to it
+            return 0.2 / deviation
         for _ in range(12):
             middle = math.sqrt(low * high)
             low, high = (middle, high) if self._reach(middle) > aim else (low, middle)

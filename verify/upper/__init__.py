@@ -12,6 +12,7 @@ from dpaudit.verify.curves import Curve
 from dpaudit.verify.samplers import SAMPLERS
 from dpaudit.verify.upper import (
     balls_in_bins,
+    bounded_loss,
     envelope,
     gamma_plrv_shared,
     gaussian_pld,
@@ -53,6 +54,7 @@ UPPER_BOUNDS: tuple[UpperBound, ...] = (
     radial_pld,
     envelope,
     gamma_plrv_shared,
+    bounded_loss,
     mixed,
     never_sampled,
 )

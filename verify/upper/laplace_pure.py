@@ -34,7 +34,7 @@ THEOREM = (
     "(2022), Theorems 10 and 11; rounded up by Doroshenko et al. (2022), Theorem 4.3"
 )
 LONG_SHIFT = 30.0  # under l2 clipping: Gaussian domination is far better there
-LARGEST_SHIFT = 700.0  # e^shift must be a float; more than this no one offers
+LARGEST_SHIFT = 700.0  # of a pair: e^shift must be a float
 
 
 def shift_over_scale(claim: Claim, phase: Phase) -> float | None:
@@ -63,10 +63,10 @@ def pure_epsilon(claim: Claim) -> float:
     exact, sampled = Fraction(0), 0.0
     for phase in claim.phases:
         structure, shift = phase.mechanism.structure, shift_over_scale(claim, phase)
-        if shift is None or shift > LARGEST_SHIFT or not isinstance(structure, LaplaceCoordinates):
+        if shift is None or not isinstance(structure, LaplaceCoordinates):
             return math.inf
         if phase.sampling_prob < 1:
-            sampled += phase.steps * math.log1p(phase.sampling_prob * math.expm1(shift)) * (1 + 1e-13)
+            sampled += phase.steps * amplified(shift, phase.sampling_prob) * (1 + 1e-13)
             continue
         length = radius(phase.mechanism, 1.0, claim.adjacency)
         exact += phase.steps * Fraction(repr(length)) / Fraction(repr(structure.scale))
@@ -74,9 +74,16 @@ def pure_epsilon(claim: Claim) -> float:
     return (total if Fraction(total) >= exact else math.nextafter(total, math.inf)) + sampled
 
 
+def amplified(shift: float, q: float) -> float:
+    """Pure epsilon of a sampled release, log(1 + q (e^shift - 1))."""
+    if shift <= LARGEST_SHIFT:
+        return math.log1p(q * math.expm1(shift))
+    return shift + math.log(q + (1 - q) * math.exp(-shift))
+
+
 def applies(claim: Claim) -> bool:
-    """Laplace noise in every phase, its l1 radius known and not enormous, Poisson sampling or none."""
-    return all(pair_phase(claim, phase) is not None for phase in claim.phases)
+    """Laplace noise in every phase, its l1 radius known, Poisson sampling or none."""
+    return all(shift_over_scale(claim, phase) is not None and sampling_is_known(phase) for phase in claim.phases)
 
 
 def bound(claim: Claim) -> Curve:
@@ -85,15 +92,15 @@ def bound(claim: Claim) -> Curve:
     Raises:
         ValueError: `applies(claim)` is false.
     """
-    pairs = [pair_phase(claim, phase) for phase in claim.phases]
-    phases = [phase for phase in pairs if phase is not None]
-    if len(phases) < len(pairs):
+    if not applies(claim):
         raise ValueError(f"Expected claim {claim.id!r} to have Laplace noise and a known l1 radius in every phase.")
     pure = pure_epsilon(claim)
-    alone = len(phases) == 1 and phases[0].steps == 1 and phases[0].sampling_prob == 1
+    pairs = [pair_phase(claim, phase) for phase in claim.phases]
+    phases = [phase for phase in pairs if phase is not None]
+    alone = [(phase.steps, phase.sampling_prob) for phase in claim.phases] == [(1, 1.0)]
     if alone:
         upper: Function = partial(_profile, pure)
-    elif _hopeless(claim):
+    elif len(phases) < len(pairs) or _hopeless(claim):
         upper = np.ones_like
     else:
         upper = partial(worst_delta, compose_pairs(phases, directions(claim)))

@@ -1,0 +1,124 @@
+"""Noise whose densities around two centres have a bounded ratio: pure differential privacy, whatever the delta.
+
+A release has epsilon = sup of log f(z)/f(z - v), over outputs z and allowed shifts v, at delta = 0. With R the largest
+l1 norm of a shift:
+
+- Independent coordinates whose phi = -log f is concave and nondecreasing on (0, inf) (Lomax laws; the laws that declare
+  `reciprocal_convex`): phi(|x - s|) - phi(|x|) <= phi(|x| + |s|) - phi(|x|) <= phi(|s|) - phi(0), which x = 0 reaches.
+  By Jensen's inequality the sum over n coordinates is at most n (phi(R/n) - phi(0)): equal shifts are the worst.
+- Independent coordinates with a Lipschitz log-density: the constant times R.
+- One scale of all coordinates, 1/u with u ~ Gamma(k, theta): f(z) is proportional to (1 + theta |z|_1)^-(n+k), so that
+  epsilon = (n + k) log(1 + theta R), which z = 0 reaches.
+
+Sampling at rate q makes it e' = log(1 + q (e^epsilon - 1)). Under replace-one too, epsilon being that of two
+contributions: by advanced joint convexity (Balle, Barthe and Gaboardi 2018, Theorem 2) the hockey-stick divergence at
+e' is q times that at epsilon of the output with one version of the record against a mixture of those with the other
+version and without it, from neither of which it is further than epsilon. What is e-differentially private costs at
+most what randomized response does, losses e and -e with probabilities e^e/(1 + e^e) and 1/(1 + e^e) (Kairouz, Oh and
+Viswanath 2015, Theorem 3.2 and section 4.1), in any adaptive composition.
+"""
+
+import math
+
+import numpy as np
+
+from dpaudit.mechanisms.base import Array, Function, IIDCoordinates, LomaxCoordinates, Mechanism
+from dpaudit.verify.claims import Adjacency, Claim, Phase
+from dpaudit.verify.curves import Curve
+from dpaudit.verify.inversion import epsilon_at
+from dpaudit.verify.pld.composition import Composed
+from dpaudit.verify.pld.fourier import Lattice
+from dpaudit.verify.pld.gamma_scale import laplace_given_gamma
+from dpaudit.verify.upper import laplace_pure
+from dpaudit.verify.upper.shift_norms import radius, sampling_is_known
+
+PURE_THEOREM = "densities of bounded ratio: pure epsilon of each release, amplified and added up; Dwork et al. (2006)"
+THEOREM = (
+    "densities of bounded ratio: each release dominated by randomized response of its pure epsilon; Kairouz, Oh and "
+    "Viswanath (2015), Theorem 3.2"
+)
+ROUNDING = 1e-12  # relative, of a pure epsilon: sums and logarithms of a few floats, and log-densities
+FINEST, COARSEST = 64, 1 << 15  # places of the least pure epsilon of a history on its grid, and most of the largest
+HOPELESS = 30.0  # nats of every release, of which randomized response hides nothing
+
+
+def release_epsilon(mechanism: Mechanism, adjacency: Adjacency) -> float | None:
+    """Pure epsilon of one release that the record enters, rounded up; None where the ratio has no known bound."""
+    structure, length = mechanism.structure, radius(mechanism, 1.0, adjacency)
+    if length is None:
+        return None
+    n, hidden = mechanism.dimension, laplace_given_gamma(structure)
+    if hidden is not None and n is not None:
+        found = (n + hidden.shape) * math.log1p(hidden.scale * length)
+    elif isinstance(structure, LomaxCoordinates) and n is not None:
+        found = n * (structure.k + 1.0) * math.log1p(structure.theta * length / n)
+    elif isinstance(structure, IIDCoordinates) and structure.lipschitz is not None:
+        found = structure.lipschitz * length
+        if structure.reciprocal_convex and n is not None:
+            here, there = structure.logpdf(np.array([0.0, length / n]))
+            # the difference cancels where the shift is small, and there the Lipschitz bound is as good
+            found = min(found, n * float(here - there + 2e-13 * (abs(here) + abs(there))))
+    else:
+        return None
+    return found * (1.0 + ROUNDING)
+
+
+def phase_epsilon(claim: Claim, phase: Phase) -> float | None:
+    """Pure epsilon of one release of a phase, sampled as it is; None where there is none."""
+    found = release_epsilon(phase.mechanism, claim.adjacency) if sampling_is_known(phase) else None
+    if found is None or phase.sampling_prob == 1:
+        return found
+    return laplace_pure.amplified(found, phase.sampling_prob) * (1.0 + ROUNDING)
+
+
+def pure_epsilon(claim: Claim) -> float:
+    """Pure epsilon of a history at delta = 0, rounded up; inf where a release has none."""
+    if laplace_pure.applies(claim):
+        return laplace_pure.pure_epsilon(claim)
+    found = [(phase_epsilon(claim, phase), phase.steps) for phase in claim.phases]
+    return sum(math.inf if one is None else steps * one for one, steps in found) * (1.0 + ROUNDING)
+
+
+def applies(claim: Claim) -> bool:
+    """Densities of bounded ratio in every phase, Poisson sampling or none; not Laplace noise alone."""
+    return not laplace_pure.applies(claim) and all(phase_epsilon(claim, phase) is not None for phase in claim.phases)
+
+
+def bound(claim: Claim) -> Curve:
+    """Upper bound on delta(epsilon): randomized response, composed, and 0 from the pure epsilon on.
+
+    Raises:
+        ValueError: `applies(claim)` is false.
+    """
+    if not applies(claim):
+        raise ValueError(f"Expected claim {claim.id!r} to have noise of a known bounded ratio in every phase.")
+    pure = pure_epsilon(claim)
+    releases = [(phase_epsilon(claim, phase) or 0.0, phase.steps) for phase in claim.phases]
+    costly = [(one, steps) for one, steps in releases if one > 0]
+    upper: Function = np.ones_like
+    if costly and min(one for one, _ in costly) < HOPELESS:
+        upper = _responses(costly).delta
+
+    def delta(epsilon: Array) -> Array:
+        return np.where(epsilon >= pure, 0.0, upper(epsilon))
+
+    def epsilon(delta_wanted: Array) -> Array:
+        return np.minimum(epsilon_at(upper, delta_wanted), pure)
+
+    if claim.epsilon >= pure or claim.delta == 0:
+        return Curve("upper", "pure", PURE_THEOREM, delta, epsilon)
+    return Curve("upper", "pld", THEOREM, delta, epsilon)
+
+
+def _responses(releases: list[tuple[float, int]]) -> Composed:
+    """The privacy loss of randomized responses, each epsilon rounded up to the grid."""
+    least, largest = min(one for one, _ in releases), max(one for one, _ in releases)
+    step = least if least == largest else max(least / FINEST, largest / COARSEST)
+    parts = []
+    for one, steps in releases:
+        place = max(1, math.ceil(one / step * (1.0 - 1e-15)))
+        place += place * step < one
+        masses = np.zeros(2 * place + 1)
+        masses[0], masses[-1] = (1.0 / (1.0 + math.exp(min(sign * place * step, 700.0))) for sign in (1, -1))
+        parts.append((Lattice(masses * (1.0 + 1e-14), -place), steps))
+    return Composed(parts, step, 0.0, 0.0)
