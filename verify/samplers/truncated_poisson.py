@@ -66,12 +66,14 @@ class TruncatedPoisson:
 
     @property
     def overflow(self) -> float:
-        """Upper bound on the probability that some batch is cut: steps P(Bin(records, prob) > max_batch)."""
+        """Upper bound on the probability that the others alone fill some batch: steps P(Bin(n - 1, prob) >= max_batch).
+
+        Where they do not, nothing is cut, whether the record is in or not.
+        """
         if self.max_batch >= self.records:
             return 0.0
-        return min(
-            1.0, self.releases * binomial_tail(self.max_batch + 1, self.records, self.prob)[1] * (1.0 + ROUNDING)
-        )
+        tail = binomial_tail(self.max_batch, self.records - 1, self.prob)[1]
+        return min(1.0, self.releases * tail * (1.0 + ROUNDING))
 
     @property
     def kept_rate(self) -> float:

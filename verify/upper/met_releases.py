@@ -15,9 +15,10 @@ and Gaboardi 2018, Theorems 2 and 9) delta(log(1 + g (e^epsilon - 1))) <= g delt
 under both adjacencies: the profile of `pair_curve.directions`, which composes. Normal noise has sharper ones of its own
 (`sampled_normal`), and keeps its sampler.
 
-Batches that are cut. Unless some batch is cut the history is that of Poisson batches, under both neighbours; it is cut
-with probability at most beta = steps P(Bin(records, prob) > max_batch) under each, so that delta grows by at most
-(1 + e^epsilon) beta.
+Batches that are cut. Reveal who else is drawn, which has one law for both neighbours. Unless max_batch of the others
+are drawn for one release, with probability at most beta = steps P(Bin(records - 1, prob) >= max_batch), nothing is cut
+whether the record is in or not, and the history is one of Poisson batches. By joint convexity delta is at most beta +
+(1 - beta) times that of Poisson batches.
 """
 
 from dataclasses import replace
@@ -32,8 +33,7 @@ from dpaudit.verify.samplers import Shuffled, TruncatedPoisson, WithoutReplaceme
 
 REVEALED = "the order revealed, a record meets at most so many releases: joint convexity of the hockey-stick divergence"
 FIXED_SIZE = "batches of fixed size: advanced joint convexity, Balle, Barthe and Gaboardi (2018), Theorems 2 and 9"
-LADDER = np.linspace(0.0, 64.0, 513)  # epsilons whose bound also holds for all larger ones
-CUT = "Poisson batches unless one is cut, which has a small probability"
+CUT = "Poisson batches unless the others alone fill one, which has a small probability"
 
 
 def met_phase(phase: Phase, *, normal: bool) -> Phase | None:
@@ -78,17 +78,14 @@ def carried_over(claim: Claim, curve: Curve) -> Curve:
         for s in samplers
     ]
     theorem = "; ".join(dict.fromkeys([*theorems, curve.theorem]))
-    cut = sum(sampler.overflow for sampler in samplers if isinstance(sampler, TruncatedPoisson))
+    cut = min(
+        1.0, sum(sampler.overflow for sampler in samplers if isinstance(sampler, TruncatedPoisson)) * (1.0 + 1e-15)
+    )
     if not cut:
         return replace(curve, theorem=theorem)
     return Curve.upper(curve.method, theorem, partial(_with_cuts, curve, cut), curve.assumptions)
 
 
 def _with_cuts(curve: Curve, cut: float, epsilon: Array) -> Array:
-    """delta of the Poisson history and (1 + e^epsilon) times the chance of a cut, or what a smaller epsilon has."""
-
-    def added(at: Array) -> Array:
-        return curve.delta(at) + (1.0 + np.exp(np.minimum(at, 700.0))) * cut * (1.0 + 1e-15)
-
-    so_far = np.minimum.accumulate(np.append(1.0, added(LADDER)))
-    return np.minimum(added(epsilon), so_far[np.searchsorted(LADDER, epsilon, side="right")])
+    """delta where the others fill a batch with probability `cut`, and otherwise nothing is cut."""
+    return np.minimum(cut + (1.0 - cut) * np.minimum(curve.delta(epsilon), 1.0), 1.0 - 1e-15) * (1.0 + 1e-15)
