@@ -12,7 +12,8 @@ is convex in X. So each r may be replaced by a variable on a lattice that has th
 dots"), which only spreads X: of a cell of r in [a, a + h] with mass m_0 under N(0) and m_1 under N(1), the mean of r is
 m_1 / m_0 exactly; (m_1 - a m_0) / h goes to a + h, the rest to a. The rounding costs h^2/4 of variance a release. Where
 some r or X is beyond the lattice the loss counts as infinite. Spread so, (P, Q) is a pair too, and dominates in both
-directions; under P one of the releases has its lattice masses times r, the others as under Q.
+directions; under P one of the releases has its lattice masses times r, the others as under Q. X has the mean T and a
+deviation of sqrt(T (e^(mu^2) - 1)): where that is far less than T, the lattice resolves what is about the mean alone.
 
 k of t releases: label the releases at random, cut them into k groups whose sizes sum to t; a uniformly random set of k
 is as private as one that holds a label of each group, or better, since conditioning on the cut is a post-processing
@@ -42,7 +43,8 @@ THEOREM = (
     "mean of T likelihood ratios of normal releases, the worst law of a pass by convexity; connect the dots of "
     "Doroshenko et al. (2022), Theorem 4.3, for every release and for the loss"
 )
-SIZE = 2**18  # lattice points of X
+SIZE, LARGEST_SIZE = 2**18, 2**21  # lattice points of X
+COARSEST = 0.5  # deviations of a likelihood ratio between them, unless they are as many as there may be
 TAIL = 1e-4  # of the claimed delta: probability that some release of the history leaves the lattice
 MOST_CELLS = 2**20  # of the loss of a pass, between its least and its largest
 MOST_LOSS = 600.0  # log likelihood ratios of a release beyond which none is represented
@@ -141,6 +143,44 @@ def bound(claim: Claim) -> Curve:
     return Curve.upper("pld", THEOREM, partial(worst_delta, composed))
 
 
+@dataclass(frozen=True)
+class _Ratios:
+    """A lattice for the likelihood ratio of a release, 1 + least + k unit, and the window of X that is told apart.
+
+    Args:
+        least: At k = 0, less 1; -1 where the lattice begins at a ratio of 0.
+        unit: Between its points.
+        top: The largest k.
+        start: First sum of the T values of k that is told apart; it and `size` - 1 more are.
+        size: A power of 2.
+    """
+
+    least: float
+    unit: float
+    top: int
+    start: int
+    size: int
+
+
+def _ratios(releases: int, mu: float, tail: float) -> _Ratios:
+    """X is about its mean T: of deviations from it, Bernstein's inequality leaves out less than e^-80 here."""
+    far = -float(Gaussian(1.0).structure.ppf(np.array([tail / (2.0 * releases)]))[0])
+    largest = math.expm1(min(mu * (far + mu) - mu * mu / 2.0, MOST_LOSS))
+    smallest = math.expm1(-mu * far - mu * mu / 2.0)
+    deviation = math.sqrt(math.expm1(min(mu * mu, MOST_LOSS)))
+    spread = 15.0 * math.sqrt(releases) * deviation
+    above = spread + min(1.05 * (largest + 1.0) + 0.2 * releases, 55.0 * largest)
+    below = spread - 55.0 * smallest
+    size, whole = SIZE, 2.0 * below > releases
+    if whole:
+        below, smallest = float(releases), -1.0
+    while not whole and size < LARGEST_SIZE and above + below > COARSEST * deviation * size:
+        size *= 2
+    unit = (above + below) / size
+    start = 0 if whole else math.floor((-releases * smallest - below) / unit)
+    return _Ratios(smallest, unit, max(1, math.ceil((largest - smallest) / unit)), start, size)
+
+
 def pass_law(part: Pass, tail: float) -> PassLaw:
     """The law of X = sum_t r(w_t) on a lattice, spread so that it is convexly larger.
 
@@ -149,55 +189,53 @@ def pass_law(part: Pass, tail: float) -> PassLaw:
         tail: Probability with the record that some r may lie beyond the lattice.
     """
     law, mu, releases = Gaussian(1.0).structure, part.shift, part.releases
-    farthest = -float(law.ppf(np.array([tail / (2.0 * releases)]))[0]) + mu
-    largest = math.exp(min(mu * farthest - mu * mu / 2.0, MOST_LOSS))
-    # X is about its mean T, plus one or two large ones; what lies above the lattice wraps around, and is charged
-    spread = math.sqrt(releases * math.expm1(min(mu * mu, MOST_LOSS)))
-    unit = (1.05 * largest + 1.2 * releases + 15.0 * spread) / SIZE
-    top = int(largest / unit)
-    edges = (np.log(np.arange(1, top + 1) * unit) + mu * mu / 2.0) / mu
-    cells = interval_masses(law, edges, np.array([0.0, mu]))
-    values = np.arange(len(edges)) * unit  # r at the left ends of the cells that are bounded on the right
-    zero, one = cells.upper[0][:-1], cells.upper[1][:-1]
-    error = (cells.upper - cells.lower)[:, :-1]
-    # edges are rounded: r at an edge is its value up to a few units in the last place of its logarithm
-    slip = 8.0 * 2.0**-53 * (1.0 + np.abs(np.log(np.maximum(values, unit)))) * (values + unit)
+    lattice = _ratios(releases, mu, tail)
+    unit, whole = lattice.unit, lattice.least == -1.0
+    steps = np.arange(lattice.top + 1) * unit
+    excess = lattice.least + steps  # the ratio less 1
+    points, logs = (steps, np.log(steps[1:])) if whole else (1.0 + excess, np.log1p(excess))
+    cells = interval_masses(law, (logs + mu * mu / 2.0) / mu, np.array([0.0, mu]))  # nothing lies below a ratio of 0
+    inside = slice(0 if whole else 1, -1)
+    zero, one = cells.upper[0][inside], cells.upper[1][inside]
+    error = (cells.upper - cells.lower)[:, inside]
+    values = points[:-1]  # r at the left ends of the cells that are bounded on the right
+    # edges are rounded: r at an edge is its value up to a few units in the last place of what its logarithm is made of
+    rounded = 1.0 if whole else (abs(lattice.least) + np.abs(excess[:-1]) + unit) / values
+    parts = rounded + np.abs(logs[: len(values)]) + mu * mu
+    slip = 8.0 * 2.0**-53 * parts * (values + unit)
     up = np.clip((one - values * zero) / unit + error[0] * values / unit + slip * zero / unit, 0.0, None)
     down = np.maximum(zero - np.maximum((one - error[1] - values * zero) / unit - slip * zero / unit, 0.0), 0.0)
-    masses = np.zeros(top + 1)
+    masses = np.zeros(lattice.top + 1)
     masses[1:] += np.minimum(up, zero)
     masses[:-1] += np.minimum(down, zero)
     masses *= 1.0 + 1e-15
-    tilted = masses * np.arange(top + 1) * unit * (1.0 + 1e-15)
-    places = np.arange(SIZE) * unit
-    beyond = cells.upper[:, -1]
-    second, noise, wrapped = _sum_law([(masses, releases)])
-    first, first_noise, first_wrapped = _sum_law([(masses, releases - 1), (tilted, 1)])
-    lost = (
-        float(beyond[1] + (releases - 1) * beyond[0]) + first_wrapped,
-        float(releases * beyond[0]) + wrapped + float(second[0]) + noise[0],
-    )
-    return PassLaw(
-        np.log(places[1:] / releases),
-        first[1:],
-        second[1:],
-        first_noise,
-        noise,
-        lost,
-    )
+    tilted = masses * points * (1.0 + 1e-15)
+    sums = lattice.start + np.arange(lattice.size, dtype=np.float64)
+    beyond = cells.upper[:, -1] + (0.0 if whole else cells.upper[:, 0])
+    second, noise, wrapped = _sum_law([(masses, releases)], lattice)
+    first, first_noise, first_wrapped = _sum_law([(masses, releases - 1), (tilted, 1)], lattice)
+    lost = float(beyond[1] + (releases - 1) * beyond[0]) + first_wrapped, float(releases * beyond[0]) + wrapped
+    if not whole:
+        return PassLaw(np.log1p(lattice.least + sums * unit / releases), first, second, first_noise, noise, lost)
+    lost = lost[0], lost[1] + float(second[0]) + noise[0]  # a ratio of 0
+    return PassLaw(np.log(sums[1:] * unit / releases), first[1:], second[1:], first_noise, noise, lost)
 
 
-def _sum_law(parts: Sequence[tuple[Array, int]]) -> tuple[Array, tuple[float, float], float]:
+def _sum_law(parts: Sequence[tuple[Array, int]], window: _Ratios) -> tuple[Array, tuple[float, float], float]:
     """Upper bounds on the masses of a sum of independent draws, their error, and the mass that wraps at most."""
     lattices = [(Lattice(masses, 0), count) for masses, count in parts if count]
-    power = tilted_power(lattices, 0.0, 0, SIZE)
+    power = tilted_power(lattices, 0.0, window.start, window.size)
     scale = math.exp(power.log_scale) * (1.0 + power.relative + 1e-15)
-    thetas = np.geomspace(1.0, 3000.0, 40) / SIZE
-    exponents = sum((count * log_mgf(lattice, thetas) for lattice, count in lattices), -thetas * SIZE)
+    wrapped = 0.0
+    for sign, end in ((1.0, window.start + window.size), (-1.0, window.start)):
+        if end:
+            thetas = sign * np.geomspace(1.0, 3000.0, 40) / window.size
+            exponents = sum((count * log_mgf(lattice, thetas) for lattice, count in lattices), -thetas * end)
+            wrapped += math.exp(min(float(exponents.min()), 0.0)) * 1.01  # sums of 10^9 logarithms are rounded
     return (
         np.maximum(power.values, 0.0) * scale,
         (power.error_sup * scale, power.error_l2 * scale),
-        math.exp(min(float(exponents.min()), 0.0)),
+        wrapped,
     )
 
 

@@ -86,6 +86,25 @@ def test_brackets_are_as_narrow_as_known_ones(sigma: float, sampler: Sampler, lo
         assert verdict.epsilon_upper < verdict.epsilon_lower * (1 + 2e-4)
 
 
+@pytest.mark.parametrize(
+    ("mu", "bins"),
+    [(1e-4, 3), (1e-4, 200), (1e-4, 1000), (1e-3, 1000), (0.01, 10**6), (0.1, 10**5), (0.1, 10**9 - 1), (1.0, 10**7)],
+)
+def test_short_shifts_in_many_bins_cost_what_the_mean_of_so_many_ratios_does(mu: float, bins: int) -> None:
+    """Asymptotically normal, so Gaussian of mu/sqrt(T) but for the skewness of the ratios; 10^7 had no bound at all."""
+    law = pass_law(Pass(bins, mu, 1), 1e-9 * mu / math.sqrt(bins))
+    delta = float(np.maximum(law.first - law.second, 0.0).sum()) + law.infinite[0]
+    variance = math.expm1(mu * mu) / bins
+    assert delta == pytest.approx(math.sqrt(variance / (2 * math.pi)), rel=0.07 if bins < 10**8 else 0.5)
+
+
+@pytest.mark.parametrize("sampler", [BallsInBins(10**6, 3), RandomAllocation(10**8, 2), RandomAllocation(200, 1)])
+def test_hardly_any_loss_is_no_crash(sampler: Sampler) -> None:
+    """Fewer lattice points than bins."""
+    for sigma in (1e3, 1e20):
+        assert check(claim(sigma, sampler)).verdict == "certified"
+
+
 def test_masses_of_a_pass_are_a_pair_of_laws() -> None:
     """Both sum to one, and their ratio is the mean of the likelihood ratios, by the law of the spread variable."""
     law = pass_law(Pass(20, 1.0, 1), 1e-9)
