@@ -14,7 +14,7 @@ from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.dominating_pairs import gaussian_pair
 from dpaudit.verify.pld.pair_curve import PairPhase, compose_pairs
 from dpaudit.verify.upper import gaussian_pld, mixed, upper_curves
-from dpaudit.verify.upper.gaussian_pld import analytic_delta
+from dpaudit.verify.upper.gaussian_pld import SMALLEST_DELTA, analytic_delta
 
 
 def exact_delta(mu: float, epsilon: float) -> mpmath.mpf:
@@ -43,6 +43,13 @@ def test_closed_form_is_rounded_up_and_no_more(mu: float) -> None:
 def test_an_underflow_is_no_proof() -> None:
     assert float(analytic_delta(0.01, np.array([1e4]))[0]) > 0
     assert math.isinf(curve(Gaussian(1.0), 1, 1.0).epsilon(np.array([0.0]))[0])  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("mu", [1e-30, 1e-6, 1.0])
+def test_the_closed_form_falls_to_its_floor_and_stays_there(mu: float) -> None:
+    found = analytic_delta(mu, np.linspace(0.0, 100.0, 5001) * mu)
+    assert (np.diff(found) <= 0).all()
+    assert analytic_delta(mu, np.array([1e3, 1e5])).tolist() == [SMALLEST_DELTA] * 2
 
 
 @pytest.mark.parametrize(("noise_multiplier", "steps"), [(1.0, 2), (50.0, 1000), (10.0, 20_000), (300.0, 20_000)])
