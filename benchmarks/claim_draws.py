@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -31,11 +31,43 @@ def spread(rng: np.random.Generator, low: float, high: float) -> float:
     return min(max(float(f"{value:.{DIGITS}g}"), low), high)
 
 
-def drawn_claim(rng: np.random.Generator, index: int = 0) -> Claim:
+def plain_phase(rng: np.random.Generator, mu: float) -> Phase:
+    """Poisson-sampled or unsampled releases that cost about mu in all.
+
+    Raises:
+        ValueError: The parameters drawn are refused.
+    """
+    rate = 1.0 if rng.random() < 0.45 else spread(rng, *RATES)
+    steps = 1 if rng.random() < 0.5 else int(spread(rng, 1.0, MOST_STEPS))
+    strength = drawn_strength(rng, mu, rate, steps)
+    unsampled = rate == 1.0 and rng.random() < 0.5
+    return Phase(drawn_mechanism(rng, strength), steps, rate, "none" if unsampled else "poisson")
+
+
+def drawn_strength(rng: np.random.Generator, mu: float, rate: float, steps: float) -> float:
+    """Standard deviations of noise that a release is moved by, so that all cost about mu, or any at all."""
+    ratio = mu / (rate * math.sqrt(steps))
+    strength = math.sqrt(min(math.log1p(ratio * ratio), ratio * ratio)) if ratio < 1e100 else ratio
+    kind = rng.random()
+    if kind < 0.2:
+        strength = spread(rng, 1e-6, 1e3)
+    elif kind < 0.23:
+        strength = spread(rng, 1e-300, 1e300)
+    return max(strength, 1e-300)
+
+
+def plain_claim(
+    rng: np.random.Generator, index: int = 0, phase: Callable[[np.random.Generator, float], Phase] = plain_phase
+) -> Claim:
     """A claim of one to four phases.
 
     Three in four aim at a total of .01 to 30 times the noise, as the Gaussian's mu; of them most claim an epsilon near
     what that costs.
+
+    Args:
+        rng: The claim's own.
+        index: For its name.
+        phase: Draws releases that cost about so much.
 
     Raises:
         ValueError: The parameters drawn are refused.
@@ -44,9 +76,9 @@ def drawn_claim(rng: np.random.Generator, index: int = 0) -> Claim:
     delta = 0.0 if rng.random() < 0.05 else spread(rng, *(DELTAS if rng.random() < 0.35 else (1e-12, 0.1)))
     count = 1 if rng.random() < 0.75 else int(rng.integers(2, 5))
     mu = spread(rng, 0.01, 30.0)
-    phases = [_phase(rng, mu / math.sqrt(count)) for _ in range(count)]
+    phases = [phase(rng, mu / math.sqrt(count)) for _ in range(count)]
     if count > 1 and rng.random() < 0.5:  # one mechanism throughout
-        phases = [replace(phase, mechanism=phases[0].mechanism) for phase in phases]
+        phases = [replace(other, mechanism=phases[0].mechanism) for other in phases]
     kind = rng.random()
     cost = mu * mu / 2 + mu * math.sqrt(-2 * math.log(delta or 1e-12))
     near = min(max(float(f"{cost * spread(rng, 0.1, 5.0):.6g}"), EPSILONS[0]), EPSILONS[1])
@@ -54,28 +86,13 @@ def drawn_claim(rng: np.random.Generator, index: int = 0) -> Claim:
     return Claim(epsilon, delta, tuple(phases), adjacency, id=f"drawn-{index}")
 
 
-def _phase(rng: np.random.Generator, mu: float) -> Phase:
-    """Releases that cost about mu in all."""
-    rate = 1.0 if rng.random() < 0.45 else spread(rng, *RATES)
-    steps = 1 if rng.random() < 0.5 else int(spread(rng, 1.0, MOST_STEPS))
-    ratio = mu / (rate * math.sqrt(steps))
-    strength = math.sqrt(min(math.log1p(ratio * ratio), ratio * ratio)) if ratio < 1e100 else ratio
-    kind = rng.random()
-    if kind < 0.2:
-        strength = spread(rng, 1e-6, 1e3)
-    elif kind < 0.23:
-        strength = spread(rng, 1e-300, 1e300)
-    unsampled = rate == 1.0 and rng.random() < 0.5
-    return Phase(drawn_mechanism(rng, max(strength, 1e-300)), steps, rate, "none" if unsampled else "poisson")
-
-
-def drawn_mechanism(rng: np.random.Generator, strength: float) -> Mechanism:
+def drawn_mechanism(rng: np.random.Generator, strength: float, names: Collection[str] = tuple(MECHANISMS)) -> Mechanism:
     """A mechanism whose loss at one clip is about `strength` standard deviations of noise.
 
     Raises:
         ValueError: The parameters drawn are refused.
     """
-    name = str(rng.choice(list(MECHANISMS)))
+    name = str(rng.choice(list(names)))
     clip = float(rng.choice([1.0, spread(rng, 1e-3, 1e3), spread(rng, 1e-30, 1e30)], p=[0.5, 0.47, 0.03]))
     few, many = spread(rng, 1.0, 64.0), spread(rng, 1.0, LARGEST_DIMENSION)
     dimension: int | None = int(rng.choice([1.0, few, many], p=[0.2, 0.35, 0.45]))

@@ -6,21 +6,21 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import numpy as np
+from wide_laws import Relation, guarantee_disorder, guarantee_faults, phase_laws, restated
 
 from dpaudit.mechanisms.base import IIDCoordinates, Mechanism, ScaleMixture, at_clip
 from dpaudit.verify import Claim, check
 from dpaudit.verify.checking import DISAGREEMENT
-from dpaudit.verify.claims import Phase
+from dpaudit.verify.claims import PLAIN_KINDS, Phase
 from dpaudit.verify.results import Verdict
 
 REFUSAL = re.compile(r"Expected [^\n]*\.")
 ROUNDING = 1e-9  # relative; by how much a curve may rise where it should fall
 FACTORS = (1.001, 1.1, 2.0, 10.0)
 
-Relation = Literal["dearer", "cheaper", "equal"]
 T = TypeVar("T")
 
 
@@ -89,11 +89,14 @@ def faults(claim: Claim, verdict: Verdict) -> list[str]:
         return [f"NaN in the bracket {numbers}"]
     if DISAGREEMENT in verdict.methods:
         found.append(f"two bounds disagree: {verdict.reason}")
-    if verdict.verdict == "refuted" and not verdict.delta_lower > claim.delta:
-        found.append("refuted without a lower bound above delta")
-    if verdict.verdict == "certified" and not verdict.delta_upper <= claim.delta:
-        found.append("certified without an upper bound at most delta")
     epsilons, deltas = points(claim)
+    if claim.guarantee is not None:
+        wrong, refusal, crash = guarded(lambda: guarantee_faults(claim, verdict, epsilons))
+        found += [f"crash of a guarantee's curve: {crash or refusal}"] if wrong is None else wrong
+    elif verdict.verdict == "refuted" and not verdict.delta_lower > claim.delta:
+        found.append("refuted without a lower bound above delta")
+    elif verdict.verdict == "certified" and not verdict.delta_upper <= claim.delta:
+        found.append("certified without an upper bound at most delta")
     curves, refusal, crash = guarded(lambda: (verdict.delta(epsilons), verdict.epsilon(deltas)))
     if curves is None:
         return [*found, f"crash of a curve: {crash or refusal}"]
@@ -134,7 +137,7 @@ def disorder(claim: Claim, cheap: Verdict, dear: Verdict) -> str:
     ):
         for i in np.flatnonzero(lower > upper)[:1]:
             return f"{name} at {at[i]:.17g}: at least {lower[i]:.17g} for one, at most {upper[i]:.17g} for the other"
-    return ""
+    return guarantee_disorder(cheap, dear)
 
 
 def order_fault(claim: Claim, verdict: Verdict, other: Verdict, relation: Relation) -> str:
@@ -178,12 +181,13 @@ def _one(claim: Claim, place: int, *new: Phase) -> Claim:
     return replace(claim, phases=(*claim.phases[:place], *new, *claim.phases[place + 1 :]))
 
 
-def laws(claim: Claim, rng: np.random.Generator) -> list[Law]:
-    """The laws that apply to a claim.
+def laws(claim: Claim, verdict: Verdict, rng: np.random.Generator) -> list[Law]:
+    """The laws that apply to a claim; `wide_laws` has those of samplers and of correlated noise.
 
     Sampling is monotone: rate q is q/q' of rate q', and hockey-stick divergences are jointly convex. More coordinates
     of independent or hidden-scale noise can be dropped by post-processing; a smaller norm's ball lies in a larger
-    one's. Replace-one with one empty contribution is add-remove.
+    one's. Replace-one with one empty contribution is add-remove, as is zero-out. Phases may change places since lower
+    bounds come from pairs that are fixed beforehand.
     """
     factor = float(rng.choice(FACTORS))
     place = int(rng.integers(len(claim.phases)))
@@ -191,7 +195,6 @@ def laws(claim: Claim, rng: np.random.Generator) -> list[Law]:
     more = max(phase.steps + 1, int(phase.steps * factor))
     found = [
         Law("more noise", _each(claim, lambda m: with_noise(m, factor)), "cheaper"),
-        Law("more steps", _one(claim, place, replace(phase, steps=more)), "dearer"),
         Law(
             "another unit",
             _each(claim, lambda m: at_clip(m, float(m.clip) * 2.0 ** int(rng.integers(-9, 10)))),
@@ -201,20 +204,28 @@ def laws(claim: Claim, rng: np.random.Generator) -> list[Law]:
         Law("another claimed delta", replace(claim, delta=min(claim.delta * factor + 1e-15, 0.9)), "equal"),
         Law("a larger ball", _each(claim, _larger_norm), "dearer"),
     ]
-    if phase.sampling_prob < 1:
+    plain = phase.sampling_kind in PLAIN_KINDS
+    if plain:
+        found.append(Law("more steps", _one(claim, place, replace(phase, steps=more)), "dearer"))
+    if plain and phase.sampling_prob < 1:
         rate = min(1.0, phase.sampling_prob * factor)
         found.append(Law("a larger rate", _one(claim, place, replace(phase, sampling_prob=rate)), "dearer"))
-    if phase.steps > 1:
+    if plain and phase.steps > 1:
         first = int(rng.integers(1, phase.steps))
         parts = replace(phase, steps=first), replace(phase, steps=phase.steps - first)
         found.append(Law("releases in two phases", _one(claim, place, *parts), "equal"))
     if len(claim.phases) > 1:
         found.append(Law("phases in another order", replace(claim, phases=tuple(claim.phases[::-1])), "equal"))
         found.append(Law("a phase less", _one(claim, place), "cheaper"))
-    if claim.adjacency == "add-remove":
+    if claim.adjacency != "replace-one":
         found.append(Law("replace-one", replace(claim, adjacency="replace-one"), "dearer"))
     if all(isinstance(p.mechanism.structure, IIDCoordinates | ScaleMixture) for p in claim.phases):
         found.append(Law("more coordinates", _each(claim, lambda m: _more_coordinates(m, factor)), "dearer"))
+    if not plain or claim.guarantee is not None:
+        found.append(Law("another kind of guarantee", restated(claim, verdict, rng), "equal"))
+    if not plain:  # these are what is new there: four of them for one of the others
+        own = [Law(name, _one(claim, place, *new), how) for name, new, how in phase_laws(phase, claim, rng)]
+        found = own * max(1, 4 * len(found) // max(len(own), 1)) + found
     return found
 
 

@@ -3,7 +3,8 @@
 `check` may not crash (a refusal is one line, "Expected ..."), its bounds may not cross, and neither may those of claims
 whose costs are ordered: more noise, more steps, a larger rate, releases in two phases, ... A share of the claims is
 also bracketed in ball arithmetic. The i-th claim depends on the seed and i alone, and trials already in `--out` are not
-run again, so a run that was stopped goes on where it was.
+run again, so a run that was stopped goes on where it was. `--wide` is the share of claims with any sampler, correlated
+noise, kind of guarantee and unit; the others are Poisson-sampled or unsampled, and what they are at any share.
 
 `--followed` is the share of the claims of which a second one near the ends of the bracket, a law and a second call are
 asked as well; of the others one verdict is, with its whole curve, which is a third of the work.
@@ -34,10 +35,11 @@ from typing import Any, TypeVar
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before numpy is loaded
 
 import numpy as np
-from claim_draws import as_toml, drawn_claim, generator, nearer
+from claim_draws import as_toml, generator
 from claim_laws import Answer, asked, faults, group_fault, guarded, laws, order_fault
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from wide_draws import WIDE, drawn_claim, nearest
 
 from dpaudit.verify import Claim
 from dpaudit.verify.results import Verdict
@@ -77,20 +79,27 @@ class Trial:
         rigorous_share: Probability of asking the engine in ball arithmetic as well.
         patience: CPU seconds after which a verdict is not waited for.
         followed: Probability of asking for other verdicts, to compare them.
+        wide: Probability of a claim of any kind.
     """
 
     def __init__(
-        self, seed: int, index: int, rigorous_share: float, patience: float = PATIENCE, followed: float = 1.0
+        self,
+        seed: int,
+        index: int,
+        rigorous_share: float,
+        patience: float = PATIENCE,
+        followed: float = 1.0,
+        wide: float = WIDE,
     ) -> None:
         self.seed, self.index, self.share, self.patience = seed, index, rigorous_share, patience
-        self.followed = followed
+        self.followed, self.wide = followed, wide
         self.rng = generator(seed, index)
         self.row: dict[str, Any] = {"i": index, "seed": seed, "outcome": "none", "laws": [], "seconds": []}
         self.row |= {"rigorous": "not asked", "wrong": []}
 
     def run(self) -> dict[str, Any]:
         """The trial's row."""
-        claim, refusal, crash = guarded(lambda: drawn_claim(self.rng, self.index))
+        claim, refusal, crash = guarded(lambda: drawn_claim(self.rng, self.index, self.wide))
         if claim is None:
             self.row |= {"reason": refusal}
             if crash:
@@ -106,7 +115,7 @@ class Trial:
         """A second claim about the same history, a law, the other engine."""
         followed = self.followed == 1 or self.rng.random() < self.followed
         if followed and self.rng.random() < 0.5:
-            near = nearer(self.rng, claim, verdict)
+            near = nearest(self.rng, claim, verdict)
             second = self._ask(near) if near != claim else None
             if second is not None:
                 self._compare("another claimed epsilon or delta", near, verdict, second, "equal")
@@ -119,7 +128,7 @@ class Trial:
 
     def _compare_law(self, claim: Claim, verdict: Verdict) -> None:
         """The verdict of another claim whose cost compares in a known way, or a second call."""
-        known, _, _ = guarded(lambda: laws(claim, self.rng))
+        known, _, _ = guarded(lambda: laws(claim, verdict, self.rng))
         if self.rng.random() < 0.1 or not known:
             again = self._ask(claim)
             self.row["laws"].append("again")
@@ -211,11 +220,19 @@ def _summary(claim: Claim, verdict: Verdict) -> dict[str, Any]:
     return {
         "outcome": verdict.verdict,
         "mechanisms": "+".join(sorted({phase.mechanism.name for phase in claim.phases})),
+        "kinds": _kinds(claim),
         "bracket": [str(getattr(verdict, f"{n}_{s}")) for n in ("delta", "epsilon") for s in ("lower", "upper")],
         "methods": verdict.methods,
         "toml": as_toml(claim),
         "laziness": laziness(verdict),
     }
+
+
+def _kinds(claim: Claim) -> list[str]:
+    """How its releases are drawn, and what it states."""
+    drawn = {("correlated " if phase.correlation else "") + phase.sampling_kind for phase in claim.phases}
+    stated = "approximate" if claim.guarantee is None else claim.guarantee.kind
+    return [*sorted(drawn), stated, claim.adjacency, claim.unit]
 
 
 def laziness(verdict: Verdict) -> float:
@@ -230,10 +247,15 @@ def _without_seconds(verdict: Verdict) -> dict[str, Any]:
 
 
 def trial(
-    seed: int, index: int, rigorous_share: float, patience: float = PATIENCE, followed: float = 1.0
+    seed: int,
+    index: int,
+    rigorous_share: float,
+    patience: float = PATIENCE,
+    followed: float = 1.0,
+    wide: float = WIDE,
 ) -> dict[str, Any]:
     """The row of one drawn claim."""
-    return Trial(seed, index, rigorous_share, patience, followed).run()
+    return Trial(seed, index, rigorous_share, patience, followed, wide).run()
 
 
 def _start_worker() -> None:
@@ -244,7 +266,7 @@ def _start_worker() -> None:
 def rows(arguments: argparse.Namespace, todo: Iterator[int]) -> Iterator[dict[str, Any]]:
     """Rows as they come; a worker that is killed counts against the claims it may have held."""
     deadline = time.monotonic() + arguments.seconds
-    how = arguments.rigorous_share, arguments.patience, arguments.followed
+    how = arguments.rigorous_share, arguments.patience, arguments.followed, arguments.wide
     held: dict[Future[dict[str, Any]], int] = {}
     pool = ProcessPoolExecutor(arguments.workers, initializer=_start_worker)
     try:
@@ -262,14 +284,14 @@ def rows(arguments: argparse.Namespace, todo: Iterator[int]) -> Iterator[dict[st
                     held.clear()
                     pool = ProcessPoolExecutor(arguments.workers, initializer=_start_worker)
                     for i in sorted(lost):
-                        yield _lost(arguments.seed, i)
+                        yield _lost(arguments.seed, i, arguments.wide)
                     break
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _lost(seed: int, index: int) -> dict[str, Any]:
-    claim = guarded(lambda: drawn_claim(generator(seed, index), index))[0]
+def _lost(seed: int, index: int, wide: float) -> dict[str, Any]:
+    claim = guarded(lambda: drawn_claim(generator(seed, index), index, wide))[0]
     wrong = [{"what": "a worker was killed while it held this claim", "toml": as_toml(claim) if claim else ""}]
     return {
         "i": index, "seed": seed, "outcome": "crash", "laws": [], "seconds": [], "rigorous": "-", "wrong": wrong,
@@ -290,6 +312,7 @@ def report(found: list[dict[str, Any]], out: Path) -> str:
     lines = [
         f"{len(found)} claims drawn, {len(seconds)} verdicts asked for: {dict(outcomes)}",
         f"CPU seconds a verdict, quantiles: {quantiles}; too slow: {sum('slow' in row for row in found)}",
+        f"of kinds: {dict(Counter(kind for row in found for kind in row.get('kinds', ())).most_common())}",
         f"largest memory: {max((row.get('rss', 0) for row in found), default=0) / 2**20:.2f} GiB",
         f"laws: {dict(Counter(law for row in found for law in row['laws']))}",
         f"in ball arithmetic: {dict(rigorous)}",
@@ -315,6 +338,9 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--rigorous-share", type=float, default=0.05)
     parser.add_argument("--followed", type=float, default=1.0, help="share of which other verdicts are asked as well")
+    parser.add_argument(
+        "--wide", type=float, default=WIDE, help="share with samplers, correlated noise, guarantees, ..."
+    )
     parser.add_argument("--seconds", type=float, default=math.inf, help="no claim is begun after so long")
     parser.add_argument(
         "--patience", type=float, default=PATIENCE, help="CPU seconds after which a verdict is left out"
