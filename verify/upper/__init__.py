@@ -25,7 +25,7 @@ from dpaudit.verify.upper import (
     sampled_normal,
     shuffled_batches,
 )
-from dpaudit.verify.upper.met_releases import carried_over, met_claim
+from dpaudit.verify.upper.met_releases import carried_over, met_claim, often_cut
 from dpaudit.verify.upper.shift_norms import moments_reach, sampling_is_known
 
 
@@ -69,9 +69,11 @@ def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) ->
     """
     read = claim.canonical("upper")
     curves = [theorem.bound(read) for theorem in theorems if theorem.applies(read)]
-    met = met_claim(read)
-    if met is not None:
-        curves += [carried_over(read, theorem.bound(met)) for theorem in theorems if theorem.applies(met)]
+    for fixed in (False, True) if often_cut(read) else (False,):
+        met = met_claim(read, fixed=fixed)
+        if met is not None:
+            own = [theorem.bound(met) for theorem in theorems if theorem.applies(met)]
+            curves += [carried_over(read, curve, fixed=fixed) for curve in own]
     reductions = [p.correlation.theorem(p.mechanism) for p in claim.phases if p.correlation is not None]
     if reductions:
         curves = [replace(curve, theorem="; ".join(dict.fromkeys([*reductions, curve.theorem]))) for curve in curves]

@@ -18,7 +18,11 @@ under both adjacencies: the profile of `pair_curve.directions`, which composes. 
 Batches that are cut. Reveal who else is drawn, which has one law for both neighbours. Unless max_batch of the others
 are drawn for one release, with probability at most beta = steps P(Bin(records - 1, prob) >= max_batch), nothing is cut
 whether the record is in or not, and the history is one of Poisson batches. By joint convexity delta is at most beta +
-(1 - beta) times that of Poisson batches.
+(1 - beta) times that of Poisson batches. Where that is much: reveal also in which order the others would be cut. The
+record is kept with a known probability g <= prob, then in place of the last of the others or of nobody, whatever it
+contributes: what the theorems for batches of fixed size at rate g allow. They grow with the rate: a coin of g is one
+of prob and another one, revealed, and where that fails neighbours are alike. If everybody is drawn, g = max_batch /
+records.
 """
 
 from dataclasses import replace
@@ -29,19 +33,22 @@ import numpy as np
 from dpaudit.mechanisms.base import Array, NormalCoordinates
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
-from dpaudit.verify.samplers import Shuffled, TruncatedPoisson, WithoutReplacement
+from dpaudit.verify.samplers import Sampler, Shuffled, TruncatedPoisson, WithoutReplacement
 
 REVEALED = "the order revealed, a record meets at most so many releases: joint convexity of the hockey-stick divergence"
 FIXED_SIZE = "batches of fixed size: advanced joint convexity, Balle, Barthe and Gaboardi (2018), Theorems 2 and 9"
+CUT_AS_FIXED = "batches that are cut hold the record at a known rate, in place of another: as batches of fixed size"
+MUCH = 0.01  # of the claimed delta: the chance of a cut from which on it is not worth paying
 CUT = "Poisson batches unless the others alone fill one, which has a small probability"
 
 
-def met_phase(phase: Phase, *, normal: bool) -> Phase | None:
+def met_phase(phase: Phase, *, normal: bool, fixed: bool = False) -> Phase | None:
     """A phase that costs at least as much and has theorems: itself where it has no sampler, None without one.
 
     Args:
         phase: The phase.
         normal: The noise of the whole history is normal, for which batches of fixed size have pairs of their own.
+        fixed: Whether batches that are cut are read as such, not as Poisson ones.
     """
     match phase.sampler:
         case None:
@@ -50,6 +57,9 @@ def met_phase(phase: Phase, *, normal: bool) -> Phase | None:
             return phase
         case WithoutReplacement() as sampler:
             return Phase(phase.mechanism, sampler.steps, sampler.prob)
+        case TruncatedPoisson() as sampler if fixed:
+            rate = sampler.prob if sampler.prob < 1 else min(1.0, sampler.max_batch / sampler.records * (1.0 + 1e-15))
+            return met_phase(replace(phase, sampler=WithoutReplacement(rate, sampler.steps)), normal=normal)
         case TruncatedPoisson() as sampler:
             return Phase(phase.mechanism, sampler.steps, sampler.prob)
         case Shuffled(meets_twice=True) if not isinstance(phase.mechanism.structure, NormalCoordinates):
@@ -58,32 +68,47 @@ def met_phase(phase: Phase, *, normal: bool) -> Phase | None:
             return Phase(phase.mechanism, sampler.meetings, 1.0, "none")
 
 
-def met_claim(claim: Claim) -> Claim | None:
+def met_claim(claim: Claim, *, fixed: bool = False) -> Claim | None:
     """The claim of such phases; None if no phase has a sampler, or one has no bound."""
     normal = all(isinstance(phase.mechanism.structure, NormalCoordinates) for phase in claim.phases)
-    phases = [met_phase(phase, normal=normal) for phase in claim.phases]
+    phases = [met_phase(phase, normal=normal, fixed=fixed) for phase in claim.phases]
     known = [phase for phase in phases if phase is not None]
     if len(known) < len(phases) or all(a is b for a, b in zip(known, claim.phases, strict=True)):
         return None
-    fixed = any(isinstance(phase.sampler, WithoutReplacement) for phase in claim.phases)
-    adjacency = "replace-one" if fixed and not normal else claim.adjacency
-    return Claim(claim.epsilon, claim.delta, known, adjacency, claim.id)
+    drawn = WithoutReplacement | TruncatedPoisson if fixed else WithoutReplacement
+    swaps = not normal and any(isinstance(phase.sampler, drawn) for phase in claim.phases)
+    return Claim(claim.epsilon, claim.delta, known, "replace-one" if swaps else claim.adjacency, claim.id)
 
 
-def carried_over(claim: Claim, curve: Curve) -> Curve:
-    """An upper bound of `met_claim(claim)` as one of the claim with its samplers."""
-    samplers = [phase.sampler for phase in claim.phases if phase.sampler is not None]
-    theorems = [
-        FIXED_SIZE if isinstance(s, WithoutReplacement) else CUT if isinstance(s, TruncatedPoisson) else REVEALED
-        for s in samplers
-    ]
+def often_cut(claim: Claim) -> bool:
+    """Whether cuts are so likely that they are better read as batches of fixed size."""
+    return _cut(claim) > MUCH * claim.delta
+
+
+def _cut(claim: Claim) -> float:
+    """Upper bound on the probability that the others alone fill some batch that is cut."""
+    chances = [phase.sampler.overflow for phase in claim.phases if isinstance(phase.sampler, TruncatedPoisson)]
+    return min(1.0, sum(chances) * (1.0 + 1e-15))
+
+
+def carried_over(claim: Claim, curve: Curve, *, fixed: bool = False) -> Curve:
+    """An upper bound of `met_claim(claim, fixed=fixed)` as one of the claim with its samplers."""
+    theorems = [_theorem(phase.sampler, fixed=fixed) for phase in claim.phases if phase.sampler is not None]
     theorem = "; ".join(dict.fromkeys([*theorems, curve.theorem]))
-    cut = min(
-        1.0, sum(sampler.overflow for sampler in samplers if isinstance(sampler, TruncatedPoisson)) * (1.0 + 1e-15)
-    )
+    cut = 0.0 if fixed else _cut(claim)
     if not cut:
         return replace(curve, theorem=theorem)
     return Curve.upper(curve.method, theorem, partial(_with_cuts, curve, cut), curve.assumptions)
+
+
+def _theorem(sampler: Sampler, *, fixed: bool) -> str:
+    match sampler:
+        case WithoutReplacement():
+            return FIXED_SIZE
+        case TruncatedPoisson():
+            return CUT_AS_FIXED if fixed else CUT
+        case _:
+            return REVEALED
 
 
 def _with_cuts(curve: Curve, cut: float, epsilon: Array) -> Array:
