@@ -69,6 +69,9 @@ DAMPINGS = (0.01, 0.1, 0.4, 0.8)  # without 0.4 the bounds of random allocation 
 # longer by so much each, as the loss grows with log V at most; the transform's error is that of their number
 BLOCKS, BELOW, NEAR, GROWTH = 50.0, 15.0, 25.0, 1.03
 FARTHEST = 1e-17  # tail probability out to which releases are resolved
+# ordinary distances to FARTHEST beyond which cells grow with the distance from their centre, from NEAREST shifts out to
+# OUTERMOST ordinary distances, where likelihoods of heavy tails are alike
+HEAVY, NEAREST, OUTERMOST = 1e3, 1e-3, 1e12
 LONGEST = 1e6  # shift over that; a longer one tells no more, and the rounding of its centres takes all masses
 TAIL = 1e-13  # mass of the lowest losses of a pass that events may leave out
 MAX_LABEL = 2**16
@@ -253,7 +256,7 @@ class ReleaseCells:
 
 
 def release_cells(phase: Phase, game: PassGame) -> ReleaseCells:
-    """Equal cells of one release along the record's contribution, out to where nothing is left of it."""
+    """Cells of one release along the record's contribution, out to where nothing is left of it, or nothing is told."""
     law = phase.mechanism.structure
     assert isinstance(law, IIDCoordinates)
     # one order in all passes makes them a pass of longer shifts for normal noise; of other noise one pass is looked at
@@ -263,10 +266,15 @@ def release_cells(phase: Phase, game: PassGame) -> ReleaseCells:
     reach = -float(law.ppf(np.array([FARTHEST]))[0])
     length = min(shift.length * stretch * (1.0 - 1e-15), LONGEST * reach)
     centres = np.array([0.0, 1.0, 2.0]) * length
-    edges = np.linspace(-reach, 2.0 * length + reach, CELLS)
+    ordinary = 2.0 * length - float(law.ppf(np.array([0.25]))[0])
+    if reach <= HEAVY * ordinary:
+        edges = np.linspace(-reach, 2.0 * length + reach, CELLS)
+    else:
+        around = np.geomspace(NEAREST * min(length, ordinary), min(reach, OUTERMOST * ordinary), CELLS // 6)
+        edges = np.unique(np.concatenate([centres, *(centres + sign * around[:, None] for sign in (-1.0, 1.0))], None))
     middles = np.concatenate([edges[:1], 0.5 * (edges[1:] + edges[:-1]), edges[-1:]])
-    around = np.stack([law.logpdf(middles - centre) for centre in centres])
-    return ReleaseCells(edges, around, interval_masses(law, edges, centres))
+    densities = np.stack([law.logpdf(middles - centre) for centre in centres])
+    return ReleaseCells(edges, densities, interval_masses(law, edges, centres))
 
 
 def _other_cells(phase: Phase, claim: Claim) -> ReleaseCells:

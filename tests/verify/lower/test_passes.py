@@ -7,6 +7,7 @@ import pytest
 
 from dpaudit.mechanisms import GammaPLRV, Gaussian, Laplace, Product
 from dpaudit.mechanisms.base import Mechanism
+from dpaudit.mechanisms.gamma_plrv_iid import GammaPLRVIID
 from dpaudit.verify import Claim, check
 from dpaudit.verify.claims import Adjacency, Phase
 from dpaudit.verify.lower import certified_lower, passes
@@ -268,3 +269,11 @@ def test_of_phases_that_do_not_compose_the_stronger_part_counts() -> None:
         part = certified_lower(Claim(0.3, DELTA, [alone]))
         at = np.array([0.1, 0.3, 1.0])
         assert (both.delta(at) >= part.delta(at)).all()
+
+
+@pytest.mark.parametrize(("k", "least"), [(0.042, 0.15), (1.0, 1.0), (4.0, 0.95)])
+def test_heavy_tails_are_resolved_about_their_centres(k: float, least: float) -> None:
+    """Reaches of 1e17 and more, or beyond floats, had one cell for all that tells releases apart, or a warning."""
+    noise = GammaPLRVIID(k, 1.0 / max(k, 1.0), 1.0, 2.0, 1)
+    found = check(Claim(1.0, 1e-3, [Phase(noise, sampler=BallsInBins(4, 1))]))
+    assert least < found.epsilon_lower <= found.epsilon_upper
