@@ -170,10 +170,10 @@ class Claim:
             phases = [part for phase in phases for part in self._independent(phase, side)]
         return replace(self, adjacency=adjacency, phases=phases)
 
-    def _independent(self, phase: Phase, side: Side) -> list[Phase]:
-        """The phase's independent releases; itself where a theorem is missing, as for a sampled record replaced."""
-        sampled = phase.correlation is not None and phase.correlation.participation.sampled
-        parts = None if sampled and self.adjacency == "replace-one" else phase.independent(side)
+    @staticmethod
+    def _independent(phase: Phase, side: Side) -> list[Phase]:
+        """The phase's independent releases; itself where a theorem is missing."""
+        parts = phase.independent(side)
         return [phase] if parts is None else parts
 
 

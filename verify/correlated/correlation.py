@@ -17,7 +17,9 @@ with at most b diagonals, and the records in b groups fixed beforehand. A record
 by independent coins; the columns of these steps meet in no row, and all rows of one come before those of the next. So a
 round is one Poisson-sampled release of noise sigma / |column|, its coins fresh, and adaptively composed. All rounds are
 at most as costly as ceil(n / b) rounds with the longest column. From below the others contribute nothing, and the
-group with the most rounds of the longest column is looked at; its other columns count as the shortest of them.
+group with the most rounds of the longest column is looked at; its other columns count as the shortest of them. What a
+record contributes to its step, itself or another in its place, is known before the first row of the round, so that this
+holds of replaced records too.
 """
 
 from collections.abc import Callable, Mapping

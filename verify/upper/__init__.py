@@ -90,11 +90,8 @@ def obstacle(claim: Claim) -> str:
     """Why no theorem here covers a claim, and what would."""
     for phase in claim.canonical("upper").phases:
         if phase.correlation is not None:
-            covered = phase.independent("upper") is not None  # but not where the sampled record is replaced
-            what = "records replaced under" if covered else f"{phase.mechanism.name} noise with correlation"
-            rest = f"{phase.correlation.strategy.name!r} and participation {phase.sampling_kind!r}"
-            known = "add-remove is covered" if covered else "normal noise is covered"
-            return f"no theorem here covers {what} {rest}; {known}"
+            what = f"{phase.mechanism.name} noise with correlation {phase.correlation.strategy.name!r}"
+            return f"no theorem here covers {what} and participation {phase.sampling_kind!r}; normal noise is covered"
         if phase.sampler is None and not sampling_is_known(phase):
             if phase.sampling_kind in SAMPLERS:
                 return (
