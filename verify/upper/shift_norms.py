@@ -57,7 +57,7 @@ def radius(mechanism: Mechanism, order: float, adjacency: Adjacency) -> float | 
     """
     clip = float(mechanism.clip) * (1.0 if adjacency == "add-remove" else 2.0)
     growth = 1.0 / order - 1.0 / float(mechanism.clip_norm)
-    if growth <= 0:
+    if growth <= 0 or mechanism.dimension == 1:
         return clip
     if mechanism.dimension is None:
         return None

@@ -184,3 +184,10 @@ def test_one_release_costs_nothing_at_epsilons_beyond_the_exponential() -> None:
     claim = Claim.single(Laplace(0.4, clip_norm=1.0, dimension=1), epsilon=0.1, delta=1e-5)
     assert float(laplace_pure.bound(claim).delta(np.array([1e5]))[0]) == 0.0
     assert float(laplace_pure.bound(claim).epsilon(np.array([1e-9]))[0]) == pytest.approx(2.5, abs=1e-8)
+
+
+def test_every_norm_of_one_coordinate_is_its_size() -> None:
+    """Without the rounding of a power of the dimension: a pure epsilon of exactly 1 is kept."""
+    for norm in (1.0, 2.0, math.inf):
+        claim = Claim.single(Laplace(1.0, clip_norm=norm, dimension=1), epsilon=1.0, delta=0.0)
+        assert check(claim).verdict == "certified"
