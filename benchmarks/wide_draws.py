@@ -21,6 +21,8 @@ from dpaudit.verify.guarantees import (
     PureDP,
     RenyiDP,
     ZeroConcentratedDP,
+    guarantee_from_dict,
+    guarantee_to_dict,
 )
 from dpaudit.verify.implied import claim_stating
 from dpaudit.verify.results import Verdict
@@ -87,7 +89,12 @@ def nearest(rng: np.random.Generator, claim: Claim, verdict: Verdict) -> Claim:
     if claim.guarantee.kind not in NUMBERS or not ends:
         return claim
     place = float(rng.choice(ends)) * float(rng.choice([1 - 1e-9, 1.0, 1 + 1e-9, 0.999, 1.001, 0.5, 2.0]))
-    return stating(claim, replace(claim.guarantee, **{NUMBERS[claim.guarantee.kind]: place}))
+    return stating(claim, numbered(claim.guarantee, place))
+
+
+def numbered(guarantee: Guarantee, number: float) -> Guarantee:
+    """The guarantee with another number."""
+    return guarantee_from_dict({**guarantee_to_dict(guarantee), NUMBERS[guarantee.kind]: number})
 
 
 def _wide_phase(rng: np.random.Generator, mu: float) -> Phase:

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import numpy as np
 from scipy.special import ndtri
-from wide_draws import NUMBERS, stating
+from wide_draws import NUMBERS, numbered, stating
 
 from dpaudit.mechanisms.base import NormalCoordinates
 from dpaudit.verify import Claim
@@ -29,7 +29,7 @@ from dpaudit.verify.claims import Phase
 from dpaudit.verify.correlated import BLT, BandedToeplitz, Correlation, Participation, Tree
 from dpaudit.verify.correlated.matrix import Matrix
 from dpaudit.verify.correlated.toeplitz import Identity, SquareRootToeplitz
-from dpaudit.verify.guarantees import GaussianDP, PureDP, RenyiDP, ZeroConcentratedDP
+from dpaudit.verify.guarantees import GaussianDP, Guarantee, PureDP, RenyiDP, ZeroConcentratedDP
 from dpaudit.verify.implied import implied_delta
 from dpaudit.verify.results import Verdict
 from dpaudit.verify.samplers import (
@@ -217,7 +217,7 @@ def _matrix(coefficients: np.ndarray, steps: int) -> Matrix:
 def restated(claim: Claim, verdict: Verdict, rng: np.random.Generator) -> Claim:
     """The same history with a guarantee of another kind."""
     order, size = 1.0 + 10.0 ** rng.uniform(-3, 3), max(verdict.epsilon_lower, 1e-3)
-    kinds = [PureDP(size), GaussianDP(size), ZeroConcentratedDP(size), RenyiDP(order, size)]
+    kinds: list[Guarantee] = [PureDP(size), GaussianDP(size), ZeroConcentratedDP(size), RenyiDP(order, size)]
     return stating(claim, kinds[int(rng.integers(len(kinds)))])
 
 
@@ -235,7 +235,7 @@ def guarantee_faults(claim: Claim, verdict: Verdict, epsilons: np.ndarray) -> li
     if verdict.verdict == "certified" and not upper <= stated:
         found.append(f"certified with an upper bound {upper:.17g}")
     if guarantee.kind in NUMBERS and math.isfinite(upper):
-        most = implied_delta(replace(guarantee, **{NUMBERS[guarantee.kind]: upper}))(epsilons)  # type: ignore[arg-type]
+        most = implied_delta(numbered(guarantee, upper))(epsilons)
         least = verdict.delta(epsilons)[0]
         for i in np.flatnonzero(least > most)[:1]:
             what = f"{table['parameter']} at most {upper:.17g} allows {most[i]:.17g}"

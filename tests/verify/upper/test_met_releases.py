@@ -59,7 +59,10 @@ def test_one_batch_that_is_often_cut_is_above_the_exact_divergence(
     def law(own: float) -> np.ndarray:
         """So many of the others are drawn, and the record is kept with one in so many and itself."""
         rest = [(0.25, 0, 0.0), (0.5, 1, -1.0), (0.25, 2, -1.0)]
-        return np.sum([w * (around[own] / (x + 1) + around[y] * (2 - 1 / (x + 1))) / 2 for w, x, y in rest], axis=0)
+        total = sum(
+            [w * (around[own] / (x + 1) + around[y] * (2 - 1 / (x + 1))) / 2 for w, x, y in rest], np.zeros_like(z)
+        )
+        return np.asarray(total)
 
     phase = Phase(Gaussian(sigma, dimension=1), sampler=TruncatedPoisson(0.5, 1, 3, 1))
     epsilons = np.array([0.0, 0.3, 1.0, 2.0])
