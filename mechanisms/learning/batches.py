@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpaudit.mechanisms.learning import products
+from dpaudit.mechanisms.learning import poisson, products
 from dpaudit.mechanisms.learning.architectures import dense_layers
 from dpaudit.mechanisms.learning.noise import Streams
 from dpaudit.mechanisms.learning.norms import lp_norm
@@ -33,6 +33,7 @@ class EnsemblePlan:
     x_norms: Tensor  # of the rows of x, in the clipping norm
     exempt: Tensor | None  # records left unclipped
     rows: Tensor  # their places in the pool
+    row_of: Tensor  # the inverse, (pool_size + 1,): the number of records for whoever is none, and for the end
     pool_size: int
     everyone: bool  # all models train on all records
     gather: bool
@@ -46,6 +47,18 @@ class EnsemblePlan:
 
 
 @dataclass(frozen=True)
+class Batch:
+    """Who is in the batch of every model of a group, in one step."""
+
+    index: Tensor | None  # (models, any): the records of each, padded with record 0; None: all records in order
+    keep: Tensor | None  # of the same shape, how often each is in it: 0 for padding; None: everyone in all, once
+
+    def size(self, records: int) -> int:
+        """Of the first model's batch, out of so many records."""
+        return records if self.keep is None else int(self.keep[0].sum())
+
+
+@dataclass(frozen=True)
 class Chunk:
     """Some records of the batch of every model of a group."""
 
@@ -53,7 +66,7 @@ class Chunk:
     y: Tensor  # (1 or models, 1, records)
     x_norms: Tensor  # (1 or models, records)
     exempt: Tensor | None
-    keep: Tensor | None  # (models, records): 1 in the batch, 0 not; None if all are
+    keep: Tensor | None  # (models, records): how often each is in the batch; None if all are once
     own: products.OwnRecords | None  # which of x are in whose batch; None: all in all, but for `keep`
 
 
@@ -80,11 +93,13 @@ def make_plan(spec: GradientSpec, pool: Pool, members: NDArray[np.bool_], device
     # who is not in a batch is multiplied by 0, which removes finite numbers only
     if not bool(torch.isfinite(x_norms.square()).all()):
         raise ValueError(f"Expected the l_{order:g} norm of every record to be finite in float32, and its square too.")
+    row_of = torch.full((members.shape[1] + 1,), len(rows)).scatter_(0, rows, torch.arange(len(rows)))
     share = 1 / spec.batches if isinstance(spec, DPFTRLSpec) else spec.sampling_prob
     return EnsemblePlan(
         spec, layers, bias, share, x, y, x_norms,
         exempt=None if defect.unclipped_class is None else y == defect.unclipped_class,
         rows=rows.to(device),
+        row_of=row_of.to(device),
         pool_size=members.shape[1],
         everyone=bool((members.any(axis=0) == members.all(axis=0)).all()),
         gather=bool(share * (members[:, rows.numpy()].mean() if len(rows) else 0.0) < GATHER_SHARE),
@@ -114,95 +129,91 @@ def chunk_records(plan: EnsemblePlan) -> int:
     return min(most, max(held, products.BATCH_MULTIPLE))
 
 
-def sample(plan: EnsemblePlan, inside: Tensor | None, streams: Sequence[Streams]) -> Tensor | None:
-    """Who is in this step's batches, bool (models, records of the plan); None: everyone in all.
-
-    Args:
-        plan: Of the whole training.
-        inside: Who trains which model, bool, of the same shape; None: everyone all.
-        streams: Of the models.
-    """
-    q = plan.spec.sampling_prob
-    if q == 1:
-        return inside
-    # the whole pool draws, so a record's coin does not depend on who else is a member
-    coins = torch.empty(len(streams), plan.pool_size, device=plan.device)
-    for stream, row in zip(streams, coins, strict=True):
-        torch.rand(plan.pool_size, generator=stream.sampling, device=plan.device, out=row)
-    if len(plan.rows) < plan.pool_size:
-        coins = coins[:, plan.rows]
-    batch = coins < q
-    return batch if inside is None else batch & inside
-
-
-def step_batches(plan: EnsemblePlan, inside: Tensor | None, streams: Sequence[Streams]) -> Iterator[Tensor | None]:
-    """Who is in the batches of one step after another: by the sampler, or by `sample`, which draws Poisson batches.
-
-    Args:
-        plan, inside, streams: As `sample`.
-    """
-    sampler = plan.spec.sampler if isinstance(plan.spec, DPSGDSpec) else None
-    if sampler is None:
-        yield from (sample(plan, inside, streams) for _ in range(plan.spec.steps))
-        return
-    histories = [sampler.draw(stream.batches, plan.pool_size) for stream in streams]
-    yield from (_drawn(plan, inside, batches) for batches in zip(*histories, strict=True))
-
-
-def _drawn(plan: EnsemblePlan, inside: Tensor | None, batches: Sequence[NDArray[np.int_]]) -> Tensor:
-    """Who is in the batches of one step of a sampler, and how often where anybody is twice.
+def step_batches(plan: EnsemblePlan, inside: Tensor | None, streams: Sequence[Streams]) -> Iterator[Batch]:
+    """Who is in the batches of one step after another: Poisson batches, or those of the sampler.
 
     Args:
         plan: Of the whole training.
         inside: Who trains which model, bool, shape (models, records of the plan); None: everyone all.
-        batches: Indices into the pool, an array for every model.
-
-    Returns:
-        Of the same shape; bool, or uint8 where a record is in a batch more than once.
+        streams: Of the models.
     """
-    counts = torch.from_numpy(np.stack([np.bincount(batch, minlength=plan.pool_size) for batch in batches]))
-    counts = counts.to(device=plan.device, dtype=torch.uint8)[:, plan.rows]
+    sampler = plan.spec.sampler if isinstance(plan.spec, DPSGDSpec) else None
+    if sampler is not None:
+        histories = [sampler.draw(stream.batches, plan.pool_size) for stream in streams]
+        yield from (chosen(plan, inside, _padded(batches, plan.pool_size)) for batches in zip(*histories, strict=True))
+        return
+    q = plan.spec.sampling_prob
+    for _ in range(plan.spec.steps):
+        if q == 1:
+            yield masked(plan, inside)
+        else:  # the whole pool draws, so whether a record is drawn does not depend on who else is a member
+            yield chosen(plan, inside, poisson.places([stream.sampling for stream in streams], q, plan.pool_size))
+
+
+def _padded(batches: Sequence[NDArray[np.int_]], end: int) -> Tensor:
+    """Arrays as the rows of one tensor, each ended by one or more `end`."""
+    rows = np.full((len(batches), 1 + max(map(len, batches))), end)
+    for row, batch in zip(rows, batches, strict=True):
+        row[: len(batch)] = batch
+    return torch.from_numpy(rows)
+
+
+def chosen(plan: EnsemblePlan, inside: Tensor | None, places: Tensor) -> Batch:
+    """The batches of which the places in the pool are given, without those who train no model or not this one.
+
+    Args:
+        plan: Of the whole training.
+        inside: As in `step_batches`.
+        places: Shape (models, any), a place twice if its record is twice in the batch; `pool_size` where nobody is.
+    """
+    places = places.to(plan.device)
+    if not plan.gather:
+        often = torch.zeros(len(places), plan.pool_size + 1, device=plan.device)
+        often = often.scatter_add_(1, places, often.new_ones(1, 1).expand_as(places))
+        often = often[:, plan.rows] if len(plan.rows) < plan.pool_size else often[:, :-1]
+        return Batch(None, often if inside is None else often * inside)
+    if len(plan.rows) < plan.pool_size:
+        places = plan.row_of[places]
+    there = places < len(plan.rows)
     if inside is not None:
-        counts = counts * inside
-    return counts if bool((counts > 1).any()) else counts.bool()
+        there &= inside.gather(1, places.clamp_max(len(plan.rows) - 1))
+    counts = there.count_nonzero(1)
+    width = -(-int(counts.max()) // products.BATCH_MULTIPLE) * products.BATCH_MULTIPLE
+    taken = torch.arange(width, device=plan.device) < counts[:, None]
+    index = torch.zeros(taken.shape, dtype=torch.int64, device=plan.device).masked_scatter_(taken, places[there])
+    return Batch(index, taken.float())
 
 
-def chunks(plan: EnsemblePlan, batch: Tensor | None, models: int) -> Iterator[Chunk]:
+def masked(plan: EnsemblePlan, mask: Tensor | None) -> Batch:
+    """The batches whose members are marked.
+
+    Args:
+        plan: Of the whole training.
+        mask: Bool, shape (models, records of the plan); None: everyone in all.
+    """
+    if mask is None or not plan.gather:
+        return Batch(None, None if mask is None else mask.float())
+    return chosen(plan, None, plan.rows.where(mask, plan.pool_size))
+
+
+def chunks(plan: EnsemblePlan, batch: Batch) -> Iterator[Chunk]:
     """The records of the batches, a cacheful at a time: shared ones with a mask, or each model's own copied out.
 
     Args:
         plan: Of the whole training.
-        batch: From `step_batches`, or a public order.
-        models: In the group.
+        batch: Of one step.
     """
     step = chunk_records(plan)
-    if batch is None or not plan.gather:
+    if batch.index is None:
         for start in range(0, len(plan.rows), step):
             part = slice(start, start + step)
             exempt = None if plan.exempt is None else plan.exempt[None, part]
-            keep = None if batch is None else batch[:, part].float()
+            keep = None if batch.keep is None else batch.keep[:, part]
             yield Chunk(plan.x[part], plan.y[None, None, part], plan.x_norms[None, part], exempt, keep, None)
         return
-    counts = batch.count_nonzero(1).tolist()
-    chosen = _places(batch, counts)
-    for start in range(0, chosen.shape[1], step):
-        index = chosen[:, start : start + step]
-        width = index.shape[1]
-        sizes = [min(max(count - start, 0), width) for count in counts]
-        keep = (torch.arange(width, device=plan.device) < torch.tensor(sizes, device=plan.device)[:, None]).float()
-        if batch.dtype != torch.bool:  # how often a record is in it
-            keep *= batch.gather(1, index)
-        sizes = [-(-size // products.BATCH_MULTIPLE) * products.BATCH_MULTIPLE for size in sizes]
+    assert batch.keep is not None  # it is where everybody is in all batches
+    for start in range(0, batch.index.shape[1], step):
+        index, keep = batch.index[:, start : start + step], batch.keep[:, start : start + step]
         exempt = None if plan.exempt is None else plan.exempt[index]
-        own = products.OwnRecords(index, sizes, plan.buffers)
+        own = products.OwnRecords(index, keep, plan.buffers)
         yield Chunk(plan.x, plan.y[index][:, None], plan.x_norms[index], exempt, keep, own)
-
-
-def _places(batch: Tensor, counts: Sequence[int]) -> Tensor:
-    """The records of every batch in order, padded with record 0, shape (models, a multiple of BATCH_MULTIPLE)."""
-    width = -(-max(counts) // products.BATCH_MULTIPLE) * products.BATCH_MULTIPLE
-    out = torch.zeros(len(counts), width, dtype=torch.int64, device=batch.device)
-    model, record = batch.nonzero(as_tuple=True)
-    starts = torch.tensor([0, *counts[:-1]], device=batch.device).cumsum(0)
-    out[model, torch.arange(len(model), device=batch.device) - starts[model]] = record
-    return out

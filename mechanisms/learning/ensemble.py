@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.learning import products
 from dpaudit.mechanisms.learning.architectures import parameter_shapes
-from dpaudit.mechanisms.learning.batches import Chunk, EnsemblePlan, chunks, group_size, make_plan, step_batches
+from dpaudit.mechanisms.learning.batches import Chunk, EnsemblePlan, chunks, group_size, make_plan, masked, step_batches
 from dpaudit.mechanisms.learning.dp_ftrl import TreeNoise, public_batch
 from dpaudit.mechanisms.learning.gradient_canaries import GradientCanaries, split
 from dpaudit.mechanisms.learning.noise import Streams, draw, noise_stream
@@ -111,9 +111,12 @@ def _train_group(
     batches, watch = step_batches(plan, inside, streams), _watched(plan)
     for step in range(spec.steps):
         mechanism = spec.mechanism_at(step)
-        batch = next(batches) if tree is None else public_batch(plan.rows, step, len(tree.entered), inside, models)
-        batch_sizes.append(len(plan.rows) if batch is None else int(batch[0].sum()))
-        sums = _clipped_sums(plan, float(mechanism.clip), weights, chunks(plan, batch, models))
+        if tree is None:
+            batch = next(batches)
+        else:
+            batch = masked(plan, public_batch(plan.rows, step, len(tree.entered), inside, models))
+        batch_sizes.append(batch.size(len(plan.rows)))
+        sums = _clipped_sums(plan, float(mechanism.clip), weights, chunks(plan, batch))
         for stream, row in zip(streams, fresh, strict=True):
             draw(mechanism, noise_stream(stream, spec.defect), len(row), plan.device, out=row)
         history.append(mechanism)
@@ -216,15 +219,21 @@ def _chunk_sums(plan: EnsemblePlan, clip: float, weights: Sequence[Tensor], chun
     for size, inputs in zip(norms[1:], hidden, strict=True):
         size.mul_(lp_norm(inputs, plan.order, 1))
     norm = norms[0] if len(norms) == 1 else lp_norm(torch.stack(norms), plan.order, 0)
+    factors = _factors(norm, clip, chunk)
+    for delta in deltas:
+        delta.mul_(factors[:, None])
+    first = products.gradients(deltas[0], chunk.x, chunk.own)
+    return [first, *(torch.bmm(delta, inputs.mT) for delta, inputs in zip(deltas[1:], hidden, strict=True))]
+
+
+def _factors(norm: Tensor, clip: float, chunk: Chunk) -> Tensor:
+    """What the gradients of every record are multiplied by; computed in place of their norms."""
     factors = norm.reciprocal_().mul_(clip).clamp_max_(1.0)
     if chunk.exempt is not None:
         factors.masked_fill_(chunk.exempt, 1.0)
     if chunk.keep is not None:
         factors.mul_(chunk.keep)
-    for delta in deltas:
-        delta.mul_(factors[:, None])
-    first = products.gradients(deltas[0], chunk.x, chunk.own)
-    return [first, *(torch.bmm(delta, inputs.mT) for delta, inputs in zip(deltas[1:], hidden, strict=True))]
+    return factors
 
 
 def _add(plan: EnsemblePlan, targets: Sequence[Tensor], sums: Sequence[Tensor], noise: Tensor, scale: float) -> None:

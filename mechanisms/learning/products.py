@@ -7,8 +7,9 @@ TF32 would be faster still, but then a clipped gradient could exceed its clip.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -51,13 +52,21 @@ class OwnRecords:
 
     Args:
         rows: Indices, shape (models, records), padded with any record.
-        sizes: How many of them each model needs, padding to full multiples of BATCH_MULTIPLE included.
+        keep: 0 for padding, of the same shape.
         buffers: Hold the copy.
     """
 
-    def __init__(self, rows: Tensor, sizes: Sequence[int], buffers: Buffers) -> None:
-        self._all, self.sizes, self._buffers = rows, sizes, buffers
-        self._rows = [row[:size] for row, size in zip(rows.unbind(), sizes, strict=True)]
+    def __init__(self, rows: Tensor, keep: Tensor, buffers: Buffers) -> None:
+        self.all, self.keep, self._buffers = rows, keep, buffers
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """How many records each model needs, padding to full multiples of BATCH_MULTIPLE included."""
+        return [-(-size // BATCH_MULTIPLE) * BATCH_MULTIPLE for size in self.keep.count_nonzero(1).tolist()]
+
+    @cached_property
+    def _rows(self) -> list[Tensor]:
+        return [row[:size] for row, size in zip(self.all.unbind(), self.sizes, strict=True)]
 
     def of(self, x: Tensor, model: int) -> Tensor:
         """Those of one model, shape (its size, inputs); the next call overwrites them."""
@@ -66,8 +75,8 @@ class OwnRecords:
 
     def of_all(self, x: Tensor) -> Tensor:
         """Those of all models, padding included, shape (models, records, inputs); the next call overwrites them."""
-        copy = self._buffers("own records", self._all.numel(), x.shape[1])
-        return torch.index_select(x, 0, self._all.flatten(), out=copy).view(*self._all.shape, -1)
+        copy = self._buffers("own records", self.all.numel(), x.shape[1])
+        return torch.index_select(x, 0, self.all.flatten(), out=copy).view(*self.all.shape, -1)
 
 
 @contextmanager

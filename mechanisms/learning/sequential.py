@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dpaudit.mechanisms.base import Mechanism
+from dpaudit.mechanisms.learning import poisson
 from dpaudit.mechanisms.learning.architectures import build_module
 from dpaudit.mechanisms.learning.gradient_canaries import GradientCanaries
 from dpaudit.mechanisms.learning.noise import Streams, draw, noise_stream
@@ -54,9 +55,10 @@ def _poisson_rows(spec: GradientSpec, streams: Streams, members: Tensor) -> Tens
     """The rows of one Poisson batch: every member independently with probability q; all of them when q = 1."""
     if spec.sampling_prob == 1:
         return members.nonzero().squeeze(1)
-    # the whole pool draws, so a record's coin does not depend on who else is a member
-    coins = torch.rand(len(members), generator=streams.sampling, device=members.device)
-    return ((coins < spec.sampling_prob) & members).nonzero().squeeze(1)
+    # the whole pool draws, so whether a record is drawn does not depend on who else is a member
+    rows = poisson.places([streams.sampling], spec.sampling_prob, len(members))[0]
+    rows = rows[rows < len(members)]
+    return rows[members[rows]]
 
 
 def step_noise(spec: GradientSpec, mechanism: Mechanism, streams: Streams, size: int, device: torch.device) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from dpaudit.mechanisms.learning.architectures import build_module
 from dpaudit.mechanisms.learning.noise import Streams, draw
+from dpaudit.mechanisms.learning.poisson import draws
 from dpaudit.mechanisms.learning.spec import GradientSpec, Pool
 
 CPU = torch.device("cpu")
@@ -35,6 +36,20 @@ def record_gradient(module: nn.Module, x: Tensor, y: Tensor) -> NDArray[np.float
     loss = nn.functional.cross_entropy(module(x[None]), y[None])
     gradients = torch.autograd.grad(loss, parameters)
     return np.concatenate([gradient.reshape(-1).numpy() for gradient in gradients])
+
+
+def poisson_batch(streams: Streams, records: int, q: float) -> list[int]:
+    """Who is in one Poisson batch: after each of them follow as many who are not as fail before a success.
+
+    A failure has probability 1 - q.
+    """
+    batch, at = list[int](), -1
+    while True:
+        for u in torch.rand(draws(q, records), dtype=torch.float64, generator=streams.sampling).tolist():
+            at += 1 + math.floor(math.log1p(-u) / math.log1p(-q))
+            batch.append(at)
+        if at >= records:
+            return [i for i in batch if i < records]
 
 
 def clipped(gradient: NDArray[np.float64], clip: float, order: float) -> NDArray[np.float64]:
@@ -76,8 +91,7 @@ def train_one(spec: GradientSpec, pool: Pool, members: NDArray[np.bool_], seed: 
         if history is not None:
             batch = [i for i in history[step].tolist() if members[i]]
         elif spec.sampling_prob < 1:
-            coins = torch.rand(len(members), generator=streams.sampling).tolist()
-            batch = [i for i in batch if coins[i] < spec.sampling_prob]
+            batch = [i for i in poisson_batch(streams, len(members), spec.sampling_prob) if members[i]]
         total = np.zeros_like(weights)
         for i in batch:
             gradient = record_gradient(module, x[i], y[i])

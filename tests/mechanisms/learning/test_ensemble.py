@@ -25,6 +25,8 @@ from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool, Trai
 INPUTS, CLASSES, RECORDS = 20, 4, 40
 LINEAR = Architecture("linear", INPUTS, CLASSES)
 UNBIASED = Architecture("linear", INPUTS, CLASSES, {"bias": False})
+TWO_CLASSES = Architecture("linear", INPUTS, 2)
+WIDE = Architecture("linear", INPUTS, 8)
 FNN = Architecture("fnn", INPUTS, CLASSES, {"hidden": 9})
 MEDIAN_NORM = {1: 20.0, 1.5: 6.0, 2: 3.0, 4: 1.5, math.inf: 0.8}  # so that some records are clipped and some are not
 
@@ -38,9 +40,9 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def records(seed: int, count: int = RECORDS) -> Pool:
+def records(seed: int, count: int = RECORDS, classes: int = CLASSES) -> Pool:
     rng = np.random.default_rng(seed)
-    return Pool(rng.normal(size=(count, INPUTS)).astype(np.float32), rng.integers(0, CLASSES, count))
+    return Pool(rng.normal(size=(count, INPUTS)).astype(np.float32), rng.integers(0, classes, count))
 
 
 def specification(architecture: Architecture = FNN, order: float = 2, **changes: object) -> DPSGDSpec:
@@ -69,10 +71,12 @@ def assert_equals_plain_loop(spec: DPSGDSpec, pool: Pool, members: NDArray[np.bo
 # batches are copied out (q or the members few), masked (many), or shared by all models
 @pytest.mark.parametrize(("sampling_prob", "share"), [(0.3, 1.0), (0.9, 0.9), (1.0, 0.4), (1.0, 0.8), (1.0, 1.0)])
 @pytest.mark.parametrize("order", MEDIAN_NORM)
-@pytest.mark.parametrize("architecture", [LINEAR, UNBIASED, FNN], ids=["linear", "unbiased", "fnn"])
+@pytest.mark.parametrize(
+    "architecture", [LINEAR, UNBIASED, TWO_CLASSES, WIDE, FNN], ids=["linear", "unbiased", "two classes", "wide", "fnn"]
+)
 def test_it_equals_the_plain_loop(architecture: Architecture, order: float, sampling_prob: float, share: float) -> None:
     spec = specification(architecture, order, sampling_prob=sampling_prob)
-    assert_equals_plain_loop(spec, records(2), some(share))
+    assert_equals_plain_loop(spec, records(2, classes=architecture.classes), some(share))
 
 
 @pytest.mark.parametrize(("order", "sampling_prob"), [(2, 0.3), (1.5, 1.0)])
@@ -103,9 +107,13 @@ def test_it_equals_the_plain_loop_with_every_mechanism(mechanism: Mechanism) -> 
 
 @pytest.mark.parametrize("sampling_prob", [0.3, 1.0])
 @pytest.mark.parametrize("defect", DEFECTS.values(), ids=DEFECTS.keys())
-def test_a_planted_fault_does_what_it_says_and_changes_the_model(defect: Defect, sampling_prob: float) -> None:
+@pytest.mark.parametrize("architecture", [TWO_CLASSES, FNN], ids=["two classes", "fnn"])
+def test_a_planted_fault_does_what_it_says_and_changes_the_model(
+    architecture: Architecture, defect: Defect, sampling_prob: float
+) -> None:
     mechanism = Gaussian(0.5, clip=1.0)
-    spec, pool = specification(mechanism=mechanism, sampling_prob=sampling_prob, defect=defect), records(4)
+    spec = specification(architecture, mechanism=mechanism, sampling_prob=sampling_prob, defect=defect)
+    pool = records(4, classes=architecture.classes)
     assert_equals_plain_loop(spec, pool, some(0.9))
     faulty = flat(ensemble.train(spec, pool, some(0.9), [5, 6, 7]), 1)
     correct = flat(ensemble.train(replace(spec, defect=CORRECT), pool, some(0.9), [5, 6, 7]), 1)
@@ -204,14 +212,14 @@ def test_a_record_too_large_to_be_removed_by_a_zero_is_refused() -> None:
 
 
 @pytest.mark.parametrize("order", MEDIAN_NORM)
-@pytest.mark.parametrize("architecture", [LINEAR, FNN], ids=["linear", "fnn"])
+@pytest.mark.parametrize("architecture", [LINEAR, TWO_CLASSES, FNN], ids=["linear", "two classes", "fnn"])
 def test_one_record_moves_the_sum_by_its_clip_and_no_more(architecture: Architecture, order: float) -> None:
     clip = 0.3 * MEDIAN_NORM[order]
     spec = specification(
         architecture, order, mechanism=Gaussian(1e-9, clip=clip, clip_norm=order), steps=1, sampling_prob=1.0,
         init_seed=3, expected_batch_size=1.0, learning_rate=1.0,
     )  # fmt: skip
-    pool = records(12)
+    pool = records(12, classes=architecture.classes)
     pool.x[:5] *= 1000
     alone = ensemble.train(spec, pool, np.eye(RECORDS, dtype=bool), range(RECORDS))
     nobody = flat(ensemble.train(spec, pool, np.zeros((1, RECORDS), dtype=bool), [0]), 0).astype(np.float64)
@@ -250,11 +258,15 @@ def test_poisson_batches_are_binomial_and_fresh_at_every_step() -> None:
 
 
 def test_every_record_is_drawn_independently() -> None:
-    spec = specification(LINEAR, sampling_prob=0.3)
+    spec = specification(LINEAR, sampling_prob=0.3, steps=100)
     streams = [batches.Streams(seed, torch.device("cpu")) for seed in range(50)]
     plan = batches.make_plan(spec, records(15), np.ones((50, RECORDS), dtype=bool), torch.device("cpu"))
-    drawn = torch.stack([s for _ in range(100) if (s := batches.sample(plan, None, streams)) is not None])
-    coins = drawn.flatten(0, 1).numpy()  # 5000 batches of 40 coins
+    coins = np.zeros((5000, RECORDS))
+    for step, batch in enumerate(batches.step_batches(plan, None, streams)):
+        assert batch.index is not None
+        assert batch.keep is not None
+        rows, at = batch.keep.nonzero(as_tuple=True)
+        coins[50 * step + rows, batch.index[rows, at]] += 1
     correlation = np.corrcoef(coins.T) - np.eye(RECORDS)
     # 780 pairs of standard error 1/sqrt(5000): the largest beyond 6 of them has P < 2e-6
     assert np.abs(correlation).max() < 6 / math.sqrt(5000)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from reference import CPU, clipped, first_module, record_gradient
+from reference import CPU, clipped, first_module, poisson_batch, record_gradient
 from torch import nn
 
 from dpaudit.mechanisms import Gaussian
@@ -62,8 +62,10 @@ def released(
     for _ in range(spec.steps):
         batch = members.copy()
         if spec.sampling_prob < 1:
-            coins = [torch.rand(size, generator=streams.sampling).numpy() for size in (RECORDS, CANARIES)]
-            batch &= np.concatenate(coins) < spec.sampling_prob
+            drawn = np.zeros(RECORDS, dtype=bool)
+            drawn[poisson_batch(streams, RECORDS, spec.sampling_prob)] = True
+            coins = torch.rand(CANARIES, generator=streams.sampling).numpy() < spec.sampling_prob
+            batch &= np.concatenate([drawn, coins])
         known = np.zeros_like(weights)
         for i in np.flatnonzero(batch[:RECORDS]):
             x, y = torch.from_numpy(pool.x[i]).double(), torch.tensor(pool.y[i])

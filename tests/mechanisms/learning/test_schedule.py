@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from reference import CPU, clipped, first_module, record_gradient, train_one
+from reference import CPU, clipped, first_module, poisson_batch, record_gradient, train_one
 from torch import nn
 
 from dpaudit.mechanisms import Gaussian, Laplace
@@ -65,9 +65,9 @@ def plain_loop(spec: DPSGDSpec, data: Pool, members: NDArray[np.bool_], seed: in
     x, y = torch.from_numpy(data.x).double(), torch.from_numpy(data.y)
     weights = nn.utils.parameters_to_vector(parameters).detach().numpy().copy()
     for clip, scale in zip(CHANGING["clip"], CHANGING["scale"], strict=True):
-        coins = torch.rand(RECORDS, generator=streams.sampling).numpy()
+        drawn = poisson_batch(streams, RECORDS, spec.sampling_prob)
         total = draw(Laplace(scale), streams.noise, len(weights), CPU).double().numpy()
-        for i in np.flatnonzero(members & (coins < spec.sampling_prob)):
+        for i in (i for i in drawn if members[i]):
             total += clipped(record_gradient(module, x[i], y[i]), clip, 2.0)
         weights -= spec.learning_rate / spec.expected_batch_size * total
         with torch.no_grad():
