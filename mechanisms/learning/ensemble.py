@@ -194,8 +194,9 @@ def _along(plan: EnsemblePlan, direction: Sequence[Tensor], sums: Sequence[Tenso
 def _clipped_sums(plan: EnsemblePlan, clip: float, weights: Sequence[Tensor], chunks: Iterable[Chunk]) -> list[Tensor]:
     """The sum of the clipped gradients of every model's batch, layer by layer, in the layout of the weights."""
     sums: list[Tensor] = []
+    sums_of = _two_class_sums if plan.layers[1:] == [] and plan.layers[0][1] == 2 else _chunk_sums
     for chunk in chunks:
-        parts = _chunk_sums(plan, clip, weights, chunk)
+        parts = sums_of(plan, clip, weights, chunk)
         sums = [total.add_(part) for total, part in zip(sums, parts, strict=True)] if sums else parts
     return sums or [torch.zeros_like(w) for w in weights]
 
@@ -224,6 +225,20 @@ def _chunk_sums(plan: EnsemblePlan, clip: float, weights: Sequence[Tensor], chun
         delta.mul_(factors[:, None])
     first = products.gradients(deltas[0], chunk.x, chunk.own)
     return [first, *(torch.bmm(delta, inputs.mT) for delta, inputs in zip(deltas[1:], hidden, strict=True))]
+
+
+def _two_class_sums(plan: EnsemblePlan, clip: float, weights: Sequence[Tensor], chunk: Chunk) -> list[Tensor]:
+    """The same for a softmax regression of two classes: its deltas are opposite, and so are the two sums.
+
+    With s the scores of class 0 less those of class 1, and t = 1 for records of class 1, -1 for the others, the delta
+    of class 0 is t / (1 + e^(-t s)).
+    """
+    scores = products.outputs(weights[0][:, :1] - weights[0][:, 1:], chunk.x, chunk.own)
+    side = chunk.y.mul(2).sub_(1).to(scores.dtype)
+    deltas = scores.mul_(side).sigmoid_().mul_(side)
+    norm = deltas[:, 0].abs().mul_(chunk.x_norms * 2 ** (1 / plan.order))
+    total = products.gradients(deltas.mul_(_factors(norm, clip, chunk)[:, None]), chunk.x, chunk.own)
+    return [torch.cat([total, -total], dim=1)]
 
 
 def _factors(norm: Tensor, clip: float, chunk: Chunk) -> Tensor:

@@ -7,6 +7,7 @@ TF32 would be faster still, but then a clipped gradient could exceed its clip.
 """
 
 import math
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -14,9 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding_bag, pad
 
 # batches are padded to multiples of this, so that few shapes occur and each kernel is prepared once
 BATCH_MULTIPLE = 16
+NARROW = 4  # for so few outputs records are read where they are, which takes a third of the time of copying them
 FEW_OUTPUTS = 8  # so narrow weights are faster as MKL's first factor, by a factor of 4 for two classes
 
 _CPU: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict[str, Any])()  # torch 2.10 and later
@@ -116,6 +119,8 @@ def outputs(weights: Tensor, x: Tensor, own: OwnRecords | None) -> Tensor:
         return times_transposed(weights.flatten(0, 1), x).view(*weights.shape[:2], len(x))
     if x.device.type != "cpu":
         return torch.bmm(weights, own.of_all(x).mT)
+    if weights.shape[1] <= NARROW:
+        return _sampled(weights, x, own)
     out = x.new_zeros(*weights.shape[:2], max(own.sizes))
     few = _LINEAR is None and weights.shape[1] <= FEW_OUTPUTS
     for model, size in enumerate(own.sizes):
@@ -138,7 +143,30 @@ def gradients(deltas: Tensor, x: Tensor, own: OwnRecords | None) -> Tensor:
         return times_transposed(deltas.flatten(0, 1), x.T).view(*deltas.shape[:2], x.shape[1])
     if x.device.type != "cpu":
         return torch.bmm(deltas, own.of_all(x))
+    if deltas.shape[1] <= NARROW:
+        index = own.all[:, None].expand_as(deltas).flatten(0, 1)
+        sums = embedding_bag(index, x, per_sample_weights=deltas.flatten(0, 1), mode="sum")
+        return sums.view(*deltas.shape[:2], x.shape[1])
     out = x.new_empty(*deltas.shape[:2], x.shape[1])
     for model, size in enumerate(own.sizes):
         times_transposed(deltas[model, :, :size], own.of(x, model).T, out[model])  # 0 where the size is
     return out
+
+
+def _sampled(weights: Tensor, x: Tensor, own: OwnRecords) -> Tensor:
+    """weights x^T where a record is the model's own, 0 elsewhere: a product of which only some entries are computed.
+
+    They are taken record by record, so that the records pass through the cache once for all models.
+    """
+    models, units, _ = weights.shape
+    record = own.all.where(own.keep > 0, len(x)).flatten().int()
+    ends = pad(record.bincount(minlength=len(x) + 1)[:-1].cumsum(0), (1, 0))
+    entry = record.argsort(stable=True)[: int(ends[-1])]
+    columns = entry.div(own.all.shape[1], rounding_mode="floor")[:, None] * units + torch.arange(units)
+    nothing, shape = x.new_zeros(columns.numel()), (len(x), models * units)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
+        wanted = torch.sparse_csr_tensor(ends * units, columns.flatten(), nothing, shape, check_invariants=False)
+        found = torch.sparse.sampled_addmm(wanted, x, weights.flatten(0, 1).T, beta=0.0).values()
+    out = x.new_zeros(own.all.numel(), units).index_copy_(0, entry, found.view(-1, units))
+    return out.view(models, -1, units).mT.contiguous()

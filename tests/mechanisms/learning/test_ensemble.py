@@ -26,7 +26,7 @@ INPUTS, CLASSES, RECORDS = 20, 4, 40
 LINEAR = Architecture("linear", INPUTS, CLASSES)
 UNBIASED = Architecture("linear", INPUTS, CLASSES, {"bias": False})
 TWO_CLASSES = Architecture("linear", INPUTS, 2)
-WIDE = Architecture("linear", INPUTS, 8)
+WIDE = Architecture("linear", INPUTS, 2 * products.NARROW)
 FNN = Architecture("fnn", INPUTS, CLASSES, {"hidden": 9})
 MEDIAN_NORM = {1: 20.0, 1.5: 6.0, 2: 3.0, 4: 1.5, math.inf: 0.8}  # so that some records are clipped and some are not
 
