@@ -15,9 +15,10 @@ from dpaudit.mechanisms.learning.norms import lp_norm
 from dpaudit.mechanisms.learning.spec import DPFTRLSpec, DPSGDSpec, GradientSpec, Pool
 
 CHUNK_RECORDS = {"cpu": 1024, "cuda": 16384}  # records at a time
-LAYER_NUMBERS = {"cpu": 2**17, "cuda": 2**26}  # activations of a layer at a time, over a group's models: half an L2
+LAYER_NUMBERS = {"cpu": 2**18, "cuda": 2**26}  # activations of a layer at a time, over a group's models: an L2
 COPY_NUMBERS = {"cpu": 2**18, "cuda": 2**28}  # numbers copied out at a time: of one model (half an L2), of a group
 GATHER_SHARE = 0.6  # a batch of less than this part of the records is copied out; else the others are multiplied by 0
+NARROW_SHARE = 0.15  # the same for layers so narrow that their records are read where they are
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ def make_plan(spec: GradientSpec, pool: Pool, members: NDArray[np.bool_], device
     # who is not in a batch is multiplied by 0, which removes finite numbers only
     if not bool(torch.isfinite(x_norms.square()).all()):
         raise ValueError(f"Expected the l_{order:g} norm of every record to be finite in float32, and its square too.")
+    narrow = device.type == "cpu" and layers[0][1] <= products.NARROW
     row_of = torch.full((members.shape[1] + 1,), len(rows)).scatter_(0, rows, torch.arange(len(rows)))
     share = 1 / spec.batches if isinstance(spec, DPFTRLSpec) else spec.sampling_prob
     return EnsemblePlan(
@@ -102,7 +104,10 @@ def make_plan(spec: GradientSpec, pool: Pool, members: NDArray[np.bool_], device
         row_of=row_of.to(device),
         pool_size=members.shape[1],
         everyone=bool((members.any(axis=0) == members.all(axis=0)).all()),
-        gather=bool(share * (members[:, rows.numpy()].mean() if len(rows) else 0.0) < GATHER_SHARE),
+        gather=bool(
+            share * (members[:, rows.numpy()].mean() if len(rows) else 0.0)
+            < (NARROW_SHARE if narrow else GATHER_SHARE)
+        ),
         order=order,
         noise_scale=defect.noise_scale(spec.expected_batch_size),
         buffers=products.Buffers(device),

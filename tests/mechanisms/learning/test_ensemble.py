@@ -68,8 +68,10 @@ def assert_equals_plain_loop(spec: DPSGDSpec, pool: Pool, members: NDArray[np.bo
         np.testing.assert_allclose(flat(models, model), train_one(spec, pool, row, 5 + model), atol=5e-6, rtol=1e-5)
 
 
-# batches are copied out (q or the members few), masked (many), or shared by all models
-@pytest.mark.parametrize(("sampling_prob", "share"), [(0.3, 1.0), (0.9, 0.9), (1.0, 0.4), (1.0, 0.8), (1.0, 1.0)])
+# batches are copied out (q or the members few; of narrow layers read where they are), masked (many), or shared by all
+@pytest.mark.parametrize(
+    ("sampling_prob", "share"), [(0.1, 0.9), (0.3, 1.0), (0.9, 0.9), (1.0, 0.4), (1.0, 0.8), (1.0, 1.0)]
+)
 @pytest.mark.parametrize("order", MEDIAN_NORM)
 @pytest.mark.parametrize(
     "architecture", [LINEAR, UNBIASED, TWO_CLASSES, WIDE, FNN], ids=["linear", "unbiased", "two classes", "wide", "fnn"]
@@ -105,7 +107,7 @@ def test_it_equals_the_plain_loop_with_every_mechanism(mechanism: Mechanism) -> 
     assert np.abs(flat(noisy, 0) - flat(silent, 0)).max() > 1e-3
 
 
-@pytest.mark.parametrize("sampling_prob", [0.3, 1.0])
+@pytest.mark.parametrize("sampling_prob", [0.1, 0.3, 1.0])
 @pytest.mark.parametrize("defect", DEFECTS.values(), ids=DEFECTS.keys())
 @pytest.mark.parametrize("architecture", [TWO_CLASSES, FNN], ids=["two classes", "fnn"])
 def test_a_planted_fault_does_what_it_says_and_changes_the_model(
@@ -120,9 +122,15 @@ def test_a_planted_fault_does_what_it_says_and_changes_the_model(
     assert np.abs(faulty - correct).max() > 1e-3
 
 
-@pytest.mark.parametrize("sampling_prob", [0.3, 0.9, 1.0])
-def test_neither_groups_nor_chunks_show(sampling_prob: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec, pool, members = specification(sampling_prob=sampling_prob), records(5), some(0.9, models=7)
+@pytest.mark.parametrize(
+    ("architecture", "sampling_prob"), [(FNN, 0.3), (FNN, 0.9), (FNN, 1.0), (TWO_CLASSES, 0.4), (LINEAR, 0.4)]
+)
+def test_neither_groups_nor_chunks_show(
+    architecture: Architecture, sampling_prob: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, members = specification(architecture, sampling_prob=sampling_prob), some(0.9, models=7)
+    pool = records(5, classes=architecture.classes)
+    monkeypatch.setattr(batches, "NARROW_SHARE", 0.5)
     whole = ensemble.train(spec, pool, members, range(7))
     monkeypatch.setattr(batches, "CHUNK_RECORDS", {"cpu": 16})
     monkeypatch.setattr(batches, "LAYER_NUMBERS", {"cpu": 16 * 9 * 2})  # two models at a time
@@ -258,7 +266,7 @@ def test_poisson_batches_are_binomial_and_fresh_at_every_step() -> None:
 
 
 def test_every_record_is_drawn_independently() -> None:
-    spec = specification(LINEAR, sampling_prob=0.3, steps=100)
+    spec = specification(FNN, sampling_prob=0.3, steps=100)
     streams = [batches.Streams(seed, torch.device("cpu")) for seed in range(50)]
     plan = batches.make_plan(spec, records(15), np.ones((50, RECORDS), dtype=bool), torch.device("cpu"))
     coins = np.zeros((5000, RECORDS))
