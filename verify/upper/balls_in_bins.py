@@ -171,11 +171,13 @@ def _ratios(releases: int, mu: float, tail: float) -> _Ratios:
     spread = 15.0 * math.sqrt(releases) * deviation
     above = spread + min(1.05 * (largest + 1.0) + 0.2 * releases, 55.0 * largest)
     below = spread - 55.0 * smallest
-    size, whole = SIZE, 2.0 * below > releases
-    if whole:
-        below, smallest = float(releases), -1.0
-    while not whole and size < LARGEST_SIZE and above + below > COARSEST * deviation * size:
+    size, finest = SIZE, COARSEST * deviation
+    while size < LARGEST_SIZE and above + below > finest * size:
         size *= 2
+    # a coarser lattice would itself spread X further than the window about the mean
+    whole = 2.0 * below > releases or above + below > finest * size
+    if whole:
+        size, below, smallest = SIZE, float(releases), -1.0
     unit = (above + below) / size
     start = 0 if whole else math.floor((-releases * smallest - below) / unit)
     return _Ratios(smallest, unit, max(1, math.ceil((largest - smallest) / unit)), start, size)
