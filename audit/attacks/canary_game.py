@@ -130,7 +130,8 @@ class CanaryGame:
         if not isinstance(spec, MinimumSpec):
             spec = replace(spec, init_seed=seed)
         candidates = self.build(spec, audit)
-        pilot = run_pilot(audit, candidates, with_noise(audit, CONTROLLED_NOISE)) if candidates else None
+        setup = with_noise(audit, CONTROLLED_NOISE, clipped_as_is=True)
+        pilot = run_pilot(audit, candidates, setup) if candidates else None
         if pilot is None:
             return None
         spoken = {

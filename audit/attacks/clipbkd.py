@@ -4,8 +4,9 @@ Jagielski, Ullman and Oprea (2020), "Auditing Differentially Private Machine Lea
 lies along the direction of least variance of the data, so that nothing but the noise hides whether it was trained on.
 Its label and sign are those that the network finds least likely, at the first weights, which the audit knows, and
 after training on the other records: a canary that is learned already has no gradient. Its length is tried out by a
-pilot: a short one is not clipped, a long one is learned in a few steps. Among sentences a canary is one of words that
-no other record has (`text_canaries`), and the pilot chooses one of a few.
+pilot: a short one is not clipped, a long one is learned in a few steps. So are canaries whose features are all of one
+size: where records are clipped in another norm than was accounted, they are the longest that pass. Among sentences a
+canary is one of words that no other record has (`text_canaries`), and the pilot chooses one of a few.
 """
 
 from dataclasses import replace
@@ -32,6 +33,7 @@ from dpaudit.mechanisms.learning.training import logits
 from dpaudit.verify.claims import Adjacency
 
 LENGTHS = (1.0, 4.0, 16.0, 64.0, 256.0)  # of canaries, times the clip where that is above 1
+SPREAD_LENGTHS = LENGTHS[1:4]  # of those with all features of one size
 LARGEST_CLIP = float(np.sqrt(np.finfo(np.float32).max)) / LENGTHS[-1]
 RELEASES = "likelihood ratio, from every release"
 NO_GHOST = (
@@ -59,6 +61,29 @@ def least_direction(x: NDArray[np.float32]) -> NDArray[np.float64]:
     gram = x.astype(np.float64).T @ x.astype(np.float64)
     direction = np.linalg.eigh(gram)[1][:, 0]
     return np.asarray(direction * np.sign(direction[np.argmax(np.abs(direction))]))
+
+
+def spread_direction(x: NDArray[np.float32]) -> NDArray[np.float64]:
+    """A unit direction of equal sizes in all features, of little second moment of the rows of x, shape (inputs,).
+
+    Of all directions of one l2 norm it has the least l_p norm for every p above 2, and so the longest gradient that
+    clipping in such a norm lets through. Its signs are those of `least_direction`, each turned where that lowers the
+    second moment until none does.
+
+    >>> spread_direction(np.array([[1.0, 1.0], [2.0, 2.0]], dtype=np.float32)).round(3).tolist()
+    [-0.707, 0.707]
+    """
+    gram = x.astype(np.float64).T @ x.astype(np.float64)
+    signs = np.where(least_direction(x) < 0, -1.0, 1.0)
+    along, diagonal = gram @ signs, np.diag(gram)
+    for _ in range(100 * len(signs)):  # each turn lowers the moment; rounding alone could go on
+        gain = signs * along - diagonal
+        turned = int(gain.argmax())
+        if gain[turned] <= 1e-9 * diagonal.sum():
+            break
+        signs[turned] *= -1.0
+        along += 2.0 * signs[turned] * gram[:, turned]
+    return np.asarray(signs / np.sqrt(len(signs)))
 
 
 def make_arms(
@@ -122,12 +147,17 @@ def make_arms(
 
 def _described(x: NDArray[np.float32], canary: NDArray[np.float32], label: int, adjacency: Adjacency) -> dict[str, Any]:
     """The canary in the words of a report."""
+    direction = "least second moment"
+    if len(canary) > 1 and np.ptp(np.abs(canary)) == 0:
+        direction = "all features of one size"
+    elif not x[:, canary != 0].any():
+        direction = "a feature that is zero in every record"
     return {
         "adjacency": adjacency,
         "records": len(x),
         "canary_length": float(np.linalg.norm(canary)),
         "canary_label": label,
-        "direction": "a feature that is zero in every record" if not x[:, canary != 0].any() else "least second moment",
+        "direction": direction,
     }
 
 
@@ -172,19 +202,20 @@ def release_score(
 
 
 def _candidates(spec: GradientSpec, audit: Audit) -> list[Candidate]:
-    """The least likely label and sign for every length."""
+    """The least likely label and sign for every direction and length."""
     _check_removal(audit, spec)
     x, y, adjacency = audit.dataset.x, audit.dataset.y, neighbours(audit)
     if audit.dataset.tokens:
         return _sentences(spec, audit)
-    direction = least_direction(x)
-    lengths = np.array(LENGTHS) * max(1.0, float(spec.mechanism.clip))
+    directions = [(least_direction(x), LENGTHS), *([(spread_direction(x), SPREAD_LENGTHS)] if x.shape[1] > 1 else [])]
+    unit = max(1.0, float(spec.mechanism.clip))
     if spec.mechanism.clip > LARGEST_CLIP:
         raise InputError(
             f"Expected mechanism.clip={spec.mechanism.clip:g} to be at most {LARGEST_CLIP:.2g}: no canary of "
             f"{LENGTHS[-1]:g} times that has a finite norm in float32."
         )
-    probes = (np.outer(lengths, [1.0, -1.0])[:, :, None] * direction).astype(np.float32)  # (lengths, signs, inputs)
+    lines = np.concatenate([np.outer(lengths, direction) for direction, lengths in directions]) * unit
+    probes = np.stack([lines, -lines], axis=1).astype(np.float32)  # (directions and lengths, signs, inputs)
     start = with_first_weights(audit, spec)
     odds = unlikely(audit, start, probes.reshape(-1, x.shape[1]))
     if odds is None:

@@ -67,19 +67,23 @@ def controlled_training(audit: Audit) -> str:
     return "the built-in training, for the one under audit takes no noise_factor"
 
 
-def with_noise(audit: Audit, factor: float) -> Callable[..., TrialSetup]:
+def with_noise(audit: Audit, factor: float, *, clipped_as_is: bool = False) -> Callable[..., TrialSetup]:
     """From (spec, pool, score), and a watch if need be, to trials with the noise scaled, and no other planted fault.
 
     Args:
         audit: Whose training function, where that takes a `noise_factor`; else the built-in one is used.
         factor: Of the noise that the recipe says.
+        clipped_as_is: Keep a planted fault in how records are clipped, as a loop of the user's keeps its own: a pilot
+            looks for the canary that the training under audit shows best.
     """
     trainer, device = audit.settings.trainer, resolve_device(audit.settings.device)
 
     def setup(spec: TrainingSpec, pool: Pool, score: Score, watch: StepWatch | None = None) -> TrialSetup:
         if trainer is not train and takes_noise_factor(trainer):
             return TrialSetup(spec, pool, score, ScaledNoise(watched(trainer, watch), factor), device)
-        return TrialSetup(replace(spec, defect=Defect(noise_factor=factor)), pool, score, train, device)
+        scaled = replace(spec.defect if clipped_as_is else Defect(), noise_factor=factor)
+        scaled = replace(scaled, divide_before_noise=False, fixed_seed=None)
+        return TrialSetup(replace(spec, defect=scaled), pool, score, train, device)
 
     return setup
 
