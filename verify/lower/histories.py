@@ -42,6 +42,7 @@ from dpaudit.verify.pld.scale_mixture_cells import mixture_cells
 
 SINGLE_TAIL = 1e-45  # a single release needs no transform, so its curve may as well reach any delta
 LARGEST_MERGED = 6.0  # distance of the centres, in deviations, up to which cells hold every probability that matters
+LONGEST_MERGED = 1e4  # beside other releases: an epsilon of 10^7, and counts whose roundings add up to little
 LOSS_HEADROOM = 25.0  # losses this far above the claimed epsilon are one cell of the fine grid for heavy tails
 HEAVY_LABEL = 2**14  # of the grid for a heavy tail: of a finer one, the windows' rounding costs more than it gains
 WIDE = 4.0  # variance of the loss over that without those above which the tail is heavy
@@ -195,6 +196,7 @@ def gathered(releases: Sequence[ShiftedPhase]) -> Sequence[ShiftedPhase]:
     if owner is None or (not rest and sum(item.phase.steps for item in releases) == 1):
         return releases
     mu = math.sqrt(squares) * (1.0 - 8.0 * UNIT * len(releases))  # a shorter shift loses less (boundary lemma)
+    mu = min(mu, LONGEST_MERGED) if rest else mu
     count = math.ceil((mu / LARGEST_MERGED) ** 2) if rest else 1
     line = (Gaussian(1.0).structure, np.array([0.0, mu / math.sqrt(count)]))
     return [*rest, ShiftedPhase(replace(owner.phase, steps=count), owner.shift, (0.0, 1.0), line=line)]

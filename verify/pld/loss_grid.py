@@ -47,7 +47,9 @@ class SampledPair:
             return losses
         positive = losses > 0
         small = np.log1p(q * np.expm1(np.where(positive, 0.0, losses)))
-        large = losses + np.log1p((1 - q) * np.expm1(-np.where(positive, losses, 0.0)))
+        ahead = np.where(positive, losses, 0.0)
+        less = (1 - q) * np.expm1(-ahead)  # near -1 what is left of a small rate is rounding
+        large = losses + np.where(less > -0.5, np.log1p(np.maximum(less, -0.5)), np.log(q + (1 - q) * np.exp(-ahead)))
         return np.asarray(np.where(positive, large, small))
 
     def inner(self, losses: Array) -> Array:

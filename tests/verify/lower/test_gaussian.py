@@ -187,3 +187,12 @@ def test_the_l2_length_grows_with_the_dimension_beyond_p_2() -> None:
     assert curve.epsilon(np.array([1e-5]))[0] == pytest.approx(exact_epsilon(1.0, 1e-5), rel=1e-4)
     assert curve.witness is not None
     assert curve.witness.coordinates == 16
+
+
+@pytest.mark.parametrize("rate", [1e-300, 1e-15])
+def test_an_immense_shift_beside_hardly_sampled_ones(rate: float) -> None:
+    """It was cut into 10^20 releases, whose roundings left the range of floats."""
+    noise = Gaussian(1e-11, dimension=1)
+    verdict = check(Claim(0.1, 0.1, [Phase(noise, 1000, rate), Phase(noise)]))
+    assert verdict.verdict == "refuted"
+    assert 0.999 < verdict.delta_lower <= verdict.delta_upper

@@ -143,3 +143,14 @@ def test_epsilon_at_is_on_the_safe_side_of_a_step() -> None:
     assert found[1] == pytest.approx(3.0, rel=1e-8)
     assert found[1] >= 3.0
     assert math.isinf(found[2])
+
+
+@pytest.mark.parametrize("rate", [1e-300, 1e-17, 1e-13, 1e-3, 0.6])
+def test_the_loss_at_any_rate_is_that_of_the_mixture(rate: float) -> None:
+    """log(1 - q + q e^l) in 400 digits; what is left of 1 - q was rounding, or -inf."""
+    losses = np.array([-50.0, -1.0, 0.0, 1e-6, 0.5, 3.0, 40.0, 600.0, 1e9])
+    found = sampled_pair(gaussian_pair(1.0), rate, 1e-9, 1e9).outer(losses)
+    with mpmath.workdps(400):
+        exact = [float(mpmath.log(1 - mpmath.mpf(rate) + mpmath.mpf(rate) * mpmath.exp(loss))) for loss in losses[:-1]]
+    np.testing.assert_allclose(found[:-1], exact, rtol=1e-12, atol=1e-13)
+    assert found[-1] == pytest.approx(1e9 + math.log(rate))
