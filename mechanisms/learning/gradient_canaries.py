@@ -102,7 +102,7 @@ class GradientCanaries:
         self._steps.append(seen)
 
     def _sample(self) -> Tensor:
-        """Which canaries are in this step's batches, as `batches.sample` decides for records."""
+        """Which canaries are in this step's batches: each with probability q, by a coin of its own."""
         q = self._spec.sampling_prob
         if q == 1:
             return self._included

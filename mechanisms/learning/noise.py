@@ -25,7 +25,7 @@ WORDS = 624  # 32-bit words in the state of the Mersenne twister
 class Streams:
     """The independent random streams of one model.
 
-    `init` draws the first weights, `sampling` the Poisson coins, `batches` those of other samplers, `noise` the noise.
+    `init` draws the first weights, `sampling` Poisson batches, `batches` those of other samplers, `noise` the noise.
     Each is made when first used.
 
     Args:
@@ -47,7 +47,7 @@ class Streams:
 
     @cached_property
     def sampling(self) -> torch.Generator:
-        """Draws the coins that decide who is in a batch."""
+        """Draws the Poisson batches."""
         return _generator(self._seed, 1, self._device)
 
     @cached_property
