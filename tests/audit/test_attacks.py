@@ -1,5 +1,6 @@
 """The attacks' scores and data sets against plain recomputations."""
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from sklearn.datasets import load_digits
 
 from dpaudit.audit.attacks.arms import Arms, Candidate
 from dpaudit.audit.attacks.base import Audit
-from dpaudit.audit.attacks.clipbkd import CLIPBKD, least_direction, make_arms, margin
+from dpaudit.audit.attacks.clipbkd import CLIPBKD, least_direction, make_arms, margin, spread_direction
 from dpaudit.audit.attacks.lira import OWN_SPREAD, offline_scores, online_scores
 from dpaudit.audit.attacks.membership import class_rates, negative_loss, within_class
 from dpaudit.audit.attacks.reference import percentiles
@@ -83,7 +84,8 @@ def test_a_canary_is_unlikely_under_the_known_weights_before_and_after_training(
     fnn = recipe(architecture={"name": "fnn"}, optimizer={"learning_rate": 0.5, "init": "glorot"}, dataset=DIGITS)
     for candidate in candidates(audit_of(fnn, seed)):
         start, arms = candidate.spec, candidate.arms
-        assert not np.abs(arms.pool.x[:-1] @ arms.canary).max()
+        spread = arms.description["direction"] == "all features of one size"
+        assert spread != (not np.abs(arms.pool.x[:-1] @ arms.canary).max())
         quiet = replace(start, defect=Defect(noise_factor=0.0))  # type: ignore[type-var]
         for members in (np.zeros_like(arms.without), arms.without):
             outputs = logits(train(quiet, arms.pool, members[None], [0]), arms.canary[None])[0, 0].numpy()
@@ -127,6 +129,18 @@ def test_least_direction_without_a_silent_feature_is_the_smallest_singular_vecto
     )
     smallest = np.linalg.svd(x.astype(float))[2][-1]
     assert abs(least_direction(x) @ smallest) == pytest.approx(1.0, abs=1e-6)
+
+
+def test_spread_direction_has_equal_sizes_and_nearly_the_least_second_moment_of_all_signs() -> None:
+    rng = np.random.default_rng(5)
+    x = (rng.normal(size=(200, 10)) @ rng.normal(size=(10, 10))).astype(np.float32)
+    spread = spread_direction(x)
+    assert np.abs(spread) == pytest.approx(np.full(10, 10**-0.5), rel=1e-12)
+    every = np.array(list(itertools.product([-1.0, 1.0], repeat=10))) / 10**0.5
+    moments = np.square(x @ every.T).sum(axis=0)
+    assert np.square(x @ spread).sum() < np.quantile(moments, 0.1)
+    turned = spread * np.where(np.eye(10, dtype=bool), -1.0, 1.0)
+    assert (np.square(x @ turned.T).sum(axis=0) >= np.square(x @ spread).sum() * (1 - 1e-6)).all()
 
 
 def test_margin_is_the_log_odds() -> None:

@@ -73,6 +73,7 @@ def test_a_correct_model_is_not_refuted_and_its_claim_is_certified(correct: Audi
     "defect",
     [
         "half-noise",
+        "clipped-in-another-norm",
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("noise-for-the-mean-on-the-sum", "fixed-seed")),
     ],
 )
