@@ -22,10 +22,9 @@ import math
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array, Function, IIDCoordinates, LomaxCoordinates, Mechanism
+from dpaudit.mechanisms.base import Function, IIDCoordinates, LomaxCoordinates, Mechanism
 from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.curves import Curve
-from dpaudit.verify.inversion import epsilon_at
 from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.fourier import Lattice
 from dpaudit.verify.pld.gamma_scale import laplace_given_gamma
@@ -98,16 +97,7 @@ def bound(claim: Claim) -> Curve:
     upper: Function = np.ones_like
     if costly and min(one for one, _ in costly) < HOPELESS:
         upper = _responses(costly).delta
-
-    def delta(epsilon: Array) -> Array:
-        return np.where(epsilon >= pure, 0.0, upper(epsilon))
-
-    def epsilon(delta_wanted: Array) -> Array:
-        return np.minimum(epsilon_at(upper, delta_wanted), pure)
-
-    if claim.epsilon >= pure or claim.delta == 0:
-        return Curve("upper", "pure", PURE_THEOREM, delta, epsilon)
-    return Curve("upper", "pld", THEOREM, delta, epsilon)
+    return laplace_pure.ended(claim, pure, upper, ("pld", THEOREM), PURE_THEOREM)
 
 
 def _responses(releases: list[tuple[float, int]]) -> Composed:

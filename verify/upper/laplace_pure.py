@@ -105,15 +105,28 @@ def bound(claim: Claim) -> Curve:
     else:
         upper = partial(worst_delta, compose_pairs(phases, directions(claim)))
 
+    method, theorem = ("exact-integral", EXACT_THEOREM) if alone else ("pld", THEOREM)
+    return ended(claim, pure, upper, (method, theorem), PURE_THEOREM)
+
+
+def ended(claim: Claim, pure: float, upper: Function, named: tuple[str, str], pure_theorem: str) -> Curve:
+    """An upper bound on delta(epsilon) that is 0 from a pure epsilon on.
+
+    Args:
+        claim: Which theorem is named depends on where it lies.
+        pure: The pure epsilon, rounded up.
+        upper: A bound below it.
+        named: That bound's method and theorem.
+        pure_theorem: Of the pure epsilon.
+    """
+
     def delta(epsilon: Array) -> Array:
         return np.where(epsilon >= pure, 0.0, upper(epsilon))
 
     def epsilon(delta_wanted: Array) -> Array:
         return np.minimum(epsilon_at(upper, delta_wanted), pure)
 
-    if claim.epsilon >= pure or claim.delta == 0:
-        return Curve("upper", "pure", PURE_THEOREM, delta, epsilon)
-    method, theorem = ("exact-integral", EXACT_THEOREM) if alone else ("pld", THEOREM)
+    method, theorem = ("pure", pure_theorem) if claim.epsilon >= pure or claim.delta == 0 else named
     return Curve("upper", method, theorem, delta, epsilon)
 
 
