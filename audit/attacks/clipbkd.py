@@ -71,7 +71,7 @@ def spread_direction(x: NDArray[np.float32]) -> NDArray[np.float64]:
     second moment until none does.
 
     >>> spread_direction(np.array([[1.0, 1.0], [2.0, 2.0]], dtype=np.float32)).round(3).tolist()
-    [-0.707, 0.707]
+    [0.707, -0.707]
     """
     gram = x.astype(np.float64).T @ x.astype(np.float64)
     signs = np.where(least_direction(x) < 0, -1.0, 1.0)

@@ -69,11 +69,14 @@ def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) ->
     """
     read = claim.canonical("upper")
     curves = [theorem.bound(read) for theorem in theorems if theorem.applies(read)]
-    for fixed in (False, True) if often_cut(read) else (False,):
+    when_cut: list[Curve] = []
+    for fixed in (True, False) if often_cut(read) else (False,):
         met = met_claim(read, fixed=fixed)
         if met is not None:
             own = [theorem.bound(met) for theorem in theorems if theorem.applies(met)]
-            curves += [carried_over(read, curve, fixed=fixed) for curve in own]
+            own = [carried_over(read, curve, fixed=fixed, when_cut=when_cut) for curve in own]
+            curves += own
+            when_cut = own if fixed else []
     reductions = [p.correlation.theorem(p.mechanism) for p in claim.phases if p.correlation is not None]
     if reductions:
         curves = [replace(curve, theorem="; ".join(dict.fromkeys([*reductions, curve.theorem]))) for curve in curves]

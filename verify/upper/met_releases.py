@@ -17,14 +17,15 @@ under both adjacencies: the profile of `pair_curve.directions`, which composes. 
 
 Batches that are cut. Reveal who else is drawn, which has one law for both neighbours. Unless max_batch of the others
 are drawn for one release, with probability at most beta = steps P(Bin(records - 1, prob) >= max_batch), nothing is cut
-whether the record is in or not, and the history is one of Poisson batches. By joint convexity delta is at most beta +
-(1 - beta) times that of Poisson batches. Where that is much: reveal also in which order the others would be cut. The
-record is kept with a known probability g <= prob, then in place of the last of the others or of nobody, whatever it
-contributes: what the theorems for batches of fixed size at rate g allow. They grow with the rate: a coin of g is one
-of prob and another one, revealed, and where that fails neighbours are alike. If everybody is drawn, g = max_batch /
-records.
+whether the record is in or not, and the history is one of Poisson batches. Reveal also in which order the others would
+be cut. The record is kept with a known probability g <= prob, then in place of the last of the others or, where nothing
+is cut, of nobody: what the theorems for batches of fixed size at rate g allow. They grow with the rate: a coin of g is
+one of prob and another one, revealed, and where that fails neighbours are alike. If everybody is drawn, g = max_batch /
+records. So by joint convexity delta is at most (1 - beta) times that of Poisson batches and beta times that of batches
+of fixed size, or the latter alone.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -38,7 +39,7 @@ from dpaudit.verify.samplers import Sampler, Shuffled, TruncatedPoisson, Without
 REVEALED = "the order revealed, a record meets at most so many releases: joint convexity of the hockey-stick divergence"
 FIXED_SIZE = "batches of fixed size: advanced joint convexity, Balle, Barthe and Gaboardi (2018), Theorems 2 and 9"
 CUT_AS_FIXED = "batches that are cut hold the record at a known rate, in place of another: as batches of fixed size"
-MUCH = 0.01  # of the claimed delta: the chance of a cut from which on it is not worth paying
+MUCH = 1e-3  # of the claimed delta: the chance of a cut from which on what a cut costs is looked at
 CUT = "Poisson batches unless the others alone fill one, which has a small probability"
 
 
@@ -81,7 +82,7 @@ def met_claim(claim: Claim, *, fixed: bool = False) -> Claim | None:
 
 
 def often_cut(claim: Claim) -> bool:
-    """Whether cuts are so likely that they are better read as batches of fixed size."""
+    """Whether cuts are so likely that they are to be read as batches of fixed size."""
     return _cut(claim) > MUCH * claim.delta
 
 
@@ -91,14 +92,21 @@ def _cut(claim: Claim) -> float:
     return min(1.0, sum(chances) * (1.0 + 1e-15))
 
 
-def carried_over(claim: Claim, curve: Curve, *, fixed: bool = False) -> Curve:
-    """An upper bound of `met_claim(claim, fixed=fixed)` as one of the claim with its samplers."""
+def carried_over(claim: Claim, curve: Curve, *, fixed: bool = False, when_cut: Sequence[Curve] = ()) -> Curve:
+    """An upper bound of `met_claim(claim, fixed=fixed)` as one of the claim with its samplers.
+
+    Args:
+        claim: The claim.
+        curve: The bound.
+        fixed: Whether batches that are cut were read as batches of fixed size.
+        when_cut: Where they were not: bounds of the same history with `fixed`, for where the others fill a batch.
+    """
     theorems = [_theorem(phase.sampler, fixed=fixed) for phase in claim.phases if phase.sampler is not None]
     theorem = "; ".join(dict.fromkeys([*theorems, curve.theorem]))
     cut = 0.0 if fixed else _cut(claim)
     if not cut:
         return replace(curve, theorem=theorem)
-    return Curve.upper(curve.method, theorem, partial(_with_cuts, curve, cut), curve.assumptions)
+    return Curve.upper(curve.method, theorem, partial(_with_cuts, curve, cut, tuple(when_cut)), curve.assumptions)
 
 
 def _theorem(sampler: Sampler, *, fixed: bool) -> str:
@@ -111,6 +119,8 @@ def _theorem(sampler: Sampler, *, fixed: bool) -> str:
             return REVEALED
 
 
-def _with_cuts(curve: Curve, cut: float, epsilon: Array) -> Array:
+def _with_cuts(curve: Curve, cut: float, when_cut: Sequence[Curve], epsilon: Array) -> Array:
     """delta where the others fill a batch with probability `cut`, and otherwise nothing is cut."""
-    return np.minimum(cut + (1.0 - cut) * np.minimum(curve.delta(epsilon), 1.0), 1.0 - 1e-15) * (1.0 + 1e-15)
+    uncut = np.minimum(curve.delta(epsilon), 1.0)
+    full = np.minimum.reduce([np.ones_like(epsilon), *(bound.delta(epsilon) for bound in when_cut)])
+    return np.asarray(np.minimum(uncut + cut * np.maximum(full - uncut, 0.0), 1.0 - 1e-15) * (1.0 + 1e-15))
