@@ -31,12 +31,14 @@ onload = () => {
 """
 
 
+def command(folder: Path, page: Path, *arguments: str) -> list[str]:
+    """What starts the browser on a page."""
+    return [str(CHROMIUM), *FLAGS, f"--user-data-dir={folder / 'profile'}", *arguments, page.as_uri()]
+
+
 def browse(folder: Path, page: Path, *arguments: str) -> tuple[str, list[str]]:
     """Stdout, and the lines that pages wrote to the console."""
-    done = subprocess.run(
-        [str(CHROMIUM), *FLAGS, f"--user-data-dir={folder / 'profile'}", *arguments, page.as_uri()],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
+    done = subprocess.run(command(folder, page, *arguments), capture_output=True, text=True, timeout=120, check=True)
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
