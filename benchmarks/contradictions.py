@@ -246,16 +246,9 @@ def _without_seconds(verdict: Verdict) -> dict[str, Any]:
     return {key: value for key, value in verdict.to_dict().items() if key != "seconds"}
 
 
-def trial(
-    seed: int,
-    index: int,
-    rigorous_share: float,
-    patience: float = PATIENCE,
-    followed: float = 1.0,
-    wide: float = WIDE,
-) -> dict[str, Any]:
-    """The row of one drawn claim."""
-    return Trial(seed, index, rigorous_share, patience, followed, wide).run()
+def trial(seed: int, index: int, *shares: float, **named: float) -> dict[str, Any]:
+    """The row of one drawn claim; how it is asked is told as to `Trial`."""
+    return Trial(seed, index, *shares, **named).run()
 
 
 def _start_worker() -> None:

@@ -63,18 +63,19 @@ def least_direction(x: NDArray[np.float32]) -> NDArray[np.float64]:
     return np.asarray(direction * np.sign(direction[np.argmax(np.abs(direction))]))
 
 
-def spread_direction(x: NDArray[np.float32]) -> NDArray[np.float64]:
+def spread_direction(x: NDArray[np.float32], least: NDArray[np.float64]) -> NDArray[np.float64]:
     """A unit direction of equal sizes in all features, of little second moment of the rows of x, shape (inputs,).
 
     Of all directions of one l2 norm it has the least l_p norm for every p above 2, and so the longest gradient that
-    clipping in such a norm lets through. Its signs are those of `least_direction`, each turned where that lowers the
-    second moment until none does.
+    clipping in such a norm lets through. Its signs are those of the direction of least second moment, each turned where
+    that lowers the second moment until none does.
 
-    >>> spread_direction(np.array([[1.0, 1.0], [2.0, 2.0]], dtype=np.float32)).round(3).tolist()
+    >>> x = np.array([[1.0, 1.0], [2.0, 2.0]], dtype=np.float32)
+    >>> spread_direction(x, least_direction(x)).round(3).tolist()
     [0.707, -0.707]
     """
     gram = x.astype(np.float64).T @ x.astype(np.float64)
-    signs = np.where(least_direction(x) < 0, -1.0, 1.0)
+    signs = np.where(least < 0, -1.0, 1.0)
     along, diagonal = gram @ signs, np.diag(gram)
     for _ in range(100 * len(signs)):  # each turn lowers the moment; rounding alone could go on
         gain = signs * along - diagonal
@@ -207,7 +208,8 @@ def _candidates(spec: GradientSpec, audit: Audit) -> list[Candidate]:
     x, y, adjacency = audit.dataset.x, audit.dataset.y, neighbours(audit)
     if audit.dataset.tokens:
         return _sentences(spec, audit)
-    directions = [(least_direction(x), LENGTHS), *([(spread_direction(x), SPREAD_LENGTHS)] if x.shape[1] > 1 else [])]
+    least = least_direction(x)
+    directions = [(least, LENGTHS), *([(spread_direction(x, least), SPREAD_LENGTHS)] if x.shape[1] > 1 else [])]
     unit = max(1.0, float(spec.mechanism.clip))
     if spec.mechanism.clip > LARGEST_CLIP:
         raise InputError(

@@ -25,7 +25,7 @@ from dpaudit.audit.attacks.released_steps import StepWatch, watched
 from dpaudit.audit.inputs.user_code import UserTrainer
 from dpaudit.audit.power import MODELS, PROMISED, REPEATS, Refutes, resampled
 from dpaudit.audit.trials.engine import Score, Scores, Trainer, TrialRunner, TrialSetup, trial_seed
-from dpaudit.mechanisms.defects import Defect
+from dpaudit.mechanisms.defects import CORRECT, Defect
 from dpaudit.mechanisms.learning.spec import Pool, TrainedModels, TrainingSpec
 from dpaudit.mechanisms.learning.training import resolve_device, train
 from dpaudit.verify.results import Control
@@ -81,8 +81,8 @@ def with_noise(audit: Audit, factor: float, *, clipped_as_is: bool = False) -> C
     def setup(spec: TrainingSpec, pool: Pool, score: Score, watch: StepWatch | None = None) -> TrialSetup:
         if trainer is not train and takes_noise_factor(trainer):
             return TrialSetup(spec, pool, score, ScaledNoise(watched(trainer, watch), factor), device)
-        scaled = replace(spec.defect if clipped_as_is else Defect(), noise_factor=factor)
-        scaled = replace(scaled, divide_before_noise=False, fixed_seed=None)
+        kept = spec.defect if clipped_as_is else CORRECT
+        scaled = Defect(noise_factor=factor, clip_norm=kept.clip_norm, unclipped_class=kept.unclipped_class)
         return TrialSetup(replace(spec, defect=scaled), pool, score, train, device)
 
     return setup

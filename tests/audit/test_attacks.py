@@ -134,7 +134,7 @@ def test_least_direction_without_a_silent_feature_is_the_smallest_singular_vecto
 def test_spread_direction_has_equal_sizes_and_nearly_the_least_second_moment_of_all_signs() -> None:
     rng = np.random.default_rng(5)
     x = (rng.normal(size=(200, 10)) @ rng.normal(size=(10, 10))).astype(np.float32)
-    spread = spread_direction(x)
+    spread = spread_direction(x, least_direction(x))
     assert np.abs(spread) == pytest.approx(np.full(10, 10**-0.5), rel=1e-12)
     every = np.array(list(itertools.product([-1.0, 1.0], repeat=10))) / 10**0.5
     moments = np.square(x @ every.T).sum(axis=0)

@@ -22,8 +22,8 @@ from dpaudit.verify.pld.fourier import Lattice
 from dpaudit.verify.results import Direction
 
 LADDER_LEVELS = 300  # levels on each side of zero in the first look, which only guides the choice of the grid
-FARTHEST = 1 << 10  # cells below all others, from where a tail goes up whole: between there is nothing but memory
 LADDER_GROWTH = 12.0  # their spacing grows by e^(LADDER_GROWTH/LADDER_LEVELS) from one to the next
+FARTHEST = 1 << 10  # cells below all others, from where a tail goes up whole: between there is nothing but memory
 
 
 @dataclass(frozen=True)
