@@ -169,6 +169,8 @@ def pass_curve(claim: Claim) -> Curve | None:
     for index in range(max(len(games) for _, games in offered)):  # one way of the others to contribute after the other
         chosen = [(phase, games[min(index, len(games) - 1)]) for phase, games in offered]
         found += [_Finding(points, way, name) for points, way, name in _findings(chosen, beside, claim)]
+    if not found:
+        return None
     games = [(phase, games[0]) for phase, games in offered]
     notes = [game.assumption for _, game in games if game.assumption]
     if len(games) + len(beside) < len(claim.phases):
@@ -200,8 +202,8 @@ def _findings(
         ]
         for way in ("remove", "add"):
             passes = [(m[way], game.passes) for m, (_, game) in zip(masses, games, strict=True)]
-            points = composed(passes, releases_beside(beside, way, claim))
-            yield points, way, choice[0].name
+            if all(first_lower.sum() > TAIL for (first_lower, _), _ in passes):  # else next to nothing is known of V
+                yield composed(passes, releases_beside(beside, way, claim)), way, choice[0].name
 
 
 def _along(phase: Phase) -> bool:
@@ -416,6 +418,9 @@ def _block_masses(
     for weight, power in powers:
         error = np.minimum(sizes * power.error_sup, np.sqrt(sizes) * power.error_l2) * (1.0 + 1e-12)
         sums = np.add.reduceat(np.roll(power.values, -start), blocks)
+        if upper and power.log_scale > 700.0:  # e^709 is infinite; nothing is known then but that a mass is at most 1
+            total += weight
+            continue
         scale = math.exp(power.log_scale) * (1.0 + sign * (power.relative + 1e-15))
         total += weight * np.maximum(sums + sign * error, 0.0) * scale
     # sums of at most LARGEST terms, and of a few parts

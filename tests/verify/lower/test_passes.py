@@ -277,3 +277,11 @@ def test_heavy_tails_are_resolved_about_their_centres(k: float, least: float) ->
     noise = GammaPLRVIID(k, 1.0 / max(k, 1.0), 1.0, 2.0, 1)
     found = check(Claim(1.0, 1e-3, [Phase(noise, sampler=BallsInBins(4, 1))]))
     assert least < found.epsilon_lower <= found.epsilon_upper
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batches", [100, 300])
+def test_a_pass_whose_laws_are_known_to_no_digit_bounds_nothing(batches: int) -> None:
+    """Upper bounds on masses that grow beyond floats raised an error, and said 1e192 before they did."""
+    noise = GammaPLRV(0.106495, 0.0131345, 69.6096, 3.0, 28_338_400)
+    assert pass_curve(Claim(30.0, 1e-3, [Phase(noise, sampler=Shuffled(batches, 1))])) is None
