@@ -5,10 +5,12 @@ lies along the direction of least variance of the data, so that nothing but the 
 Its label and sign are those that the network finds least likely, at the first weights, which the audit knows, and
 after training on the other records: a canary that is learned already has no gradient. Its length is tried out by a
 pilot: a short one is not clipped, a long one is learned in a few steps. So are canaries whose features are all of one
-size: where records are clipped in another norm than was accounted, they are the longest that pass. Among sentences a
+size: where records are clipped in another norm than was accounted, they are the longest that pass. And so is the label
+that moves a few models most: where one class is not clipped, only a canary of that class shows it. Among sentences a
 canary is one of words that no other record has (`text_canaries`), and the pilot chooses one of a few.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,7 +21,7 @@ from numpy.typing import NDArray
 from dpaudit.audit.attacks.arms import Arms, Candidate
 from dpaudit.audit.attacks.base import Audit
 from dpaudit.audit.attacks.canary_game import CanaryGame
-from dpaudit.audit.attacks.control import takes_noise_factor
+from dpaudit.audit.attacks.control import takes_noise_factor, with_noise
 from dpaudit.audit.attacks.pilot import CONTROLLED_NOISE
 from dpaudit.audit.attacks.released_steps import StepCount, StepWatch, can_watch, released_ratio
 from dpaudit.audit.attacks.starts import flat_weights, log_odds, unlikely, weights_without_noise, with_first_weights
@@ -36,12 +38,13 @@ LENGTHS = (1.0, 4.0, 16.0, 64.0, 256.0)  # of canaries, times the clip where tha
 SPREAD_LENGTHS = LENGTHS[1:4]  # of those with all features of one size
 LARGEST_CLIP = float(np.sqrt(np.finfo(np.float32).max)) / LENGTHS[-1]
 RELEASES = "likelihood ratio, from every release"
+SCREENED_LENGTH, SCREENED_LABELS, SCREENED_PAIRS = LENGTHS[1], 10, 3  # of canaries, the least likely; models per arm
 NO_GHOST = (
     "Expected a loop train(spec, pool, members, seeds), which can keep a record's place without it, for a claim with "
     "claim.adjacency={adjacency!r} of {kind!r} batches: where a loop train(dataset, seed) is given one record less, "
     "all others move up. Or claim 'replace-one', of a loop that takes a noise_factor."
 )
-_SENTENCES, _STEPS = 108, 109  # streams of seeds
+_SENTENCES, _STEPS, _LABELS = 108, 109, 110  # streams of seeds
 
 
 def least_direction(x: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -205,9 +208,9 @@ def release_score(
 def _candidates(spec: GradientSpec, audit: Audit) -> list[Candidate]:
     """The least likely label and sign for every direction and length."""
     _check_removal(audit, spec)
-    x, y, adjacency = audit.dataset.x, audit.dataset.y, neighbours(audit)
     if audit.dataset.tokens:
         return _sentences(spec, audit)
+    x = audit.dataset.x
     least = least_direction(x)
     directions = [(least, LENGTHS), *([(spread_direction(x, least), SPREAD_LENGTHS)] if x.shape[1] > 1 else [])]
     unit = max(1.0, float(spec.mechanism.clip))
@@ -222,22 +225,66 @@ def _candidates(spec: GradientSpec, audit: Audit) -> list[Candidate]:
     odds = unlikely(audit, start, probes.reshape(-1, x.shape[1]))
     if odds is None:
         return []
-    # a loop that takes no noise_factor is piloted by the built-in training, whose steps nobody watches
-    watchable = takes_noise_factor(audit.settings.trainer) and can_watch(audit.settings.trainer, spec)
-    candidates = []
-    for signs, likelihood in zip(probes, odds.reshape(*probes.shape[:2], -1), strict=True):
-        sign, label = np.unravel_index(int(likelihood.argmin()), likelihood.shape)
-        other = int(likelihood[sign].argmax())
-        one_model = trains_one_model(audit.settings.trainer)
-        arms = make_arms(x, y, signs[sign], int(label), other, adjacency=adjacency, same_size=one_model)
-        begins = "fitted to the records" if start.first_weights is not None else start.init
-        arms = replace(arms, description={**arms.description, "first_weights": begins})
-        watch = None
-        if watchable:
-            watch = StepWatch.of(arms.pool, arms.without, arms.with_canary, CONTROLLED_NOISE)
-        scores = _scores(start, arms, audit) | ({RELEASES: released_ratio} if watchable else {})
-        candidates.append(Candidate(start, arms, scores, watch))
+    by_line = odds.reshape(*probes.shape[:2], -1)
+    candidates = [_candidate(audit, start, *line) for line in zip(probes, by_line, strict=True)]
+    screened = LENGTHS.index(SCREENED_LENGTH)
+    labels = by_line[screened].min(axis=0).argsort(kind="stable")[:SCREENED_LABELS]
+    labelled = [_candidate(audit, start, probes[screened], by_line[screened], int(label)) for label in labels]
+    telling = _most_telling(audit, labelled)
+    if telling is not None and telling.arms.label != candidates[screened].arms.label:
+        candidates.append(telling)
     return candidates
+
+
+def _candidate(
+    audit: Audit,
+    start: GradientSpec,
+    signs: NDArray[np.float32],
+    likelihood: NDArray[np.float64],
+    label: int | None = None,
+) -> Candidate:
+    """A canary of one length with its least likely sign and, where none is asked for, label.
+
+    Args:
+        audit: Whose records it joins.
+        start: The training from its first weights.
+        signs: The canary with either sign, shape (2, inputs).
+        likelihood: Log-odds of every label, shape (2, classes).
+        label: Of the canary.
+    """
+    labels = np.arange(likelihood.shape[1])
+    asked = likelihood if label is None else np.where(labels == label, likelihood, np.inf)
+    sign, label = (int(index) for index in np.unravel_index(int(asked.argmin()), asked.shape))
+    other = int(np.where(labels == label, -np.inf, likelihood[sign]).argmax())
+    trainer, x, y = audit.settings.trainer, audit.dataset.x, audit.dataset.y
+    one_model = trains_one_model(trainer)
+    arms = make_arms(x, y, signs[sign], label, other, adjacency=neighbours(audit), same_size=one_model)
+    begins = "fitted to the records" if start.first_weights is not None else start.init
+    arms = replace(arms, description={**arms.description, "first_weights": begins})
+    scores, watch = _scores(start, arms, audit), None
+    # a loop that takes no noise_factor is piloted by the built-in training, whose steps nobody watches
+    if takes_noise_factor(trainer) and can_watch(trainer, start):
+        watch = StepWatch.of(arms.pool, arms.without, arms.with_canary, CONTROLLED_NOISE)
+        scores = scores | {RELEASES: released_ratio}
+    return Candidate(start, arms, scores, watch)
+
+
+def _most_telling(audit: Audit, candidates: Sequence[Candidate]) -> Candidate | None:
+    """Of canaries that differ in their label the one that moves a few models most; None where it was stopped.
+
+    With half of the noise, and clipped as the training under audit clips. The two models of a pair share their noise,
+    so that few pairs tell a class that is not clipped from the others.
+    """
+    setup, moved = with_noise(audit, CONTROLLED_NOISE, clipped_as_is=True), []
+    for candidate in candidates:
+        (score, *_) = candidate.scores.values()
+        lists = candidate.arms.trials(SCREENED_PAIRS, audit.settings.seed, (_LABELS, _LABELS))
+        half = setup(candidate.spec, candidate.arms.pool, score)
+        without, with_canary = audit.trials.run(half, *lists, what="Trying labels")
+        if len(without) < SCREENED_PAIRS:
+            return None
+        moved.append(float(np.nan_to_num(with_canary - without).mean()))
+    return candidates[int(np.argmax(moved))] if moved else None
 
 
 def _check_removal(audit: Audit, spec: GradientSpec) -> None:

@@ -78,6 +78,15 @@ def test_replace_one_arms_have_equal_size_and_differ_in_one_record_each() -> Non
     assert (arms.with_canary & ~arms.without).sum() == (arms.without & ~arms.with_canary).sum() == 1
 
 
+def test_a_class_that_is_not_clipped_has_a_canary() -> None:
+    """The least likely label was another in most networks, and such a canary sees nothing of it."""
+    fnn = recipe(architecture={"name": "fnn"}, optimizer={"learning_rate": 0.5, "init": "glorot"}, dataset=DIGITS)
+    made = Recipe.from_dict({**fnn.to_dict(), "planted_defect": "one-class-unclipped"})
+    labels = [[candidate.arms.label for candidate in candidates(audit_of(made, seed))] for seed in range(4)]
+    assert all(1 in tried for tried in labels)
+    assert any(1 not in tried[:-1] for tried in labels)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_canary_is_unlikely_under_the_known_weights_before_and_after_training(seed: int) -> None:
     """A label chosen from the data alone is learned already in a third of random networks, and has no gradient."""

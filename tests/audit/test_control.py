@@ -125,7 +125,7 @@ def test_the_trials_that_count_share_no_seed_with_those_that_do_not(
     run(*target, replace(SETTINGS, trials=100))
     counted = seeds.pop(CLIPBKD.making)
     assert len(set(counted)) == 200
-    assert len(seeds) == 4  # choice, pilot, two controls
+    assert len(seeds) == 5  # choice, labels, pilot, two controls
     assert not set(counted) & {seed for others in seeds.values() for seed in others}
 
 
