@@ -99,7 +99,7 @@ def has_cells(mechanism: Mechanism) -> bool:
 def tail_probability(claim: Claim) -> float:
     """Probability below which tails of a law are not resolved: a millionth of the claimed delta per step."""
     steps = sum(phase.steps for phase in claim.phases)
-    return max(min(claim.delta or 1e-10, 1e-6) * 1e-6 / steps, 1e-60)
+    return max(min(claim.delta or 1e-10, 1e-6) * 1e-6 / steps, 1e-300)
 
 
 def shifted_phase(claim: Claim, phase: Phase, shift: Shift) -> ShiftedPhase:

@@ -19,8 +19,9 @@ import numpy as np
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.pld.fourier import UNIT, Lattice, chernoff_window, decayed_sums, log_mgf, tilted_power
 
-AIMS = (0.2, 1e-8, 1e-14, 1e-22)  # tail probabilities in whose neighbourhood the tilts are most accurate
-BORDERS = (math.inf, 1e-6, 1e-11, 1e-18)  # the next tilt is tried too for deltas that come out below its border
+# tail probabilities near which the tilts are most accurate, and the deltas below which the next one is tried too
+AIMS = (0.2, 1e-8, 1e-14, 1e-22, 1e-40, 1e-80, 1e-160, 1e-280)
+BORDERS = (math.inf, 1e-6, 1e-11, 1e-18, 1e-30, 1e-58, 1e-115, 1e-210)
 MAX_SIZE = 1 << 21
 LEAST_TILT = 1e-7  # least tilt in units of 1/deviation: practically none
 LOG_OUTSIDE = -25.0  # log of the tilted mass outside the window, which costs tightness only

@@ -25,7 +25,7 @@ from dpaudit.verify.pld.cells import interval_masses
 from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.fourier import UNIT, Lattice
 from dpaudit.verify.pld.loss_grid import deposit
-from dpaudit.verify.pld.pair_curve import FINENESS, MAX_CELLS, MAX_TOTAL, SHORT_HISTORY, TAIL
+from dpaudit.verify.pld.pair_curve import FINENESS, MAX_CELLS, MAX_TOTAL, SHORT_HISTORY, infinite_mass
 
 LAW = Gaussian(1.0).structure
 LOOK = 3000  # points of a first look, which only guides the grid
@@ -134,16 +134,20 @@ def _farthest(pair: NormalMixtures, tail: float) -> float:
     return float(pair.centres[2] - LAW.ppf(np.array([tail]))[0])
 
 
-def compose_halves(releases: Sequence[Halves]) -> Composed:
+def compose_halves(releases: Sequence[Halves], delta: float) -> Composed:
     """The total privacy loss of a history, on a grid that is fine against an average release's loss.
 
     Rounding. Edges are where the loss is within s, the slack, of a multiple of the step h. In a cell with losses in
     [lo - s, hi + s] let l' = min(l + s, hi): it lies in [lo, hi], and l <= l' + s. Given the cell's first mass, that of
     e^-l' has at least e^-s times the second mass, and delta falls with it. So the dots are connected for l' with the
     second mass lowered by that, and all losses are taken to lie s higher.
+
+    Args:
+        releases: The history.
+        delta: Where the bound is to be tight; it holds everywhere.
     """
     steps = sum(part.steps for part in releases)
-    tail = TAIL / steps
+    tail = infinite_mass(delta) / steps
     step = _step(releases, steps, tail)
     parts, infinite, slack = list[tuple[Lattice, int]](), 0.0, 0.0
     for part in releases:

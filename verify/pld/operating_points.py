@@ -31,7 +31,7 @@ from dpaudit.verify.pld.fourier import (
 MAX_WINDOW = 2**20
 CELLS_PER_DEVIATION = 2**13  # of the total loss, at most: the windows of a long history hold some 32 deviations
 MAX_LABEL = 2**17
-LOG_SMALLEST = -110.0  # tilts are tried until the tail they aim at is below e^-110 = 1e-48
+LOG_SMALLEST = -700.0  # tilts are tried, where asked for, until the tail they aim at is below e^-700 = 1e-304
 MAX_POINTS = 20_000
 BLOCK = 16  # epsilons that share a choice of events
 DECAY = 1000.0  # roundings of the weights in `decayed_sums`, and the logarithms'
@@ -293,7 +293,7 @@ def _tail_points(steps: Sequence[Step], theta: float, step: float, deviation: fl
     log_a -= first.relative + 4.0 * UNIT * (np.abs(theta * places) + DECAY)
     log_b = np.log(np.maximum(high, 0.0) * (1.0 + sum_error) + high_error) + second.log_scale
     log_b += second.relative - (theta + step) * places + 4.0 * UNIT * (np.abs((theta + step) * places) + DECAY)
-    keep = log_a > -690.0
+    keep = log_a > LOG_SMALLEST
     return Points(np.minimum(np.exp(log_a[keep]), 1.0), log_b[keep], places[keep] * step)
 
 

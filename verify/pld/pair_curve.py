@@ -15,7 +15,8 @@ from dpaudit.verify.pld.dominating_pairs import DominatingPair
 from dpaudit.verify.pld.loss_grid import SampledPair, grid_masses, lattice, loss_moments, sampled_pair
 from dpaudit.verify.results import Direction
 
-TAIL = 1e-27  # P-mass over the whole history that may go to an infinite loss
+TAIL, TAIL_SHARE = 1e-27, 1e-7  # P-mass over the whole history that may go to an infinite loss; that over delta
+LEAST_TAIL = 1e-300
 FINENESS = 0.04  # grid step in standard deviations of one release's loss: the rounding then adds h^2/6 to its
 # variance at most, 0.03% of it, hence about 0.015% to epsilon
 SHORT_HISTORY = 64  # histories this short afford a grid four times as fine
@@ -68,16 +69,24 @@ def grid_step(pairs: Sequence[tuple[SampledPair, int]]) -> float:
     return max(fineness * math.sqrt(variance), max(widths) / MAX_CELLS, high / MAX_TOTAL)
 
 
-def compose_pairs(phases: Sequence[PairPhase], wanted: Sequence[Direction], cap: float = math.inf) -> list[Composed]:
+def infinite_mass(delta: float) -> float:
+    """P-mass over the whole history that may go to an infinite loss, where a claim is on this delta."""
+    return max(min(TAIL, TAIL_SHARE * delta), LEAST_TAIL) if delta > 0 else TAIL
+
+
+def compose_pairs(
+    phases: Sequence[PairPhase], wanted: Sequence[Direction], delta: float, cap: float = math.inf
+) -> list[Composed]:
     """The total privacy loss of a history of dominating pairs, in each wanted direction.
 
     Args:
         phases: The releases.
         wanted: From `directions`.
+        delta: Where the bound is to be tight; it holds everywhere.
         cap: Single losses above this (before sampling) count as infinite.
     """
-    steps = sum(phase.steps for phase in phases)
-    pairs = [(sampled_pair(phase.pair, phase.sampling_prob, TAIL / steps, cap), phase.steps) for phase in phases]
+    tail = infinite_mass(delta) / sum(phase.steps for phase in phases)
+    pairs = [(sampled_pair(phase.pair, phase.sampling_prob, tail, cap), phase.steps) for phase in phases]
     return compose_sampled(pairs, wanted)
 
 
@@ -111,5 +120,5 @@ def pair_curve(claim: Claim, phases: Sequence[PairPhase], theorem: str, assumpti
     heavy = any(phase.pair.heavy for phase in phases)
     rate = min(phase.sampling_prob for phase in phases)
     cap = claim.epsilon + LOSS_HEADROOM - math.log(rate) if heavy else math.inf
-    composed = compose_pairs(phases, directions(claim), cap)
+    composed = compose_pairs(phases, directions(claim), claim.delta, cap)
     return Curve.upper("pld", theorem, partial(worst_delta, composed), assumptions)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dpaudit.mechanisms import Gaussian, GeneralizedGaussian
+from dpaudit.verify import check
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.pld import composition
@@ -55,7 +56,7 @@ def test_the_closed_form_falls_to_its_floor_and_stays_there(mu: float) -> None:
 @pytest.mark.parametrize(("noise_multiplier", "steps"), [(1.0, 2), (50.0, 1000), (10.0, 20_000), (300.0, 20_000)])
 def test_composed_pairs_stay_above_the_truth_at_every_delta(noise_multiplier: float, steps: int) -> None:
     """A history without sampling, composed by FFT instead of the closed form, down to delta = 1e-29."""
-    composed = compose_pairs([PairPhase(gaussian_pair(1 / noise_multiplier), 1.0, steps)], ("remove",))[0]
+    composed = compose_pairs([PairPhase(gaussian_pair(1 / noise_multiplier), 1.0, steps)], ("remove",), 1e-10)[0]
     mu = math.sqrt(steps) / noise_multiplier
     for z in [0.5, 2.0, 4.0, 6.0, 8.0, 10.0, 11.0]:
         epsilon = mu * mu / 2 + z * mu
@@ -63,6 +64,20 @@ def test_composed_pairs_stay_above_the_truth_at_every_delta(noise_multiplier: fl
         assert float(exact_delta(mu, epsilon)) < value < 1.5 * float(exact_delta(mu, 0.999 * epsilon)), (z, value)
         # tight: 0.1% in epsilon, with half of delta more at 1e-29, beyond every tilt
         assert z == 11.0 or value < float(exact_delta(mu, 0.999 * epsilon))
+
+
+@pytest.mark.parametrize("delta", [1e-45, 1e-100, 1e-200, 1e-290])
+def test_histories_are_resolved_as_far_as_the_claim_looks(delta: float) -> None:
+    """Beyond 1e-32 all releases' losses counted as infinite, and no epsilon was enough."""
+    noise_multiplier, steps = 5.0, 100
+    composed = compose_pairs([PairPhase(gaussian_pair(1 / noise_multiplier), 1.0, steps)], ("remove",), delta)[0]
+    mu = math.sqrt(steps) / noise_multiplier
+    z = math.sqrt(2 * math.log(1 / delta))
+    epsilon = mu * mu / 2 + (z - 0.5) * mu
+    truth = float(exact_delta(mu, epsilon))
+    assert delta / 1e3 < truth < float(composed.delta(np.array([epsilon]))[0]) < float(exact_delta(mu, 0.999 * epsilon))
+    found = check(Claim(1.0, delta, [Phase(Gaussian(noise_multiplier), steps, 0.5)]))
+    assert found.epsilon_lower < found.epsilon_upper < 1.003 * found.epsilon_lower
 
 
 @pytest.mark.slow
@@ -191,7 +206,7 @@ def test_sampling_without_a_theorem_is_refused() -> None:
 
 def test_a_short_window_keeps_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut a window to a few cells: the tail above it is then added by Chernoff, never lost."""
-    part = compose_pairs([PairPhase(gaussian_pair(0.2), 1.0, 200)], ("remove",))[0]
+    part = compose_pairs([PairPhase(gaussian_pair(0.2), 1.0, 200)], ("remove",), 1e-10)[0]
     copy = Composed(part.parts, part.step, part.infinite, part.slack)
     monkeypatch.setattr(composition, "MAX_SIZE", 256)
     mu = 0.2 * math.sqrt(200)
