@@ -12,6 +12,8 @@ from dpaudit.verify.curves import Curve
 from dpaudit.verify.pld.operating_points import Events
 from dpaudit.verify.results import Witness
 
+NOTHING = 1e-40  # of the claimed delta: a witness of less at the claimed epsilon is one for another place
+
 
 class Bounds(Protocol):
     """What a witness proves, or several."""
@@ -29,7 +31,8 @@ class Bounds(Protocol):
 
 def merit(points: Bounds, claim: Claim) -> tuple[float, float]:
     """What a witness proves: delta at the claimed epsilon, or epsilon at the claimed delta where that is nothing."""
-    return float(points.delta(np.array([claim.epsilon]))[0]), float(points.epsilon(np.array([claim.delta]))[0])
+    delta = float(points.delta(np.array([claim.epsilon]))[0])
+    return delta if delta > NOTHING * claim.delta else 0.0, float(points.epsilon(np.array([claim.delta]))[0])
 
 
 def strongest_curve(
