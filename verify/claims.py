@@ -10,7 +10,7 @@ from dpaudit.mechanisms.base import Domain, Mechanism
 from dpaudit.mechanisms.gamma_plrv import GammaPLRV
 from dpaudit.mechanisms.gamma_plrv_iid import GammaPLRVIID
 from dpaudit.verify.correlated import Correlation, Matrix, Side
-from dpaudit.verify.guarantees import DELTA, EPSILON, ApproximateDP, Guarantee
+from dpaudit.verify.guarantees import DELTA, EPSILON, ApproximateDP, Guarantee, PrivacyCurve
 from dpaudit.verify.samplers import SAMPLERS, PassGame, Sampler, TruncatedPoisson
 
 Adjacency = Literal["add-remove", "zero-out", "replace-one"]
@@ -144,6 +144,12 @@ class Claim:
     ) -> "Claim":
         """The claim of one phase, the common case."""
         return cls(epsilon, delta, (Phase(mechanism, steps, sampling_prob),), adjacency, id, accountant, source)
+
+    @property
+    def least_delta(self) -> float:
+        """The smallest delta above 0 that is asked about, where tails are looked at farthest; 0 if there is none."""
+        curve = self.guarantee.points if isinstance(self.guarantee, PrivacyCurve) else ()
+        return min((delta for delta in (self.delta, *(delta for _, delta in curve)) if delta > 0), default=0.0)
 
     def worded(self, text: str) -> str:
         """A text of the verdict with the claim's unit in place of "record"."""

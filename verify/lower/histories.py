@@ -99,7 +99,7 @@ def has_cells(mechanism: Mechanism) -> bool:
 def tail_probability(claim: Claim) -> float:
     """Probability below which tails of a law are not resolved: a millionth of the claimed delta per step."""
     steps = sum(phase.steps for phase in claim.phases)
-    return max(min(claim.delta or 1e-10, 1e-6) * 1e-6 / steps, 1e-300)
+    return max(min(claim.least_delta or 1e-10, 1e-6) * 1e-6 / steps, 1e-300)
 
 
 def shifted_phase(claim: Claim, phase: Phase, shift: Shift) -> ShiftedPhase:
@@ -134,7 +134,7 @@ def _radial_release(
     claim: Claim, phase: Phase, shift: Shift, multiples: tuple[float, ...], noise: Radial, length: float
 ) -> ShiftedPhase:
     """Radial noise: tails of the loss, resolved near the claimed epsilon and near the level that delta leaves."""
-    dimension, tail = phase.mechanism.dimension or 2, 1e-3 * max(min(claim.delta or 1e-10, 1e-6), 1e-12)
+    dimension, tail = phase.mechanism.dimension or 2, 1e-3 * max(min(claim.least_delta or 1e-10, 1e-6), 1e-12)
     tails = loss_tails(noise, dimension, length, level_ladder(noise, dimension, length, tail))
     goal = claim.delta / phase.sampling_prob
     for _ in range(2):  # where P(L > l) falls to delta decides epsilon at delta

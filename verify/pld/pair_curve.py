@@ -120,5 +120,5 @@ def pair_curve(claim: Claim, phases: Sequence[PairPhase], theorem: str, assumpti
     heavy = any(phase.pair.heavy for phase in phases)
     rate = min(phase.sampling_prob for phase in phases)
     cap = claim.epsilon + LOSS_HEADROOM - math.log(rate) if heavy else math.inf
-    composed = compose_pairs(phases, directions(claim), claim.delta, cap)
+    composed = compose_pairs(phases, directions(claim), claim.least_delta, cap)
     return Curve.upper("pld", theorem, partial(worst_delta, composed), assumptions)

@@ -113,7 +113,7 @@ def smaller(
         assumptions: What the reader must accept.
     """
     by_moments = partial(moments_delta, orders, alpha)
-    composed = compose_pairs(pairs, ("remove",), claim.delta) if pairs else []
+    composed = compose_pairs(pairs, ("remove",), claim.least_delta) if pairs else []
     smoothed = Smoothed(partial(worst_delta, composed), orders, alpha).delta if pairs else np.ones_like
 
     def delta(epsilon: Array) -> Array:

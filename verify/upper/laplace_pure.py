@@ -103,7 +103,7 @@ def bound(claim: Claim) -> Curve:
     elif len(phases) < len(pairs) or _hopeless(claim):
         upper = np.ones_like
     else:
-        upper = partial(worst_delta, compose_pairs(phases, directions(claim), claim.delta))
+        upper = partial(worst_delta, compose_pairs(phases, directions(claim), claim.least_delta))
 
     method, theorem = ("exact-integral", EXACT_THEOREM) if alone else ("pld", THEOREM)
     return ended(claim, pure, upper, (method, theorem), PURE_THEOREM)

@@ -108,7 +108,7 @@ def bound(claim: Claim) -> Curve:
     history = _history(claim)
     if history is None:
         raise ValueError(f"Expected claim {claim.id!r} to have sampled Gaussian noise and a known l2 radius.")
-    composed = [compose_halves(history, claim.delta)]
+    composed = [compose_halves(history, claim.least_delta)]
     if claim.adjacency != "replace-one":
-        composed.append(compose_halves([part.mirrored() for part in history], claim.delta))
+        composed.append(compose_halves([part.mirrored() for part in history], claim.least_delta))
     return Curve.upper("pld", THEOREM, partial(worst_delta, composed))

@@ -9,6 +9,8 @@ import pytest
 from dpaudit.mechanisms import Gaussian, GeneralizedGaussian
 from dpaudit.verify import check
 from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.guarantees import PrivacyCurve
+from dpaudit.verify.implied import claim_stating
 from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.pld import composition
 from dpaudit.verify.pld.composition import Composed
@@ -78,6 +80,8 @@ def test_histories_are_resolved_as_far_as_the_claim_looks(delta: float) -> None:
     assert delta / 1e3 < truth < float(composed.delta(np.array([epsilon]))[0]) < float(exact_delta(mu, 0.999 * epsilon))
     found = check(Claim(1.0, delta, [Phase(Gaussian(noise_multiplier), steps, 0.5)]))
     assert found.epsilon_lower < found.epsilon_upper < 1.003 * found.epsilon_lower
+    both = PrivacyCurve(((10.0, 1e-5), (1.003 * found.epsilon_upper, delta)))
+    assert check(claim_stating(both, [Phase(Gaussian(noise_multiplier), steps, 0.5)])).verdict == "certified"
 
 
 @pytest.mark.slow
