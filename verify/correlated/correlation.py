@@ -7,10 +7,13 @@ law by a vector which is then known, and along every path the squares of these m
 the history costs at most as much as ONE release of normal noise sigma / sens, and the contributions that attain |C u|,
 fixed beforehand, make it cost at least as much as one of sigma / |C u|.
 
-No two participations in one release. If C has entries 0 and 1 and participations are so far apart that their columns
-meet in no row, the record enters the releases above its participations, each once and with its whole contribution,
-which is known before. For any noise that is at most as many unsampled releases, adaptively composed, as columns of the
-pattern have ones; and a pattern of the most ones with equal contributions attains it.
+No two participations in one release. If participations are so far apart that their columns meet in no row, the record
+enters release i by one participation t alone: with c_it times its contribution, which is known before. For any noise
+with independent rows that is one unsampled release, the noise divided by |c_it|, and all of them compose adaptively. Of
+equal diagonals the pattern that starts first has the most of every other one's entries. Of a plain matrix each
+participation counts as a column whose i-th largest entry is the largest of the columns' i-th largest ones. Equal
+contributions to one pattern bound the cost from below, with signs that symmetric noise does not see. Entries of about
+one size count as the largest of them, from below as the smallest.
 
 Cyclic Poisson sampling (Choquette-Choo et al. 2023, arXiv 2306.08153, Section 4). Let C be square and lower triangular
 with at most b diagonals, and the records in b groups fixed beforehand. A record of group g is in at steps g, g + b, ...
@@ -22,6 +25,7 @@ record contributes to its step, itself or another in its place, is known before 
 holds of replaced records too.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -49,6 +53,8 @@ STRATEGIES: dict[str, Callable[..., Strategy]] = {
 }
 KEYS = {"banded-toeplitz": ("bands", "diagonals"), "blt": ("decays", "scales"), "tree": ("restart", "nodes")}
 MAX_STEPS, MAX_ORDERED = 100_000, 10_000_000
+LEVELS, CLASSES = 12, 400  # groups of a column's entries at most, each as dear as a history; sizes that are told apart
+LEAST_PART = 1e-5  # of the largest entry: smaller ones count as that, from below as nothing
 Side = Literal["lower", "upper"]
 ADAPTIVE = "adaptivity costs nothing with normal noise: Denisov et al. (2022)"
 FACTOR = "the noise is that on C x, before any normalising of C"
@@ -113,17 +119,17 @@ class Correlation:
         """Bounds on sens in so many steps, in multiples of the clip; not for sampled participations."""
         return _sensitivity(self.strategy, self.participation, steps)
 
-    def whole_releases(self, steps: int) -> int | None:
-        """How many releases a record enters, each once and whole; None where it may enter one in part or twice."""
-        apart, _ = self.participation.spacing(steps)
-        match self.strategy:
-            case Identity():
-                pass
-            case Tree() as tree if min(tree.restart or steps, steps) <= apart:
-                pass
-            case _:
-                return None
-        return None if self.participation.sampled else self.sensitivity(steps).square
+    def entered(self, steps: int, side: Side) -> tuple[tuple[float, int], ...] | None:
+        """The releases that a record enters, each by one participation: with how much of it, and how many such.
+
+        Args:
+            steps: n.
+            side: Whether at least so much of so many, or at most.
+
+        Returns:
+            None where two participations may meet in a release, or coins decide.
+        """
+        return None if self.participation.sampled else _entered(self.strategy, self.participation, steps, side)
 
     def rounds(self, steps: int, side: Side) -> list[tuple[float, int]]:
         """(column length, number) of the rounds that a record can be sampled in; see the module."""
@@ -159,8 +165,10 @@ class Correlation:
             (mechanism, releases, sampling rate) of each kind; None where no theorem here gives any.
         """
         if not isinstance(mechanism.structure, NormalCoordinates):
-            whole = self.whole_releases(steps)
-            return None if whole is None else [(mechanism, whole, 1.0)]
+            parts = self.entered(steps, side)
+            if not parts:
+                return None
+            return [(mechanism if part == 1 else _divided(mechanism, part, side), n, 1.0) for part, n in parts]
         if self.participation.sampled:
             prob = float(self.participation.prob or 1.0)
             return [(_divided(mechanism, length, side), n, prob) for length, n in self.rounds(steps, side)]
@@ -178,11 +186,14 @@ class Correlation:
 
     def assumptions(self, mechanism: Mechanism, steps: int) -> tuple[str, ...]:
         """What the reader must accept for a verdict, and what sens is."""
-        own = [f"participation: {self.participation.summary}; this is assumed, and the same for both neighbours"]
+        own = (f"participation: {self.participation.summary}; this is assumed, and the same for both neighbours",)
         if isinstance(mechanism.structure, NormalCoordinates):
             return (*own, *(() if self.participation.sampled else (ADAPTIVE,)), FACTOR, self._told(steps))
-        whole = self.whole_releases(steps)
-        return (*own, *(() if whole is None else (f"a record enters at most {whole} of the releases, each once",)))
+        parts = self.entered(steps, "upper")
+        if parts is None:
+            return own
+        part = "" if parts == ((1.0, parts[0][1]),) else " and with a part of its contribution"
+        return (*own, f"a record enters at most {sum(n for _, n in parts)} of the releases, each once{part}")
 
     def _told(self, steps: int) -> str:
         name = self.strategy.file if isinstance(self.strategy, Matrix) else self.strategy.name
@@ -212,6 +223,69 @@ def _sensitivity(strategy: Strategy, participation: Participation, steps: int) -
             times = participation.spacing(steps)[1]
             return replace(toeplitz_sensitivity(strategy.coefficients(steps), steps, participation), square=times)
     return toeplitz_sensitivity(strategy.coefficients(steps), steps, participation)
+
+
+@lru_cache(maxsize=64)
+def _entered(
+    strategy: Strategy, participation: Participation, steps: int, side: Side
+) -> tuple[tuple[float, int], ...] | None:
+    apart, times = participation.spacing(steps)
+    match strategy:
+        case Identity():
+            return ((1.0, times),)
+        case Tree() as tree:
+            if min(tree.restart or steps, steps) > apart:
+                return None
+            return ((1.0, int(_sensitivity(strategy, participation, steps).square or 0)),)
+        case Matrix() as matrix:
+            bands = matrix.bandwidth()
+            if times > 1 and (bands is None or bands > apart):
+                return None
+            sizes = np.sort(np.abs(matrix.entries), axis=0)
+            if side == "upper":
+                return _levels(np.tile(sizes.max(axis=1), times), side)
+            weights = np.square(sizes).sum(axis=0)
+            patterns = [np.arange(start, steps, apart)[:times] for start in range(min(apart, steps))]
+            return _levels(sizes[:, max(patterns, key=lambda pattern: float(weights[pattern].sum()))].ravel(), side)
+    values, errors = strategy.coefficients(steps)
+    if times > 1 and len(values) > apart:
+        return None
+    known = np.maximum(np.abs(values) + (errors if side == "upper" else -errors), 0.0)
+    return _levels(np.concatenate([known[: steps - apart * t] for t in range(times)]), side)
+
+
+def _levels(sizes: Array, side: Side) -> tuple[tuple[float, int], ...]:
+    """(size, number) of sizes in LEVELS groups of neighbours, each counted as its largest ("upper") or smallest.
+
+    Of all groupings that which changes sizes and their squares least, added up; before, sizes are put into CLASSES of
+    equal ratio.
+    """
+    falling = -np.sort(-sizes[sizes > 0])
+    least = LEAST_PART * falling[0]
+    falling = np.maximum(falling, least) if side == "upper" else falling[falling >= least]
+    ratio = max(1.0 + 1e-9, float(falling[0] / falling[-1]) ** (1.0 / CLASSES))
+    label = np.floor(np.log(falling[0] / falling) / math.log(ratio))
+    _, first, counts = np.unique(label, return_index=True, return_counts=True)
+    known = falling[first if side == "upper" else first + counts - 1]
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    worth = known / falling.sum() + known**2 / np.square(falling).sum()
+    held = ends[None, 1:] - ends[:-1, None]  # [i, j]: in the classes i to j
+    cost = np.where(held > 0, held * (worth[:, None] if side == "upper" else -worth[None, :]), np.inf)
+    best, began = cost[0], [np.zeros(len(known), dtype=np.int64)]  # of the classes up to j, in one group, in two, ...
+    for _ in range(min(LEVELS, len(known)) - 1):
+        joined = np.concatenate([[np.inf], best[:-1]])[:, None] + cost
+        joined[0] = cost[0]  # fewer groups are as good
+        began.append(joined.argmin(axis=0))
+        best = joined.min(axis=0)
+    groups, end = list[tuple[float, int]](), len(known)
+    for starts in reversed(began):
+        start = int(starts[end - 1])
+        shown = known[start] if side == "upper" else known[end - 1]
+        groups.append((float(shown), int(ends[end] - ends[start])))
+        end = start
+        if not end:
+            break
+    return tuple(reversed(groups))
 
 
 def _divided(mechanism: Mechanism, length: float, side: Side) -> Mechanism:

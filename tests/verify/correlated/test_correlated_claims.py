@@ -28,6 +28,7 @@ from dpaudit.verify.correlated import (
     matrix_from_bytes,
 )
 from dpaudit.verify.correlated.correlation import Strategy
+from dpaudit.verify.correlated.toeplitz import square_root_coefficients
 from dpaudit.verify.lower import certified_lower, replayed_lower
 from dpaudit.verify.results import Witness
 from dpaudit.verify.upper import upper_curve
@@ -159,6 +160,40 @@ def test_other_noise_has_a_theorem_where_no_two_participations_meet() -> None:
         found = check(claim(Correlation(strategy, EACH_PASS), noise=noise))
         assert (found.verdict, found.epsilon_upper) == ("undecided", math.inf)
         assert f"laplace noise with correlation '{strategy.name}'" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("strategy", "schema", "columns"),
+    [
+        (BandedToeplitz(diagonals=(1.0, -0.5, 0.25)), Participation("single"), [(1.0, 0.5, 0.25)]),
+        (
+            BandedToeplitz(diagonals=(1.0, -0.5, 0.25)),
+            Participation("min-sep", separation=4, times=2),
+            [(1.0, 0.5, 0.25)] * 2,
+        ),
+        (SquareRootToeplitz(), Participation("single"), [tuple(square_root_coefficients(9)[0])]),
+    ],
+)
+def test_of_other_noise_a_record_enters_releases_with_the_entries_of_its_columns(
+    strategy: Strategy, schema: Participation, columns: list[tuple[float, ...]]
+) -> None:
+    """One coordinate of Laplace noise: draws of the loss with the record in step 0, three standard errors."""
+    scale, draws, epsilon = 2.0, 200_000, 0.6
+    found = replace(claim(Correlation(strategy, schema), 9, Laplace(scale, dimension=1), epsilon=epsilon), delta=1e-3)
+    rng, shifts = np.random.default_rng(5), np.concatenate([np.array(column) for column in columns])
+    loss = np.zeros(draws)
+    for shift in shifts:
+        noise = rng.laplace(scale=scale, size=draws)
+        loss += (np.abs(noise + shift) - np.abs(noise)) / scale
+    gains = np.maximum(-np.expm1(epsilon - loss), 0.0)
+    verdict, slack = check(found), 3 * gains.std() / math.sqrt(draws)
+    assert verdict.delta_lower - slack < gains.mean() < verdict.delta_upper + slack
+    assert verdict.delta_upper < 1.05 * verdict.delta_lower
+    assert f"a record enters at most {len(shifts)} of the releases, each once and with a part of its contribution" in (
+        verdict.assumptions
+    )
+    pure = check(replace(found, delta=0.0))
+    assert pure.epsilon_upper == pytest.approx(shifts.sum() / scale, rel=1e-9)
 
 
 def test_replaced_records_of_sampled_rounds_are_those_of_poisson_batches() -> None:

@@ -18,7 +18,7 @@ from dpaudit.verify.correlated import (
     SquareRootToeplitz,
     Tree,
 )
-from dpaudit.verify.correlated.correlation import Strategy
+from dpaudit.verify.correlated.correlation import LEVELS, Strategy
 from dpaudit.verify.correlated.patterns import heaviest, row_weights
 from dpaudit.verify.correlated.tree import Nodes
 
@@ -173,7 +173,34 @@ def test_a_tree_a_pass_is_the_sum_of_its_depths(batches: int) -> None:
         found = correlation.sensitivity(steps)
         assert found.exact
         assert round(found.lower**2) == passes * batches.bit_length() + rest.bit_length()
-        assert correlation.whole_releases(steps) == round(found.lower**2)
+        assert correlation.entered(steps, "upper") == ((1.0, round(found.lower**2)),)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_entries_in_few_groups_are_at_least_and_at_most_those_of_a_column(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    entries = np.tril(rng.normal(size=(60, 60)) * np.exp(rng.normal(0, 2, size=(60, 60))))
+    strategy = Matrix("file.npy", str(seed), entries)
+    falling = [-np.sort(-np.abs(column)) for column in entries.T]
+    upper, lower = (Correlation(strategy, Participation("single")).entered(60, side) for side in ("upper", "lower"))
+    assert upper is not None
+    assert lower is not None
+    high, low = (np.concatenate([np.full(n, size) for size, n in parts]) for parts in (upper, lower))
+    assert all((high >= column[: len(high)]).all() and not column[len(high) :].any() for column in falling)
+    assert any((low <= column[: len(low)]).all() for column in falling)
+    assert len(upper) == len(lower) == LEVELS
+    assert np.square(high).sum() < 1.1 * np.square(np.max(falling, axis=0)).sum()
+    assert np.square(low).sum() > 0.9 * max(np.square(column).sum() for column in falling)
+
+
+def test_a_pattern_of_a_matrix_whose_columns_do_not_meet() -> None:
+    blocks = np.kron(np.eye(3), np.array([[1.0, 0.0], [0.5, 2.0]]))
+    apart = Correlation(Matrix("file.npy", "", blocks), Participation("fixed-order", separation=2))
+    assert apart.entered(6, "upper") == ((2.0, 3), (0.5, 3))
+    assert apart.entered(6, "lower") == ((2.0, 3),)
+    assert (
+        Correlation(Matrix("file.npy", "", blocks), Participation("min-sep", separation=1)).entered(6, "upper") is None
+    )
 
 
 def test_patterns_against_recursion() -> None:
