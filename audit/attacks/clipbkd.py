@@ -226,24 +226,24 @@ def _candidates(spec: GradientSpec, audit: Audit) -> list[Candidate]:
     if odds is None:
         return []
     by_line = odds.reshape(*probes.shape[:2], -1)
-    candidates = [_candidate(audit, start, *line) for line in zip(probes, by_line, strict=True)]
+    played = [_unlikely_arms(audit, start, *line) for line in zip(probes, by_line, strict=True)]
     screened = LENGTHS.index(SCREENED_LENGTH)
     labels = by_line[screened].min(axis=0).argsort(kind="stable")[:SCREENED_LABELS]
-    labelled = [_candidate(audit, start, probes[screened], by_line[screened], int(label)) for label in labels]
-    telling = _most_telling(audit, labelled)
-    if telling is not None and telling.arms.label != candidates[screened].arms.label:
-        candidates.append(telling)
-    return candidates
+    labelled = [_unlikely_arms(audit, start, probes[screened], by_line[screened], int(label)) for label in labels]
+    telling = _most_telling(audit, start, labelled)
+    if telling is not None and telling.label != played[screened].label:
+        played.append(telling)
+    return [_candidate(audit, start, arms) for arms in played]
 
 
-def _candidate(
+def _unlikely_arms(
     audit: Audit,
     start: GradientSpec,
     signs: NDArray[np.float32],
     likelihood: NDArray[np.float64],
     label: int | None = None,
-) -> Candidate:
-    """A canary of one length with its least likely sign and, where none is asked for, label.
+) -> Arms:
+    """With and without a canary of one length with its least likely sign and, where none is asked for, label.
 
     Args:
         audit: Whose records it joins.
@@ -256,12 +256,15 @@ def _candidate(
     asked = likelihood if label is None else np.where(labels == label, likelihood, np.inf)
     sign, label = (int(index) for index in np.unravel_index(int(asked.argmin()), asked.shape))
     other = int(np.where(labels == label, -np.inf, likelihood[sign]).argmax())
-    trainer, x, y = audit.settings.trainer, audit.dataset.x, audit.dataset.y
-    one_model = trains_one_model(trainer)
+    x, y, one_model = audit.dataset.x, audit.dataset.y, trains_one_model(audit.settings.trainer)
     arms = make_arms(x, y, signs[sign], label, other, adjacency=neighbours(audit), same_size=one_model)
     begins = "fitted to the records" if start.first_weights is not None else start.init
-    arms = replace(arms, description={**arms.description, "first_weights": begins})
-    scores, watch = _scores(start, arms, audit), None
+    return replace(arms, description={**arms.description, "first_weights": begins})
+
+
+def _candidate(audit: Audit, start: GradientSpec, arms: Arms) -> Candidate:
+    """The game on two data sets, with all scores that there are."""
+    trainer, scores, watch = audit.settings.trainer, _scores(start, arms, audit), None
     # a loop that takes no noise_factor is piloted by the built-in training, whose steps nobody watches
     if takes_noise_factor(trainer) and can_watch(trainer, start):
         watch = StepWatch.of(arms.pool, arms.without, arms.with_canary, CONTROLLED_NOISE)
@@ -269,22 +272,21 @@ def _candidate(
     return Candidate(start, arms, scores, watch)
 
 
-def _most_telling(audit: Audit, candidates: Sequence[Candidate]) -> Candidate | None:
+def _most_telling(audit: Audit, start: GradientSpec, labelled: Sequence[Arms]) -> Arms | None:
     """Of canaries that differ in their label the one that moves a few models most; None where it was stopped.
 
     With half of the noise, and clipped as the training under audit clips. The two models of a pair share their noise,
     so that few pairs tell a class that is not clipped from the others.
     """
     setup, moved = with_noise(audit, CONTROLLED_NOISE, clipped_as_is=True), []
-    for candidate in candidates:
-        (score, *_) = candidate.scores.values()
-        lists = candidate.arms.trials(SCREENED_PAIRS, audit.settings.seed, (_LABELS, _LABELS))
-        half = setup(candidate.spec, candidate.arms.pool, score)
+    for arms in labelled:
+        lists = arms.trials(SCREENED_PAIRS, audit.settings.seed, (_LABELS, _LABELS))
+        half = setup(start, arms.pool, _from_outputs(arms))
         without, with_canary = audit.trials.run(half, *lists, what="Trying labels")
         if len(without) < SCREENED_PAIRS:
             return None
         moved.append(float(np.nan_to_num(with_canary - without).mean()))
-    return candidates[int(np.argmax(moved))] if moved else None
+    return labelled[int(np.argmax(moved))]
 
 
 def _check_removal(audit: Audit, spec: GradientSpec) -> None:
@@ -353,15 +355,18 @@ def _sentences(spec: GradientSpec, audit: Audit) -> list[Candidate]:
     return candidates
 
 
+def _from_outputs(arms: Arms) -> Score:
+    """The log-odds of the canary's label."""
+    other = arms.description.get("other_label")
+    return partial(canary_score, canary=arms.canary, label=arms.label, other=other)
+
+
 def _scores(spec: GradientSpec, arms: Arms, audit: Audit) -> dict[str, Score]:
     """The log-odds, from outputs alone; and the likelihood ratio of the weights where one step on everybody made them.
 
     After more steps the weights' projection on what the canary moves was tried: it is weaker than the log-odds.
     """
-    other = arms.description.get("other_label")
-    scores: dict[str, Score] = {
-        "log-odds, from outputs": partial(canary_score, canary=arms.canary, label=arms.label, other=other)
-    }
+    scores: dict[str, Score] = {"log-odds, from outputs": _from_outputs(arms)}
     if not (isinstance(spec, DPSGDSpec) and spec.steps == 1 and spec.sampling_prob == 1):
         return scores
     weights = weights_without_noise(audit, spec, arms.pool, [arms.without, arms.with_canary])
