@@ -81,7 +81,8 @@ def check(
     if claim.guarantee is not None and not bracket.disagreement:
         from dpaudit.verify.guarantee_check import decide_guarantee  # most claims state epsilon and delta
 
-        finding = decide_guarantee(claim, bracket.delta, "no theorem" if bracket.best is None else bracket.best.theorem)
+        theorem = "no theorem" if bracket.best is None else bracket.best.theorem
+        finding = decide_guarantee(claim, bracket.delta, bracket.epsilon, theorem)
     published = _published(claim)
     return bracket.verdict(
         _reason(bracket, lower) if finding is None else finding.reason,

@@ -57,20 +57,21 @@ class Finding:
         return {**guarantee_to_dict(guarantee), "parameter": self.parameter, "lower": self.lower, "upper": self.upper}
 
 
-def decide_guarantee(claim: Claim, delta: Curves, theorem: str) -> Finding:
+def decide_guarantee(claim: Claim, delta: Curves, epsilon: Curves, theorem: str) -> Finding:
     """The verdict on a guarantee that is not a single (epsilon, delta).
 
     Args:
         claim: With its guarantee.
         delta: Certified (lower, upper) bounds on delta at each epsilon.
+        epsilon: Certified (lower, upper) bounds on epsilon at each delta.
         theorem: Of the upper bound.
 
     Raises:
         ValueError: The claim states a plain (epsilon, delta).
     """
     match claim.guarantee:
-        case PureDP(epsilon):
-            return _pure(claim, epsilon, delta, theorem)
+        case PureDP():
+            return _pure(claim, delta, epsilon, theorem)
         case GaussianDP(mu):
             return _gaussian(claim, mu, delta)
         case ZeroConcentratedDP(rho):
@@ -104,17 +105,22 @@ def decide_points(claim: Claim, delta: Curves, theorem: str, unreached: str) -> 
     return Finding("undecided", f"no {parameter} is proven: {unreached}.", parameter, 0.0, math.inf)
 
 
-def _pure(claim: Claim, epsilon: float, delta: Curves, theorem: str) -> Finding:
-    lower, upper = (float(side[0]) for side in delta(np.array([epsilon])))
+def _pure(claim: Claim, delta: Curves, epsilon: Curves, theorem: str) -> Finding:
+    stated = claim.epsilon
+    lower, upper = (float(side[0]) for side in delta(np.array([stated])))
     if any(isinstance(phase.mechanism.structure, NormalCoordinates) for phase in claim.phases):
         return Finding("refuted", f"{NORMAL_IS_NOT_PURE}.", "epsilon", math.inf, math.inf)
+    shown, highest = (float(side[0]) for side in epsilon(np.zeros(1)))
     if lower > 0:
-        reason = f"delta is at least {lower:.4g} at epsilon={epsilon:.6g}, where a pure guarantee leaves none."
-        return Finding("refuted", reason, "epsilon", epsilon, math.inf)
+        # P(S) > e^epsilon Q(S) + lower and P(S) <= 1 leave P(S) > e^epsilon Q(S)/(1 - lower)
+        shown = max(shown, stated - math.log1p(-lower) if lower < 1 else math.inf)
+        reason = f"delta is at least {lower:.4g} at epsilon={stated:.6g}, where a pure guarantee leaves none."
+        return Finding("refuted", reason, "epsilon", shown, highest)
     if upper <= 0:
-        return Finding("certified", f"delta is 0 at epsilon={epsilon:.6g}, by {theorem}.", "epsilon", 0.0, epsilon)
-    reason = f"no theorem here proves delta=0 at epsilon={epsilon:.6g}, and no event found contradicts it."
-    return Finding("undecided", reason, "epsilon", 0.0, math.inf)
+        reason = f"delta is 0 at epsilon={stated:.6g}, by {theorem}."
+        return Finding("certified", reason, "epsilon", min(shown, stated), min(highest, stated))
+    reason = f"no theorem here proves delta=0 at epsilon={stated:.6g}, and no event found contradicts it."
+    return Finding("undecided", reason, "epsilon", shown, highest)
 
 
 def _gaussian(claim: Claim, mu: float, delta: Curves) -> Finding:

@@ -145,7 +145,12 @@ def test_laplace_noise_has_the_rho_of_its_exact_characterisation() -> None:
 def test_pure_and_several_points() -> None:
     laplace, normal = [Phase(Laplace(1.0, clip_norm=1.0), 3)], [Phase(Gaussian(1.0), 10)]
     assert check(claim_stating(PureDP(3.0), laplace)).verdict == "certified"
-    assert check(claim_stating(PureDP(2.9), laplace)).verdict == "refuted"
+    for epsilon in (0.0, 2.9):  # told with the true epsilon, not with the claimed one
+        refuted = check(claim_stating(PureDP(epsilon), laplace))
+        assert refuted.verdict == "refuted"
+        assert refuted.guarantee is not None
+        assert refuted.guarantee["lower"] == pytest.approx(3.0, rel=1e-3)
+        assert refuted.guarantee["upper"] == pytest.approx(3.0, rel=1e-9)
     never = check(claim_stating(PureDP(500.0), normal))
     assert never.verdict == "refuted"
     assert "no pure epsilon" in never.reason

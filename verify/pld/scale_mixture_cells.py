@@ -80,7 +80,7 @@ def scale_nodes(noise: GammaScale, gauges: int, reach: float, count: int = 1) ->
         reach: How fast log masses move with u at u = 0: `count` times the distance between edges and centres.
         count: Shifted coordinates.
     """
-    tail = SMALL_SCALES if gauges >= 50 else SCALE_TAIL
+    tail = SMALL_SCALES if _told_apart(noise, float(noise.scale_ppf(np.array(SMALL_SCALES))), gauges) else SCALE_TAIL
     mean = noise.shape * noise.scale
     # the first node u_0: at most `tail` is lost by P(E | u) lying between 0 and e^(reach u_0) P(E | u_0) below it
     tried = mean * np.exp(np.arange(-LOWEST, 0.0, 0.05))
@@ -88,6 +88,21 @@ def scale_nodes(noise: GammaScale, gauges: int, reach: float, count: int = 1) ->
     low = max(float(noise.scale_ppf(np.array(tail))), float(tried[max(int(np.searchsorted(lost, tail)) - 1, 0)]))
     high = float(noise.scale_isf(np.array(SCALE_TAIL)))
     return nodes_between(noise, low, high, gauges, count, reach, MAX_NODES)
+
+
+def _told_apart(noise: GammaScale, low: float, gauges: int) -> bool:
+    """Whether gauges of scales up to `low` are nearly all larger than those of the largest scales."""
+    return gauges >= 50 and _larger_gauges(low, gauges) < _largest_gauged(noise)
+
+
+def _larger_gauges(low: float, gauges: int) -> float:
+    """The scale whose gauges' mean size only 1e-12 of those of the scale `low` stay below."""
+    return low * gauges / float(gammaincinv(gauges, 1e-12))
+
+
+def _largest_gauged(noise: GammaScale) -> float:
+    """The largest scale for which gauges have a cell of their own."""
+    return float(noise.scale_isf(np.array(1e-13)))
 
 
 def mixture_cells(noise: ScaleMixture, centres: Array, count: int, dimension: int, tail: float) -> MassBounds:
@@ -146,10 +161,11 @@ def sum_statistic(
 
 def gauge_edges(noise: GammaScale, scales: Scales, gauges: int) -> Array:
     """Edges between cells of the gauges' size, each half as wide as what the size is uncertain by."""
-    low, high = (float(f(np.array(p))) for f, p in ((noise.scale_ppf, 1e-7), (noise.scale_isf, 1e-13)))
-    low = max(low, float(scales.nodes[0]))
+    low, high = max(float(noise.scale_ppf(np.array(1e-7))), float(scales.nodes[0])), _largest_gauged(noise)
     if scales.below[0] > 10.0 * SMALL_SCALES:  # then they are to lie in the last cell
-        low = max(low, float(scales.nodes[0]) * gauges / float(gammaincinv(gauges, 1e-12)))
+        low = max(low, _larger_gauges(float(scales.nodes[0]), gauges))
+    if low >= high:
+        return np.array([gauges / low])
     bins = max(2, math.ceil(math.log(high / low) * 2.0 * math.sqrt(gauges)))
     return np.asarray(gauges / np.geomspace(high, low, bins))
 

@@ -152,6 +152,21 @@ def test_cells_hold_what_balls_say(count: int) -> None:
     assert np.median(widths) < 1e-9
 
 
+def test_cells_hold_one_whole() -> None:
+    """Lower bounds sum to 1 at most, upper ones to 1 at least, also where gauges know u no better than its law does.
+
+    With k = 752 and 245 gauges a scale at the lower end may have smaller gauges than one at the upper end.
+    """
+    rng = np.random.default_rng(6)
+    drawn = [(math.exp(k), math.exp(n), math.exp(s)) for k, n, s in rng.uniform([1, 3, -18], [7.2, 9, 0], (8, 3))]
+    for k, n, shift in [(752.143, 982.0, 2e-6), (752.143, 982.0, 0.02), (1020.0, 1100.0, 1e-9), *drawn]:
+        law, dimension = GammaPLRV(k, 1.0 / k).structure, int(n)
+        cells = mixture_cells(law, np.array([0.0, shift]), max(1, dimension // 8), dimension, 1e-12)
+        assert (cells.lower.sum(axis=1) <= 1.0 + 1e-12).all(), (k, n, shift)
+        assert (cells.lower.sum(axis=1) >= 1.0 - 1e-4).all(), (k, n, shift)
+        assert (cells.upper.sum(axis=1) >= 1.0 - 1e-12).all(), (k, n, shift)
+
+
 def product_at(one: dict[int, Exponentials], place: int) -> Exponentials:
     """Four times the mass at one place of the sum of two coordinates."""
     masses: Exponentials = defaultdict(int)
