@@ -48,7 +48,8 @@ class SpreadMoment:
             eta: At least 2.
         """
         dimension = self._dimension
-        if math.isinf(self._norm) or dimension == 1:
+        # spread evenly each coordinate is moved by C n^(-1/p): next to nothing is lost where that is C
+        if math.isinf(self._norm) or (dimension is not None and dimension ** (-1.0 / self._norm) > 1.0 - 1e-6):
             return math.inf if dimension is None else dimension * float(self._moments([self._clip], eta)[0])
         bound, least = math.inf, 0.0
         if dimension is not None and (self._norm > 2 or dimension <= 64):
@@ -96,22 +97,22 @@ class SpreadMoment:
         Returns:
             The bound, and the largest C^p h/t of the shifts looked at.
         """
-        clip, p = self._clip, self._norm
-        middle = clip * n ** (-1.0 / p)
-        # intervals are narrow where the hull is read, wide far from there
+        p, middle = self._norm, n ** (-1.0 / self._norm)
+        # intervals are narrow where the hull is read, wide far from there; shifts in units of C, as C^p may overflow
         low = middle * np.append(np.geomspace(0.01, 0.5, 8, endpoint=False), np.geomspace(0.5, 1.0, 14))
-        spread = math.log(clip / middle)
+        spread = -math.log(middle)
         high = middle * np.exp(spread * np.linspace(0.0, 1.0, 2 + math.ceil(spread / 0.1)))[1:] if n > 1 else []
         s = np.append(low, high)
-        h = self._moments(s, eta)
+        h = self._moments(self._clip * s, eta)
         if not np.isfinite(h).all():
             return math.inf, 0.0
         t, height = _vertices(self._noise, s, h, p)
-        x = np.concatenate([[0.0], s**p, t]) / clip**p
+        x = np.concatenate([[0.0], s**p, t])
         y = np.concatenate([[h[0]], h, height])
         # in one coordinate x ends at 1, up to rounding
         bound = n * _hull_at(x, y, min(1.0 / n, float(x.max()))) * (1 + 1e-12)
-        return bound, float((h / s**p).max()) * clip**p
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            return bound, float(np.nanmax(h / s**p))
 
 
 def _vertices(noise: Coordinate, s: Array, h: Array, p: float) -> tuple[Array, Array]:
@@ -125,15 +126,17 @@ def _vertices(noise: Coordinate, s: Array, h: Array, p: float) -> tuple[Array, A
     else:
         rise = np.expm1(np.minimum(hb - ha, 600.0)) / (b - a)  # slope of e^h, over e^(h_a)
         slope_a, slope_b = rise, rise * np.exp(ha - hb)
-    # dt = p s^(p-1) ds
-    slope_a, slope_b = slope_a / (p * a ** (p - 1)), slope_b / (p * b ** (p - 1))
     ta, tb = a**p, b**p
-    gap = slope_a - slope_b
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        # dt = p s^(p-1) ds, which may be too small for a float: the tangent is then vertical
+        slope_a, slope_b = slope_a / (p * a ** (p - 1)), slope_b / (p * b ** (p - 1))
+        gap = slope_a - slope_b
         t = np.where(gap > 1e-12 * slope_a, (hb - ha + slope_a * ta - slope_b * tb) / gap, ta)
-    t = np.clip(t, ta, tb)
-    # any point between is right as long as its height is that of the lower tangent's partner: take the higher one
-    height = np.maximum(ha + slope_a * (t - ta), hb - slope_b * (tb - t))
+        t = np.clip(np.where(np.isfinite(slope_a), t, ta), ta, tb)
+        # any point between is right as long as its height is that of the lower tangent's partner: take the higher one
+        on_a = np.where(t > ta, ha + slope_a * (t - ta), ha)
+        on_b = np.where(np.isfinite(slope_b), hb - slope_b * (tb - t), hb)
+        height = np.maximum(on_a, on_b)
     return t, height
 
 
