@@ -23,6 +23,7 @@ SMALLEST_DELTA = 1e-300  # no underflow may pass for a proof of delta = 0
 MAX_NODES = 2**20  # of one quadrature, beyond which a moment of a huge loss is bounded instead
 MOST_CELLS = 2**17  # of a sum in place of an integral
 MARGIN = 1e-12  # relative, for the rounding of a few additions
+NEGLIGIBLE_GAIN = 1e-3  # relative, of epsilon, that larger orders are not looked through for
 
 
 def order_block(low: float, high: float) -> Array:
@@ -82,14 +83,19 @@ def composed_moments(claim: Claim, parts: Sequence[tuple[Moments, int]], sampled
 
 
 def _still_falling(claim: Claim, orders: Array, alpha: Array) -> bool:
-    """Whether the best order for the claimed epsilon or delta is among the last tenth of those tried."""
+    """Whether the best order for the claimed epsilon or delta is among the last tenth of those tried, and can matter.
+
+    The Renyi divergence alpha/order grows with the order, so no larger order's epsilon is below the last one's.
+    """
     fixed = alpha + orders * np.log(orders / (orders + 1)) - np.log1p(orders)
     late = int(0.9 * len(orders))
     by_epsilon = int(np.argmin(fixed - orders * claim.epsilon))
     # below 1e-40 nobody asks, and a pure bound (delta = 0) has no best order
-    by_delta = int(np.argmin((fixed - math.log(max(claim.delta, 1e-40))) / orders))
+    at_delta = (fixed - math.log(max(claim.delta, 1e-40))) / orders
+    by_delta = int(np.argmin(at_delta))
+    reached = at_delta[by_delta] <= (1.0 + NEGLIGIBLE_GAIN) * alpha[-1] / orders[-1]
     settled = fixed[by_epsilon] - orders[by_epsilon] * claim.epsilon < math.log(max(claim.delta, 1e-40)) - 20.0
-    return (by_epsilon >= late and not settled) or by_delta >= late
+    return (by_epsilon >= late and not settled) or (by_delta >= late and not reached)
 
 
 def moments_delta(orders: Array, alpha: Array, epsilon: Array) -> Array:

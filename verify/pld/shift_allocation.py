@@ -15,7 +15,7 @@ f^-(eta-1) = e^((eta-1) phi) is log-convex, and so is the mixture.
 
 import math
 from collections.abc import Iterable
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from dpaudit.verify.pld.coordinate_moments import Coordinate, ShiftedCoordinate,
 
 TOLERANCE = 1e-3  # relative gap between the bound and the best value found, at which the search stops
 ROUNDS = 14
+KEPT = 40  # sets of shifts whose cells are kept for the next orders: more than an order or two asks for
 BLOCK, MOST_HALVINGS = 8, 64  # halvings of the shift at once, and in all
 
 
@@ -39,7 +40,7 @@ class SpreadMoment:
 
     def __init__(self, noise: Coordinate, clip: float, clip_norm: float, dimension: int | None) -> None:
         self._noise, self._clip, self._norm, self._dimension = noise, clip, clip_norm, dimension
-        self._at = cache(lambda shifts: ShiftedCoordinate(noise, np.array(shifts)))
+        self._at = lru_cache(KEPT)(lambda shifts: ShiftedCoordinate(noise, np.array(shifts)))
 
     def __call__(self, eta: float) -> float:
         """The bound at one order.
