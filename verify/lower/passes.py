@@ -76,6 +76,7 @@ LONGEST = 1e6  # shift over that; a longer one tells no more, and the rounding o
 TAIL = 1e-13  # mass of the lowest losses of a pass that events may leave out
 MAX_LABEL = 2**16
 RADIAL_LEVELS = 40  # of either sign: the errors of so many tails are small against a pass of thousands of releases
+UNKNOWN = 0.25  # error of a tail beyond which a level tells nothing
 REPLACED_BY_NOTHING = "lower bound: the replaced record is taken to contribute nothing"
 SKIPPED = "lower bound: releases without a game of passes here are left out, which only lowers it"
 THEOREM = (
@@ -194,6 +195,8 @@ def _findings(
 ) -> Iterator[tuple[Events, str, str]]:
     """Operating points of the history in both directions, every statistic in turn."""
     cells = [release_cells(phase, game) if _along(phase) else _other_cells(phase, claim) for phase, game in games]
+    if not all((item.masses.lower.sum(axis=1) > TAIL).all() for item in cells):
+        return
     candidates = [statistics(*pair) for pair in zip(cells, (game for _, game in games), strict=True)]
     for choice in zip(*candidates, strict=True):
         masses = [
@@ -301,15 +304,16 @@ def _radial_masses(noise: Radial, dimension: int, length: float, tail: float) ->
     """
     ladder = level_ladder(noise, dimension, length, max(1e-3 * min(tail, 1.0), 1e-15))
     tails = loss_tails(noise, dimension, length, ladder[:: max(1, len(ladder) // RADIAL_LEVELS)], FINE)
+    known = tails.first_error < UNKNOWN  # a cell between two levels of which nothing is known would hold all or nothing
+    known[0] = True
+    pairs = [(tails.first[known], tails.first_error[known]), (tails.second[known], tails.second_error[known])]
     masses = []
     for sign in (-1.0, 1.0):  # bounds from below, from above
         sides = []
-        for value, error in ((tails.first, tails.first_error), (tails.second, tails.second_error)):
+        for value, error in pairs:
             near, far = (np.clip((value + way * error) * (1.0 + way * 1e-15), 0.0, 1.0) for way in (sign, -sign))
             sides.append(np.maximum(near - np.append(far[1:], 0.0), 0.0))
-        middle = 1.0 - sum(float(v[0] - sign * e[0]) for v, e in (
-            (tails.first, tails.first_error), (tails.second, tails.second_error)
-        ))  # fmt: skip
+        middle = 1.0 - sum(float(value[0] - sign * error[0]) for value, error in pairs)
         toward = np.concatenate([sides[1][::-1], [max(middle, 0.0)], sides[0]])  # by reflection the loss falls around 0
         masses.append(np.stack([toward[::-1], toward, toward]) * (1.0 + sign * 1e-14))
     return MassBounds(*masses)

@@ -52,6 +52,11 @@ class SpreadMoment:
         # spread evenly each coordinate is moved by C n^(-1/p): next to nothing is lost where that is C
         if math.isinf(self._norm) or (dimension is not None and dimension ** (-1.0 / self._norm) > 1.0 - 1e-6):
             return math.inf if dimension is None else dimension * float(self._moments([self._clip], eta)[0])
+        if self._norm <= 2 and math.isfinite(self._noise.fisher):
+            # weak noise per shift: B of `small_shift_bound` rises faster than s^2, and |v|_2 <= |v|_p
+            whole = small_shift_bound(self._noise, self._clip, eta)
+            if math.isfinite(whole) and whole <= float(self._moments([self._clip], eta)[0]) * (1 + TOLERANCE):
+                return whole
         bound, least = math.inf, 0.0
         if dimension is not None and (self._norm > 2 or dimension <= 64):
             bound, least = self._n_coordinates(dimension, eta)
@@ -75,8 +80,11 @@ class SpreadMoment:
             if math.isinf(best):
                 return math.inf
             with np.errstate(over="ignore"):  # infinite: no bound yet
-                near_zero = small_shift_bound(self._noise, float(s[-1]), eta) / s[-1] ** p
-            if near_zero <= best * (1 + TOLERANCE):
+                small = np.array([small_shift_bound(self._noise, float(shift), eta) for shift in block]) / block**p
+            near_zero, enough = float(small[-1]), np.flatnonzero(small <= best * (1 + TOLERANCE))
+            if len(enough):
+                near_zero, kept = float(small[enough[0]]), len(s) - BLOCK + int(enough[0]) + 1
+                s, h = s[:kept], h[:kept]
                 break
         s, h = s[::-1], h[::-1]
         for _ in range(ROUNDS):

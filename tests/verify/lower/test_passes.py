@@ -284,3 +284,12 @@ def test_a_pass_whose_laws_are_known_to_no_digit_bounds_nothing() -> None:
     """Upper bounds on masses that grow beyond floats raised an error, and said 1e192 before they did."""
     noise = GammaPLRV(0.106495, 0.0131345, 69.6096, 3.0, 28_338_400)
     assert pass_curve(Claim(30.0, 1e-3, [Phase(noise, sampler=Shuffled(300, 1))])) is None
+
+
+@pytest.mark.slow
+def test_losses_too_large_to_be_resolved_are_one_cell() -> None:
+    """Noise of .008 of the clip: tails at losses of 1,000 nats and more are known to no digit, and all were dropped."""
+    phase = Phase(Product(0.00801321, 1.0, 1.03145, 4), sampler=RandomAllocation(64, 7))
+    found = pass_curve(Claim(1.63737, 4.7e-4, [phase]))
+    assert found is not None
+    assert 0.9999 < found.delta(np.array([1.63737]))[0] <= 1.0
