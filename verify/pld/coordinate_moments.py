@@ -422,8 +422,11 @@ def _log_mean_square_slope(noise: Coordinate, shift: float, eta: float) -> float
     last = _reach(noise) + 2.0 * shift
     for _ in range(200):
         y = np.array([last])
-        fall = noise.slope(y) - (2.0 + c * noise.slope(y + shift)) * (beta - 1.0) / (y + shift)
-        exponent = -noise.phi(y) + 2.0 * np.log(noise.slope(y + shift)) + c * noise.slope(y + shift)
+        with np.errstate(over="ignore", invalid="ignore"):
+            fall = noise.slope(y) - (2.0 + c * noise.slope(y + shift)) * (beta - 1.0) / (y + shift)
+            exponent = -noise.phi(y) + 2.0 * np.log(noise.slope(y + shift)) + c * noise.slope(y + shift)
+        if np.isnan(fall[0]) or np.isnan(exponent[0]):  # slopes beyond floats
+            return math.inf
         if float(fall[0]) > 0 and float(exponent[0]) < -100.0:
             break
         last *= 1.5
@@ -445,10 +448,13 @@ def _log_mean_square_slope(noise: Coordinate, shift: float, eta: float) -> float
         value, tilt = value + c * slope_at, tilt + c * slope_at * (beta - 1.0) / u
         first, final = value - 0.5 * width * tilt, value + 0.5 * width * tilt
     else:
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             first, final = value - 0.5 * width * tilt, value + 0.5 * width * tilt
-        first, final = first + c * noise.slope(a + shift), final + c * noise.slope(b + shift)
+            first, final = first + c * noise.slope(a + shift), final + c * noise.slope(b + shift)
     at_zero = float(law.logpdf(np.zeros(1))[0]) + math.log(2.0)
-    parts = np.append(_log_mean_exponential(first, final) + np.log(width), beyond)
+    with np.errstate(invalid="ignore", over="ignore"):
+        parts = np.append(_log_mean_exponential(first, final) + np.log(width), beyond)
     largest = float(parts.max())
+    if not largest < math.inf:
+        return math.inf
     return at_zero + largest + math.log(float(np.exp(parts - largest).sum())) + CHARGE

@@ -53,9 +53,12 @@ class SpreadMoment:
         if math.isinf(self._norm) or (dimension is not None and dimension ** (-1.0 / self._norm) > 1.0 - 1e-6):
             return math.inf if dimension is None else dimension * float(self._moments([self._clip], eta)[0])
         if self._norm <= 2 and math.isfinite(self._noise.fisher):
-            # weak noise per shift: B of `small_shift_bound` rises faster than s^2, and |v|_2 <= |v|_p
+            one = float(self._moments([self._clip], eta)[0])
+            if math.isinf(one):
+                return math.inf
+            # small shifts: B of `small_shift_bound` rises faster than s^2, and |v|_2 <= |v|_p
             whole = small_shift_bound(self._noise, self._clip, eta)
-            if math.isfinite(whole) and whole <= float(self._moments([self._clip], eta)[0]) * (1 + TOLERANCE):
+            if whole <= one * (1 + TOLERANCE):
                 return whole
         bound, least = math.inf, 0.0
         if dimension is not None and (self._norm > 2 or dimension <= 64):
