@@ -120,25 +120,27 @@ class Smoothed:
         for step in (COARSE // 2, COARSE // 4, 0):  # every width proves a bound: look closer about the best one
             chosen = widths[wanted]
             costs = np.array([smoothing_cost(float(width)) for width in chosen])
-            found[wanted] = costs * self._integrals(epsilon - chosen, chosen)
+            found[wanted] = costs * self._integrals(np.nextafter(epsilon - chosen, -np.inf), chosen)
             beside = int(found.argmin()) + np.array([-step, step])
             wanted = beside[(beside >= 0) & (beside < len(widths))]
-        return float(min(1.0, found.min()) * (1 + 1e-12))
+        return float(min(1.0, found.min() * (1 + 1e-12)))
 
     def _integrals(self, low: Array, widths: Array) -> Array:
         """Integral of (1 - e^(low - y)) delta(y) over y > low, rounded up.
 
         The first factor rises and the second falls, so over a cell at most the product of their means counts
         (Chebyshev); delta lies below its chord in e^y, whose mean exceeds that of the ends by Delta/12 of their
-        difference at most.
+        difference at most. Far out y = low + t is rounded by more than t itself; delta falls, and is taken where y is
+        rounded down.
         """
         # where the rest of the integral is below REMAINDER
         last = ((self.alpha - np.log(self.orders) - math.log(REMAINDER)) / self.orders).min()
-        end = np.maximum(last, low + 6 * widths)
+        length = np.maximum(last - low, 6 * widths)
         inner = np.linspace(0.0, 3.0, NEAR_NODES + 1)[None, :] * widths[:, None]
-        outer = np.geomspace(3 * widths, end - low, FAR_NODES + 1, axis=1)[:, 1:]
+        outer = np.geomspace(3 * widths, length, FAR_NODES + 1, axis=1)[:, 1:]
         offset = np.concatenate([inner, outer], axis=1)
-        value = self.gaussian((low[:, None] + offset).ravel()).reshape(offset.shape)
+        place = np.nextafter(low[:, None] + offset, -np.inf)
+        value = self.gaussian(place.ravel()).reshape(offset.shape)
         gap = np.diff(offset, axis=1)
         # a cell's integral of 1 - e^-t, t from a to b, is (b - a) - e^-a (1 - e^-(b - a))
         weight = np.where(
@@ -148,7 +150,7 @@ class Smoothed:
         )
         drop = value[:, :-1] - value[:, 1:]
         mean = 0.5 * (value[:, :-1] + value[:, 1:]) + np.maximum(drop, 0.0) * np.minimum(gap / 12, 0.5)
-        return np.asarray((weight * mean).sum(axis=1) * (1 + 1e-10) + self._rest(low + offset[:, -1]))
+        return np.asarray((weight * mean).sum(axis=1) * (1 + 1e-10) + self._rest(place[:, -1]))
 
     def _rest(self, end: Array) -> Array:
         """Integral of delta beyond `end`, by delta(y) <= e^(alpha - lam y)."""

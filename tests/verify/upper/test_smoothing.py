@@ -188,3 +188,19 @@ def test_the_factor_is_the_largest_ratio(width: float) -> None:
             low, high = (a, high) if ratio(a) < ratio(b) else (low, b)
         truth = float(ratio(low))
     assert truth <= smoothing_cost(width) <= truth * (1 + 2e-6)
+
+
+@pytest.mark.parametrize("place", [1e3, 2.0**40, 2.0**60, 1e30])
+def test_epsilons_beyond_the_spacing_of_floats(place: float) -> None:
+    """The curve of a history moved along by any length bounds no less there, though low + t is rounded."""
+    orders = np.geomspace(0.1, 10.0, 20)
+
+    def moved(shift: float) -> Smoothed:
+        curve = lambda y: np.exp(np.clip(shift - y, -700.0, 0.0))  # noqa: E731
+        return Smoothed(curve, orders, np.log(orders) + orders * shift)
+
+    here = moved(20.0).delta(np.array([30.0]))[0]
+    there = moved(place - 10.0).delta(np.array([place]))[0]
+    assert here * (1 - 1e-6) <= there <= 1.0
+    if place < 1e12:
+        assert there == pytest.approx(here, rel=1e-3)
