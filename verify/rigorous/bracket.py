@@ -468,7 +468,9 @@ def _dominated(claim: Claim, known: Sequence[arb], inputs: dict[str, Any], spent
     grid = chosen_grid(releases, claim.epsilon, claim.delta, 0.5)
     curve = GridCurve(composed_losses(releases, grid)[0], grid)
     end = (ball(grid.step) * grid.window).max((alpha / order).mid() + 100).mid()
-    rest = (alpha - order * end).exp() / order
+
+    def rest(place: arb) -> arb:
+        return (alpha - order * place).exp() / order
 
     def smoothed(width: str, x: arb) -> arb:
         return smoothed_delta(curve, x, ball(width), end, rest) + spent if x > ball(width) else arb(1)

@@ -14,7 +14,7 @@ added. The smoothed curve (`verify.pld.smoothing`): for 0 < width <= epsilon and
 which an atom of the Gaussian's rounded-up loss at low + d enters with d (1 + e^-d) - 2 (1 - e^-d).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -128,17 +128,19 @@ def smoothing_cost(width: arb) -> arb:
     return best
 
 
-def smoothed_delta(curve: GridCurve, epsilon: arb, width: arb, end: arb, rest: arb) -> arb:
+def smoothed_delta(curve: GridCurve, epsilon: arb, width: arb, end: arb, rest: Callable[[arb], arb]) -> arb:
     """The smoothed curve's bound on delta(epsilon).
 
     Args:
         curve: The Gaussian history's rounded-up loss, direction remove.
         epsilon: At least `width`.
         width: Of the smoothing, > 0.
-        end: Where the integral of what is infinite is cut.
-        rest: Bound on the integral beyond: e^(alpha - lam end)/lam for any order.
+        end: Where the integral of what is infinite is cut; one that begins beyond is all rest.
+        rest: Of a place -> bound on the integral beyond: e^(alpha - lam place)/lam for any order.
     """
     low = epsilon - width
+    if not low < end:
+        return smoothing_cost(width) * rest(low)
     mass, light, mean, light_mean = curve.above(low)
     inside = mean - (low + 2) * mass + low.exp() * (light_mean - (low - 2) * light)
-    return smoothing_cost(width) * (inside + curve.infinite * (end - low) + rest)
+    return smoothing_cost(width) * (inside + curve.infinite * (end - low) + rest(end))

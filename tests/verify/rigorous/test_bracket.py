@@ -4,6 +4,7 @@ docs/certificates.md lists the decided claims without a certificate: every other
 """
 
 import json
+import math
 import random
 import re
 from collections import defaultdict
@@ -16,7 +17,7 @@ import pytest
 
 pytest.importorskip("flint")
 
-from dpaudit.mechanisms import GammaPLRV, GeneralizedGaussian, Laplace, Product
+from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, GeneralizedGaussian, Laplace, Product
 from dpaudit.verify import Claim, Verdict, check
 from dpaudit.verify.claim_files import load_claims
 from dpaudit.verify.rigorous.balls import Unavailable
@@ -132,3 +133,16 @@ def test_a_pure_epsilon_is_met_exactly() -> None:
     assert isinstance(found, RigorousBracket)
     assert found.delta_upper == 0.0
     assert json.dumps(found.theorem) == '"pure-laplace"'
+
+
+@pytest.mark.parametrize("delta", [1.83729e-222, 0.0])
+def test_an_epsilon_beyond_the_smoothed_grid_is_no_smaller_than_the_true_one(delta: float) -> None:
+    """The integral of what is infinite ended before it began, and counted as less than nothing."""
+    noise = GammaPLRVIID(k=1.78437, theta=0.000701618, clip=1.0, clip_norm=math.inf, dimension=68754)
+    claim = Claim.single(noise, epsilon=49.7554, delta=delta, steps=379)
+    fast, found = check(claim), rigorous_bracket(claim)
+    assert isinstance(found, RigorousBracket)
+    assert found.theorem == "smoothed-grid"
+    overlaps(found, fast)
+    assert fast.epsilon_lower <= found.epsilon_upper
+    assert math.isinf(found.epsilon_upper) == (delta == 0.0)
