@@ -149,6 +149,8 @@ def _pass_part(phase: Phase, statistic: tuple[int, int], *, swaps: bool) -> Labe
     window = min(int(PASS_REACH * fineness), PASS_WINDOW)
     found = rounded_scores(values, cells, game, fineness, window)
     changes = np.flatnonzero(np.diff(found))
+    if not len(changes):
+        return Unavailable("the two laws do not differ in floating point")
     normal = isinstance(phase.mechanism.structure, NormalCoordinates)
     count = longest_count(phase.mechanism) if normal else 1
     return LabelledPass(

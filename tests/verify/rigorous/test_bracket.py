@@ -18,12 +18,13 @@ import pytest
 pytest.importorskip("flint")
 
 from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, GeneralizedGaussian, Laplace, Product
-from dpaudit.verify import Claim, Verdict, check
+from dpaudit.verify import Claim, Phase, Verdict, check
 from dpaudit.verify.claim_files import load_claims
 from dpaudit.verify.rigorous.balls import Unavailable
 from dpaudit.verify.rigorous.bracket import RigorousBracket, rigorous_bracket
 from dpaudit.verify.rigorous.certificates import NotCovered, certificate
 from dpaudit.verify.rigorous.check_certificate import accepted
+from dpaudit.verify.samplers import WithoutReplacement
 
 ROOT = Path(__file__).parents[3]
 CLAIMS = ROOT / "reports" / "claims"
@@ -119,6 +120,23 @@ def test_a_missing_upper_bound_is_named(claim: Claim, word: str) -> None:
     assert isinstance(found, RigorousBracket)
     assert found.delta_upper == 1.0
     assert word in found.theorem
+
+
+def test_losses_that_cancel_to_few_digits_have_both_sides() -> None:
+    noise = GeneralizedGaussian(1.4564, 4462.7, clip=0.0639489, dimension=1)
+    claim = Claim.single(noise, epsilon=0.0379714, delta=1.55196e-11)
+    found = rigorous_bracket(claim)
+    assert isinstance(found, RigorousBracket)
+    overlaps(found, check(claim))
+
+
+def test_a_pass_whose_releases_tell_nothing_has_no_event() -> None:
+    noise = GammaPLRVIID(k=23.4878, theta=2.99727e-80, clip=1.0, clip_norm=3.0, dimension=1216480)
+    sampler = WithoutReplacement(prob=1.32674e-05, releases=7)
+    claim = Claim(phases=(Phase(noise, sampler=sampler),), epsilon=2.6459, delta=2.0745e-11)
+    found = rigorous_bracket(claim)
+    assert isinstance(found, Unavailable)
+    assert "do not differ" in found.reason
 
 
 def test_hidden_scales_with_few_coordinates_have_both_sides() -> None:
