@@ -8,7 +8,6 @@ relative to it: an error of 1e-9 on the tilted scale is 1e-9 of the Chernoff bou
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import TypeVar
 
 import numpy as np
@@ -26,6 +25,7 @@ BUTTERFLY = 16.0 * UNIT
 LOG_VANISHING = -80.0  # log of powers of the spectrum that are taken for zero
 SCAN = 2**17  # frequencies of the first look at a spectrum for sums over blocks
 LOG_WRAP = -46.0  # log of the tilted mass that may lie outside a window, on each side
+LOG_LEAST = -745.0  # e to it is the smallest float
 
 
 @dataclass(frozen=True)
@@ -276,8 +276,9 @@ def decayed_sums(masses: Array, rate: float) -> Array:
     rows = np.pad(masses, (-length % block, 0)).reshape(-1, block)
     weights = np.exp(-rate * np.arange(block))
     sums = np.cumsum((rows * weights)[:, ::-1], axis=1)[:, ::-1] / weights
-    # what follows a row, c_i = sums_(i+1, 0) + c_(i+1) e^(-rate block)
-    decay = math.exp(-rate * block) if len(rows) > 1 else 0.0
-    following = list(accumulate(sums[:0:-1, 0].tolist(), lambda c, first: first + c * decay, initial=0.0))
-    sums += np.array(following[::-1])[:, None] * np.exp(-rate * np.arange(block, 0, -1))
+    if len(rows) > 1:  # what follows a row, c_i = sums_(i+1, 0) + c_(i+1) e^(-rate block), as far as floats go
+        first, following, decay = np.append(sums[1:, 0], 0.0), np.zeros(len(rows)), math.exp(-rate * block)
+        for _ in range(math.ceil(-LOG_LEAST / (rate * block)) + 1):
+            following = first + decay * np.append(following[1:], 0.0)
+        sums += following[:, None] * np.exp(-rate * np.arange(block, 0, -1))
     return np.asarray(sums.reshape(-1)[-length:])
