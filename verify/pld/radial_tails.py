@@ -62,6 +62,13 @@ class Brackets:
     upper: Array
 
 
+@dataclass(frozen=True)
+class _Shares(Brackets):
+    """Bounds on the shares of cells, and how much of their distance is rounding, which no halving lessens."""
+
+    rounding: Array
+
+
 class _Cells(Protocol):
     """How one family of radii bounds the share of a cell; nodes are columns (radius first), shape (columns, nodes)."""
 
@@ -76,7 +83,7 @@ class _Cells(Protocol):
         """What is known at single radii."""
         ...
 
-    def shares(self, left: Array, right: Array, level: Array) -> Brackets:
+    def shares(self, left: Array, right: Array, level: Array) -> _Shares:
         """Bounds on the shares of cells."""
         ...
 
@@ -110,12 +117,12 @@ def tail_brackets(
     nodes = family.nodes(edges.ravel(), np.repeat(levels, START + 1)).reshape(-1, count, START + 1)
     left, right = (part.reshape(len(nodes), -1) for part in (nodes[:, :, :-1], nodes[:, :, 1:]))
     bounds = family.shares(left, right, levels[index])
-    lower, upper, evaluated = bounds.lower, bounds.upper, len(index)
+    lower, upper, rounding, evaluated = bounds.lower, bounds.upper, bounds.rounding, len(index)
     for _ in range(ROUNDS):
         sums = np.bincount(index, lower, count) + outside.lower, np.bincount(index, upper, count) + outside.upper
         wide = sums[1] - sums[0] > tolerance * sums[1] + TINY
         gap, cells = np.maximum(upper - lower, 0.0), np.bincount(index, minlength=count)
-        able = wide[index] & (right[0] - left[0] > 8 * UNIT * left[0])
+        able = wide[index] & (right[0] - left[0] > 8 * UNIT * left[0]) & (gap > 2.0 * rounding)
         pieces = np.ones(len(index), dtype=np.int64)
         for _ in range(2):  # the error of a cell cut in k falls by k^4, and there are then more cells to share it
             size = (0.5 * tolerance * sums[1] / cells)[index]
@@ -140,11 +147,12 @@ def tail_brackets(
         evaluated += len(at)
         left, right = (np.concatenate([old[:, kept], new], axis=1) for old, new in ((left, lefts), (right, rights)))
         lower, upper = np.append(lower[kept], bounds.lower), np.append(upper[kept], bounds.upper)
+        rounding = np.append(rounding[kept], bounds.rounding)
         index = np.append(index[kept], at)
-    rounding = 1e-12  # sums of millions of positive terms, pairwise or not, of 2^-53 each, and of the cells' own
+    slack = 1e-12  # sums of millions of positive terms, pairwise or not, of 2^-53 each, and of the cells' own
     return Brackets(
-        np.maximum((np.bincount(index, lower, count) + outside.lower) * (1 - rounding) - TINY, 0.0),
-        np.minimum((np.bincount(index, upper, count) + outside.upper) * (1 + rounding) + TINY, 1.0),
+        np.maximum((np.bincount(index, lower, count) + outside.lower) * (1 - slack) - TINY, 0.0),
+        np.minimum((np.bincount(index, upper, count) + outside.upper) * (1 + slack) + TINY, 1.0),
     )
 
 
@@ -238,7 +246,7 @@ class _HalfNormalCells:
         r = radius / self.sigma
         return np.asarray(math.sqrt(2.0 / math.pi) * r * np.exp(-0.5 * np.square(r)))
 
-    def shares(self, left: Array, right: Array, level: Array) -> Brackets:
+    def shares(self, left: Array, right: Array, level: Array) -> _Shares:
         """Bounds on the integral of p I over cells of log R."""
         middle = self.nodes(np.sqrt(left[0]) * np.sqrt(right[0]), level)
         r1, r2, c, s = left[0], right[0], self.length, self.sigma
@@ -292,7 +300,8 @@ class _HalfNormalCells:
         fine = centre * middle[5] * (1 - 1e-12) + cube * k2[0], centre * middle[6] * (1 + 1e-12) + cube * k2[1]
         usable = np.isfinite(fine[0]) & np.isfinite(fine[1])
         lower = np.where(usable, np.maximum(lower, fine[0]), lower)
-        return Brackets(np.maximum(lower, 0.0), np.where(usable, np.minimum(upper, fine[1]), upper))
+        upper = np.where(usable, np.minimum(upper, fine[1]), upper)
+        return _Shares(np.maximum(lower, 0.0), upper, centre * (middle[6] - middle[5]))
 
     def _second_derivative(
         self, r1: Array, r2: Array, z: Interval, v1: Interval, v2: Interval, tail: Interval, p: Interval
@@ -380,7 +389,7 @@ class _AnyRadiusCells:
         t_high = np.where(inside, found[1], np.where(beyond, np.inf, ends[0]))
         return np.stack([radius, t_low, t_high, self.noise.radius_cdf(radius)])
 
-    def shares(self, left: Array, right: Array, level: Array) -> Brackets:
+    def shares(self, left: Array, right: Array, level: Array) -> _Shares:
         """The probability of each cell times bounds on I_a."""
         r1, r2, c = left[0], right[0], self.length
         t1, t2 = left[1], right[2]
@@ -397,4 +406,5 @@ class _AnyRadiusCells:
         ]
         mass = np.maximum(right[3] - left[3], 0.0)
         rounding = 4.0 * UNIT * right[3]
-        return Brackets(np.maximum(mass - rounding, 0.0) * tail[0], (mass + rounding) * np.minimum(tail[1], 1.0))
+        lower, upper = np.maximum(mass - rounding, 0.0) * tail[0], (mass + rounding) * np.minimum(tail[1], 1.0)
+        return _Shares(lower, upper, np.zeros(len(lower)))

@@ -24,6 +24,7 @@ from dpaudit.verify.pld.coordinate_moments import Coordinate, ShiftedCoordinate,
 
 TOLERANCE = 1e-3  # relative gap between the bound and the best value found, at which the search stops
 ROUNDS = 14
+GENTLE = 1e-4  # nats of eta times the largest loss, below which the bound for small shifts is off by no more
 KEPT = 40  # sets of shifts whose cells are kept for the next orders: more than an order or two asks for
 BLOCK, MOST_HALVINGS = 8, 64  # halvings of the shift at once, and in all
 
@@ -50,13 +51,17 @@ class SpreadMoment:
         """
         dimension = self._dimension
         # spread evenly each coordinate is moved by C n^(-1/p): next to nothing is lost where that is C
-        if math.isinf(self._norm) or (dimension is not None and dimension ** (-1.0 / self._norm) > 1.0 - 1e-6):
-            return math.inf if dimension is None else dimension * float(self._moments([self._clip], eta)[0])
-        if self._norm <= 2 and math.isfinite(self._noise.fisher):
+        alike = math.isinf(self._norm) or (dimension is not None and dimension ** (-1.0 / self._norm) > 1.0 - 1e-6)
+        if alike and dimension is None:
+            return math.inf
+        # small shifts: B of `small_shift_bound` rises faster than s^2, and |v|_2 <= |v|_p
+        known = math.isfinite(self._noise.fisher) and (alike or self._norm <= 2)
+        if known and not self._noise.convex and eta * float(self._noise.phi(np.array([self._clip]))[0]) < GENTLE:
+            return small_shift_bound(self._noise, self._clip, eta) * (dimension or 1 if alike else 1)
+        if alike or known:
             one = float(self._moments([self._clip], eta)[0])
-            if math.isinf(one):
-                return math.inf
-            # small shifts: B of `small_shift_bound` rises faster than s^2, and |v|_2 <= |v|_p
+            if alike or math.isinf(one):
+                return (dimension or 1) * one
             whole = small_shift_bound(self._noise, self._clip, eta)
             if whole <= one * (1 + TOLERANCE):
                 return whole

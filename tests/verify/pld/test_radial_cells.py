@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -14,9 +15,10 @@ from scipy.stats import beta as beta_law
 from scipy.stats import norm
 
 from dpaudit.mechanisms import Product
-from dpaudit.mechanisms.base import Radial
+from dpaudit.mechanisms.base import Array, Radial
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.lower import certified_lower
+from dpaudit.verify.pld import radial_tails
 from dpaudit.verify.pld.radial_cells import level_ladder, log_second_upper, loss_tails, radial_cells
 from dpaudit.verify.pld.radial_tails import tail_brackets
 
@@ -209,6 +211,31 @@ def test_levels_that_only_the_least_radii_reach(level: float) -> None:
         assert rare * (1 - 1e-3) <= found.lower[0] <= found.upper[0] <= rare * (1 + 1e-3)
     else:
         assert found.upper[0] < 1e-115
+
+
+def test_cells_whose_bounds_are_rounding_are_not_halved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In many dimensions L is N(mu^2/2, mu^2) given the radius, mu = sqrt(n) C/R; four million cells told no more."""
+    evaluated = []
+    shares = radial_tails._HalfNormalCells.shares
+
+    def counted(self: Any, left: Array, right: Array, level: Array) -> Any:
+        evaluated.append(len(level))
+        return shares(self, left, right, level)
+
+    monkeypatch.setattr(radial_tails._HalfNormalCells, "shares", counted)
+    dimension, sigma, levels = 716_001_000, 2804.43, np.array([1e2, 1e4, 1e6])
+    found = tail_brackets(Product(sigma, dimension=dimension).structure, dimension, 0.46, levels, 1e-6)
+    assert sum(evaluated) < 60_000
+    for level, low, high in zip(levels, found.lower, found.upper, strict=True):
+        ends = [math.sqrt(dimension) * 0.46 / math.sqrt(2 * level * x) / sigma for x in (9, 2, 1.1, 1, 0.9, 0.5, 0.1)]
+
+        def given(x: float, level: float = level) -> float:
+            mu = math.sqrt(dimension) * 0.46 / (sigma * x)
+            return float(2 * norm.pdf(x) * norm.sf((level - mu * mu / 2) / mu))
+
+        parts = [quad(given, a, b, epsrel=1e-9)[0] for a, b in pairwise([1e-9, *ends, 9.0])]
+        assert low * (1 - 1e-3) <= sum(parts) <= high * (1 + 1e-3)
+        assert high - low <= 1e-4 * high
 
 
 @pytest.mark.parametrize(("sigma", "dimension", "length"), [(5.7919, 131, 131**0.5), (5.7919, 131, 1.0), (0.3, 3, 1.0)])

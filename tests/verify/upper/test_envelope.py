@@ -6,13 +6,14 @@ from functools import cache
 import mpmath
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 
 from dpaudit.mechanisms import GammaPLRVIID, GeneralizedGaussian, Laplace
 from dpaudit.mechanisms.base import IIDCoordinates
 from dpaudit.verify import check
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.pld.coordinate_moments import GAP, coordinate, log_moment, small_shift_bound
-from dpaudit.verify.pld.shift_allocation import TOLERANCE, SpreadMoment
+from dpaudit.verify.pld.shift_allocation import GENTLE, TOLERANCE, SpreadMoment
 from dpaudit.verify.upper import envelope
 
 LAWS = {
@@ -173,6 +174,21 @@ def test_small_shift_bound_lies_above_and_meets_at_zero(name: str) -> None:
         assert finite.sum() >= 6
         assert (np.diff((bound / s**2)[finite]) >= -1e-9 * bound[0] / s[0] ** 2).all()
         assert bound[0] / s[0] ** 2 == pytest.approx(eta * (eta - 1) / 2 * one.fisher, rel=2e-2)
+
+
+@pytest.mark.parametrize("name", [name for name in LAWS if name.startswith("gamma")])
+@pytest.mark.parametrize(("clip_norm", "dimension"), [(2.0, 1), (1.0, None), (math.inf, 7)])
+def test_gentle_losses_need_no_cells(
+    name: str, clip_norm: float, dimension: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bound for small shifts is as good there, and cells of shifts of 1e-45 are halved for half a minute."""
+    one = coordinate(LAWS[name])
+    assert one is not None
+    clip = brentq(lambda s: 30.0 * float(one.phi(np.array([s]))[0]) - 0.9 * GENTLE, 0.0, one.quartile, xtol=1e-12)
+    exact = (dimension or 1) * log_moment(one, np.array([clip]), 30.0)[0]
+    monkeypatch.delattr("dpaudit.verify.pld.shift_allocation.ShiftedCoordinate")
+    assert SpreadMoment(one, clip, clip_norm, dimension)(30.0) == pytest.approx(exact, rel=TOLERANCE)
+    assert SpreadMoment(one, 1e-45, clip_norm, dimension)(30.0) < 1e-30
 
 
 @cache
