@@ -48,8 +48,9 @@ class Domain:
         """Refuse a value outside the domain.
 
         Raises:
-            TypeError: The value is not a real number (bool is not one), or not an integer where one is needed.
-            ValueError: The value is NaN or outside the domain; the message names the value and the rule.
+            TypeError: The value is not a real number (bool is not one).
+            ValueError: The value is NaN or outside the domain, or a float where an integer is needed; the message
+                names the value and the rule.
         """
         if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
             raise TypeError(f"Expected {name}={value!r} to be a number in {self}.")
@@ -59,8 +60,10 @@ class Domain:
             raise ValueError(f"Expected {name} in {self}, and within the range of floats.") from None
         above = number >= self.low if self.closed_low else number > self.low
         below = number <= self.high if self.closed_high else number < self.high
-        if not (above and below) or (self.integer and number != math.floor(number)):
-            raise ValueError(f"Expected {name}={value!r} in {self}.")
+        pointed = self.integer and not isinstance(value, (int, np.integer))
+        if not (above and below) or pointed:
+            point = ", without a point or an exponent" if pointed and number.is_integer() else ""
+            raise ValueError(f"Expected {name}={value!r} in {self}{point}.")
 
 
 MULTIPLES_OF_CLIP = "multiples of clip"  # unit of noise that is given relative to the clip

@@ -19,7 +19,7 @@ from dpaudit.verify.correlated import Matrix, correlation_from_dict, matrix_from
 from dpaudit.verify.correlated.matrix import MAX_BYTES as MAX_MATRIX_BYTES
 from dpaudit.verify.guarantees import Guarantee, guarantee_from_dict, guarantee_to_dict
 from dpaudit.verify.implied import claim_stating
-from dpaudit.verify.samplers import SAMPLERS, sampler_from_dict, sampler_keys, sampler_to_dict
+from dpaudit.verify.samplers import SAMPLERS, required_keys, sampler_from_dict, sampler_keys, sampler_to_dict
 from dpaudit.verify.validation import one_line
 
 MAX_BYTES = 64 * 2**20
@@ -241,7 +241,14 @@ def _phase(phase: _Phase, mechanisms: dict[str, Mechanism], folder: Path | None)
     key = repr(sorted(phase.mechanism.items(), key=str))
     if key not in mechanisms:
         mechanisms[key] = from_dict(phase.mechanism)
-    noise, steps = mechanisms[key], 1 if phase.steps is None else phase.steps
+    built = _built_phase(phase, mechanisms[key], folder)
+    if phase.steps not in (None, built.steps):
+        raise ValueError(f"expected steps={phase.steps} to be left out, or {built.steps} as what it goes with has.")
+    return built
+
+
+def _built_phase(phase: _Phase, noise: Mechanism, folder: Path | None) -> Phase:
+    steps = 1 if phase.steps is None else phase.steps
     if phase.correlation is not None:
         if phase.sampling is not None or phase.sampling_prob is not None:
             raise ValueError("expected correlation.participation to say who takes part, and no sampling besides.")
@@ -252,6 +259,9 @@ def _phase(phase: _Phase, mechanisms: dict[str, Mechanism], folder: Path | None)
     kind, prob = phase.sampling.kind, phase.sampling.prob
     if phase.steps is not None and "steps" in sampler_keys(kind):
         given.setdefault("steps", phase.steps)
+    needed = set(required_keys(kind))
+    if given and needed - set(given) == {"steps"} and needed > set(given):  # one release, as everywhere
+        given["steps"] = steps
     others = sorted(set(given) - {"prob"})
     if kind in SAMPLERS and others:
         return Phase(noise, steps, sampler=sampler_from_dict(kind, given))

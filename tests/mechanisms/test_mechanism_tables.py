@@ -33,7 +33,7 @@ def test_an_infinite_clip_norm_survives_json() -> None:
 
 
 def test_integers_and_floats_write_the_same_bytes() -> None:
-    assert json.dumps(to_dict(Gaussian(1, clip=2, dimension=3.0))) == json.dumps(
+    assert json.dumps(to_dict(Gaussian(1, clip=2, dimension=3))) == json.dumps(
         to_dict(Gaussian(1.0, clip=2.0, dimension=3))
     )  # type: ignore[arg-type]
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from dpaudit.mechanisms import Gaussian
-from dpaudit.verify.claim_files import ClaimFileError, load_claims
+from dpaudit.verify.claim_files import ClaimFileError, claim_from_dict, claim_to_dict, load_claims
+from dpaudit.verify.samplers import WithoutReplacement
 
 GOOD = """
 [[claim]]
@@ -91,6 +92,10 @@ mechanism = {name = "laplace", scale = 2.0, clip_norm = 1}
         ('adjacency = "add-remove"', 'adjacency = "swap"', "adjacency"),
         ('id = "a"', 'id = ""', "id"),
         ("plrvo-theorem-4.9", "plrvo-theorem-49", "accountant='plrvo-theorem-49'"),
+        ("dimension = 26000", "dimension = 26e3", "dimension=26000.0 in the integers of [1, inf), without a point"),
+        ("sampling_prob = 0.01", 'sampling = {kind = "shuffled", records = 6e4, batch = 2, epochs = 2}', "records=6"),
+        ("sampling_prob = 0.01", 'sampling = {kind = "balls-in-bins", batches = 3, epochs = 2.0}', "epochs=2.0"),
+        ("sampling_prob = 0.01", 'sampling = {kind = "without-replacement", prob = 0.5, steps = 9}', "steps=300"),
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, old: str, new: str, word: str) -> None:
@@ -105,6 +110,31 @@ def test_a_mistake_is_named(tmp_path: Path, old: str, new: str, word: str) -> No
 def test_a_file_that_is_no_claims_file_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(ClaimFileError):
         load_claims(write(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        '{kind = "without-replacement", prob = 0.5, steps = 9}',
+        '{kind = "shuffled", batches = 9, epochs = 1}',
+        '{kind = "random-allocation", steps = 9, times = 1}',
+    ],
+)
+def test_steps_that_differ_are_refused_even_where_they_are_one(tmp_path: Path, sampling: str) -> None:
+    """Read as left out, a claim on one release was judged on 300."""
+    told = GOOD.replace("sampling_prob = 0.01", f"sampling = {sampling}")
+    with pytest.raises(ClaimFileError, match="steps=1 to be left out, or 9"):
+        load_claims(write(tmp_path, told.replace("steps = 300", "steps = 1")))
+    assert load_claims(write(tmp_path, told.replace("steps = 300", "")))[0].phases[0].steps == 9
+
+
+def test_batches_of_a_fixed_size_are_one_release_unless_more_are_told(tmp_path: Path) -> None:
+    told = GOOD.replace("sampling_prob = 0.01", 'sampling = {kind = "without-replacement", prob = 0.5}')
+    (claim,) = load_claims(write(tmp_path, told.replace("steps = 300", "")))
+    assert claim.phases[0].sampler == WithoutReplacement(0.5, 1)
+    assert claim_from_dict(claim_to_dict(claim)) == claim
+    (many,) = load_claims(write(tmp_path, told))
+    assert many.phases[0].sampler == WithoutReplacement(0.5, 300)
 
 
 def test_a_duplicate_id_is_named(tmp_path: Path) -> None:

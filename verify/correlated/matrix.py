@@ -138,7 +138,7 @@ def matrix_sensitivity(matrix: Matrix, steps: int, participation: Participation)
     apart, times = participation.spacing(steps)
     magnitudes, _ = matrix.magnitudes
     if participation.kind == "fixed-order":
-        orders = [np.arange(start, steps, apart, dtype=np.int64) for start in range(apart)]
+        orders = [np.arange(start, steps, apart, dtype=np.int64) for start in range(min(apart, steps))]
         upper = max(float(magnitudes[np.ix_(order, order)].sum()) for order in orders)
     else:
         limited = times - 1 < -(-steps // apart)

@@ -87,7 +87,7 @@ def heaviest(weights: Array, separation: int, times: int) -> tuple[float, Steps]
     taken = np.zeros((times, n), dtype=bool)
     for m in range(times):
         with_last = weights.copy()
-        with_last[separation:] += best[: n - separation]
+        with_last[separation:] += best[: max(n - separation, 0)]
         best = np.maximum.accumulate(with_last)
         taken[m] = with_last == best
     steps, last = [], n - 1
@@ -116,7 +116,7 @@ def row_weights(magnitudes: Array, separation: int, times: int) -> Array:
         return np.diag(magnitudes) + _unlimited(others, separation)
     for _ in range(times - 1):
         with_last = others.copy()
-        with_last[:, separation:] += best[:, : n - separation]
+        with_last[:, separation:] += best[:, : max(n - separation, 0)]
         best = np.maximum.accumulate(with_last, axis=1)
     return np.asarray(np.diag(magnitudes) + best[:, -1])
 

@@ -176,7 +176,7 @@ def tree_sensitivity(tree: Tree, steps: int, participation: Participation) -> Se
     forest = tree.over(steps)
     apart, times = participation.spacing(steps)
     if participation.kind == "fixed-order":
-        orders = [np.arange(start, steps, apart, dtype=np.int64) for start in range(apart)]
+        orders = [np.arange(start, steps, apart, dtype=np.int64) for start in range(min(apart, steps))]
         squares = [forest.square(order) for order in orders]
         best = int(np.argmax(squares))
         return between(squares[best], squares[best], orders[best], 4 * ULP, whole=True)  # below 2^53 integers are exact

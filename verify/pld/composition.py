@@ -102,14 +102,15 @@ class Composed:
 
     def _aimed(self, aim: float, deviation: float) -> float:
         """The tilt at whose mean the Chernoff bound on the tail is e^aim."""
-        low, high = 0.05 / deviation, 0.2 / deviation
+        # at most twice a normal law's: no tilt leads to less than an atom at the top, and steep ones see it alone
+        low, high, most = 0.05 / deviation, 0.2 / deviation, 2.0 * math.sqrt(-2.0 * aim) / deviation
         # rare losses far above the deviation dominate a tilt that would suit a normal law
         while low > LEAST_TILT / deviation and self._reach(low) <= aim:
             low, high = 0.25 * low, low
-        while high < 1e3 / deviation and self._reach(high) > aim:
-            low, high = high, 2.0 * high
-        if self._reach(high) > aim:  # the largest loss alone is likelier: no tilt leads to it
-            return 0.2 / deviation
+        while high < most and self._reach(high) > aim:
+            low, high = high, min(2.0 * high, most)
+        if self._reach(high) > aim:
+            return high if aim < math.log(AIMS[0]) else 0.2 / deviation
         for _ in range(12):
             middle = math.sqrt(low * high)
             low, high = (middle, high) if self._reach(middle) > aim else (low, middle)

@@ -1,6 +1,6 @@
 """Samplers as training loops run them, a file each: keys, releases, pairs of neighbours, and a simulator."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import Field, fields
 from inspect import Parameter, signature
 from typing import Any, cast
@@ -36,6 +36,20 @@ def sampler_keys(kind: str) -> dict[str, Field[Any]]:
     return {field.metadata.get("key", field.name): field for field in found}
 
 
+def required_keys(kind: str) -> list[str]:
+    """The keys without which a sampler's table says nothing; none for a kind that is no class here.
+
+    >>> required_keys("without-replacement")
+    ['prob']
+    """
+    parameters = signature(_builder(kind)).parameters if kind in SAMPLERS else {}
+    return [key for key, field in sampler_keys(kind).items() if parameters[field.name].default is Parameter.empty]
+
+
+def _builder(kind: str) -> Callable[..., Sampler]:
+    return cast(Callable[..., Sampler], getattr(SAMPLERS[kind], "from_keys", SAMPLERS[kind]))
+
+
 def sampler_from_dict(kind: str, keys: Mapping[str, Any]) -> Sampler:
     """A sampler from the keys of a `[claim.sampling]` table, without its kind.
 
@@ -45,17 +59,14 @@ def sampler_from_dict(kind: str, keys: Mapping[str, Any]) -> Sampler:
     >>> sampler_from_dict("balls-in-bins", {"batches": 4, "epochs": 2}).steps
     8
     """
-    family = SAMPLERS[kind]
     names = sampler_keys(kind)
     unknown = sorted(set(keys) - set(names))
     if unknown:
         raise ValueError(f"unknown key 'sampling.{unknown[0]}': expected {', '.join(names)} with kind {kind!r}.")
-    build = getattr(family, "from_keys", family)
-    values = {names[key].name: value for key, value in keys.items()}
-    for key, field in names.items():
-        if signature(build).parameters[field.name].default is Parameter.empty and field.name not in values:
+    for key in required_keys(kind):
+        if key not in keys:
             raise ValueError(f"expected sampling.{key} to be given with kind {kind!r}.")
-    return cast(Sampler, build(**values))
+    return _builder(kind)(**{names[key].name: value for key, value in keys.items()})
 
 
 def sampler_to_dict(sampler: Sampler) -> dict[str, Any]:
@@ -79,6 +90,7 @@ __all__ = [
     "Shuffled",
     "TruncatedPoisson",
     "WithoutReplacement",
+    "required_keys",
     "sampler_from_dict",
     "sampler_keys",
     "sampler_to_dict",

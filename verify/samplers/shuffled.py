@@ -109,6 +109,7 @@ class Shuffled:
         (235, 14040)
         """
         one_of("last_batch", last_batch, get_args(LastBatch))
+        RECORDS.validate("records", records)
         RECORDS.validate("batch", batch)
         return cls(passes_batches(records, batch, last_batch), epochs, records, batch, last_batch, reshuffle)
 

@@ -68,7 +68,7 @@ def largest(entries: Floats, participation: Participation) -> float:
     inside = EVERY_SIGN != 0
     if participation.kind == "fixed-order":
         allowed = np.zeros(len(EVERY_SIGN), dtype=bool)
-        for start in range(apart):
+        for start in range(min(apart, STEPS)):
             allowed |= ~inside[:, [step for step in range(STEPS) if step % apart != start]].any(1)
     else:
         near = [inside[:, i] & inside[:, j] for i in range(STEPS) for j in range(i + 1, min(i + apart, STEPS))]
@@ -80,8 +80,8 @@ SIGNED = np.tril(np.random.default_rng(1).normal(size=(STEPS, STEPS)))
 BANDED = np.where(np.subtract.outer(np.arange(STEPS), np.arange(STEPS)) < 3, SIGNED, 0.0)
 SCHEMAS = [
     Participation("single"),
-    *(Participation("fixed-order", separation=b) for b in (1, 2, 3, 5, 8)),
-    *(min_sep(b, k) for b in (1, 2, 3, 4, 7) for k in range(1, -(-STEPS // b) + 1)),
+    *(Participation("fixed-order", separation=b) for b in (1, 2, 3, 5, 8, 10**9 - 1)),
+    *(min_sep(b, k) for b in (1, 2, 3, 4, 7, STEPS + 1) for k in range(1, -(-STEPS // b) + 1)),
 ]
 ROOT = np.ones(1)
 while len(ROOT) < STEPS:  # the power series whose square is 1 + x + x^2 + ...

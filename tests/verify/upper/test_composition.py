@@ -59,6 +59,18 @@ def test_composition_is_never_below_the_plain_sum_and_hardly_above(counts: tuple
         assert value <= exact * (1 + 3e-6) + 1e-30, (epsilon, value, exact)
 
 
+@pytest.mark.parametrize("atom", [0.3, 0.44, 0.447, 0.5, 0.95])
+def test_an_atom_at_the_top_steers_no_tilt_out_of_range(atom: float) -> None:
+    """Two releases whose largest loss is about as likely as the first tail aimed at: the bound was 1."""
+    lattice = Lattice(np.array([1 - atom - 0.01, *[0.001] * 10, atom]), 0)
+    found = Composed([(lattice, 2)], 0.1, 0.0, 0.0)
+    masses = np.convolve(lattice.masses, lattice.masses)
+    losses = 0.1 * np.arange(len(masses))
+    for epsilon in (0.0, 0.05, 1.0, 2.0):
+        exact = float(masses @ np.maximum(-np.expm1(epsilon - losses), 0.0))
+        assert exact * (1 - 1e-12) <= found.delta(np.array([epsilon]))[0] <= exact + 1e-9
+
+
 def test_mass_at_infinity_and_slack_only_add() -> None:
     part = [(Lattice(np.array([0.6, 0.3, 0.1]), -1), 5)]
     epsilon = np.linspace(0.0, 2.0, 41)
