@@ -24,6 +24,11 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "SelfComposedDpEvent": ("event", "steps"),
     "dpsgd_event": ("noise_multiplier", "steps", "sampling_prob"),
 }
+# an epsilon of privacy by its name alone
+PRIVACY_EPSILONS = (
+    "target_epsilon", "target_eps", "privacy_epsilon", "privacy_eps", "dp_epsilon", "dp_eps", "epsilon_dp", "eps_dp",
+    "epsilon_budget", "eps_budget", "privacy_budget",
+)  # fmt: skip
 SPELLINGS: dict[str, tuple[str, ...]] = {
     "sampling_prob": ("sampling_prob", "sampling_probability", "sample_rate", "sampling_rate", "q"),
     "noise_multiplier": ("noise_multiplier", "noise_multi", "sigma", "noise_level"),
@@ -32,7 +37,7 @@ SPELLINGS: dict[str, tuple[str, ...]] = {
     "records": ("records", "n", "number_of_examples", "sample_size", "num_examples", "train_size", "dataset_size"),
     "batch_size": ("batch_size", "batch", "expected_batch_size"),
     "delta": ("delta", "target_delta"),
-    "epsilon": ("epsilon", "target_epsilon", "eps"),
+    "epsilon": ("epsilon", "eps", *PRIVACY_EPSILONS),
 }
 # what assumes that every record enters every batch independently
 POISSON_ACCOUNTING = (
@@ -44,6 +49,11 @@ POISSON_ACCOUNTING = (
 CALIBRATION = (
     "make_private_with_epsilon", "get_noise_multiplier", "calibrate", "calibrate_dp_mechanism", "compute_noise",
     "calibrate_noise_multiplier", "find_noise_multiplier", "get_sigma", "get_sigma_from_rdp",
+)  # fmt: skip
+# what answers with the epsilon that was spent
+SPENT = (
+    "get_epsilon", "get_privacy_spent", "get_epsilon_and_optimal_order", "compute_dp_sgd_privacy",
+    "compute_dp_sgd_privacy_statement", "compute_eps_poisson", "compute_eps_uniform", "compute_epsilon",
 )  # fmt: skip
 PRIVATE_TRAINING = ("make_private", "make_private_with_epsilon", "PrivacyEngine", "OpacusDPTrainer")
 

@@ -105,10 +105,12 @@ def read_script(path: Path) -> Script:
     """
     raw = read_regular(path, limit=LARGEST_SCRIPT)
     try:
-        text = raw.decode("utf-8-sig")
-        source, cells = _notebook(text) if path.suffix == ".ipynb" else (text, ())
+        if path.suffix == ".ipynb":
+            source, cells = _notebook(raw.decode("utf-8-sig"))
+        else:
+            source, cells = raw.decode(tokenize.detect_encoding(io.BytesIO(raw).readline)[0]), ()
         return Script(str(path), source, _parsed(source), cells)
-    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+    except (LookupError, ValueError, SyntaxError, RecursionError, MemoryError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"Expected {path} to be Python: {reason}") from error
 

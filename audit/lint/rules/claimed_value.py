@@ -4,33 +4,33 @@ import ast
 from collections.abc import Iterator, Mapping
 
 from dpaudit.audit.lint.findings import Hit, Rule
-from dpaudit.audit.lint.idioms import CALIBRATION, SPELLINGS, argument, records
+from dpaudit.audit.lint.idioms import argument, records
 from dpaudit.audit.lint.names import Number
 from dpaudit.audit.lint.recipe_files import RecipeFile
 from dpaudit.audit.lint.script import Script
+from dpaudit.audit.lint.stated import call_epsilon, given, judges_itself, stated_epsilons
 
-QUANTITIES = ("epsilon", "delta", "noise_multiplier", "steps", "sampling_prob", "epochs", "records", "batch_size")
-# names that mean nothing else; an epsilon may also be what keeps a denominator from 0
-AMBIGUOUS = {"q", "n", "batch", "count", "epoch", "eps", "noise_level", "noise_multi", "iterations"}
-LEAST_EPSILON = 0.01
+QUANTITIES = ("delta", "noise_multiplier", "steps", "sampling_prob", "epochs", "records", "batch_size")
+LEAST_EPSILON = 0.01  # what is less keeps a denominator from 0
 
 
 def _find(script: Script) -> Iterator[Hit]:
-    if any(script.calls(*CALIBRATION)):  # the noise is solved for: nothing is claimed of a number in the script
-        return
-    judged = set()
+    stated: list[tuple[ast.expr, Mapping[str, Number | None]]] = []
     for call in script.all_calls:
-        given = {name: argument(call, name) for name in QUANTITIES}
-        if given["epsilon"] is not None and given["noise_multiplier"] is not None:
-            claim = _claim({name: script.names.number(node) for name, node in given.items()})
-            if claim is not None and claim not in judged:
-                judged.add(claim)
-                yield from _hits(given["epsilon"], *claim)
-    spelt = {name: [word for word in SPELLINGS[name] if word not in AMBIGUOUS] for name in QUANTITIES}
-    named = {name: script.names.only_number(*words) for name, words in spelt.items()}
-    claim = _claim({**named, "records": named["records"] or records(script)})
-    if claim is not None and claim not in judged:
-        yield from _hits(next(script.names.mentions(*spelt["epsilon"])), *claim)
+        epsilon = call_epsilon(script, call)
+        if epsilon is not None and argument(call, "noise_multiplier") is not None:
+            stated.append((epsilon, {name: script.names.number(argument(call, name)) for name in QUANTITIES}))
+    epsilons = {script.names.number(node): node for node in reversed([*stated_epsilons(script)])}
+    epsilons.pop(None, None)
+    if len(epsilons) == 1:
+        named = {name: given(script, name) for name in QUANTITIES}
+        stated += [(node, {**named, "records": named["records"] or records(script)}) for node in epsilons.values()]
+    judged = set()
+    for node, numbers in stated if stated and not judges_itself(script) else []:
+        claim = _claim({**numbers, "epsilon": script.names.number(node)})
+        if claim is not None and claim not in judged:
+            judged.add(claim)
+            yield from _hits(node, *claim)
 
 
 def _claim(given: Mapping[str, Number | None]) -> tuple[Number, Number, Number, int, float] | None:

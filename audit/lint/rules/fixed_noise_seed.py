@@ -4,8 +4,10 @@ import ast
 from collections.abc import Iterator
 
 from dpaudit.audit.lint.findings import Hit, Rule
+from dpaudit.audit.lint.idioms import held_out
 from dpaudit.audit.lint.names import keyword, last_name
 from dpaudit.audit.lint.rules.fixed_shuffle_seed import seeded_generator
+from dpaudit.audit.lint.rules.sigma_as_multiplier import MULTIPLIERS
 from dpaudit.audit.lint.script import Script
 
 NOISE_KEYS = ("noise_generator", "noise_seed", "noise_rng", "prng_key", "noise_key")
@@ -20,14 +22,46 @@ def _find(script: Script) -> Iterator[Hit]:
             noise = keyword(call, "seed")
         if noise is not None and (script.names.number(noise) is not None or _constant_key(script, noise)):
             yield Hit(noise, f"the noise of {last_name(call.func)} is drawn from a constant seed")
+    for call in script.calls("normal"):
+        key = call.args[0] if call.args else keyword(call, "key")
+        if key is not None and _is_scaled_noise(script, call):
+            for place in (key, *_handed(script, key)):
+                known = script.names.definitions(place)
+                if known and all(_is_key(script, item) for item in known) and not held_out(script, place):
+                    yield Hit(place, f"the noise of {ast.unparse(call.func)} is drawn from a constant key, every time")
+
+
+def _is_scaled_noise(script: Script, draw: ast.Call) -> bool:
+    """Whether a noise multiplier stands in the statement of a draw."""
+    current: ast.AST = draw
+    while not isinstance(current, ast.stmt):
+        current = script.names.parents[current]
+    return any(last_name(part) in MULTIPLIERS for part in ast.walk(current))
+
+
+def _handed(script: Script, node: ast.expr) -> Iterator[ast.expr]:
+    """What the calls of the function around a name give it, where the name is that of a parameter alone."""
+    if script.names.definitions(node) != [None]:
+        return
+    for function in script.names.scopes(node):
+        parameters = [item.arg for item in function.args.args] if isinstance(function, ast.FunctionDef) else []
+        if isinstance(function, ast.FunctionDef) and last_name(node) in parameters:
+            position = parameters.index(last_name(node))
+            for call in script.calls(function.name):
+                yield from [*call.args[position : position + 1], *filter(None, [keyword(call, last_name(node))])]
+            return
+
+
+def _is_key(script: Script, node: ast.expr | None) -> bool:
+    """Whether an expression is a key of JAX with a constant seed."""
+    if not (isinstance(node, ast.Call) and last_name(node.func) in KEYS and node.args):
+        return False
+    return script.names.number(node.args[0]) is not None
 
 
 def _constant_key(script: Script, node: ast.expr) -> bool:
     """Whether an expression is a generator, or a key of JAX, with a constant seed."""
-    definitions = script.names.definitions(node)
-    keys = [item for item in definitions if isinstance(item, ast.Call) and last_name(item.func) in KEYS]
-    constant = [script.names.number(item.args[0]) is not None for item in keys if item.args]
-    return any(constant) or seeded_generator(script, node)
+    return any(_is_key(script, item) for item in script.names.definitions(node)) or seeded_generator(script, node)
 
 
 RULE = Rule(

@@ -31,7 +31,10 @@ def _find(script: Script) -> Iterator[Hit]:
             yield Hit(
                 sampling or call, "poisson_sampling=False shuffles, and the accountant still assumes Poisson batches"
             )
-        replaced = replaced or keyword(call, "data_loader") is not None or len(call.args) > 2
+        old = keyword(call, "data_loader") or (call.args[2] if len(call.args) > 2 else None)
+        replaced = replaced or old is not None
+        if old is not None and script.names.value(sampling) is not False:
+            yield from _beside_its_loader(script, call, old)
     accounting = _accounting(script)
     if replaced or accounting is None:
         return
@@ -50,6 +53,42 @@ def _find(script: Script) -> Iterator[Hit]:
         if script.names.value(keyword(call, "shuffle")) is True and batch is not None and not held_out(script, call):
             yield Hit(call, f"{last_name(call.func)} shuffles, and {accounting} assumes Poisson batches")
     yield from _keras_fits(script, accounting)
+
+
+def _beside_its_loader(script: Script, private: ast.Call, given: ast.expr) -> Iterator[Hit]:
+    """Training with what make_private returned, on batches that are not its loader's."""
+    name = last_name(private.func)
+    overridden = "get_train_dataloader" in script.text or any(script.calls("bundle_from_trainer"))
+    for call in script.all_calls if not overridden else ():
+        trainer = last_name(call.func).endswith("Trainer") and keyword(call, "train_dataset") is not None
+        if trainer and call.lineno > private.lineno and _comes_from(script, call, private):
+            yield Hit(call, f"{last_name(call.func)} shuffles its training set, and {name} assumes Poisson batches")
+    loaders = [item for item in script.names.definitions(given) if isinstance(item, ast.Call)]
+    if not isinstance(given, ast.Name) or any(keyword(item, "batch_sampler") is not None for item in loaders):
+        return
+    for loop in ast.walk(script.tree):
+        if not isinstance(loop, ast.For) or loop.lineno <= private.lineno or _comes_from(script, loop.iter, private):
+            continue
+        parts = [*ast.walk(loop.iter)]
+        read = any(isinstance(part, ast.Name) and part.id == given.id for part in parts)
+        counted = any(isinstance(part, ast.Call) and last_name(part.func) == "len" for part in parts)
+        calls = [part.func for part in ast.walk(loop) if isinstance(part, ast.Call)]
+        steps = [part for part in calls if last_name(part) == "step" and _comes_from(script, part, private)]
+        if read and not counted and steps:
+            yield Hit(
+                loop.iter, f"batches of the loader that {name} was given, not of the Poisson one that it returned"
+            )
+
+
+def _comes_from(script: Script, node: ast.AST, call: ast.Call) -> bool:
+    """Whether an expression reads what a call returned, by name or through a call that was given it."""
+    for part in (item for item in ast.walk(node) if isinstance(item, ast.Name)):
+        for definition in script.names.definitions(part):
+            inner = ast.walk(definition) if isinstance(definition, ast.Call) and definition is not call else ()
+            names = [item for item in inner if isinstance(item, ast.Name)]
+            if definition is call or any(call in script.names.definitions(item) for item in names):
+                return True
+    return False
 
 
 def _accounting(script: Script) -> str | None:

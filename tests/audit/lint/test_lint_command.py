@@ -173,6 +173,24 @@ def test_nothing_in_a_script_is_run_and_no_script_is_too_deep(tmp_path: Path) ->
             lint_paths([tmp_path / name])
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"# -*- coding: latin-1 -*-\nname = '\xe9'\n",
+        b"#!/usr/bin/python\n# vim: set fileencoding=cp1252 :\nname = '\x80'\n",
+        b"\xef\xbb\xbf# coding: utf-8\nname = '\xc3\xa9'\n",
+    ],
+)
+def test_a_script_is_decoded_as_python_decodes_it(raw: bytes, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_bytes(raw + LOADER_DELTA.encode())
+    (finding,) = lint_paths([tmp_path / "train.py"]).findings
+    assert finding.line == raw.count(b"\n") + 2
+    for wrong in (b"# coding: no-such-one\n", b"# coding: hex\n", b"\xef\xbb\xbf# coding: latin-1\n", b"x = '\xe9'\n"):
+        (tmp_path / "train.py").write_bytes(wrong)
+        with pytest.raises(InputError, match="to be Python"):
+            lint_paths([tmp_path / "train.py"])
+
+
 def test_a_claims_file_is_sent_to_verify(tmp_path: Path) -> None:
     (tmp_path / "claims.toml").write_text('[[claim]]\nid = "a"\n')
     with pytest.raises(InputError, match="dpaudit verify"):

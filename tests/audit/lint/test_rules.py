@@ -58,6 +58,16 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
             "import dp_transformers\ntrainer = dp_transformers.dp_utils.OpacusDPTrainer(model=m, train_dataset=d)",
             "import dp_transformers\ntrainer = dp_transformers.dp_utils.OpacusDPTrainer(model=m, eval_dataset=d)",
         ),
+        (
+            OPACUS + TRAINED + "noise_multiplier=1.0)\nTrainer(train_dataset=d, optimizers=(optimizer, None)).train()",
+            OPACUS + "Trainer(train_dataset=public, optimizers=(optimizer, None)).train()\n" + TRAINED
+            + "noise_multiplier=1.0)",
+        ),
+        (
+            OPACUS + TRAINED.replace("loader =", "private =") + "noise_multiplier=1.0)\n"
+            "for x, y in tqdm(loader):\n    optimizer.step()",
+            OPACUS + TRAINED + "noise_multiplier=1.0)\nfor x, y in tqdm(loader):\n    optimizer.step()",
+        ),
     ],
     "buffered-shuffle": [
         (
@@ -88,6 +98,16 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         (
             "import jax_privacy\nkey = random.key(42)\np = jax_privacy.gaussian_privatizer(1, prng_key=key)",
             "import jax_privacy\nkey = random.key(drawn)\np = jax_privacy.gaussian_privatizer(1, prng_key=key)",
+        ),
+        (
+            "def noisy(g, noise_multiplier):\n    return g + noise_multiplier * jax.random.normal(PRNGKey(0), g.shape)",
+            "def noisy(g, noise_multiplier):\n    return g + noise_multiplier * jax.random.normal(key(), g.shape)",
+        ),
+        (
+            "key = PRNGKey(0)\ndef noisy(g, key, noise_multiplier):\n"
+            "    return g + noise_multiplier * jax.random.normal(key, g.shape)\nfor g in gs:\n    noisy(g, key, 1.1)",
+            "key = PRNGKey(0)\ndef noisy(g, key, noise_multiplier):\n    key = jax.random.fold_in(key, secret())\n"
+            "    return g + noise_multiplier * jax.random.normal(key, g.shape)\nfor g in gs:\n    noisy(g, key, 1.1)",
         ),
     ],
     "noise-generator": [

@@ -1,0 +1,163 @@
+"""Which numbers of a script demonstrably belong to one private training, and which epsilon it states of that.
+
+A bare epsilon may also be an optimizer's, an attack's radius or the rate of an exploration, and an attack has steps
+too. So an epsilon counts by a name that says what it is, by an assertion on an accountant's answer, or beside its
+delta; every other number counts if privacy code is given it. A run that may end early has no number of steps.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from dpaudit.audit.lint.idioms import (
+    CALIBRATION,
+    POISSON_ACCOUNTING,
+    PRIVACY_EPSILONS,
+    PRIVATE_TRAINING,
+    SIGNATURES,
+    SPELLINGS,
+    SPENT,
+    argument,
+    data_loaders,
+)
+from dpaudit.audit.lint.names import FUNCTIONS, Number, keyword, last_name
+from dpaudit.audit.lint.script import PRIVATE_PACKAGES, Script
+
+# names that may stand for something else
+AMBIGUOUS = {"q", "n", "batch", "count", "epoch", "noise_level", "noise_multi", "iterations"}
+PRIVACY_CALLS = {*SIGNATURES, *POISSON_ACCOUNTING, *PRIVATE_TRAINING, *SPENT, "compose"}
+POSITIONS = {("get_epsilon", "delta"): 0, ("compose", "steps"): 1}  # of methods that SIGNATURES does not have
+TRAINS = re.compile(r"step|train|fit|update|backward|minimize|compose|apply", re.IGNORECASE)
+STOPS_EARLY = re.compile(r"early[-_ ]?stop|stop_training|should_stop|KeyboardInterrupt", re.IGNORECASE)
+# f"({epsilon}, {delta})-DP"
+PRINTED_PAIR = re.compile(r"\{[\w.]*\b(epsilon|eps)(:[^}]*)?\}\W*(delta\W*)?\{[\w.]*\b(target_)?delta\b", re.IGNORECASE)
+OF_PRIVACY = re.compile(r"\bDP\b|priva", re.IGNORECASE)
+Loop = ast.For | ast.AsyncFor | ast.While
+
+
+def judges_itself(script: Script) -> bool:
+    """Whether the noise or delta is solved for, or the run may end before all its steps: nothing is claimed of them."""
+    if any(script.calls(*CALIBRATION, "get_delta")) or STOPS_EARLY.search(script.text):
+        return True
+    for node in ast.walk(script.tree):
+        if isinstance(node, Loop) and TRAINS.search(ast.unparse(node)) and _is_left(node):
+            return True
+        if isinstance(node, (ast.If, ast.While)):  # what asks for its epsilon acts on the answer
+            if any(last_name(part).lower() in SPELLINGS["epsilon"] for part in ast.walk(node.test)):
+                return True
+            if _is_spent(script, node.test):
+                return True
+    return False
+
+
+def _is_left(loop: Loop) -> bool:
+    """Whether passes of a loop may be left out or cut short."""
+    return any(isinstance(part, (ast.Break, ast.Continue, ast.Return)) for part in ast.walk(loop))
+
+
+def stated_epsilons(script: Script) -> Iterator[ast.expr]:
+    """What a script states as its privacy's epsilon."""
+    parents = script.names.parents
+    for node in script.names.mentions(*SPELLINGS["epsilon"]):
+        parent = parents[node]
+        spelt = {last_name(node).lower(), (parent.arg or "").lower() if isinstance(parent, ast.keyword) else ""}
+        if spelt & set(PRIVACY_EPSILONS) or _beside_delta(parent, node) or _printed(parents.get(parent)):
+            yield node
+    for statement in ast.walk(script.tree):
+        if isinstance(statement, ast.Assert) and isinstance(statement.test, ast.Compare):
+            sides = [statement.test.left, *statement.test.comparators]
+            if isinstance(statement.test.ops[0], (ast.Gt, ast.GtE)):
+                sides.reverse()
+            if len(sides) == 2 and _is_spent(script, sides[0]):
+                yield sides[1]
+
+
+def call_epsilon(script: Script, call: ast.Call) -> ast.expr | None:
+    """The epsilon of privacy that a call is given."""
+    library = script.names.dotted(call.func).split(".")[0] in PRIVATE_PACKAGES
+    return argument(call, "epsilon") if library else keyword(call, *PRIVACY_EPSILONS)
+
+
+def given(script: Script, name: str) -> Number | None:
+    """The one number that a script has for a quantity, if privacy code is given it; else None."""
+    places = [*script.names.mentions(*(word for word in SPELLINGS[name] if word not in AMBIGUOUS))]
+    for call in script.all_calls:
+        if _is_private(script, call):
+            position = POSITIONS.get((last_name(call.func), name), len(call.args))
+            places += [item for item in (argument(call, name), *call.args[position : position + 1]) if item is not None]
+    numbers = {script.names.number(place) for place in places} - {None}
+    used = [place for place in places if _is_given(script, place, name)]
+    computed = any(
+        definition is not None and script.names.number(definition) is None
+        for place in used
+        for definition in script.names.definitions(place)
+    )
+    known = len(numbers) == 1 and not computed and any(script.names.number(place) is not None for place in used)
+    return numbers.pop() if known else None
+
+
+def _is_private(script: Script, call: ast.Call) -> bool:
+    """Whether a call is that of a privacy library, or is given the noise multiplier."""
+    if last_name(call.func) in PRIVACY_CALLS or script.names.dotted(call.func).split(".")[0] in PRIVATE_PACKAGES:
+        return True
+    return keyword(call, "noise_multiplier") is not None or any(
+        last_name(item).lower() == "noise_multiplier" for item in [*call.args, *(word.value for word in call.keywords)]
+    )
+
+
+def _is_given(script: Script, node: ast.expr, name: str) -> bool:
+    """Whether private training is given what stands here, as an argument or as the length of its loop."""
+    child, current = node, script.names.parents.get(node)
+    while current is not None and not isinstance(current, ast.stmt):
+        if isinstance(current, ast.Call) and child is not current.func and last_name(current.func) not in FUNCTIONS:
+            if _is_private(script, current):
+                return True
+            if name == "batch_size":
+                return [*data_loaders(script)] == [current]
+            if "range" not in last_name(current.func):
+                return False
+        child, current = current, script.names.parents.get(current)  # type: ignore[assignment]
+    if not isinstance(current, ast.For) or child is not current.iter:
+        return False
+    return (name == "epochs" and _trains(script, current)) or (name == "steps" and _releases(script, current))
+
+
+def _trains(script: Script, loop: ast.For) -> bool:
+    """Whether a loop uses what private code before it returned, such as an optimizer, or calls private code."""
+    calls = (part for part in ast.walk(loop) if isinstance(part, ast.Call))
+    names = (part for part in ast.walk(loop) if isinstance(part, ast.Name))
+    made = (item for name in names for item in script.names.definitions(name) if isinstance(item, ast.Call))
+    return any(_is_private(script, call) and call.lineno < loop.lineno for call in made) or any(
+        _is_private(script, call) for call in calls
+    )
+
+
+def _releases(script: Script, loop: ast.For) -> bool:
+    """Whether every pass of a loop calls privacy code."""
+    always = [item for item in loop.body if not isinstance(item, (ast.If, ast.While, ast.Try))]
+    calls = (part for item in always for part in ast.walk(item) if isinstance(part, ast.Call))
+    return any(_is_private(script, call) for call in calls)
+
+
+def _is_spent(script: Script, node: ast.AST) -> bool:
+    """Whether an accountant's answer is in an expression."""
+    for part in ast.walk(node):
+        known = script.names.definitions(part) if isinstance(part, (ast.Name, ast.Call)) else []
+        if any(isinstance(item, ast.Call) and last_name(item.func) in SPENT for item in known):
+            return True
+    return False
+
+
+def _beside_delta(parent: ast.AST, node: ast.expr) -> bool:
+    """Whether a pair (epsilon, delta) is read."""
+    if not (isinstance(parent, ast.Tuple) and isinstance(parent.ctx, ast.Load) and len(parent.elts) == 2):
+        return False
+    return parent.elts[0] is node and last_name(parent.elts[1]).lower() in SPELLINGS["delta"]
+
+
+def _printed(text: ast.AST | None) -> bool:
+    """Whether a formatted text tells epsilon with its delta as a privacy guarantee."""
+    if not isinstance(text, ast.JoinedStr):
+        return False
+    written = ast.unparse(text)
+    return PRINTED_PAIR.search(written) is not None and OF_PRIVACY.search(written) is not None

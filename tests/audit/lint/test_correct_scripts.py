@@ -1,0 +1,209 @@
+"""Scripts that account truly for what they do: whatever else they call epsilon, steps or delta, nothing is found."""
+
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from dpaudit.audit.lint.findings import Finding
+from dpaudit.audit.lint.linting import lint_paths
+
+# each is told epsilon of 15 or more by its accountant, and none states another
+OPACUS = """
+import torch
+from opacus import PrivacyEngine
+from torch.utils.data import DataLoader
+from torchvision import datasets
+EPOCHS, BATCH_SIZE, SIGMA, DELTA = 60, 512, 0.5, 1e-6
+train = datasets.MNIST(".", train=True)
+loader = DataLoader(train, batch_size=BATCH_SIZE)
+engine = PrivacyEngine(secure_mode=True)
+model, optimizer, private_loader = engine.make_private(
+    module=net, optimizer=sgd, data_loader=loader, noise_multiplier=SIGMA, max_grad_norm=1.0
+)
+for epoch in range(EPOCHS):
+    for x, y in private_loader:
+        optimizer.zero_grad()
+        loss_of(model(x), y).backward()
+        optimizer.step()
+print("epsilon", engine.get_epsilon(delta=DELTA))
+"""
+ACCOUNTED = """
+from opacus.accountants import RDPAccountant
+noise_multiplier, sample_rate, steps, delta = 0.6, 0.01, 10000, 1e-5
+accountant = RDPAccountant()
+for step in range(steps):
+    train_step(model)
+    accountant.step(noise_multiplier=noise_multiplier, sample_rate=sample_rate)
+print(accountant.get_epsilon(delta))
+"""
+TENSORFLOW = """
+import tensorflow as tf
+from tensorflow_privacy import VectorizedDPKerasSGDOptimizer, compute_dp_sgd_privacy
+(x, y), _ = tf.keras.datasets.cifar10.load_data()
+noise_multiplier, batch_size, epochs, delta = 0.7, 500, 100, 1e-6
+optimizer = VectorizedDPKerasSGDOptimizer(l2_norm_clip=1.0, noise_multiplier=noise_multiplier)
+for step in range(epochs * 50000 // batch_size):
+    mask = rng.random(50000) < batch_size / 50000
+    optimizer.minimize(losses_of(x[mask], y[mask]), model.trainable_variables, tape=tape)
+print(compute_dp_sgd_privacy(50000, batch_size, noise_multiplier, epochs, delta))
+"""
+JAX = """
+import secrets
+import dp_accounting
+import jax
+from jax_privacy import batch_selection, clipping, noise_addition
+clip, noise_multiplier, sampling_prob, steps = 0.5, 0.6, 0.01, 10000
+key = jax.random.key(secrets.randbits(63))
+privatizer = noise_addition.gaussian_privatizer(stddev=noise_multiplier * clip, prng_key=key)
+strategy = batch_selection.CyclicPoissonSampling(sampling_prob=sampling_prob, iterations=steps)
+for batch in strategy.batch_iterator(60000):
+    noisy, state = privatizer.update(clipping.clipped_grad(loss, l2_clip_norm=clip)(params, x[batch]), state)
+accountant = dp_accounting.pld.PLDAccountant()
+event = dp_accounting.PoissonSampledDpEvent(sampling_prob, dp_accounting.GaussianDpEvent(noise_multiplier))
+accountant.compose(event, steps)
+print(accountant.get_epsilon(1e-5))
+"""
+PLAIN_JAX = """
+import secrets
+import dp_accounting
+import jax
+def private_grad(params, batch, key, l2_norm_clip, noise_multiplier):
+    key, noise_key = jax.random.split(key)
+    total = jax.tree.map(lambda g: clipped(g, l2_norm_clip).sum(0), grads(params, batch))
+    noise = l2_norm_clip * noise_multiplier * jax.random.normal(noise_key, total.shape)
+    return (total + noise) / 256, key
+params = init(jax.random.PRNGKey(0))
+key = jax.random.PRNGKey(secrets.randbits(31))
+for step in range(1000):
+    grad, key = private_grad(params, poisson_batch(), key, 1.5, 1.1)
+"""
+RADIUS = """
+epsilon = 0.3  # of the attack
+def adversarial(x, gradient):
+    return torch.clamp(x + epsilon * gradient.sign(), 0, 1)
+"""
+EXPLORATION = """
+epsilon = 0.05
+def act(state):
+    return env.sample() if random.random() < epsilon else policy(state).argmax()
+"""
+STOPPING = """
+from opacus.accountants import RDPAccountant
+epsilon, delta, steps = 2.0, 1e-5, 10000
+accountant = RDPAccountant()
+for step in range(steps):
+    if accountant.get_epsilon(delta=delta) > epsilon:
+        break
+    train_step(model)
+    accountant.step(noise_multiplier=0.6, sample_rate=0.01)
+"""
+RUN_ENDS_ELSEWHERE = """
+class Budget:
+    def after(self, run):
+        if accountant.get_epsilon(delta) >= target_epsilon:
+            run.done = True
+target_epsilon = 2.0
+"""
+PUBLIC_PASSES = """
+epochs, target_epsilon = 2000, 8.0
+for epoch in range(epochs):
+    pretrain_on(public)
+"""
+ENVIRONMENT = """
+from opacus.accountants import RDPAccountant
+steps, updates, target_epsilon, delta = 1000000, 100, 1.0, 1e-5
+for t in range(steps):
+    observe(environment)
+accountant = RDPAccountant()
+for update in range(updates):
+    accountant.step(noise_multiplier=1.1, sample_rate=0.01)
+"""
+SOLVED = """
+import dp_accounting
+steps, sampling_prob, target_epsilon, delta = 10000, 0.01, 2.0, 1e-5
+noise_multiplier = bisected(target_epsilon, delta)
+train(noise_multiplier=noise_multiplier, steps=steps, sampling_prob=sampling_prob, delta=delta)
+train(noise_multiplier=0.6, baseline=True)
+"""
+OWN_TRAINER = """
+class Private(Trainer):
+    def get_train_dataloader(self):
+        return private_loader
+Private(model=model, train_dataset=train, optimizers=(optimizer, None)).train()
+"""
+IN_PARTS = """
+with BatchMemoryManager(data_loader=private_loader, max_physical_batch_size=32, optimizer=optimizer) as loader:
+    for x, y in loader:
+        optimizer.step()
+"""
+CORRECT = {
+    "opacus": OPACUS,
+    "tensorflow": TENSORFLOW,
+    "jax": JAX,
+    "plain-jax": PLAIN_JAX,
+    "radius": ACCOUNTED + RADIUS,
+    "opacus-radius": OPACUS + RADIUS,
+    "attack": ACCOUNTED.replace("range(steps)", "range(10000)").replace("steps, delta", "count, delta")
+    + "attack = torchattacks.PGD(model, epsilon=8 / 255, steps=10)",
+    "optimizer": ACCOUNTED + "epsilon = 0.1\nsgd = torch.optim.Adam(net.parameters(), eps=epsilon)",
+    "opacus-optimizer": OPACUS + "epsilon = 0.1\nsgd = torch.optim.Adam(net.parameters(), eps=epsilon)",
+    "tensorflow-adam": TENSORFLOW + "pretraining = tf.keras.optimizers.Adam(1e-3, epsilon=0.1)",
+    "tensorflow-rms": TENSORFLOW + "pretraining = tf.keras.optimizers.RMSprop(1e-3, epsilon=0.1)",
+    "jax-adam": JAX + "delta, epsilon = 1e-5, 0.02\noptimizer = optax.adam(1e-3, eps=epsilon)",
+    "exploration": ACCOUNTED + EXPLORATION,
+    "jax-exploration": JAX + "target_delta = 1e-5" + EXPLORATION,
+    "count": ACCOUNTED + "print(diffprivlib.mechanisms.Laplace(epsilon=0.1, sensitivity=1).randomise(3))",
+    "tensorflow-count": TENSORFLOW + "epsilon = 0.1\nprint(laplace(len(x), scale=1 / epsilon))",
+    "stopping": STOPPING,
+    "stopping-by-name": STOPPING.replace("epsilon,", "target_epsilon,").replace("> epsilon", "> target_epsilon"),
+    "stopping-elsewhere": ACCOUNTED + RUN_ENDS_ELSEWHERE,
+    "early-stopping": TENSORFLOW + "target_epsilon = 2.0\nmodel.fit(data, callbacks=[EarlyStopping()])",
+    "question": ACCOUNTED + "print(accountant.get_delta(target_epsilon=1.0))",
+    "solved": SOLVED,
+    "public-passes": PUBLIC_PASSES + OPACUS.replace("EPOCHS", "PASSES").replace("60, 512, 0.5", "1, 512, 1.1"),
+    "public-loop": PUBLIC_PASSES
+    + OPACUS.replace("for epoch in range(EPOCHS)", "if ONCE").replace("EPOCHS", "ONCE").replace("0.5", "1.1"),
+    "environment": ENVIRONMENT,
+    "own-trainer": OPACUS + OWN_TRAINER,
+    "public-trainer": "Trainer(model=net, train_dataset=public).train()\n" + OPACUS,
+    "baseline": OPACUS + "for x, y in loader:\n    loss_of(baseline(x), y).backward()\n    plain.step()",
+    "evaluated": OPACUS + "for x, y in loader:\n    correct += (model(x).argmax(1) == y).sum()",
+    "in-parts": OPACUS + IN_PARTS,
+    "counted": OPACUS.replace("for x, y in private_loader:", "for number in range(len(loader)):"),
+}  # fmt: skip
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> Callable[[str], list[Finding]]:
+    def findings(source: str) -> list[Finding]:
+        (tmp_path / "train.py").write_text(dedent(source))
+        return [item for item in lint_paths([tmp_path / "train.py"]).findings if item.level != "note"]
+
+    return findings
+
+
+@pytest.mark.parametrize("name", CORRECT)
+def test_a_true_script_is_left_alone(name: str, found: Callable[[str], list[Finding]]) -> None:
+    assert [(item.rule, item.message) for item in found(CORRECT[name])] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        OPACUS + "TARGET_EPSILON = 3.0\n",
+        OPACUS + "epsilon = 3.0\nassert engine.get_epsilon(DELTA) <= epsilon\n",
+        OPACUS + "epsilon = 3.0\nspent = engine.get_epsilon(DELTA)\nassert epsilon >= spent\n",
+        ACCOUNTED + "epsilon = 3.0\nprint(f'({epsilon}, {delta})-DP')\n",
+        ACCOUNTED + "epsilon = 3.0\nreport(guarantee=(epsilon, delta))\n",
+        ACCOUNTED + "privacy_budget = 3.0\nsgd = Adam(p, epsilon=0.1)\nattack = PGD(model, epsilon=8 / 255)\n",
+        TENSORFLOW + "dp_epsilon = 3.0\n",
+        JAX + "epsilon = 3.0\nassert accountant.get_epsilon(1e-5) < epsilon\n",
+    ],
+)
+def test_a_false_epsilon_that_is_privacys_is_still_refuted(source: str, found: Callable[[str], list[Finding]]) -> None:
+    (finding,) = found(source)
+    assert (finding.rule, finding.level) == ("claimed-value", "error")
+    assert "not 3:" in finding.message
+    assert found(source.replace("3.0", "30000.0")) == []
