@@ -3,13 +3,14 @@
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpaudit._files import write_whole
+from dpaudit.audit.commands.console import BAD_INPUT, GAVE_UP, LACKING, REFUTED, os_reason, os_status
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.sources import Stage
 from dpaudit.reports.badge import verdicts_badge
@@ -25,7 +26,6 @@ from dpaudit.verify.results import Verdict
 if TYPE_CHECKING:
     from dpaudit.audit.certificate_files import CertificateFiles
 
-REFUTED, GAVE_UP, NOT_CERTIFIED = 3, 4, 5
 COMPARING_SECONDS = 60.0  # no comparison of accountants begins later than this after the first
 
 
@@ -54,15 +54,16 @@ def run_claims(
         as_text: A verdict for people.
 
     Returns:
-        The exit status: 3 if a claim is refuted, else 4 if interrupted or two bounds disagree, else 5 if a claim is not
-        certified as required.
+        The exit status: 3 if a claim is refuted, else 4 if interrupted, two bounds disagree or a disk is full, else 2
+        if something cannot be written, else 5 if a claim is not certified as required.
 
     Raises:
         InputError: A file is no claims file, no claim has the id, or the second engine is not installed.
-        OSError: A folder cannot be made or written to.
+        OSError: A folder cannot be made.
     """
     claims, homes = _load(paths, only)
     places = _places(homes) if form == "sarif" else {}
+    lost = _Lost(warn)
     for folder in (out, certificates):
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)  # before the work, so that a bad name costs none
@@ -81,11 +82,15 @@ def run_claims(
         for claim, verdict in zip(claims, check_all(claims, judge, stage("Checking claims", len(claims))), strict=True):
             verdicts.append(verdict)
             if files is not None:
-                files.add(claim, verdict)
+                with lost:
+                    files.add(claim, verdict)
+                files = None if lost.statuses else files
         if out is not None:
             compared.update(_comparisons(claims, verdicts, stage, method == "exact"))
     except KeyboardInterrupt:
         interrupted = True
+        warn(f"dpaudit: interrupted when {len(verdicts)} of {len(claims)} claims had been checked")
+    page = None
     if out is not None:
         from dpaudit.reports.verdict_page import ClaimEntry, write_verdicts  # draws: half a second of matplotlib
 
@@ -93,18 +98,42 @@ def run_claims(
             ClaimEntry(verdict, claim_to_dict(claim), _command(homes[claim.id], claim.id, method, seed, rigorous), rows)
             for claim, verdict, rows in zip(claims, verdicts, map(compared.get, range(len(claims))), strict=False)
         ]
-        write_verdicts(entries, out, versions={name: version(name) for name in ("dpaudit", "numpy", "scipy")})
+        with lost:
+            page = write_verdicts(entries, out, versions={n: version(n) for n in ("dpaudit", "numpy", "scipy")})
+    if json_file not in (None, "-"):
+        with lost:
+            write_whole({str(json_file): verdicts_json(verdicts).encode()})
     _show(claims, verdicts, places, form, require, json_file, show, as_text)
-    if out is not None:
-        (show if form == "text" and json_file != "-" else warn)(f"report: {out / 'verdicts.html'}")
+    if page is not None:
+        (show if form == "text" and json_file != "-" else warn)(f"report: {page}")
     for line in [] if files is None else files.lines():
         warn(line)
     kinds = {verdict.verdict for verdict in verdicts}
     if "refuted" in kinds:
         return REFUTED
-    if interrupted or any(DISAGREEMENT in verdict.methods for verdict in verdicts):
+    if interrupted or GAVE_UP in lost.statuses or any(DISAGREEMENT in verdict.methods for verdict in verdicts):
         return GAVE_UP
-    return NOT_CERTIFIED if require == "certified" and kinds != {"certified"} else 0
+    if lost.statuses:
+        return BAD_INPUT
+    return LACKING if require == "certified" and kinds != {"certified"} else 0
+
+
+@dataclass
+class _Lost:
+    """Around what is written: what cannot be is told, and what was found is told all the same."""
+
+    warn: Callable[[str], None]
+    statuses: list[int] = field(default_factory=list)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, OSError):
+            return False
+        self.warn(f"dpaudit: {os_reason(error)}")
+        self.statuses.append(os_status(error))
+        return True
 
 
 def _second_engine() -> tuple[Callable[[Claim, Verdict], Verdict], type["CertificateFiles"]]:
@@ -185,12 +214,9 @@ def _show(
     claims: Sequence[Claim], verdicts: Sequence[Verdict], places: Mapping[str, tuple[str, int | None]], form: str,
     require: str | None, json_file: str | None, show: Callable[[str], None], as_text: Callable[[Verdict], str],
 ) -> None:  # fmt: skip
-    document = verdicts_json(verdicts)
     if json_file == "-":
-        show(document.rstrip())
+        show(verdicts_json(verdicts).rstrip())
         return
-    if json_file is not None:
-        write_whole({json_file: document.encode()})
     if form == "junit":
         show(verdicts_junit(verdicts, require=require).rstrip())
     elif form == "sarif":

@@ -1,16 +1,20 @@
 """The `dpaudit` command: its commands, the options before them, exit codes. Heavy imports are inside the commands."""
 
 import errno
+import io
 import os
 import signal
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from dpaudit.audit.commands.calibrate import calibrate
 from dpaudit.audit.commands.canaries import canaries
-from dpaudit.audit.commands.console import BAD_INPUT, GAVE_UP, fail, os_reason
+from dpaudit.audit.commands.console import BAD_INPUT, GAVE_UP, REFUTED, fail, os_reason, os_status
 from dpaudit.audit.commands.lint import lint
 from dpaudit.audit.commands.mechanisms import mechanisms
 from dpaudit.audit.commands.register import register
@@ -22,8 +26,65 @@ from dpaudit.audit.commands.train import train
 from dpaudit.audit.commands.trials import trials
 from dpaudit.audit.commands.verify import verify
 
+
+@contextmanager
+def in_one_line() -> Iterator[None]:
+    """Our errors become one line and exit status 2 or 4; a crash stays a crash."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        fail("interrupted before it was done", GAVE_UP)
+    except OSError as error:
+        fail(os_reason(error), os_status(error))
+    except ValueError as error:
+        # named, not imported: --help stays quick
+        if not {"InputError", "ToleranceError"} & {kind.__name__ for kind in type(error).__mro__}:
+            raise
+        fail(" ".join(str(error).split()), BAD_INPUT)
+
+
+class Commands(TyperGroup):
+    """The commands; what they raise is told before typer sees it, whose own exit status is 1 or 130."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """Read the options before the command."""
+        with in_one_line():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        with in_one_line():
+            return super().invoke(ctx)
+
+
+class Lasting(io.TextIOWrapper):
+    """Output that goes on when its reader has gone or its disk is full: the exit status tells what was found."""
+
+    failure: OSError | None = None
+
+    def write(self, text: str) -> int:
+        """Write; what cannot be is dropped."""
+        try:
+            return super().write(text)
+        except OSError as error:
+            self._drop(error)
+            return len(text)
+
+    def flush(self) -> None:
+        """Flush; what cannot be written is dropped."""
+        try:
+            super().flush()
+        except OSError as error:
+            self._drop(error)
+
+    def _drop(self, error: OSError) -> None:
+        self.failure = self.failure or error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())  # what is left, too, which Python writes at its end
+
+
 app = typer.Typer(
     name="dpaudit",
+    cls=Commands,
     help="Tells whether a differential-privacy claim holds: audits trained models, and names what refutes a claim.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -61,24 +122,31 @@ def main_options(
     """Options before the command."""
 
 
+def _made_lasting(name: str, descriptor: int) -> None:
+    """Put another in the place of one of the interpreter's own streams, not of one that a caller put there."""
+    stream = getattr(sys, name)
+    if stream is not getattr(sys, f"__{name}__"):
+        return
+    file = io.FileIO(os.devnull if stream is None else descriptor, "w", closefd=stream is None)  # None: it is closed
+    encoding, errors = ("utf-8", None) if stream is None else (stream.encoding, stream.errors)
+    lines = stream is not None and stream.line_buffering
+    setattr(sys, name, Lasting(io.BufferedWriter(file), encoding=encoding, errors=errors, line_buffering=lines))
+
+
 def main() -> None:
-    """Entry point: our errors become one line and exit status 2; a crash stays a crash."""
+    """Entry point; a refutation is told by the exit status even where it cannot be printed."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    _made_lasting("stderr", 2)
+    _made_lasting("stdout", 1)
     try:
-        app()
-    except KeyboardInterrupt:
-        fail("interrupted before anything was measured", GAVE_UP)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(BAD_INPUT)
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        fail(os_reason(error), GAVE_UP if full else BAD_INPUT)
-    except ValueError as error:
-        # named, not imported: --help stays quick
-        if not {"InputError", "ToleranceError"} & {kind.__name__ for kind in type(error).__mro__}:
+        with in_one_line():
+            app()
+    except SystemExit as ended:
+        failure = getattr(sys.stdout, "failure", None)
+        if failure is None or failure.errno == errno.EPIPE:  # a reader may stop when it has seen enough
             raise
-        fail(" ".join(str(error).split()), BAD_INPUT)
+        told = isinstance(ended.code, int) and ended.code in (BAD_INPUT, REFUTED, GAVE_UP)
+        fail(f"standard output: {os_reason(failure)}", int(ended.code or 0) if told else os_status(failure))
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def has_less_evidence(result: AuditResult, before: AuditResult) -> bool:
 
 
 def _controlled(result: AuditResult) -> bool:
-    return result.control is not None and result.control.found
+    return result.control is not None and result.control.gives_power
 
 
 def _proves_less(attack: AttackResult, before: AttackResult) -> bool:

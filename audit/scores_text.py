@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from dpaudit.reports.wording import at_least, at_most
+
 
 def scores_text(judged: Mapping[str, Any]) -> list[str]:
     """What `Scores.judge` found, in lines for a reader."""
@@ -10,9 +12,10 @@ def scores_text(judged: Mapping[str, Any]) -> list[str]:
     lines = []
     if judged["verdict"] is not None:
         claim = judged["claim"]
+        proven = at_least(judged["epsilon_lower"], above=claim["epsilon"])
         lines.append(
             f"{judged['verdict']}: claimed epsilon {claim['epsilon']:g} at delta {claim['delta']:g}; the scores prove "
-            f"at least {judged['epsilon_lower']:.4g} ({level}, {judged['decided_by']})"
+            f"at least {proven} ({level}, {judged['decided_by']})"
         )
         lines += [
             f"p-value of {what}: {judged[name]:.3g}"
@@ -20,7 +23,7 @@ def scores_text(judged: Mapping[str, Any]) -> list[str]:
             if judged[name] is not None
         ]
     else:
-        lines.append(f"epsilon >= {judged['epsilon_lower']:.4g} at delta {judged['delta']:g} ({level}, "
+        lines.append(f"epsilon >= {at_least(judged['epsilon_lower'])} at delta {judged['delta']:g} ({level}, "
                      f"{judged['decided_by']})")  # fmt: skip
     lines.append(f"supposes: {judged['supposes']}")
     others = {name: bound for name, bound in judged["bounds"].items() if name != judged["decided_by"]}
@@ -28,21 +31,23 @@ def scores_text(judged: Mapping[str, Any]) -> list[str]:
         lines.append(f"other bounds, each at {level} for itself:")
     for name, bound in others.items():
         assumes = f", assumes {bound['assumes']}" if bound["assumes"] else ""
-        lines.append(f"  {name}: epsilon >= {bound['epsilon_lower']:.4g}{assumes}")
+        lines.append(f"  {name}: epsilon >= {at_least(bound['epsilon_lower'])}{assumes}")
     return [*lines, *_operating_text(judged)]
 
 
 def _operating_text(judged: Mapping[str, Any]) -> list[str]:
     area, level = judged["auc"], f"{100 * judged['confidence']:g}%"
     known = "lower" in area
-    lines = [
-        f"AUC {area['value']:.4f}" + (f" in [{area['lower']:.4f}, {area['upper']:.4f}] ({level})" if known else "")
-    ]
+    lines = [f"AUC {area['value']:.4f}" + (f" in {_between(area)} ({level})" if known else "")]
     if known:
         estimate = area["estimate"]
         lines[0] += f"; bootstrap estimate [{estimate['lower']:.4f}, {estimate['upper']:.4f}], no bound"
     rates = judged["tpr_at_fpr"]
     for fpr, rate in rates.items():
-        band = f" in [{rate['lower']:.4f}, {rate['upper']:.4f}] ({level}, all rates together)" if known else ""
+        band = f" in {_between(rate)} ({level}, all rates together)" if known else ""
         lines.append(f"TPR at FPR {fpr}: {rate['value']:.4f}{band}")
     return lines
+
+
+def _between(found: Mapping[str, float]) -> str:
+    return f"[{at_least(found['lower'])}, {at_most(found['upper'])}]"

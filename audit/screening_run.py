@@ -18,8 +18,9 @@ REFUTED_STATUS, NOT_CERTIFIED_STATUS = 3, 5
 
 
 def run_screening(
-    paths: Sequence[Path], *, require: str | None, json_file: str | None, stage: Stage, show: Callable[[str], None]
-) -> int:
+    paths: Sequence[Path], *, require: str | None, json_file: str | None, stage: Stage, show: Callable[[str], None],
+    warn: Callable[[str], None],
+) -> int:  # fmt: skip
     """Screen the claims of some files: .csv tables, anything else a claims file.
 
     Args:
@@ -28,24 +29,28 @@ def run_screening(
         json_file: File for the JSON document; "-" for stdout and nothing else there.
         stage: Told what begins and how long it is.
         show: Prints the result.
+        warn: Prints what could not be written, where a refuted claim decides the status.
 
     Returns:
         The exit status: 3 if a claim is refuted, else 5 if one is not certified as required, else 0.
 
     Raises:
         InputError: A file is no table and no claims file, or an id appears twice.
+        OSError: `json_file` cannot be written, and no claim is refuted.
     """
     started = time.monotonic()
     document = _screened(paths, stage)
     document["seconds"] = round(time.monotonic() - started, 3)
     text = json.dumps(document, indent=1) + "\n"
-    if json_file == "-":
-        show(text.rstrip())
-    else:
-        if json_file is not None:
-            write_whole({json_file: text.encode()})
-        show("\n".join(_lines(document)))
+    show(text.rstrip() if json_file == "-" else "\n".join(_lines(document)))
     counts = document["counts"]
+    if json_file not in (None, "-"):
+        try:
+            write_whole({str(json_file): text.encode()})
+        except OSError as error:
+            if not counts[REFUTED]:
+                raise
+            warn(f"dpaudit: {error}")
     if counts[REFUTED]:
         return REFUTED_STATUS
     return NOT_CERTIFIED_STATUS if require == "certified" and counts[LEFT] else 0

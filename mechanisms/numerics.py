@@ -3,7 +3,7 @@
 import math
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr
+from scipy.special import erfcx, ndtr
 
 from dpaudit.mechanisms.base import Array
 
@@ -97,7 +97,9 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
         mu: Sensitivity over noise, at least 0.
         epsilon: At least 0.
 
-    To rounding, not rounded up: a certified bound is `verify.upper.gaussian_pld.analytic_delta`.
+    To rounding, not rounded up: a certified bound is `verify.upper.gaussian_pld.analytic_delta`. The second term is
+    e^(-a^2/2) erfcx(b/sqrt(2))/2 with a = mu/2 - epsilon/mu and b = mu/2 + epsilon/mu, since b^2 - a^2 = 2 epsilon: no
+    epsilon is too large for it.
 
     Source: Balle and Wang (2018), Theorem 8; Dong, Roth and Su (2022), Corollary 1.
 
@@ -106,4 +108,5 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     """
     if mu == 0.0:
         return 0.0
-    return float(ndtr(mu / 2 - epsilon / mu)) - math.exp(epsilon + float(log_ndtr(-mu / 2 - epsilon / mu)))
+    nearer, farther = mu / 2 - epsilon / mu, mu / 2 + epsilon / mu
+    return float(ndtr(nearer)) - math.exp(-nearer * nearer / 2) * float(erfcx(farther / math.sqrt(2))) / 2

@@ -14,6 +14,7 @@ from dpaudit.verify.results import Verdict
 
 LOG_AXIS_FROM = 20.0  # a linear axis shows two values apart up to about this ratio
 TINY = 1e-9  # an epsilon below this is drawn as 0
+HUGE = 1e300  # and one from here on as infinite
 WIDE, NARROW = 9.6, 4.1  # inches of the bracket figure
 
 
@@ -142,7 +143,7 @@ def attack_row(proven: float | None, best: float | None) -> Callable[[Axes, floa
 
 def _epsilon_axis(axes: Axes, values: Sequence[float]) -> tuple[float, float]:
     """Set scale and limits so that every finite value is on the axis; the limits."""
-    shown = [float(value) for value in values if TINY < value < math.inf]
+    shown = [float(value) for value in values if TINY < value < HUGE]
     low, high = 0.0, max(shown, default=1.0) * 1.15
     if shown and max(shown) / LOG_AXIS_FROM > min(shown):
         log_axis(axes, "x")

@@ -9,10 +9,13 @@ from dpaudit.reports.wording import (
     at_least,
     at_most,
     control_badge,
-    noise_part,
+    counted,
+    found_by,
+    of_canaries,
     percent,
     stated,
     times_found,
+    unseen,
     words,
 )
 from dpaudit.verify.results import AttackResult, AuditResult, Control, CurveTest
@@ -35,6 +38,7 @@ ATTACKER_SEES = {
     "one-run-mislabelled": "outputs of one new model, and of some without canaries",
     "one-run-movement": "first and final weights of one new model",
     "one-run-sentences": "first and final weights of one new model",
+    "sealed-canaries": "scores of the canaries, by whoever has the model",
     "white-box": "every noisy sum of one new training, and all other records",
 }
 
@@ -97,7 +101,7 @@ def decision(result: AuditResult) -> Tile:
         return Tile(
             "Decided by: the positive control",
             "not done" if result.control is None else times_found(result.control),
-            "simulated audits found half the noise; 19 of 20 are asked for",
+            f"simulated audits found {found_by(result.control)}; {_asked_for(result.control)}",
             "decisive",
         )
     if "claim-check" in result.refuted_by and check is not None:
@@ -123,9 +127,12 @@ def decision(result: AuditResult) -> Tile:
 def _power_tile(control: Control | None) -> Tile:
     answer = {"found": "yes", "missed": "no", "not done": "not tried"}[control_badge(control)]
     note = "" if control is None else f"{times_found(control)} simulated audits"
-    return Tile(
-        f"Would have found {noise_part(control)} the noise", answer, note or "no positive control was carried out"
-    )
+    return Tile(f"Would have found {found_by(control)}", answer, note or "no positive control was carried out")
+
+
+def _asked_for(control: Control | None) -> str:
+    """What a control that was not enough lacks."""
+    return "half the noise is asked for" if control is not None and control.found else "19 of 20 are asked for"
 
 
 def _mechanism_tile(result: AuditResult) -> Tile:
@@ -162,7 +169,9 @@ def untested(result: AuditResult) -> list[str]:
     lines = []
     if result.claim_check is None:
         lines.append("The claim, by calculation.")
-    if not any("delivered" in attacker_sees(a) and a.epsilon_lower is not None for a in result.attacks):
+    if any(unseen(attack) for attack in result.attacks):
+        lines.append("How the training went, and whether its scores are the delivered model's: neither was seen.")
+    elif not any("delivered" in attacker_sees(a) and a.epsilon_lower is not None for a in result.attacks):
         lines.append("How this very file came about: what decides here is the claim and models trained anew.")
     stated_by_owner = statements(result)
     accesses = [name for key, name in ACCESSES.items() if key not in stated_by_owner]
@@ -185,6 +194,11 @@ def evidence(attack: AttackResult) -> str:
     if one_model(attack):
         inside, outside = attack.details["members"], attack.details["non_members"]
         return f"one model; {stated(inside)} members against {stated(outside)} others"
+    if unseen(attack):
+        trainings = f"{counted(attack.arms['runs'], 'training')} that nobody here saw"
+        if of_canaries(attack):
+            return f"{trainings}; {stated(attack.trials)} canaries, each in or out by a coin"
+        return f"{trainings}; with the canary and without it at least {stated(attack.trials)} each"
     if "canaries" in attack.arms:
         return f"one training; {stated(attack.trials)} canaries on each side at least"
     return f"{stated(attack.trials)} models on each side"
@@ -198,6 +212,7 @@ def attacker_sees(attack: AttackResult) -> str:
 def rates_shown(attack: AttackResult) -> dict[str, float]:
     """Those of its true-positive rates that have at least FEWEST_FALSE_ALARMS expected false alarms behind them."""
     others = float(attack.details.get("non_members", attack.trials)) if one_model(attack) else float(attack.trials)
+    others /= 2 if of_canaries(attack) else 1  # half of all coins say out
     return {rate: tpr for rate, tpr in attack.tpr_at_fpr.items() if _number(rate) * others >= FEWEST_FALSE_ALARMS}
 
 

@@ -85,22 +85,41 @@ def date(text: str) -> str:
     return f"{moment:%Y-%m-%d %H:%M} {moment.tzname() or ''}".strip()
 
 
-def words(value: Any) -> str:
-    """Any JSON value on one line, for a reader.
+def counted(number: int, noun: str) -> str:
+    """So many of something.
+
+    >>> counted(1, "model"), counted(25000, "model")
+    ('1 model', '25,000 models')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def words(value: Any, key: str = "") -> str:
+    """Any JSON value on one line, for a reader. An integer is whole, and a seed as it is typed again.
+
+    Args:
+        value: Of the JSON.
+        key: Its key, where it has one.
 
     >>> words({"name": "gaussian", "clip": 1.0, "sampling": {"kind": "poisson", "prob": 0.25}})
     'name gaussian, clip 1, sampling (kind poisson, prob 0.25)'
     >>> words([1.6666666666666667, 25000])
     '1.667, 25,000'
+    >>> words({"records": 123456789, "seed": 639340496})
+    'records 123,456,789, seed 639340496'
     """
     if value is None:
         return DASH
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, (int, float)):
+    if isinstance(value, int) and key.endswith("seed"):
+        return str(value)
+    if isinstance(value, int) and math.isfinite(value):  # OverflowError beyond floats: such a document is refused
+        return f"{value:,}"
+    if isinstance(value, float):
         return stated(value) if len(stated(value)) <= SHORT else figure(value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{plain(key)} {_nested(item)}" for key, item in value.items()) or DASH
+        return ", ".join(f"{plain(name)} {_nested(item, name)}" for name, item in value.items()) or DASH
     if isinstance(value, Sequence) and not isinstance(value, str):
         shown = ", ".join(_nested(item) for item in value[:12])
         return f"{shown}, ... ({len(value)} in all)" if len(value) > 12 else shown or DASH
@@ -159,7 +178,9 @@ def verdict_sentence(result: AuditResult) -> str:
         why = (
             "no positive control was carried out"
             if control is None
-            else "it would not have found half the noise either"
+            else f"that it would have found {found_by(control)} is not to say that it would have found half the noise"
+            if control.found
+            else f"it would not have found {found_by(control)} either"
         )
         return (
             f"Nothing this audit tried contradicts the claim {promise}, and that says nothing of the training: {why}. "
@@ -178,11 +199,18 @@ def control_sentence(control: Control | None) -> str:
     """What the positive control showed, in sentences."""
     if control is None:
         return "Whether this audit would have found half the noise was not tried."
+    if not control.no_noise_trials:  # judged by right guesses, and not by models
+        return (
+            f"{power_sentence(control)} The same canaries were scored after {counted(control.trials, 'training')} "
+            f"({control.training}); of {control.resamples} samples drawn again of the right guesses, so many refute. "
+            f"Were every guess right: {'yes' if control.no_noise_found else 'no'}. None of it counts for or against "
+            "the claim."
+        )
     return (
-        f"{power_sentence(control)} The same attack was carried "
-        f"out on {control.trials:,} models per arm of {control.training}; of {control.resamples} samples drawn again "
-        f"from their scores, {control.models:,} per arm, so many refute. Without any noise: "
-        f"{'yes' if control.no_noise_found else 'no'}. None of it counts for or against the claim."
+        f"{power_sentence(control)} The same attack was carried out on {counted(control.trials, 'model')} per arm of "
+        f"{control.training}; of {control.resamples} samples drawn again from their scores, {control.models:,} per "
+        f"arm, so many refute. Without any noise: {'yes' if control.no_noise_found else 'no'}. None of it counts for "
+        "or against the claim."
     )
 
 
@@ -191,7 +219,7 @@ def power_sentence(control: Control | None) -> str:
     if control is None:
         return "Whether this audit would have found half the noise was not tried."
     answer = f"{'yes' if control.found else 'no'} ({times_found(control)})"
-    return f"This audit would have found {noise_part(control)} the noise: {answer}."
+    return f"This audit would have found {found_by(control)}: {answer}."
 
 
 def times_found(control: Control) -> str:
@@ -199,10 +227,12 @@ def times_found(control: Control) -> str:
     return f"{round(control.power * control.resamples)} of {control.resamples}"
 
 
-def noise_part(control: Control | None) -> str:
-    """The share of the noise that a positive control keeps, in words."""
+def found_by(control: Control | None) -> str:
+    """What a positive control looks for: a training with the share of the noise that it keeps."""
     factor = 0.5 if control is None else control.noise_factor
-    return "half" if factor == 0.5 else f"{figure(factor)} of"
+    if factor == 0:
+        return "a training without any noise"
+    return f"{'half' if factor == 0.5 else f'{figure(factor)} of'} the noise"
 
 
 def finding(result: AuditResult, name: str) -> str:
@@ -228,7 +258,7 @@ def finding(result: AuditResult, name: str) -> str:
         seen = attack.curve_violation
         return (
             "an attack succeeds more often than the mechanism named in the recipe can allow, so the training does not "
-            f"do what the recipe says (it recognised {percent(seen.tpr)} of the models trained with the record where "
+            f"do what the recipe says (it recognised {percent(seen.tpr)} of the {_members(attack)} where "
             f"{percent(seen.tpr_allowed, up=True)} is the most that {percent(seen.fpr)} false alarms allow; "
             f"{percent(result.confidence)} confidence)"
         )
@@ -253,9 +283,13 @@ def finding_certainty(result: AuditResult, finding: tuple[AttackResult, CurveTes
         if {"tp", "fp", "tn", "fn"} <= counts.keys()
         else ""
     )
+    of = "all thresholds at once"
+    if {"correct", "guesses", "canaries"} <= counts.keys():
+        numbers = f"Counted: {stated(counts['correct'])} of {stated(counts['guesses'])} guesses right. "
+        of = "that number"
     return (
-        f"{chance}{numbers}The test is of all thresholds at once, at {percent(test.confidence)} confidence; all tests "
-        f"of this audit together at {percent(result.confidence)}."
+        f"{chance}{numbers}The test is of {of}, at {percent(test.confidence)} confidence; all tests of this audit "
+        f"together at {percent(result.confidence)}."
     )
 
 
@@ -293,6 +327,20 @@ def check_summary(check: Verdict | None) -> str:
     )
 
 
+def of_canaries(attack: AttackResult) -> bool:
+    """Whether an attack counted right guesses of canaries that sealed coins put into trainings that nobody saw."""
+    return unseen(attack) and "canaries" in attack.details
+
+
+def unseen(attack: AttackResult) -> bool:
+    """Whether an attack judged trainings that were not the audit's own, by their scores alone."""
+    return "runs" in attack.arms
+
+
+def _members(attack: AttackResult) -> str:
+    return "canaries that were in" if of_canaries(attack) else "models trained with the record"
+
+
 def _proof(check: Verdict | None) -> str:
     if check is None:
         return "and the claim itself was not checked by calculation."
@@ -304,8 +352,8 @@ def _proof(check: Verdict | None) -> str:
     return f"and the claim check proves nothing either way: {check.verdict}."
 
 
-def _nested(value: Any) -> str:
-    return f"({words(value)})" if isinstance(value, (Mapping, list, tuple)) else words(value)
+def _nested(value: Any, key: str = "") -> str:
+    return f"({words(value, key)})" if isinstance(value, (Mapping, list, tuple)) else words(value, key)
 
 
 def _apart(value: float | None, above: float | None, rounding: str) -> str:

@@ -1,8 +1,11 @@
 """The command as a person meets it: help, typos, pipes, exit codes."""
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -72,3 +75,63 @@ print([m for m in slow if m in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+CLAIM = """
+[[claim]]
+id = "a"
+epsilon = {epsilon}
+delta = 1e-5
+mechanism = {{name = "gaussian", noise_multiplier = 1.6666666666666667}}
+"""
+VERIFY = ("verify", "claims.toml", "--json", "-")
+FULL = "dpaudit: standard output: No space left on device\n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a claims file whose only claim is refuted."""
+    made = tmp_path_factory.mktemp("claims")
+    (made / "claims.toml").write_text(CLAIM.format(epsilon=2.0))
+    return made
+
+
+@pytest.mark.parametrize(("arguments", "status"), [(VERIFY, 3), (("mechanisms",), 0), (("--help",), 0)])
+def test_a_reader_that_has_gone_leaves_the_exit_status_as_it_is(
+    arguments: tuple[str, ...], status: int, folder: Path
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as pipe:
+        done = subprocess.run(
+            [BIN, *arguments], stdout=pipe, stderr=subprocess.PIPE, text=True, cwd=folder, timeout=120, check=False
+        )
+    assert (done.returncode, done.stderr) == (status, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize(("arguments", "status"), [(VERIFY, 3), (("mechanisms",), 4)])
+def test_a_full_disk_hides_no_refutation(arguments: tuple[str, ...], status: int, folder: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [BIN, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, cwd=folder, timeout=120, check=False
+        )
+    assert (done.returncode, done.stderr) == (status, FULL)
+
+
+def test_streams_that_are_closed_leave_the_exit_status_as_it_is(folder: Path) -> None:
+    for words, status in (("verify none.toml 2>&-", 2), ("verify claims.toml >&- 2>&-", 3)):
+        done = subprocess.run(f"{BIN} {words}", shell=True, cwd=folder, timeout=120, check=False)
+        assert done.returncode == status, words
+
+
+def test_an_interruption_is_one_line_and_exit_4() -> None:
+    with subprocess.Popen(
+        [BIN, "selfcheck", "--trials", "1000000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a shell may have switched it off
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("seed ")
+        process.send_signal(signal.SIGINT)
+        told = process.communicate(timeout=120)
+    assert (process.returncode, told) == (4, ("", "dpaudit: interrupted before it was done\n"))

@@ -259,8 +259,7 @@ def _built_phase(phase: _Phase, noise: Mechanism, folder: Path | None) -> Phase:
     kind, prob = phase.sampling.kind, phase.sampling.prob
     if phase.steps is not None and "steps" in sampler_keys(kind):
         given.setdefault("steps", phase.steps)
-    needed = set(required_keys(kind))
-    if given and needed - set(given) == {"steps"} and needed > set(given):  # one release, as everywhere
+    if set(given) == {"prob"} and set(required_keys(kind)) == {"prob", "steps"}:  # one release, as of a Poisson rate
         given["steps"] = steps
     others = sorted(set(given) - {"prob"})
     if kind in SAMPLERS and others:

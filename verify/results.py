@@ -17,6 +17,7 @@ VERDICTS_FORMAT = "dpaudit-verdicts/1"
 RESULT_FORMAT = "dpaudit-result/2"
 READ_FORMATS = ("dpaudit-result/1", RESULT_FORMAT)
 
+HALF = 0.5  # of the noise: what a control must have to give power
 GUARANTEE_WORDS = {"gdp": "Gaussian", "zcdp": "zero-concentrated"}
 
 Direction = Literal["remove", "add", "swap"]
@@ -383,6 +384,11 @@ class Control(_Record):
     no_noise_found: bool
     seed: int
     seconds: float
+
+    @property
+    def gives_power(self) -> bool:
+        """Whether silence means something: half the noise, or more of it, was found."""
+        return self.found and self.noise_factor >= HALF
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dpaudit.audit.canaries.power import IdealPower, needed_canaries
 from dpaudit.audit.canaries.sealing import SealedCoins, files_sha256
 from dpaudit.audit.claim_under_test import ClaimUnderTest
+from dpaudit.reports.wording import at_most, stated
 from dpaudit.verify.bounds import tradeoff_curve
 from dpaudit.verify.results import AttackResult, AuditResult, AuditVerdict, Control
 
@@ -21,9 +22,19 @@ PACKAGES = ("dpaudit", "numpy", "scipy")
 
 
 def judgement_notes(
-    coins: SealedCoins, claim: ClaimUnderTest, attack: AttackResult, power: IdealPower | None, confidence: float
-) -> list[str]:
-    """What a reader must know of the game and of its power."""
+    coins: SealedCoins, claim: ClaimUnderTest, attack: AttackResult, power: IdealPower | None, confidence: float, *,
+    hopeless: bool,
+) -> list[str]:  # fmt: skip
+    """What a reader must know of the game and of its power.
+
+    Args:
+        coins: What was sealed.
+        claim: What was promised.
+        attack: What the scores show.
+        power: Of less noise, where that is known.
+        confidence: Level of every test.
+        hopeless: Whether no scores at all could refute the claim.
+    """
     draw = coins.draw
     known = "is the one that was agreed upon" if coins.agreed else "was compared with none that was agreed upon"
     notes = [
@@ -32,23 +43,15 @@ def judgement_notes(
     ]
     if draw.group_size > 1:
         notes.append(f"A canary is a user of {draw.group_size} records, in or out together: the claim is on users.")
-    if claim.adjacency == "zero-out" or (claim.claim is not None and any(p.sampler for p in claim.claim.phases)):
+    if claim.adjacency == "zero-out":
         notes.append(
-            "The claim leaves all batches as they are without the record; here a canary that is left out is not there "
-            "at all, which comes to the same only where every record is drawn by itself."
+            "The claim leaves a ghost in the record's place; here a canary that is left out is not there at all, which "
+            "comes to the same as long as every record is drawn by itself, as the claim says."
         )
     if draw.runs > 1:
         notes.append(f"The {draw.runs} trainings are taken to be independent: noise that is used twice breaks that.")
-    best = attack.best_possible_epsilon or 0.0
-    if best <= claim.epsilon:
-        needed = (
-            needed_canaries(claim.epsilon, delta=claim.delta, confidence=confidence) if draw.every is None else None
-        )
-        wanted = f"at least {needed:,} canaries" if needed else "more canaries than are practical"
-        notes.append(
-            f"Whatever the scores, {attack.trials:,} canaries prove at most epsilon = {best:.3g}: they cannot refute "
-            f"{claim.epsilon:g}, which needs {wanted}, or several runs."
-        )
+    if hopeless:
+        notes.append(_hopeless(coins, claim, attack, confidence))
     if power is not None:
         attack.details["ideal_power"] = asdict(power)
         notes.append(
@@ -57,6 +60,19 @@ def judgement_notes(
             f"bound {power.epsilon_median:.3g}); real canaries show less."
         )
     return notes
+
+
+def _hopeless(coins: SealedCoins, claim: ClaimUnderTest, attack: AttackResult, confidence: float) -> str:
+    """That no scores could refute the claim, and what it takes."""
+    most, draw = f"prove at most epsilon = {at_most(attack.best_possible_epsilon)}", coins.draw
+    cannot = f"they cannot refute {stated(claim.epsilon)}, which needs"
+    if draw.every is not None:
+        inside = int(draw.included().sum())
+        models = f"{inside:,} models with the canary and {draw.runs - inside:,} without it"
+        return f"Whatever the scores, {models} {most}: {cannot} more models."
+    needed = needed_canaries(claim.epsilon, delta=claim.delta, confidence=confidence)
+    wanted = f"at least {needed:,} canaries" if needed else "more canaries than are practical"
+    return f"Whatever the scores, {attack.trials:,} canaries {most}: {cannot} {wanted}, or several runs."
 
 
 def judgement_result(
@@ -81,8 +97,9 @@ def judgement_result(
     refuted_by = [f"{NAME}:{name}" for name in rejected]
     if verdict is not None and verdict.verdict == "refuted":
         refuted_by.insert(0, "claim-check")
-    quiet: AuditVerdict = "not_refuted" if control is not None and control.found else "inconclusive"
-    epsilons = np.unique(np.append(np.linspace(0.0, max(2.0 * claim.epsilon, 1.0), 101), claim.epsilon))
+    quiet: AuditVerdict = "not_refuted" if control is not None and control.gives_power else "inconclusive"
+    last = min(max(2.0 * claim.epsilon, 1.0), float(np.finfo(np.float64).max))
+    epsilons = np.unique(np.append(np.linspace(0.0, last, 101), claim.epsilon))
     curve = None if verdict is None else verdict.delta(epsilons)
     digest = hashlib.sha256("".join(files_sha256([path]) for path in scores).encode()).hexdigest()
     fpr: NDArray[np.float64] = np.append(0.0, np.geomspace(1e-5, 1.0, 121))

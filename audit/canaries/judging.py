@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpaudit.audit.canaries.judgement_result import NAME, judgement_notes, judgement_result
-from dpaudit.audit.canaries.power import IdealPower, ideal_power
+from dpaudit.audit.canaries.power import IdealPower, ideal_power, one_run_bound
 from dpaudit.audit.canaries.sealing import SealedCoins, files_sha256, guesses_per_run, unit_scores
 from dpaudit.audit.claim_under_test import ClaimUnderTest
 from dpaudit.audit.inputs.files import InputError
@@ -17,16 +17,16 @@ from dpaudit.audit.inputs.score_files import read_scored_ids
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.bounds import (
     auc,
-    best_possible_epsilon,
     correct_guesses,
-    epsilon_one_run,
-    epsilon_one_run_curve,
     one_run_p_value,
     roc,
     tpr_at_fpr,
 )
 from dpaudit.verify.bounds.joint_test import JointTest
 from dpaudit.verify.bounds.rates import SMALLEST_LEVEL
+from dpaudit.verify.bounds.tradeoff import Tradeoff
+from dpaudit.verify.claims import PLAIN_KINDS, Phase
+from dpaudit.verify.correlated import Participation
 from dpaudit.verify.results import AttackResult, AuditResult, Control, CurveTest, LowerBound
 
 RESAMPLES = 200  # of a control's guesses
@@ -86,13 +86,12 @@ def judge(
 
     Raises:
         InputError: Scores of another planting or another run, an id twice or missing, files that are not those sealed,
-            or a claim on another adjacency.
+            or a claim under whose adjacency the data with a canary and without it are no neighbours.
     """
     began = time.monotonic()
     if not 0.5 <= confidence <= 1.0 - SMALLEST_LEVEL:
         raise InputError(f"Expected confidence={confidence} in [0.5, 1 - {SMALLEST_LEVEL:g}].")
-    if claim.adjacency == "replace-one":
-        raise InputError("Expected a claim on adding or removing a record: coins put canaries in or leave them out.")
+    _check_neighbours(claim)
     if coins.draw.group_size > 1 and claim.claim is not None and claim.claim.unit == "record":
         raise InputError("Expected a claim with unit = 'user': each canary is a user of several records.")
     if reference and coins.draw.every is not None:
@@ -102,12 +101,43 @@ def judge(
             raise InputError(f"Expected the {what} {paths[0]} to be what was sealed, with SHA-256 {sealed}.")
     values = _scores(coins, scores, reference)
     game = _two_arms if coins.draw.every is not None else _one_run
-    attack, rejected = game(coins, values, claim, confidence)
+    attack, rejected, hopeless = game(coins, values, claim, confidence)
     power = _power(coins, claim, confidence)
     positive = _control(coins, control, reference, claim, confidence, control_noise)
-    notes = judgement_notes(coins, claim, attack, power, confidence)
+    notes = judgement_notes(coins, claim, attack, power, confidence, hopeless=hopeless)
     result = judgement_result(coins, scores, claim, confidence, attack, rejected, positive, notes, command, began)
     return _told_of_reference(result, reference)
+
+
+def _check_neighbours(claim: ClaimUnderTest) -> None:
+    """Refuse a claim that compares other data than those with a canary and those without it.
+
+    A canary that is left out is not there, and keeps no place. Where the batches of the others depend on that, a true
+    claim on a ghost in its place could be refuted by how many records there are; nor is add-remove meant of such.
+    """
+    if claim.adjacency == "replace-one":
+        raise InputError("Expected a claim on adding or removing a record: coins put canaries in or leave them out.")
+    if claim.claim is None:
+        if claim.adjacency != "add-remove":
+            raise InputError(f"Expected a claim with adjacency={claim.adjacency!r} to say how its batches are drawn.")
+        return
+    for phase in claim.claim.phases:
+        if not _keeps_others(phase):
+            raise InputError(
+                "Expected a claim of batches that stay as they are without a canary, such as 'poisson': those of kind "
+                f"{phase.sampling_kind!r} change, which adjacency={claim.adjacency!r} does not speak of; --epsilon and "
+                "--delta alone judge the promise."
+            )
+
+
+def _keeps_others(phase: Phase) -> bool:
+    """Whether the batches of the others do not depend on a record: the sampler's own word, where there is one."""
+    if phase.sampler is not None:
+        return phase.sampler.keeps_others
+    if phase.correlation is not None:
+        participation = phase.correlation.participation
+        return participation.sampled or participation == Participation("fixed-order", separation=1)  # everybody always
+    return phase.sampling_kind in PLAIN_KINDS
 
 
 def _scores(coins: SealedCoins, paths: Sequence[Path], reference: Sequence[Path]) -> Array:
@@ -135,7 +165,7 @@ def _read_scores(coins: SealedCoins, paths: Sequence[Path]) -> Array:
 
 def _one_run(
     coins: SealedCoins, scores: Array, claim: ClaimUnderTest, confidence: float
-) -> tuple[AttackResult, list[str]]:
+) -> tuple[AttackResult, list[str], bool]:
     """Fair coins for every canary of every run: all runs together are one run with as many canaries.
 
     The trainings are independent, so flipping a coin changes the output of its run alone, and the exchange inequality
@@ -154,7 +184,8 @@ def _one_run(
         bound=bound, best=best.epsilon_lower, test=test, trials=game.canaries, p_value=p_value, **asdict(game),
     )  # fmt: skip
     rejected = _findings(bound, claim, p_value <= 1.0 - confidence)
-    return attack, rejected + ["curve_violation"] * (test is not None and test.violated)
+    hopeless = best.epsilon_lower <= claim.epsilon and not _rejects(_all_right(game), claim, confidence)
+    return attack, rejected + ["curve_violation"] * (test is not None and test.violated), hopeless
 
 
 def _findings(bound: LowerBound, claim: ClaimUnderTest, rejected: bool) -> list[str]:
@@ -164,23 +195,25 @@ def _findings(bound: LowerBound, claim: ClaimUnderTest, rejected: bool) -> list[
 
 def _two_arms(
     coins: SealedCoins, scores: Array, claim: ClaimUnderTest, confidence: float
-) -> tuple[AttackResult, list[str]]:
+) -> tuple[AttackResult, list[str], bool]:
     """One canary in some of many runs: the runs with it and those without are trials of their own."""
     included = coins.draw.included()[:, 0]
     inside, outside = scores[included, 0], scores[~included, 0]
-    test = JointTest(inside, outside, claim.certified or claim.stated, confidence, _JOINT_SEED)
+    chosen = claim.certified or claim.stated
+    test = JointTest(inside, outside, chosen, confidence, _JOINT_SEED)
+    perfect = JointTest(np.ones(len(inside)), np.zeros(len(outside)), chosen, confidence, _JOINT_SEED)
     source = "Hsieh and Turnbull (1996), Theorem 2.2; see verify/bounds/joint_test.py"
     epsilon = test.epsilon_lower(claim.delta)
     inputs = {"trials_in": len(inside), "trials_out": len(outside), "seed": _JOINT_SEED}
     bound = LowerBound(epsilon, claim.delta, confidence, "joint-test", inputs, source)
-    best = best_possible_epsilon(len(inside), len(outside), delta=claim.delta, confidence=confidence)
+    best = perfect.epsilon_lower(claim.delta)
     attack = _attack(
         coins, inside, outside, confidence,
         bound=bound, best=best, test=None, trials=min(len(inside), len(outside)), p_value=test.p_value(claim.stated),
         curve_p_value=None if claim.certified is None else test.p_value(claim.certified),
     )  # fmt: skip
-    curves = [claim.stated] + ([] if claim.certified is None else [claim.certified])
-    return attack, _findings(bound, claim, any(test.rejects(curve) for curve in curves))
+    rejected, possible = (any(t.rejects(curve) for curve in _curves(claim)) for t in (test, perfect))
+    return attack, _findings(bound, claim, rejected), not possible and best <= claim.epsilon
 
 
 def _guess(coins: SealedCoins, scores: Array) -> Guesses:
@@ -195,11 +228,12 @@ def _all_right(game: Guesses) -> Guesses:
 
 
 def _bound(game: Guesses, claim: ClaimUnderTest, confidence: float) -> LowerBound:
-    """The best of the bounds that suit the claim."""
-    settings: dict[str, Any] = {**asdict(game), "delta": claim.delta, "confidence": confidence}
-    bounds = [epsilon_one_run(**settings), epsilon_one_run_curve(**settings)]
-    bounds += [epsilon_one_run(**settings, method="f-dp")] if claim.gaussian else []
-    return max(bounds, key=lambda bound: bound.epsilon_lower)
+    return one_run_bound(**asdict(game), delta=claim.delta, confidence=confidence, gaussian=claim.gaussian)
+
+
+def _curves(claim: ClaimUnderTest) -> list[Tradeoff]:
+    """What the claim allows, each a reason to refute it: its promise, and the curve of its mechanism."""
+    return [claim.stated] + ([] if claim.certified is None else [claim.certified])
 
 
 def _curve_test(
@@ -239,7 +273,7 @@ def _attack(
         name=NAME,
         epsilon_lower=bound.epsilon_lower,
         curve_violation=test if test is not None and test.violated else None,
-        arms={"pair": pair, "coins": draw.runs * draw.units, "runs": draw.runs},
+        arms={"pair": pair, **({"coins": draw.runs * draw.units} if draw.every is None else {}), "runs": draw.runs},
         confidence_spent=1.0 - confidence,
         auc=auc(inside, outside),
         tpr_at_fpr={str(rate): tpr_at_fpr(inside, outside, rate) for rate in RATES if rate * len(outside) >= 1},
@@ -279,7 +313,7 @@ def _control(
     power = float(np.mean([refuting[int(count)] for count in counts]))
     return Control(
         attack=NAME,
-        training="the trainer's own with less noise, on the same planted data",
+        training=f"the trainer's own {'with less' if noise_factor else 'without'} noise, on the same planted data",
         noise_factor=noise_factor,
         models=coins.draw.runs,
         trials=coins.draw.runs,
@@ -294,10 +328,11 @@ def _control(
 
 
 def _refutes(game: Guesses, claim: ClaimUnderTest, confidence: float) -> bool:
-    if _bound(game, claim, confidence).epsilon_lower > claim.epsilon:
-        return True
-    curves = [claim.stated] + ([] if claim.certified is None else [claim.certified])
-    return any(one_run_p_value(**asdict(game), curve=curve) <= 1.0 - confidence for curve in curves)
+    return _bound(game, claim, confidence).epsilon_lower > claim.epsilon or _rejects(game, claim, confidence)
+
+
+def _rejects(game: Guesses, claim: ClaimUnderTest, confidence: float) -> bool:
+    return any(one_run_p_value(**asdict(game), curve=curve) <= 1.0 - confidence for curve in _curves(claim))
 
 
 def _told_of_reference(result: AuditResult, reference: Sequence[Path]) -> AuditResult:

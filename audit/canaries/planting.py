@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dpaudit._files import write_whole
+from dpaudit._files import atomic_write
 from dpaudit.audit.canaries.crafting import KINDS
 from dpaudit.audit.canaries.sealing import Draw, SealedCoins, files_sha256
 from dpaudit.audit.canaries.seed_stream import generator
@@ -53,7 +53,9 @@ def plant(
         parameters: Of the model, for canaries of kind "gradient".
 
     Raises:
-        InputError: The data or the kind cannot be used, there are too few records, or a file exists already.
+        InputError: The data or the kind cannot be used, there are too few records, a file exists already, or the coins
+            would take the place of what the trainer is given.
+        OSError: The coins, or a planted file, cannot be written there.
     """
     if kind not in KINDS:
         raise InputError(f"Expected kind={kind!r} to be {', '.join(KINDS)}.")
@@ -70,16 +72,19 @@ def plant(
     existing = next((path for path in (sealed, *planted, *queries) if path.exists()), None)
     if existing is not None:
         raise InputError(f"Expected {existing} not to exist: no planting is overwritten.")
+    if sealed.resolve() in [path.resolve() for path in (*planted, *queries)]:
+        raise InputError(f"Expected sealed={sealed} to be another file than those that the trainer is given.")
     canaries = source.craft(kind, count, generator(draw.seed, "canaries"))
     ids = draw.ids()
-    for run, coins in enumerate(draw.included()):
-        chosen = np.flatnonzero(np.repeat(coins, draw.group_size))
-        order = generator(draw.seed, "order", run).permutation(source.records + len(chosen))
-        source.write_planted(planted[run], canaries, chosen, order)
-        source.write_queries(queries[run], canaries, ids[run])
-    unsigned = SealedCoins(draw, kind, files_sha256(planted), files_sha256(queries), data)
-    content = unsigned.to_bytes()
-    write_whole({sealed: content})
+    with atomic_write(sealed) as file:  # opened first: a planting without its coins is good for nothing
+        for run, coins in enumerate(draw.included()):
+            chosen = np.flatnonzero(np.repeat(coins, draw.group_size))
+            order = generator(draw.seed, "order", run).permutation(source.records + len(chosen))
+            source.write_planted(planted[run], canaries, chosen, order)
+            source.write_queries(queries[run], canaries, ids[run])
+        unsigned = SealedCoins(draw, kind, files_sha256(planted), files_sha256(queries), data)
+        content = unsigned.to_bytes()
+        file.write(content)
     return Planting(replace(unsigned, commitment=hashlib.sha256(content).hexdigest()), planted, queries)
 
 

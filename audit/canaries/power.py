@@ -6,8 +6,16 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
-from dpaudit.verify.bounds import Tradeoff, correct_guesses, epsilon_one_run, gaussian_epsilon, steinke_p_value
+from dpaudit.verify.bounds import (
+    Tradeoff,
+    correct_guesses,
+    epsilon_one_run,
+    epsilon_one_run_curve,
+    gaussian_delta,
+    steinke_p_value,
+)
 from dpaudit.verify.bounds.one_run_curve import impossible_tails
+from dpaudit.verify.results import LowerBound
 
 SIMULATED = 4_000_000  # scores at most, so that it takes seconds
 MOST_DRAWS, FEWEST_DRAWS = 400, 40
@@ -39,6 +47,25 @@ class IdealPower:
     mu: float
 
 
+def one_run_bound(
+    canaries: int, guesses: int, correct: int, *, delta: float, confidence: float, gaussian: bool
+) -> LowerBound:
+    """The best of the bounds on epsilon that suit a claim: those that assume nothing, and of normal noise its own.
+
+    Args:
+        canaries, guesses, correct: As `epsilon_one_run`.
+        delta: In [0, 1), in (0, 1) with `gaussian`.
+        confidence: Level in (0, 1).
+        gaussian: Whether the claimed history has a Gaussian trade-off curve.
+    """
+    settings: dict[str, Any] = {
+        "canaries": canaries, "guesses": guesses, "correct": correct, "delta": delta, "confidence": confidence,
+    }  # fmt: skip
+    bounds = [epsilon_one_run(**settings), epsilon_one_run_curve(**settings)]
+    bounds += [epsilon_one_run(**settings, method="f-dp")] if gaussian else []
+    return max(bounds, key=lambda bound: bound.epsilon_lower)
+
+
 def refutes(canaries: int, guesses: int, correct: int, epsilon: float, *, delta: float, confidence: float) -> bool:
     """Whether so many right guesses refute (epsilon, delta), by the better of the two bounds that assume nothing.
 
@@ -47,8 +74,9 @@ def refutes(canaries: int, guesses: int, correct: int, epsilon: float, *, delta:
     level = 1.0 - confidence
     if not correct:
         return False
-    if steinke_p_value(canaries, guesses, correct, epsilon=epsilon, delta=delta) <= level:
-        return True
+    with np.errstate(over="ignore"):  # the logarithm of a probability that is 0
+        if steinke_p_value(canaries, guesses, correct, epsilon=epsilon, delta=delta) <= level:
+            return True
     curve = Tradeoff.of_points([epsilon], [delta])
     return bool(impossible_tails(canaries, guesses, correct, curve, np.array([level]))[0])
 
@@ -107,9 +135,9 @@ def ideal_power(
     if not 0.0 < delta < 1.0:
         return None
     high = 1.0
-    while gaussian_epsilon(high, delta) < epsilon:
+    while gaussian_delta(high, epsilon) < delta:
         high *= 2.0
-    mu = float(brentq(lambda mu: gaussian_epsilon(mu, delta) - epsilon, 0.0, high)) if epsilon > 0 else 0.0
+    mu = float(brentq(lambda mu: gaussian_delta(mu, epsilon) - delta, 0.0, high))
     rng = np.random.default_rng(seed)
     draws = int(np.clip(SIMULATED // (units * runs), FEWEST_DRAWS, MOST_DRAWS))
     counts = []
@@ -126,11 +154,11 @@ def ideal_power(
     return IdealPower(noise_factor, power, draws, median, needed, mu)
 
 
-def epsilon_possible(canaries: int, guesses: int, *, delta: float, confidence: float) -> float:
-    """The bound of guesses that are all right, by Steinke et al.
+def epsilon_possible(canaries: int, guesses: int, *, delta: float, confidence: float, gaussian: bool = False) -> float:
+    """The bound of guesses that are all right, as `one_run_bound`.
 
     >>> print(f"{epsilon_possible(1000, 500, delta=1e-5, confidence=0.95):.2f}")
-    5.09
+    5.11
     """
-    bound = epsilon_one_run(canaries=canaries, guesses=guesses, correct=guesses, delta=delta, confidence=confidence)
+    bound = one_run_bound(canaries, guesses, guesses, delta=delta, confidence=confidence, gaussian=gaussian)
     return bound.epsilon_lower

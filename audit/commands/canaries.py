@@ -51,8 +51,9 @@ def plant(
 ) -> None:
     """Put canaries into data by fair coins, write what the trainer is given, and seal the coins."""
     from dpaudit.audit.canaries.planting import plant as plant_canaries
-    from dpaudit.audit.canaries.power import epsilon_possible
+    from dpaudit.audit.canaries.power import MOST_GUESSES, epsilon_possible
     from dpaudit.audit.canaries.sealing import Draw, guesses_per_run
+    from dpaudit.reports.wording import at_most
 
     if seed is not None:
         typer.echo("the coins follow from --seed: keep it secret until the scores are judged", err=True)
@@ -66,10 +67,17 @@ def plant(
         typer.echo(f"{paths[0]}{more}: {what}")
     typer.echo(f"{sealed}: the coins, for the auditor alone")
     typer.echo(f"commitment {done.coins.commitment}")
-    if every is None:
-        guesses = runs * guesses_per_run(draw)
-        most = epsilon_possible(runs * count, guesses, delta=1e-5, confidence=0.95)
-        typer.echo(f"{guesses:,} guesses prove at most epsilon {most:.2f} at delta 1e-5 (95%)", err=True)
+    guesses = runs * guesses_per_run(draw)
+    if 0 < guesses <= MOST_GUESSES:  # more take minutes
+        plain, normal = (
+            at_most(epsilon_possible(runs * count, guesses, delta=1e-5, confidence=0.95, gaussian=gaussian))
+            for gaussian in (False, True)
+        )
+        typer.echo(
+            f"{guesses:,} guesses prove at most epsilon {plain} at delta 1e-5 (95%), and {normal} of a claim with "
+            "normal noise and no sampling",
+            err=True,
+        )
 
 
 @canaries.command()
@@ -86,13 +94,16 @@ def judge(
     control: Annotated[
         Files, typer.Option(help="Scores by a training with less noise: the positive control; repeatable.")
     ] = None,
-    control_noise: Annotated[float, typer.Option(help="Its noise, as a part of the claimed one.")] = 0.5,
+    control_noise: Annotated[
+        float, typer.Option(help="Its noise, as a part of the claimed one; below 0.5 it shows no power.")
+    ] = 0.5,
     reference: Annotated[
         Files, typer.Option(help="Scores by a model that saw no planted data, taken off all others; repeatable.")
     ] = None,
     confidence: Annotated[float, typer.Option(help="Level of the judgement.")] = 0.95,
     require: Annotated[
-        str | None, typer.Option(help="power: exit with 5 unless the control shows that half the noise is found.")
+        str | None,
+        typer.Option(help="power: exit with 5 unless a control with half the noise, or with more of it, is found."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the report; default ./<coins>.audit/.")] = None,
     json: Annotated[
@@ -120,31 +131,32 @@ def judge(
 
 
 def _deliver(result: "AuditResult", folder: Path, json: str | None) -> None:
-    """Verdict and power, or the JSON, on stdout; the report into the folder."""
+    """The report into the folder, whether or not anybody reads on; verdict and power, or the JSON, on stdout."""
     from dpaudit._files import write_whole
     from dpaudit.audit.delivery import report_folder
     from dpaudit.reports import result_json, verdict_sentence, write_report
-    from dpaudit.reports.wording import control_sentence
+    from dpaudit.reports.wording import at_least, at_most, control_sentence
 
     attack = result.attacks[0]
     lines = [
         f"{result.verdict}: {verdict_sentence(result)}",
-        f"{attack.name}: epsilon >= {attack.epsilon_lower:.4g}, at most {attack.best_possible_epsilon:.4g} could have "
-        f"been proven; AUC {attack.auc:.3f}",
+        f"{attack.name}: epsilon >= {at_least(attack.epsilon_lower, above=result.epsilon_claimed)}, at most "
+        f"{at_most(attack.best_possible_epsilon)} could have been proven; AUC {attack.auc:.3f}",
         *result.notes[1:],
         f"positive control: {control_sentence(result.control)}",
     ]
     if result.claim_check is not None:
         lines.insert(1, f"claim check: {result.claim_check.verdict}: {result.claim_check.reason}")
-    typer.echo(result_json(result) if json == "-" else "\n".join(lines))
+    page, failure = None, None
     try:
         page = write_report(result, report_folder(result, folder))
         if json not in (None, "-"):
             write_whole({str(json): result_json(result).encode()})
     except OSError as error:
-        if result.verdict != "refuted":  # the exit status must say so
-            raise
-        typer.echo(f"dpaudit: {os_reason(error)}", err=True)
-        return
-    if json != "-":
-        typer.echo(f"report: {page}")
+        failure = error
+    lines += [f"report: {page}"] * (failure is None)
+    typer.echo(result_json(result) if json == "-" else "\n".join(lines))
+    if failure is not None and result.verdict != "refuted":  # the exit status must say so
+        raise failure
+    if failure is not None:
+        typer.echo(f"dpaudit: {os_reason(failure)}", err=True)

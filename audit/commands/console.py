@@ -1,5 +1,6 @@
 """What commands share: exit statuses, options, seeds, progress bars, and failing in one line."""
 
+import errno
 import os
 import re
 import secrets
@@ -68,17 +69,26 @@ def one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
 def os_reason(error: OSError) -> str:
     """What the system refused, and for which file."""
     text = error.strerror or " ".join(map(str, error.args))
-    return f"{text}: {error.filename}" if error.filename else text
+    name = error.filename2 or error.filename  # of two, the first is a temporary one
+    return f"{text}: {name}" if name else text
+
+
+def os_status(error: OSError) -> int:
+    """Gave up where a disk is full; else what was asked for cannot be done."""
+    return GAVE_UP if error.errno in (errno.ENOSPC, errno.EDQUOT) else BAD_INPUT
 
 
 def audit_settings(seed: int, attacks: str | None, trainer: str | None, **options: Any) -> "Settings":
     """Settings of an audit from the command line's words."""
+    from dpaudit.audit.inputs.files import InputError
     from dpaudit.audit.inputs.user_code import UserFunction, UserTrainer
     from dpaudit.audit.settings import Settings
 
     if trainer is not None:
         options["trainer"] = UserTrainer(UserFunction.named(trainer, "--trainer"))
     names = () if attacks is None else tuple(name.strip() for name in attacks.split(","))
+    for name in (name for number, name in enumerate(names) if name in names[:number]):
+        raise InputError(f"Expected attacks={name!r} once: it is named again.")
     return Settings(seed=seed, attacks=names, **options)
 
 

@@ -149,7 +149,7 @@ def _write_report(result: "AuditResult", folder: Path, json: str | None) -> OSEr
 def _tell(result: "AuditResult", json: str | None) -> None:
     """The verdict with its bounds, or the JSON, on stdout."""
     from dpaudit.reports import result_json, verdict_sentence
-    from dpaudit.reports.wording import control_sentence
+    from dpaudit.reports.wording import at_least, control_sentence
 
     if json == "-":
         typer.echo(result_json(result))
@@ -158,10 +158,11 @@ def _tell(result: "AuditResult", json: str | None) -> None:
     check = result.claim_check
     if check is not None:
         typer.echo(f"claim check: {check.verdict}: {check.reason}")
+    rounded = partial(at_least, above=result.epsilon_claimed)
     for attack in result.attacks:
-        proven = "no epsilon" if attack.epsilon_lower is None else f"epsilon >= {attack.epsilon_lower:.4g}"
+        proven = "no epsilon" if attack.epsilon_lower is None else f"epsilon >= {rounded(attack.epsilon_lower)}"
         if attack.family_bound is not None:
-            proven += f" ({attack.family_bound.epsilon_lower:.4g} if the noise is of the claimed family)"
+            proven += f" ({rounded(attack.family_bound.epsilon_lower)} if the noise is of the claimed family)"
         typer.echo(f"{attack.name}: {proven}, AUC {attack.auc:.3f}, {attack.trials} trials")
     typer.echo(f"positive control: {control_sentence(result.control)}")
 
@@ -178,7 +179,8 @@ def _plan_text(audit: "Audit", plan: "AuditPlan", designs: "list[Design]") -> st
             f"{design.attack}: {arms}",
             f"models per arm: {design.models:,}; with {design.control_models:,} half the noise is found in "
             f"{design.forecast} of {DRAWS} audits",
-            f"time: about {duration(design.seconds)} on one core, the positive control included",
+            f"time: about {duration(design.seconds)} of training on one core, the positive control's included; tests and "
+            "report take seconds more",
         ]
         lines += [f"warning: {design.warning}"] if design.warning else []
     if not designs:

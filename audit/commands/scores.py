@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpaudit.audit.commands.console import REFUTED, Seed, one_of, seed_or_drawn
+from dpaudit.audit.commands.console import REFUTED, Seed, one_of, os_reason, seed_or_drawn
 
 if TYPE_CHECKING:
     from dpaudit.audit.scores import Design
@@ -53,10 +53,16 @@ def scores(
             threshold=_rule(threshold, chosen),
         )  # fmt: skip
     text = json_module.dumps(to_json(judged), indent=2)
-    if json not in (None, "-"):
-        write_whole({str(json): (text + "\n").encode()})
     typer.echo(text if json == "-" else "\n".join(scores_text(judged)))
-    raise typer.Exit(REFUTED if judged["verdict"] == "refuted" else 0)
+    refuted = judged["verdict"] == "refuted"
+    try:
+        if json not in (None, "-"):
+            write_whole({str(json): (text + "\n").encode()})
+    except OSError as error:
+        if not refuted:  # the exit status must say so
+            raise
+        typer.echo(f"dpaudit: {os_reason(error)}", err=True)
+    raise typer.Exit(REFUTED if refuted else 0)
 
 
 def _rule(text: str, seed: int) -> "ThresholdRule":

@@ -15,10 +15,16 @@ def train(
     device: Device = "auto",
 ) -> None:
     """Train one model with a named mechanism and write the audit bundle."""
+    from dpaudit.audit.inputs.files import InputError
     from dpaudit.audit.inputs.recipes import load_recipe
     from dpaudit.audit.training_run import train_bundle
 
     loaded = load_recipe(recipe)
+    # before the work, and before it takes the place of what it was made from
+    if out.is_dir():
+        raise InputError(f"Expected --out={out} to be a file, not a folder.")
+    if out.exists() and out.samefile(recipe):
+        raise InputError(f"Expected --out={out} to be another file than the recipe.")
     chosen = seed_or_drawn(loaded.seed if seed is None else seed)
     with progress_bars() as stage:
         summary = train_bundle(loaded, out, seed=chosen, device=device, stage=stage)

@@ -8,7 +8,7 @@ from torch import nn
 
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.huggingface import folder_encoder
-from dpaudit.audit.inputs.user_code import UserFunction
+from dpaudit.audit.inputs.user_code import UserFunction, fault
 from dpaudit.mechanisms.learning import architectures
 from dpaudit.mechanisms.learning.spec import Architecture
 
@@ -35,10 +35,9 @@ class UserBuild:
         build = self.code.load()
         try:
             module = build(inputs, classes, **kwargs)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise InputError(
-                f"Expected {self.code.where} to build a module from ({inputs}, {classes}): "
-                f"{type(error).__name__}: {error}"
+                f"Expected {self.code.where} to build a module from ({inputs}, {classes}): {fault(error)}"
             ) from error
         if not isinstance(module, nn.Module):
             raise InputError(f"Expected {self.code.where} to return a torch.nn.Module, not {type(module).__name__}.")
@@ -102,8 +101,8 @@ def check_trainable(architecture: Architecture) -> None:
         check_architecture(architecture)
     except InputError:
         raise
-    except Exception as error:  # the user's own code runs in it
-        text = " ".join(str(error).split())
+    except (Exception, SystemExit) as error:  # the user's own code runs in it
+        text = str(error)
+        advice = " GroupNorm and LayerNorm stay within a record." * ("BatchNorm" in text)
         ours = text.startswith("Expected architecture=")
-        text += " GroupNorm and LayerNorm stay within a record." * ("BatchNorm" in text)
-        raise InputError(text if ours else f"architecture: {type(error).__name__}: {text}") from error
+        raise InputError((text if ours else f"architecture: {fault(error)}") + advice) from error

@@ -67,8 +67,18 @@ class UserFunction:
             return _function(self.path, self.function, self.sha256)
         except InputError:
             raise
-        except Exception as error:
-            raise InputError(f"Expected {self.where} to be there: {type(error).__name__}: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise InputError(f"Expected {self.where} to be there: {fault(error)}") from error
+
+
+def fault(error: BaseException) -> str:
+    """What a user's code raised, in words.
+
+    >>> fault(KeyError(3)), fault(SystemExit(0))
+    ('KeyError: 3', 'SystemExit: 0, which ends a program, not an audit')
+    """
+    ending = ", which ends a program, not an audit" if isinstance(error, SystemExit) else ""
+    return f"{type(error).__name__}: {error}{ending}"
 
 
 @functools.lru_cache(maxsize=8)
@@ -85,6 +95,7 @@ def _function(path: str, function: str, sha256: str) -> Callable[..., Any]:
         sys.path.append(folder)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickling look their module up by name
+    words, sys.argv = sys.argv, [path]  # a parser in the file would take our command line for its own
     try:
         # these very bytes: a loader would take bytecode that it keeps of a file of the same second and size
         exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
@@ -92,6 +103,8 @@ def _function(path: str, function: str, sha256: str) -> Callable[..., Any]:
     except BaseException:
         del sys.modules[name]
         raise
+    finally:
+        sys.argv = words
     if not callable(found):
         raise InputError(f"Expected {path}:{function} to be a function.")
     return found  # type: ignore[no-any-return]
@@ -193,10 +206,10 @@ class UserTrainer:
             return function(*arguments, **options)
         except InputError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
             raise InputError(
-                f"Expected {self.code.where} to train models: {type(error).__name__}: {error} "
+                f"Expected {self.code.where} to train models: {fault(error)} "
                 f"({Path(place.filename).name}, line {place.lineno})"
             ) from error
 

@@ -17,6 +17,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         OSError: The folder does not exist or cannot be written to.
     """
     target = Path(path)
+    if not target.name:
+        raise OSError(f"Expected to be able to write {target}: it is a folder.")
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         file = temporary.open("xb")

@@ -67,6 +67,13 @@ def test_json_goes_to_a_file_beside_the_text(tmp_path: Path, calibrate: Command)
     assert json.loads((tmp_path / "found.json").read_text())["free"] == "noise_multiplier"
 
 
+def test_a_clip_may_be_set_as_a_parameter(calibrate: Command) -> None:
+    given = [calibrate(*GAUSSIAN, "--json", "-", *words) for words in (("--set", "clip=0.5"), ("--clip", "0.5"))]
+    first, second = (json.loads(done.stdout)["mechanism"] for done in given)
+    assert first == second
+    assert first["clip"] == 0.5
+
+
 @pytest.mark.parametrize(("arguments", "words"), [
     (("--mechanism", "gaussain", "--epsilon", "1", "--delta", "1e-5"), "did you mean 'gaussian'?"),
     (("--mechanism", "gamma-plrv", "--set", "k=3", "--free", "teta", "--epsilon", "1", "--delta", "1e-5"), "'theta'?"),
@@ -77,7 +84,9 @@ def test_json_goes_to_a_file_beside_the_text(tmp_path: Path, calibrate: Command)
     ((*GAUSSIAN, "--adjacency", "swap"), "adjacency='swap'"),
     ((*GAUSSIAN, "--set", "noise_multipler=2"), "did you mean 'noise_multiplier'?"),
     ((*GAUSSIAN, "--set", "noise_multiplier=2"), "all are given"),
-    ((*GAUSSIAN, "--set", "clip=2"), "clip once: 'clip=2'"),
+    ((*GAUSSIAN, "--clip", "1", "--set", "clip=2"), "clip once: 'clip=2'"),
+    ((*GAUSSIAN, "--set", "clip=0"), "clip=0.0"),
+    ((*GAUSSIAN, "--set", "clip_norm=0"), "clip_norm=0.0"),
     ((*GAUSSIAN, "--set", "noise_multiplier"), "set='noise_multiplier' to be a parameter and a number"),
     (("--mechanism", "gamma-plrv", "--set", "teta=2", "--epsilon", "1", "--delta", "1e-5"), "did you mean 'theta'?"),
     ((*GAUSSIAN, "--clip", "-1"), "clip=-1.0"),

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpaudit.audit.commands.run import _tell
 from dpaudit.audit.delivery import has_less_evidence
 from dpaudit.mechanisms import Gaussian
 from dpaudit.verify.bounds import JointTest, Tradeoff
@@ -46,6 +47,14 @@ def test_more_models_at_a_later_look_can_prove_less() -> None:
     assert has_less_evidence(result(few), result(first))
     assert not has_less_evidence(result(many), result(first))
     assert not has_less_evidence(result(first), result(few))
+
+
+def test_a_bound_on_the_command_line_is_rounded_down(capsys: pytest.CaptureFixture[str]) -> None:
+    exact = replace(attack(), epsilon_lower=0.71875)
+    _tell(result(exact, replace(exact, epsilon_lower=1.0000001)), None)
+    lines = capsys.readouterr().out.splitlines()
+    found = [line.split(",")[0] for line in lines if line.startswith("clipbkd: ")]
+    assert found == ["clipbkd: epsilon >= 0.7187", "clipbkd: epsilon >= 1.0000001"]
 
 
 LATER: dict[str, tuple[AuditResult, AuditResult, bool]] = {

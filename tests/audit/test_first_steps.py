@@ -40,6 +40,13 @@ def build(features, classes):
 
 def narrow(features, classes):
     return nn.Linear(3, classes)
+
+def leaving(features, classes):
+    raise SystemExit(0)
+
+class Leaving(nn.Linear):
+    def forward(self, x):
+        raise SystemExit(0)
 """
 
 
@@ -102,11 +109,47 @@ def test_a_checkpoint_is_told_to_hold_the_state_alone(folder: Path, dpaudit: Com
     assert "state_dict() alone" in refusal(dpaudit("run", "model.pt", "--recipe", "recipe.toml", folder=folder))
 
 
-@pytest.mark.parametrize(("network", "words"), [("build", "BatchNorm1d"), ("narrow", "cannot be multiplied")])
+@pytest.mark.parametrize(
+    ("network", "words"),
+    [
+        ("build", "BatchNorm1d"),
+        ("narrow", "cannot be multiplied"),
+        ("leaving", "SystemExit: 0, which ends a program"),
+        ("Leaving", "SystemExit: 0, which ends a program"),
+    ],
+)
 def test_a_network_that_cannot_be_trained_is_one_line(network: str, words: str, folder: Path, dpaudit: Command) -> None:
     recipe = RECIPE.replace('"linear"', f'"networks.py:{network}"').replace('init = "zeros"\n', "")
     (folder / "recipe.toml").write_text(recipe)
     assert words in refusal(dpaudit("train", "recipe.toml", "--out", "m.pt", "--seed", "1", folder=folder))
+
+
+def test_what_a_bundle_would_overwrite_is_named(folder: Path, dpaudit: Command) -> None:
+    (folder / "made").mkdir()
+    for out, words in (
+        ("../" + folder.name + "/recipe.toml", "another file than the recipe"),
+        ("made", "not a folder"),
+    ):
+        line = refusal(dpaudit("train", "recipe.toml", "--out", out, "--seed", "1", folder=folder))
+        assert f"Expected --out={out} to be" in line
+        assert words in line
+    assert (folder / "recipe.toml").read_text() == RECIPE
+
+
+def test_an_attack_named_twice_is_refused(folder: Path, dpaudit: Command) -> None:
+    torch.save(nn.Linear(64, 10).state_dict(), folder / "model.pt")
+    words = (
+        "run",
+        "model.pt",
+        "--recipe",
+        "recipe.toml",
+        "--seed",
+        "1",
+        "--dry-run",
+        "--attacks",
+        "lira,clipbkd, lira",
+    )
+    assert "Expected attacks='lira' once" in refusal(dpaudit(*words, folder=folder))
 
 
 def test_a_dry_run_refuses_a_model_or_data_that_do_not_fit(folder: Path, dpaudit: Command) -> None:

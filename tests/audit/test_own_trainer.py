@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -70,6 +71,8 @@ def test_the_example_has_fifteen_lines_and_is_judged_by_what_it_does_each_time(a
         ("def train(*a, **k):\n    return [{}]\n", "state dicts with weight, bias from the trainer"),
         ("import not_there\n", "to be there: ModuleNotFoundError: No module named 'not_there'"),
         ("def tain(): pass\n", "to be there: AttributeError"),
+        ("import sys\nsys.exit(3)\n", "to be there: SystemExit: 3, which ends a program, not an audit"),
+        ("def train(*a, **k):\n    exit(0)\n", "to train models: SystemExit: 0, which ends a program, not an audit"),
     ],
 )
 def test_a_loop_that_fails_is_one_line_and_exit_2(audit: Any, text: str, message: str) -> None:
@@ -112,6 +115,16 @@ def test_trials_of_a_loop_without_a_source_are_kept_in_memory_unless_it_says_who
             runner = TrialRunner(store)
             np.testing.assert_array_equal(runner.run(setup, *arms.trials(20, 4)), scores)
             assert (runner.trained, runner.notes) == (trained, [])
+
+
+def test_a_users_file_sees_no_words_of_our_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, words = tmp_path / "my_loop.py", ["dpaudit", "run", "m.pt", "--budget", "1s"]
+    file.write_text(
+        "import argparse, sys\nargparse.ArgumentParser().parse_args()\nSEEN = sys.argv\nseen = lambda: SEEN\n"
+    )
+    monkeypatch.setattr(sys, "argv", words)
+    assert UserFunction.named("my_loop.py:seen", "--trainer", tmp_path).load()() == [str(file)]
+    assert sys.argv is words
 
 
 def test_models_of_a_loop_are_named_in_the_result(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from dpaudit.audit import Bonferroni, Explicit, Scores, Split
 from dpaudit.audit.claim_under_test import ClaimUnderTest
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.score_files import read_scored_ids, read_scores
+from dpaudit.audit.scores_text import scores_text
 from dpaudit.verify.bounds import epsilon_from_counts, epsilon_gdp, epsilon_one_run, gaussian_delta
 
 RNG = np.random.default_rng(1)
@@ -131,6 +132,20 @@ def test_a_mechanisms_curve_refutes_where_its_epsilon_does_not() -> None:
     assert gaussian_delta(1.0, 4.38) <= 1e-5
 
 
+def test_a_printed_bound_is_still_a_bound() -> None:
+    """Lower ends are rounded down and upper ends up; a refuting one is shown to exceed the claim."""
+    judged = Scores(IN, OUT).judge(ClaimUnderTest(1.0, 1e-5), seed=0)
+    bounds = {name: {**bound, "epsilon_lower": 0.71875} for name, bound in judged["bounds"].items()}
+    judged |= {"epsilon_lower": 1.00001, "bounds": bounds}
+    judged["auc"] |= {"lower": 0.71875, "upper": 0.81234}
+    text = "\n".join(scores_text(judged))
+    assert "prove at least 1.00001 (" in text
+    assert "epsilon >= 0.7187" in text
+    assert "in [0.7187, 0.8124]" in text
+    bare = Scores(IN, OUT).judge(None, delta=1e-5, seed=0) | {"epsilon_lower": 0.71875}
+    assert scores_text(bare)[0].startswith("epsilon >= 0.7187 at delta")
+
+
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
     np.save(tmp_path / "a.npy", IN)
@@ -146,6 +161,11 @@ def test_the_command(files: Path, dpaudit: Callable[..., subprocess.CompletedPro
     assert "clopper-pearson: epsilon >=" in told.stdout
     data = json.loads(dpaudit(*arms, "--json", "-", folder=files).stdout)
     assert (data["format"], data["verdict"], data["design"]) == ("dpaudit-scores/1", None, "independent")
+    for epsilon, status, verdict in (("1", 3, "refuted: "), ("9", 2, "not_refuted: ")):
+        lost = dpaudit(*arms, "--epsilon", epsilon, "--delta", "1e-5", "--json", "none/x.json", folder=files)
+        assert (lost.returncode, lost.stderr.count("\n")) == (status, 1)
+        assert "none/x.json" in lost.stderr
+        assert lost.stdout.startswith(verdict)
     assert len(data["roc"]["band"]["fpr"]) == len(data["roc"]["band"]["tpr_lower"])
     assert dpaudit(*arms, "--one-run", "--epsilon", "9", "--delta", "1e-5", folder=files).returncode == 0
     for words, named in (

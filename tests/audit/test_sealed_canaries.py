@@ -6,22 +6,26 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import typer
 from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import binom
 
 from dpaudit.audit.canaries.judging import _guess, judge
 from dpaudit.audit.canaries.planting import Planting, plant
-from dpaudit.audit.canaries.power import ideal_power, needed_canaries, needed_correct
+from dpaudit.audit.canaries.power import epsilon_possible, ideal_power, needed_canaries, needed_correct
 from dpaudit.audit.canaries.sealing import Draw, SealedCoins, guesses_per_run, load_coins
 from dpaudit.audit.claim_under_test import ClaimUnderTest, claim_under_test
+from dpaudit.audit.commands.canaries import _deliver
 from dpaudit.audit.inputs.files import InputError
-from dpaudit.reports import write_report
+from dpaudit.reports import summary, write_report
+from dpaudit.reports.wording import control_sentence, verdict_sentence
 from dpaudit.verify.bounds import epsilon_one_run, gaussian_epsilon
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -170,6 +174,16 @@ def test_scores_of_another_planting_or_not_of_all_are_refused(tmp_path: Path, pl
     assert judge(coins, [path], claim, planted=planting.planted, queries=planting.queries).verdict == "inconclusive"
 
 
+@pytest.mark.parametrize("name", ["planted.npz", "planted.queries.npz", "elsewhere/../planted.npz", "nowhere/a.json"])
+def test_coins_that_cannot_be_sealed_leave_nothing_planted(tmp_path: Path, name: str) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    np.savez(tmp_path / "data.npz", x=np.ones((60, 8)), y=np.arange(60) % 3)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises((InputError, OSError), match=Path(name).name):
+        plant(str(tmp_path / "data.npz"), out=tmp_path / "planted", sealed=tmp_path / name, draw=Draw(3, 1, 10))
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def sealed(draw: Draw) -> SealedCoins:
     return SealedCoins(draw, "mislabelled", "0" * 64, "0" * 64, "nothing")
 
@@ -265,6 +279,23 @@ def test_several_runs_prove_more_than_one(tmp_path: Path) -> None:
     assert "independent" in " ".join(bounds[1].notes)
 
 
+def test_what_models_could_have_proven_is_not_less_than_what_they_prove(tmp_path: Path) -> None:
+    draw = Draw(5, 40, 1, every=2)
+    paths = files_of_scores(tmp_path, draw, draw.included().astype(float))
+    for epsilon in (1.8, 4.0):
+        result = judge(sealed(draw), paths, ClaimUnderTest(epsilon, 1e-5))
+        attack, notes = result.attacks[0], " ".join(result.notes)
+        assert attack.epsilon_lower is not None
+        assert attack.best_possible_epsilon == attack.epsilon_lower > 1.8
+        assert (result.verdict == "refuted", "cannot refute" in notes) == (epsilon == 1.8, epsilon == 4.0)
+    assert "20 models with the canary and 20 without it prove at most" in notes
+    assert "needs more models" in notes
+    assert "coins" not in attack.arms
+    assert (
+        summary.evidence(attack) == "40 trainings that nobody here saw; with the canary and without it at least 20 each"
+    )
+
+
 @pytest.mark.slow
 def test_one_canary_in_every_second_run_is_a_game_of_two_arms(tmp_path: Path) -> None:
     draw = Draw(5, 60, 1, every=2)
@@ -347,6 +378,32 @@ def test_a_sampled_mechanism_is_judged_by_its_certified_curve_without_a_gaussian
     assert perfect.refuted_by == ["sealed-canaries:curve_violation"]
     assert perfect.attacks[0].bound is not None
     assert perfect.attacks[0].bound.assumes == ""
+    assert not any("cannot refute" in note for note in perfect.notes)
+    assert "of the canaries that were in" in verdict_sentence(perfect)
+
+
+def test_a_control_with_less_than_half_of_the_noise_is_told_and_is_no_power(tmp_path: Path) -> None:
+    draw = Draw(5, 1, 400)
+    rng = np.random.default_rng(0)
+    (tmp_path / "control").mkdir()
+    scores = files_of_scores(tmp_path, draw, rng.normal(0.3 * draw.included(), 1.0))
+    seeing = files_of_scores(tmp_path / "control", draw, draw.included().astype(float))
+    claim = ClaimUnderTest(1.0, 1e-5)
+    for noise, verdict in ((0.0, "inconclusive"), (0.49, "inconclusive"), (0.5, "not_refuted"), (0.9, "not_refuted")):
+        assert judge(sealed(draw), scores, claim, control=seeing, control_noise=noise).verdict == verdict
+    result = judge(sealed(draw), scores, claim, control=seeing, control_noise=0.0)
+    told = control_sentence(result.control)
+    assert told.startswith("This audit would have found a training without any noise: yes (200 of 200). ")
+    assert "after 1 training (the trainer's own without noise" in told
+    assert "models" not in told
+    assert "is not to say that it would have found half the noise" in verdict_sentence(result)
+    assert "half the noise is asked for" in summary.decision(result).note
+    assert summary.tested(result) == [
+        "sealed-canaries: 1 training that nobody here saw; 400 canaries, each in or out by a coin; the attacker sees "
+        "scores of the canaries, by whoever has the model."
+    ]
+    assert not any("trained anew" in line for line in summary.untested(result))
+    assert list(summary.rates_shown(result.attacks[0])) == ["0.1"]  # of 200 canaries that are out, 2 false alarms at 1%
 
 
 @pytest.mark.slow
@@ -380,6 +437,36 @@ def test_the_power_that_is_told_is_the_power_that_ideal_canaries_have() -> None:
     assert 0.2 < power.power < 0.95
     assert abs(found / 300 - power.power) < 0.12
     assert guesses_per_run(Draw(0, 1, 401)) == 200
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e100, 1e308])
+def test_claims_of_any_size_are_judged(tmp_path: Path, epsilon: float) -> None:
+    draw = Draw(5, 1, 40)
+    paths = files_of_scores(tmp_path, draw, draw.included().astype(float))
+    result = judge(sealed(draw), paths, ClaimUnderTest(epsilon, 1e-5))
+    assert result.verdict == ("inconclusive" if epsilon else "refuted")
+    assert result.attacks[0].best_possible_epsilon == epsilon_possible(40, 20, delta=1e-5, confidence=0.95)
+    assert gaussian_epsilon(1e200, 1e-5) == np.inf
+
+
+def test_the_report_is_there_whether_or_not_the_verdict_can_be_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draw = Draw(5, 1, 40)
+    paths = files_of_scores(tmp_path, draw, draw.included().astype(float))
+    result = judge(sealed(draw), paths, ClaimUnderTest(1.0, 1e-5))
+    attack = replace(result.attacks[0], epsilon_lower=1.66459, best_possible_epsilon=1.66462)
+    _deliver(replace(result, attacks=[attack]), tmp_path / "read", None)
+    assert "epsilon >= 1.664, at most 1.665 could have been proven" in capsys.readouterr().out
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(typer, "echo", full)
+    with pytest.raises(OSError, match="No space"):
+        _deliver(result, tmp_path / "unread", str(tmp_path / "result.json"))
+    assert (tmp_path / "unread/report.html").exists()
+    assert (tmp_path / "result.json").exists()
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 5.0])
@@ -423,7 +510,8 @@ def test_a_trainer_without_dpaudit_is_found_without_noise_and_left_alone_with_it
     assert "is the one that was agreed upon" in page
     again = dpaudit("report", "coins.audit/result.json", "--out", "again", folder=tmp_path)
     assert again.returncode == 0, again.stderr
-    assert "at most 4.418 could have been proven" in lacking.stdout
+    assert "at most 4.419 could have been proven" in lacking.stdout
+    assert "250 guesses prove at most epsilon 4.419 at delta" in done.stderr
 
 
 def test_claims_on_records_are_not_held_against_users_and_other_kinds_have_their_own_curve(tmp_path: Path) -> None:
@@ -442,3 +530,46 @@ def test_claims_on_records_are_not_held_against_users_and_other_kinds_have_their
     assert gaussian is not None
     assert float(gaussian.stated(0.5)) == pytest.approx(0.8413, abs=1e-3)  # Phi(1)
     assert float(ClaimUnderTest(gaussian.epsilon, 1e-5).stated(0.5)) > 0.99
+
+
+MOVED = """
+[[claim]]
+id = "a"
+epsilon = 1.0
+delta = 1e-5
+adjacency = "{adjacency}"
+mechanism = {{name = "gaussian", noise_multiplier = 100.0}}
+{history}
+"""
+SHUFFLED = 'sampling = {kind = "shuffled", records = 1438, batch = 719, epochs = 1}'
+POISSON = 'steps = 2\nsampling = {kind = "poisson", prob = 0.5}'
+UNPROVEN = 'steps = 2\nsampling = {kind = "buffered-shuffle", prob = 0.5}'
+TREE = 'steps = 4\ncorrelation = {{strategy = "identity", participation = {{{}}}}}'
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "history", "refused"),
+    [
+        ("zero-out", SHUFFLED, True),
+        ("add-remove", SHUFFLED, True),
+        ("zero-out", UNPROVEN, True),
+        ("zero-out", TREE.format('kind = "fixed-order", separation = 2'), True),
+        ("zero-out", TREE.format('kind = "fixed-order", separation = 1'), False),
+        ("add-remove", 'sampling = {kind = "balls-in-bins", batches = 2, epochs = 1}', False),
+        ("zero-out", POISSON, False),
+        ("zero-out", "steps = 2", False),
+    ],
+)
+def test_claims_whose_neighbours_have_other_batches_without_a_canary_are_refused(
+    tmp_path: Path, adjacency: str, history: str, refused: bool
+) -> None:
+    """A score of how many steps a training took would refute a true claim on a ghost that keeps its place."""
+    path = tmp_path / "claims.toml"
+    path.write_text(MOVED.format(adjacency=adjacency, history=history))
+    claim = claim_under_test(None, None, path)
+    assert claim is not None
+    named = "batches that stay as they are without a canary" if refused else "a file of scores for each"
+    with pytest.raises(InputError, match=named):
+        judge(sealed(Draw(5, 40, 1, every=2)), [], claim)
+    with pytest.raises(InputError, match="how its batches are drawn"):
+        judge(sealed(Draw(5, 40, 1, every=2)), [], ClaimUnderTest(1.0, 1e-5, "zero-out"))

@@ -77,6 +77,27 @@ def test_sarif_lists_what_is_not_certified(verify: Command) -> None:
     assert place["region"]["startLine"] == (CLAIM * 2).splitlines().index('id = "{id}"', 3) + 1
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--json", "none/x.json"),
+        ("--format", "junit", "--json", "none/x.json"),
+        ("--json", "page"),
+        ("--out", "page"),
+        ("--certificates", "page"),
+    ],
+)
+def test_what_cannot_be_written_hides_no_verdict(words: tuple[str, ...], tmp_path: Path, verify: Command) -> None:
+    for name in ("verdicts.html", "e2%2E445.json", "e2.445.json", "e2.0.json"):
+        (tmp_path / "page" / name).mkdir(parents=True)
+    for epsilons, status, verdict in (((2.445, 2.0), 3, "refuted"), ((2.445,), 2, "certified")):
+        done = verify(*words, epsilons=epsilons)
+        assert (done.returncode, done.stderr.count("\n")) == (status, 1), done.stderr
+        assert words[-1] in done.stderr
+        assert "tmp" not in done.stderr.replace(str(tmp_path), "")
+        assert verdict in done.stdout or "junit" in words
+
+
 def test_a_badge_counts_what_is_refuted_else_what_is_certified(verify: Command) -> None:
     for epsilons, words in (((2.445, 2.0), "1 refuted"), ((2.445, 2.5), "2 certified")):
         image = ElementTree.fromstring(verify("--format", "badge", epsilons=epsilons).stdout)

@@ -224,7 +224,11 @@ def test_an_interruption_keeps_what_was_done(where: str, tmp_path: Path, monkeyp
 
     monkeypatch.setattr(room, where, interrupted)
     shown: list[str] = []  # a text for each verdict, and the page's path
-    status = run_claims([tmp_path / "claims.toml"], out=tmp_path / "out", stage=quiet, show=shown.append)
+    warned: list[str] = []
+    status = run_claims(
+        [tmp_path / "claims.toml"], out=tmp_path / "out", stage=quiet, show=shown.append, warn=warned.append
+    )
+    assert warned == [f"dpaudit: interrupted when {1 if where == 'check' else 2} of 2 claims had been checked"]
     found = json.loads((tmp_path / "out" / "verdicts.json").read_text())["claims"]
     assert len(shown) - 1 == len(found) == (1 if where == "check" else 2)
     # a refuted claim beats the interruption

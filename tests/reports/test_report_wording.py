@@ -71,6 +71,15 @@ def test_times_and_values_in_words() -> None:
     assert words(list(range(100))).endswith("11, ... (100 in all)")
 
 
+def test_integers_are_whole_and_a_seed_is_as_it_is_typed_again() -> None:
+    settings = {"seed": 639340496, "init_seed": 24225, "records": 123456789, "attacks": ["a"], "deep": {"seed": 2**127}}
+    assert words(settings) == (
+        f"seed 639340496, init seed 24225, records 123,456,789, attacks (a), deep (seed {2**127})"
+    )
+    assert words(639340496, "seed") == "639340496"
+    assert words(12345678901.0) == "1.235e10"
+
+
 def test_refuted_by_an_attack(samples: ModuleType) -> None:
     result = samples.make_result("refuted")
     sentence = verdict_sentence(result)
@@ -119,6 +128,8 @@ def test_inconclusive_says_that_silence_says_nothing(samples: ModuleType) -> Non
 
 def test_the_control_is_told_with_its_counts(samples: ModuleType) -> None:
     found, missed = (control_sentence(samples.make_control(found)) for found in (True, False))
+    one = control_sentence(replace(samples.make_control(True), trials=1))
+    assert "on 1 model per arm of" in one
     assert found.startswith("This audit would have found half the noise: yes (20 of 20).")
     assert missed.startswith("This audit would have found half the noise: no (7 of 20).")
 

@@ -23,6 +23,9 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         mu: At least 0.
         delta: In (0, 1): at 0 every mu > 0 costs infinitely much.
 
+    Returns:
+        inf where the root is no float, for mu beyond 1e154.
+
     Raises:
         ValueError: mu is negative, or delta is out of range.
 
@@ -39,6 +42,8 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     high = 1.0
     while gaussian_delta(mu, high) > delta:
         high *= 2.0
+    if high == math.inf:
+        return math.inf
     return float(brentq(lambda epsilon: gaussian_delta(mu, epsilon) - delta, 0.0, high, xtol=1e-12))
 
 

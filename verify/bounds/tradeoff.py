@@ -63,7 +63,8 @@ class Tradeoff:
         [0.0, 0.3, 0.75, 0.833, 1.0]
         """
         e, d = np.asarray(epsilon, np.float64), np.minimum(np.asarray(delta, np.float64), 1.0)
-        slopes = np.concatenate([np.exp(e), np.exp(-e), [0.0]])
+        with np.errstate(over="ignore"):  # a line too steep for a float is left out, which makes g larger
+            slopes = np.concatenate([np.exp(e), np.exp(-e), [0.0]])
         intercepts = np.concatenate([d, 1.0 - np.exp(-e) * (1.0 - d), [1.0]])
         return cls(*_lower_envelope(slopes, intercepts))
 

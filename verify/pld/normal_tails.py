@@ -15,7 +15,7 @@ from dpaudit.verify.pld.fourier import UNIT
 # relative error of scipy's ndtr(-x), absolute error of log_ndtr(-x): units of rounding, and as many per x^2
 OWN_ERROR, OWN_ERROR_PER_SQUARE = 16.0, 4.0
 
-
+ENDLESS = 1e10  # what an argument of that size, or off by that much, is charged, is beyond all that is told apart
 LAST = 38.0  # ndtr(-38) is below 1e-300, where a tail counts as nothing
 
 
@@ -26,8 +26,8 @@ def tail_error(x: Array, off: Array | float = 0.0) -> Array:
         x: Arguments, one rounding away from the ones that are meant.
         off: How far they may lie from these besides.
     """
-    size = np.abs(x)
-    moved = 2.0 * UNIT * size + off
+    size = np.minimum(np.abs(x), ENDLESS)
+    moved = np.minimum(2.0 * UNIT * size + off, ENDLESS)
     own = (OWN_ERROR + OWN_ERROR_PER_SQUARE * np.square(size)) * UNIT
     return np.asarray(np.expm1(np.minimum(moved * (size + moved + 1.0) + own, 700.0)))
 

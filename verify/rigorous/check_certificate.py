@@ -536,15 +536,16 @@ def accepted(text: str) -> str:  # in one line; AssertionError: nothing is prove
 
 def main(paths: list[str] | None = None) -> int:
     status = 0 if (files := sys.argv[1:] if paths is None else paths) else 2
+    if not files or files[0] in ("-h", "--help"):
+        print("usage: dpaudit-check CERTIFICATE...", file=sys.stdout if files else sys.stderr)
+        return status
     for path in files:
         try:
             with open(path, encoding="utf-8") as file:
                 print(f"{path}: accepted {accepted(file.read(MAX_BYTES))}")  # a longer file is cut, and so no JSON
         except Exception as error:
-            status, what = (
-                (3, "refused") if isinstance(error, AssertionError) else (max(status, 2), "not a certificate")
-            )
-            print(f"{path}: {what}: {type(error).__name__} {str(error)[:200]!r}", file=sys.stderr)
+            status, how = (3, "refused") if isinstance(error, AssertionError) else (max(status, 2), "not a certificate")
+            print(f"{path}: {how}: {type(error).__name__} {str(error)[:200]!r}", file=sys.stderr)
     return status
 
 

@@ -36,6 +36,11 @@ def test_scipys_tails_are_within_their_charge() -> None:
         assert float(abs(arb(float(log_ndtr(-x))) - tail(arb(x)).log()).mid()) <= float(tail_error(np.array(x)))
 
 
+def test_arguments_whose_square_is_no_float_have_a_charge() -> None:
+    """Warnings are errors here."""
+    assert float(tail_error(np.array(-1e200))) == float(tail_error(np.array(1.0), 1e200)) == math.expm1(700.0)
+
+
 def test_a_tail_moves_by_no_more_than_its_charge_when_the_argument_does() -> None:
     rng = np.random.default_rng(4)
     for _ in range(600):

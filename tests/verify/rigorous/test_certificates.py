@@ -617,6 +617,13 @@ def test_a_rate_beside_fixed_batches_puts_nobody_into_every_release() -> None:
         checker.accepted(json.dumps(found))
 
 
+def test_the_checker_says_how_it_is_used(capsys: pytest.CaptureFixture[str]) -> None:
+    usage = "usage: dpaudit-check CERTIFICATE...\n"
+    for words, status, printed in (([], 2, ("", usage)), (["--help"], 0, (usage, "")), (["-h"], 0, (usage, ""))):
+        assert checker.main(words) == status
+        assert capsys.readouterr() == printed
+
+
 def test_the_checker_is_one_short_file_that_imports_flint_alone() -> None:
     import ast
     import sys
