@@ -179,8 +179,8 @@ def _plan_text(audit: "Audit", plan: "AuditPlan", designs: "list[Design]") -> st
             f"{design.attack}: {arms}",
             f"models per arm: {design.models:,}; with {design.control_models:,} half the noise is found in "
             f"{design.forecast} of {DRAWS} audits",
-            f"time: about {duration(design.seconds)} of training on one core, the positive control's included; tests and "
-            "report take seconds more",
+            f"time: about {duration(design.seconds)} of training on one core, the positive control's included; tests "
+            "and report take seconds more",
         ]
         lines += [f"warning: {design.warning}"] if design.warning else []
     if not designs:
