@@ -54,7 +54,7 @@ def with_parameters(mechanism: Mapping[str, Any], texts: Sequence[str]) -> dict[
         ValueError: A text is not of that form, or a parameter is given twice.
 
     >>> with_parameters({"name": "gamma-plrv"}, ["k=3"])
-    {'name': 'gamma-plrv', 'k': 3.0}
+    {'name': 'gamma-plrv', 'k': 3}
     """
     table = dict(mechanism)
     for text in texts:
@@ -62,7 +62,7 @@ def with_parameters(mechanism: Mapping[str, Any], texts: Sequence[str]) -> dict[
         if name in table:
             raise ValueError(f"Expected {name} once: {text!r} gives it again.")
         try:
-            table[name] = float(value)
+            table[name] = int(value) if value.strip().lstrip("+-").isdigit() else float(value)
         except ValueError:
             raise ValueError(f"Expected set={text!r} to be a parameter and a number, such as scale=2.") from None
     return table

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any
 
 import typer
@@ -129,8 +129,14 @@ def _made_lasting(name: str, descriptor: int) -> None:
         return
     file = io.FileIO(os.devnull if stream is None else descriptor, "w", closefd=stream is None)  # None: it is closed
     encoding, errors = ("utf-8", None) if stream is None else (stream.encoding, stream.errors)
-    lines = stream is not None and stream.line_buffering
-    setattr(sys, name, Lasting(io.BufferedWriter(file), encoding=encoding, errors=errors, line_buffering=lines))
+    lines, through = (stream is not None and getattr(stream, key) for key in ("line_buffering", "write_through"))
+    if stream is not None:
+        with suppress(OSError):  # a reader that has gone is met again at the next write
+            stream.flush()
+    lasting = Lasting(
+        io.BufferedWriter(file), encoding=encoding, errors=errors, line_buffering=lines, write_through=through
+    )
+    setattr(sys, name, lasting)
 
 
 def main() -> None:

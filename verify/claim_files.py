@@ -243,7 +243,8 @@ def _phase(phase: _Phase, mechanisms: dict[str, Mechanism], folder: Path | None)
         mechanisms[key] = from_dict(phase.mechanism)
     built = _built_phase(phase, mechanisms[key], folder)
     if phase.steps not in (None, built.steps):
-        raise ValueError(f"expected steps={phase.steps} to be left out, or {built.steps} as what it goes with has.")
+        owner = "sampler" if built.sampler is not None else "matrix"
+        raise ValueError(f"Expected steps={phase.steps} to be left out, or the {owner}'s {built.steps}.")
     return built
 
 

@@ -136,9 +136,11 @@ class Names:
             return None
 
     def number(self, node: ast.AST | None) -> Number | None:
-        """The number that an expression has; None for anything else, truth values too."""
+        """The number that an expression has; None for anything else, truth values and what is too large too."""
         value = self.value(node)
-        return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+        if not isinstance(value, (int, float)) or isinstance(value, bool):
+            return None
+        return value if abs(value) <= LARGEST else None
 
     def _computed(self, node: ast.AST) -> Any:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):

@@ -32,6 +32,8 @@ STOPS_EARLY = re.compile(r"early[-_ ]?stop|stop_training|should_stop|KeyboardInt
 # f"({epsilon}, {delta})-DP"
 PRINTED_PAIR = re.compile(r"\{[\w.]*\b(epsilon|eps)(:[^}]*)?\}\W*(delta\W*)?\{[\w.]*\b(target_)?delta\b", re.IGNORECASE)
 OF_PRIVACY = re.compile(r"\bDP\b|priva", re.IGNORECASE)
+TELLS = {"print", "format", "str", "float", "round", "debug", "info", "warning", "log", "write", "append", *FUNCTIONS}
+TELLS_GUARANTEE = re.compile(r"guarantee|claim|promise", re.IGNORECASE)
 Loop = ast.For | ast.AsyncFor | ast.While
 
 
@@ -39,20 +41,33 @@ def judges_itself(script: Script) -> bool:
     """Whether the noise or delta is solved for, or the run may end before all its steps: nothing is claimed of them."""
     if any(script.calls(*CALIBRATION, "get_delta")) or STOPS_EARLY.search(script.text):
         return True
+    asserted = _asserted(script)
     for node in ast.walk(script.tree):
         if isinstance(node, Loop) and TRAINS.search(ast.unparse(node)) and _is_left(node):
             return True
-        if isinstance(node, (ast.If, ast.While)):  # what asks for its epsilon acts on the answer
-            if any(last_name(part).lower() in SPELLINGS["epsilon"] for part in ast.walk(node.test)):
-                return True
-            if _is_spent(script, node.test):
-                return True
+        asks = isinstance(node, (ast.If, ast.While, ast.IfExp))  # and acts on the answer
+        if asks and (_names_epsilon(node.test) or _is_spent(script, node.test)):  # type: ignore[attr-defined]
+            return True
+        compared = isinstance(node, (ast.Compare, ast.BinOp)) and node not in asserted
+        tested = isinstance(node, ast.Call) and last_name(node.func).startswith("assert")
+        if (compared or tested) and _names_epsilon(node) and _is_spent(script, node):
+            return True
     return False
+
+
+def _asserted(script: Script) -> set[ast.AST]:
+    return {part for node in ast.walk(script.tree) if isinstance(node, ast.Assert) for part in ast.walk(node)}
+
+
+def _names_epsilon(node: ast.AST) -> bool:
+    return any(last_name(part).lower() in SPELLINGS["epsilon"] for part in ast.walk(node))
 
 
 def _is_left(loop: Loop) -> bool:
     """Whether passes of a loop may be left out or cut short."""
-    return any(isinstance(part, (ast.Break, ast.Continue, ast.Return)) for part in ast.walk(loop))
+    parts = [*ast.walk(loop)]
+    ended = any(isinstance(part, ast.Call) and last_name(part.func) in ("exit", "quit", "_exit") for part in parts)
+    return ended or any(isinstance(part, (ast.Break, ast.Continue, ast.Return, ast.Raise)) for part in parts)
 
 
 def stated_epsilons(script: Script) -> Iterator[ast.expr]:
@@ -61,7 +76,8 @@ def stated_epsilons(script: Script) -> Iterator[ast.expr]:
     for node in script.names.mentions(*SPELLINGS["epsilon"]):
         parent = parents[node]
         spelt = {last_name(node).lower(), (parent.arg or "").lower() if isinstance(parent, ast.keyword) else ""}
-        if spelt & set(PRIVACY_EPSILONS) or _beside_delta(parent, node) or _printed(parents.get(parent)):
+        named = spelt & set(PRIVACY_EPSILONS) and not _is_computed_with(script, last_name(node))
+        if named or _beside_delta(script, parent, node) or _printed(parents.get(parent)):
             yield node
     for statement in ast.walk(script.tree):
         if isinstance(statement, ast.Assert) and isinstance(statement.test, ast.Compare):
@@ -148,9 +164,27 @@ def _is_spent(script: Script, node: ast.AST) -> bool:
     return False
 
 
-def _beside_delta(parent: ast.AST, node: ast.expr) -> bool:
-    """Whether a pair (epsilon, delta) is read."""
+def _is_computed_with(script: Script, name: str) -> bool:
+    """Whether a name stands in a computation or is handed to a call that is not privacy's, as for another release."""
+    asserted = _asserted(script)
+    for node in script.names.mentions(name):
+        parent = script.names.parents[node]
+        handed = isinstance(parent, ast.Call) and node is not parent.func and not _is_private(script, parent)
+        if handed and last_name(parent.func) not in TELLS:  # type: ignore[attr-defined]
+            return True
+        if isinstance(parent, (ast.BinOp, ast.Compare)) and parent not in asserted:
+            return True
+    return False
+
+
+def _beside_delta(script: Script, parent: ast.AST, node: ast.expr) -> bool:
+    """Whether a pair (epsilon, delta) is read, not handed to a call that is neither privacy's nor told a guarantee."""
     if not (isinstance(parent, ast.Tuple) and isinstance(parent.ctx, ast.Load) and len(parent.elts) == 2):
+        return False
+    reader = script.names.parents.get(parent)
+    told = isinstance(reader, ast.keyword) and TELLS_GUARANTEE.search(reader.arg or "") is not None
+    reader = script.names.parents.get(reader) if isinstance(reader, ast.keyword) else reader
+    if isinstance(reader, ast.Call) and not told and not _is_private(script, reader):
         return False
     return parent.elts[0] is node and last_name(parent.elts[1]).lower() in SPELLINGS["delta"]
 

@@ -11,7 +11,8 @@ from typing import IO
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Write a file so that `path` holds all of it or what it held before.
 
-    The content goes to a temporary name in the same folder, which takes the place of `path` at the end.
+    The content goes to a temporary name in the same folder, which takes the place of `path` at the end. Pipes and devices
+    are written to instead.
 
     Raises:
         OSError: The folder does not exist or cannot be written to.
@@ -19,6 +20,10 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     target = Path(path)
     if not target.name:
         raise OSError(f"Expected to be able to write {target}: it is a folder.")
+    if _is_stream(target):
+        with target.open("wb") as stream:
+            yield stream
+        return
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         file = temporary.open("xb")
@@ -35,6 +40,12 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         raise
 
 
+def _is_stream(target: Path) -> bool:
+    """Whether a path is a pipe, a device, or a name for an open file such as /dev/stdout."""
+    special = target.exists() and not target.is_file() and not target.is_dir()
+    return special or target.absolute().parts[1:2] in (("dev",), ("proc",))
+
+
 def write_whole(parts: Mapping[str | os.PathLike[str], bytes]) -> None:
     """Write files that belong together, as `atomic_write`: none takes its place before all are on the disk.
 
@@ -46,4 +57,5 @@ def write_whole(parts: Mapping[str | os.PathLike[str], bytes]) -> None:
             file = files.enter_context(atomic_write(path))
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            if not _is_stream(Path(path)):
+                os.fsync(file.fileno())

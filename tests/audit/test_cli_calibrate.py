@@ -74,6 +74,11 @@ def test_a_clip_may_be_set_as_a_parameter(calibrate: Command) -> None:
     assert first["clip"] == 0.5
 
 
+def test_an_integer_may_be_set_as_a_parameter(calibrate: Command) -> None:
+    words = ("--mechanism", "laplace", "--clip-norm", "1", "--epsilon", "1", "--delta", "1e-5", "--json", "-")
+    assert json.loads(calibrate(*words, "--set", "dimension=3").stdout)["mechanism"]["dimension"] == 3
+
+
 @pytest.mark.parametrize(("arguments", "words"), [
     (("--mechanism", "gaussain", "--epsilon", "1", "--delta", "1e-5"), "did you mean 'gaussian'?"),
     (("--mechanism", "gamma-plrv", "--set", "k=3", "--free", "teta", "--epsilon", "1", "--delta", "1e-5"), "'theta'?"),
@@ -85,8 +90,8 @@ def test_a_clip_may_be_set_as_a_parameter(calibrate: Command) -> None:
     ((*GAUSSIAN, "--set", "noise_multipler=2"), "did you mean 'noise_multiplier'?"),
     ((*GAUSSIAN, "--set", "noise_multiplier=2"), "all are given"),
     ((*GAUSSIAN, "--clip", "1", "--set", "clip=2"), "clip once: 'clip=2'"),
-    ((*GAUSSIAN, "--set", "clip=0"), "clip=0.0"),
-    ((*GAUSSIAN, "--set", "clip_norm=0"), "clip_norm=0.0"),
+    ((*GAUSSIAN, "--set", "clip=0"), "clip=0 "),
+    ((*GAUSSIAN, "--set", "clip_norm=0"), "clip_norm=0 "),
     ((*GAUSSIAN, "--set", "noise_multiplier"), "set='noise_multiplier' to be a parameter and a number"),
     (("--mechanism", "gamma-plrv", "--set", "teta=2", "--epsilon", "1", "--delta", "1e-5"), "did you mean 'theta'?"),
     ((*GAUSSIAN, "--clip", "-1"), "clip=-1.0"),

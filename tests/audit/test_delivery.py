@@ -1,11 +1,15 @@
 """Which of two reports has less evidence: by what each could prove, and what one of them has proven."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from dpaudit._files import write_whole
 from dpaudit.audit.commands.run import _tell
 from dpaudit.audit.delivery import has_less_evidence
 from dpaudit.mechanisms import Gaussian
@@ -84,3 +88,16 @@ def test_what_was_proven_of_another_loop_is_no_evidence_on_this_one() -> None:
     repaired = result(attack(), reproduce={"trainer": "loop.py:train (SHA-256 b)"})
     assert not has_less_evidence(repaired, faulty)
     assert has_less_evidence(replace(repaired, reproduce=faulty.reproduce), faulty)
+
+
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    """Replaced, as /dev/stdout was where a user may, it was a file that nobody reads."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor(1) as pool:
+        reader = pool.submit(pipe.read_bytes)
+        write_whole({pipe: b"what was found"})
+        assert reader.result(10) == b"what was found"
+    assert pipe.is_fifo()
+    write_whole({"/dev/null": b"nothing"})
+    assert Path("/dev/null").is_char_device()

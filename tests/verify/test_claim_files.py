@@ -123,7 +123,7 @@ def test_a_file_that_is_no_claims_file_is_refused(tmp_path: Path, text: str) -> 
 def test_steps_that_differ_are_refused_even_where_they_are_one(tmp_path: Path, sampling: str) -> None:
     """Read as left out, a claim on one release was judged on 300."""
     told = GOOD.replace("sampling_prob = 0.01", f"sampling = {sampling}")
-    with pytest.raises(ClaimFileError, match="steps=1 to be left out, or 9"):
+    with pytest.raises(ClaimFileError, match="steps=1 to be left out, or the sampler's 9"):
         load_claims(write(tmp_path, told.replace("steps = 300", "steps = 1")))
     assert load_claims(write(tmp_path, told.replace("steps = 300", "")))[0].phases[0].steps == 9
 

@@ -99,7 +99,9 @@ def valid_confidence(confidence: float) -> float:
 
 
 def valid_count(name: str, value: Any, domain: Domain = COUNT) -> int:
-    """The count as an int, or an error that names it."""
+    """The count as an int, or an error that names it; a sum of floats may be one."""
+    if isinstance(value, (float, np.floating)) and float(value).is_integer():
+        value = int(value)
     domain.validate(name, value)
     return int(value)
 

@@ -63,21 +63,34 @@ def _beside_its_loader(script: Script, private: ast.Call, given: ast.expr) -> It
         trainer = last_name(call.func).endswith("Trainer") and keyword(call, "train_dataset") is not None
         if trainer and call.lineno > private.lineno and _comes_from(script, call, private):
             yield Hit(call, f"{last_name(call.func)} shuffles its training set, and {name} assumes Poisson batches")
-    loaders = [item for item in script.names.definitions(given) if isinstance(item, ast.Call)]
-    if not isinstance(given, ast.Name) or any(keyword(item, "batch_sampler") is not None for item in loaders):
+    known = script.names.definitions(given)
+    loaders = [item for item in known if isinstance(item, ast.Call)]
+    if (
+        not isinstance(given, ast.Name)
+        or len(known) != 1
+        or any(  # one that is bound again may be another
+            keyword(item, "batch_sampler") is not None for item in loaders
+        )
+    ):
         return
     for loop in ast.walk(script.tree):
         if not isinstance(loop, ast.For) or loop.lineno <= private.lineno or _comes_from(script, loop.iter, private):
             continue
         parts = [*ast.walk(loop.iter)]
-        read = any(isinstance(part, ast.Name) and part.id == given.id for part in parts)
-        counted = any(isinstance(part, ast.Call) and last_name(part.func) == "len" for part in parts)
-        calls = [part.func for part in ast.walk(loop) if isinstance(part, ast.Call)]
-        steps = [part for part in calls if last_name(part) == "step" and _comes_from(script, part, private)]
-        if read and not counted and steps:
+        lengths = [part for part in parts if isinstance(part, ast.Call) and last_name(part.func) == "len"]
+        counted = {part for length in lengths for part in ast.walk(length)}
+        names = [part for part in parts if isinstance(part, ast.Name) and part.id == given.id and part not in counted]
+        read = any(script.names.definitions(name) == known for name in names)
+        steps = [part.func.value for part in ast.walk(loop) if _is_step(part)]  # type: ignore[attr-defined]
+        if read and any(private in script.names.definitions(item) for item in steps):
             yield Hit(
                 loop.iter, f"batches of the loader that {name} was given, not of the Poisson one that it returned"
             )
+
+
+def _is_step(node: ast.AST) -> bool:
+    """Whether an optimizer's step is called."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step"
 
 
 def _comes_from(script: Script, node: ast.AST, call: ast.Call) -> bool:

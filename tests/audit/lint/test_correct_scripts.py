@@ -171,6 +171,18 @@ CORRECT = {
     "baseline": OPACUS + "for x, y in loader:\n    loss_of(baseline(x), y).backward()\n    plain.step()",
     "evaluated": OPACUS + "for x, y in loader:\n    correct += (model(x).argmax(1) == y).sum()",
     "in-parts": OPACUS + IN_PARTS,
+    "count-by-name": ACCOUNTED + "dp_epsilon = 0.1\nprint(laplace(len(x), scale=1 / dp_epsilon))",
+    "histogram": ACCOUNTED + "epsilon = 0.1\nprint(histogram(x, budget=(epsilon, delta)))",
+    "planned": ACCOUNTED + "target_epsilon = 1.0\nprint(affordable_steps(target_epsilon))",
+    "compared": ACCOUNTED + "target_epsilon = 1.0\nprint(accountant.get_epsilon(delta) - target_epsilon)",
+    "unit-test": ACCOUNTED + "target_epsilon = 1.0\nself.assertGreater(accountant.get_epsilon(delta), target_epsilon)",
+    "told": ACCOUNTED + "target_epsilon = 1.0\nsaid = 'in' if accountant.get_epsilon(delta) < 1 else 'out'",
+    "raised": ACCOUNTED.replace("    train_step", "    if spent(step) < 0:\n        raise Done\n    train_step")
+    + "target_epsilon = 1.0",
+    "boundless": ACCOUNTED + "assert accountant.get_epsilon(delta) <= 1e400",
+    "other-loader": OPACUS + "def go(loader):\n    for x, y in loader:\n        optimizer.step()\ngo(private_loader)",
+    "new-loader": OPACUS + "loader = DataLoader(public)\nfor x, y in loader:\n    optimizer.step()",
+    "plain-optimizer": OPACUS + "plain = SGD(model.parameters())\nfor x, y in loader:\n    plain.step()",
     "counted": OPACUS.replace("for x, y in private_loader:", "for number in range(len(loader)):"),
 }  # fmt: skip
 

@@ -65,8 +65,9 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ),
         (
             OPACUS + TRAINED.replace("loader =", "private =") + "noise_multiplier=1.0)\n"
-            "for x, y in tqdm(loader):\n    optimizer.step()",
-            OPACUS + TRAINED + "noise_multiplier=1.0)\nfor x, y in tqdm(loader):\n    optimizer.step()",
+            "for x, y in tqdm(loader, total=len(loader)):\n    optimizer.step()",
+            OPACUS + TRAINED + "noise_multiplier=1.0)\n"
+            "for x, y in tqdm(loader, total=len(loader)):\n    optimizer.step()",
         ),
     ],
     "buffered-shuffle": [

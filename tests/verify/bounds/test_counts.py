@@ -110,3 +110,10 @@ def test_bad_input_is_refused_by_name(change: dict[str, float], named: str) -> N
 def test_a_count_that_is_no_number_is_refused() -> None:
     with pytest.raises(TypeError, match="tp=True"):
         epsilon_from_counts(tp=True, fp=1, tn=1, fn=1, delta=0.0, confidence=0.95)
+
+
+def test_a_sum_of_floats_is_a_count() -> None:
+    counted = {"tp": 90, "fp": 10, "tn": 90, "fn": 10}
+    summed = {name: np.ones(count).sum() for name, count in counted.items()}
+    first, second = (epsilon_from_counts(**given, delta=0.0, confidence=0.95) for given in (counted, summed))
+    assert first.epsilon_lower == second.epsilon_lower
