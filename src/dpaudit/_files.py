@@ -11,8 +11,8 @@ from typing import IO
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """Write a file so that `path` holds all of it or what it held before.
 
-    The content goes to a temporary name in the same folder, which takes the place of `path` at the end. Pipes and devices
-    are written to instead.
+    The content goes to a temporary name in the same folder, which takes the place of `path` at the end. Pipes and
+    devices are written to instead.
 
     Raises:
         OSError: The folder does not exist or cannot be written to.
