@@ -3,14 +3,14 @@
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpaudit._files import write_whole
-from dpaudit.audit.commands.console import BAD_INPUT, GAVE_UP, LACKING, REFUTED, os_reason, os_status
+from dpaudit.audit.commands.console import BAD_INPUT, GAVE_UP, LACKING, REFUTED, Lost
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.sources import Stage
 from dpaudit.reports.badge import verdicts_badge
@@ -63,7 +63,7 @@ def run_claims(
     """
     claims, homes = _load(paths, only)
     places = _places(homes) if form == "sarif" else {}
-    lost = _Lost(warn)
+    lost = Lost(warn)
     for folder in (out, certificates):
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)  # before the work, so that a bad name costs none
@@ -116,24 +116,6 @@ def run_claims(
     if lost.statuses:
         return BAD_INPUT
     return LACKING if require == "certified" and kinds != {"certified"} else 0
-
-
-@dataclass
-class _Lost:
-    """Around what is written: what cannot be is told, and what was found is told all the same."""
-
-    warn: Callable[[str], None]
-    statuses: list[int] = field(default_factory=list)
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, OSError):
-            return False
-        self.warn(f"dpaudit: {os_reason(error)}")
-        self.statuses.append(os_status(error))
-        return True
 
 
 def _second_engine() -> tuple[Callable[[Claim, Verdict], Verdict], type["CertificateFiles"]]:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from dpaudit._files import write_whole
+from dpaudit.audit.commands.console import LACKING, Lost
+from dpaudit.audit.commands.console import REFUTED as REFUTED_STATUS
 from dpaudit.audit.inputs.claim_tables import read_claim_table
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.sources import Stage
@@ -14,7 +16,6 @@ from dpaudit.verify.claim_files import ClaimFileError, load_claims
 from dpaudit.verify.screening import CERTIFIED, LEFT, REFUTED, columns_of, screen
 
 SCREENING_FORMAT = "dpaudit-screening/1"
-REFUTED_STATUS, NOT_CERTIFIED_STATUS = 3, 5
 
 
 def run_screening(
@@ -29,31 +30,29 @@ def run_screening(
         json_file: File for the JSON document; "-" for stdout and nothing else there.
         stage: Told what begins and how long it is.
         show: Prints the result.
-        warn: Prints what could not be written, where a refuted claim decides the status.
+        warn: Prints what could not be written.
 
     Returns:
-        The exit status: 3 if a claim is refuted, else 5 if one is not certified as required, else 0.
+        The exit status: 3 if a claim is refuted, else 4 (a full disk) or 2 if the document cannot be written, else 5
+        if one is not certified as required, else 0.
 
     Raises:
         InputError: A file is no table and no claims file, or an id appears twice.
-        OSError: `json_file` cannot be written, and no claim is refuted.
     """
-    started = time.monotonic()
+    started, lost = time.monotonic(), Lost(warn)
     document = _screened(paths, stage)
     document["seconds"] = round(time.monotonic() - started, 3)
     text = json.dumps(document, indent=1) + "\n"
     show(text.rstrip() if json_file == "-" else "\n".join(_lines(document)))
     counts = document["counts"]
     if json_file not in (None, "-"):
-        try:
+        with lost:
             write_whole({str(json_file): text.encode()})
-        except OSError as error:
-            if not counts[REFUTED]:
-                raise
-            warn(f"dpaudit: {error}")
     if counts[REFUTED]:
         return REFUTED_STATUS
-    return NOT_CERTIFIED_STATUS if require == "certified" and counts[LEFT] else 0
+    if lost.statuses:
+        return lost.statuses[0]
+    return LACKING if require == "certified" and counts[LEFT] else 0
 
 
 def _screened(paths: Sequence[Path], stage: Stage) -> dict[str, Any]:

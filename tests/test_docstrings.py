@@ -21,9 +21,9 @@ def modules_with_examples(folder: str) -> list[str]:
     """Of the folder, but for folders inside it that have a test of their own."""
     inner = [ROOT / name for name in PAPERS if name != folder]
     return [
-        ".".join(("dpaudit", *path.relative_to(ROOT).with_suffix("").parts))
+        ".".join(("dpaudit", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
         for path in sorted((ROOT / folder).rglob("*.py"))
-        if path.name != "__init__.py" and ">>>" in path.read_text() and not any(map(path.is_relative_to, inner))
+        if ">>>" in path.read_text() and not any(map(path.is_relative_to, inner))
     ]
 
 

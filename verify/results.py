@@ -17,7 +17,7 @@ VERDICTS_FORMAT = "dpaudit-verdicts/1"
 RESULT_FORMAT = "dpaudit-result/2"
 READ_FORMATS = ("dpaudit-result/1", RESULT_FORMAT)
 
-HALF = 0.5  # of the noise: what a control must have to give power
+CONTROLLED_NOISE = 0.5  # of the recipe's: what an audit should be able to find
 GUARANTEE_WORDS = {"gdp": "Gaussian", "zcdp": "zero-concentrated"}
 
 Direction = Literal["remove", "add", "swap"]
@@ -388,7 +388,7 @@ class Control(_Record):
     @property
     def gives_power(self) -> bool:
         """Whether silence means something: half the noise, or more of it, was found."""
-        return self.found and self.noise_factor >= HALF
+        return self.found and self.noise_factor >= CONTROLLED_NOISE
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ import numpy as np
 from dpaudit.audit.attacks.arms import Arms, Candidate
 from dpaudit.audit.attacks.base import FEWEST, Audit, operating_points
 from dpaudit.audit.attacks.control import NO_NOISE_MODELS, controlled_training, run_control, with_noise
-from dpaudit.audit.attacks.pilot import CONTROLLED_NOISE, Pilot, run_pilot
+from dpaudit.audit.attacks.pilot import Pilot, run_pilot
 from dpaudit.audit.power import DRAWS, MODELS, PROMISED, Refutes, models_needed
 from dpaudit.audit.trials.engine import Scores, trial_seed
 from dpaudit.mechanisms.learning.spec import MinimumSpec
 from dpaudit.mechanisms.published.gaussian_baselines import analytic_gaussian_sigma
 from dpaudit.verify.bounds import JointTest, Tradeoff
 from dpaudit.verify.checking import check
-from dpaudit.verify.results import AttackResult, CurveTest, LowerBound
+from dpaudit.verify.results import CONTROLLED_NOISE, AttackResult, CurveTest, LowerBound
 from dpaudit.verify.upper import upper_curve
 
 METHOD = "joint-test"

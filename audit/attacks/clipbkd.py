@@ -22,7 +22,6 @@ from dpaudit.audit.attacks.arms import Arms, Candidate
 from dpaudit.audit.attacks.base import Audit
 from dpaudit.audit.attacks.canary_game import CanaryGame
 from dpaudit.audit.attacks.control import takes_noise_factor, with_noise
-from dpaudit.audit.attacks.pilot import CONTROLLED_NOISE
 from dpaudit.audit.attacks.released_steps import StepCount, StepWatch, can_watch, released_ratio
 from dpaudit.audit.attacks.starts import flat_weights, log_odds, unlikely, weights_without_noise, with_first_weights
 from dpaudit.audit.attacks.text_canaries import sentence_canary
@@ -33,6 +32,7 @@ from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.learning.spec import DPSGDSpec, GradientSpec, Pool, TrainedModels
 from dpaudit.mechanisms.learning.training import logits
 from dpaudit.verify.claims import Adjacency
+from dpaudit.verify.results import CONTROLLED_NOISE
 
 LENGTHS = (1.0, 4.0, 16.0, 64.0, 256.0)  # of canaries, times the clip where that is above 1
 SPREAD_LENGTHS = LENGTHS[1:4]  # of those with all features of one size

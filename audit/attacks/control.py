@@ -20,7 +20,7 @@ import numpy as np
 from torch import Tensor
 
 from dpaudit.audit.attacks.base import FEWEST, Audit
-from dpaudit.audit.attacks.pilot import CONTROLLED_NOISE, Pilot
+from dpaudit.audit.attacks.pilot import Pilot
 from dpaudit.audit.attacks.released_steps import StepWatch, watched
 from dpaudit.audit.inputs.user_code import UserTrainer
 from dpaudit.audit.power import MODELS, PROMISED, REPEATS, Refutes, resampled
@@ -28,7 +28,7 @@ from dpaudit.audit.trials.engine import Score, Scores, Trainer, TrialRunner, Tri
 from dpaudit.mechanisms.defects import CORRECT, Defect
 from dpaudit.mechanisms.learning.spec import Pool, TrainedModels, TrainingSpec
 from dpaudit.mechanisms.learning.training import resolve_device, train
-from dpaudit.verify.results import Control
+from dpaudit.verify.results import CONTROLLED_NOISE, Control
 
 NO_NOISE_MODELS = 50  # per arm
 GROWTH = 1.5

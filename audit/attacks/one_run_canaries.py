@@ -33,7 +33,6 @@ from torch.nn import functional
 from dpaudit.audit.attacks.base import Array, Audit
 from dpaudit.audit.attacks.control import controlled_training, with_noise
 from dpaudit.audit.attacks.membership import one_run_method, scored_result, within_class
-from dpaudit.audit.attacks.pilot import CONTROLLED_NOISE
 from dpaudit.audit.attacks.shadow import log_odds
 from dpaudit.audit.attacks.starts import flat_weights
 from dpaudit.audit.canaries.crafting import blank, craft_labels
@@ -45,7 +44,7 @@ from dpaudit.mechanisms.learning.architectures import build_module
 from dpaudit.mechanisms.learning.spec import DPSGDSpec, GradientSpec, Pool, TrainedModels
 from dpaudit.mechanisms.learning.training import train
 from dpaudit.verify.bounds import one_run_from_scores
-from dpaudit.verify.results import AttackResult, Control
+from dpaudit.verify.results import CONTROLLED_NOISE, AttackResult, Control
 
 CANARIES = 1000
 REFERENCES = 8  # models without canaries: their spread adds an eighth to the variance of a score

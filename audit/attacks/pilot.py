@@ -18,7 +18,6 @@ from dpaudit.audit.trials.engine import Score, Scores, TrialSetup
 from dpaudit.mechanisms.learning.spec import TrainingSpec
 
 PAIRS = 10  # models of either arm for every candidate
-CONTROLLED_NOISE = 0.5  # of the recipe's: what an audit should be able to find
 # Whoever sees every release can do whatever one who sees the outputs can, so a few models that say otherwise are
 # believed only where they say it clearly: 10 pairs know a separation to a fifth or so
 FAVOUR = 1.3

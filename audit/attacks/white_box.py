@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from dpaudit.audit.attacks.base import FEWEST, Array, Audit
 from dpaudit.audit.attacks.canary_game import family_bound, joint_result, lower_bound
 from dpaudit.audit.attacks.membership import scored_result
-from dpaudit.audit.attacks.pilot import CONTROLLED_NOISE
 from dpaudit.audit.power import PROMISED, REPEATS, resampled
 from dpaudit.audit.trials.engine import Scores, trial_seed
 from dpaudit.mechanisms.base import IIDCoordinates, with_dimension
@@ -29,7 +28,7 @@ from dpaudit.mechanisms.learning.architectures import weight_count
 from dpaudit.mechanisms.learning.spec import DPSGDSpec, Pool, TrainedModels
 from dpaudit.mechanisms.learning.training import train
 from dpaudit.verify.bounds import JointTest
-from dpaudit.verify.results import AttackResult, Control
+from dpaudit.verify.results import CONTROLLED_NOISE, AttackResult, Control
 
 CANARIES = 5000  # put in or left out by coins
 CONTROLS = 5000  # further weights that are watched and never touched: they show the noise

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -76,6 +77,24 @@ def os_reason(error: OSError) -> str:
 def os_status(error: OSError) -> int:
     """Gave up where a disk is full; else what was asked for cannot be done."""
     return GAVE_UP if error.errno in (errno.ENOSPC, errno.EDQUOT) else BAD_INPUT
+
+
+@dataclass
+class Lost:
+    """Around what is written: what cannot be is told, and what was found is told all the same."""
+
+    warn: Callable[[str], None]
+    statuses: list[int] = field(default_factory=list)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, OSError):
+            return False
+        self.warn(f"dpaudit: {os_reason(error)}")
+        self.statuses.append(os_status(error))
+        return True
 
 
 def audit_settings(seed: int, attacks: str | None, trainer: str | None, **options: Any) -> "Settings":

@@ -1,12 +1,13 @@
 """`dpaudit scores`: bounds from anybody's membership scores."""
 
 import json as json_module
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpaudit.audit.commands.console import REFUTED, Seed, one_of, os_reason, seed_or_drawn
+from dpaudit.audit.commands.console import REFUTED, Lost, Seed, one_of, seed_or_drawn
 
 if TYPE_CHECKING:
     from dpaudit.audit.scores import Design
@@ -54,15 +55,11 @@ def scores(
         )  # fmt: skip
     text = json_module.dumps(to_json(judged), indent=2)
     typer.echo(text if json == "-" else "\n".join(scores_text(judged)))
-    refuted = judged["verdict"] == "refuted"
-    try:
-        if json not in (None, "-"):
+    lost = Lost(partial(typer.echo, err=True))
+    if json not in (None, "-"):
+        with lost:
             write_whole({str(json): (text + "\n").encode()})
-    except OSError as error:
-        if not refuted:  # the exit status must say so
-            raise
-        typer.echo(f"dpaudit: {os_reason(error)}", err=True)
-    raise typer.Exit(REFUTED if refuted else 0)
+    raise typer.Exit(REFUTED if judged["verdict"] == "refuted" else max(lost.statuses, default=0))
 
 
 def _rule(text: str, seed: int) -> "ThresholdRule":

@@ -56,19 +56,12 @@ def verify(
 
         required = None if require is None else one_of("require", require, ("certified",))
         printed: list[str] = []
-        try:
-            with progress_bars() as stage:
-                found = run_screening(
-                    claims or [],
-                    require=required,
-                    json_file=json,
-                    stage=stage,
-                    show=printed.append,
-                    warn=partial(typer.echo, err=True),
-                )
-        finally:
-            if printed:
-                typer.echo("\n".join(printed))
+        with progress_bars() as stage:
+            found = run_screening(
+                claims or [], require=required, json_file=json, stage=stage, show=printed.append,
+                warn=partial(typer.echo, err=True),
+            )  # fmt: skip
+        typer.echo("\n".join(printed))
         raise typer.Exit(found)
     from dpaudit.audit.claims_run import run_claims
     from dpaudit.reports import verdict_text

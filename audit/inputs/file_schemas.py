@@ -8,7 +8,6 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
 from functools import reduce
-from inspect import Parameter, signature
 from operator import or_
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -27,7 +26,7 @@ from dpaudit.verify.correlated import STRATEGIES
 from dpaudit.verify.correlated.correlation import KEYS as STRATEGY_KEYS
 from dpaudit.verify.correlated.participation import DOMAINS, OPTIONAL, REQUIRED
 from dpaudit.verify.guarantees import DELTA, EPSILON, GUARANTEES, MU, ORDER, RHO
-from dpaudit.verify.samplers import SAMPLERS, sampler_keys
+from dpaudit.verify.samplers import SAMPLERS, required_keys, sampler_keys
 
 Schema = dict[str, Any]
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -114,10 +113,9 @@ def _mechanism() -> Schema:
 def _sampler(kind: str) -> Schema:
     """A sampler's table; its steps may stand beside the table instead."""
     names, hints = sampler_keys(kind), get_type_hints(SAMPLERS[kind])
-    parameters = signature(getattr(SAMPLERS[kind], "from_keys", SAMPLERS[kind])).parameters
     properties = {key: _plain(TypeAdapter(hints[field.name]).json_schema()) for key, field in names.items()}
-    needed = [key for key, field in names.items() if parameters[field.name].default is Parameter.empty]
-    table = _table({"kind": {"const": kind}, **properties}, required=("kind", *sorted(set(needed) - {"steps"})))
+    needed = set(required_keys(kind)) - {"steps"}
+    table = _table({"kind": {"const": kind}, **properties}, required=("kind", *sorted(needed)))
     ways = [{"required": list(keys)} for keys in ALTERNATIVES.get(kind, ())]
     return {**table, "anyOf": ways} if ways else table
 

@@ -72,11 +72,11 @@ def _is_left(loop: Loop) -> bool:
 
 def stated_epsilons(script: Script) -> Iterator[ast.expr]:
     """What a script states as its privacy's epsilon."""
-    parents = script.names.parents
+    parents, asserted = script.names.parents, _asserted(script)
     for node in script.names.mentions(*SPELLINGS["epsilon"]):
         parent = parents[node]
         spelt = {last_name(node).lower(), (parent.arg or "").lower() if isinstance(parent, ast.keyword) else ""}
-        named = spelt & set(PRIVACY_EPSILONS) and not _is_computed_with(script, last_name(node))
+        named = spelt & set(PRIVACY_EPSILONS) and not _is_computed_with(script, last_name(node), asserted)
         if named or _beside_delta(script, parent, node) or _printed(parents.get(parent)):
             yield node
     for statement in ast.walk(script.tree):
@@ -164,9 +164,8 @@ def _is_spent(script: Script, node: ast.AST) -> bool:
     return False
 
 
-def _is_computed_with(script: Script, name: str) -> bool:
+def _is_computed_with(script: Script, name: str, asserted: set[ast.AST]) -> bool:
     """Whether a name stands in a computation or is handed to a call that is not privacy's, as for another release."""
-    asserted = _asserted(script)
     for node in script.names.mentions(name):
         parent = script.names.parents[node]
         handed = isinstance(parent, ast.Call) and node is not parent.func and not _is_private(script, parent)

@@ -54,14 +54,15 @@ class SpreadMoment:
         alike = math.isinf(self._norm) or (dimension is not None and dimension ** (-1.0 / self._norm) > 1.0 - 1e-6)
         if alike and dimension is None:
             return math.inf
+        copies = dimension if alike and dimension is not None else 1
         # small shifts: B of `small_shift_bound` rises faster than s^2, and |v|_2 <= |v|_p
         known = math.isfinite(self._noise.fisher) and (alike or self._norm <= 2)
         if known and not self._noise.convex and eta * float(self._noise.phi(np.array([self._clip]))[0]) < GENTLE:
-            return small_shift_bound(self._noise, self._clip, eta) * (dimension or 1 if alike else 1)
+            return copies * small_shift_bound(self._noise, self._clip, eta)
         if alike or known:
             one = float(self._moments([self._clip], eta)[0])
             if alike or math.isinf(one):
-                return (dimension or 1) * one
+                return copies * one
             whole = small_shift_bound(self._noise, self._clip, eta)
             if whole <= one * (1 + TOLERANCE):
                 return whole

@@ -40,7 +40,7 @@ def required_keys(kind: str) -> list[str]:
     """The keys without which a sampler's table says nothing; none for a kind that is no class here.
 
     >>> required_keys("without-replacement")
-    ['prob']
+    ['prob', 'steps']
     """
     parameters = signature(_builder(kind)).parameters if kind in SAMPLERS else {}
     return [key for key, field in sampler_keys(kind).items() if parameters[field.name].default is Parameter.empty]

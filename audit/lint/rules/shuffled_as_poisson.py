@@ -64,14 +64,9 @@ def _beside_its_loader(script: Script, private: ast.Call, given: ast.expr) -> It
         if trainer and call.lineno > private.lineno and _comes_from(script, call, private):
             yield Hit(call, f"{last_name(call.func)} shuffles its training set, and {name} assumes Poisson batches")
     known = script.names.definitions(given)
-    loaders = [item for item in known if isinstance(item, ast.Call)]
-    if (
-        not isinstance(given, ast.Name)
-        or len(known) != 1
-        or any(  # one that is bound again may be another
-            keyword(item, "batch_sampler") is not None for item in loaders
-        )
-    ):
+    if not isinstance(given, ast.Name) or len(known) != 1:  # one that is bound again may be another
+        return
+    if isinstance(known[0], ast.Call) and keyword(known[0], "batch_sampler") is not None:
         return
     for loop in ast.walk(script.tree):
         if not isinstance(loop, ast.For) or loop.lineno <= private.lineno or _comes_from(script, loop.iter, private):
