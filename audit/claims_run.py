@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpaudit._files import write_whole
-from dpaudit.audit.commands.console import BAD_INPUT, GAVE_UP, LACKING, REFUTED, Lost
+from dpaudit.audit.exit_status import BAD_INPUT, GAVE_UP, LACKING, REFUTED, Lost
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.sources import Stage
 from dpaudit.reports.badge import verdicts_badge

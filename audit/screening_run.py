@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from dpaudit._files import write_whole
-from dpaudit.audit.commands.console import LACKING, Lost
-from dpaudit.audit.commands.console import REFUTED as REFUTED_STATUS
+from dpaudit.audit.exit_status import LACKING, Lost
+from dpaudit.audit.exit_status import REFUTED as REFUTED_STATUS
 from dpaudit.audit.inputs.claim_tables import read_claim_table
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.sources import Stage

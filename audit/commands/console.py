@@ -1,6 +1,5 @@
-"""What commands share: exit statuses, options, seeds, progress bars, and failing in one line."""
+"""What commands share: options, seeds, progress bars, and failing in one line."""
 
-import errno
 import os
 import re
 import secrets
@@ -9,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -17,8 +15,6 @@ import typer
 if TYPE_CHECKING:
     from dpaudit.audit.inputs.sources import Stage
     from dpaudit.audit.settings import Settings
-
-BAD_INPUT, REFUTED, GAVE_UP, LACKING = 2, 3, 4, 5
 
 Seed = Annotated[
     int | None, typer.Option(min=0, help="Seed of everything random; drawn, printed and recorded if absent.")
@@ -65,36 +61,6 @@ def one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise typer.BadParameter(f"Expected {name}={value!r} to be {' or '.join(allowed)}.")
     return value
-
-
-def os_reason(error: OSError) -> str:
-    """What the system refused, and for which file."""
-    text = error.strerror or " ".join(map(str, error.args))
-    name = error.filename2 or error.filename  # of two, the first is a temporary one
-    return f"{text}: {name}" if name else text
-
-
-def os_status(error: OSError) -> int:
-    """Gave up where a disk is full; else what was asked for cannot be done."""
-    return GAVE_UP if error.errno in (errno.ENOSPC, errno.EDQUOT) else BAD_INPUT
-
-
-@dataclass
-class Lost:
-    """Around what is written: what cannot be is told, and what was found is told all the same."""
-
-    warn: Callable[[str], None]
-    statuses: list[int] = field(default_factory=list)
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, OSError):
-            return False
-        self.warn(f"dpaudit: {os_reason(error)}")
-        self.statuses.append(os_status(error))
-        return True
 
 
 def audit_settings(seed: int, attacks: str | None, trainer: str | None, **options: Any) -> "Settings":

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from dpaudit.audit.commands.console import BAD_INPUT, fail
+from dpaudit.audit.commands.console import fail
+from dpaudit.audit.exit_status import BAD_INPUT
 
 
 def report(

@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from dpaudit.audit.commands.console import GAVE_UP, Seed, progress_bars, seed_or_drawn
+from dpaudit.audit.commands.console import Seed, progress_bars, seed_or_drawn
+from dpaudit.audit.exit_status import GAVE_UP
 
 
 def selfcheck(
