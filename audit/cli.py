@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from dpaudit.audit.commands.calibrate import calibrate
 from dpaudit.audit.commands.canaries import canaries
-from dpaudit.audit.commands.console import fail
+from dpaudit.audit.commands.console import BAD_INPUT, GAVE_UP, REFUTED, fail, os_reason, os_status
 from dpaudit.audit.commands.lint import lint
 from dpaudit.audit.commands.mechanisms import mechanisms
 from dpaudit.audit.commands.register import register
@@ -25,7 +25,6 @@ from dpaudit.audit.commands.selfcheck import selfcheck
 from dpaudit.audit.commands.train import train
 from dpaudit.audit.commands.trials import trials
 from dpaudit.audit.commands.verify import verify
-from dpaudit.audit.exit_status import BAD_INPUT, GAVE_UP, REFUTED, os_reason, os_status
 
 
 @contextmanager

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpaudit.audit.commands.console import one_of
-from dpaudit.audit.exit_status import LACKING, REFUTED, os_reason
+from dpaudit.audit.commands.console import LACKING, REFUTED, one_of, os_reason
 
 if TYPE_CHECKING:
     from dpaudit.verify.results import AuditResult

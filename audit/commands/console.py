@@ -1,4 +1,4 @@
-"""What commands share: options, seeds, progress bars, and failing in one line."""
+"""What commands share: exit statuses, options, seeds, progress bars, and failing in one line."""
 
 import os
 import re
@@ -11,6 +11,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+
+# commands find them here: their files load nothing else at the start
+from dpaudit.audit.exit_status import BAD_INPUT as BAD_INPUT
+from dpaudit.audit.exit_status import GAVE_UP as GAVE_UP
+from dpaudit.audit.exit_status import LACKING as LACKING
+from dpaudit.audit.exit_status import REFUTED as REFUTED
+from dpaudit.audit.exit_status import Lost as Lost
+from dpaudit.audit.exit_status import os_reason as os_reason
+from dpaudit.audit.exit_status import os_status as os_status
 
 if TYPE_CHECKING:
     from dpaudit.audit.inputs.sources import Stage

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dpaudit.audit.commands.console import columns, one_of, painted
-from dpaudit.audit.exit_status import LACKING, REFUTED
+from dpaudit.audit.commands.console import LACKING, REFUTED, columns, one_of, painted
 
 
 def lint(

@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dpaudit.audit.commands.console import one_of, progress_bars
-from dpaudit.audit.exit_status import REFUTED
+from dpaudit.audit.commands.console import REFUTED, one_of, progress_bars
 
 
 def register(

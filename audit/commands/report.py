@@ -5,8 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dpaudit.audit.commands.console import fail
-from dpaudit.audit.exit_status import BAD_INPUT
+from dpaudit.audit.commands.console import BAD_INPUT, fail
 
 
 def report(

@@ -10,16 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpaudit.audit.commands.console import (
+    GAVE_UP,
+    LACKING,
+    REFUTED,
     Device,
     Seed,
     audit_settings,
     one_of,
+    os_reason,
     painted,
     progress_bars,
     seconds_left,
     seed_or_drawn,
 )
-from dpaudit.audit.exit_status import GAVE_UP, LACKING, REFUTED, os_reason
 
 if TYPE_CHECKING:
     from dpaudit.audit.attacks.base import Audit

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpaudit.audit.commands.console import Seed, one_of, seed_or_drawn
-from dpaudit.audit.exit_status import REFUTED, Lost
+from dpaudit.audit.commands.console import REFUTED, Lost, Seed, one_of, seed_or_drawn
 
 if TYPE_CHECKING:
     from dpaudit.audit.scores import Design

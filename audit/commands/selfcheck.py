@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from dpaudit.audit.commands.console import Seed, progress_bars, seed_or_drawn
-from dpaudit.audit.exit_status import GAVE_UP
+from dpaudit.audit.commands.console import GAVE_UP, Seed, progress_bars, seed_or_drawn
 
 
 def selfcheck(

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dpaudit.audit.commands.console import Device, audit_settings, progress_bars, seconds_left
-from dpaudit.audit.exit_status import GAVE_UP
+from dpaudit.audit.commands.console import GAVE_UP, Device, audit_settings, progress_bars, seconds_left
 
 
 def trials(

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dpaudit.audit.commands.console import Seed, columns, one_of, painted, progress_bars, seed_or_drawn
-from dpaudit.audit.exit_status import REFUTED
+from dpaudit.audit.commands.console import REFUTED, Seed, columns, one_of, painted, progress_bars, seed_or_drawn
 
 FORMS = ("text", "junit", "sarif", "badge", "registry", "model-card", "prose")
 
