@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 
 from dpaudit._files import write_whole
+from dpaudit.audit.exit_status import REFUTED, Lost
 from dpaudit.audit.inputs.deployments import Entry, load_entries
 from dpaudit.reports.verdict_exports import entry_block
 from dpaudit.verify.guarantees import GaussianDP, ZeroConcentratedDP
@@ -86,19 +87,25 @@ def check_entry(entry: Entry) -> Check:
     return Check(entry.url_slug, entry.deployment.basic.name, findings)
 
 
-def run_registry(path: Path, *, out: Path | None, show: Callable[[str], None]) -> bool:
-    """Check an entry or a folder of them; whether none is inconsistent.
+def run_registry(path: Path, *, out: Path | None, show: Callable[[str], None], warn: Callable[[str], None]) -> int:
+    """Check an entry or a folder of them.
 
     Args:
         path: FILE.yaml or a folder.
         out: Folder for a verification block per entry, <slug>.verification.yaml; None for none.
         show: Prints the result.
+        warn: Prints what cannot be written.
+
+    Returns:
+        The exit status: 3 if an entry is inconsistent, else 4 if a disk is full, else 2 if a block cannot be written.
 
     Raises:
         InputError: A file is no entry; one line.
-        OSError: The folder cannot be written to.
+        OSError: The folder cannot be made.
     """
-    checks = [check_entry(entry) for entry in load_entries(path)]
+    checks, lost = [check_entry(entry) for entry in load_entries(path)], Lost(warn)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
     for check in checks:
         show(f"{check.status:<13} {_printable(check.slug)}")
         for finding in check.findings:
@@ -108,13 +115,13 @@ def run_registry(path: Path, *, out: Path | None, show: Callable[[str], None]) -
         f"{len(checks)} entries: {count['consistent']} consistent, {count['inconsistent']} inconsistent. {SECOND_HAND}"
     )
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        write_whole({
-            out / f"{re.sub('[^A-Za-z0-9-]', '-', check.slug)[:150]}.verification.yaml": entry_block(
-                check.slug, check.status, [(f.rule, f.holds, f.text) for f in check.findings], SECOND_HAND
-            ).encode() for check in checks
-        })  # fmt: skip
-    return count["inconsistent"] == 0
+        with lost:
+            write_whole({
+                out / f"{re.sub('[^A-Za-z0-9-]', '-', check.slug)[:150]}.verification.yaml": entry_block(
+                    check.slug, check.status, [(f.rule, f.holds, f.text) for f in check.findings], SECOND_HAND
+                ).encode() for check in checks
+            })  # fmt: skip
+    return REFUTED if count["inconsistent"] else max(lost.statuses, default=0)
 
 
 def plain(text: str) -> str:

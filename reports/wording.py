@@ -199,17 +199,21 @@ def control_sentence(control: Control | None) -> str:
     """What the positive control showed, in sentences."""
     if control is None:
         return "Whether this audit would have found half the noise was not tried."
-    if not control.no_noise_trials:  # judged by right guesses, and not by models
+    if not control.no_noise_trials:  # judged by right guesses, and not by scores
         return (
             f"{power_sentence(control)} The same canaries were scored after {counted(control.trials, 'training')} "
             f"({control.training}); of {control.resamples} samples drawn again of the right guesses, so many refute. "
             f"Were every guess right: {'yes' if control.no_noise_found else 'no'}. None of it counts for or against "
             "the claim."
         )
+    tried = f"carried out on {counted(control.trials, 'model')} per arm of {control.training}"
+    drawn = f"from their scores, {control.models:,} per arm, so many"
+    if control.unit == "canary":
+        tried = f"carried out in one more training ({control.training}), with {control.trials:,} of its canaries in it"
+        drawn = "from the canaries' scores, so many"
     return (
-        f"{power_sentence(control)} The same attack was carried out on {counted(control.trials, 'model')} per arm of "
-        f"{control.training}; of {control.resamples} samples drawn again from their scores, {control.models:,} per "
-        f"arm, so many refute. Without any noise: {'yes' if control.no_noise_found else 'no'}. None of it counts for "
+        f"{power_sentence(control)} The same attack was {tried}; of {control.resamples} samples drawn again {drawn} "
+        f"refute. Without any noise: {'yes' if control.no_noise_found else 'no'}. None of it counts for "
         "or against the claim."
     )
 

@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import Array, Mechanism, Radial, ScaleMixture
 from dpaudit.verify.causes import first_cause
@@ -82,7 +83,9 @@ def check(
         from dpaudit.verify.guarantee_check import decide_guarantee  # most claims state epsilon and delta
 
         theorem = "no theorem" if bracket.best is None else bracket.best.theorem
-        finding = decide_guarantee(claim, bracket.delta, bracket.epsilon, theorem)
+        finding = decide_guarantee(claim, bracket.delta_at_least, bracket.delta_at_most, bracket.epsilon, theorem)
+        if finding.crossed and not bracket.sampled:
+            finding, bracket.disagreement = finding.undecided(), True
     published = _published(claim)
     return bracket.verdict(
         _reason(bracket, lower) if finding is None else finding.reason,
@@ -102,7 +105,7 @@ def _out_of_reach(claim: Claim, beyond: str, started: float) -> Verdict:
     if claim.guarantee is not None:
         from dpaudit.verify.guarantee_check import decide_points
 
-        finding = decide_points(claim, bracket.delta, never_sampled.THEOREM, beyond)
+        finding = decide_points(claim, bracket.delta_at_least, bracket.delta_at_most, never_sampled.THEOREM, beyond)
         reason = finding.reason
     return bracket.verdict(reason, (SUM,), started=started, finding=finding)
 
@@ -131,18 +134,19 @@ class Bracket:
 
     def delta(self, epsilon: Array) -> tuple[Array, Array]:
         """(lower, upper) at each epsilon >= 0."""
-        upper = self.delta_at_most(epsilon)
-        finite, lower = np.isfinite(epsilon), np.zeros(len(epsilon))
+        return self.delta_at_least(epsilon), self.delta_at_most(epsilon)
+
+    def delta_at_least(self, epsilon: Array) -> Array:
+        """The lower one alone."""
+        finite, lower = _finite(epsilon), np.zeros(len(epsilon))
         if self._lower is not None:
             lower[finite] = self._lower.delta(epsilon[finite])
-        return lower, upper
+        return lower
 
     def delta_at_most(self, epsilon: Array) -> Array:
         """The upper one alone."""
-        if np.isnan(epsilon).any() or (epsilon < 0).any():
-            raise ValueError("Expected epsilon in [0, inf).")
+        finite = _finite(epsilon)
         # a bound of 1 is always right, and 0 is right at an infinite epsilon
-        finite = np.isfinite(epsilon)
         upper = np.where(finite, 1.0, 0.0)
         for curve in self._uppers:
             upper[finite] = np.minimum(upper[finite], curve.delta(epsilon[finite]))
@@ -223,6 +227,13 @@ class Bracket:
             delta_upper_curve=self.delta_at_most,
             operating=cache(self.operating_points),
         )
+
+
+def _finite(epsilon: Array) -> NDArray[np.bool_]:
+    """Which are finite; all are numbers of at least 0."""
+    if np.isnan(epsilon).any() or (epsilon < 0).any():
+        raise ValueError("Expected epsilon in [0, inf).")
+    return np.isfinite(epsilon)
 
 
 def _lower(claim: Claim, method: str, confidence: float, rng: np.random.Generator | int | None) -> Curve:

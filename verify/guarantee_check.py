@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array, NormalCoordinates
+from dpaudit.mechanisms.base import Array, Function, NormalCoordinates
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.guarantees import (
     ApproximateDP,
@@ -20,15 +20,17 @@ from dpaudit.verify.guarantees import (
     ZeroConcentratedDP,
     guarantee_to_dict,
 )
-from dpaudit.verify.implied import LEAST_DELTA, implied_delta, most_mu, operating_points
+from dpaudit.verify.implied import LEAST_DELTA, divergence_at_least, divergence_at_most, most_mu, operating_points
 from dpaudit.verify.renyi import divergence_lower, divergence_upper, mu_upper, rho_upper, squared_mu
 from dpaudit.verify.results import VerdictName
 
 NORMAL_IS_NOT_PURE = (
     "normal noise has no pure epsilon: its privacy loss is unbounded, and every epsilon leaves a delta above 0"
 )
-EPSILONS = np.concatenate([[0.0], np.geomspace(1e-3, 700.0, 400)])  # where an implied curve is compared
+NO_SMALLER = "the certified lower bounds on delta(epsilon) leave no smaller"
 ORDERS = np.concatenate([np.geomspace(1.001, 2.0, 6)[:-1], 2.0 ** np.arange(1.0, 41.0)])  # where rho is compared
+LARGER_ORDERS = np.array([1.1, 1.25, 1.5, 2.0, 4.0, 16.0])  # times an order: theirs bound its far tail
+CROSSED = 1e-9  # relative: more is a fault of one of two bounds
 EXACT = 1e-12  # relative: less is the rounding of two equal numbers
 
 Curves = Callable[[Array], tuple[Array, Array]]
@@ -52,17 +54,31 @@ class Finding:
     lower: float
     upper: float
 
+    @property
+    def crossed(self) -> bool:
+        """Whether the bounds contradict each other, by more than rounding."""
+        return self.lower > self.upper * (1.0 + CROSSED)
+
+    def undecided(self) -> "Finding":
+        """What is told where the bounds contradict each other."""
+        reason = (
+            f"Two bounds disagree, please report: {self.parameter} is at least {self.lower:.6g} and at most "
+            f"{self.upper:.6g}. {self.reason}"
+        )
+        return replace(self, verdict="undecided", reason=reason)
+
     def to_dict(self, guarantee: Guarantee) -> dict[str, Any]:
         """The guarantee's own table with the bracket around its number."""
         return {**guarantee_to_dict(guarantee), "parameter": self.parameter, "lower": self.lower, "upper": self.upper}
 
 
-def decide_guarantee(claim: Claim, delta: Curves, epsilon: Curves, theorem: str) -> Finding:
+def decide_guarantee(claim: Claim, at_least: Function, at_most: Function, epsilon: Curves, theorem: str) -> Finding:
     """The verdict on a guarantee that is not a single (epsilon, delta).
 
     Args:
         claim: With its guarantee.
-        delta: Certified (lower, upper) bounds on delta at each epsilon.
+        at_least: Certified lower bounds on delta at each epsilon.
+        at_most: Certified upper bounds on delta at each epsilon.
         epsilon: Certified (lower, upper) bounds on epsilon at each delta.
         theorem: Of the upper bound.
 
@@ -71,31 +87,32 @@ def decide_guarantee(claim: Claim, delta: Curves, epsilon: Curves, theorem: str)
     """
     match claim.guarantee:
         case PureDP():
-            return _pure(claim, delta, epsilon, theorem)
+            return _pure(claim, at_least, at_most, epsilon, theorem)
         case GaussianDP(mu):
-            return _gaussian(claim, mu, delta)
+            return _gaussian(claim, mu, at_least, at_most)
         case ZeroConcentratedDP(rho):
-            return _concentrated(claim, rho, delta)
+            return _concentrated(claim, rho, at_least)
         case RenyiDP() as stated:
-            return _renyi(claim, stated, delta)
+            return _renyi(claim, stated, at_least, at_most)
         case PrivacyCurve() as stated:
-            return _points(stated, delta, theorem)
+            return _points(stated, at_least, at_most, theorem)
         case None | ApproximateDP():
             raise ValueError(f"Expected claim {claim.id!r} to state a guarantee of its own kind.")
 
 
-def decide_points(claim: Claim, delta: Curves, theorem: str, unreached: str) -> Finding:
+def decide_points(claim: Claim, at_least: Function, at_most: Function, theorem: str, unreached: str) -> Finding:
     """The verdict on such a guarantee where floats do not reach the noise: only points of a curve can be proven.
 
     Args:
         claim: With its guarantee.
-        delta: Valid (lower, upper) bounds on delta at each epsilon.
+        at_least: Valid lower bounds on delta at each epsilon.
+        at_most: Valid upper bounds on delta at each epsilon.
         theorem: Of the upper bound.
         unreached: Why nothing else is computed.
     """
     match claim.guarantee:
         case PrivacyCurve() as stated:
-            return _points(stated, delta, theorem)
+            return _points(stated, at_least, at_most, theorem)
         case GaussianDP():
             parameter = "mu"
         case ZeroConcentratedDP():
@@ -105,9 +122,9 @@ def decide_points(claim: Claim, delta: Curves, theorem: str, unreached: str) -> 
     return Finding("undecided", f"no {parameter} is proven: {unreached}.", parameter, 0.0, math.inf)
 
 
-def _pure(claim: Claim, delta: Curves, epsilon: Curves, theorem: str) -> Finding:
+def _pure(claim: Claim, at_least: Function, at_most: Function, epsilon: Curves, theorem: str) -> Finding:
     stated = claim.epsilon
-    lower, upper = (float(side[0]) for side in delta(np.array([stated])))
+    lower, upper = (float(side(np.array([stated]))[0]) for side in (at_least, at_most))
     if any(isinstance(phase.mechanism.structure, NormalCoordinates) for phase in claim.phases):
         return Finding("refuted", f"{NORMAL_IS_NOT_PURE}.", "epsilon", math.inf, math.inf)
     shown, highest = (float(side[0]) for side in epsilon(np.zeros(1)))
@@ -123,10 +140,10 @@ def _pure(claim: Claim, delta: Curves, epsilon: Curves, theorem: str) -> Finding
     return Finding("undecided", reason, "epsilon", shown, highest)
 
 
-def _gaussian(claim: Claim, mu: float, delta: Curves) -> Finding:
+def _gaussian(claim: Claim, mu: float, at_least: Function, at_most: Function) -> Finding:
     upper, lower = claim.canonical("upper"), claim.canonical("lower")
     exact, attained, highest = squared_mu(upper), squared_mu(lower), mu_upper(upper)
-    shown = most_mu(lambda epsilon: delta(epsilon)[0])
+    shown = most_mu(at_least)
     if attained is not None and all(phase.sampler is None and phase.sampling_prob == 1.0 for phase in lower.phases):
         shown = max(shown, math.sqrt(attained) * (1.0 - EXACT))
     if exact is not None and exact <= Fraction(repr(float(mu))) ** 2:
@@ -138,7 +155,7 @@ def _gaussian(claim: Claim, mu: float, delta: Curves) -> Finding:
         reason = f"the history is told apart as well as with mu={shown:.6g}, more than mu={mu:.6g}."
         return Finding("refuted", reason, "mu", shown, highest)
     reason = f"mu is proven at least {shown:.4g} and at most {highest:.4g}."
-    practical = operating_points(lambda epsilon: delta(epsilon)[1]).gdp_mu
+    practical = operating_points(at_most).gdp_mu
     if practical <= mu:
         reason = (
             f"mu={practical:.4g} holds down to delta={LEAST_DELTA:g}; at every epsilon only mu={highest:.4g} is "
@@ -147,7 +164,7 @@ def _gaussian(claim: Claim, mu: float, delta: Curves) -> Finding:
     return Finding("undecided", reason, "mu", shown, highest)
 
 
-def _concentrated(claim: Claim, rho: float, delta: Curves) -> Finding:
+def _concentrated(claim: Claim, rho: float, at_least: Function) -> Finding:
     upper = claim.canonical("upper")
     exact, highest = squared_mu(upper), rho_upper(upper)
     if exact is not None and exact / 2 <= Fraction(repr(float(rho))):
@@ -163,36 +180,44 @@ def _concentrated(claim: Claim, rho: float, delta: Curves) -> Finding:
         order, ratio = float(ORDERS[plainest]), float(ratios[plainest])
         reason = f"at order {order:.4g} the Renyi divergence of one pair of neighbours is at least {ratio * order:.6g}"
         return Finding("refuted", f"{reason}, more than rho={rho:.6g} times the order.", "rho", shown, highest)
-    crossed = _crossing(ZeroConcentratedDP(rho), delta)
-    if crossed:
-        return Finding("refuted", crossed, "rho", max(shown, rho), highest)
+    shown = max(shown, float((divergence_at_least(at_least, ORDERS) / ORDERS).max()))
+    if shown * (1.0 - EXACT) > rho:
+        return Finding("refuted", f"{NO_SMALLER} rho than {shown:.6g}.", "rho", shown, highest)
     return Finding("undecided", f"rho is proven at least {shown:.4g} and at most {highest:.4g}.", "rho", shown, highest)
 
 
-def _renyi(claim: Claim, stated: RenyiDP, delta: Curves) -> Finding:
+def _renyi(claim: Claim, stated: RenyiDP, at_least: Function, at_most: Function) -> Finding:
     upper = claim.canonical("upper")
     highest = divergence_upper(upper, stated.order)
     exact = squared_mu(upper)
     if exact is not None and Fraction(repr(float(stated.order))) * exact / 2 <= Fraction(repr(float(stated.epsilon))):
         highest = min(highest, stated.epsilon)
-    shown = float(divergence_lower(claim.canonical("lower"), np.array([stated.order]))[0])
+    order = np.array([stated.order])
+    of_a_pair = float(divergence_lower(claim.canonical("lower"), order)[0])
+    shown = max(of_a_pair, float(divergence_at_least(at_least, order)[0]))
     where = f"at order {stated.order:.6g} the Renyi divergence"
     if highest <= stated.epsilon:
         reason = f"{where} of the history is at most {highest:.6g} (Mironov 2017, Proposition 1)."
         return Finding("certified", reason, "epsilon", shown, highest)
-    if shown * (1.0 - EXACT) > stated.epsilon:
-        reason = f"{where} of one pair of neighbours is at least {shown:.6g}, more than {stated.epsilon:.6g}."
+    if highest > shown * (1.0 + EXACT):
+        others = [(b, divergence_upper(upper, b)) for b in LARGER_ORDERS * stated.order]
+        highest = min(highest, divergence_at_most(at_most, stated.order, others))
+    if highest <= stated.epsilon:
+        reason = f"{where} of the history is at most {highest:.6g}, by the certified upper bounds on delta(epsilon)."
+        return Finding("certified", reason, "epsilon", shown, highest)
+    if of_a_pair * (1.0 - EXACT) > stated.epsilon:
+        reason = f"{where} of one pair of neighbours is at least {of_a_pair:.6g}, more than {stated.epsilon:.6g}."
         return Finding("refuted", reason, "epsilon", shown, highest)
-    crossed = _crossing(stated, delta)
-    if crossed:
-        return Finding("refuted", crossed, "epsilon", max(shown, stated.epsilon), highest)
+    if shown * (1.0 - EXACT) > stated.epsilon:
+        reason = f"{NO_SMALLER} Renyi divergence at order {stated.order:.6g} than {shown:.6g}."
+        return Finding("refuted", reason, "epsilon", shown, highest)
     reason = f"{where} is proven at least {shown:.4g} and at most {highest:.4g}."
     return Finding("undecided", reason, "epsilon", shown, highest)
 
 
-def _points(stated: PrivacyCurve, delta: Curves, theorem: str) -> Finding:
+def _points(stated: PrivacyCurve, at_least: Function, at_most: Function, theorem: str) -> Finding:
     epsilons, deltas = np.array(stated.points).T
-    lower, upper = delta(epsilons)
+    lower, upper = at_least(epsilons), at_most(epsilons)
     broken, open_ = lower > deltas, upper > deltas
     share = float(broken.sum()), float(open_.sum())
     if not open_.any():
@@ -205,16 +230,3 @@ def _points(stated: PrivacyCurve, delta: Curves, theorem: str) -> Finding:
         return Finding("refuted", reason, "points", *share)
     reason = f"delta lies in [{lower[worst]:.4g}, {upper[worst]:.4g}] at {at}, and {deltas[worst]:.4g} between."
     return Finding("undecided", reason, "points", *share)
-
-
-def _crossing(stated: Guarantee, delta: Curves) -> str:
-    """The event that the implied curve rules out, in words; "" where none is found with a delta of at least 1e-12."""
-    lower, allowed = delta(EPSILONS)[0], implied_delta(stated)(EPSILONS)
-    over = np.flatnonzero((lower > allowed) & (lower >= LEAST_DELTA))
-    if not len(over):
-        return ""
-    best = over[np.argmax(lower[over] / np.maximum(allowed[over], 1e-300))]
-    return (
-        f"delta is at least {lower[best]:.4g} at epsilon={EPSILONS[best]:.4g}, where {stated} implies at most "
-        f"{allowed[best]:.4g}."
-    )

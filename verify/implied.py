@@ -40,6 +40,8 @@ ROUNDING = 1e-13
 LARGEST_MU = 60.0  # mu beyond which nothing is promised any more
 ORDERS = 4000  # of which the best converts a rho
 LARGEST_EPSILON = 700.0  # whose e^epsilon is a float
+SMALLEST = 1e-280  # delta whose multiples are floats
+PANELS = 2000  # of an integral over a curve
 GRID = 192  # epsilons at which a curve is compared with a Gaussian one
 BISECTIONS = 52
 
@@ -212,3 +214,95 @@ def most_mu(delta_lower: Function) -> float:
         contradicted = analytic_delta(middle, epsilons) < deltas
         low, high = np.where(contradicted, middle, low), np.where(contradicted, high, middle)
     return float(low.max()) if low.max() > 1e-9 else 0.0
+
+
+def divergence_at_least(delta_lower: Function, orders: Array) -> Array:
+    """The largest Renyi divergences that a lower bound on delta(epsilon) proves of one of the two neighbours' orders.
+
+    Some event has p >= delta + e^epsilon q. By data processing the divergence is at least that of (p, 1-p) from
+    (q, 1-q), which grows with p >= q, so it is at least the least of it over q at p = delta + e^epsilon q. There
+
+        g(q) = e^((a-1) D_a) = p^a q^(1-a) + (1-p)^a (1-q)^(1-a)
+
+    is convex, a jointly convex function on a line, and lies above its tangents. In u = e^epsilon q it falls up to
+    (a-1) delta: in its derivative a/p - (a-1)/u is negative there, and (a-1) e^-epsilon/(1-q) - a/(1-p) always. From
+    there on a bisection on the sign of the slope brackets the least value, of which the tangent at the left end tells
+    at most as much.
+
+    Args:
+        delta_lower: At most delta(epsilon), as a function of epsilon >= 0.
+        orders: Above 1, shape (orders,).
+
+    Returns:
+        Shape (orders,); 0 where nothing is proven.
+
+    >>> print(divergence_at_least(partial(analytic_delta, 1.0), np.array([2.0])).round(3))
+    [0.625]
+    """
+    epsilons = np.concatenate([[0.0], np.geomspace(1e-3, LARGEST_EPSILON, 2 * GRID)])
+    deltas = np.asarray(delta_lower(epsilons))
+    usable = deltas > SMALLEST
+    epsilons, deltas = epsilons[usable], np.minimum(deltas[usable], 1.0 - ROUNDING)
+    if not len(epsilons):
+        return np.zeros(len(orders))
+    a = orders[:, None]
+    last = np.broadcast_to((1.0 - deltas) * (1.0 - ROUNDING), (len(orders), len(deltas)))
+    low, high = np.minimum((a - 1.0) * deltas, last / 2.0), last
+    for _ in range(BISECTIONS):
+        middle = np.sqrt(low) * np.sqrt(high)
+        falling = _binary_moment(middle, a, epsilons, deltas)[1] < 0
+        low, high = np.where(falling, middle, low), np.where(falling, high, middle)
+    value, slope, error = _binary_moment(low, a, epsilons, deltas)
+    lost = np.minimum(np.abs(slope) * (np.where(high < last, high, 1.0 - deltas) - low), 1.0 - ROUNDING)
+    return np.asarray(np.maximum((value - error + np.log1p(-lost)).max(axis=1) / (orders - 1.0), 0.0))
+
+
+def _binary_moment(u: Array, a: Array, epsilons: Array, deltas: Array) -> tuple[Array, Array, Array]:
+    """log of g, its slope in u and an upper bound on its rounding, at p = delta + u and q = u e^-epsilon."""
+    p, rest, q = deltas + u, 1.0 - deltas - u, u * np.exp(-epsilons)
+    log_q = np.log(u) - epsilons
+    hit = a * np.log(p) - (a - 1.0) * log_q
+    miss = a * np.log(rest) - (a - 1.0) * np.log1p(-q)
+    value = np.logaddexp(hit, miss)
+    weight = np.exp(miss - value)
+    slope = (1.0 - weight) * (a / p - (a - 1.0) / u)
+    slope += weight * ((a - 1.0) * np.exp(-epsilons) / (1.0 - q) - a / rest)
+    error = (1.0 - weight) * (a * (2.0 - np.log(p)) - (a - 1.0) * log_q)
+    error += weight * a * (2.0 - np.log(rest) + 1.0 / rest)
+    return value, slope, 1e-15 * (1.0 + error)
+
+
+def divergence_at_most(delta_upper: Function, order: float, others: Sequence[tuple[float, float]]) -> float:
+    """A Renyi divergence that an upper bound on delta(epsilon) of both neighbours' orders proves; inf for none.
+
+    With t = e^epsilon and delta(t) = E_Q (P/Q - t)_+ Taylor's formula for x^a about 1 gives
+
+        e^((a-1) D_a) = 1 + a (a-1) times the integral from 1 of t^(a-2) delta(t) + t^(-a-1) delta'(t),
+
+    delta' being that of Q against P (Liese and Vajda 2006, Theorem 6). Upper bounds on a convex delta lie above it
+    along their chords too, and the powers are largest at an end of each panel. From a last T on (x - t)_+ <= C x^b
+    t^(1-b), C = (b-1)^(b-1)/b^b, with a larger order b: that part is at most C e^((b-1) D_b) T^(a-b)/(b-a), and the
+    other is at most as much.
+
+    Args:
+        delta_upper: At least delta(epsilon), as a function of epsilon >= 0.
+        order: a, above 1.
+        others: (b, upper bound on D_b), b above a.
+
+    >>> print(round(divergence_at_most(partial(analytic_delta, 1.0), 2.0, [(4.0, 2.0)]), 3))
+    1.003
+    """
+    epsilons = np.concatenate([[0.0], np.geomspace(1e-4, LARGEST_EPSILON, PANELS)])
+    deltas = np.minimum(np.asarray(delta_upper(epsilons)), 1.0)
+    left, right = epsilons[:-1], epsilons[1:]
+    powers = np.logaddexp(np.maximum((order - 2.0) * left, (order - 2.0) * right), -(order + 1.0) * left)
+    with np.errstate(divide="ignore"):
+        panels = np.log((deltas[:-1] + deltas[1:]) / 2.0) + powers + right + np.log(-np.expm1(left - right))
+    within = np.concatenate([[-np.inf], np.logaddexp.accumulate(panels)])
+    least = math.inf
+    for b, divergence in others:
+        beyond = (b - 1.0) * math.log1p(-1.0 / b) - math.log(b) + (b - 1.0) * divergence - math.log(b - order)
+        totals = np.logaddexp(within, beyond + (order - b) * epsilons + math.log(2.0))
+        least = min(least, float(totals.min()))
+    excess = least + math.log(order) + math.log(order - 1.0)
+    return float(np.logaddexp(0.0, excess) / (order - 1.0)) * (1.0 + 1e3 * ROUNDING)

@@ -9,7 +9,7 @@ from dpaudit.verify.checking import check
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.results import Verdict, VerdictName
 
-TIMES = {"add-remove": 2.0, "replace-one": 4.0}
+TIMES = {"add-remove": 2.0, "zero-out": 2.0, "replace-one": 4.0}
 THEOREM = "perturbed objective of a linear model, bounded by the noise's density at the ends of the gradient's range"
 
 

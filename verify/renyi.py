@@ -138,8 +138,14 @@ def _laplace_rho(epsilon: float) -> float:
 
 
 def divergence_upper(claim: Claim, order: float) -> float:
-    """Upper bound on the Renyi divergence of the history at one order, inf where no theorem gives one."""
-    best = rho_upper(claim) * order
+    """Upper bound on the Renyi divergence of the history at one order, inf where no theorem gives one.
+
+    The least of a rho times the order, of moments and of a pure epsilon, which is the divergence of order infinity
+    and grows with the order (van Erven and Harremoes 2014, Theorem 3).
+    """
+    pure = [_pure_release(claim, phase) for phase in claim.phases]
+    largest = sum(math.inf if release is None else release[0] * release[1] for release in pure)
+    best = min(rho_upper(claim) * order, largest * (1.0 + ROUNDING))
     met = met_claim(claim) or claim
     cut = any(isinstance(phase.sampler, TruncatedPoisson) for phase in claim.phases)
     if cut or not all(sampling_is_known(phase) for phase in met.phases):

@@ -22,6 +22,7 @@ GUARANTEE_WORDS = {"gdp": "Gaussian", "zcdp": "zero-concentrated"}
 
 Direction = Literal["remove", "add", "swap"]
 VerdictName = Literal["certified", "refuted", "undecided"]
+ControlUnit = Literal["model", "canary", "training"]
 AuditVerdict = Literal["refuted", "not_refuted", "inconclusive", "gave_up"]
 
 
@@ -361,15 +362,16 @@ class Control(_Record):
         attack: Its name.
         training: What was trained with less noise, in words.
         noise_factor: Of the noise that the recipe says.
-        models: Models per arm that the power is for: as many as the audit's own, or fewer that are enough.
-        trials: Models per arm that were trained with less noise.
+        models: Units per arm that the power is for: as many as the audit's own, or fewer that are enough.
+        trials: Units per arm that were scored after training with less noise.
         resamples: Bootstrap samples drawn of their scores.
         power: Share of these in which the audit's own tests refute.
         found: Whether that is at least 19 in 20.
-        no_noise_trials: Models per arm trained without noise.
+        no_noise_trials: Units per arm scored after training without noise.
         no_noise_found: The same of those.
         seed: Of the bootstrap samples.
         seconds: It took.
+        unit: What the arms hold: models; canaries, put into one training or left out of it; or trainings.
     """
 
     attack: str
@@ -384,6 +386,7 @@ class Control(_Record):
     no_noise_found: bool
     seed: int
     seconds: float
+    unit: ControlUnit = "model"
 
     @property
     def gives_power(self) -> bool:

@@ -221,6 +221,7 @@ class OneRunCanaries:
             no_noise_found=found[1] >= PROMISED * REPEATS,
             seed=rng_seed,
             seconds=time.monotonic() - began,
+            unit="canary",
         )
 
     def _applies(self, audit: Audit) -> bool:

@@ -145,6 +145,7 @@ class WhiteBox:
             no_noise_found=found[1] >= PROMISED * REPEATS,
             seed=rng_seed,
             seconds=time.monotonic() - began,
+            unit="canary",
         )
 
     def judge(

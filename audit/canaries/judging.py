@@ -324,6 +324,7 @@ def _control(
         no_noise_found=_refutes(_all_right(game), claim, confidence),
         seed=_JOINT_SEED,
         seconds=time.monotonic() - began,
+        unit="training",
     )
 
 

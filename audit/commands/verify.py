@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dpaudit.audit.commands.console import REFUTED, Seed, columns, one_of, painted, progress_bars, seed_or_drawn
+from dpaudit.audit.commands.console import Seed, columns, one_of, painted, progress_bars, seed_or_drawn
 
 FORMS = ("text", "junit", "sarif", "badge", "registry", "model-card", "prose")
 
@@ -46,7 +46,7 @@ def verify(
     if registry is not None:
         from dpaudit.audit.registry import run_registry
 
-        raise typer.Exit(0 if run_registry(registry, out=out, show=typer.echo) else REFUTED)
+        raise typer.Exit(run_registry(registry, out=out, show=typer.echo, warn=partial(typer.echo, err=True)))
     if screen:
         others = {"--only": only, "--out": out, "--certificates": certificates, "--rigorous": rigorous or None}
         others |= {"--method": method if method != "exact" else None, "--format": format if format != "text" else None}

@@ -107,6 +107,18 @@ def test_the_command_exits_3_and_writes_a_block_for_each_entry(dpaudit: Command,
     assert dpaudit("verify", folder=tmp_path).returncode == 2
 
 
+def test_a_block_that_cannot_be_written_hides_no_finding(dpaudit: Command, tmp_path: Path) -> None:
+    for name, given in (("good", CASES[0][1]), ("bad", CASES[1][1])):
+        (tmp_path / f"{name}.yaml").write_text(json.dumps({**given.model_dump(), "url_slug": name}))
+        (tmp_path / "blocks" / f"{name}.verification.yaml").mkdir(parents=True)
+    bad, good = (
+        dpaudit("verify", "--registry", f"{name}.yaml", "--out", "blocks", folder=tmp_path) for name in ("bad", "good")
+    )
+    assert (bad.returncode, good.returncode) == (3, 2)
+    assert "1 inconsistent" in bad.stdout
+    assert len(bad.stderr.splitlines()) == 1
+
+
 CLAIM = {
     "id": "my-model",
     "epsilon": 2.445,
@@ -121,7 +133,7 @@ def test_a_claim_of_ours_is_an_entry_that_the_reader_takes(tmp_path: Path, epsil
     (tmp_path / "a.yaml").write_text(EXPORTS["registry"](claim_to_dict(claim), check(claim)))
     [read] = load_entries(tmp_path / "a.yaml")
     assert (read.parameters.epsilon, read.parameters.delta) == (epsilon, 1e-5)
-    assert run_registry(tmp_path, out=None, show=lambda line: None)
+    assert run_registry(tmp_path, out=None, show=print, warn=print) == 0
 
 
 def test_prose_and_card_say_what_was_found() -> None:

@@ -130,6 +130,9 @@ def test_the_control_is_told_with_its_counts(samples: ModuleType) -> None:
     found, missed = (control_sentence(samples.make_control(found)) for found in (True, False))
     one = control_sentence(replace(samples.make_control(True), trials=1))
     assert "on 1 model per arm of" in one
+    canaries = control_sentence(replace(samples.make_control(True), trials=500, unit="canary"))
+    assert "one more training (the built-in training), with 500 of its canaries in it" in canaries
+    assert "per arm" not in canaries
     assert found.startswith("This audit would have found half the noise: yes (20 of 20).")
     assert missed.startswith("This audit would have found half the noise: no (7 of 20).")
 

@@ -14,7 +14,7 @@ from scipy.special import ndtr, ndtri
 from dpaudit.mechanisms import Gaussian, Laplace
 from dpaudit.reports.verdict_exports import prose
 from dpaudit.reports.verdict_wording import in_words
-from dpaudit.verify import check
+from dpaudit.verify import check, guarantee_check
 from dpaudit.verify.claim_files import ClaimFileError, claim_from_dict, claim_to_dict, load_claims
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.guarantees import (
@@ -27,7 +27,15 @@ from dpaudit.verify.guarantees import (
     RenyiDP,
     ZeroConcentratedDP,
 )
-from dpaudit.verify.implied import claim_stating, gdp_regret, headline, implied_delta, operating_points
+from dpaudit.verify.implied import (
+    claim_stating,
+    divergence_at_least,
+    divergence_at_most,
+    gdp_regret,
+    headline,
+    implied_delta,
+    operating_points,
+)
 from dpaudit.verify.renyi import divergence_lower, divergence_upper, rho_upper
 from dpaudit.verify.results import Verdict
 from dpaudit.verify.samplers import BallsInBins, RandomAllocation, Shuffled, WithoutReplacement
@@ -321,6 +329,57 @@ def test_a_bound_for_one_version_of_the_record_alone_would_be_too_small() -> Non
     law = lambda c: lambda x: 0.6 * mpmath.npdf(x, 0, 2) + 0.4 * mpmath.npdf(x, c, 2)  # noqa: E731
     alone = divergence_upper(Claim(1.0, 1e-5, [Phase(Gaussian(2.0), 1, 0.4)]), 12.0)
     assert alone < renyi(law(1), law(-1), 12.0, cuts)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    a=st.floats(1.001, 300.0), q=st.floats(1e-8, 0.5), log_ratio=st.floats(0.01, 20.0),
+)  # fmt: skip
+def test_a_single_event_proves_no_more_than_its_own_divergence_and_nearly_all_of_it(
+    a: float, q: float, log_ratio: float
+) -> None:
+    p = min(q * math.exp(log_ratio), 0.999)
+
+    def delta(epsilon: np.ndarray) -> np.ndarray:
+        return np.maximum(p - np.exp(epsilon) * q, 0.0)
+
+    with mpmath.workdps(40):
+        first, second, order = mpmath.mpf(p), mpmath.mpf(q), mpmath.mpf(a)
+        moment = first**order * second ** (1 - order) + (1 - first) ** order * (1 - second) ** (1 - order)
+        true = float(mpmath.log(moment) / (order - 1))
+    shown = float(divergence_at_least(delta, np.array([a]))[0])
+    assert 0.5 * true - 1e-9 <= shown <= true * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("mu", [0.01, 1.0, 3.0])
+@pytest.mark.parametrize("order", [1.01, 1.5, 2.0, 3.0, 32.0])
+def test_a_curve_brackets_the_divergence_of_its_pair(mu: float, order: float) -> None:
+    curve, true = implied_delta(GaussianDP(mu)), order * mu**2 / 2.0
+    others = [(b, b * mu**2 / 2.0) for b in guarantee_check.LARGER_ORDERS * order]
+    assert true <= divergence_at_most(curve, order, others) <= (1.02 if order < 10 else 1.1) * true
+    assert 0.1 * true <= divergence_at_least(curve, np.array([order]))[0] <= true
+    assert divergence_at_most(curve, order, [(2.0 * order, math.inf)]) == math.inf
+
+
+def test_bins_have_a_divergence_on_both_sides() -> None:
+    """One pass through n bins: E_Q[(dP/dQ)^2] = 1 + (e^(mu^2) - 1)/n, by the products of n normal densities."""
+    mechanism, sampler = Gaussian(1.0), BallsInBins(batches=10, epochs=1)
+    claim = claim_stating(RenyiDP(2.0, 0.0), [Phase(mechanism, 10, sampler=sampler)])
+    verdict = check(claim)
+    true = math.log1p(math.expm1(1.0) / 10.0)
+    assert verdict.verdict == "refuted"
+    assert verdict.guarantee is not None
+    assert 0.6 * true < verdict.guarantee["lower"] < true < verdict.guarantee["upper"] < 1.03 * true
+    above = check(claim_stating(RenyiDP(2.0, 1.03 * true), claim.phases))
+    assert above.verdict == "certified"
+
+
+def test_bounds_on_a_guarantee_that_cross_decide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = claim_stating(RenyiDP(2.0, 0.5), [Phase(Gaussian(1.0), 1)])
+    monkeypatch.setattr(guarantee_check, "divergence_upper", lambda claim, order: 0.1)
+    verdict = check(claim)
+    assert (verdict.verdict, verdict.methods[-1]) == ("undecided", "disagreement")
+    assert verdict.reason.startswith("Two bounds disagree, please report: epsilon is at least ")
 
 
 @pytest.mark.parametrize("sigma", [1e-150, 1e200])
