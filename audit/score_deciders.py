@@ -7,10 +7,11 @@ rejected, and the p-values of its curves; all of it shares one error probability
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import numpy as np
 from scipy.special import bdtrc
 
 from dpaudit.audit.claim_under_test import ClaimUnderTest
-from dpaudit.verify.bounds import JointTest, Tradeoff, epsilon_one_run_curve, one_run_p_value
+from dpaudit.verify.bounds import JointTest, Tradeoff, epsilon_one_run_curve, one_run_p_value, steinke_p_value
 from dpaudit.verify.bounds.one_run import Method
 from dpaudit.verify.results import LowerBound
 
@@ -74,11 +75,20 @@ def _by_one_run(
     counts = {name: int(bound.inputs[name]) for name in ("canaries", "guesses", "correct")}
     plain = epsilon_one_run_curve(**counts, delta=delta, confidence=confidence)
     values = {name: one_run_p_value(**counts, curve=curve) for name, curve in _curves(claim).items()}
+    if claim is not None:
+        values["p_value"] = promise_p_value(claim, **counts)
     return {
         "bound": max(bound, plain, key=lambda found: found.epsilon_lower),
         "rejected": any(value <= 1.0 - confidence for value in values.values()),
         **values,
     }
+
+
+def promise_p_value(claim: ClaimUnderTest, *, canaries: int, guesses: int, correct: int) -> float:
+    """Of so many right guesses under what is promised, by the better of the two tests that assume nothing else."""
+    with np.errstate(over="ignore"):  # the logarithm of a probability that is 0
+        plain = steinke_p_value(canaries, guesses, correct, epsilon=claim.epsilon, delta=claim.delta)
+    return min(plain, one_run_p_value(canaries, guesses, correct, claim.stated))
 
 
 def _curves(claim: ClaimUnderTest | None) -> dict[str, Tradeoff]:

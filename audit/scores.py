@@ -216,6 +216,7 @@ class Scores:
         found = DECIDERS[self.design](self, claim, at, confidence, seed)
         bounds = {found["bound"].method: found["bound"], **self._others(at, confidence, threshold)}
         refuted = claim is not None and (found["rejected"] or found["bound"].epsilon_lower > claim.epsilon)
+        calculated = None if claim is None or claim.verdict is None else claim.verdict.verdict
         return {
             "format": FORMAT,
             "design": self.design,
@@ -223,7 +224,8 @@ class Scores:
             "scores_in": len(self._in),
             "scores_out": len(self._out),
             "claim": None if claim is None else claim.summary(),
-            "verdict": None if claim is None else "refuted" if refuted else "not_refuted",
+            "verdict": None if claim is None else "refuted" if refuted or calculated == "refuted" else "not_refuted",
+            "claim_check": calculated,
             "epsilon_lower": found["bound"].epsilon_lower,
             "decided_by": found["bound"].method,
             "p_value": found.get("p_value"),
@@ -246,6 +248,7 @@ class Scores:
             bounds += [self.epsilon_from_counts(**settings, threshold=rule) for rule in rules]
             bounds += [self.epsilon_gdp(**settings)] if delta > 0 else []
         if self.design == "one-run":
+            bounds += [self.epsilon_one_run(**settings)]
             bounds += [self.epsilon_one_run(**settings, method="f-dp")] if delta > 0 else []
         return {bound.method: bound for bound in bounds}
 

@@ -10,21 +10,23 @@ def scores_text(judged: Mapping[str, Any]) -> list[str]:
     """What `Scores.judge` found, in lines for a reader."""
     level = f"{100 * judged['confidence']:g}%"
     lines = []
+    assumed = judged["bounds"][judged["decided_by"]]["assumes"]
+    how = f"{level}, {judged['decided_by']}" + (f", assumes {assumed}" if assumed else "")
     if judged["verdict"] is not None:
         claim = judged["claim"]
         proven = at_least(judged["epsilon_lower"], above=claim["epsilon"])
         lines.append(
             f"{judged['verdict']}: claimed epsilon {claim['epsilon']:g} at delta {claim['delta']:g}; the scores prove "
-            f"at least {proven} ({level}, {judged['decided_by']})"
+            f"at least {proven} ({how})"
         )
+        lines += [] if judged["claim_check"] is None else [f"by calculation the claim is {judged['claim_check']}"]
         lines += [
             f"p-value of {what}: {judged[name]:.3g}"
             for name, what in (("p_value", "the claim"), ("curve_p_value", "the mechanism's certified curve"))
             if judged[name] is not None
         ]
     else:
-        lines.append(f"epsilon >= {at_least(judged['epsilon_lower'])} at delta {judged['delta']:g} ({level}, "
-                     f"{judged['decided_by']})")  # fmt: skip
+        lines.append(f"epsilon >= {at_least(judged['epsilon_lower'])} at delta {judged['delta']:g} ({how})")
     lines.append(f"supposes: {judged['supposes']}")
     others = {name: bound for name, bound in judged["bounds"].items() if name != judged["decided_by"]}
     if others:

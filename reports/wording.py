@@ -266,6 +266,12 @@ def finding(result: AuditResult, name: str) -> str:
             f"{percent(seen.tpr_allowed, up=True)} is the most that {percent(seen.fpr)} false alarms allow; "
             f"{percent(result.confidence)} confidence)"
         )
+    if attack is not None and kind == "p_value":
+        return (
+            f"an attack succeeds more often than what is promised allows ({promised}{at_delta(result)}; evidence as "
+            f"strong as this has probability at most {figure(attack.details['p_value'], 2)} where that holds; "
+            f"{percent(result.confidence)} confidence)"
+        )
     return f"the finding “{name}” contradicts it"
 
 

@@ -14,6 +14,7 @@ from dpaudit.audit.canaries.sealing import SealedCoins, files_sha256, guesses_pe
 from dpaudit.audit.claim_under_test import ClaimUnderTest
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.score_files import read_scored_ids
+from dpaudit.audit.score_deciders import promise_p_value
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.bounds import (
     auc,
@@ -176,7 +177,7 @@ def _one_run(
         raise InputError("Expected canaries on both sides of the coins: with so few, plant anew.")
     game = _guess(coins, scores)
     bound, best = _bound(game, claim, confidence), _bound(_all_right(game), claim, confidence)
-    p_value = one_run_p_value(**asdict(game), curve=claim.stated)
+    p_value = promise_p_value(claim, **asdict(game))
     test = _curve_test(coins, scores, game, claim, confidence)
     inside, outside = scores[included], scores[~included]
     attack = _attack(

@@ -21,7 +21,8 @@ def read_scores(path: Path) -> Array:
     A first line that is no number is a header; of a table with a column score that column is read.
 
     Raises:
-        InputError: Not such a file, another shape, not numbers, empty, or with NaN.
+        InputError: Not such a file, another shape, not numbers, empty, with NaN, or a line with more or fewer columns
+            than the first, such as an empty one or a decimal comma.
     """
     values = _array(path) if path.suffix == ".npy" else _column(path)
     if values.ndim != 1 or not len(values):
@@ -43,8 +44,9 @@ def read_scored_ids(path: Path) -> dict[str, float]:
     where = rows[0].index("id"), rows[0].index("score")
     found: dict[str, float] = {}
     for number, row in enumerate(rows[1:], 2):
-        if len(row) != len(rows[0]):
-            raise InputError(f"Expected line {number} of {path} to have {len(rows[0])} columns, not {len(row)}.")
+        if not row:
+            continue
+        _check_columns(row, rows[0], path, number)
         name, score = row[where[0]].strip(), _number(row[where[1]], path, number)
         if name in found:
             raise InputError(f"Expected every id of {path} once: {name!r} is there again in line {number}.")
@@ -80,19 +82,29 @@ def _column(path: Path) -> Array:
         try:
             float(rows[0][column])
         except ValueError:
-            first = 1
-    return np.array([_number(row[column] if column < len(row) else "", path, number)
-                     for number, row in enumerate(rows[first:], first + 1)], np.float64)  # fmt: skip
+            first = 1 if rows[0][column] else 0
+    found = []
+    for number, row in enumerate(rows[first:], first + 1):
+        _check_columns(row, rows[0], path, number)  # an empty line would move all pairs behind it
+        found.append(_number(row[column], path, number))
+    return np.array(found, np.float64)
+
+
+def _check_columns(row: list[str], header: list[str], path: Path, line: int) -> None:
+    if len(row) != len(header):
+        raise InputError(f"Expected line {line} of {path} to have {len(header)} columns, not {len(row)}.")
 
 
 def _rows(path: Path) -> list[list[str]]:
     try:
         text = read_regular(path, limit=LARGEST_SCORES).decode("utf-8-sig")
-        rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+        rows = list(csv.reader(io.StringIO(text, newline="")))
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"Expected {path} to be comma-separated text: {error}.") from error
+    while rows and not rows[-1]:
+        rows.pop()
     if rows:
-        rows[0] = [cell.strip() for cell in rows[0]]
+        rows[0] = [cell.strip() for cell in rows[0]] or [""]
     return rows
 
 

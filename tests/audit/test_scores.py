@@ -132,6 +132,33 @@ def test_a_mechanisms_curve_refutes_where_its_epsilon_does_not() -> None:
     assert gaussian_delta(1.0, 4.38) <= 1e-5
 
 
+def test_the_p_value_of_the_promise_is_that_of_the_test_which_refutes() -> None:
+    """3,708 of 5,000 guesses on 10,000 canaries: the sharper of the two one-run tests decides, and is told."""
+    from dpaudit.verify.bounds import steinke_p_value
+
+    right, half = np.linspace(10, 11, 1854), np.linspace(-1, 1, 2500)
+    inside = np.concatenate([right, np.linspace(-11, -10, 646), half])
+    judged = Scores(inside, -inside + 1e-6, "one-run").judge(ClaimUnderTest(1.0, 1e-6), seed=0)
+    assert (judged["verdict"], judged["decided_by"]) == ("refuted", "one-run-steinke")
+    assert judged["p_value"] == steinke_p_value(10_000, 5000, 3708, epsilon=1.0, delta=1e-6) < 0.05
+
+
+def test_what_a_bound_assumes_and_what_calculation_says_is_told() -> None:
+    from dpaudit.mechanisms import Gaussian
+    from dpaudit.verify.claims import Claim
+
+    rng = np.random.default_rng(0)
+    scores = Scores(rng.normal(1.0, 1.0, 500), rng.normal(size=500), "one-run")
+    claim = ClaimUnderTest(3.0, 1e-5, claim=Claim.single(Gaussian(2.0), epsilon=3.0, delta=1e-5, id="a"))
+    judged = scores.judge(claim, seed=0)
+    assert "one-run-f-dp, assumes gaussian-tradeoff)" in scores_text(judged)[0]
+    assert judged["bounds"]["one-run-steinke"]["assumes"] == ""
+    false = ClaimUnderTest(0.1, 1e-5, claim=Claim.single(Gaussian(2.0), epsilon=0.1, delta=1e-5, id="a"))
+    silent = Scores(rng.normal(size=30), rng.normal(size=30), "one-run").judge(false, seed=0)
+    assert (silent["verdict"], silent["claim_check"]) == ("refuted", "refuted")
+    assert "by calculation the claim is refuted" in scores_text(silent)
+
+
 def test_a_printed_bound_is_still_a_bound() -> None:
     """Lower ends are rounded down and upper ends up; a refuting one is shown to exceed the claim."""
     judged = Scores(IN, OUT).judge(ClaimUnderTest(1.0, 1e-5), seed=0)
@@ -191,6 +218,10 @@ def test_the_command(files: Path, dpaudit: Callable[..., subprocess.CompletedPro
         ("a.csv", b"1\nnan\n", "NaN"),
         ("a.csv", b"", "vector of scores"),
         ("a.csv", b"1,2\n3,4\n", "one number in a line"),
+        ("a.csv", b"score\n0,5\n1,7\n", "line 2 .* 1 columns, not 2"),
+        ("a.csv", b"3\n1,5\n", "line 2 .* 1 columns, not 2"),
+        ("a.csv", b"1\n\n2\n", "line 2 .* 1 columns, not 0"),
+        ("a.csv", b"\n1\n", "line 1 .* not ''"),
     ],
 )
 def test_files_that_hold_no_scores_are_refused(tmp_path: Path, name: str, content: bytes, named: str) -> None:

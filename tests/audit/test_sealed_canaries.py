@@ -25,7 +25,7 @@ from dpaudit.audit.claim_under_test import ClaimUnderTest, claim_under_test
 from dpaudit.audit.commands.canaries import _deliver
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.reports import summary, write_report
-from dpaudit.reports.wording import control_sentence, verdict_sentence
+from dpaudit.reports.wording import control_sentence, finding, verdict_sentence
 from dpaudit.verify.bounds import epsilon_one_run, gaussian_epsilon
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -573,3 +573,14 @@ def test_claims_whose_neighbours_have_other_batches_without_a_canary_are_refused
         judge(sealed(Draw(5, 40, 1, every=2)), [], claim)
     with pytest.raises(InputError, match="how its batches are drawn"):
         judge(sealed(Draw(5, 40, 1, every=2)), [], ClaimUnderTest(1.0, 1e-5, "zero-out"))
+
+
+def test_a_promise_refuted_by_its_p_value_alone_is_told_in_words(tmp_path: Path) -> None:
+    """Eleven runs told apart: the bound, inverted with fewer draws, ends at 0.742; a promise of 0.77 is refuted."""
+    draw = Draw(5, 11, 1, every=2)
+    paths = [tmp_path / f"{run}.csv" for run in range(draw.runs)]
+    for path, [name], [included] in zip(paths, draw.ids(), draw.included(), strict=True):
+        path.write_text(f"id,score\n{name},{float(included)}\n")
+    result = judge(SealedCoins(draw, "blank", "0" * 64, "0" * 64, "x"), paths, ClaimUnderTest(0.77, 1e-5))
+    assert result.refuted_by == ["sealed-canaries:p_value"]
+    assert "has probability at most 0.048 where that holds" in finding(result, result.refuted_by[0])
