@@ -20,6 +20,7 @@ from dpaudit.audit.register_entries import LARGEST_CERTIFICATE, difference, judg
 from dpaudit.reports.register_pages import DATA, FORMAT, pages, register_text, write_register
 from dpaudit.verify.claim_files import claim_to_dict
 from dpaudit.verify.claims import Claim
+from dpaudit.verify.results import to_json
 
 CERTIFICATES = "certificates"
 SEED = 1  # of every Monte Carlo check
@@ -98,8 +99,8 @@ def check_register(
     chosen = random.Random(seed).sample(sorted(known), max(1, round(share * len(known)))) if known else []
     refuted = next((name for name in chosen if stored[name]["verdict"]["verdict"] == "refuted"), None)
     tasks = [(known[name], name == refuted) for name in chosen]
-    for name, (entry, _) in zip(chosen, _run(tasks, workers, stage), strict=True):
-        problem = difference(stored[name], entry)
+    for name, (entry, proof) in zip(chosen, _run(tasks, workers, stage), strict=True):
+        problem = difference(stored[name], entry) or _refused(stored[name], proof, out)
         problems += [f"{name}: {problem}"] if problem else []
     for problem in problems:
         show(problem)
@@ -125,7 +126,17 @@ def _stale(document: dict[str, Any], sources: Sequence[Source]) -> Iterator[str]
             yield f"{source.name}: not in the register"
         elif stored[source.name]["digest"] != _digest(source):
             yield f"{source.name}: the source has changed since the register was built"
+        elif not _said(stored[source.name], source):
+            yield f"{source.name}: the register does not hold what the source says"
     yield from (f"{name}: no such source any more" for name in stored.keys() - {source.name for source in sources})
+
+
+def _said(stored: dict[str, Any], source: Source) -> bool:
+    """Whether the register repeats a source to the letter: facts, rows, and every claim with its parameters."""
+    claims = {name: claim_to_dict(claim) for name, claim in source.claims.items()}
+    said = to_json({"facts": dict(source.facts), "rows": [row.model_dump() for row in source.rows], "claims": claims})
+    held = {name: entry["claim"] for name, entry in stored["claims"].items()}
+    return bool(said == {"facts": stored["facts"], "rows": stored["rows"], "claims": held})
 
 
 def _pages(document: dict[str, Any], out: Path) -> Iterator[str]:
@@ -135,6 +146,22 @@ def _pages(document: dict[str, Any], out: Path) -> Iterator[str]:
         path = out / name
         if not path.is_file() or path.read_bytes() != content:
             yield f"{name}: not what {DATA} gives"
+
+
+def _refused(stored: dict[str, Any], proof: dict[str, Any] | None, out: Path) -> str:
+    """What is wrong with the certificate that stands beside an entry, "" if nothing, or none does."""
+    file = stored["ways"].get("balls", {}).get("file")
+    if file is None or proof is None:
+        return "" if file is None else f"{file}: expected no certificate"
+    from dpaudit.verify.rigorous.check_certificate import accepted
+
+    try:
+        text = (out / file).read_text("utf-8")
+        accepted(text)
+        same = json.loads(text)["claim"] == json.loads(json.dumps(proof["claim"]))
+    except Exception as error:  # whatever a file that is none leads to
+        return f"{file}: {type(error).__name__}: {error}"
+    return "" if same else f"{file}: the certificate of another claim"
 
 
 def _judge(sources: Sequence[Source], workers: int, stage: Stage) -> dict[str, tuple[dict[str, Any], Any]]:

@@ -1,6 +1,7 @@
 """One claim of the register: its verdict, its curve, and the independent ways in which a verdict stands."""
 
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ KEPT = (  # keys of a verdict
     "verdict", "reason", "epsilon_claimed", "delta_claimed", "epsilon_lower", "epsilon_upper", "delta_lower",
     "delta_upper", "witness", "published_epsilon", "methods", "assumptions",
 )  # fmt: skip
+_NUMBER = re.compile(r"\d+(?:\.\d*)?(?:e[+-]?\d+)?")
 LARGEST_CERTIFICATE = 2**17  # bytes; larger ones are left to `dpaudit verify --certificates`
 
 
@@ -178,8 +180,18 @@ def _differences(where: str, stored: Any, found: Any) -> Any:
     elif isinstance(found, float) and isinstance(stored, (int, float)):
         if not math.isclose(stored, found, rel_tol=1e-2, abs_tol=1e-12):
             yield f"{where}: {stored} in the register, {found} now"
-    elif found != stored and not where.endswith(("reason", "note", "event", "program")):
+    elif where.endswith("program") and isinstance(stored, str) and isinstance(found, str):
+        if not _same_program(stored, found):
+            yield f"{where}: not the one that the claim gives"
+    elif found != stored and not where.endswith(("reason", "note", "event")):
         yield f"{where}: {stored!r} in the register, {found!r} now"
+
+
+def _same_program(stored: str, found: str) -> bool:
+    """Whether programs are the same but for numbers that differ by at most 1%."""
+    words = [_NUMBER.split(text) for text in (stored, found)]
+    numbers = [[float(number) for number in _NUMBER.findall(text)] for text in (stored, found)]
+    return words[0] == words[1] and all(math.isclose(a, b, rel_tol=1e-2) for a, b in zip(*numbers, strict=True))
 
 
 def _rounded(value: float, how: str) -> float:

@@ -42,8 +42,12 @@ WAYS = {
 
 
 def samplers(claim: Mapping[str, Any]) -> list[str]:
-    """The kinds of sampling of a claim, in the order of its phases; a Poisson rate of 1 is no sampling."""
-    tables = [phase["sampling"] for phase in claim.get("phase", [claim])]
+    """The kinds of sampling of a claim, in the order of its phases; a Poisson rate of 1 is no sampling.
+
+    Of noise that is correlated, it is who takes part when.
+    """
+    phases = claim.get("phase", [claim])
+    tables = [p["correlation"]["participation"] if "correlation" in p else p["sampling"] for p in phases]
     everybody = {"kind": "poisson", "prob": 1.0}
     return list(dict.fromkeys("none" if table == everybody else table["kind"] for table in tables))
 

@@ -5,8 +5,10 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 _ID = re.compile(r"""(?:^|[{,])[ \t]*(?:id|"id"|'id')[ \t]*=[ \t]*("(?:[^"\\\n]|\\.)*"|'[^'\n]*')""", re.MULTILINE)
+_LONG = re.compile(r'''"{3}(?:\\.|[^\\])*?"{3}|'{3}.*?'{3}''', re.DOTALL)  # what spans lines holds no keys
 
 
 def id_lines(text: str) -> dict[str, int]:
@@ -16,6 +18,7 @@ def id_lines(text: str) -> dict[str, int]:
     {'a': 2, 'b': 4}
     """
     lines: dict[str, int] = {}
+    text = _LONG.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
     for match in _ID.finditer(text):
         try:
             name = str(tomllib.loads(f"id = {match[1]}")["id"])
@@ -55,7 +58,7 @@ def sarif_result(
         line, column: Where in it, from 1; None for the file as a whole.
         more: Other properties of the result.
     """
-    place: dict[str, Any] = {"artifactLocation": {"uri": uri}}
+    place: dict[str, Any] = {"artifactLocation": {"uri": quote(uri)}}
     if line is not None:
         place["region"] = {"startLine": line, "startColumn": column}
     location = {"physicalLocation": place}

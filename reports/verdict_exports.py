@@ -4,6 +4,7 @@ YAML is written as JSON scalars and lists in block style, which every YAML reade
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -49,7 +50,7 @@ def registry_entry(claim: Mapping[str, Any], verdict: Verdict) -> str:
         "accounting": {"composition": verdict.reason}, "implementation": {"mechanisms": json.dumps(_history(claim))},
         "administrative": {"registry_authors": [todo]},
     }  # fmt: skip
-    return _yaml({"url_slug": _slug(claim["id"]), "status": "Draft", "tier": 2, "deployment": deployment})
+    return "---\n" + _yaml({"url_slug": _slug(claim["id"]), "status": "Draft", "tier": 2, "deployment": deployment})
 
 
 def model_card(claim: Mapping[str, Any], verdict: Verdict) -> str:
@@ -116,7 +117,8 @@ def entry_block(slug: str, status: str, findings: Sequence[tuple[str, bool, str]
 
 
 def _history(claim: Mapping[str, Any]) -> list[Any]:
-    return [{key: phase[key] for key in ("mechanism", "sampling", "steps")} for phase in claim.get("phase", [claim])]
+    keys = ("mechanism", "sampling", "correlation", "steps")
+    return [{key: phase[key] for key in keys if key in phase} for phase in claim.get("phase", [claim])]
 
 
 def _slug(name: str) -> str:
@@ -139,12 +141,21 @@ def _yaml(table: Mapping[str, Any], indent: str = "") -> str:
     return "\n".join(lines) + "\n"
 
 
+_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
+
+
 def _scalar(value: Any) -> str:
     """JSON, which YAML takes; a float with a dot, or YAML 1.1 reads 1e-05 as text."""
     if isinstance(value, float):
         text = repr(value)
         return text.replace("e", ".0e") if "e" in text and "." not in text else text
-    return json.dumps(value)
+    return _PAIR.sub(_whole, json.dumps(value).replace("\x7f", "\\x7f"))
+
+
+def _whole(pair: re.Match[str]) -> str:
+    """A character beyond 16 bits, which JSON escapes as two halves, and YAML as one."""
+    letter = str(json.loads('"' + pair[0] + '"'))
+    return f"\\U{ord(letter):08X}"
 
 
 EXPORTS = {"registry": registry_entry, "model-card": model_card, "prose": prose}  # by the name of --format

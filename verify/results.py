@@ -6,6 +6,7 @@ Infinity is written as the string "inf". Readers ignore unknown keys (`from_dict
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -174,7 +175,25 @@ class Verdict(_Record):
         if "gdp_mu" not in data:
             return read
         points = OperatingPoints(number(data["gdp_mu"]), dict(data["tpr_at_fpr"]), data.get("gdp_regret"))
-        return replace(read, operating=lambda: points)
+        return replace(read, operating=partial(_itself, points))
+
+    def settled(self) -> Self:
+        """The same without its curves, which hold megabytes; what they leave to an attack is worked out first."""
+        points = None if self.operating is None else partial(_itself, self.operating())
+        return replace(self, delta_curve=None, epsilon_curve=None, delta_upper_curve=None, operating=points)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """So that a verdict comes back from another process: without its curves."""
+        state = vars(self.settled())
+        return partial(type(self), **state), ()
+
+    def __copy__(self) -> Self:
+        """Itself, with its curves: it is frozen."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Itself, with its curves: it is frozen."""
+        return self
 
     @property
     def meaning(self) -> str:
@@ -231,9 +250,15 @@ class Verdict(_Record):
         return _evaluate(self.epsilon_curve, delta)
 
 
+def _itself(points: OperatingPoints) -> OperatingPoints:
+    return points
+
+
 def _evaluate(curve: Callable[[Array], tuple[Array, Array]] | None, points: ArrayLike) -> tuple[Array, Array]:
     if curve is None:
-        raise ValueError("Expected a verdict from check(): one read back from JSON holds no curves.")
+        raise ValueError(
+            "Expected a verdict from check(): one read back from JSON, or from another process, holds no curves."
+        )
     values = np.asarray(points, dtype=np.float64)
     lower, upper = curve(values.ravel())
     return lower.reshape(values.shape), upper.reshape(values.shape)

@@ -21,7 +21,7 @@ from dpaudit.mechanisms.defects import DEFECTS
 from dpaudit.mechanisms.published import ACCOUNTANTS
 from dpaudit.mechanisms.registry import MECHANISMS
 from dpaudit.verify.claim_files import CLAIMS_FORMATS, _Claim, _Phase
-from dpaudit.verify.claims import PLAIN_KINDS, SAMPLING_PROB, UNPROVEN_KINDS
+from dpaudit.verify.claims import PLAIN_KINDS, SAMPLING_PROB, STEPS, UNPROVEN_KINDS
 from dpaudit.verify.correlated import STRATEGIES
 from dpaudit.verify.correlated.correlation import KEYS as STRATEGY_KEYS
 from dpaudit.verify.correlated.participation import DOMAINS, OPTIONAL, REQUIRED
@@ -56,8 +56,9 @@ def claims_schema() -> Schema:
         for key in ("mechanism", "sampling", "guarantee", "correlation"):
             if key in definitions[name]["properties"]:
                 definitions[name]["properties"][key] = _reference(key)
-        definitions[name]["properties"]["sampling_prob"] = _number(SAMPLING_PROB)
+        definitions[name]["properties"] |= {"sampling_prob": _number(SAMPLING_PROB), "steps": _number(STEPS)}
     properties = definitions["claim"]["properties"]
+    properties |= {"epsilon": _number(EPSILON), "delta": _number(DELTA)}
     properties["accountant"] = {"enum": list(ACCOUNTANTS)}
     properties["phase"] = {"type": "array", "minItems": 1, "items": _reference("phase")}
     _told_once(definitions["claim"], "phase", tuple(phase["properties"]), alone=True)
@@ -114,6 +115,9 @@ def _sampler(kind: str) -> Schema:
     """A sampler's table; its steps may stand beside the table instead."""
     names, hints = sampler_keys(kind), get_type_hints(SAMPLERS[kind])
     properties = {key: _plain(TypeAdapter(hints[field.name]).json_schema()) for key, field in names.items()}
+    whole = {"type": "integer"}
+    properties = {key: {**rule, "minimum": 1} if rule == whole else rule for key, rule in properties.items()}
+    properties |= {"prob": _number(SAMPLING_PROB)} if "prob" in properties else {}
     needed = set(required_keys(kind)) - {"steps"}
     table = _table({"kind": {"const": kind}, **properties}, required=("kind", *sorted(needed)))
     ways = [{"required": list(keys)} for keys in ALTERNATIVES.get(kind, ())]

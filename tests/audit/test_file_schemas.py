@@ -188,3 +188,13 @@ def test_the_schema_of_recipes_refuses_the_structures_that_the_reader_refuses() 
             seen.add(data["algorithm"])
             check_mutants(data, read_recipe, RECIPE_VALIDATOR)
     assert seen == set(RECIPES)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"epsilon": -1}, {"delta": 1}, {"steps": 0}, {"sampling": {"kind": "deterministic", "batches": 0, "epochs": 1}}],
+)
+def test_the_schema_of_claims_knows_the_ranges_of_single_numbers(change: dict[str, Any]) -> None:
+    claim = {"id": "a", "epsilon": 1, "delta": 1e-5, "mechanism": {"name": "gaussian", "noise_multiplier": 1.0}}
+    assert CLAIMS_VALIDATOR.is_valid({"claim": [claim]})
+    assert not CLAIMS_VALIDATOR.is_valid({"claim": [claim | change]})

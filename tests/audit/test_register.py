@@ -162,6 +162,32 @@ def test_a_verdict_changed_by_hand_and_a_changed_source_are_found(built: tuple[P
     assert "small: the source has changed since the register was built" in found
 
 
+@pytest.mark.parametrize("part", ["facts", "rows", "claims", "certificate", "program"])
+def test_a_register_that_says_something_else_than_its_source_is_found(
+    built: tuple[Path, Path], tmp_path: Path, part: str
+) -> None:
+    """Its digest stands in the same file, and whoever changes the file leaves that alone."""
+    claims, out = built
+    shutil.copytree(out, tmp_path / "out")
+    document = json.loads((tmp_path / "out" / DATA).read_text())
+    [source] = document["sources"]
+    name = next(iter(source["claims"]))
+    if part == "facts":
+        source["facts"]["read"] = "2020-01-01"
+    elif part == "rows":
+        source["rows"][0]["printed"] = "epsilon 1"
+    elif part == "claims":
+        source["claims"]["another"] = source["claims"][name]
+    elif part == "program":
+        source["claims"][name]["program"] = "print(0.0)"
+    else:
+        (tmp_path / "out" / source["claims"][name]["ways"]["balls"]["file"]).write_text("{}")
+    (tmp_path / "out" / DATA).write_text(register_text(document))
+    for page, content in pages(document).items():
+        (tmp_path / "out" / page).write_bytes(content)
+    assert len(differences(claims, tmp_path / "out")) == 1
+
+
 def test_the_source_in_the_documentation_is_one(tmp_path: Path) -> None:
     text = (ROOT / "docs/register.md").read_text()
     block = text.split("```toml\n")[1].split("```")[0]

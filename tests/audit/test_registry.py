@@ -141,3 +141,20 @@ def test_prose_and_card_say_what_was_found() -> None:
     verdict = check(claim)
     for name in ("prose", "model-card"):
         assert "does not hold: the true epsilon is at least 2.4" in EXPORTS[name](claim_to_dict(claim), verdict)
+
+
+TREE = {"strategy": "tree", "participation": {"kind": "fixed-order", "separation": 8}}
+
+
+@pytest.mark.parametrize("name", sorted(EXPORTS))
+def test_correlated_noise_is_told_in_every_form(name: str) -> None:
+    """It has who takes part when, and no sampling."""
+    claim = claim_from_dict({**CLAIM, "steps": 8, "correlation": TREE})
+    assert "fixed-order" in EXPORTS[name](claim_to_dict(claim), check(claim))
+
+
+def test_entries_of_several_claims_are_as_many_documents_with_their_names_to_the_letter() -> None:
+    names = ["party \N{PARTY POPPER}", "\x7f\x85\u2028", "\\ud83c\\udf89 \\\N{PARTY POPPER}"]
+    claims = [claim_from_dict({**CLAIM, "id": name}) for name in names]
+    text = "\n".join(EXPORTS["registry"](claim_to_dict(claim), check(claim)) for claim in claims)
+    assert [entry["deployment"]["basic"]["name"] for entry in yaml.safe_load_all(text)] == names

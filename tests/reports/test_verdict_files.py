@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from dpaudit.reports.badge import BAD, GOOD, OPEN, _badge, verdicts_badge
-from dpaudit.reports.sarif import id_lines
+from dpaudit.reports.sarif import id_lines, sarif_result
 from dpaudit.reports.verdict_files import verdicts_junit
 
 
@@ -19,6 +19,7 @@ from dpaudit.reports.verdict_files import verdicts_junit
         ('accountant_id = "no"\nsource = "id = 3"\n', {}),
         ('id = "a"\nid = "a"\n', {"a": 1}),
         (r'id = "\q"', {}),
+        ('id = "a"\nsource = """\nid = "b"\n"""\nnote = \'\'\'\nid = "b"\'\'\'\nid = "b"\n', {"a": 1, "b": 7}),
     ],
 )
 def test_the_line_of_an_id_is_found_in_every_way_of_writing_it(text: str, lines: dict[str, int]) -> None:
@@ -56,3 +57,8 @@ def test_a_suite_counts_what_it_skips_and_what_is_required(samples: ModuleType) 
     for require, counts in ((None, ["3", "1", "1"]), ("certified", ["3", "2", "0"])):
         suite = ElementTree.fromstring(verdicts_junit(verdicts, require=require))
         assert [suite.get(key) for key in ("tests", "failures", "skipped")] == counts
+
+
+def test_a_place_in_sarif_is_a_uri_reference() -> None:
+    found = sarif_result("a", "error", "b", uri="my claims/#1 100%.toml")
+    assert found["locations"][0]["physicalLocation"]["artifactLocation"] == {"uri": "my%20claims/%231%20100%25.toml"}

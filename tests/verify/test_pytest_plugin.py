@@ -94,3 +94,11 @@ def test_the_plugin_loads_nothing_heavy() -> None:
 def test_the_shares_of_all_sampling_verdicts_sum_to_alpha() -> None:
     first = math.fsum(sampling_share(i) for i in range(1, 10_001))
     assert 0.04999 < first < 0.05
+
+
+def test_control_characters_of_an_id_do_not_reach_the_terminal(pytester: pytest.Pytester) -> None:
+    path = pytester.makefile(".toml", claims=CLAIMS.replace("false", "\\u001b[31mred\\n::error::x"))
+    result = pytester.runpytest_inprocess("--dpaudit-claims", str(path), "-v")
+    result.assert_outcomes(passed=1, failed=1)
+    assert "\x1b[31mred" not in result.stdout.str()
+    result.stdout.fnmatch_lines(["*claim ?[[]31mred?::error::x: epsilon 2 at delta 1e-05 is refuted*"])

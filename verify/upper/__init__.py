@@ -25,7 +25,7 @@ from dpaudit.verify.upper import (
     sampled_normal,
     shuffled_batches,
 )
-from dpaudit.verify.upper.met_releases import carried_over, met_claim, often_cut
+from dpaudit.verify.upper.met_releases import DRAWN, carried_over, met_claim, often_cut, revealed_claim
 from dpaudit.verify.upper.shift_norms import moments_reach, sampling_is_known
 
 
@@ -68,12 +68,12 @@ def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) ->
         theorems: Which to try.
     """
     read = claim.canonical("upper")
-    curves = [theorem.bound(read) for theorem in theorems if theorem.applies(read)]
+    curves = _own_curves(read, theorems)
     when_cut: list[Curve] = []
     for fixed in (True, False) if often_cut(read) else (False,):
         met = met_claim(read, fixed=fixed)
         if met is not None:
-            own = [theorem.bound(met) for theorem in theorems if theorem.applies(met)]
+            own = _own_curves(met, theorems)
             own = [carried_over(read, curve, fixed=fixed, when_cut=when_cut) for curve in own]
             curves += own
             when_cut = own if fixed else []
@@ -81,6 +81,16 @@ def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) ->
     if reductions:
         curves = [replace(curve, theorem="; ".join(dict.fromkeys([*reductions, curve.theorem]))) for curve in curves]
     return curves
+
+
+def _own_curves(claim: Claim, theorems: Sequence[UpperBound]) -> list[Curve]:
+    """Of every theorem that applies to a claim itself, or to it with its coins revealed where moments need that."""
+    curves = [theorem.bound(claim) for theorem in theorems if theorem.applies(claim)]
+    shown = revealed_claim(claim)
+    if shown is None:
+        return curves
+    known = [theorem.bound(shown) for theorem in theorems if theorem.applies(shown)]
+    return [*curves, *(replace(curve, theorem=f"{DRAWN}; {curve.theorem}") for curve in known)]
 
 
 def upper_curve(claim: Claim) -> Callable[[Array], Array]:

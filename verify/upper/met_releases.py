@@ -35,8 +35,10 @@ from dpaudit.mechanisms.base import Array, NormalCoordinates
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.samplers import Sampler, Shuffled, TruncatedPoisson, WithoutReplacement
+from dpaudit.verify.upper.shift_norms import moments_reach, sampling_is_known
 
 REVEALED = "the order revealed, a record meets at most so many releases: joint convexity of the hockey-stick divergence"
+DRAWN = "who is drawn revealed, the record is in at most every release: joint convexity of the hockey-stick divergence"
 FIXED_SIZE = "batches of fixed size: advanced joint convexity, Balle, Barthe and Gaboardi (2018), Theorems 2 and 9"
 CUT_AS_FIXED = "batches that are cut hold the record at a known rate, in place of another: as batches of fixed size"
 MUCH = 1e-3  # of the claimed delta: the chance of a cut from which on what a cut costs is looked at
@@ -79,6 +81,18 @@ def met_claim(claim: Claim, *, fixed: bool = False) -> Claim | None:
     drawn = WithoutReplacement | TruncatedPoisson if fixed else WithoutReplacement
     swaps = not normal and any(isinstance(phase.sampler, drawn) for phase in claim.phases)
     return Claim(claim.epsilon, claim.delta, known, "replace-one" if swaps else claim.adjacency, claim.id)
+
+
+def revealed_claim(claim: Claim) -> Claim | None:
+    """The claim with it known who is drawn, where moments need that; None where they do not.
+
+    Poisson coins have one law for both neighbours, whoever the record is: given them the history is one of at most as
+    many releases without sampling, and delta is jointly convex.
+    """
+    if claim.adjacency != "replace-one" or moments_reach(claim) or not all(map(sampling_is_known, claim.phases)):
+        return None
+    phases = [replace(phase, sampling_prob=1.0, sampling_kind="none") for phase in claim.phases]
+    return replace(claim, phases=tuple(phases))
 
 
 def often_cut(claim: Claim) -> bool:

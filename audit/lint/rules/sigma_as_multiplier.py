@@ -21,7 +21,7 @@ def _find(script: Script) -> Iterator[Hit]:
                 text = ast.unparse(definition)
                 yield Hit(given or call, f"{last_name(call.func)} takes a noise multiplier, and gets {text}")
     for call in script.calls(*DRAWS_NOISE):
-        spread = _spread(call)
+        spread = _spread(call) or _factor(script, call)
         if spread is not None and last_name(spread) in MULTIPLIERS and not _multiplied(script, call):
             clip = _clip(script)
             if clip not in (None, 1):
@@ -42,6 +42,17 @@ def _spread(call: ast.Call) -> ast.expr | None:
     if given is not None or last_name(call.func) not in ("normal", "normal_"):
         return given
     return call.args[1] if len(call.args) > 1 else None
+
+
+def _factor(script: Script, call: ast.Call) -> ast.expr | None:
+    """The noise multiplier among the factors of a draw of unit spread."""
+    node = script.names.parents.get(call)
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        for side in (node.left, node.right):
+            if last_name(side) in MULTIPLIERS:
+                return side
+        node = script.names.parents.get(node)
+    return None
 
 
 def _multiplied(script: Script, call: ast.Call) -> bool:

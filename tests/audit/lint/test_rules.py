@@ -182,6 +182,11 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
             "    return g + torch.normal(0, noise_multiplier, g.shape)",
             "def f(g, noise_multiplier=1.1, clip=0.1):\n    g += clip * torch.normal(0, noise_multiplier, g.shape)",
         ),
+        (
+            "def f(g, noise_multiplier=1.1, clip=0.1):\n    g *= min(1, clip / norm)\n"
+            "    return g + torch.randn_like(g) * noise_multiplier",
+            "def f(g, noise_multiplier=1.1, clip=0.1):\n    return g + torch.randn_like(g) * noise_multiplier * clip",
+        ),
     ],
     "claimed-value": [
         (
