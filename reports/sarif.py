@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 _ID = re.compile(r"""(?:^|[{,])[ \t]*(?:id|"id"|'id')[ \t]*=[ \t]*("(?:[^"\\\n]|\\.)*"|'[^'\n]*')""", re.MULTILINE)
-_LONG = re.compile(r'''"{3}(?:\\.|[^\\])*?"{3}|'{3}.*?'{3}''', re.DOTALL)  # what spans lines holds no keys
+_LONG = re.compile(r""""{3}(?:\\.|[^\\])*?"{3}|'{3}.*?'{3}""", re.DOTALL)  # what spans lines holds no keys
 
 
 def id_lines(text: str) -> dict[str, int]:

@@ -15,12 +15,15 @@ from dpaudit.audit.attacks.arms import Arms, Candidate
 from dpaudit.audit.attacks.base import Array, Audit
 from dpaudit.audit.attacks.released_steps import StepWatch, released_ratio
 from dpaudit.audit.trials.engine import Score, Scores, TrialSetup
-from dpaudit.mechanisms.learning.spec import TrainingSpec
+from dpaudit.mechanisms.learning.spec import TrainedModels, TrainingSpec
 
 PAIRS = 10  # models of either arm for every candidate
 # Whoever sees every release can do whatever one who sees the outputs can, so a few models that say otherwise are
 # believed only where they say it clearly: 10 pairs know a separation to a fifth or so
 FAVOUR = 1.3
+# A score that is lower with the canary by so many standard deviations, as no ten pairs show by chance, tells as much:
+# noise that is the same in all models of an arm moves it either way
+TURNED = 3.0
 _STREAM = 101  # of seeds; one for both arms: a pair of models shares its noise and its batches
 
 
@@ -52,6 +55,21 @@ class Pilot:
     watch: StepWatch | None = None
 
 
+@dataclass(frozen=True)
+class Turned:
+    """A score with its sign turned.
+
+    Args:
+        score: Lower with the canary.
+    """
+
+    score: Score
+
+    def __call__(self, models: TrainedModels) -> Scores:
+        """Higher with the canary."""
+        return -self.score(models)
+
+
 def run_pilot(audit: Audit, candidates: Sequence[Candidate], setup: Callable[..., TrialSetup]) -> Pilot | None:
     """Train a few models of every candidate with half of the noise, and choose the one whose arms lie furthest apart.
 
@@ -71,15 +89,19 @@ def run_pilot(audit: Audit, candidates: Sequence[Candidate], setup: Callable[...
         if len(without) < PAIRS:
             return None
         apart = separation(without, with_canary)
+        turned = apart < -TURNED
+        apart = np.where(turned, -apart, apart)
         favours = np.array([FAVOUR if score is released_ratio else 1.0 for score in candidate.scores.values()])
         best = int((apart * favours).argmax())
         if chosen is None or apart[best] * favours[best] > worth:
             worth = float(apart[best] * favours[best])
             name, score = list(candidate.scores.items())[best]
+            watch = candidate.watch if score is released_ratio else None
+            if turned[best]:
+                name, score = f"{name}, turned round", Turned(score)
             chosen = Pilot(
-                candidate.spec, candidate.arms, score, name, float(apart[best]), len(candidates), 0, 0.0,
-                candidate.watch if score is released_ratio else None,
-            )  # fmt: skip
+                candidate.spec, candidate.arms, score, name, float(apart[best]), len(candidates), 0, 0.0, watch
+            )
     models = 2 * PAIRS * len(candidates)
     return None if chosen is None else replace(chosen, models=models, seconds=time.monotonic() - began)
 

@@ -143,7 +143,8 @@ def _steps_seen(spec: GradientSpec, look: Callable[[Sequence[Tensor], Sequence[T
         given = [weight.grad for weight in weights]
         if [tuple(w.shape) for w in weights] != shapes or any(g is None for g in given) or is_wrapper(optimizer):
             return
-        look([w.detach().cpu() for w in weights], [g.detach().cpu() for g in given])
+        # a loop may train in another precision than that in which we compute
+        look([w.detach().cpu().float() for w in weights], [g.detach().cpu().float() for g in given])
 
     handle = register_optimizer_step_pre_hook(hook)
     try:

@@ -226,8 +226,11 @@ def _same_recipe(inner: Recipe, given: Recipe, name: str) -> Recipe:
     ours, theirs = inner.to_dict(), given.to_dict()
     filled_in = {**theirs, "dataset": {"sha256": ours["dataset"].get("sha256"), **theirs["dataset"]}}
     filled_in.setdefault("seed", ours.get("seed"))
-    different = [key for key in ours if ours[key] != filled_in.get(key)]
+    # a report is what an owner may state later
+    more = [key for key, value in filled_in.items() if value is not None and key not in ours and key != "report"]
+    different = [key for key in ours if ours[key] != filled_in.get(key)] + more
     if different:
-        raise InputError(f"{different[0]}: Expected the recipe given to say what {name} says, {ours[different[0]]}.")
+        said = ours.get(different[0], "nothing")
+        raise InputError(f"{different[0]}: Expected the recipe given to say what {name} says, {said}.")
     seed, digest = filled_in.get("seed"), filled_in["dataset"].get("sha256")
     return given.model_copy(update={"seed": seed, "dataset": given.dataset.model_copy(update={"sha256": digest})})

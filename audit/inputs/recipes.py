@@ -400,6 +400,11 @@ class OutputPerturbationRecipe(MinimumRecipe):
 
     algorithm: Literal["output-perturbation"]
 
+    @model_validator(mode="after")
+    def _sensitivity(self) -> Self:
+        check_sensitivity("mechanism", self.mechanism, 1.0 / self.regularization)  # replace-one accounting doubles clip
+        return self
+
 
 class ApproximateMinimaRecipe(MinimumRecipe):
     """Approximate-minima perturbation: `mechanism` is the noise in the objective.

@@ -4,6 +4,7 @@ import functools
 import hashlib
 import importlib.util
 import inspect
+import os
 import sys
 import traceback
 import warnings
@@ -64,11 +65,63 @@ class UserFunction:
             InputError: The file has changed, fails, or has no such function.
         """
         try:
-            return _function(self.path, self.function, self.sha256)
+            with its_own_settings():
+                return _function(self.path, self.function, self.sha256)
         except InputError:
             raise
         except (Exception, SystemExit) as error:
             raise InputError(f"Expected {self.where} to be there: {fault(error)}") from error
+
+
+@contextmanager
+def its_own_settings() -> Iterator[None]:
+    """Inside, what a user's code has set of torch, NumPy and the folder is as it left it; outside, as it was before.
+
+    A file that makes float64 the default means its own tensors, and ours are float32.
+    """
+    if _inside:
+        yield
+        return
+    before = _settings()
+    _set_to({**before, **_theirs})
+    _inside.append(True)
+    try:
+        yield
+    finally:
+        _inside.clear()
+        left = _settings()
+        _theirs.clear()
+        _theirs.update({name: value for name, value in left.items() if value != before[name]})
+        _set_to(before)
+
+
+def _settings() -> dict[str, Any]:
+    import numpy as np
+    import torch
+
+    return {
+        "dtype": torch.get_default_dtype(),
+        "device": torch.get_default_device(),
+        "gradients": torch.is_grad_enabled(),
+        "errors": np.geterr(),
+        "folder": os.getcwd(),
+    }
+
+
+def _set_to(chosen: dict[str, Any]) -> None:
+    import numpy as np
+    import torch
+
+    torch.set_default_dtype(chosen["dtype"])
+    if torch.get_default_device() != chosen["device"]:
+        torch.set_default_device(chosen["device"])
+    torch.set_grad_enabled(chosen["gradients"])
+    np.seterr(**chosen["errors"])
+    os.chdir(chosen["folder"])
+
+
+_inside: list[bool] = []
+_theirs: dict[str, Any] = {}  # of this process
 
 
 def fault(error: BaseException) -> str:
@@ -203,7 +256,8 @@ class UserTrainer:
         if trains_one_model(self):
             function = dataset_trainer(function)
         try:
-            return function(*arguments, **options)
+            with its_own_settings():
+                return function(*arguments, **options)
         except InputError:
             raise
         except (Exception, SystemExit) as error:

@@ -15,8 +15,18 @@ import torch
 from numpy.typing import NDArray
 
 from dpaudit.audit.inputs.files import InputError, unfit_is_input
+from dpaudit.audit.inputs.user_code import trains_one_model
 from dpaudit.audit.trials.keys import circumstances, fingerprint, opacus_version
-from dpaudit.mechanisms.learning.architectures import C1, C2, K1, K2, CNNShape, parameter_count, parameter_shapes
+from dpaudit.mechanisms.learning.architectures import (
+    C1,
+    C2,
+    K1,
+    K2,
+    CNNShape,
+    parameter_count,
+    parameter_shapes,
+    through_opacus,
+)
 from dpaudit.mechanisms.learning.spec import Ledger, MinimumSpec, Pool, TrainedModels, TrainingSpec
 from dpaudit.mechanisms.learning.training import train
 
@@ -68,7 +78,12 @@ class TrialSetup:
     @property
     def block(self) -> int:
         """Models in one block: a power of two by the work in it, never by the machine."""
-        return int(np.clip(2.0 ** np.floor(np.log2(BLOCK_SECONDS / nominal_seconds(self.spec))), 1, MOST_MODELS))
+        seconds, loop = nominal_seconds(self.spec), self.trainer
+        while hasattr(loop, "trainer"):  # told of noise, or watched
+            loop = loop.trainer
+        if trains_one_model(loop):
+            seconds += self.spec.steps * OPACUS_STEP_SECONDS
+        return int(np.clip(2.0 ** np.floor(np.log2(BLOCK_SECONDS / seconds)), 1, MOST_MODELS))
 
 
 def nominal_seconds(spec: TrainingSpec) -> float:
@@ -81,7 +96,7 @@ def nominal_seconds(spec: TrainingSpec) -> float:
     step = STEP_SECONDS + noise
     if spec.sampling_prob < 1:
         step += COIN_SECONDS * batch / spec.sampling_prob
-    if architecture.build is not None:
+    if through_opacus(architecture):
         step += OPACUS_STEP_SECONDS
     elif architecture.name == "cnn":  # every position of a map is one more product with the kernel
         shape = CNNShape.of(architecture.inputs, architecture.classes)

@@ -31,6 +31,7 @@ import torch
 from dpaudit import mechanisms
 from dpaudit.audit.inputs.files import InputError, read_regular
 from dpaudit.audit.inputs.user_code import UserFunction
+from dpaudit.mechanisms.learning.architectures import through_opacus
 from dpaudit.mechanisms.learning.spec import Architecture
 
 LARGEST_SOURCE = 1 << 24  # bytes
@@ -93,7 +94,7 @@ def processor(info: Path = Path("/proc/cpuinfo")) -> str:
 
 def opacus_version(architecture: Architecture) -> str:
     """The version of Opacus where it trains this architecture, "" where it does not."""
-    return version("opacus") if architecture.build is not None else ""
+    return version("opacus") if through_opacus(architecture) else ""
 
 
 @functools.lru_cache(maxsize=64)
@@ -237,8 +238,17 @@ class _Plain:
             self._module_source(function.__module__),
             _bytecode(function.__code__) if self._versions else "",
             self(_closed_over(function)),
-            self(dict(_globals(function))),
+            self({name: self._global(value) for name, value in _globals(function)}),
         ]
+
+    def _global(self, value: Any) -> Any:
+        """A value that a function reads; of what is called and cannot be compared, such as an operator, its type."""
+        try:
+            return self(value)
+        except NoSourceError:
+            if not callable(value) or isinstance(value, FunctionType):
+                raise
+            return type(value).__qualname__
 
     def _module_source(self, name: str) -> list[str] | str:
         """The sources of a module: of ours, its whole folder; of an installed package, its text and version."""
@@ -291,7 +301,11 @@ def _globals(function: FunctionType) -> Iterator[tuple[str, Any]]:
         codes += [item for item in code.co_consts if isinstance(item, CodeType)]
         for name in code.co_names:
             value = function.__globals__.get(name)
-            imported = callable(value) and getattr(value, "__module__", None) != function.__module__
+            # of another module; not a partial, or an object that is called: their arguments are values of this one
+            elsewhere = getattr(value, "__module__", None) != function.__module__
+            imported = (
+                elsewhere and callable(value) and (isinstance(value, FunctionType) or not hasattr(value, "__dict__"))
+            )
             if value is not None and not imported and not isinstance(value, (ModuleType, type, Logger)):
                 yield name, value
 

@@ -132,6 +132,12 @@ def _check_module(architecture: Architecture) -> None:
         )
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise ValueError(f"{expected} to have trainable parameters.")
+    again = _constants(build_module(architecture))  # whoever queries a trained model builds them anew
+    changing = [name for name, value in _constants(module).items() if not torch.equal(value, again[name])]
+    if changing:
+        raise ValueError(
+            f"{expected} with the same numbers whenever it is built, but for those trained: {changing[0]}."
+        )
     with torch.no_grad():  # first weights of 0 would hide every influence
         for parameter in module.parameters():
             parameter.normal_()
@@ -151,6 +157,12 @@ def _check_module(architecture: Architecture) -> None:
     wrong = _wrong_gradients(module, records)
     if wrong:
         raise ValueError(f"{expected} with a gradient of every record for each parameter: {', '.join(wrong)} has none.")
+
+
+def _constants(module: nn.Module) -> dict[str, Tensor]:
+    """What is never trained, by name: frozen parameters and buffers."""
+    frozen = {name: weight.detach() for name, weight in module.named_parameters() if not weight.requires_grad}
+    return {**frozen, **dict(module.named_buffers())}
 
 
 def _statistics(part: nn.Module) -> list[str]:
@@ -225,13 +237,18 @@ def train(
     ) -> tuple[dict[str, Tensor], list[int], tuple[int, ...]]:
         module = initialised(spec, streams, place)
         sizes = _descend(spec, module, x, y, mask, streams, canaries, progress)
-        return module.state_dict(), sizes, (len(sizes),)
+        return trained_parameters(module), sizes, (len(sizes),)
 
     check_architecture(spec.architecture)
     with warnings.catch_warnings():
         # Opacus's hooks make torch remark, at every step, that the network's inputs need no gradient: they do not
         warnings.filterwarnings("ignore", message=NO_INPUT_GRADIENT, category=UserWarning)
         return train_each(spec, members, seeds, fit, canaries=planted, engine="opacus", device=place)
+
+
+def trained_parameters(module: nn.Module) -> dict[str, Tensor]:
+    """What is released: the parameters that require a gradient, by name, without those that stay as they were built."""
+    return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
 
 
 def _descend(

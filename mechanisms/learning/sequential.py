@@ -99,7 +99,9 @@ def initialised(spec: GradientSpec, streams: Streams, device: torch.device) -> n
             elif parameter.dim() >= 2:
                 nn.init.xavier_normal_(parameter, generator=source.init)
     if spec.first_weights is not None:
-        module.load_state_dict({name: torch.tensor(value) for name, value in spec.first_weights.items()})
+        # what is not trained stays as it was built
+        first = {name: torch.tensor(value) for name, value in spec.first_weights.items()}
+        module.load_state_dict(first, strict=False)
     torch.manual_seed(streams.init.initial_seed())
     return module
 

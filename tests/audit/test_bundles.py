@@ -271,6 +271,17 @@ def test_a_recipe_beside_a_bundle_must_agree(saved: Path, recipe: Recipe) -> Non
     other = Recipe.from_dict({**given.to_dict(), "steps": 2})
     with pytest.raises(InputError, match="steps: Expected the recipe given to say what"):
         load_bundle(saved, recipe=other)
+    for more in (
+        {"schedule": {"noise_multiplier": {"start": 9.0, "end": 9.0, "levels": 1}}},
+        {"planted_defect": "half-noise"},
+    ):
+        claimed_anew = Recipe.from_dict({**given.to_dict(), **more})
+        with pytest.raises(
+            InputError, match=f"{next(iter(more))}: Expected the recipe given to say what .* says, nothing"
+        ):
+            load_bundle(saved, recipe=claimed_anew)
+    stated = Recipe.from_dict({**given.to_dict(), "report": {"scope": "a test"}})
+    assert load_bundle(saved, recipe=stated).recipe.report is not None
 
 
 def test_code_named_by_a_bundle_runs_only_with_a_recipe(tmp_path: Path, digits: Dataset) -> None:

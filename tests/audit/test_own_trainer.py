@@ -215,3 +215,39 @@ def test_a_record_is_taken_from_a_loop_or_replaced_where_the_claim_is_on_that(ar
     assert arms_of("train", "replace-one", SHUFFLED, SHUFFLED) == (280, 280)
     # the built-in training plays the pilot of the others, in an order with a place for either value
     assert [arms_of(loop, "replace-one", SHUFFLED, SHUFFLED) for loop in ("silent", "many")] == [None, None]
+
+
+SETTINGS = """
+import os, numpy, torch
+torch.set_default_dtype(torch.float64)
+import plain
+
+def train(spec, pool, members, seeds, *, device):
+    assert torch.get_default_dtype() == torch.float64 and os.getcwd() in (FOLDER, "/")
+    torch.set_default_dtype(torch.float32)
+    models = plain.train(spec, pool, members, seeds, device=device)
+    torch.set_default_dtype(torch.float64)
+    torch.set_grad_enabled(False)
+    numpy.seterr(all="raise")
+    os.chdir("/")
+    return models
+"""
+
+
+def test_what_a_loop_sets_for_itself_is_not_set_for_us(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "plain.py").write_text(EXAMPLE)
+    (tmp_path / "my_loop.py").write_text(f"FOLDER = {str(tmp_path)!r}\n{SETTINGS}")
+    before = torch.get_default_dtype(), torch.is_grad_enabled(), np.geterr(), Path.cwd()
+    bundle, scores = load_bundle(model), []
+    for name in ("plain.py:train", "my_loop.py:train", "my_loop.py:train"):
+        trainer = UserTrainer(UserFunction.named(name, "--trainer", tmp_path))
+        audit = prepare(bundle, bundle.recipe.load_dataset(), Settings(seed=4, trainer=trainer))
+        candidate = CLIPBKD.build(replace(audit.spec, init_seed=4), audit)[0]
+        setup = audit.trial_setup(candidate.spec, candidate.arms.pool, candidate.all_scores)
+        scores.append(TrialRunner(TrialStore(None)).run(setup, *candidate.arms.trials(5, 4)))
+        assert before == (torch.get_default_dtype(), torch.is_grad_enabled(), np.geterr(), Path.cwd())
+    np.testing.assert_array_equal(scores[0], scores[1])
+    np.testing.assert_array_equal(scores[0], scores[2])

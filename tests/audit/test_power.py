@@ -1,10 +1,12 @@
 """The plan and the power estimate against tests whose power is known in closed form."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy.stats import norm
 
-from dpaudit.audit.attacks.pilot import separation
+from dpaudit.audit.attacks.pilot import PAIRS, run_pilot, separation
 from dpaudit.audit.power import DRAWS, MODELS, REPEATS, models_needed, resampled
 
 LIMIT = 0.4  # of a test that refutes where the means differ by more
@@ -55,3 +57,26 @@ def test_separation_is_found_per_score_and_nothing_is_none() -> None:
     constant = np.ones((10, 1))
     assert separation(constant, constant).tolist() == [0.0]
     assert separation(constant, 2 * constant).tolist() == [np.inf]
+
+
+class _Told:
+    """Trials whose scores are known beforehand."""
+
+    def __init__(self, distance: float) -> None:
+        self._distance = distance
+
+    def run(self, setup: object, *lists: object, what: str) -> tuple[np.ndarray, np.ndarray]:
+        spread = np.linspace(-1.5, 1.5, PAIRS)[:, None]
+        return spread, spread + self._distance
+
+
+@pytest.mark.parametrize(("distance", "turned"), [(-9.0, True), (-1.0, False), (9.0, False)])
+def test_a_score_that_clearly_falls_with_the_canary_is_turned_round(distance: float, turned: bool) -> None:
+    """As of a loop that ignores its seeds: the same noise in all models of an arm moves their score either way."""
+    arms = SimpleNamespace(trials=lambda *_: [[], []], pool=None)
+    candidate = SimpleNamespace(spec=None, arms=arms, scores={"a": np.negative}, all_scores=None, watch=None)
+    audit = SimpleNamespace(trials=_Told(distance), settings=SimpleNamespace(seed=1))
+    chosen = run_pilot(audit, [candidate], lambda *_: None)  # type: ignore[arg-type, list-item, return-value]
+    assert chosen is not None
+    assert (chosen.separation > 3.0, chosen.score_name) == (abs(distance) == 9.0, "a, turned round" if turned else "a")
+    assert chosen.score(np.ones(1)).tolist() == [1.0 if turned else -1.0]  # type: ignore[arg-type]

@@ -2,6 +2,8 @@
 
 import math
 import os
+import tomllib
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -305,3 +307,38 @@ def test_a_dimension_is_filled_into_every_mechanism() -> None:
     wrong = Recipe.from_dict(changed("digits-approximate-minima", output_mechanism__dimension=65))
     with pytest.raises(InputError, match=r"output_mechanism\.dimension: Expected 65 to be the model's 64 parameters"):
         wrong.spec(dataset)
+
+
+FROZEN = """
+import torch
+from torch import nn
+
+def build(inputs, classes):
+    first = nn.Linear(inputs, 8).requires_grad_(False)
+    with torch.no_grad():
+        first.weight.copy_(torch.arange(8.0 * inputs).reshape(8, inputs).sin())
+    first.bias.data.zero_()
+    return nn.Sequential(first, nn.Tanh(), nn.Linear(8, classes))
+"""
+
+
+def test_a_network_that_is_frozen_in_part_is_trained_and_queried_without_that_part(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(FROZEN)
+    data = tomllib.loads((Path(__file__).parents[2] / "examples" / "digits-headline.toml").read_text())
+    recipe = Recipe.from_dict({**data, "architecture": {"name": "net.py:build"}}, folder=tmp_path)
+    train_bundle(recipe, tmp_path / "m.pt", seed=1, device="cpu", stage=lambda what, total: lambda done: None)
+    bundle, dataset = load_bundle(tmp_path / "m.pt", recipe=recipe), recipe.load_dataset()
+    assert list(bundle.state_dict) == ["2.weight", "2.bias"]
+    weights = np.sin(np.arange(8.0 * dataset.x.shape[1])).reshape(8, -1)
+    outputs = (
+        np.tanh(dataset.x @ weights.T) @ bundle.state_dict["2.weight"].numpy().T + bundle.state_dict["2.bias"].numpy()
+    )
+    spec = recipe.spec(dataset)
+    np.testing.assert_allclose(logits(bundle.models(spec), dataset.x)[0], outputs, atol=1e-3)
+    first = {name: 0.5 * tensor.numpy() for name, tensor in bundle.state_dict.items()}
+    started = replace(spec, first_weights=first, learning_rate=1e-30)
+    models = train(started, Pool(dataset.x, dataset.y), np.ones((1, len(dataset.y)), dtype=bool), [1])
+    np.testing.assert_allclose(models.parameters["2.weight"][0], first["2.weight"], atol=1e-12)
+    (tmp_path / "net.py").write_text(FROZEN.replace("torch.arange(8.0 * inputs)", "torch.rand(8 * inputs)"))
+    with pytest.raises(InputError, match=r"the same numbers whenever it is built, but for those trained: 0\.weight"):
+        train_bundle(recipe, tmp_path / "m.pt", seed=1, device="cpu", stage=lambda what, total: lambda done: None)

@@ -401,3 +401,11 @@ def test_what_output_perturbation_needs(changes: dict[str, Any], message: str) -
             table[key] = value
     with pytest.raises(InputError, match=message):
         Recipe.from_dict(data)
+
+
+def test_output_perturbation_accounts_for_the_sensitivity_of_its_minimum() -> None:
+    """Records of norm 1 move the minimum of a Lambda-strongly convex objective by up to 1 / Lambda."""
+    data = tomllib.loads((EXAMPLES / "fashion-product-release.toml").read_text())
+    assert Recipe.from_dict(data).regularization == 10.0
+    with pytest.raises(InputError, match=r"mechanism\.clip: Expected 0\.1 to be at least 100, the sensitivity"):
+        Recipe.from_dict({**data, "regularization": 0.01})

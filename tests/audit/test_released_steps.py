@@ -142,3 +142,20 @@ def test_neighbours_of_an_own_loop_have_its_size() -> None:
     assert (arms.without.sum(), arms.with_canary.sum()) == (3, 4)
     np.testing.assert_array_equal(arms.pool.x, [canary, *x[1:]])
     assert arms.description["pair"] == "the training records but record 0, with and without one canary"
+
+
+def double_loop(dataset: Any, seed: int, noise_factor: float = 1.0) -> nn.Module:
+    """One step in float64."""
+    network = build_module(SPEC.architecture).double()
+    for weight in network.parameters():
+        weight.grad = torch.full_like(weight, 0.1 * seed)
+    torch.optim.SGD(network.parameters(), lr=0.1).step()
+    return network
+
+
+def test_steps_of_loops_in_another_precision_are_seen() -> None:
+    pool = records(np.random.default_rng(4))
+    trainer = WatchedLoop(dataset_trainer(double_loop), watch_of(pool))
+    models = trainer(SPEC, pool, np.ones((2, 10), dtype=bool), [1, 2], device="cpu")
+    assert isinstance(models.observed, torch.Tensor)  # type: ignore[union-attr]
+    assert np.isfinite(released_ratio(models)).all()  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+import torch
 from small_trials import setup
 
 from dpaudit.audit.inputs.files import InputError
@@ -274,6 +275,11 @@ class Loop:
     assert len(set(keys)) == len(trainers)
     module.SIGMA = 0.3
     assert fingerprint({"t": module.train}) not in keys
+    seen = set()
+    for noise in (partial(module.make, 1.0), partial(module.make, 2.0), torch.nn.Dropout(0.1), torch.nn.Dropout(0.2)):
+        module.SIGMA = noise  # bound arguments and state of what a global calls
+        seen.add(fingerprint({"t": module.train}))
+    assert len(seen) == 4
     assert fingerprint({"t": module.Loop(1.0)}) == keys[5]
 
 

@@ -11,12 +11,17 @@ import pytest
 import torch
 from small_trials import SMALL_BLOCKS, arms, setup
 
+from dpaudit.audit.attacks.control import ScaledNoise
+from dpaudit.audit.attacks.released_steps import StepCount, WatchedLoop
 from dpaudit.audit.attacks.shadow import log_odds
-from dpaudit.audit.trials import blocks, local_engine
+from dpaudit.audit.inputs.user_code import dataset_trainer
+from dpaudit.audit.trials import blocks, keys, local_engine
 from dpaudit.audit.trials.engine import TrialRunner, TrialSetup, trial_seed
 from dpaudit.audit.trials.keys import fingerprint
 from dpaudit.audit.trials.store import TrialStore
-from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID
+from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian
+from dpaudit.mechanisms.learning.architectures import TEXT_NETWORKS
+from dpaudit.mechanisms.learning.spec import Architecture
 
 
 def trained(trials: int, *, seed: int = 3, store: TrialStore | None = None) -> tuple[np.ndarray, ...]:
@@ -174,3 +179,28 @@ def test_the_fingerprint_sees_every_part() -> None:
     assert fingerprint(base) == fingerprint({"steps": 5, "x": np.zeros(3)})
     for other in ({**base, "steps": 6}, {**base, "x": np.zeros(4)}, {**base, "x": np.zeros(3, dtype=np.float32)}):
         assert fingerprint(base) != fingerprint(other)
+
+
+@pytest.mark.parametrize("name", TEXT_NETWORKS)
+def test_networks_that_opacus_trains_have_short_blocks_and_its_version_in_their_key(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step of one model takes milliseconds there: a block that outlasts a budget would never be finished."""
+    spec = replace(setup().spec, architecture=Architecture(name, 8, 2), mechanism=Gaussian(1.0), steps=20)
+    text = replace(setup(), spec=spec)
+    assert text.block <= 8 < setup().block
+    first = blocks.setup_key(text)
+    monkeypatch.setattr(keys, "version", lambda package: "99.0")
+    assert blocks.setup_key(text) != first
+
+
+def _one_model(dataset: Any, seed: int, noise_factor: float = 1.0) -> torch.nn.Module:
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    "told",
+    [lambda loop: loop, lambda loop: ScaledNoise(loop, 0.5), lambda loop: WatchedLoop(loop, StepCount())],
+)
+def test_loops_that_train_one_model_have_short_blocks(told: Any) -> None:
+    assert setup(told(dataset_trainer(_one_model))).block <= 32 < setup().block
