@@ -10,7 +10,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -246,8 +246,8 @@ class UserTrainer:
 
     code: UserFunction
 
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        """Run the user's function.
+    def __call__(self, spec: Any, pool: Any, *arguments: Any, **options: Any) -> Any:
+        """Run the user's function, on records of its own: what it writes over is not what the next call sees.
 
         Raises:
             InputError: The code fails; the message says where.
@@ -257,7 +257,7 @@ class UserTrainer:
             function = dataset_trainer(function)
         try:
             with its_own_settings():
-                return function(*arguments, **options)
+                return function(spec, replace(pool, x=pool.x.copy(), y=pool.y.copy()), *arguments, **options)
         except InputError:
             raise
         except (Exception, SystemExit) as error:

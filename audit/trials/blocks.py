@@ -134,7 +134,7 @@ def train_block(setup: TrialSetup, trials: Block, deadline: float | None = None)
         torch.set_num_threads(threads)
     lost = int(np.isnan(scores).reshape(len(trials), -1).any(axis=1).sum())
     if lost:
-        raise TrainingError(f"Expected finite models, but {lost} of {len(trials)} trained to NaN.")
+        raise TrainingError(f"Expected finite models, but {lost} of {len(trials)} trained to infinity or NaN.")
     return scores
 
 

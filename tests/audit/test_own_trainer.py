@@ -23,6 +23,7 @@ from dpaudit.audit.runner import prepare
 from dpaudit.audit.training_run import train_bundle
 from dpaudit.audit.trials.engine import TrialRunner
 from dpaudit.audit.trials.store import TrialStore
+from dpaudit.mechanisms.learning.spec import Pool
 
 ROOT = Path(__file__).parents[2]
 RECIPE = load_recipe(ROOT / "examples" / "digits-headline.toml")
@@ -86,7 +87,7 @@ def test_a_loop_that_trains_to_nan_is_one_line_and_exit_4(audit: Any) -> None:
     done = audit(EXAMPLE.replace("return models", "return [{k: v / 0 * 0 for k, v in m.items()} for m in models]"))
     assert done.returncode == 4
     assert done.stdout.startswith("gave_up: ")
-    assert done.stderr.splitlines()[0] == "dpaudit: Expected finite models, but 200 of 200 trained to NaN."
+    assert done.stderr.splitlines()[0] == "dpaudit: Expected finite models, but 200 of 200 trained to infinity or NaN."
 
 
 @pytest.mark.slow
@@ -251,3 +252,13 @@ def test_what_a_loop_sets_for_itself_is_not_set_for_us(
         assert before == (torch.get_default_dtype(), torch.is_grad_enabled(), np.geterr(), Path.cwd())
     np.testing.assert_array_equal(scores[0], scores[1])
     np.testing.assert_array_equal(scores[0], scores[2])
+
+
+def test_a_loop_that_writes_over_its_records_changes_them_for_nobody_else(tmp_path: Path) -> None:
+    (tmp_path / "my_loop.py").write_text(
+        "def train(spec, pool, members, seeds, *, device):\n    pool.x[:] = 0.0\n    pool.y[:] = 0\n    return []\n"
+    )
+    pool = Pool(np.ones((3, 2), dtype=np.float32), np.ones(3, dtype=np.int64))
+    UserTrainer(UserFunction.named("my_loop.py:train", "--trainer", tmp_path))(None, pool, None, [1], device="cpu")
+    assert pool.x.all()
+    assert pool.y.all()

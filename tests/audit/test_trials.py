@@ -125,7 +125,7 @@ def test_models_that_train_to_nan_end_the_trials_in_one_line_and_nothing_is_lost
     sound, broken = (setup(), replace(setup(), spec=replace(setup().spec, learning_rate=1e38)))
     assert len(trials.run(sound, *arms(8))[0]) == 8
     assert [len(scores) for scores in trials.run(broken, *arms(16))] == [0, 0]
-    assert trials.stopped == "Expected finite models, but 8 of 8 trained to NaN."
+    assert trials.stopped == "Expected finite models, but 8 of 8 trained to infinity or NaN."
 
 
 def looked(runner: TrialRunner, models: int, seed: int = 3, trials: TrialSetup | None = None, **options: Any) -> int:
