@@ -368,8 +368,13 @@ def _alone_proof(claim: Claim) -> UpperProof | Unavailable:
         ends = one_dimensional_ends(ball(data["beta"]), law.length, shift, e)
         if isinstance(ends, Unavailable):
             return arb(0).union(arb(1))
-        left = ball(ends[0]) - shift
-        return (law.tail(left) if left >= 0 else 1 - law.tail(-left)) - e.exp() * law.tail(ball(ends[1]))
+        low, high = map(ball, ends)
+
+        def value(moved: arb, still: arb) -> arb:  # P(t > moved) - e^epsilon Q(t > still)
+            left = moved - shift
+            return (law.tail(left) if left >= 0 else 1 - law.tail(-left)) - e.exp() * law.tail(still)
+
+        return value(low, high).union(value(high, low))  # the upper and the lower end
 
     return UpperProof("one-dimensional", delta, dict(zip(("low", "high"), decimals, strict=True)), exact=True)
 
@@ -382,6 +387,8 @@ def one_dimensional_ends(beta: arb, scale: arb, shift: arb, epsilon: arb) -> tup
 
     low, high = shift / 2, 2 * shift + scale
     while not loss(high) > epsilon:
+        if not loss(high) < epsilon:  # undecided, and no less so further out
+            return Unavailable("the loss is too flat to be told from epsilon")
         high *= 2
     for _ in range(110):
         middle = ((low + high) / 2).mid()

@@ -10,6 +10,7 @@ import math
 import re
 import sys
 import time
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
@@ -24,6 +25,8 @@ FORMAT, SECONDS, MAX_BYTES, MAX_WINDOW, BITS = "dpaudit-certificate/1", 300, 2**
 NUMBER = re.compile(r"-?\d{1,60}(\.\d{1,60})?(e[+-]?\d{1,3})?|-?\d{1,60}/[1-9]\d{0,59}")
 NOISE = {"gaussian": ["noise_multiplier"], "laplace": ["scale"], "generalized-gaussian": ["beta", "scale"]}
 NOISE |= {f"gamma-{x}": ["k", "theta"] for x in ("plrv", "plrv-iid", "scale-laplace")} | {"product": ["sigma"]}
+STEPPED = ("random-allocation", "without-replacement", "truncated-poisson")  # samplers that have no passes
+CLAIM, PHASE = "id epsilon delta adjacency phases", "mechanism steps sampling_prob sampling_kind sampling"
 deadline = [0.0]
 
 
@@ -36,6 +39,17 @@ def parsed(value: Any) -> Any:  # strings that are numbers as exact fractions
     if isinstance(value, (dict, list)):
         return {k: parsed(x) for k, x in value.items()} if isinstance(value, dict) else [parsed(x) for x in value]
     return Fraction(value) if isinstance(value, str) and NUMBER.fullmatch(value) else value
+
+
+def table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:  # readers differ in which of two they take
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise ValueError("a key stands twice")
+    return dict(pairs)
+
+
+def shown(value: Fraction | int, rounding: str) -> str:  # six digits of what is proved, and so implied by it
+    short, exact = f"{float(value):g}", (Decimal(value.numerator), Decimal(value.denominator))
+    return short if Fraction(short) == value else f"{Context(6, rounding).divide(*exact):g}"
 
 
 def whole(value: Any, low: int, high: int) -> int:
@@ -66,9 +80,13 @@ class Window:
         self.size, self.bits = whole(size, 1, MAX_WINDOW), whole(bits, *BITS)
 
     def floor(self, mass: arb) -> fmpz:
+        need(mass.is_finite(), "a mass is not known")
+        if not mass.lower() > 0:  # a wide ball may have more digits than there is memory
+            return fmpz(0)
+        need(mass < 2**16, "a mass is not bounded")
         digits, exponent = mass.lower().man_exp()
         shift = int(exponent) + self.bits
-        return max(fmpz(0), digits << shift if shift > 0 else digits >> min(-shift, 10**6))
+        return digits << shift if shift > 0 else digits >> min(-shift, 10**6)
 
     def law(self, cells: list[Any], scores: list[int]) -> fmpz_poly:
         total = [fmpz(0)] * (2 * self.size + 1)
@@ -119,7 +137,9 @@ class Sampler:
         need(once or data.get("reshuffle", "every-epoch") == "every-epoch", "reshuffle is not known")
         self.passes, self.orders = (1, epochs) if once else (epochs, 1)
         self.meetings, self.groups, self.games, self.twice = epochs, list[Any](), list[Any](), False
-        self.steps, sizes = whole(data.get("batches", data.get("steps")), 1, 10**8) * epochs, (1, 10**8)
+        key, other = ("steps", "batches") if kind in STEPPED else ("batches", "steps")
+        need(other not in data and (key == "batches" or epochs == 1), "a sampler's key is not its own")
+        self.steps, sizes = whole(data[key], 1, 10**8) * epochs, (1, 10**8)
         self.widest, self.rate, part = Fraction(0), Fraction(0), Fraction(kind == "deterministic")
         if kind == "shuffled":
             count, last = whole(data["batches"], *sizes), data.get("last_batch", "kept")
@@ -370,6 +390,7 @@ class Phase:
             x = (square / variance).sqrt()
             ends.append([square.sqrt(), (square * (2 * sign * t).exp()).sqrt(), sign * gap, x.erfc(), x.erf()])
         for a, b in pairwise(ends):
+            need(ctx.prec <= 256, "so many digits of a Beta law take too long")
             (r, rho, gap), mass = (a[i].union(b[i]) for i in range(3)), b[3] - a[3] if b[3] < 0.5 else a[4] - b[4]
             ts = [(rho**2 - (r - length) ** 2) / (4 * r * length), arb(1) / 2 + (gap - length**2) / (4 * r * length)]
             some = [max(x.lower() for x in ts), min(x.upper() for x in ts)]
@@ -512,12 +533,14 @@ def smoothed(law: list[tuple[arb, arb]], e: arb, phases: list[Phase], w: dict[st
 
 def accepted(text: str) -> str:  # in one line; AssertionError: nothing is proved; another exception: no certificate
     deadline[0] = time.monotonic() + SECONDS
-    data = parsed(json.loads(text, parse_float=str))
+    data = parsed(json.loads(text, parse_float=str, object_pairs_hook=table))
     claim, verdict, kind, inputs = data["claim"], data["verdict"], data["kind"], data.get("event") or data["inputs"]
     ctx.prec = max(128, whole(inputs.get("bits", BITS[0]), *BITS))
     if data["format"] != FORMAT or claim["adjacency"] not in ("add-remove", "zero-out", "replace-one"):
         raise ValueError("the format or the adjacency is not known")
     replaced, epsilon, delta = claim["adjacency"] == "replace-one", claim["epsilon"], claim["delta"]
+    unread = set(claim) - set(CLAIM.split()) or [key for x in claim["phases"] for key in x if key not in PHASE.split()]
+    need(not unread and not any("kind" in x.get("sampling", {}) for x in claim["phases"]), "a key is not read")
     phases = [Phase(phase, replaced) for phase in claim["phases"][:9]]
     need(0 < len(phases) <= 8 and 0 <= epsilon < 10**5 and 0 <= delta < 1, "epsilon, delta or phases are not allowed")
     if verdict == "refuted" and kind == "integer-score-event":
@@ -525,13 +548,15 @@ def accepted(text: str) -> str:  # in one line; AssertionError: nothing is prove
         need(low - ball(epsilon).exp() * high > ball(delta), "the event does not contradict the claim")
         p, q = event(phases, inputs, data["pair"]["direction"])
         need(low <= p and high >= q, "the event's probabilities are not those stated")
-        proof = f"an event with P >= {float(low):.6g} and Q <= {float(high):.6g}"
+        low, high = shown(data["P_lower"], ROUND_FLOOR), shown(data["Q_upper"], ROUND_CEILING)
+        proof, rounding = f"an event with P >= {low} and Q <= {high}", ROUND_FLOOR
     else:
         need(verdict == "certified", "this kind does not prove this verdict")
         small = (stated := data["steps"][-1]["at_most"]) <= delta  # first, as the bound may take long
         need(small and certified(kind, phases, inputs, replaced, ball(epsilon)) <= ball(stated), "a bound is exceeded")
-        proof = f"delta <= {float(stated):.6g} by {kind}"
-    return f"{verdict}: ({float(epsilon):g}, {float(delta):g}) of {phases[0].name}: {proof}"
+        proof, rounding = f"delta <= {shown(stated, ROUND_CEILING)} by {kind}", ROUND_CEILING
+    names = " and ".join(dict.fromkeys(phase.name for phase in phases))
+    return f"{verdict}: ({shown(epsilon, rounding)}, {shown(delta, rounding)}) of {names}: {proof}"
 
 
 def main(paths: list[str] | None = None) -> int:
@@ -540,12 +565,13 @@ def main(paths: list[str] | None = None) -> int:
         print("usage: dpaudit-check CERTIFICATE...", file=sys.stdout if files else sys.stderr)
         return status
     for path in files:
+        name = path if path.isprintable() else ascii(path)  # a name may hold lines, or what moves a terminal's cursor
         try:
             with open(path, encoding="utf-8") as file:
-                print(f"{path}: accepted {accepted(file.read(MAX_BYTES))}")  # a longer file is cut, and so no JSON
+                print(f"{name}: accepted {accepted(file.read(MAX_BYTES))}")  # a longer file is cut, and so no JSON
         except Exception as error:
             status, how = (3, "refused") if isinstance(error, AssertionError) else (max(status, 2), "not a certificate")
-            print(f"{path}: {how}: {type(error).__name__} {str(error)[:200]!r}", file=sys.stderr)
+            print(f"{name}: {how}: {type(error).__name__} {str(error)[:200]!r}", file=sys.stderr)
     return status
 
 

@@ -67,11 +67,13 @@ def _single_delta(pair: DominatingPair, epsilon: Array) -> Array:
     """P(L > l) - e^epsilon Q(L > l), rounded up.
 
     The tails are taken at a loss l within the pair's slack of epsilon. Moving the event's border that far changes the
-    difference by at most (e^slack - 1) P(L > l - slack), and what is left out of it is below P(L > l) in any case.
+    difference by at most (e^slack - 1) P(L > epsilon - slack). Where the noise is wide that exceeds P(L > l) by far.
     """
     tails = pair.tails(epsilon)
     with np.errstate(over="ignore"):
         difference = tails.p_sf - np.exp(np.minimum(epsilon, 700.0)) * tails.q_sf
-    slack = np.expm1(np.minimum(4 * (pair.slack + 4e-16) * (1 + epsilon), 700.0))
-    error = (2 * tails.p_error + 2 * tails.q_error + slack) * tails.p_sf
+    width = 4 * (pair.slack + 4e-16) * (1 + epsilon)
+    below = pair.tails(epsilon - 2 * width)
+    moved = np.expm1(np.minimum(width, 700.0)) * np.maximum(below.p_sf * (1 + 2 * below.p_error), tails.p_sf)
+    error = (2 * tails.p_error + 2 * tails.q_error) * tails.p_sf + moved
     return np.asarray(np.clip(difference + error, SMALLEST_DELTA, 1.0))

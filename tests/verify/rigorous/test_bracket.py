@@ -164,3 +164,18 @@ def test_an_epsilon_beyond_the_smoothed_grid_is_no_smaller_than_the_true_one(del
     overlaps(found, fast)
     assert fast.epsilon_lower <= found.epsilon_upper
     assert math.isinf(found.epsilon_upper) == (delta == 0.0)
+
+
+def test_a_loss_that_hardly_grows_ends_in_a_word() -> None:
+    """|x|^1.01 needs x of 3^100 for a loss of 3, where balls no longer tell it from epsilon."""
+    claim = Claim.single(GeneralizedGaussian(1.01, 1.0, 1.0, 2.0, 1), epsilon=3.0, delta=1e-5)
+    found = rigorous_bracket(claim)
+    assert isinstance(found, Unavailable) or found.delta_lower <= 1e-300
+
+
+def test_one_dimensional_noise_is_bounded_from_both_sides() -> None:
+    """mpmath: delta is 4.27278094103e-14."""
+    claim = Claim.single(GeneralizedGaussian(10.0, 1.0, 8.15022e-14, 2.0, 1), epsilon=3.57686e-16, delta=4.27278095e-14)
+    found = rigorous_bracket(claim)
+    assert isinstance(found, RigorousBracket)
+    assert found.delta_lower < 4.27278094104e-14 < found.delta_upper

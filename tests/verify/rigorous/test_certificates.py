@@ -637,7 +637,7 @@ def test_the_checker_is_one_short_file_that_imports_flint_alone() -> None:
     ]
     explained = sum((text.end_lineno or 0) - text.lineno + 1 for text in docstrings)
     blank = sum(not line.strip() for line in source.splitlines())
-    assert len(source.splitlines()) - explained - blank <= 445
+    assert len(source.splitlines()) - explained - blank <= 467
     names = {
         (node.module or "") if isinstance(node, ast.ImportFrom) else alias.name
         for node in ast.walk(tree)
@@ -645,3 +645,64 @@ def test_the_checker_is_one_short_file_that_imports_flint_alone() -> None:
         for alias in node.names
     }
     assert {name.split(".")[0] for name in names} - sys.stdlib_module_names == {"flint"}
+
+
+FIXED_SIZE = {"prob": "0.01", "steps": 3}
+
+
+@pytest.mark.parametrize("more", [{"batches": 10**6}, {"epochs": 10**6}])
+def test_a_sampler_is_counted_by_its_own_keys(more: dict[str, int]) -> None:
+    claim = Claim(3.0, 1e-5, [Phase(Gaussian(1.0), sampler=WithoutReplacement(0.01, 3))], "zero-out")
+    found = certificate(claim, check(claim))
+    assert isinstance(found, dict)
+    assert checker.accepted(json.dumps(found)).startswith("certified")
+    sampling = found["claim"]["phases"][0]["sampling"] | more
+    steps = sampling.get("batches", 3 * sampling.get("epochs", 1))
+    found["claim"]["phases"][0] |= {"sampling": sampling, "steps": steps}
+    with pytest.raises(AssertionError, match="not its own"):
+        checker.accepted(json.dumps(found))
+
+
+@pytest.mark.parametrize("place", ["claim", "phase", "sampling"])
+def test_what_a_claim_says_is_what_is_read(place: str) -> None:
+    claim = Claim(3.0, 1e-5, [Phase(Gaussian(1.0), sampler=WithoutReplacement(0.01, 3))], "zero-out")
+    found = certificate(claim, check(claim))
+    assert isinstance(found, dict)
+    phase = found["claim"]["phases"][0]
+    {"claim": found["claim"], "phase": phase, "sampling": phase["sampling"]}[place]["kind"] = "deterministic"
+    with pytest.raises(AssertionError, match="a key is not read"):
+        checker.accepted(json.dumps(found))
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, text = tmp_path / "twice.json", made("gaussian certified")
+    path.write_text(text.replace('"epsilon":', '"epsilon": "0.0", "epsilon":', 1))
+    assert checker.main([str(path)]) == 2
+    assert "twice" in capsys.readouterr().err
+
+
+def test_what_is_printed_follows_from_what_is_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    claim = single(Gaussian(1000.0), 1.0, 1e-5)
+    found = certificate(claim, check(claim))
+    assert isinstance(found, dict)
+    found["claim"] |= {"epsilon": "1.0000004", "delta": "1e-900"}  # no Gaussian has delta = 0
+    found["steps"][-1]["at_most"] = "1e-900"
+    path = tmp_path / "a.json: accepted certified: (1, 0) of gaussian\nb.json"
+    path.write_text(json.dumps(found))
+    assert checker.main([str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert "accepted certified: (1.00001, 1e-900)" in printed
+    assert len(printed.splitlines()) == 1
+
+
+def test_a_ball_too_wide_to_be_a_mass_needs_no_memory() -> None:
+    import resource
+
+    claim = Claim(3.0, 1e-5, [Phase(Gaussian(1.0), sampler=WithoutReplacement(0.01, 3))], "zero-out")
+    found = certificate(claim, check(claim))
+    assert isinstance(found, dict)
+    found["inputs"] = {"step": "1e6", "window": 1000, "bits": 64, "edges": [[-1000, -999, 0, 1]]}
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(AssertionError):
+        checker.accepted(json.dumps(found))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kB; it was 170 MB, at 1e8 a crash

@@ -224,3 +224,10 @@ def test_mixed_history_by_moments() -> None:
     more = Claim(1.0, 1e-5, [*claim.phases, Phase(GammaPLRVIID(50.0, 0.01), 1)])
     [longer] = upper_curves(more)
     assert float(longer.epsilon(np.array([1e-5]))[0]) > float(curve.epsilon(np.array([1e-5]))[0])
+
+
+def test_one_release_of_noise_far_wider_than_the_clip() -> None:
+    """The losses are below the pair's slack: where an event ends is unknown, and an empty one proves nothing."""
+    claim = Claim.single(GeneralizedGaussian(3.0, 1.0, 2e-17, 2.0, 1), epsilon=1e-18, delta=1e-17)
+    at_least = 1.07e-17  # mpmath: 1.0746643e-17, about 2e-17 f(0) - 1e-18/2
+    assert float(one_dimensional.bound(claim).delta(np.array([claim.epsilon]))[0]) >= at_least
