@@ -1,6 +1,7 @@
 """What an attack is, and what every attack is given: the audit."""
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -13,7 +14,8 @@ from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.datasets import Dataset
 from dpaudit.audit.inputs.recipes import ApproximateMinimaRecipe
 from dpaudit.audit.settings import Settings
-from dpaudit.audit.trials.engine import Score, TrialRunner, TrialSetup
+from dpaudit.audit.trials.engine import Score, Trial, TrialRunner, TrialSetup
+from dpaudit.audit.trials.keys import fingerprint
 from dpaudit.mechanisms.base import with_noise_factor
 from dpaudit.mechanisms.learning.spec import Pool, TrainingSpec
 from dpaudit.mechanisms.learning.training import resolve_device
@@ -67,6 +69,33 @@ class Audit:
             return certified
         return Tradeoff.of_points([self.claim_check.epsilon_claimed], [self.claim_check.delta_claimed])
 
+    def look(self, attack: str, setup: TrialSetup, *lists: Sequence[Trial], trials: int, count: bool = True) -> int:
+        """Count a look at the game of an attack, or say which it would be, its canaries aside: see `TrialRunner.look`.
+
+        Args:
+            attack: Its name.
+            setup, lists, trials, count: As there.
+        """
+        game = {
+            "attack": attack,
+            "spec": self.spec,
+            "data": self.dataset.sha256,
+            "trainer": self.settings.trainer,
+            "seed": self.settings.seed,
+        }
+        return self.trials.look(game, setup, *lists, trials=trials, count=count)
+
+    @cached_property
+    def look_at_coins(self) -> int:
+        """How often the recorded coins of this model have been guessed, this audit included.
+
+        Other attacks, seeds or shadow models guess the same coins by the same model: each audit of them is a look.
+        """
+        coins, settings = self.bundle.coins, self.settings
+        game = {"model": self.bundle.sha256, "coins": None if coins is None else coins.included}
+        tried = {"attacks": sorted(settings.attacks), "seed": settings.seed, "trials": settings.trials}
+        return self.trials.look_at(game, fingerprint(tried))
+
     @property
     def scaled_claim(self) -> Callable[[float], Claim] | None:
         """The recipe's claim with its noise multiplied by a factor; None where that is not all that may be wrong.
@@ -90,6 +119,11 @@ class Audit:
         """Trials on this audit's device, by the training function that is under audit, its steps watched or not."""
         trainer = watched(self.settings.trainer, watch)
         return TrialSetup(spec, pool, score, trainer, resolve_device(self.settings.device))
+
+
+def spent_at(share: float, look: int) -> float:
+    """What the i-th look may spend of an error probability: 6/(pi^2 i^2) of it, all looks together the whole."""
+    return share * 6.0 / (math.pi * look) ** 2
 
 
 class Attack(Protocol):

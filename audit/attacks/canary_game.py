@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpaudit.audit.attacks.arms import Arms, Candidate
-from dpaudit.audit.attacks.base import FEWEST, Audit, operating_points
+from dpaudit.audit.attacks.base import FEWEST, Audit, operating_points, spent_at
 from dpaudit.audit.attacks.control import NO_NOISE_MODELS, controlled_training, run_control, with_noise
 from dpaudit.audit.attacks.pilot import Pilot, run_pilot
 from dpaudit.audit.power import DRAWS, MODELS, PROMISED, Refutes, models_needed
@@ -191,14 +191,8 @@ class CanaryGame:
     def _look(self, audit: Audit, pilot: Pilot, models: int, *, count: bool = True) -> int:
         """Count a look at so many models per arm, or say which it would be: of any canary it is the same game."""
         setup = audit.trial_setup(pilot.spec, pilot.arms.pool, pilot.score, pilot.watch)
-        game = {
-            "attack": self.name,
-            "spec": audit.spec,
-            "data": audit.dataset.sha256,
-            "trainer": audit.settings.trainer,
-            "seed": audit.settings.seed,
-        }
-        return audit.trials.look(game, setup, *pilot.arms.trials(1, audit.settings.seed), trials=models, count=count)
+        lists = pilot.arms.trials(1, audit.settings.seed)
+        return audit.look(self.name, setup, *lists, trials=models, count=count)
 
     def refuter(self, audit: Audit, shares: Mapping[str, float], look: int = 1) -> Refutes:
         """From scores without and with the canary to whether `judge` would refute the claim by them at that look."""
@@ -215,7 +209,7 @@ class CanaryGame:
 
     def _confidence(self, audit: Audit, shares: Mapping[str, float], look: int = 1) -> float:
         """Level of the tests of one look: the i-th has 6/(pi^2 i^2) of the error probability, all of them the whole."""
-        level = sum(shares[test] for test in self.tests(audit)) * 6.0 / (np.pi * look) ** 2
+        level = spent_at(sum(shares[test] for test in self.tests(audit)), look)
         return float(min(1.0 - level, np.nextafter(1.0, 0.0)))  # of a look that could not be written down
 
     def judge(

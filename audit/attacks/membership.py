@@ -7,19 +7,18 @@ recorded coins; otherwise it describes, and proves nothing.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.audit.attacks.base import Array, Audit, operating_points
+from dpaudit.audit.attacks.base import Array, Audit, operating_points, spent_at
 from dpaudit.mechanisms.base import NormalCoordinates
 from dpaudit.mechanisms.learning.spec import SPECS, ApproximateMinimaSpec
 from dpaudit.mechanisms.learning.training import logits
-from dpaudit.verify.bounds import auc, one_run_from_scores, tpr_at_fpr
+from dpaudit.verify.bounds import auc, one_run_from_scores, one_run_p_value, tpr_at_fpr
 from dpaudit.verify.bounds.one_run import Method
-from dpaudit.verify.results import AttackResult
+from dpaudit.verify.results import AttackResult, CurveTest, LowerBound
 
 NOBODY = "Without coins or test records there was nobody to tell members of the model's training from."
 
@@ -81,8 +80,49 @@ def one_model_result(
         "pair": pair if coins else "training records, and test records the model never saw",
         "coins": len(coins.records) if coins else 0,
     }
-    share = sum((shares[test] for test in one_run_tests(name, audit)), 0.0)
-    return scored_result(name, audit, share, scores, members, arms, **details)
+    tests = one_run_tests(name, audit)
+    share, look = sum(shares[test] for test in tests), audit.look_at_coins if tests else 1
+    return scored_result(name, audit, share, scores, members, arms, look=look, **details)
+
+
+def one_run_findings(
+    audit: Audit, scores: Array, members: NDArray[np.bool_], share: float
+) -> tuple[LowerBound, CurveTest]:
+    """A bound on epsilon, and the test of the mechanism's certified curve, by guesses of fair coins.
+
+    Each number of guesses has its part of the error probability for both: every test of it rejects for many right
+    guesses alone (`one_run_p_value`).
+
+    Args:
+        audit: What is attacked.
+        scores: Higher = member, shape (records,).
+        members: How the coins fell, bool, shape (records,).
+        share: Error probability.
+    """
+    bound = one_run_from_scores(
+        scores,
+        members,
+        delta=audit.claim_check.delta_claimed,
+        confidence=1.0 - share,
+        method=one_run_method(audit),
+    )
+    games = [{key: game[key] for key in ("canaries", "guesses", "correct")} for game in bound.inputs["family"]]
+    values = [one_run_p_value(**game, curve=audit.tradeoff) for game in games]
+    best = int(np.argmin(values))
+    top = np.argsort(-scores, kind="stable")[: games[best]["guesses"] // 2]
+    tp, m = int(members[top].sum()), int(members.sum())
+    fpr = (len(top) - tp) / (len(members) - m)
+    p_value = min(len(games) * values[best], 1.0)
+    return bound, CurveTest(
+        violated=p_value <= share,
+        p_value=p_value,
+        confidence=1.0 - share,
+        threshold=float(scores[top].min()),
+        fpr=fpr,
+        tpr=tp / m,
+        tpr_allowed=float(audit.tradeoff(fpr)),
+        inputs=games[best],
+    )
 
 
 def scored_result(
@@ -92,35 +132,38 @@ def scored_result(
     scores: Array,
     members: NDArray[np.bool_],
     arms: dict[str, Any],
+    *,
+    look: int = 1,
     **details: Any,
 ) -> AttackResult:
-    """Operating points of the scores of one model, and the one-run bound where there is error probability for it.
+    """Operating points of the scores of one model, and what they prove where there is error probability for it.
 
     Args:
         name: The attack's.
         audit: What is attacked.
-        share: Error probability of the bound; 0 for none. Positive only where `members` fell by fair coins.
+        share: Error probability, over all looks together; 0 for none. Positive only where `members` fell by fair coins.
         scores: Higher = member, shape (records,).
         members: Which of them the model was trained on, bool, shape (records,).
         arms: Who is told from whom.
+        look: How often these coins have been guessed, this time included.
         details: Kept in the result.
     """
-    bound = best = None
+    bound = best = test = None
     if share:
-        delta, method = audit.claim_check.delta_claimed, one_run_method(audit)
-        one_run = partial(one_run_from_scores, delta=delta, confidence=1.0 - share, method=method)
-        bound = one_run(scores, members)
-        best = one_run(members.astype(np.float64), members).epsilon_lower
+        bound, test = one_run_findings(audit, scores, members, spent_at(share, look))
+        best = one_run_findings(audit, members.astype(np.float64), members, spent_at(share, look))[0].epsilon_lower
+        details["look"] = look
     inside, outside = scores[members], scores[~members]
     return AttackResult(
         name=name,
         epsilon_lower=None if bound is None else bound.epsilon_lower,
-        curve_violation=None,
+        curve_violation=test if test is not None and test.violated else None,
         arms=arms,
         confidence_spent=share,
         trials=min(len(inside), len(outside)),
         best_possible_epsilon=best,
         bound=bound,
+        curve_test=test,
         **operating_points(
             inside,
             outside,

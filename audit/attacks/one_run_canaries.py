@@ -30,9 +30,9 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from dpaudit.audit.attacks.base import Array, Audit
+from dpaudit.audit.attacks.base import Array, Audit, spent_at
 from dpaudit.audit.attacks.control import controlled_training, with_noise
-from dpaudit.audit.attacks.membership import one_run_method, scored_result, within_class
+from dpaudit.audit.attacks.membership import one_run_findings, scored_result, within_class
 from dpaudit.audit.attacks.shadow import log_odds
 from dpaudit.audit.attacks.starts import flat_weights
 from dpaudit.audit.canaries.crafting import blank, craft_labels
@@ -43,7 +43,6 @@ from dpaudit.mechanisms.base import with_dimension
 from dpaudit.mechanisms.learning.architectures import build_module
 from dpaudit.mechanisms.learning.spec import DPSGDSpec, GradientSpec, Pool, TrainedModels
 from dpaudit.mechanisms.learning.training import train
-from dpaudit.verify.bounds import one_run_from_scores
 from dpaudit.verify.results import CONTROLLED_NOISE, AttackResult, Control
 
 CANARIES = 1000
@@ -167,12 +166,15 @@ class OneRunCanaries:
         canaries = self.craft(audit, wanted, np.random.default_rng(trial_seed(seed, _CRAFT, 0)))
         coins = np.random.default_rng(trial_seed(seed, _COINS, 0)).integers(0, 2, len(canaries.y)) == 1
         share, score = shares[self.tests(audit)[0]], self.scored(audit, spec, canaries)
-        if audit.settings.control:
-            control = self._control(audit, share, spec, score, canaries, coins)
-            audit.controls.extend([] if control is None else [control])
         pool = Pool(np.vstack([data.x, canaries.x]), np.append(data.y, canaries.y))
-        streams = (_ONE, _REFERENCES)
-        scores = _coin_scores(audit, audit.trial_setup(spec, pool, score), canaries, coins, streams=streams)
+        setup, streams = audit.trial_setup(spec, pool, score), (_ONE, _REFERENCES)
+        one = (np.append(np.ones(len(data.y), dtype=bool), coins), trial_seed(seed, _ONE, 0))
+        look = partial(audit.look, self.name, setup, [one], trials=len(coins))
+        if audit.settings.control:
+            level = spent_at(share, look(count=False))
+            control = self._control(audit, level, spec, score, canaries, coins)
+            audit.controls.extend([] if control is None else [control])
+        scores = _coin_scores(audit, setup, canaries, coins, streams=streams)
         if scores is None:
             audit.notes.append(f"{self.name} was stopped after 0 comparisons of models: it needs one.")
             return None
@@ -181,7 +183,7 @@ class OneRunCanaries:
             "procedure."
         )
         arms = {"pair": f"{self.description} that fair coins put in, and those they left out", "coins": len(coins)}
-        return scored_result(self.name, audit, share, scores, coins, arms, references=REFERENCES)
+        return scored_result(self.name, audit, share, scores, coins, arms, look=look(), references=REFERENCES)
 
     def _control(
         self, audit: Audit, share: float, spec: GradientSpec, score: Score, canaries: Pool, coins: NDArray[np.bool_]
@@ -190,16 +192,15 @@ class OneRunCanaries:
 
         The power is over bootstrap samples of the canaries, and enters no bound.
         """
-        began, data = time.monotonic(), audit.dataset
-        delta, claimed = audit.claim_check.delta_claimed, audit.claim_check.epsilon_claimed
+        began, data, claimed = time.monotonic(), audit.dataset, audit.claim_check.epsilon_claimed
         pool = Pool(np.vstack([data.x, canaries.x]), np.append(data.y, canaries.y))
         rng_seed = trial_seed(audit.settings.seed, _RESAMPLES, 0)
-        rng, found, method = np.random.default_rng(rng_seed), [], one_run_method(audit)
+        rng, found = np.random.default_rng(rng_seed), []
 
         def refutes(without: Scores, with_canary: Scores) -> bool:
             scores, members = np.append(without, with_canary), np.arange(len(coins)) >= len(without)
-            bound = one_run_from_scores(scores, members, delta=delta, confidence=1.0 - share, method=method)
-            return bound.epsilon_lower > claimed
+            bound, test = one_run_findings(audit, scores, members, share)
+            return bound.epsilon_lower > claimed or test.violated
 
         for factor in (CONTROLLED_NOISE, 0.0):
             setup, what = with_noise(audit, factor)(spec, pool, score), f"Positive control, {factor:g} of the noise"

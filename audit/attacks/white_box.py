@@ -17,11 +17,11 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.audit.attacks.base import FEWEST, Array, Audit
+from dpaudit.audit.attacks.base import FEWEST, Array, Audit, spent_at
 from dpaudit.audit.attacks.canary_game import family_bound, joint_result, lower_bound
 from dpaudit.audit.attacks.membership import scored_result
 from dpaudit.audit.power import PROMISED, REPEATS, resampled
-from dpaudit.audit.trials.engine import Scores, trial_seed
+from dpaudit.audit.trials.engine import Scores, Trial, TrialSetup, trial_seed
 from dpaudit.mechanisms.base import IIDCoordinates, with_dimension
 from dpaudit.mechanisms.defects import Defect
 from dpaudit.mechanisms.learning.architectures import weight_count
@@ -93,9 +93,10 @@ class WhiteBox:
         if min(inside.sum(), (~inside).sum()) < FEWEST:
             audit.notes.append(f"White box had {inside.sum()} canaries of {len(inside)} put in: too few for a bound.")
             return None
-        spec = replace(spec, gradient_canaries=len(fair))
+        spec, share = replace(spec, gradient_canaries=len(fair)), shares[self.tests(audit)[0]]
+        look = partial(audit.look, self.name, *_trials(audit, spec, pool, members, None), trials=len(fair))
         if audit.settings.control and self._independent(spec):
-            control = self._control(audit, shares[self.tests(audit)[0]], spec, pool, members)
+            control = self._control(audit, spent_at(share, look(count=False)), spec, pool, members)
             audit.controls.extend([] if control is None else [control])
         scores = observe(audit, spec, pool, members, noise_factor=None)
         if not len(scores):
@@ -105,7 +106,7 @@ class WhiteBox:
             "White box trains one new model with gradient canaries from the recipe: it judges the training function's "
             "sum, clipping, sampling and noise, not the model's file."
         )
-        return self.judge(audit, shares[self.tests(audit)[0]], spec, scores[0], inside, fair)
+        return self.judge(audit, share, spec, scores[0], inside, fair, look=look())
 
     def _independent(self, spec: DPSGDSpec) -> bool:
         """Whether the claimed noise has independent coordinates in every step."""
@@ -156,6 +157,8 @@ class WhiteBox:
         watched: Array,
         inside: NDArray[np.bool_],
         fair: NDArray[np.bool_],
+        *,
+        look: int = 1,
     ) -> AttackResult:
         """What the scores prove: as much as so many trainings where canaries do not disturb each other.
 
@@ -167,11 +170,12 @@ class WhiteBox:
 
         Args:
             audit: Of the model.
-            share: Error probability.
+            share: Error probability, over all looks together.
             spec: Of the training.
             watched: Scores of canaries and controls, shape (watched,).
             inside: Which of them were put in.
             fair: Which of them a coin decided.
+            look: How often growing numbers of canaries have been looked at, this time included.
         """
         arms = {
             "pair": "gradient canaries that fair coins put in, and those they left out or that were never there",
@@ -181,10 +185,11 @@ class WhiteBox:
             "steps": spec.steps,
         }
         if not self._independent(spec):
-            return scored_result(self.name, audit, share, watched[fair], inside[fair], arms)
+            return scored_result(self.name, audit, share, watched[fair], inside[fair], arms, look=look)
         claimed, delta = audit.tradeoff, audit.claim_check.delta_claimed
         with_canary, without = watched[inside], watched[~inside]
-        test = JointTest(with_canary, without, claimed, confidence=1.0 - share, seed=audit.settings.seed)
+        level = 1.0 - spent_at(share, look)
+        test = JointTest(with_canary, without, claimed, confidence=level, seed=audit.settings.seed)
         bound = replace(lower_bound(test, delta), assumes=INDEPENDENT)
         family = family_bound(audit, test)
         if family is not None and family.epsilon_lower > bound.epsilon_lower:
@@ -193,7 +198,7 @@ class WhiteBox:
                 f"{bound.epsilon_lower:.3g}."
             )
             bound = replace(family, assumes=f"{INDEPENDENT}; {family.assumes}")
-        return joint_result(self.name, audit, test, bound, arms)
+        return replace(joint_result(self.name, audit, test, bound, arms, look=look), confidence_spent=share)
 
 
 def observe(
@@ -207,14 +212,18 @@ def observe(
         pool, members: From `plant`.
         noise_factor: Of a positive control, which has no other fault; None for the training under audit.
     """
+    what = "Training with gradient canaries" if noise_factor is None else f"Control, {noise_factor:g} of the noise"
+    (scores,) = audit.trials.run(*_trials(audit, spec, pool, members, noise_factor), what=what)
+    return scores
+
+
+def _trials(
+    audit: Audit, spec: DPSGDSpec, pool: Pool, members: NDArray[np.bool_], noise_factor: float | None
+) -> tuple[TrialSetup, list[Trial]]:
     stream = _TRAINING if noise_factor is None else _CONTROLS
     trained = spec if noise_factor is None else replace(spec, defect=Defect(noise_factor=noise_factor))
-    (scores,) = audit.trials.run(
-        audit.trial_setup(trained, pool, partial(log_likelihood_ratios, spec=spec)),
-        [(members, trial_seed(audit.settings.seed, stream, 0))],
-        what="Training with gradient canaries" if noise_factor is None else f"Control, {noise_factor:g} of the noise",
-    )
-    return scores
+    setup = audit.trial_setup(trained, pool, partial(log_likelihood_ratios, spec=spec))
+    return setup, [(members, trial_seed(audit.settings.seed, stream, 0))]
 
 
 def plant(audit: Audit) -> tuple[Pool, NDArray[np.bool_], NDArray[np.bool_]]:

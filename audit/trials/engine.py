@@ -155,7 +155,11 @@ class TrialRunner:
         _, base = self._identified(setup)
         first = {(which, which): list(trials)[:1] for which, trials in enumerate(lists)}
         scores = fingerprint({"first blocks": sorted(block_keys(base, first).values())}) if base else token_hex()
-        return self.store.look(evidence_key(game), f"{trials} {scores}", count=count and self.concludes)
+        return self.look_at(game, f"{trials} {scores}", count=count)
+
+    def look_at(self, game: Mapping[str, Any], evidence: str, *, count: bool = True) -> int:
+        """Count a look at evidence that is not only trials, such as fair coins: see `TrialStore.look`."""
+        return self.store.look(evidence_key(game), evidence, count=count and self.concludes)
 
     def _identified(self, setup: TrialSetup) -> tuple[TrialStore, str]:
         """The store for these trials and the key of the setup: memory alone for code that nothing identifies."""

@@ -114,6 +114,20 @@ def test_no_time_gives_up_and_says_so(model: tuple[Bundle, Dataset]) -> None:
     assert result.reproduce["stopped"] == "budget"
 
 
+def test_another_attack_on_recorded_coins_is_another_look_at_them(
+    model: tuple[Bundle, Dataset], tmp_path: Path
+) -> None:
+    """They fell once, whatever guesses them: six attacks at 5% each would be wrong more often than one."""
+    spent = []
+    for attacks in (("membership",), ("class-loss",), ("membership",)):
+        result = run(*model, Settings(seed=5, attacks=attacks, device="cpu", store=tmp_path / "s.sqlite"))
+        [attack] = result.attacks
+        assert attack.bound is not None
+        spent.append((attack.details["look"], 1.0 - attack.bound.confidence))
+    first = 0.05 * 6.0 / np.pi**2
+    np.testing.assert_allclose(spent, [(1, first), (2, first / 4), (1, first)])
+
+
 def test_without_coins_membership_proves_no_epsilon(tmp_path: Path) -> None:
     recipe = Recipe.from_dict({**HEADLINE.to_dict(), "audit_records": 0})
     result = run(*trained(tmp_path, recipe), Settings(seed=5, attacks=("membership",), device="cpu"))

@@ -1,5 +1,6 @@
 """Crafted canaries: their scores against plain recomputation, error rate and power over simulated one-run audits."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 from scipy.special import softmax
 
 from dpaudit.audit.attacks.base import Audit
-from dpaudit.audit.attacks.membership import within_class
+from dpaudit.audit.attacks.membership import one_run_findings, within_class
 from dpaudit.audit.attacks.one_run_canaries import BLANK, along_gradients
 from dpaudit.audit.attacks.shadow import log_odds
 from dpaudit.audit.inputs.bundles import Bundle
@@ -133,3 +134,56 @@ def test_its_control_finds_missing_noise_with_canaries_and_coins_of_the_audit() 
     assert control.no_noise_found
     assert control.power < 0.95
     assert not control.found
+
+
+def small_audit(epsilon: float, noise: float, sampling: dict[str, object], **settings: object) -> Audit:
+    """Of a softmax regression on 40 random records, 30 steps."""
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=(40, 120)).astype(np.float32) / 11
+    dataset = Dataset("random", x, rng.integers(0, 2, 40), 2, "", x[:0], np.zeros(0, np.int64))
+    recipe = Recipe.from_dict(
+        {
+            "algorithm": "dp-sgd", "steps": 30, "dataset": {"name": "digits"}, "architecture": {"name": "linear"},
+            "mechanism": {"name": "gaussian", "noise_multiplier": noise}, "sampling": sampling,
+            "optimizer": {"learning_rate": 3.0, "init": "zeros"}, "claim": {"epsilon": epsilon, "delta": DELTA},
+        }
+    )  # fmt: skip
+    spec = recipe.spec(dataset)
+    recipe = recipe.with_dimension(spec.mechanism.dimension or 0)
+    chosen = Settings(seed=1, device="cpu", workers=1, **settings)  # type: ignore[arg-type]
+    return Audit(Bundle("", "", {}, recipe), spec, dataset, check_recipe(recipe), chosen)
+
+
+def test_guesses_of_coins_are_held_against_the_curve_and_no_more_often_wrong_than_stated() -> None:
+    """At normal scores of the claimed mu, or of twice that, as ideal canaries with half of the noise have."""
+    steps, noise = 30, 12.0
+    mu, rng = math.sqrt(steps) / noise, np.random.default_rng(3)
+    audit = small_audit(gaussian_epsilon(mu, DELTA) + 1e-6, noise, {"kind": "none"})
+    assert audit.claim_check.verdict == "certified"
+    violated, bounded = {1.0: 0, 2.0: 0}, {1.0: 0, 2.0: 0}
+    for factor in violated:
+        for _ in range(60):
+            coins = rng.random(1500) < 0.5
+            scores = rng.normal(size=1500) + factor * mu * coins
+            bound, test = one_run_findings(audit, scores, coins, 0.05)
+            violated[factor] += test.violated
+            bounded[factor] += bound.epsilon_lower > audit.claim_check.epsilon_claimed
+            assert test.violated == (test.p_value is not None and test.p_value <= 0.05)
+    assert violated[1.0] <= 8  # binomial(60, 0.05) exceeds it with probability 0.2%
+    assert violated[2.0] >= 45
+    assert bounded[2.0] <= violated[2.0]
+
+
+def test_growing_numbers_of_canaries_are_looks_at_the_same_training() -> None:
+    levels = []
+    audit = small_audit(1.65, 14.0, {"kind": "none"}, control=False, trials=20)
+    for trials in (20, 30, 20):
+        again = replace(audit, settings=replace(audit.settings, trials=trials))
+        result = BLANK.run(again, {"one-run-blank:epsilon_lower": 0.05})
+        assert result is not None
+        assert result.bound is not None
+        levels.append((result.details["look"], 1.0 - result.bound.confidence, result.confidence_spent))
+    first = 0.05 * 6.0 / math.pi**2
+    assert [level[0] for level in levels] == [1, 2, 1]
+    np.testing.assert_allclose([level[1] for level in levels], [first, first / 4.0, first])
+    assert {level[2] for level in levels} == {0.05}

@@ -548,8 +548,8 @@ def accepted(text: str) -> str:  # in one line; AssertionError: nothing is prove
         need(low - ball(epsilon).exp() * high > ball(delta), "the event does not contradict the claim")
         p, q = event(phases, inputs, data["pair"]["direction"])
         need(low <= p and high >= q, "the event's probabilities are not those stated")
-        low, high = shown(data["P_lower"], ROUND_FLOOR), shown(data["Q_upper"], ROUND_CEILING)
-        proof, rounding = f"an event with P >= {low} and Q <= {high}", ROUND_FLOOR
+        ends = shown(data["P_lower"], ROUND_FLOOR), shown(data["Q_upper"], ROUND_CEILING)
+        proof, rounding = f"an event with P >= {ends[0]} and Q <= {ends[1]}", ROUND_FLOOR
     else:
         need(verdict == "certified", "this kind does not prove this verdict")
         small = (stated := data["steps"][-1]["at_most"]) <= delta  # first, as the bound may take long
