@@ -10,7 +10,8 @@ from dpaudit.mechanisms.base import NormalCoordinates
 from dpaudit.verify.bounds import Tradeoff
 from dpaudit.verify.checking import check
 from dpaudit.verify.claim_files import ClaimFileError, claim_to_dict, load_claims
-from dpaudit.verify.claims import PLAIN_KINDS, Claim
+from dpaudit.verify.claims import PLAIN_KINDS, Claim, Phase
+from dpaudit.verify.correlated import Participation
 from dpaudit.verify.guarantees import DELTA, EPSILON
 from dpaudit.verify.implied import implied_delta
 from dpaudit.verify.results import Verdict
@@ -110,3 +111,34 @@ def claim_under_test(
         )
     claim = found[0]
     return ClaimUnderTest(claim.epsilon, claim.delta, claim.adjacency, claim)
+
+
+def check_coins_decide(claim: ClaimUnderTest) -> None:
+    """Refuse a claim that compares other data than those with a canary and those without it, as fair coins do.
+
+    A canary that is left out is not there, and keeps no place. Where the batches of the others depend on that, a true
+    claim on a ghost in its place could be refuted by how many records there are; nor is add-remove meant of such.
+    """
+    if claim.adjacency == "replace-one":
+        raise InputError("Expected a claim on adding or removing a record: coins put canaries in or leave them out.")
+    if claim.claim is None:
+        if claim.adjacency != "add-remove":
+            raise InputError(f"Expected a claim with adjacency={claim.adjacency!r} to say how its batches are drawn.")
+        return
+    for phase in claim.claim.phases:
+        if not _keeps_others(phase):
+            raise InputError(
+                "Expected a claim of batches that stay as they are without a canary, such as 'poisson': those of kind "
+                f"{phase.sampling_kind!r} change, which adjacency={claim.adjacency!r} does not speak of; --epsilon and "
+                "--delta alone judge the promise."
+            )
+
+
+def _keeps_others(phase: Phase) -> bool:
+    """Whether the batches of the others do not depend on a record: the sampler's own word, where there is one."""
+    if phase.sampler is not None:
+        return phase.sampler.keeps_others
+    if phase.correlation is not None:
+        participation = phase.correlation.participation
+        return participation.sampled or participation == Participation("fixed-order", separation=1)  # everybody always
+    return phase.sampling_kind in PLAIN_KINDS

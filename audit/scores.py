@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpaudit.audit.claim_under_test import ClaimUnderTest
+from dpaudit.audit.claim_under_test import ClaimUnderTest, check_coins_decide
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.score_deciders import DECIDERS, joint_bound
 from dpaudit.audit.threshold_rules import Bonferroni, ThresholdRule
@@ -211,8 +211,8 @@ class Scores:
         at = claim.delta if claim is not None else delta
         if at is None or not 0.0 <= at < 1.0:
             raise InputError(f"Expected delta={at} in [0, 1), by itself or with the claim.")
-        if self.design == "one-run" and claim is not None and claim.adjacency == "replace-one":
-            raise InputError("Expected a claim on adding or removing a record: coins put records in or leave them out.")
+        if self.design == "one-run" and claim is not None:
+            check_coins_decide(claim)
         found = DECIDERS[self.design](self, claim, at, confidence, seed)
         bounds = {found["bound"].method: found["bound"], **self._others(at, confidence, threshold)}
         refuted = claim is not None and (found["rejected"] or found["bound"].epsilon_lower > claim.epsilon)

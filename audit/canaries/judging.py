@@ -11,7 +11,7 @@ import numpy as np
 from dpaudit.audit.canaries.judgement_result import NAME, judgement_notes, judgement_result
 from dpaudit.audit.canaries.power import IdealPower, ideal_power, one_run_bound
 from dpaudit.audit.canaries.sealing import SealedCoins, files_sha256, guesses_per_run, unit_scores
-from dpaudit.audit.claim_under_test import ClaimUnderTest
+from dpaudit.audit.claim_under_test import ClaimUnderTest, check_coins_decide
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.score_files import read_scored_ids
 from dpaudit.audit.score_deciders import promise_p_value
@@ -26,8 +26,6 @@ from dpaudit.verify.bounds import (
 from dpaudit.verify.bounds.joint_test import JointTest
 from dpaudit.verify.bounds.rates import SMALLEST_LEVEL
 from dpaudit.verify.bounds.tradeoff import Tradeoff
-from dpaudit.verify.claims import PLAIN_KINDS, Phase
-from dpaudit.verify.correlated import Participation
 from dpaudit.verify.results import AttackResult, AuditResult, Control, CurveTest, LowerBound
 
 RESAMPLES = 200  # of a control's guesses
@@ -92,7 +90,7 @@ def judge(
     began = time.monotonic()
     if not 0.5 <= confidence <= 1.0 - SMALLEST_LEVEL:
         raise InputError(f"Expected confidence={confidence} in [0.5, 1 - {SMALLEST_LEVEL:g}].")
-    _check_neighbours(claim)
+    check_coins_decide(claim)
     if coins.draw.group_size > 1 and claim.claim is not None and claim.claim.unit == "record":
         raise InputError("Expected a claim with unit = 'user': each canary is a user of several records.")
     if reference and coins.draw.every is not None:
@@ -108,37 +106,6 @@ def judge(
     notes = judgement_notes(coins, claim, attack, power, confidence, hopeless=hopeless)
     result = judgement_result(coins, scores, claim, confidence, attack, rejected, positive, notes, command, began)
     return _told_of_reference(result, reference)
-
-
-def _check_neighbours(claim: ClaimUnderTest) -> None:
-    """Refuse a claim that compares other data than those with a canary and those without it.
-
-    A canary that is left out is not there, and keeps no place. Where the batches of the others depend on that, a true
-    claim on a ghost in its place could be refuted by how many records there are; nor is add-remove meant of such.
-    """
-    if claim.adjacency == "replace-one":
-        raise InputError("Expected a claim on adding or removing a record: coins put canaries in or leave them out.")
-    if claim.claim is None:
-        if claim.adjacency != "add-remove":
-            raise InputError(f"Expected a claim with adjacency={claim.adjacency!r} to say how its batches are drawn.")
-        return
-    for phase in claim.claim.phases:
-        if not _keeps_others(phase):
-            raise InputError(
-                "Expected a claim of batches that stay as they are without a canary, such as 'poisson': those of kind "
-                f"{phase.sampling_kind!r} change, which adjacency={claim.adjacency!r} does not speak of; --epsilon and "
-                "--delta alone judge the promise."
-            )
-
-
-def _keeps_others(phase: Phase) -> bool:
-    """Whether the batches of the others do not depend on a record: the sampler's own word, where there is one."""
-    if phase.sampler is not None:
-        return phase.sampler.keeps_others
-    if phase.correlation is not None:
-        participation = phase.correlation.participation
-        return participation.sampled or participation == Participation("fixed-order", separation=1)  # everybody always
-    return phase.sampling_kind in PLAIN_KINDS
 
 
 def _scores(coins: SealedCoins, paths: Sequence[Path], reference: Sequence[Path]) -> Array:
@@ -204,10 +171,9 @@ def _two_arms(
     test = JointTest(inside, outside, chosen, confidence, _JOINT_SEED)
     perfect = JointTest(np.ones(len(inside)), np.zeros(len(outside)), chosen, confidence, _JOINT_SEED)
     source = "Hsieh and Turnbull (1996), Theorem 2.2; see verify/bounds/joint_test.py"
-    epsilon = test.epsilon_lower(claim.delta)
+    epsilon, best = (_at_least(t, claim) for t in (test, perfect))
     inputs = {"trials_in": len(inside), "trials_out": len(outside), "seed": _JOINT_SEED}
     bound = LowerBound(epsilon, claim.delta, confidence, "joint-test", inputs, source)
-    best = perfect.epsilon_lower(claim.delta)
     attack = _attack(
         coins, inside, outside, confidence,
         bound=bound, best=best, test=None, trials=min(len(inside), len(outside)), p_value=test.p_value(claim.stated),
@@ -215,6 +181,12 @@ def _two_arms(
     )  # fmt: skip
     rejected, possible = (any(t.rejects(curve) for curve in _curves(claim)) for t in (test, perfect))
     return attack, _findings(bound, claim, rejected), not possible and best <= claim.epsilon
+
+
+def _at_least(test: JointTest, claim: ClaimUnderTest) -> float:
+    """The test's bound; the promise where that alone is rejected, by more draws than an inversion has."""
+    bound = test.epsilon_lower(claim.delta)
+    return claim.epsilon if bound < claim.epsilon and test.rejects(claim.stated) else bound
 
 
 def _guess(coins: SealedCoins, scores: Array) -> Guesses:

@@ -159,6 +159,16 @@ def test_what_a_bound_assumes_and_what_calculation_says_is_told() -> None:
     assert "by calculation the claim is refuted" in scores_text(silent)
 
 
+def test_coins_judge_no_claim_of_batches_that_a_removal_changes() -> None:
+    from dpaudit.mechanisms import Gaussian
+    from dpaudit.verify.claims import Claim, Phase
+    from dpaudit.verify.samplers import Shuffled
+
+    claim = Claim(3.0, 1e-5, [Phase(Gaussian(2.0), 4, sampler=Shuffled(4, 1))], id="a")
+    with pytest.raises(InputError, match="batches that stay as they are without a canary"):
+        Scores(IN, OUT, "one-run").judge(ClaimUnderTest(3.0, 1e-5, claim=claim), seed=0)
+
+
 def test_a_printed_bound_is_still_a_bound() -> None:
     """Lower ends are rounded down and upper ends up; a refuting one is shown to exceed the claim."""
     judged = Scores(IN, OUT).judge(ClaimUnderTest(1.0, 1e-5), seed=0)
