@@ -12,7 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from dpaudit.audit.attacks.released_steps import StepCount, StepWatch, watched
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.datasets import Dataset
+from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.recipes import ApproximateMinimaRecipe
+from dpaudit.audit.inputs.user_code import trains_one_model
 from dpaudit.audit.settings import Settings
 from dpaudit.audit.trials.engine import Score, Trial, TrialRunner, TrialSetup
 from dpaudit.audit.trials.keys import fingerprint
@@ -24,6 +26,11 @@ from dpaudit.verify.claims import Claim
 from dpaudit.verify.results import AttackResult, Control, Verdict
 
 Array = NDArray[np.float64]
+NO_GHOST = (
+    "Expected a loop train(spec, pool, members, seeds), which can keep a record's place without it, for a claim with "
+    "claim.adjacency={adjacency!r} of {kind!r} batches: where a loop train(dataset, seed) is given one record less, "
+    "all others move up. Or claim 'replace-one', of a loop that takes a noise_factor."
+)
 FEWEST = 10  # trained models below which nothing is computed from them
 
 
@@ -119,6 +126,24 @@ class Audit:
         """Trials on this audit's device, by the training function that is under audit, its steps watched or not."""
         trainer = watched(self.settings.trainer, watch)
         return TrialSetup(spec, pool, score, trainer, resolve_device(self.settings.device))
+
+
+def check_places(audit: Audit) -> None:
+    """Refuse a loop that records can only be taken from, where the claim leaves their places to ghosts.
+
+    All records behind them would move up: other batches, and a true claim could be refuted.
+
+    Raises:
+        InputError: The trainer is train(dataset, seed), and the batches of others depend on who is there.
+    """
+    recipe, adjacency = audit.bundle.recipe, audit.bundle.recipe.claim.adjacency
+    if not trains_one_model(audit.settings.trainer) or adjacency == "replace-one":
+        return
+    claimed = recipe.claimed_sampling
+    for table in (claimed,) if adjacency == "add-remove" else (claimed, recipe.sampling):
+        sampler = table.sampler(recipe.steps)
+        if sampler is not None and not sampler.keeps_others:
+            raise InputError(NO_GHOST.format(adjacency=adjacency, kind=table.kind))
 
 
 def spent_at(share: float, look: int) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.audit.attacks.arms import Arms, Candidate
-from dpaudit.audit.attacks.base import Audit
+from dpaudit.audit.attacks.base import Audit, check_places
 from dpaudit.audit.attacks.canary_game import CanaryGame
 from dpaudit.audit.attacks.control import takes_noise_factor, with_noise
 from dpaudit.audit.attacks.released_steps import StepCount, StepWatch, can_watch, released_ratio
@@ -39,11 +39,6 @@ SPREAD_LENGTHS = LENGTHS[1:4]  # of those with all features of one size
 LARGEST_CLIP = float(np.sqrt(np.finfo(np.float32).max)) / LENGTHS[-1]
 RELEASES = "likelihood ratio, from every release"
 SCREENED_LENGTH, SCREENED_LABELS, SCREENED_PAIRS = LENGTHS[1], 10, 3  # of canaries, the least likely; models per arm
-NO_GHOST = (
-    "Expected a loop train(spec, pool, members, seeds), which can keep a record's place without it, for a claim with "
-    "claim.adjacency={adjacency!r} of {kind!r} batches: where a loop train(dataset, seed) is given one record less, "
-    "all others move up. Or claim 'replace-one', of a loop that takes a noise_factor."
-)
 _SENTENCES, _STEPS, _LABELS = 108, 109, 110  # streams of seeds
 
 
@@ -292,19 +287,12 @@ def _most_telling(audit: Audit, start: GradientSpec, labelled: Sequence[Arms]) -
 def _check_removal(audit: Audit, spec: GradientSpec) -> None:
     """Refuse a loop that a record can only be taken from, where more would change than the record.
 
-    Where the claim leaves the record's place to a ghost, all records behind it would move up: other batches. And where
-    the record has the last batch of a pass to itself, a loop that goes through its loader would take fewer steps than
-    are claimed. A true claim could be refuted.
+    Where the record has the last batch of a pass to itself, a loop that goes through its loader would take fewer steps
+    than are claimed. A true claim could be refuted.
     """
-    recipe = audit.bundle.recipe
-    if not trains_one_model(audit.settings.trainer) or recipe.claim.adjacency == "replace-one":
+    check_places(audit)
+    if not trains_one_model(audit.settings.trainer) or audit.bundle.recipe.claim.adjacency == "replace-one":
         return
-    adjacency, claimed = recipe.claim.adjacency, recipe.claimed_sampling
-    tables = (claimed,) if adjacency == "add-remove" else (claimed, recipe.sampling)
-    for table in tables:
-        sampler = table.sampler(recipe.steps)
-        if sampler is not None and not sampler.keeps_others:
-            raise InputError(NO_GHOST.format(adjacency=adjacency, kind=table.kind))
     count = len(audit.dataset.y)
     pool, seed = Pool(audit.dataset.x, audit.dataset.y), trial_seed(audit.settings.seed, _STEPS, 0)
     setup = audit.trial_setup(spec, pool, released_ratio, StepCount())

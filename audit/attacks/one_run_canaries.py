@@ -30,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from dpaudit.audit.attacks.base import Array, Audit, spent_at
+from dpaudit.audit.attacks.base import Array, Audit, check_places, spent_at
 from dpaudit.audit.attacks.control import controlled_training, with_noise
 from dpaudit.audit.attacks.membership import one_run_findings, scored_result, within_class
 from dpaudit.audit.attacks.shadow import log_odds
@@ -161,6 +161,7 @@ class OneRunCanaries:
             if spec.algorithm in self.algorithms:
                 audit.notes.append(f"{self.name} tests claims on adding or removing a record, and this is none.")
             return None
+        check_places(audit)
         spec = replace(spec, init_seed=seed)
         wanted = CANARIES if audit.settings.trials is None else 2 * audit.settings.trials
         canaries = self.craft(audit, wanted, np.random.default_rng(trial_seed(seed, _CRAFT, 0)))

@@ -15,6 +15,7 @@ import torch
 
 from dpaudit.audit import Settings, load_bundle, load_recipe
 from dpaudit.audit.attacks.clipbkd import CLIPBKD
+from dpaudit.audit.attacks.one_run_canaries import BLANK
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.recipes import Recipe
@@ -174,13 +175,15 @@ def arms_of(tmp_path: Path) -> Callable[..., Any]:
     (tmp_path / "loops.py").write_text(ONE_MODEL)
     text = load_recipe(ROOT / "examples" / "digits-shuffled-as-poisson.toml").to_dict()
 
-    def arms(loop: str, adjacency: str, run: Any, claimed: Any) -> tuple[int, int] | None:
+    def arms(loop: str, adjacency: str, run: Any, claimed: Any, *, one_run: bool = False) -> tuple[int, int] | None:
         claim = {**text["claim"], "adjacency": adjacency, "sampling": claimed}
         recipe = Recipe.from_dict({**text, "sampling": run, "claim": claim, "steps": 720}).with_dimension(130)
         trainer = UserTrainer(UserFunction.named(f"loops.py:{loop}", "--trainer", tmp_path))
         bundle = Bundle("", "", dict(torch.nn.Linear(64, 2).state_dict()), recipe)
         audit = prepare(bundle, recipe.load_dataset(), Settings(seed=1, trainer=trainer))
-        if not CLIPBKD.tests(audit):
+        if one_run:
+            BLANK.run(audit, dict.fromkeys(BLANK.tests(audit), 0.05))
+        if one_run or not CLIPBKD.tests(audit):
             return None
         made = CLIPBKD.build(replace(audit.spec, init_seed=1), audit)[0].arms
         return int(made.without.sum()), int(made.with_canary.sum())
@@ -198,6 +201,8 @@ def test_a_record_is_not_taken_from_a_loop_whose_claim_leaves_its_place(
     """One record less gives other batches of all others, and sometimes fewer."""
     with pytest.raises(InputError, match=rf"for a claim with claim.adjacency='{adjacency}' of 'shuffled' batches"):
         arms_of("train", adjacency, run, claimed)
+    with pytest.raises(InputError, match=rf"for a claim with claim.adjacency='{adjacency}' of 'shuffled' batches"):
+        arms_of("train", adjacency, run, claimed, one_run=True)
     assert arms_of("many", adjacency, run, claimed)
 
 
