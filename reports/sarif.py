@@ -8,7 +8,8 @@ from typing import Any
 from urllib.parse import quote
 
 _ID = re.compile(r"""(?:^|[{,])[ \t]*(?:id|"id"|'id')[ \t]*=[ \t]*("(?:[^"\\\n]|\\.)*"|'[^'\n]*')""", re.MULTILINE)
-_LONG = re.compile(r""""{3}(?:\\.|[^\\])*?"{3}|'{3}.*?'{3}""", re.DOTALL)  # what spans lines holds no keys
+# what spans lines, and what comments, holds no keys; other strings may hold the beginning of either
+_TOKEN = re.compile(r"""("{3}(?:\\.|[^\\])*?"{3}|'{3}.*?'{3}|\#[^\n]*)|"(?:[^"\\\n]|\\.)*"|'[^'\n]*'""", re.DOTALL)
 
 
 def id_lines(text: str) -> dict[str, int]:
@@ -18,7 +19,7 @@ def id_lines(text: str) -> dict[str, int]:
     {'a': 2, 'b': 4}
     """
     lines: dict[str, int] = {}
-    text = _LONG.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+    text = _TOKEN.sub(lambda found: re.sub(r"[^\n]", " ", found[0]) if found[1] else found[0], text)
     for match in _ID.finditer(text):
         try:
             name = str(tomllib.loads(f"id = {match[1]}")["id"])

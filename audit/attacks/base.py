@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from secrets import token_hex
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ from dpaudit.audit.inputs.recipes import ApproximateMinimaRecipe
 from dpaudit.audit.inputs.user_code import trains_one_model
 from dpaudit.audit.settings import Settings
 from dpaudit.audit.trials.engine import Score, Trial, TrialRunner, TrialSetup
-from dpaudit.audit.trials.keys import fingerprint
+from dpaudit.audit.trials.keys import NoSourceError, fingerprint
 from dpaudit.mechanisms.base import with_noise_factor
 from dpaudit.mechanisms.learning.spec import Pool, TrainingSpec
 from dpaudit.mechanisms.learning.training import resolve_device
@@ -36,6 +37,9 @@ FEWEST = 10  # trained models below which nothing is computed from them
 
 def no_warning(text: str) -> None:
     """Tells nobody."""
+
+
+LEAST_SPENT = 1e-15  # by a look: a level of 1 less a part of it is still below 1, as of one that was not written down
 
 
 @dataclass(frozen=True)
@@ -92,16 +96,28 @@ class Audit:
         }
         return self.trials.look(game, setup, *lists, trials=trials, count=count)
 
-    @cached_property
-    def look_at_coins(self) -> int:
+    def look_at_coins(self, missing: int = 0) -> int:
         """How often the recorded coins of this model have been guessed, this audit included.
 
-        Other attacks, seeds or shadow models guess the same coins by the same model: each audit of them is a look.
+        Other attacks, seeds, loops or shadow models guess the same coins by the same model: each audit of them is a
+        look.
+
+        Args:
+            missing: How many of the shadow models there was no time for.
         """
         coins, settings = self.bundle.coins, self.settings
-        game = {"model": self.bundle.sha256, "coins": None if coins is None else coins.included}
+        weights = {name: tensor.detach().cpu().float().numpy() for name, tensor in self.bundle.state_dict.items()}
+        game = {"model": weights, "coins": None if coins is None else coins.included}  # in whatever file
         tried = {"attacks": sorted(settings.attacks), "seed": settings.seed, "trials": settings.trials}
-        return self.trials.look_at(game, fingerprint(tried))
+        return self.trials.look_at(game, f"{missing} {fingerprint(tried)} {self._loop}")
+
+    @cached_property
+    def _loop(self) -> str:
+        """The training function, by its text; one that nothing identifies is another one in each audit."""
+        try:
+            return fingerprint({"trainer": self.settings.trainer}, versions=False)
+        except NoSourceError:
+            return token_hex()
 
     @property
     def scaled_claim(self) -> Callable[[float], Claim] | None:
@@ -148,7 +164,7 @@ def check_places(audit: Audit) -> None:
 
 def spent_at(share: float, look: int) -> float:
     """What the i-th look may spend of an error probability: 6/(pi^2 i^2) of it, all looks together the whole."""
-    return share * 6.0 / (math.pi * look) ** 2
+    return max(share * 6.0 / (math.pi * look) ** 2, LEAST_SPENT)
 
 
 class Attack(Protocol):

@@ -62,7 +62,14 @@ def one_run_method(audit: Audit) -> Method:
 
 
 def one_model_result(
-    name: str, audit: Audit, shares: Mapping[str, float], scores: Array, members: NDArray[np.bool_], **details: Any
+    name: str,
+    audit: Audit,
+    shares: Mapping[str, float],
+    scores: Array,
+    members: NDArray[np.bool_],
+    *,
+    missing: int = 0,
+    **details: Any,
 ) -> AttackResult:
     """What the scores of some records of one model show, and prove where fair coins decided who is a member.
 
@@ -72,6 +79,7 @@ def one_model_result(
         shares: Error probability of `one_run_tests`.
         scores: Higher = member, shape (records,); with coins those of the coins' records, in their order.
         members: Which of them the model was trained on, bool, shape (records,).
+        missing: How many shadow models there was no time for.
         details: Kept in the result.
     """
     coins = audit.bundle.coins
@@ -81,7 +89,7 @@ def one_model_result(
         "coins": len(coins.records) if coins else 0,
     }
     tests = one_run_tests(name, audit)
-    share, look = sum(shares[test] for test in tests), audit.look_at_coins if tests else 1
+    share, look = sum(shares[test] for test in tests), audit.look_at_coins(missing) if tests else 1
     return scored_result(name, audit, share, scores, members, arms, look=look, **details)
 
 
@@ -109,17 +117,20 @@ def one_run_findings(
     games = [{key: game[key] for key in ("canaries", "guesses", "correct")} for game in bound.inputs["family"]]
     values = [one_run_p_value(**game, curve=audit.tradeoff) for game in games]
     best = int(np.argmin(values))
-    top = np.argsort(-scores, kind="stable")[: games[best]["guesses"] // 2]
-    tp, m = int(members[top].sum()), int(members.sum())
-    fpr = (len(top) - tp) / (len(members) - m)
+    ordered, k, m = np.argsort(-scores, kind="stable"), games[best]["guesses"] // 2, int(members.sum())
+    points = []
+    for above in (k, len(scores) - k):  # whoever is guessed in, and whoever is not guessed out
+        tp = int(members[ordered[:above]].sum())
+        points.append(((above - tp) / (len(scores) - m), tp / m, float(scores[ordered[above - 1]])))
+    fpr, tpr, threshold = max(points, key=lambda point: point[1] - float(audit.tradeoff(point[0])))
     p_value = min(len(games) * values[best], 1.0)
     return bound, CurveTest(
         violated=p_value <= share,
         p_value=p_value,
         confidence=1.0 - share,
-        threshold=float(scores[top].min()),
+        threshold=threshold,
         fpr=fpr,
-        tpr=tp / m,
+        tpr=tpr,
         tpr_allowed=float(audit.tradeoff(fpr)),
         inputs=games[best],
     )

@@ -115,14 +115,15 @@ def along_gradients(
     weights = flat_weights(models) - first
     with torch.random.fork_rng(devices=[]):  # building draws weights, which are replaced
         module = build_module(models.architecture).eval()
-    torch.nn.utils.vector_to_parameters(torch.from_numpy(first.astype(np.float32)), module.parameters())
+    trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    torch.nn.utils.vector_to_parameters(torch.from_numpy(first.astype(np.float32)), trained)
     directions = np.zeros((len(y), weights.shape[1]), dtype=np.float32)
     records, labels = torch.from_numpy(np.array(x)), torch.from_numpy(np.array(y))
     for canary in range(len(y)):
         module.zero_grad()
         loss = functional.cross_entropy(module(records[canary : canary + 1]), labels[canary : canary + 1])
         torch.autograd.backward(loss)
-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in module.parameters()]
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in trained]
         gradient = torch.cat([g.flatten() for g in gradients]).numpy()
         directions[canary] = -gradient / (np.linalg.norm(gradient) or 1.0)
     gram = (directions @ directions.T).astype(np.float64) + noise * np.eye(len(y))
@@ -166,6 +167,9 @@ class OneRunCanaries:
         wanted = CANARIES if audit.settings.trials is None else 2 * audit.settings.trials
         canaries = self.craft(audit, wanted, np.random.default_rng(trial_seed(seed, _CRAFT, 0)))
         coins = np.random.default_rng(trial_seed(seed, _COINS, 0)).integers(0, 2, len(canaries.y)) == 1
+        if len(set(coins.tolist())) < 2:
+            audit.notes.append(f"{self.name}: of {len(coins)} canaries the coins put all in or none: too few.")
+            return None
         share, score = shares[self.tests(audit)[0]], self.scored(audit, spec, canaries)
         pool = Pool(np.vstack([data.x, canaries.x]), np.append(data.y, canaries.y))
         setup, streams = audit.trial_setup(spec, pool, score), (_ONE, _REFERENCES)

@@ -69,6 +69,7 @@ class Comparison:
         trained: Which shadow model was trained on which record, the same shape.
         target_population, shadow_population: phi at further records, shape (others,) and (models, others), which no
             shadow model was trained on; none where the records in question are all there are.
+        missing: How many shadow models there was no time for.
     """
 
     target: Array
@@ -76,6 +77,7 @@ class Comparison:
     trained: NDArray[np.bool_]
     target_population: Array
     shadow_population: Array
+    missing: int = 0
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,8 @@ class ShadowAttack:
             audit.notes.append(f"{self.title} was stopped after {count} shadow models: too few to compare with.")
             return None
         details: dict[str, Any] = {"shadow_models": len(comparison.shadows)}
-        return one_model_result(self.name, audit, shares, self.score(comparison), members, **details)
+        scores, missing = self.score(comparison), comparison.missing
+        return one_model_result(self.name, audit, shares, scores, members, missing=missing, **details)
 
 
 def compare(audit: Audit, pool: Pool, records: NDArray[np.int64]) -> Comparison:
@@ -144,4 +147,5 @@ def compare(audit: Audit, pool: Pool, records: NDArray[np.int64]) -> Comparison:
     shadows = shadows.reshape(-1, asked + len(others))
     target = score(audit.bundle.models(audit.spec))[0]
     trained = training[: len(shadows), records]
-    return Comparison(target[:asked], shadows[:, :asked], trained, target[asked:], shadows[:, asked:])
+    missing = count - len(shadows)
+    return Comparison(target[:asked], shadows[:, :asked], trained, target[asked:], shadows[:, asked:], missing)

@@ -9,7 +9,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -104,8 +104,15 @@ def _settings() -> dict[str, Any]:
         "device": torch.get_default_device(),
         "gradients": torch.is_grad_enabled(),
         "errors": np.geterr(),
-        "folder": os.getcwd(),
+        "folder": _folder(),
     }
+
+
+def _folder() -> str | None:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # it was deleted meanwhile, as one for one training is
+        return None
 
 
 def _set_to(chosen: dict[str, Any]) -> None:
@@ -117,7 +124,9 @@ def _set_to(chosen: dict[str, Any]) -> None:
         torch.set_default_device(chosen["device"])
     torch.set_grad_enabled(chosen["gradients"])
     np.seterr(**chosen["errors"])
-    os.chdir(chosen["folder"])
+    if chosen["folder"] is not None:
+        with suppress(OSError):
+            os.chdir(chosen["folder"])
 
 
 _inside: list[bool] = []

@@ -24,7 +24,9 @@ from dpaudit.audit.runner import plan_audit, prepare, run
 from dpaudit.audit.settings import Settings
 from dpaudit.audit.training_run import train_bundle
 from dpaudit.audit.trials.engine import TrialRunner
-from dpaudit.audit.trials.store import UNRECORDED
+from dpaudit.audit.trials.store import UNRECORDED, TrialStore
+from dpaudit.mechanisms.learning.spec import Pool, TrainedModels, TrainingSpec
+from dpaudit.mechanisms.learning.training import train
 from dpaudit.verify.bounds import joint_test
 from dpaudit.verify.checking import check
 from dpaudit.verify.results import AuditResult
@@ -126,6 +128,37 @@ def test_another_attack_on_recorded_coins_is_another_look_at_them(
         spent.append((attack.details["look"], 1.0 - attack.bound.confidence))
     first = 0.05 * 6.0 / np.pi**2
     np.testing.assert_allclose(spent, [(1, first), (2, first / 4), (1, first)])
+
+
+def other_loop(spec: TrainingSpec, pool: Pool, members: np.ndarray, seeds: list[int], *, device: str) -> TrainedModels:
+    return train(replace(spec, learning_rate=2.0 * spec.learning_rate), pool, members, seeds, device=device)
+
+
+def test_other_shadow_models_are_another_look_at_recorded_coins(model: tuple[Bundle, Dataset], tmp_path: Path) -> None:
+    """Of another loop, or as many as there was time for: other guesses of the same coins."""
+    settings = Settings(seed=5, attacks=("lira",), trials=16, device="cpu", store=tmp_path / "s.sqlite")
+    looks = []
+    for trainer in (train, other_loop, train):
+        [attack] = run(*model, replace(settings, trainer=trainer)).attacks
+        looks.append(attack.details["look"])
+    assert looks == [1, 2, 1]
+    other_file = replace(model[0], sha256="0" * 64)  # of the same model
+    [attack] = run(other_file, model[1], replace(settings, trials=20)).attacks
+    assert attack.details["look"] == 3
+    with TrialStore(tmp_path / "s.sqlite") as store:
+        audit = replace(prepare(*model, settings), trials=TrialRunner(store))
+        assert [audit.look_at_coins(missing) for missing in (0, 8, 4)] == [1, 4, 5]
+
+
+@pytest.mark.parametrize("attack", ["membership", "one-run-blank", "white-box"])
+def test_a_look_that_cannot_be_written_down_spends_next_to_nothing(
+    model: tuple[Bundle, Dataset], attack: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TrialStore, "look", lambda *_, **__: UNRECORDED)
+    settings = Settings(seed=5, attacks=(attack,), trials=20, control=False, confidence=1.0 - 1e-9, device="cpu")
+    [found] = run(*model, settings).attacks
+    assert found.bound is not None
+    assert found.bound.confidence > 1.0 - 1e-14
 
 
 def test_without_coins_membership_proves_no_epsilon(tmp_path: Path) -> None:

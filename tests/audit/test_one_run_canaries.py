@@ -187,3 +187,25 @@ def test_growing_numbers_of_canaries_are_looks_at_the_same_training() -> None:
     assert [level[0] for level in levels] == [1, 2, 1]
     np.testing.assert_allclose([level[1] for level in levels], [first, first / 4.0, first])
     assert {level[2] for level in levels} == {0.05}
+
+
+def test_coins_that_all_fell_alike_tell_nobody_apart() -> None:
+    audit = small_audit(1.65, 14.0, {"kind": "none"}, control=False)
+    data = replace(audit.dataset, x=audit.dataset.x[:, :2])
+    few = replace(audit, dataset=data, spec=replace(audit.spec, architecture=Architecture("linear", 2, 2)))
+    few = replace(few, settings=replace(few.settings, seed=4))  # both of the two canaries are in
+    assert BLANK.run(few, {"one-run-blank:epsilon_lower": 0.05}) is None
+    assert "too few" in few.notes[-1]
+
+
+def test_a_violation_of_the_curve_is_told_where_it_is_seen() -> None:
+    """Whoever tells those left out alone has a point above the curve at the lowest scores, and none at the highest."""
+    steps, noise, rng = 30, 12.0, np.random.default_rng(3)
+    audit = small_audit(gaussian_epsilon(math.sqrt(steps) / noise, DELTA) + 1e-6, noise, {"kind": "none"})
+    coins = rng.random(1500) < 0.5
+    scores = rng.normal(size=1500) - 10.0 * (~coins & (rng.random(1500) < 0.6))
+    _, test = one_run_findings(audit, scores, coins, 0.05)
+    assert test.violated
+    assert test.tpr > test.tpr_allowed
+    above = scores >= test.threshold
+    assert (test.fpr, test.tpr) == (above[~coins].mean(), above[coins].mean())

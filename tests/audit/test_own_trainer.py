@@ -267,3 +267,16 @@ def test_a_loop_that_writes_over_its_records_changes_them_for_nobody_else(tmp_pa
     UserTrainer(UserFunction.named("my_loop.py:train", "--trainer", tmp_path))(None, pool, None, [1], device="cpu")
     assert pool.x.all()
     assert pool.y.all()
+
+
+def test_a_loop_may_leave_a_folder_that_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_loop.py").write_text(
+        "import os, tempfile\n\ndef train(spec, pool, members, seeds, *, device):\n"
+        "    with tempfile.TemporaryDirectory() as folder:\n        os.chdir(folder)\n    return [1]\n"
+    )
+    trainer = UserTrainer(UserFunction.named("my_loop.py:train", "--trainer", tmp_path))
+    pool = Pool(np.ones((3, 2), dtype=np.float32), np.ones(3, dtype=np.int64))
+    for _ in range(2):
+        assert trainer(None, pool, None, [1], device="cpu") == [1]
+        assert Path.cwd() == tmp_path

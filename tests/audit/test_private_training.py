@@ -339,6 +339,8 @@ def test_a_network_that_is_frozen_in_part_is_trained_and_queried_without_that_pa
     started = replace(spec, first_weights=first, learning_rate=1e-30)
     models = train(started, Pool(dataset.x, dataset.y), np.ones((1, len(dataset.y)), dtype=bool), [1])
     np.testing.assert_allclose(models.parameters["2.weight"][0], first["2.weight"], atol=1e-12)
+    [found] = run(bundle, dataset, Settings(seed=1, attacks=("one-run-movement",), trials=10, device="cpu")).attacks
+    assert found.trials > 0
     (tmp_path / "net.py").write_text(FROZEN.replace("torch.arange(8.0 * inputs)", "torch.rand(8 * inputs)"))
     with pytest.raises(InputError, match=r"the same numbers whenever it is built, but for those trained: 0\.weight"):
         train_bundle(recipe, tmp_path / "m.pt", seed=1, device="cpu", stage=lambda what, total: lambda done: None)

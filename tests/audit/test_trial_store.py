@@ -371,3 +371,11 @@ def test_the_processor_by_which_linear_algebra_chooses_its_kernels_is_part_of_a_
     assert circumstances("cpu")["cpu"] == processor()
     monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
     assert circumstances("cpu")["mkl"] == "COMPATIBLE"
+
+
+def test_weights_that_a_file_draws_as_it_is_loaded_are_no_other_game() -> None:
+    """Of a network that a loop copies and sets anew: looks would start again in every process."""
+    nets = [torch.nn.Sequential(torch.nn.Linear(2, 2)) for _ in range(2)]
+    assert evidence_key({"trainer": nets[0]}) == evidence_key({"trainer": nets[1]})
+    assert evidence_key({"trainer": nets[0]}) != evidence_key({"trainer": torch.nn.Sequential(torch.nn.Linear(2, 3))})
+    assert fingerprint({"trainer": nets[0]}) != fingerprint({"trainer": nets[1]})

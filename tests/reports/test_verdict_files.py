@@ -19,6 +19,8 @@ from dpaudit.reports.verdict_files import verdicts_junit
         ('accountant_id = "no"\nsource = "id = 3"\n', {}),
         ('id = "a"\nid = "a"\n', {"a": 1}),
         (r'id = "\q"', {}),
+        ('# three """\nid = "a"  # and """ again\nid = "b"\n', {"a": 2, "b": 3}),
+        ('id = "a"\nnote = "say \'\'\' so"\nid = "b"\nnote = "say \'\'\' so"\n', {"a": 1, "b": 3}),
         ('id = "a"\nsource = """\nid = "b"\n"""\nnote = \'\'\'\nid = "b"\'\'\'\nid = "b"\n', {"a": 1, "b": 7}),
     ],
 )

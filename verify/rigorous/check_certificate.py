@@ -506,10 +506,12 @@ def certified(kind: str, phases: list[Phase], w: dict[str, Any], replaced: bool,
             at = [k * step for k in range(-window.size, window.size + 1)]
             found = found.max(1 - sum(m * (e - x).exp().min(1) for m, x in zip(law, at, strict=True)))
         return found if gaussian else smoothed(list(zip(law, at, strict=True)), e, phases, w) + spent
-    need(len(phases) == first.steps == first.rate == 1, "it takes one unsampled release")
-    if kind == "pure-laplace":
-        need(first.power == 1, "the noise is not Laplace")
-        return arb(0).max(-((e - first.radius(1) / first.scale) / 2).expm1())
+    alone = len(phases) == first.steps == first.rate == 1
+    if kind == "pure-laplace":  # amplified and added up; of one release its curve
+        need(all(x.power == 1 and not x.g for x in phases), "the noise is not Laplace, or others change")
+        pure = sum((x.steps * (1 + x.q * (x.radius(1) / x.scale).expm1()).log() for x in phases), arb(0))
+        return arb(0).max(-((e - pure) / 2).expm1()) if alone else arb(0 if pure <= e else 1)
+    need(alone, "it takes one unsampled release")
     need(kind == "one-dimensional" and first.n == 1 and "beta" in first.v, "this kind is not known, or does not apply")
     low, high, shift, beta = (*(ball(w[key]) for key in ("low", "high")), ball(first.reach), first.v["beta"])
     loss = [(t / first.scale) ** beta - (abs(t - shift) / first.scale) ** beta for t in (low, high)]  # grows in t

@@ -45,14 +45,18 @@ def _spread(call: ast.Call) -> ast.expr | None:
 
 
 def _factor(script: Script, call: ast.Call) -> ast.expr | None:
-    """The noise multiplier among the factors of a draw of unit spread."""
-    node = script.names.parents.get(call)
-    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        for side in (node.left, node.right):
-            if last_name(side) in MULTIPLIERS:
-                return side
-        node = script.names.parents.get(node)
-    return None
+    """The noise multiplier that alone multiplies a draw of unit spread, which is then added: a clip comes no later."""
+    found: ast.expr | None = None
+    node: ast.AST = call
+    parent = script.names.parents.get(node)
+    while isinstance(parent, ast.BinOp) and isinstance(parent.op, ast.Mult):
+        other = parent.right if parent.left is node else parent.left
+        if found is not None or last_name(other) not in MULTIPLIERS:  # another factor may be the norm by another name
+            return None
+        found, node, parent = other, parent, script.names.parents.get(parent)
+    added = isinstance(parent, (ast.BinOp, ast.AugAssign)) and isinstance(parent.op, ast.Add)
+    in_its_units = parent is not None and any(map(is_clip, ast.walk(parent)))  # as a sum of gradients over the norm
+    return found if added and not in_its_units else None
 
 
 def _multiplied(script: Script, call: ast.Call) -> bool:

@@ -187,6 +187,30 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
             "    return g + torch.randn_like(g) * noise_multiplier",
             "def f(g, noise_multiplier=1.1, clip=0.1):\n    return g + torch.randn_like(g) * noise_multiplier * clip",
         ),
+        (
+            "def f(g, noise_multiplier=1.1, clip=0.1):\n    g *= min(1, clip / norm)\n"
+            "    return g + torch.randn_like(g) * noise_multiplier",
+            "def f(g, noise_multiplier=1.1, clip=0.1):\n    g *= min(1, clip / norm)\n"
+            "    noise = noise_multiplier * torch.randn_like(g)\n    return g + clip * noise",
+        ),
+        (
+            "def f(g, noise_multiplier=1.1, clip=0.1):\n    g *= min(1, clip / norm)\n"
+            "    return g + torch.randn_like(g) * noise_multiplier",
+            "def f(g, noise_multiplier=1.1, clip=0.1):\n    g *= min(1, clip / norm)\n"
+            "    noise = noise_multiplier * torch.randn_like(g)\n    noise *= clip\n    return g + noise",
+        ),
+        (
+            "def f(g, noise_multiplier=1.1, clip=0.1):\n    g *= min(1, clip / norm)\n"
+            "    return g + torch.randn_like(g) * noise_multiplier",
+            "def f(g, noise_multiplier=1.1, clip=0.1):\n    g *= min(1, clip / norm)\n"
+            "    noisy = g / clip + noise_multiplier * torch.randn_like(g)\n    return noisy * clip",
+        ),
+        (
+            "def f(g, noise_multiplier=1.1, clip=0.1):\n    g *= min(1, clip / norm)\n"
+            "    return g + torch.randn_like(g) * noise_multiplier",
+            "def f(g, noise_multiplier=1.1, clip=0.1):\n    g *= min(1, clip / norm)\n"
+            "    sensitivity = clip\n    return g + torch.randn_like(g) * noise_multiplier * sensitivity",
+        ),
     ],
     "claimed-value": [
         (

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
@@ -637,7 +638,7 @@ def test_the_checker_is_one_short_file_that_imports_flint_alone() -> None:
     ]
     explained = sum((text.end_lineno or 0) - text.lineno + 1 for text in docstrings)
     blank = sum(not line.strip() for line in source.splitlines())
-    assert len(source.splitlines()) - explained - blank <= 467
+    assert len(source.splitlines()) - explained - blank <= 469
     names = {
         (node.module or "") if isinstance(node, ast.ImportFrom) else alias.name
         for node in ast.walk(tree)
@@ -706,3 +707,40 @@ def test_a_ball_too_wide_to_be_a_mass_needs_no_memory() -> None:
     with pytest.raises(AssertionError):
         checker.accepted(json.dumps(found))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # kB; it was 170 MB, at 1e8 a crash
+
+
+@pytest.mark.parametrize(
+    ("claim", "least"),
+    [
+        (Claim.single(Laplace(2.0, dimension=1), epsilon=9.0, delta=1e-5, steps=3), 1.5),
+        (
+            Claim.single(Laplace(2.0, dimension=1), epsilon=9.0, delta=1e-5, steps=6, sampling_prob=0.1),
+            6 * math.log(1 + 0.1 * math.expm1(0.5)),
+        ),
+        (Claim.single(Laplace(2.0, dimension=1), epsilon=9.0, delta=1e-5, steps=3, adjacency="replace-one"), 3.0),
+    ],
+    ids=["several", "sampled", "replaced"],
+)
+def test_several_releases_of_laplace_noise_add_up(claim: Claim, least: float) -> None:
+    """As the pure epsilon of each does, amplified: what is issued is accepted, and nothing below the sum."""
+    found = certificate(claim, check(claim))
+    assert not isinstance(found, NotCovered)
+    assert found["kind"] == "pure-laplace"
+    for epsilon, right in ((9.0, True), (least * (1 + 1e-6), True), (least * (1 - 1e-6), False)):
+        found["claim"]["epsilon"] = repr(epsilon)
+        if right:
+            assert checker.accepted(json.dumps(found)).startswith("certified")
+        else:
+            with pytest.raises(AssertionError):
+                checker.accepted(json.dumps(found))
+
+
+def test_two_versions_of_a_sampled_record_are_not_amplified_as_one() -> None:
+    """They are two contributions apart, of which the sum of amplified epsilons knows one."""
+    claim = Claim.single(Laplace(1.0, 1.0, 1.0), epsilon=3.0, delta=0.0, sampling_prob=0.3)
+    found = certificate(claim, check(claim))
+    assert not isinstance(found, NotCovered)
+    assert checker.accepted(json.dumps(found)).startswith("certified")
+    found["claim"]["adjacency"] = "replace-one"
+    with pytest.raises(AssertionError, match="sampled replace-one"):
+        checker.accepted(json.dumps(found))
