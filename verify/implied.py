@@ -94,8 +94,12 @@ def headline(guarantee: Guarantee) -> tuple[float, float]:
             return points[0]
         case GaussianDP(mu):
             return gaussian_epsilon(mu, HEADLINE_DELTA), HEADLINE_DELTA
-        case _:
-            return float(epsilon_at(implied_delta(guarantee), np.array([HEADLINE_DELTA]))[0]), HEADLINE_DELTA
+        case ZeroConcentratedDP(rho):
+            far = rho + 2.0 * math.sqrt(rho * -math.log(HEADLINE_DELTA))
+        case RenyiDP(order, epsilon):
+            far = epsilon - math.log(HEADLINE_DELTA) / (order - 1.0)
+    found = float(epsilon_at(implied_delta(guarantee), np.array([HEADLINE_DELTA]))[0])
+    return (found if math.isfinite(found) else far), HEADLINE_DELTA  # no search goes as far as orders close to 1 reach
 
 
 def claim_stating(

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any, cast
 
 import numpy as np
-from scipy.special import gammaln, logsumexp, ndtri
+from scipy.special import erfinv, gammaln, logsumexp, ndtri
 
 from dpaudit.mechanisms.base import Array, IIDCoordinates, LaplaceCoordinates, NormalCoordinates
 from dpaudit.verify.claims import Claim, Phase
@@ -89,7 +89,10 @@ def _squared_mu_of(epsilon: float) -> float:
     """mu^2 of the least mu whose curve is above a pure epsilon's; 8 epsilon is more, as 2 Phi(-x) <= e^(-x^2/2)."""
     if epsilon > 30.0:
         return 8.0 * epsilon
-    return (2.0 * float(ndtri(1.0 / (1.0 + math.exp(-epsilon))))) ** 2
+    if epsilon > 1.0:  # the smaller tail
+        return (2.0 * float(ndtri(1.0 / (1.0 + math.exp(epsilon))))) ** 2
+    # 2 Phi(mu/2) - 1 = tanh(epsilon/2), of which 1/(1 + e^-epsilon) would keep the digits beside 1/2 alone
+    return 8.0 * float(erfinv(math.tanh(epsilon / 2.0))) ** 2
 
 
 def _pure_release(claim: Claim, phase: Phase) -> tuple[float, int] | None:

@@ -143,6 +143,15 @@ def test_a_sampler_leaves_rho_as_it_is_without_sampling(sampler: object, rho: fl
     assert divergence_lower(claim, orders)[0] / orders[0] <= rho
 
 
+def test_orders_close_to_1_have_a_far_headline() -> None:
+    """No epsilon below 1e9 has a delta of 1e-5 there; N(1, 1) has the divergence a/2."""
+    for epsilon, verdict in ((0.49, "refuted"), (0.51, "certified")):
+        claim = claim_stating(RenyiDP(1.0 + 1e-9, epsilon), [Phase(Gaussian(1.0))])
+        assert claim.epsilon == pytest.approx(-math.log(claim.delta) * 1e9, rel=1e-3)
+        assert check(claim).verdict == verdict
+    assert claim_stating(ZeroConcentratedDP(1e10), [Phase(Gaussian(1.0))]).epsilon >= 1e10
+
+
 def test_laplace_noise_has_the_rho_of_its_exact_characterisation() -> None:
     phases = [Phase(Laplace(2.0, clip_norm=1.0), 6)]
     rho = 6 * (0.5 + math.exp(-0.5) - 1)

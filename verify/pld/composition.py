@@ -25,6 +25,7 @@ BORDERS = (math.inf, 1e-6, 1e-11, 1e-18, 1e-30, 1e-58, 1e-115, 1e-210)
 MAX_SIZE = 1 << 21
 LEAST_TILT = 1e-7  # least tilt in units of 1/deviation: practically none
 LOG_OUTSIDE = -25.0  # log of the tilted mass outside the window, which costs tightness only
+SMALLEST_DELTA = 1e-300  # an underflow must not pass for a proof of delta = 0
 FARTHEST = 2.0**62  # cells, beyond which every loss of a window counts as small
 
 
@@ -77,7 +78,7 @@ class Composed:
             if tail is None:
                 tail = self._tails[index] = self._tilted_tail(aim, alone)
             result[wanted] = np.minimum(result[wanted], self._evaluate(tail, epsilon[wanted] - self.slack))
-        return np.minimum(result, 1.0)
+        return np.clip(result, SMALLEST_DELTA, 1.0)
 
     def _tilted_tail(self, aim: float, alone: bool) -> Tail:
         if alone:  # a history of one release needs no transform

@@ -95,6 +95,9 @@ def applies(claim: Claim) -> bool:
     """
     if not moments_reach(claim):
         return False
+    only = claim.phases[0]
+    if len(claim.phases) == 1 and only.steps == 1 and only.sampling_prob == 1 and only.mechanism.dimension == 1:
+        return False  # one event of one coordinate is exact, and moments of wide noise are dear
     laws = [_law(phase.mechanism) for phase in claim.phases]
     if claim.adjacency == "add-remove" and all(law is not None and _dominated(law, claim) for law in laws):
         return False

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import erfinv
 from scipy.stats import binom
 
 from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, GammaScaleLaplace, Gaussian, Laplace
@@ -95,6 +96,29 @@ def test_enormous_losses_of_laplace_noise_still_end() -> None:
         assert laplace_pure.pure_epsilon(claim) == pytest.approx(3 * exact, rel=1e-11)
         assert float(laplace_pure.bound(claim).epsilon(np.array([0.0]))[0]) == laplace_pure.pure_epsilon(claim)
     assert mu_upper(Claim.single(noise, epsilon=1.0, delta=1e-5)) >= math.sqrt(2 * 2000.0)
+
+
+@pytest.mark.parametrize(("steps", "rate"), [(2000, 1.0), (10_000, 1.0), (10_000, 0.1)])
+@pytest.mark.parametrize(
+    "noise", [Laplace(100.0, clip_norm=1.0), GammaPLRVIID(100.0, 1e-4, dimension=1)], ids=lambda noise: noise.name
+)
+def test_an_underflow_is_no_proof_of_delta_zero(noise: Mechanism, steps: int, rate: float) -> None:
+    """All releases at their largest loss at once have a probability of 2^-steps, so nothing below the sum is pure."""
+    slope = 0.01 if noise.name == "laplace" else 101.0 * math.log1p(1e-4)
+    pure = steps * math.log1p(rate * math.expm1(slope))
+    claims = [Claim.single(noise, epsilon=pure * f, delta=0.0, steps=steps, sampling_prob=rate) for f in (0.999, 0.5)]
+    for verdict in map(check, claims):
+        assert verdict.verdict != "certified"
+        assert verdict.delta_upper > 0
+        assert verdict.epsilon_upper == pytest.approx(pure, rel=1e-10)
+
+
+@pytest.mark.parametrize("scale", [1e17, 1e16, 7e15, 1e13, 1e9, 1e3, 3.0])
+def test_a_tiny_pure_epsilon_keeps_its_digits_in_mu(scale: float) -> None:
+    """delta(0) = 1 - e^(-1/(2 scale)) of one release alone is that of this mu, and a slightly smaller one is none."""
+    found = mu_upper(Claim.single(Laplace(scale, clip_norm=1.0), epsilon=1.0, delta=1e-5))
+    least = 2.0 * math.sqrt(2.0) * float(erfinv(-math.expm1(-0.5 / scale)))
+    assert least <= found <= least * (1.0 + 1.0 / scale + 1e-10)
 
 
 def test_a_bounded_ratio_bounds_rho_by_half_its_square_and_no_less() -> None:
