@@ -9,6 +9,8 @@ from dpaudit.mechanisms.base import Array
 from dpaudit.verify.inversion import epsilon_at
 from dpaudit.verify.results import Witness
 
+SMALLEST_DELTA = 1e-300  # of an upper bound that is computed: an underflow must not pass for a proof of delta = 0
+
 
 @dataclass(frozen=True)
 class Curve:

@@ -14,12 +14,11 @@ from scipy.special import gammaln, log_ndtr
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.claims import Claim
-from dpaudit.verify.curves import Curve
+from dpaudit.verify.curves import SMALLEST_DELTA, Curve
 
 Moments = Callable[[Array], Array]  # orders lam (ascending, > 0) -> alpha(lam) of one release, inf where not finite
 
 LARGEST_ORDER = {False: 1e7, True: 2.0**14}  # without and with sampling: there every order needs all below it
-SMALLEST_DELTA = 1e-300  # no underflow may pass for a proof of delta = 0
 MAX_NODES = 2**20  # of one quadrature, beyond which a moment of a huge loss is bounded instead
 MOST_CELLS = 2**17  # of a sum in place of an integral
 MARGIN = 1e-12  # relative, for the rounding of a few additions

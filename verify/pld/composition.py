@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from dpaudit.mechanisms.base import Array
+from dpaudit.verify.curves import SMALLEST_DELTA
 from dpaudit.verify.pld.fourier import UNIT, Lattice, chernoff_window, decayed_sums, log_mgf, tilted_power
 
 # tail probabilities near which the tilts are most accurate, and the deltas below which the next one is tried too
@@ -25,7 +26,6 @@ BORDERS = (math.inf, 1e-6, 1e-11, 1e-18, 1e-30, 1e-58, 1e-115, 1e-210)
 MAX_SIZE = 1 << 21
 LEAST_TILT = 1e-7  # least tilt in units of 1/deviation: practically none
 LOG_OUTSIDE = -25.0  # log of the tilted mass outside the window, which costs tightness only
-SMALLEST_DELTA = 1e-300  # an underflow must not pass for a proof of delta = 0
 FARTHEST = 2.0**62  # cells, beyond which every loss of a window counts as small
 
 

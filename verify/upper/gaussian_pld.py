@@ -15,7 +15,7 @@ from scipy.special import erfcx, ndtr
 
 from dpaudit.mechanisms.base import Array, NormalCoordinates
 from dpaudit.verify.claims import Adjacency, Claim, Phase
-from dpaudit.verify.curves import Curve
+from dpaudit.verify.curves import SMALLEST_DELTA, Curve
 from dpaudit.verify.pld.dominating_pairs import gaussian_pair
 from dpaudit.verify.pld.pair_curve import PairPhase, pair_curve
 from dpaudit.verify.upper.shift_norms import radius, sampling_is_known
@@ -27,7 +27,6 @@ THEOREM = (
     "Gaussian shift pair in one dimension: dominates by rotation invariance; sampling and composition by Zhu, Dong and "
     "Wang (2022), Theorems 10 and 11; rounded up by Doroshenko et al. (2022), Theorem 4.3"
 )
-SMALLEST_DELTA = 1e-300  # an underflow must not pass for a proof of delta = 0
 LEAST_SHIFT = 1e-6  # shorter shifts under sampling count as that, which costs no less
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from dpaudit.mechanisms.base import Array, LaplaceCoordinates, LomaxCoordinates, NormalCoordinates, PowerCoordinates
 from dpaudit.verify.claims import Claim, Phase
-from dpaudit.verify.curves import Curve
+from dpaudit.verify.curves import SMALLEST_DELTA, Curve
 from dpaudit.verify.pld.dominating_pairs import DominatingPair, logconcave_pair, lomax_pair
 from dpaudit.verify.pld.pair_curve import PairPhase, pair_curve
 from dpaudit.verify.upper.shift_norms import radius, sampling_is_known
@@ -25,7 +25,6 @@ THEOREM = (
     "(2022), Theorems 10 and 11; rounded up by Doroshenko et al. (2022), Theorem 4.3"
 )
 EXACT_THEOREM = "one dimension: the longest shift dominates (boundary lemma); delta of its one event, loss > epsilon"
-SMALLEST_DELTA = 1e-300  # an underflow must not pass for a proof of delta = 0
 
 
 def pair_phase(claim: Claim, phase: Phase) -> PairPhase | None:

@@ -9,10 +9,11 @@ from scipy.special import betainc
 
 from dpaudit.mechanisms import GammaPLRVIID, Gaussian, GeneralizedGaussian, Laplace
 from dpaudit.mechanisms.base import IIDCoordinates
+from dpaudit.verify.curves import SMALLEST_DELTA
 from dpaudit.verify.pld.cells import SMALLEST_MASS, interval_masses, tail_error
 from dpaudit.verify.pld.dominating_pairs import DominatingPair, gaussian_pair, laplace_pair, logconcave_pair
 from dpaudit.verify.pld.radial_tails import BETA_ERROR, BETA_ERROR_PER_DIMENSION
-from dpaudit.verify.upper.gaussian_pld import SMALLEST_DELTA, analytic_delta
+from dpaudit.verify.upper.gaussian_pld import analytic_delta
 
 flint = pytest.importorskip("flint")
 arb = flint.arb

@@ -9,6 +9,7 @@ import pytest
 from dpaudit.mechanisms import Gaussian, GeneralizedGaussian
 from dpaudit.verify import check
 from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.curves import SMALLEST_DELTA
 from dpaudit.verify.guarantees import PrivacyCurve
 from dpaudit.verify.implied import claim_stating
 from dpaudit.verify.lower import certified_lower
@@ -17,7 +18,7 @@ from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.dominating_pairs import gaussian_pair
 from dpaudit.verify.pld.pair_curve import PairPhase, compose_pairs
 from dpaudit.verify.upper import gaussian_pld, mixed, upper_curves
-from dpaudit.verify.upper.gaussian_pld import SMALLEST_DELTA, analytic_delta
+from dpaudit.verify.upper.gaussian_pld import analytic_delta
 
 
 def exact_delta(mu: float, epsilon: float) -> mpmath.mpf:
