@@ -33,13 +33,11 @@ NO_GHOST = (
     "all others move up. Or claim 'replace-one', of a loop that takes a noise_factor."
 )
 FEWEST = 10  # trained models below which nothing is computed from them
+LEAST_SPENT = 1e-15  # by a look: a level of 1 less a part of it is still below 1, as of one that was not written down
 
 
 def no_warning(text: str) -> None:
     """Tells nobody."""
-
-
-LEAST_SPENT = 1e-15  # by a look: a level of 1 less a part of it is still below 1, as of one that was not written down
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,10 @@ from scipy import stats
 
 from dpaudit.audit.inputs.recipes import Recipe
 from dpaudit.audit.runner import check_recipe
+from dpaudit.mechanisms import Gaussian
 from dpaudit.mechanisms.learning.approximate_minima import LOSSES
+from dpaudit.verify import Claim, Phase
+from dpaudit.verify.perturbed_objective import check_perturbed_objective
 from dpaudit.verify.results import Verdict
 
 Array = NDArray[np.float64]
@@ -106,3 +109,14 @@ def test_other_algorithms_get_the_check_of_their_history() -> None:
     kept = {key: data[key] for key in ("regularization", "dataset", "architecture", "mechanism", "claim")}
     output = Recipe.from_dict({**kept, "algorithm": "output-perturbation"})
     assert check_recipe(output).verdict == "refuted"
+
+
+def test_a_record_that_is_zeroed_is_bounded_as_one_that_is_removed() -> None:
+    """Features of 0 have no gradient and no curvature, whatever the label."""
+    phases = [Phase(Gaussian(1.5, dimension=1)), Phase(Gaussian(1.0, dimension=1))]
+    removed, zeroed = (
+        check_perturbed_objective(Claim(2.0, 1e-3, phases, adjacency), jacobian=0.4)
+        for adjacency in ("add-remove", "zero-out")
+    )
+    assert removed.delta_upper < 1
+    assert (zeroed.verdict, zeroed.delta_upper) == (removed.verdict, removed.delta_upper)
