@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dpaudit.mechanisms import Laplace
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.registry import MECHANISMS
 from dpaudit.verify import Claim
@@ -79,6 +80,9 @@ def plain_claim(
     phases = [phase(rng, mu / math.sqrt(count)) for _ in range(count)]
     if count > 1 and rng.random() < 0.5:  # one mechanism throughout
         phases = [replace(other, mechanism=phases[0].mechanism) for other in phases]
+    if delta == 0.0 and rng.random() < 0.5:  # noise whose pure epsilon is known in closed form
+        clip = phases[0].mechanism.clip
+        phases = [replace(other, mechanism=Laplace(clip * spread(rng, 0.1, 1e6), clip, 1.0)) for other in phases]
     kind = rng.random()
     cost = mu * mu / 2 + mu * math.sqrt(-2 * math.log(delta or 1e-12))
     near = min(max(float(f"{cost * spread(rng, 0.1, 5.0):.6g}"), EPSILONS[0]), EPSILONS[1])

@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 from wide_laws import Relation, guarantee_disorder, guarantee_faults, phase_laws, restated
 
+from dpaudit.mechanisms import Laplace
 from dpaudit.mechanisms.base import IIDCoordinates, Mechanism, ScaleMixture, at_clip
 from dpaudit.verify import Claim, check
 from dpaudit.verify.checking import DISAGREEMENT
@@ -114,7 +115,34 @@ def faults(claim: Claim, verdict: Verdict) -> list[str]:
                 found.append(
                     f"{side} bound on {name} rises to {values[i + 1]:.17g} at {at[i + 1]:.17g} from {before[i]:.17g}"
                 )
-    return found + _duality(verdict, deltas, curves[1])
+    return found + _duality(verdict, deltas, curves[1]) + _pure_fault(claim, verdict)
+
+
+def _pure_fault(claim: Claim, verdict: Verdict) -> list[str]:
+    """A bracket at delta = 0 that leaves out the pure epsilon: all largest losses of Laplace noise can come at once."""
+    exact = pure_epsilon(claim)
+    if exact is None or not 0.0 < exact < math.inf:
+        return []
+    low, high = (float(end) for end in verdict.epsilon(0.0))
+    if not low * (1.0 - ROUNDING) <= exact <= high * (1.0 + ROUNDING):
+        return [f"epsilon at delta=0 is in [{low:.17g}, {high:.17g}], and is {exact:.17g}"]
+    before = exact * (1.0 - 1e-6)
+    return [f"delta is 0 at {before:.17g}, before {exact:.17g}"] if float(verdict.delta(before)[1]) == 0.0 else []
+
+
+def pure_epsilon(claim: Claim) -> float | None:
+    """The sum of log(1 + q (e^s - 1)) over releases of Laplace noise, None for anything else."""
+    replaced, total = claim.adjacency == "replace-one", 0.0
+    for phase in claim.phases:
+        noise, rate = phase.mechanism, phase.sampling_prob
+        plain = phase.sampler is None and phase.correlation is None and phase.sampling_kind in PLAIN_KINDS
+        if not plain or not isinstance(noise, Laplace) or (replaced and rate < 1.0):
+            return None
+        shift = noise.clip / noise.scale * (1 + replaced)
+        if shift > 700.0 or not (noise.clip_norm == 1.0 or noise.dimension == 1):
+            return None
+        total += phase.steps * math.log1p(rate * math.expm1(shift))
+    return total
 
 
 def _duality(verdict: Verdict, deltas: np.ndarray, curve: tuple[np.ndarray, np.ndarray]) -> list[str]:

@@ -1,6 +1,7 @@
 """The fuzzer: it finds nothing in the first claims of a seed, and what is planted."""
 
 import json
+import math
 import sys
 import time
 import tomllib
@@ -123,6 +124,22 @@ def test_the_laws_of_samplers_and_of_correlated_noise_hold(fuzzer: ModuleType, h
     for name, phases, relation in known:
         other = check(replace(claim, phases=phases))
         assert fuzzer.order_fault(claim, verdict, other, relation) == "", name
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.25])
+def test_a_bracket_that_leaves_out_a_pure_epsilon_is_found(fuzzer: ModuleType, rate: float) -> None:
+    laws = import_module("claim_laws")
+    claim = Claim(2.0, 0.0, [Phase(Laplace(10.0, 1.0, 1.0), 30, rate)])
+    exact = 30 * math.log1p(rate * math.expm1(0.1))
+    assert laws.pure_epsilon(claim) == pytest.approx(exact, rel=1e-12)
+    verdict = check(claim)
+    assert laws.faults(claim, verdict) == []
+    low, high = verdict.epsilon_curve, verdict.delta_curve
+    for wrong in (
+        replace(verdict, epsilon_curve=lambda at: (low(at)[0], 0.9 * low(at)[1])),
+        replace(verdict, delta_curve=lambda at: tuple(np.where(at > 0.9 * exact, 0.0, side) for side in high(at))),
+    ):
+        assert any(f"{exact:.6g}"[:6] in what for what in laws.faults(claim, wrong))
 
 
 @pytest.mark.parametrize("guarantee", [PureDP(1.0), GaussianDP(1.0), ZeroConcentratedDP(0.5), RenyiDP(2.0, 1.0)])
