@@ -65,7 +65,7 @@ class UserFunction:
             InputError: The file has changed, fails, or has no such function.
         """
         try:
-            with its_own_settings():
+            with its_own_settings(self):
                 return _function(self.path, self.function, self.sha256)
         except InputError:
             raise
@@ -74,24 +74,27 @@ class UserFunction:
 
 
 @contextmanager
-def its_own_settings() -> Iterator[None]:
+def its_own_settings(code: UserFunction) -> Iterator[None]:
     """Inside, what a user's code has set of torch, NumPy and the folder is as it left it; outside, as it was before.
 
-    A file that makes float64 the default means its own tensors, and ours are float32.
+    A file that makes float64 the default means its own tensors, and ours and those of other files are float32.
+
+    Args:
+        code: Whose settings; its file is what they are kept for.
     """
     if _inside:
         yield
         return
-    before = _settings()
-    _set_to({**before, **_theirs})
+    before, theirs = _settings(), _theirs.setdefault((code.path, code.sha256), {})
+    _set_to({**before, **theirs})
     _inside.append(True)
     try:
         yield
     finally:
         _inside.clear()
         left = _settings()
-        _theirs.clear()
-        _theirs.update({name: value for name, value in left.items() if value != before[name]})
+        theirs.clear()
+        theirs.update({name: value for name, value in left.items() if value != before[name]})
         _set_to(before)
 
 
@@ -130,7 +133,7 @@ def _set_to(chosen: dict[str, Any]) -> None:
 
 
 _inside: list[bool] = []
-_theirs: dict[str, Any] = {}  # of this process
+_theirs: dict[tuple[str, str], dict[str, Any]] = {}  # by file, of this process
 
 
 def fault(error: BaseException) -> str:
@@ -265,7 +268,7 @@ class UserTrainer:
         if trains_one_model(self):
             function = dataset_trainer(function)
         try:
-            with its_own_settings():
+            with its_own_settings(self.code):
                 return function(spec, replace(pool, x=pool.x.copy(), y=pool.y.copy()), *arguments, **options)
         except InputError:
             raise

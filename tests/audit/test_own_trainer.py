@@ -248,7 +248,7 @@ def test_what_a_loop_sets_for_itself_is_not_set_for_us(
     (tmp_path / "my_loop.py").write_text(f"FOLDER = {str(tmp_path)!r}\n{SETTINGS}")
     before = torch.get_default_dtype(), torch.is_grad_enabled(), np.geterr(), Path.cwd()
     bundle, scores = load_bundle(model), []
-    for name in ("plain.py:train", "my_loop.py:train", "my_loop.py:train"):
+    for name in ("plain.py:train", "my_loop.py:train", "my_loop.py:train", "plain.py:train"):
         trainer = UserTrainer(UserFunction.named(name, "--trainer", tmp_path))
         audit = prepare(bundle, bundle.recipe.load_dataset(), Settings(seed=4, trainer=trainer))
         candidate = CLIPBKD.build(replace(audit.spec, init_seed=4), audit)[0]
@@ -257,6 +257,7 @@ def test_what_a_loop_sets_for_itself_is_not_set_for_us(
         assert before == (torch.get_default_dtype(), torch.is_grad_enabled(), np.geterr(), Path.cwd())
     np.testing.assert_array_equal(scores[0], scores[1])
     np.testing.assert_array_equal(scores[0], scores[2])
+    np.testing.assert_array_equal(scores[0], scores[3])
 
 
 def test_a_loop_that_writes_over_its_records_changes_them_for_nobody_else(tmp_path: Path) -> None:
