@@ -93,6 +93,11 @@ def one_model_result(
     return scored_result(name, audit, share, scores, members, arms, look=look, **details)
 
 
+def _one_run_bound(audit: Audit, scores: Array, members: NDArray[np.bool_], share: float) -> LowerBound:
+    delta, method = audit.claim_check.delta_claimed, one_run_method(audit)
+    return one_run_from_scores(scores, members, delta=delta, confidence=1.0 - share, method=method)
+
+
 def one_run_findings(
     audit: Audit, scores: Array, members: NDArray[np.bool_], share: float
 ) -> tuple[LowerBound, CurveTest]:
@@ -107,13 +112,7 @@ def one_run_findings(
         members: How the coins fell, bool, shape (records,).
         share: Error probability.
     """
-    bound = one_run_from_scores(
-        scores,
-        members,
-        delta=audit.claim_check.delta_claimed,
-        confidence=1.0 - share,
-        method=one_run_method(audit),
-    )
+    bound = _one_run_bound(audit, scores, members, share)
     games = [{key: game[key] for key in ("canaries", "guesses", "correct")} for game in bound.inputs["family"]]
     values = [one_run_p_value(**game, curve=audit.tradeoff) for game in games]
     best = int(np.argmin(values))
@@ -162,7 +161,7 @@ def scored_result(
     bound = best = test = None
     if share:
         bound, test = one_run_findings(audit, scores, members, spent_at(share, look))
-        best = one_run_findings(audit, members.astype(np.float64), members, spent_at(share, look))[0].epsilon_lower
+        best = _one_run_bound(audit, members.astype(np.float64), members, spent_at(share, look)).epsilon_lower
         details["look"] = look
     inside, outside = scores[members], scores[~members]
     return AttackResult(
