@@ -60,6 +60,8 @@ def judged(claim: Claim, *, seed: int, sampled: bool = True) -> tuple[dict[str, 
 
 
 def _proof(verdict: Verdict) -> str:
+    if verdict.verdict == "refuted" and not verdict.delta_lower > verdict.delta_claimed:
+        return f"epsilon is at least {_down(verdict.epsilon_lower)} at delta=0 ({', '.join(verdict.methods)})"
     bound = ("at least", _down(verdict.delta_lower)) if verdict.verdict == "refuted" else (
         "at most", _up(verdict.delta_upper)
     )  # fmt: skip

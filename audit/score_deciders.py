@@ -4,16 +4,18 @@ A decider takes scores, a claim or None, delta, a confidence and a seed, and tel
 rejected, and the p-values of its curves; all of it shares one error probability.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import bdtrc
 
 from dpaudit.audit.claim_under_test import ClaimUnderTest
+from dpaudit.mechanisms.base import Array
 from dpaudit.verify.bounds import JointTest, Tradeoff, epsilon_one_run_curve, one_run_p_value, steinke_p_value
 from dpaudit.verify.bounds.one_run import Method
-from dpaudit.verify.results import LowerBound
+from dpaudit.verify.results import CurveTest, LowerBound
 
 
 class BoundedScores(Protocol):
@@ -89,6 +91,45 @@ def promise_p_value(claim: ClaimUnderTest, *, canaries: int, guesses: int, corre
     with np.errstate(over="ignore"):  # the logarithm of a probability that is 0
         plain = steinke_p_value(canaries, guesses, correct, epsilon=claim.epsilon, delta=claim.delta)
     return min(plain, one_run_p_value(canaries, guesses, correct, claim.stated))
+
+
+def guesses_against_curve(
+    scores: Array,
+    included: NDArray[np.bool_],
+    game: Mapping[str, int],
+    p_value: float,
+    confidence: float,
+    curve: Tradeoff,
+) -> CurveTest:
+    """The test of a mechanism's certified curve by right guesses; shown by the better of its two events.
+
+    Args:
+        scores: Higher = member, shape (runs, canaries).
+        included: How the coins fell, bool, the same shape.
+        game: "canaries", "guesses" and "correct", in all runs; in each the highest and lowest scores were guessed.
+        p_value: Of the game under the curve, of all games that share the error probability.
+        confidence: Level in (0, 1).
+        curve: Certified.
+    """
+    runs, canaries = scores.shape
+    k, ordered = game["guesses"] // (2 * runs), np.argsort(-scores, axis=1, kind="stable")
+    members, points = int(included.sum()), []
+    for above in (k, canaries - k):  # whoever is guessed in, and whoever is not guessed out
+        top = ordered[:, :above]
+        tp = int(np.take_along_axis(included, top, axis=1).sum())
+        threshold = float(np.take_along_axis(scores, top[:, -1:], axis=1).min())
+        points.append(((top.size - tp) / (scores.size - members), tp / members, threshold))
+    fpr, tpr, threshold = max(points, key=lambda point: point[1] - float(curve(point[0])))
+    return CurveTest(
+        violated=p_value <= 1.0 - confidence,
+        p_value=p_value,
+        confidence=confidence,
+        threshold=threshold,
+        fpr=fpr,
+        tpr=tpr,
+        tpr_allowed=float(curve(fpr)),
+        inputs=dict(game),
+    )
 
 
 def _curves(claim: ClaimUnderTest | None) -> dict[str, Tradeoff]:

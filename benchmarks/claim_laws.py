@@ -94,8 +94,10 @@ def faults(claim: Claim, verdict: Verdict) -> list[str]:
     if claim.guarantee is not None:
         wrong, refusal, crash = guarded(lambda: guarantee_faults(claim, verdict, epsilons))
         found += [f"crash of a guarantee's curve: {crash or refusal}"] if wrong is None else wrong
-    elif verdict.verdict == "refuted" and not verdict.delta_lower > claim.delta:
-        found.append("refuted without a lower bound above delta")
+    elif verdict.verdict == "refuted" and not (
+        verdict.delta_lower > claim.delta or (claim.delta == 0 and verdict.epsilon_lower > claim.epsilon)
+    ):
+        found.append("refuted without a lower bound above the claim")
     elif verdict.verdict == "certified" and not verdict.delta_upper <= claim.delta:
         found.append("certified without an upper bound at most delta")
     curves, refusal, crash = guarded(lambda: (verdict.delta(epsilons), verdict.epsilon(deltas)))

@@ -25,7 +25,8 @@ DETAILED, LISTED = 30, 1000  # claims explained one by one, and rows of the tabl
 ORDER = ("refuted", "undecided", "certified")
 
 _SNIPPET = """\
-# A lower bound on delta at the claimed epsilon, from the witness alone. Needs dpaudit and nothing else.
+# Lower bounds on delta at the claimed epsilon and on epsilon at the claimed delta, from the witness alone.
+# Needs dpaudit and nothing else.
 import numpy as np
 
 from dpaudit.verify.claim_files import parse_claims
@@ -38,6 +39,7 @@ witness = {witness}
 [parsed] = parse_claims({{"claim": [claim]}}, source="this snippet")
 curve = replayed_lower(parsed, Witness(**witness))
 print(float(curve.delta(np.array([parsed.epsilon]))[0]))
+print(float(curve.epsilon(np.array([parsed.delta]))[0]))
 """
 
 
@@ -138,7 +140,7 @@ def shown_in_detail(verdicts: Sequence[Verdict]) -> list[int]:
 
 
 def snippet(entry: ClaimEntry) -> str | None:
-    """Python that recomputes delta_lower from the witness; None where there is no witness or the claim is not known."""
+    """Python that recomputes the lower bounds; None where there is no witness or the claim is not known."""
     if entry.claim is None or entry.verdict.witness is None:
         return None
     python = partial(pformat, width=100, sort_dicts=False)

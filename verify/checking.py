@@ -14,6 +14,7 @@ from dpaudit.verify.causes import first_cause
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower import certified_lower
+from dpaudit.verify.lower.histories import LARGEST_LOSSES, NO_LARGEST_LOSS
 from dpaudit.verify.results import OperatingPoints, Verdict, VerdictName
 from dpaudit.verify.upper import never_sampled, obstacle, upper_curves
 from dpaudit.verify.upper.shift_norms import sampling_is_known
@@ -127,9 +128,9 @@ class Bracket:
         self.sampled = lower is not None and lower.method == "monte-carlo"
         self.delta_lower, self.delta_upper = (float(side[0]) for side in self.delta(np.array([claim.epsilon])))
         self.epsilon_lower, self.epsilon_upper = (float(side[0]) for side in self.epsilon(np.array([claim.delta])))
-        crossed = self.delta_lower > self.delta_upper
+        crossed = self.delta_lower > self.delta_upper or (claim.delta == 0 and self.epsilon_lower > self.epsilon_upper)
         self.disagreement = crossed and not self.sampled
-        self.name = "undecided" if crossed else decide(claim, self.delta_lower, self.delta_upper)
+        self.name = "undecided" if crossed else decide(claim, self.delta_lower, self.delta_upper, self.epsilon_lower)
         self.best = min(uppers, key=lambda curve: float(curve.delta(np.array([claim.epsilon]))[0]), default=None)
 
     def delta(self, epsilon: Array) -> tuple[Array, Array]:
@@ -304,9 +305,9 @@ def _noise_sizes(mechanism: Mechanism) -> Array:
     return -structure.ppf(np.array([0.25]))
 
 
-def decide(claim: Claim, delta_lower: float, delta_upper: float) -> VerdictName:
-    """The verdict of bounds on delta at the claimed epsilon that do not cross; both carry their float errors."""
-    if delta_lower > claim.delta:
+def decide(claim: Claim, delta_lower: float, delta_upper: float, epsilon_lower: float) -> VerdictName:
+    """The verdict of bounds at the claimed epsilon and delta that do not cross; all carry their float errors."""
+    if delta_lower > claim.delta or (claim.delta == 0 and epsilon_lower > claim.epsilon):  # delta: an underflow
         return "refuted"
     return "certified" if delta_upper <= claim.delta else "undecided"
 
@@ -335,6 +336,10 @@ def _reason(bracket: Bracket, lower: Curve) -> str:
         )
     if bracket.name == "certified":
         return bracket.proof
+    if bracket.name == "refuted" and not delta[0] > claim.delta:
+        if np.isinf(bracket.epsilon_lower):
+            return f"{NO_LARGEST_LOSS}."
+        return f"{LARGEST_LOSSES}: epsilon is at least {bracket.epsilon_lower:.4g} at delta=0."
     if bracket.name == "refuted":
         forced = f"delta >= {delta[0]:.4g} at epsilon={claim.epsilon:.4g}"
         return f"{_witness(lower)} forces {forced}, more than {claim.delta:.4g}."

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.audit.attacks.base import Array, Audit, operating_points, spent_at
+from dpaudit.audit.score_deciders import guesses_against_curve
 from dpaudit.mechanisms.base import NormalCoordinates
 from dpaudit.mechanisms.learning.spec import SPECS, ApproximateMinimaSpec
 from dpaudit.mechanisms.learning.training import logits
@@ -116,23 +117,9 @@ def one_run_findings(
     games = [{key: game[key] for key in ("canaries", "guesses", "correct")} for game in bound.inputs["family"]]
     values = [one_run_p_value(**game, curve=audit.tradeoff) for game in games]
     best = int(np.argmin(values))
-    ordered, k, m = np.argsort(-scores, kind="stable"), games[best]["guesses"] // 2, int(members.sum())
-    points = []
-    for above in (k, len(scores) - k):  # whoever is guessed in, and whoever is not guessed out
-        tp = int(members[ordered[:above]].sum())
-        points.append(((above - tp) / (len(scores) - m), tp / m, float(scores[ordered[above - 1]])))
-    fpr, tpr, threshold = max(points, key=lambda point: point[1] - float(audit.tradeoff(point[0])))
     p_value = min(len(games) * values[best], 1.0)
-    return bound, CurveTest(
-        violated=p_value <= share,
-        p_value=p_value,
-        confidence=1.0 - share,
-        threshold=threshold,
-        fpr=fpr,
-        tpr=tpr,
-        tpr_allowed=float(audit.tradeoff(fpr)),
-        inputs=games[best],
-    )
+    test = guesses_against_curve(scores[None], members[None], games[best], p_value, 1.0 - share, audit.tradeoff)
+    return bound, test
 
 
 def scored_result(

@@ -14,7 +14,7 @@ from dpaudit.audit.canaries.sealing import SealedCoins, files_sha256, guesses_pe
 from dpaudit.audit.claim_under_test import ClaimUnderTest, check_coins_decide
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.score_files import read_scored_ids
-from dpaudit.audit.score_deciders import promise_p_value
+from dpaudit.audit.score_deciders import guesses_against_curve, promise_p_value
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.bounds import (
     auc,
@@ -144,8 +144,10 @@ def _one_run(
         raise InputError("Expected canaries on both sides of the coins: with so few, plant anew.")
     game = _guess(coins, scores)
     bound, best = _bound(game, claim, confidence), _bound(_all_right(game), claim, confidence)
-    p_value = promise_p_value(claim, **asdict(game))
-    test = _curve_test(coins, scores, game, claim, confidence)
+    p_value, test = promise_p_value(claim, **asdict(game)), None
+    if claim.certified is not None:
+        value = one_run_p_value(**asdict(game), curve=claim.certified)
+        test = guesses_against_curve(scores, included, asdict(game), value, confidence, claim.certified)
     inside, outside = scores[included], scores[~included]
     attack = _attack(
         coins, inside, outside, confidence,
@@ -207,30 +209,6 @@ def _bound(game: Guesses, claim: ClaimUnderTest, confidence: float) -> LowerBoun
 def _curves(claim: ClaimUnderTest) -> list[Tradeoff]:
     """What the claim allows, each a reason to refute it: its promise, and the curve of its mechanism."""
     return [claim.stated] + ([] if claim.certified is None else [claim.certified])
-
-
-def _curve_test(
-    coins: SealedCoins, scores: Array, game: Guesses, claim: ClaimUnderTest, confidence: float
-) -> CurveTest | None:
-    """The right guesses against the mechanism's certified curve; for a reader the event {guessed in}."""
-    if claim.certified is None:
-        return None
-    included, k = coins.draw.included(), guesses_per_run(coins.draw) // 2
-    top = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-    tp = int(np.take_along_axis(included, top, axis=1).sum())
-    fp = top.size - tp
-    fpr = fp / int((~included).sum())
-    p_value = one_run_p_value(**asdict(game), curve=claim.certified)
-    return CurveTest(
-        violated=p_value <= 1.0 - confidence,
-        p_value=p_value,
-        confidence=confidence,
-        threshold=float(np.take_along_axis(scores, top[:, -1:], axis=1).min()),
-        fpr=fpr,
-        tpr=tp / int(included.sum()),
-        tpr_allowed=float(claim.certified(fpr)),
-        inputs=asdict(game),
-    )
 
 
 def _attack(

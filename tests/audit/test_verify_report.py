@@ -11,6 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from jsonschema import Draft202012Validator
 
@@ -137,9 +138,11 @@ def test_the_snippet_recomputes_the_finding(report: Path, tmp_path: Path) -> Non
         [sys.executable, "-c", code, *names], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
     )
     assert done.stderr == ""
-    for printed, claim in zip(done.stdout.splitlines(), claims, strict=True):
-        assert math.isclose(float(printed), claim["delta_lower"], rel_tol=1e-6)
-        assert (float(printed) > claim["delta_claimed"]) == (claim["verdict"] == "refuted")
+    printed = np.array(done.stdout.split(), dtype=float).reshape(-1, 2)
+    for (delta, epsilon), claim in zip(printed, claims, strict=True):
+        assert math.isclose(delta, claim["delta_lower"], rel_tol=1e-6)
+        assert math.isclose(epsilon, claim["epsilon_lower"], rel_tol=1e-6)
+        assert (delta > claim["delta_claimed"]) == (claim["verdict"] == "refuted")
 
 
 def test_the_report_is_rendered_again_from_its_json(report: Path, tmp_path: Path, dpaudit: Command) -> None:

@@ -32,6 +32,45 @@ def test_a_little_above_the_truth_is_certified_and_a_little_below_refuted() -> N
         assert verdict.confidence == 1.0
 
 
+@pytest.mark.parametrize(
+    ("adjacency", "rate", "certified"),
+    [("add-remove", 1.0, True), ("add-remove", 0.01, True), ("replace-one", 1.0, True), ("replace-one", 0.01, False)],
+)
+def test_a_pure_claim_of_a_long_history_is_decided_where_no_float_holds_delta(
+    adjacency: Adjacency, rate: float, certified: bool
+) -> None:
+    """Laplace(1000) under l1, moved by s or from -s to s: far out the densities have the ratio below, 10,000 times.
+
+    What a sampled record is replaced by may lie elsewhere than opposite: the upper bound is for any place.
+    """
+    steps, moved = 10_000, 1 + rate * math.expm1(1e-3)
+    exact = steps * math.log(moved / (1 + rate * math.expm1(-1e-3)) if adjacency == "replace-one" else moved)
+    verdicts = [
+        check(
+            Claim.single(
+                Laplace(1000.0, clip_norm=1.0), epsilon=exact * factor, delta=0.0, steps=steps, sampling_prob=rate,
+                adjacency=adjacency,
+            )
+        )
+        for factor in (0.4, 1.0 - 1e-6, 1.0 + 1e-6)
+    ]  # fmt: skip
+    names = [verdict.verdict for verdict in verdicts]
+    assert names == ["refuted", "refuted", "certified" if certified else "undecided"]
+    assert verdicts[0].epsilon_lower <= exact * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("noise", [Gaussian(100.0), GeneralizedGaussian(1.5, 50.0), GeneralizedGaussian(30.0, 9.0)])
+def test_no_pure_epsilon_is_enough_for_noise_of_unbounded_loss(noise: Mechanism) -> None:
+    """However large it is; of Laplace noise, which is the power 1, some is."""
+    for rate in (1.0, 0.1):
+        verdict = check(Claim.single(noise, epsilon=400.0, delta=0.0, steps=3, sampling_prob=rate))
+        assert verdict.verdict == "refuted"
+        assert verdict.epsilon_lower == math.inf
+    assert (
+        check(Claim.single(GeneralizedGaussian(1.0, 9.0, dimension=1), epsilon=4.0, delta=0.0)).verdict == "certified"
+    )
+
+
 @pytest.mark.parametrize(("sigma", "steps"), [(1.0, 1), (5.0, 7), (40.0, 2000)])
 def test_the_bracket_holds_the_exact_curve(sigma: float, steps: int) -> None:
     verdict = check(Claim.single(Gaussian(sigma), epsilon=1.0, delta=1e-5, steps=steps))

@@ -7,7 +7,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dpaudit.mechanisms import Gaussian
-from dpaudit.mechanisms.base import Array, IIDCoordinates, Mechanism, NormalCoordinates, Radial, ScaleMixture
+from dpaudit.mechanisms.base import (
+    Array,
+    IIDCoordinates,
+    Mechanism,
+    NormalCoordinates,
+    PowerCoordinates,
+    Radial,
+    ScaleMixture,
+)
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.lower.families import Shift
 from dpaudit.verify.lower.shifts import centre_multiples, pair_of
@@ -45,6 +53,9 @@ LARGEST_MERGED = 6.0  # distance of the centres, in deviations, up to which cell
 LONGEST_MERGED = 1e4  # beside other releases: an epsilon of 10^7, and counts whose roundings add up to little
 LOSS_HEADROOM = 25.0  # losses this far above the claimed epsilon are one cell of the fine grid for heavy tails
 HEAVY_LABEL = 2**14  # of the grid for a heavy tail: of a finer one, the windows' rounding costs more than it gains
+LARGEST_LOSSES = "Every release can have its largest loss at once, if rarely"
+NO_LARGEST_LOSS = "With delta=0 no epsilon is enough: the loss of such noise has no bound"
+LEAST_MASS = 1e-290  # of a cell whose ratio is taken alone: smaller ones are near the end of the floats
 WIDE = 4.0  # variance of the loss over that without those above which the tail is heavy
 
 
@@ -170,6 +181,29 @@ def history_points(releases: Sequence[ShiftedPhase], direction: str, claim: Clai
         return _composed(releases, direction, claim)
     parts = [_composed(releases, direction, claim, most, heavy=True) for most in (cap, np.inf)]
     return merge([part.all() if isinstance(part, TiltedPoints) else part for part in parts])
+
+
+def pure_at_least(releases: Sequence[ShiftedPhase], direction: str, claim: Claim) -> float:
+    """Lower bound on epsilon at delta = 0: in some histories every release has its largest loss.
+
+    They have probabilities p^steps > 0 and q^steps, too small for floats; the logarithm of their ratio is a sum.
+
+    Args:
+        releases: Every phase under its shift.
+        direction: "remove", "add" or "swap".
+        claim: Where tightness matters.
+    """
+    tail, total = tail_probability(claim), 0.0
+    for item in releases:
+        structure = item.phase.mechanism.structure
+        if isinstance(structure, PowerCoordinates) and structure.beta > 1 and direction != "add":
+            return math.inf  # |x|^beta - |x - v|^beta has no bound, and a sampled mixture keeps its heavier tail
+        first, second = item.masses(direction, tail)
+        keep = (first > LEAST_MASS) & (second > LEAST_MASS)
+        logs = np.log(first[keep]), np.log(second[keep])
+        losses = logs[0] - logs[1] - 4.0 * UNIT * (np.abs(logs[0]) + np.abs(logs[1]) + 1.0)
+        total += item.phase.steps * float(losses.max(initial=0.0))
+    return total * (1.0 - 1e-13)
 
 
 def _heavy(release: ShiftedPhase, direction: str, tail: float, cap: float) -> bool:

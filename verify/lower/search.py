@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
-from dpaudit.mechanisms.base import NormalCoordinates, Radial, ScaleMixture
+from dpaudit.mechanisms.base import Array, NormalCoordinates, Radial, ScaleMixture
 from dpaudit.verify.claims import PLAIN_KINDS, Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower.families import MAX_COORDINATES, Shift, carried, equal, feasible, majorization, two_level
-from dpaudit.verify.lower.histories import ShiftedPhase, has_cells, history_points, shifted_phase
+from dpaudit.verify.lower.histories import ShiftedPhase, has_cells, history_points, pure_at_least, shifted_phase
 from dpaudit.verify.lower.passes import REPLACED_BY_NOTHING, composes, pass_curve, silent_others
 from dpaudit.verify.lower.shifts import DECISIVE_LOSS, candidate_counts, longest_count, mixture_counts, scores
 from dpaudit.verify.lower.strongest import aim, event, merit, strongest_curve
@@ -138,9 +139,19 @@ def replayed_lower(claim: Claim, witness: Witness) -> Curve:
 def _curve(findings: Sequence[_Finding], claim: Claim, phases: Sequence[Phase]) -> Curve:
     """The largest of several certified lower bounds, with the witness that is best at the claim."""
     points = [finding.points for finding in findings]
-    return strongest_curve(
+    curve = strongest_curve(
         points, claim, THEOREM, _assumptions(claim, phases), lambda index: _witness(findings[index], claim)
     )
+
+    @cache
+    def pure() -> float:
+        return max(pure_at_least(finding.releases, finding.direction, claim) for finding in findings)
+
+    def epsilon(delta: Array) -> Array:
+        found = curve.epsilon(delta)
+        return np.where(delta == 0, np.maximum(found, pure()), found) if (delta == 0).any() else found
+
+    return replace(curve, epsilon=epsilon)
 
 
 def _bounded(phase: Phase) -> bool:

@@ -55,10 +55,10 @@ def compared(claim: Claim, verdict: Verdict, found: RigorousBracket | Unavailabl
         return replace(both, reason=f"{verdict.reason} {_told('Ball arithmetic says', found)}")
     if not (_meet(both.delta_lower, both.delta_upper) and _meet(both.epsilon_lower, both.epsilon_upper)):
         return _crossed(verdict, found)
-    name = decide(claim, both.delta_lower, both.delta_upper)
+    name = decide(claim, both.delta_lower, both.delta_upper, both.epsilon_lower)
     if name != verdict.verdict:
         return replace(both, verdict=name, reason=_told("Ball arithmetic decides", found))
-    alone = decide(claim, found.delta_lower, found.delta_upper)
+    alone = decide(claim, found.delta_lower, found.delta_upper, found.epsilon_lower)
     opening = "Ball arithmetic proves the same" if alone == name != "undecided" else "Ball arithmetic agrees"
     return replace(both, reason=f"{verdict.reason} {_told(opening, found)}")
 

@@ -122,7 +122,7 @@ def test_a_few_coordinates_are_worse_than_one_below_beta_2() -> None:
 
 def test_pure_differential_privacy_is_attained() -> None:
     """Laplace(1) under l1 clipping: epsilon = steps at delta = 0, at most."""
-    for steps in (1, 10):
+    for steps in (1, 10, 10_000):
         curve = certified_lower(
             Claim.single(Laplace(1.0, clip_norm=1.0, dimension=1), epsilon=1.0, delta=0.0, steps=steps)
         )
@@ -150,7 +150,7 @@ def test_every_mechanism_gives_a_falling_curve_and_a_feasible_witness(mechanism:
     assert deltas[0] > 0.01
     assert np.all(np.diff(deltas) <= 0)
     assert np.all(np.diff(epsilons) <= 0)
-    assert np.all(np.isfinite(epsilons))
+    assert np.all(np.isfinite(epsilons[1:]))
     witness = curve.witness
     assert witness is not None
     norm = sum(count * value**mechanism.clip_norm for value, count in witness.shift) ** (1 / mechanism.clip_norm)
