@@ -31,10 +31,19 @@ class BoundedScores(Protocol):
         """The bound from right guesses."""
 
 
-def joint_bound(test: JointTest, delta: float) -> LowerBound:
-    """The largest epsilon that a joint test rejects at delta."""
+def joint_bound(test: JointTest, delta: float, promised: float = 0.0) -> LowerBound:
+    """The largest epsilon that a joint test rejects at delta.
+
+    Args:
+        test: Of two arms.
+        delta: In [0, 1).
+        promised: An epsilon that is asked about for itself, with more draws than the search for the largest has.
+    """
+    found = test.epsilon_lower(delta)
+    if found < promised and test.rejects(Tradeoff.of_points([promised], [delta])):
+        found = promised
     return LowerBound(
-        epsilon_lower=test.epsilon_lower(delta),
+        epsilon_lower=found,
         delta=delta,
         confidence=test.confidence,
         method="joint-test",
@@ -52,7 +61,7 @@ def _by_joint_test(
     test = scores.joint_test(claimed, confidence=confidence, seed=seed)
     curves = _curves(claim)
     return {
-        "bound": joint_bound(test, delta),
+        "bound": joint_bound(test, delta, 0.0 if claim is None else claim.epsilon),
         "rejected": any(test.rejects(curve) for curve in curves.values()),
         **{name: test.p_value(curve) for name, curve in curves.items()},
     }

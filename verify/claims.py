@@ -35,6 +35,7 @@ class Phase:
         correlation: How the noise of the steps hangs together, from `verify.correlated`; its participation is the kind.
 
     Raises:
+        TypeError: The mechanism is none, such as the name of one.
         ValueError: A field is outside its domain, a rate below 1 is given together with kind "none", steps are
             neither 1 nor the sampler's, or correlated noise comes with a rate or a sampler.
     """
@@ -47,6 +48,8 @@ class Phase:
     correlation: Correlation | None = None
 
     def __post_init__(self) -> None:
+        if not hasattr(type(self.mechanism), "structure"):  # of the class: some compute theirs
+            raise TypeError(f"Expected mechanism={self.mechanism!r} to be a mechanism, such as Gaussian(1.0).")
         if self.correlation is not None:
             self._check_correlation(self.correlation)
         if self.sampler is not None:
@@ -127,6 +130,9 @@ class Claim:
         object.__setattr__(self, "phases", tuple(self.phases))
         if not self.phases:
             raise ValueError("Expected at least one phase.")
+        for phase in self.phases:
+            if not isinstance(phase, Phase):
+                raise TypeError(f"Expected phases of a claim to be of type Phase, not {type(phase).__name__}.")
 
     @classmethod
     def single(

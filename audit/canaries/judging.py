@@ -14,7 +14,7 @@ from dpaudit.audit.canaries.sealing import SealedCoins, files_sha256, guesses_pe
 from dpaudit.audit.claim_under_test import ClaimUnderTest, check_coins_decide
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.score_files import read_scored_ids
-from dpaudit.audit.score_deciders import guesses_against_curve, promise_p_value
+from dpaudit.audit.score_deciders import guesses_against_curve, joint_bound, promise_p_value
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.bounds import (
     auc,
@@ -172,23 +172,15 @@ def _two_arms(
     chosen = claim.certified or claim.stated
     test = JointTest(inside, outside, chosen, confidence, _JOINT_SEED)
     perfect = JointTest(np.ones(len(inside)), np.zeros(len(outside)), chosen, confidence, _JOINT_SEED)
-    source = "Hsieh and Turnbull (1996), Theorem 2.2; see verify/bounds/joint_test.py"
-    epsilon, best = (_at_least(t, claim) for t in (test, perfect))
-    inputs = {"trials_in": len(inside), "trials_out": len(outside), "seed": _JOINT_SEED}
-    bound = LowerBound(epsilon, claim.delta, confidence, "joint-test", inputs, source)
+    bound, possible = (joint_bound(t, claim.delta, claim.epsilon) for t in (test, perfect))
+    best = possible.epsilon_lower
     attack = _attack(
         coins, inside, outside, confidence,
         bound=bound, best=best, test=None, trials=min(len(inside), len(outside)), p_value=test.p_value(claim.stated),
         curve_p_value=None if claim.certified is None else test.p_value(claim.certified),
     )  # fmt: skip
-    rejected, possible = (any(t.rejects(curve) for curve in _curves(claim)) for t in (test, perfect))
-    return attack, _findings(bound, claim, rejected), not possible and best <= claim.epsilon
-
-
-def _at_least(test: JointTest, claim: ClaimUnderTest) -> float:
-    """The test's bound; the promise where that alone is rejected, by more draws than an inversion has."""
-    bound = test.epsilon_lower(claim.delta)
-    return claim.epsilon if bound < claim.epsilon and test.rejects(claim.stated) else bound
+    rejected, found = (any(t.rejects(curve) for curve in _curves(claim)) for t in (test, perfect))
+    return attack, _findings(bound, claim, rejected), not found and best <= claim.epsilon
 
 
 def _guess(coins: SealedCoins, scores: Array) -> Guesses:

@@ -89,3 +89,10 @@ def test_batches_of_everybody_get_the_bracket_of_no_sampling(noise: Mechanism) -
 def test_batches_of_nearly_everybody_stay_as_they_are(sampler: Sampler) -> None:
     claim = Claim(1.0, 1e-5, [Phase(Gaussian(2.0), sampler=sampler)])
     assert claim.canonical() == claim
+
+
+def test_a_name_or_a_phase_alone_is_no_mechanism_and_no_history() -> None:
+    with pytest.raises(TypeError, match=r"mechanism='gaussian' to be a mechanism, such as Gaussian\(1.0\)"):
+        Claim.single("gaussian", epsilon=1.0, delta=1e-5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="phases of a claim to be of type Phase, not Gaussian"):
+        Claim(1.0, 1e-5, [Gaussian(1.0)])  # type: ignore[list-item]

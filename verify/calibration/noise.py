@@ -173,6 +173,8 @@ def free_parameters(name: str) -> list[str]:
 
 def _free_parameter(fields: Mapping[str, Any], free: str | None) -> str:
     """The one free parameter, its absence from the fields checked."""
+    if not isinstance(fields, Mapping):
+        raise TypeError(f'Expected mechanism={fields!r} to be a table such as {{"name": "gaussian", "clip": 1.0}}.')
     if fields.get("name") not in MECHANISMS:
         from_dict(fields)  # says what is wrong with the name
     name = str(fields["name"])

@@ -302,3 +302,8 @@ def test_a_hundred_million_coordinates_are_calibrated() -> None:
 def test_the_nearest_value_survives_the_way_from_another_process() -> None:
     error = pickle.loads(pickle.dumps(InfeasibleError("Expected c3: k > 1.", 1.01)))
     assert (type(error), str(error), error.nearest) == (InfeasibleError, "Expected c3: k > 1.", 1.01)
+
+
+def test_a_name_alone_is_no_table() -> None:
+    with pytest.raises(TypeError, match="mechanism='gaussian' to be a table such as"):
+        calibrate("gaussian", epsilon=1.0, delta=1e-5)  # type: ignore[arg-type]
