@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 
 from dpaudit._files import write_whole
+from dpaudit._plain_text import printable
 from dpaudit.audit.exit_status import REFUTED, Lost
 from dpaudit.audit.inputs.deployments import Entry, load_entries
 from dpaudit.reports.verdict_exports import entry_block
@@ -107,9 +108,9 @@ def run_registry(path: Path, *, out: Path | None, show: Callable[[str], None], w
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
     for check in checks:
-        show(f"{check.status:<13} {_printable(check.slug)}")
+        show(f"{check.status:<13} {printable(check.slug)}")
         for finding in check.findings:
-            show(f"              {'ok ' if finding.holds else 'NOT'} {finding.rule}: {_printable(finding.text)}")
+            show(f"              {'ok ' if finding.holds else 'NOT'} {finding.rule}: {printable(finding.text)}")
     count = {status: sum(check.status == status for check in checks) for status in ("consistent", "inconsistent")}
     show(
         f"{len(checks)} entries: {count['consistent']} consistent, {count['inconsistent']} inconsistent. {SECOND_HAND}"
@@ -279,7 +280,3 @@ def _delta(text: str) -> float | None:
         return None
     exponent = (found[1] or found[3] or "0").replace("−", "-")
     return float(f"{found[2] or 1}e{exponent}") if "e" not in (found[2] or "") else float(found[2])
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dpaudit._files import write_whole
+from dpaudit._plain_text import printable
 from dpaudit.audit.exit_status import LACKING, Lost
 from dpaudit.audit.exit_status import REFUTED as REFUTED_STATUS
 from dpaudit.audit.inputs.claim_tables import read_claim_table
@@ -88,9 +89,5 @@ def _lines(document: dict[str, Any]) -> list[str]:
     bounds = ", ".join(f"{count:,} by {name}" for name, count in document["bounds"].items() if count)
     lines = [f"{document['claims']:,} claims: {counts}", *([f"decided: {bounds}"] if bounds else [])]
     for verdict in (REFUTED, LEFT):
-        lines += [f"{verdict:<9} {_printable(name)}" for name in document[verdict]]
+        lines += [f"{verdict:<9} {printable(name)}" for name in document[verdict]]
     return lines
-
-
-def _printable(name: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in name)

@@ -5,6 +5,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from xml.etree import ElementTree
 
+from dpaudit._plain_text import printable
 from dpaudit.reports.sarif import sarif_log, sarif_result
 from dpaudit.verify.results import VERDICTS_FORMAT, Verdict
 
@@ -28,7 +29,7 @@ def verdict_text(
         paint: Gives a text the colour of a kind of verdict.
     """
     name = paint(f"{verdict.verdict:<9}", verdict.verdict)
-    head = f"{name} {_printable(verdict.id)}: {verdict.promise}; {verdict.bracket}"
+    head = f"{name} {printable(verdict.id)}: {verdict.promise}; {verdict.bracket}"
     meaning, by, theorem = verdict.meaning.partition(", by ")
     lines = _wrapped(meaning, width) + (_wrapped(f"by {theorem}", width) if by else [])
     witness = verdict.witness
@@ -47,7 +48,7 @@ def verdict_text(
 def _wrapped(text: str, width: int) -> list[str]:
     margin = " " * 10
     return textwrap.wrap(
-        _printable(text), max(width, 40), initial_indent=margin, subsequent_indent=margin + "  ",
+        printable(text), max(width, 40), initial_indent=margin, subsequent_indent=margin + "  ",
         break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
 
@@ -58,9 +59,9 @@ def verdicts_junit(verdicts: Sequence[Verdict], *, require: str | None) -> str:
     failures = skipped = 0
     for verdict in verdicts:
         case = ElementTree.SubElement(
-            suite, "testcase", classname="dpaudit.claims", name=_printable(verdict.id), time=f"{verdict.seconds:.3f}"
+            suite, "testcase", classname="dpaudit.claims", name=printable(verdict.id), time=f"{verdict.seconds:.3f}"
         )
-        text = _printable(verdict.reason)
+        text = printable(verdict.reason)
         if verdict.verdict == "refuted" or (require == "certified" and verdict.verdict != "certified"):
             failures += 1
             ElementTree.SubElement(case, "failure", message=text, type=verdict.verdict).text = verdict_text(verdict)
@@ -102,8 +103,3 @@ def verdicts_sarif(verdicts: Sequence[Verdict], *, places: Mapping[str, tuple[st
         if verdict.verdict != "certified"
     )
     return sarif_log(rules, results, version=version)
-
-
-def _printable(text: str) -> str:
-    """Outside text without control characters, which XML cannot hold and terminals obey."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -191,11 +191,11 @@ def _concentrated(claim: Claim, rho: float, at_least: Function) -> Finding:
 
 def _renyi(claim: Claim, stated: RenyiDP, at_least: Function, at_most: Function) -> Finding:
     upper = claim.canonical("upper")
-    highest = divergence_upper(upper, stated.order)
+    order, larger = np.array([stated.order]), LARGER_ORDERS * stated.order
+    highest = float(divergence_upper(upper, order)[0])
     exact = squared_mu(upper)
     if exact is not None and Fraction(repr(float(stated.order))) * exact / 2 <= Fraction(repr(float(stated.epsilon))):
         highest = min(highest, stated.epsilon)
-    order = np.array([stated.order])
     of_a_pair = float(divergence_lower(claim.canonical("lower"), order)[0])
     shown = max(of_a_pair, float(divergence_at_least(at_least, order)[0]))
     where = f"at order {stated.order:.6g} the Renyi divergence"
@@ -203,7 +203,7 @@ def _renyi(claim: Claim, stated: RenyiDP, at_least: Function, at_most: Function)
         reason = f"{where} of the history is at most {highest:.6g} (Mironov 2017, Proposition 1)."
         return Finding("certified", reason, "epsilon", shown, highest)
     if highest > shown * (1.0 + EXACT):
-        others = [(b, divergence_upper(upper, b)) for b in LARGER_ORDERS * stated.order]
+        others = list(zip(larger, divergence_upper(upper, larger), strict=True))
         highest = min(highest, divergence_at_most(at_most, stated.order, others))
     if highest <= stated.epsilon:
         reason = f"{where} of the history is at most {highest:.6g}, by the certified upper bounds on delta(epsilon)."

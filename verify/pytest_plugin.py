@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dpaudit._plain_text import printable
+
 if TYPE_CHECKING:
     from dpaudit.verify.claims import Claim
     from dpaudit.verify.results import Verdict
@@ -81,7 +83,7 @@ def judge(claim: "Claim", require: str | None, method: str, spent: list[float], 
 def describe(verdict: "Verdict") -> str:
     """A verdict in a few lines."""
     lines = [
-        f"claim {_printable(verdict.id) or '(unnamed)'}: {verdict.promise} is {verdict.verdict}",
+        f"claim {printable(verdict.id) or '(unnamed)'}: {verdict.promise} is {verdict.verdict}",
         verdict.meaning,
         verdict.bracket,
     ]
@@ -92,11 +94,6 @@ def describe(verdict: "Verdict") -> str:
             f"direction {witness.direction}, event {witness.event}"
         )
     return "\n".join(lines)
-
-
-def _printable(text: str) -> str:
-    """An id without control characters, which terminals obey."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 @pytest.fixture
@@ -152,7 +149,7 @@ class ClaimFile(pytest.File):
         """An item per claim."""
         from dpaudit.verify.claim_files import load_claims
 
-        return [ClaimItem.from_parent(self, name=_printable(claim.id), claim=claim) for claim in load_claims(self.path)]
+        return [ClaimItem.from_parent(self, name=printable(claim.id), claim=claim) for claim in load_claims(self.path)]
 
 
 @pytest.hookimpl(tryfirst=True)  # before -k and -m choose among the items

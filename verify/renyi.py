@@ -140,36 +140,47 @@ def _laplace_rho(epsilon: float) -> float:
     return epsilon**2 / 2.0 - epsilon**3 / 6.0 + epsilon**4 / 24.0  # alternating: less is left out than is added
 
 
-def divergence_upper(claim: Claim, order: float) -> float:
-    """Upper bound on the Renyi divergence of the history at one order, inf where no theorem gives one.
+def divergence_upper(claim: Claim, orders: Array) -> Array:
+    """Upper bounds on the Renyi divergence of the history, inf where no theorem gives one.
 
     The least of a rho times the order, of moments and of a pure epsilon, which is the divergence of order infinity
     and grows with the order (van Erven and Harremoes 2014, Theorem 3).
+
+    Args:
+        claim: The history.
+        orders: Above 1, shape (orders,).
     """
     pure = [_pure_release(claim, phase) for phase in claim.phases]
     largest = sum(math.inf if release is None else release[0] * release[1] for release in pure)
-    best = min(rho_upper(claim) * order, largest * (1.0 + ROUNDING))
+    best = np.minimum(rho_upper(claim) * orders, largest * (1.0 + ROUNDING))
     met = met_claim(claim) or claim
     cut = any(isinstance(phase.sampler, TruncatedPoisson) for phase in claim.phases)
     if cut or not all(sampling_is_known(phase) for phase in met.phases):
-        return best
-    total = sum(phase.steps * _release_moment(met, phase, order - 1.0) for phase in met.phases)
-    return min(best, total / (order - 1.0) * (1.0 + ROUNDING))
+        return np.asarray(best)
+    total = np.zeros(len(orders))
+    for own, phase in zip(claim.phases, met.phases, strict=True):  # fixed sizes put another record in one's place
+        total += phase.steps * _release_moments(met, phase, orders - 1.0, poisson=own.sampler is None)
+    return np.asarray(np.minimum(best, total / (orders - 1.0) * (1.0 + ROUNDING)))
 
 
-def _release_moment(claim: Claim, phase: Phase, lam: float) -> float:
-    """Upper bound on log E_P[e^(lam L)] of one release, Poisson-sampled or not; inf where no theorem has one."""
+def _release_moments(claim: Claim, phase: Phase, lams: Array, *, poisson: bool) -> Array:
+    """Upper bounds on log E_P[e^(lam L)] of one release, Poisson-sampled or not; inf where no theorem has one.
+
+    `poisson`: whether nobody takes the record's place where it is not drawn.
+    """
     rate = phase.sampling_prob
     replaced = claim.adjacency == "replace-one" and rate < 1.0
     moments = mixed.moments_of(claim, replace(phase, sampling_prob=1.0, sampling_kind="none") if replaced else phase)
     if moments is None:
-        return math.inf
-    found = float(moments(np.array([lam]))[0])
+        return np.full(len(lams), np.inf)
+    found = np.asarray(moments(lams))
     if not replaced:
         return found
-    best = replaced_moment(found, rate)
+    best = [replaced_moment(float(one), rate) for one in found]
     mu = shift_over_sigma(phase, "add-remove")
-    return best if mu is None else min(best, replaced_normal_moment(mu, rate, lam))
+    if mu is not None and poisson:
+        best = [min(one, replaced_normal_moment(mu, rate, float(lam))) for one, lam in zip(best, lams, strict=True)]
+    return np.array(best)
 
 
 def divergence_lower(claim: Claim, orders: Array) -> Array:

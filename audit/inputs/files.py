@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
+from dpaudit._plain_text import printable
+
 _LONGEST = 600  # letters of a message
 
 
@@ -18,7 +20,7 @@ class InputError(ValueError):
     """
 
     def __init__(self, message: str) -> None:
-        line = "".join(letter if letter.isprintable() else "?" for letter in " ".join(message.split()))
+        line = printable(" ".join(message.split()))
         super().__init__(line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "...")
 
 

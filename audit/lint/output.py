@@ -5,6 +5,7 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
+from dpaudit._plain_text import printable
 from dpaudit.audit.lint.findings import Finding
 from dpaudit.audit.lint.linting import LintResult
 from dpaudit.audit.lint.rules import RULES
@@ -80,8 +81,3 @@ def _sarif(finding: Finding) -> dict[str, object]:
     text = f"{finding.message} ({finding.cell})" if finding.cell else finding.message
     uri = Path(finding.path).as_posix()
     return sarif_result(finding.rule, finding.level, text, uri=uri, line=finding.line, column=finding.column)
-
-
-def printable(text: str) -> str:
-    """Outside text without control characters, which terminals obey."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
