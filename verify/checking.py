@@ -14,7 +14,7 @@ from dpaudit.verify.causes import first_cause
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower import certified_lower
-from dpaudit.verify.lower.histories import LARGEST_LOSSES, NO_LARGEST_LOSS
+from dpaudit.verify.lower.histories import pure_reason
 from dpaudit.verify.results import OperatingPoints, Verdict, VerdictName
 from dpaudit.verify.upper import never_sampled, obstacle, upper_curves
 from dpaudit.verify.upper.shift_norms import sampling_is_known
@@ -48,7 +48,8 @@ def check(
     """Certify or refute a claimed (epsilon, delta), or say what would decide it.
 
     `certified`: a valid upper bound has delta_upper(epsilon) <= delta. `refuted`: a pair of neighbouring inputs has
-    delta_lower(epsilon) > delta, both with their float errors. Otherwise `undecided`.
+    delta_lower(epsilon) > delta, both with their float errors; of delta = 0, which underflows, also that
+    epsilon_lower(0) > epsilon. Otherwise `undecided`.
 
     Args:
         claim: The claim.
@@ -337,9 +338,7 @@ def _reason(bracket: Bracket, lower: Curve) -> str:
     if bracket.name == "certified":
         return bracket.proof
     if bracket.name == "refuted" and not delta[0] > claim.delta:
-        if np.isinf(bracket.epsilon_lower):
-            return f"{NO_LARGEST_LOSS}."
-        return f"{LARGEST_LOSSES}: epsilon is at least {bracket.epsilon_lower:.4g} at delta=0."
+        return pure_reason(bracket.epsilon_lower)
     if bracket.name == "refuted":
         forced = f"delta >= {delta[0]:.4g} at epsilon={claim.epsilon:.4g}"
         return f"{_witness(lower)} forces {forced}, more than {claim.delta:.4g}."

@@ -48,7 +48,7 @@ class Phase:
     correlation: Correlation | None = None
 
     def __post_init__(self) -> None:
-        if not hasattr(type(self.mechanism), "structure"):  # of the class: some compute theirs
+        if not hasattr(type(self.mechanism), "name"):  # the structure can be a field, and some compute theirs
             raise TypeError(f"Expected mechanism={self.mechanism!r} to be a mechanism, such as Gaussian(1.0).")
         if self.correlation is not None:
             self._check_correlation(self.correlation)

@@ -21,7 +21,7 @@ from dpaudit.verify.guarantees import (
     guarantee_to_dict,
 )
 from dpaudit.verify.implied import LEAST_DELTA, divergence_at_least, divergence_at_most, most_mu, operating_points
-from dpaudit.verify.lower.histories import LARGEST_LOSSES
+from dpaudit.verify.lower.histories import pure_reason
 from dpaudit.verify.renyi import divergence_lower, divergence_upper, mu_upper, rho_upper, squared_mu
 from dpaudit.verify.results import VerdictName
 
@@ -138,7 +138,7 @@ def _pure(claim: Claim, at_least: Function, at_most: Function, epsilon: Curves, 
         reason = f"delta is 0 at epsilon={stated:.6g}, by {theorem}."
         return Finding("certified", reason, "epsilon", min(shown, stated), min(highest, stated))
     if shown > stated:
-        return Finding("refuted", f"{LARGEST_LOSSES}: epsilon is at least {shown:.4g}.", "epsilon", shown, highest)
+        return Finding("refuted", pure_reason(shown), "epsilon", shown, highest)
     reason = f"no theorem here proves delta=0 at epsilon={stated:.6g}, and no event found contradicts it."
     return Finding("undecided", reason, "epsilon", shown, highest)
 

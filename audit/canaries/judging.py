@@ -172,15 +172,15 @@ def _two_arms(
     chosen = claim.certified or claim.stated
     test = JointTest(inside, outside, chosen, confidence, _JOINT_SEED)
     perfect = JointTest(np.ones(len(inside)), np.zeros(len(outside)), chosen, confidence, _JOINT_SEED)
-    bound, possible = (joint_bound(t, claim.delta, claim.epsilon) for t in (test, perfect))
-    best = possible.epsilon_lower
+    bound, largest = (joint_bound(t, claim.delta, claim.epsilon) for t in (test, perfect))
+    best = largest.epsilon_lower
     attack = _attack(
         coins, inside, outside, confidence,
         bound=bound, best=best, test=None, trials=min(len(inside), len(outside)), p_value=test.p_value(claim.stated),
         curve_p_value=None if claim.certified is None else test.p_value(claim.certified),
     )  # fmt: skip
-    rejected, found = (any(t.rejects(curve) for curve in _curves(claim)) for t in (test, perfect))
-    return attack, _findings(bound, claim, rejected), not found and best <= claim.epsilon
+    rejected, possible = (any(t.rejects(curve) for curve in _curves(claim)) for t in (test, perfect))
+    return attack, _findings(bound, claim, rejected), not possible and best <= claim.epsilon
 
 
 def _guess(coins: SealedCoins, scores: Array) -> Guesses:

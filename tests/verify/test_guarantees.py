@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
-from dpaudit.mechanisms import GammaPLRVIID, Gaussian, Laplace
+from dpaudit.mechanisms import GammaPLRVIID, Gaussian, GeneralizedGaussian, Laplace
 from dpaudit.reports.verdict_exports import prose
 from dpaudit.reports.verdict_wording import in_words
 from dpaudit.verify import check, guarantee_check
@@ -416,3 +416,12 @@ def test_fixed_sizes_beside_other_noise_are_not_poisson_batches_to_a_renyi_bound
         divergence_lower(claim, np.array([20.0]))[0] <= divergence_upper(claim.canonical("upper"), np.array([20.0]))[0]
     )
     assert shown <= divergence_upper(claim.canonical("upper"), np.array([20.0]))[0]
+
+
+def test_a_pure_guarantee_is_refuted_by_losses_that_no_float_shows_and_in_words() -> None:
+    """No delta above 0 is seen at epsilon = 4: of a power above 1 there is no largest loss, of Laplace noise there is."""
+    powers = check(claim_stating(PureDP(4.0), [Phase(GeneralizedGaussian(1.5, 5000.0), 3)]))
+    laplace = check(claim_stating(PureDP(4.0), [Phase(Laplace(1000.0, clip_norm=1.0), 10_000)]))
+    assert (powers.verdict, laplace.verdict) == ("refuted", "refuted")
+    assert powers.reason == "With delta=0 no epsilon is enough: the loss of such noise has no bound."
+    assert "epsilon is at least 10 at delta=0" in laplace.reason

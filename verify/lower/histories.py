@@ -53,8 +53,6 @@ LARGEST_MERGED = 6.0  # distance of the centres, in deviations, up to which cell
 LONGEST_MERGED = 1e4  # beside other releases: an epsilon of 10^7, and counts whose roundings add up to little
 LOSS_HEADROOM = 25.0  # losses this far above the claimed epsilon are one cell of the fine grid for heavy tails
 HEAVY_LABEL = 2**14  # of the grid for a heavy tail: of a finer one, the windows' rounding costs more than it gains
-LARGEST_LOSSES = "Every release can have its largest loss at once, if rarely"
-NO_LARGEST_LOSS = "With delta=0 no epsilon is enough: the loss of such noise has no bound"
 LEAST_MASS = 1e-290  # of a cell whose ratio is taken alone: smaller ones are near the end of the floats
 WIDE = 4.0  # variance of the loss over that without those above which the tail is heavy
 
@@ -204,6 +202,17 @@ def pure_at_least(releases: Sequence[ShiftedPhase], direction: str, claim: Claim
         losses = logs[0] - logs[1] - 4.0 * UNIT * (np.abs(logs[0]) + np.abs(logs[1]) + 1.0)
         total += item.phase.steps * float(losses.max(initial=0.0))
     return total * (1.0 - 1e-13)
+
+
+def pure_reason(epsilon: float) -> str:
+    """What `pure_at_least` proves, in a sentence.
+
+    >>> pure_reason(10.0)
+    'Every release can have its largest loss at once, if rarely: epsilon is at least 10 at delta=0.'
+    """
+    if math.isinf(epsilon):
+        return "With delta=0 no epsilon is enough: the loss of such noise has no bound."
+    return f"Every release can have its largest loss at once, if rarely: epsilon is at least {epsilon:.4g} at delta=0."
 
 
 def _heavy(release: ShiftedPhase, direction: str, tail: float, cap: float) -> bool:
