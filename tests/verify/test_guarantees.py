@@ -419,7 +419,7 @@ def test_fixed_sizes_beside_other_noise_are_not_poisson_batches_to_a_renyi_bound
 
 
 def test_a_pure_guarantee_is_refuted_by_losses_that_no_float_shows_and_in_words() -> None:
-    """No delta above 0 is seen at epsilon = 4: of a power above 1 there is no largest loss, of Laplace noise there is."""
+    """At epsilon = 4 no float holds delta. A power above 1 has no largest loss, Laplace noise has one."""
     powers = check(claim_stating(PureDP(4.0), [Phase(GeneralizedGaussian(1.5, 5000.0), 3)]))
     laplace = check(claim_stating(PureDP(4.0), [Phase(Laplace(1000.0, clip_norm=1.0), 10_000)]))
     assert (powers.verdict, laplace.verdict) == ("refuted", "refuted")
