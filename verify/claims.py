@@ -3,10 +3,11 @@
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Literal, get_args
 
-from dpaudit.mechanisms.base import Domain, Mechanism
+from dpaudit.mechanisms.base import Domain, IIDCoordinates, Mechanism, NormalCoordinates, with_dimension
 from dpaudit.mechanisms.gamma_plrv import GammaPLRV
 from dpaudit.mechanisms.gamma_plrv_iid import GammaPLRVIID
 from dpaudit.verify.correlated import Correlation, Matrix, Side
@@ -20,6 +21,7 @@ UNPROVEN_KINDS = ("buffered-shuffle",)  # without a theorem
 
 SAMPLING_PROB = Domain(0.0, 1.0, (1e-3, 1.0), "probability", closed_high=True)
 STEPS = Domain(1, math.inf, (1, 20_000), "releases", closed_low=True, integer=True)
+MOST_COORDINATES = 10_000_000  # of all releases that are composed one by one: of more, the grid's rounding is felt
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,7 @@ class Claim:
         Args:
             side: Of the bound that is wanted: correlated noise then reads as independent noise that costs at least
                 ("upper") or at most ("lower") as much, where a theorem has such; without a side it stays, uncovered.
+                From above, independent coordinates that are clipped one by one read as releases of one coordinate.
 
         A ghost that contributes nothing is as good as no record, so zero-out reads as add-remove, and with it an
         add-remove claim of batches that depend on who is there is read as zero-out. A record of fixed batches, or of
@@ -180,6 +183,8 @@ class Claim:
         ]
         if side is not None and any(phase.correlation is not None for phase in phases):
             phases = [part for phase in phases for part in self._independent(phase, side)]
+        if side == "upper":
+            phases = [_coordinate_by_coordinate(phase) for phase in phases]
         return replace(self, adjacency=adjacency, phases=phases)
 
     @staticmethod
@@ -199,6 +204,33 @@ def _in_known_releases(phase: Phase) -> Phase:
     if phase.sampling_kind == "deterministic":
         return Phase(phase.mechanism, sampler.meetings, 1.0, "none")
     return phase
+
+
+def _coordinate_by_coordinate(phase: Phase) -> Phase:
+    """Everybody's releases of coordinates that are independent and clipped each, as releases of one coordinate.
+
+    All coordinates moved by the clip are the worst shift, and their pair dominates (boundary lemma,
+    `upper.shift_norms`): a product of one coordinate's pair. Normal noise has a curve of its own.
+    """
+    noise, structure = phase.mechanism, phase.mechanism.structure
+    if not isinstance(structure, IIDCoordinates) or isinstance(structure, NormalCoordinates):
+        return phase
+    known = phase.sampler is None and phase.correlation is None and phase.sampling_kind in PLAIN_KINDS
+    if not known or phase.sampling_prob < 1 or noise.clip_norm < math.inf or noise.dimension is None:
+        return phase
+    one, steps = with_dimension(noise, 1), phase.steps * noise.dimension
+    if steps > MOST_COORDINATES or not _same_law(structure, one.structure):  # some scale noise by the dimension
+        return phase
+    return replace(phase, mechanism=one, steps=steps)
+
+
+def _same_law(one: object, other: object) -> bool:
+    """Whether two laws of one coordinate are the same functions of the same parameters."""
+    if isinstance(one, partial) and isinstance(other, partial):
+        return (one.func, one.args, one.keywords) == (other.func, other.args, other.keywords)
+    if isinstance(one, IIDCoordinates) and type(one) is type(other):
+        return all(_same_law(getattr(one, part.name), getattr(other, part.name)) for part in fields(one))
+    return one == other
 
 
 def _of_independent_scales(mechanism: Mechanism) -> Mechanism:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array, Function, NormalCoordinates
+from dpaudit.mechanisms.base import Array, Function
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.guarantees import (
     ApproximateDP,
@@ -21,13 +21,10 @@ from dpaudit.verify.guarantees import (
     guarantee_to_dict,
 )
 from dpaudit.verify.implied import LEAST_DELTA, divergence_at_least, divergence_at_most, most_mu, operating_points
-from dpaudit.verify.lower.histories import pure_reason
+from dpaudit.verify.lower.histories import never_pure, pure_reason
 from dpaudit.verify.renyi import divergence_lower, divergence_upper, mu_upper, rho_upper, squared_mu
 from dpaudit.verify.results import VerdictName
 
-NORMAL_IS_NOT_PURE = (
-    "normal noise has no pure epsilon: its privacy loss is unbounded, and every epsilon leaves a delta above 0"
-)
 NO_SMALLER = "the certified lower bounds on delta(epsilon) leave no smaller"
 ORDERS = np.concatenate([np.geomspace(1.001, 2.0, 6)[:-1], 2.0 ** np.arange(1.0, 41.0)])  # where rho is compared
 LARGER_ORDERS = np.array([1.1, 1.25, 1.5, 2.0, 4.0, 16.0])  # times an order: theirs bound its far tail
@@ -126,8 +123,8 @@ def decide_points(claim: Claim, at_least: Function, at_most: Function, theorem: 
 def _pure(claim: Claim, at_least: Function, at_most: Function, epsilon: Curves, theorem: str) -> Finding:
     stated = claim.epsilon
     lower, upper = (float(side(np.array([stated]))[0]) for side in (at_least, at_most))
-    if any(isinstance(phase.mechanism.structure, NormalCoordinates) for phase in claim.phases):
-        return Finding("refuted", f"{NORMAL_IS_NOT_PURE}.", "epsilon", math.inf, math.inf)
+    if never_pure(claim):
+        return Finding("refuted", pure_reason(math.inf), "epsilon", math.inf, math.inf)
     shown, highest = (float(side[0]) for side in epsilon(np.zeros(1)))
     if lower > 0:
         # P(S) > e^epsilon Q(S) + lower and P(S) <= 1 leave P(S) > e^epsilon Q(S)/(1 - lower)

@@ -1,12 +1,15 @@
 """What a claim may say, and how it is read: mistakes are named, not guessed at."""
 
-from dataclasses import replace
+import math
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian, Laplace
-from dpaudit.mechanisms.base import Mechanism
+from dpaudit.mechanisms.base import LaplaceCoordinates, Mechanism
+from dpaudit.mechanisms.laplace import laplace_law
 from dpaudit.verify import check
 from dpaudit.verify.checking import AS_ZERO_OUT
 from dpaudit.verify.claims import Adjacency, Claim, Phase
@@ -60,6 +63,37 @@ def test_the_scale_of_one_coordinate_is_its_own(k: float, theta: float, epsilon:
     assert (found.delta_lower, found.delta_upper) == (known.delta_lower, known.delta_upper)
     two = replace(shared, phases=[Phase(GammaPLRV(k, theta, dimension=2))])
     assert two.canonical() == two
+
+
+@pytest.mark.parametrize("noise", [Laplace(2.0, 1.0, math.inf, 2), GammaPLRVIID(3.0, 0.3, 1.0, math.inf, 2)])
+def test_coordinates_that_are_clipped_each_are_releases(noise: Mechanism) -> None:
+    """Two coordinates, two releases, against sums over a grid of the four losses' law; normal noise stays as it is."""
+    x = np.linspace(-40.0, 40.0, 160_001)
+    p, q = (np.diff(np.asarray(noise.structure.cdf(x - centre))) for centre in (1.0, 0.0))  # type: ignore[union-attr]
+    bins = np.rint(np.log(p / np.maximum(q, 1e-300)) / 1e-3).astype(int)
+    law = np.bincount(bins - bins.min(), p)
+    for _ in range(2):
+        law = np.convolve(law, law)
+    losses = (4 * bins.min() + np.arange(len(law))) * 1e-3
+    claim = Claim.single(noise, epsilon=1.0, delta=1e-5, steps=2)
+    assert [(phase.mechanism.dimension, phase.steps) for phase in claim.canonical("upper").phases] == [(1, 4)]
+    found = check(claim)
+    truth = float((law * np.maximum(-np.expm1(1.0 - losses), 0.0)).sum())
+    assert found.delta_upper == pytest.approx(truth, rel=3e-3)
+    assert found.delta_lower <= found.delta_upper <= found.delta_lower * 1.003
+    normal = Claim.single(Gaussian(1.0, 1.0, math.inf, 2), epsilon=1.0, delta=1e-5)
+    assert normal.canonical("upper").phases == normal.phases
+
+
+def test_noise_that_depends_on_the_number_of_coordinates_stays_as_it_is() -> None:
+    @dataclass(frozen=True)
+    class Spread(Laplace):
+        @property
+        def structure(self) -> LaplaceCoordinates:
+            return laplace_law(float(self.scale) * int(self.dimension or 1))
+
+    claim = Claim.single(Spread(2.0, 1.0, math.inf, 3), epsilon=1.0, delta=1e-5)
+    assert claim.canonical("upper").phases == claim.phases
 
 
 @pytest.mark.parametrize("sampler", OF_EVERYBODY, ids=lambda sampler: str(sampler.kind))

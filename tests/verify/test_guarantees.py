@@ -16,7 +16,8 @@ from dpaudit.reports.verdict_exports import prose
 from dpaudit.reports.verdict_wording import in_words
 from dpaudit.verify import check, guarantee_check
 from dpaudit.verify.claim_files import ClaimFileError, claim_from_dict, claim_to_dict, load_claims
-from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.claims import Adjacency, Claim, Phase
+from dpaudit.verify.correlated import Correlation, Participation, SquareRootToeplitz
 from dpaudit.verify.guarantees import (
     GUARANTEES,
     ApproximateDP,
@@ -170,7 +171,7 @@ def test_pure_and_several_points() -> None:
         assert refuted.guarantee["upper"] == pytest.approx(3.0, rel=1e-9)
     never = check(claim_stating(PureDP(500.0), normal))
     assert never.verdict == "refuted"
-    assert "no pure epsilon" in never.reason
+    assert "the loss of such noise has no bound" in never.reason
     good, bad = (18.0, 1e-5), (10.0, 1e-2)
     assert check(claim_stating(PrivacyCurve((good, (20.0, 1e-5))), normal)).verdict == "certified"
     verdict = check(claim_stating(PrivacyCurve((good, bad)), normal))
@@ -416,6 +417,24 @@ def test_fixed_sizes_beside_other_noise_are_not_poisson_batches_to_a_renyi_bound
         divergence_lower(claim, np.array([20.0]))[0] <= divergence_upper(claim.canonical("upper"), np.array([20.0]))[0]
     )
     assert shown <= divergence_upper(claim.canonical("upper"), np.array([20.0]))[0]
+
+
+@pytest.mark.parametrize(
+    "phase",
+    [
+        Phase(Gaussian(1.0), sampler=Shuffled(batches=10, epochs=2)),
+        Phase(Gaussian(1.0), sampler=BallsInBins(batches=10, epochs=2)),
+        Phase(Gaussian(1.0), 16, correlation=Correlation(SquareRootToeplitz(), Participation("min-sep", separation=2))),
+        Phase(GeneralizedGaussian(1.5, 2.0, dimension=2), sampler=Shuffled(batches=10, epochs=2)),
+    ],
+)
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
+def test_noise_of_unbounded_loss_is_never_pure(phase: Phase, adjacency: Adjacency) -> None:
+    """Whatever the batches: far out, f(x - v)/f(x) exceeds every e^epsilon over the record's chance to be there."""
+    claim = Claim(50.0, 0.0, [phase], adjacency)
+    for verdict in (check(claim), check(claim_stating(PureDP(50.0), claim.phases, adjacency=adjacency))):
+        assert verdict.verdict == "refuted"
+        assert verdict.epsilon_lower == verdict.epsilon_upper == math.inf
 
 
 def test_a_pure_guarantee_is_refuted_by_losses_that_no_float_shows_and_in_words() -> None:

@@ -18,15 +18,14 @@ one size count as the largest of them, from below as the smallest.
 Cyclic Poisson sampling (Choquette-Choo et al. 2023, arXiv 2306.08153, Section 4). Let C be square and lower triangular
 with at most b diagonals, and the records in b groups fixed beforehand. A record of group g is in at steps g, g + b, ...
 by independent coins; the columns of these steps meet in no row, and all rows of one come before those of the next. So a
-round is one Poisson-sampled release of noise sigma / |column|, its coins fresh, and adaptively composed. All rounds are
-at most as costly as ceil(n / b) rounds with the longest column. From below the others contribute nothing, and the
-group with the most rounds of the longest column is looked at; its other columns count as the shortest of them. What a
-record contributes to its step, itself or another in its place, is known before the first row of the round, so that this
-holds of replaced records too.
+round is one Poisson-sampled release of noise sigma / |column|, its coins fresh, and adaptively composed. With one
+diagonal a round is one row, and its noise of any law. The i-th longest column of a group counts as the longest i-th one
+of all groups; from below the group of the largest sum of squares is looked at. What a record contributes to its step,
+itself or another in its place, is known before the first row of the round, so that this holds of replaced records too.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -36,7 +35,7 @@ import numpy as np
 from dpaudit.mechanisms.base import Array, Mechanism, NormalCoordinates, with_noise_factor
 from dpaudit.verify.correlated.matrix import Matrix, matrix_sensitivity
 from dpaudit.verify.correlated.participation import Participation, participation_from_dict
-from dpaudit.verify.correlated.patterns import ULP, Sensitivity
+from dpaudit.verify.correlated.patterns import ULP, Sensitivity, heaviest
 from dpaudit.verify.correlated.toeplitz import (
     BLT,
     BandedToeplitz,
@@ -131,16 +130,11 @@ class Correlation:
         """
         return None if self.participation.sampled else _entered(self.strategy, self.participation, steps, side)
 
-    def rounds(self, steps: int, side: Side) -> list[tuple[float, int]]:
+    def rounds(self, steps: int, side: Side) -> tuple[tuple[float, int], ...]:
         """(column length, number) of the rounds that a record can be sampled in; see the module."""
         groups = int(self.participation.groups or 1)
-        low, high = self._lengths(steps)
-        if side == "upper":
-            return [(float(high.max()), -(-steps // groups))]
-        longest = low >= low.max() * (1.0 - 1e-9)
-        best = max(range(min(groups, steps)), key=lambda group: int(longest[group::groups].sum()))
-        parts = [low[best::groups][kept[best::groups]] for kept in (longest, ~longest & (low > 0))]
-        return [(float(part.min()), len(part)) for part in parts if len(part)]
+        lengths = self._lengths(steps)[side == "upper"]
+        return _levels(_of_any([lengths[group::groups] for group in range(min(groups, steps))], side), side)
 
     def _lengths(self, steps: int) -> tuple[Array, Array]:
         match self.strategy:
@@ -164,14 +158,16 @@ class Correlation:
         Returns:
             (mechanism, releases, sampling rate) of each kind; None where no theorem here gives any.
         """
+        if self.participation.sampled:
+            if not self._in_rounds(mechanism, steps):
+                return None
+            prob = float(self.participation.prob or 1.0)
+            return [(_divided(mechanism, length, side), n, prob) for length, n in self.rounds(steps, side)]
         if not isinstance(mechanism.structure, NormalCoordinates):
             parts = self.entered(steps, side)
             if not parts:
                 return None
             return [(mechanism if part == 1 else _divided(mechanism, part, side), n, 1.0) for part, n in parts]
-        if self.participation.sampled:
-            prob = float(self.participation.prob or 1.0)
-            return [(_divided(mechanism, length, side), n, prob) for length, n in self.rounds(steps, side)]
         found = self.sensitivity(steps)
         if side == "upper" and found.square is not None:  # as many releases as that cost the same, without rounding
             return [(mechanism, found.square, 1.0)]
@@ -180,15 +176,21 @@ class Correlation:
 
     def theorem(self, mechanism: Mechanism) -> str:
         """What proves `independent`, in one line."""
-        if not isinstance(mechanism.structure, NormalCoordinates):
-            return WHOLE
-        return ROUNDS if self.participation.sampled else ONE_RELEASE
+        if self.participation.sampled:
+            return ROUNDS
+        return ONE_RELEASE if isinstance(mechanism.structure, NormalCoordinates) else WHOLE
+
+    def _in_rounds(self, mechanism: Mechanism, steps: int) -> bool:
+        """Whether a round is one release: normal noise, or noise of any law on one row."""
+        return isinstance(mechanism.structure, NormalCoordinates) or self.bandwidth(steps) == 1
 
     def assumptions(self, mechanism: Mechanism, steps: int) -> tuple[str, ...]:
         """What the reader must accept for a verdict, and what sens is."""
         own = (f"participation: {self.participation.summary}; this is assumed, and the same for both neighbours",)
+        if self.participation.sampled:
+            return (*own, FACTOR, self._told(steps)) if self._in_rounds(mechanism, steps) else own
         if isinstance(mechanism.structure, NormalCoordinates):
-            return (*own, *(() if self.participation.sampled else (ADAPTIVE,)), FACTOR, self._told(steps))
+            return (*own, ADAPTIVE, FACTOR, self._told(steps))
         parts = self.entered(steps, "upper")
         if parts is None:
             return own
@@ -198,7 +200,9 @@ class Correlation:
     def _told(self, steps: int) -> str:
         name = self.strategy.file if isinstance(self.strategy, Matrix) else self.strategy.name
         if self.participation.sampled:
-            return f"{name}: each sampled round has the noise divided by {self.rounds(steps, 'upper')[0][0]:.6g}"
+            lengths = [f"{length:.6g}" for length, _ in self.rounds(steps, "upper")]
+            shown = lengths[0] if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
+            return f"{name}: each sampled round has the noise divided by {shown}"
         found = self.sensitivity(steps)
         size = f"{found.upper:.6g}" if found.exact else f"between {found.lower:.6g} and {found.upper:.6g}"
         told = f"{name}: sensitivity {size} clips in {steps} steps"
@@ -241,17 +245,30 @@ def _entered(
             bands = matrix.bandwidth()
             if times > 1 and (bands is None or bands > apart):
                 return None
-            sizes = np.sort(np.abs(matrix.entries), axis=0)
+            sizes = np.abs(matrix.entries)
+            if participation.kind == "fixed-order":
+                return _levels(_of_any([sizes[:, start::apart] for start in range(min(apart, steps))], side), side)
             if side == "upper":
-                return _levels(np.tile(sizes.max(axis=1), times), side)
-            weights = np.square(sizes).sum(axis=0)
-            patterns = [np.arange(start, steps, apart)[:times] for start in range(min(apart, steps))]
-            return _levels(sizes[:, max(patterns, key=lambda pattern: float(weights[pattern].sum()))].ravel(), side)
+                return _levels(np.tile(np.sort(sizes, axis=0).max(axis=1), times), side)
+            return _levels(sizes[:, heaviest(np.square(sizes).sum(axis=0), apart, times)[1]].ravel(), side)
     values, errors = strategy.coefficients(steps)
     if times > 1 and len(values) > apart:
         return None
     known = np.maximum(np.abs(values) + (errors if side == "upper" else -errors), 0.0)
     return _levels(np.concatenate([known[: steps - apart * t] for t in range(times)]), side)
+
+
+def _of_any(choices: Sequence[Array], side: Side) -> Array:
+    """Sizes that cost at least as much as those of any choice ("upper"), or the choice that most likely costs most.
+
+    With the i-th largest of every choice beside the i-th largest of the others the largest of them counts.
+    """
+    if side == "lower":
+        return max(choices, key=lambda sizes: float(np.square(sizes).sum())).ravel()
+    most = np.zeros(max(sizes.size for sizes in choices))
+    for sizes in choices:
+        most[: sizes.size] = np.maximum(most[: sizes.size], -np.sort(-sizes, axis=None))
+    return most
 
 
 def _levels(sizes: Array, side: Side) -> tuple[tuple[float, int], ...]:

@@ -193,15 +193,24 @@ def pure_at_least(releases: Sequence[ShiftedPhase], direction: str, claim: Claim
     """
     tail, total = tail_probability(claim), 0.0
     for item in releases:
-        structure = item.phase.mechanism.structure
-        if isinstance(structure, PowerCoordinates) and structure.beta > 1 and direction != "add":
-            return math.inf  # |x|^beta - |x - v|^beta has no bound, and a sampled mixture keeps its heavier tail
         first, second = item.masses(direction, tail)
         keep = (first > LEAST_MASS) & (second > LEAST_MASS)
         logs = np.log(first[keep]), np.log(second[keep])
         losses = logs[0] - logs[1] - 4.0 * UNIT * (np.abs(logs[0]) + np.abs(logs[1]) + 1.0)
         total += item.phase.steps * float(losses.max(initial=0.0))
     return total * (1.0 - 1e-13)
+
+
+def never_pure(claim: Claim) -> bool:
+    """Whether the claim's noise meets no (epsilon, 0): of density exp(-|x|^beta), beta > 1, in some phase.
+
+    Let the others contribute nothing, and the record v > 0 to one coordinate of one release, which it enters with
+    probability g > 0, of any sampler. At x > 0 that coordinate then has a density of at least g f(x - v); without the
+    record, or with -v in its place, of at most f(x). Their ratio is at least g exp(x^beta - |x - v|^beta), in units of
+    the scale, which has no bound. With correlated noise some row gets a part of v.
+    """
+    laws = [phase.mechanism.structure for phase in claim.phases]
+    return any(isinstance(law, PowerCoordinates) and law.beta > 1 for law in laws)
 
 
 def pure_reason(epsilon: float) -> str:

@@ -10,7 +10,14 @@ from dpaudit.mechanisms.base import Array, NormalCoordinates, Radial, ScaleMixtu
 from dpaudit.verify.claims import PLAIN_KINDS, Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower.families import MAX_COORDINATES, Shift, carried, equal, feasible, majorization, two_level
-from dpaudit.verify.lower.histories import ShiftedPhase, has_cells, history_points, pure_at_least, shifted_phase
+from dpaudit.verify.lower.histories import (
+    ShiftedPhase,
+    has_cells,
+    history_points,
+    never_pure,
+    pure_at_least,
+    shifted_phase,
+)
 from dpaudit.verify.lower.passes import REPLACED_BY_NOTHING, composes, pass_curve, silent_others
 from dpaudit.verify.lower.shifts import DECISIVE_LOSS, candidate_counts, longest_count, mixture_counts, scores
 from dpaudit.verify.lower.strongest import aim, event, merit, strongest_curve
@@ -68,8 +75,15 @@ def certified_lower(claim: Claim) -> Curve:
         drawn = silent_others(claim, drawn=True)
         curves += [replace(curve, assumptions=(*curve.assumptions, SILENT)) for curve in _part_curves(drawn)]
     if not curves:
-        return Curve("lower", "witness", "none applies", np.zeros_like, np.zeros_like, (SKIPPED,))
-    return curves[0] if len(curves) == 1 else _stronger(curves, claim)
+        curves = [Curve("lower", "witness", "none applies", np.zeros_like, np.zeros_like, (SKIPPED,))]
+    return _without_pure(curves[0] if len(curves) == 1 else _stronger(curves, claim), claim)
+
+
+def _without_pure(curve: Curve, claim: Claim) -> Curve:
+    """A lower bound that says that no epsilon is enough at delta = 0 where the noise has no bounded loss."""
+    if not never_pure(claim):
+        return curve
+    return replace(curve, epsilon=lambda delta: np.where(delta == 0, np.inf, curve.epsilon(delta)))
 
 
 def _in_more_coordinates(phase: Phase) -> bool:
@@ -133,7 +147,7 @@ def replayed_lower(claim: Claim, witness: Witness) -> Curve:
         raise ValueError(f"Expected direction={witness.direction!r} to fit adjacency={claim.adjacency!r}.")
     shift = feasible(phases[0].mechanism, witness.shift, witness.family)
     ways = directions(claim, phases) if swaps else [witness.direction]
-    return _curve([_certify(claim, phases, shift, way) for way in ways], claim, phases)
+    return _without_pure(_curve([_certify(claim, phases, shift, way) for way in ways], claim, phases), claim)
 
 
 def _curve(findings: Sequence[_Finding], claim: Claim, phases: Sequence[Phase]) -> Curve:

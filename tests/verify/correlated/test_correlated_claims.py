@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dpaudit.mechanisms import Gaussian, Laplace
-from dpaudit.mechanisms.base import Mechanism
+from dpaudit.mechanisms.base import Mechanism, with_noise_factor
 from dpaudit.verify import Claim, check
 from dpaudit.verify.claim_files import ClaimFileError, claim_from_dict, claim_to_dict, load_claims
 from dpaudit.verify.claims import Adjacency, Phase
@@ -22,6 +22,7 @@ from dpaudit.verify.correlated import (
     BandedToeplitz,
     Correlation,
     Identity,
+    Matrix,
     Participation,
     SquareRootToeplitz,
     Tree,
@@ -100,6 +101,39 @@ def test_independent_noise_of_cyclic_batches_is_poisson_sampling() -> None:
     np.testing.assert_allclose(
         bracket(claim(groups, 95, noise)), bracket(Claim(1, 1e-5, [Phase(noise, 10, 0.5)])), rtol=1e-9
     )
+
+
+@pytest.mark.parametrize("noise", [Gaussian(2.0), Laplace(2.0, dimension=2)])
+def test_a_diagonal_in_cyclic_batches_is_poisson_sampling_of_noise_divided_by_it(noise: Mechanism) -> None:
+    """Of the groups [3, 1, 0.5] and [1, 2, 2] either can be the record's: at most [3, 2, 1], at least the first."""
+    batches = Participation("cyclic-poisson", groups=2, prob=0.3)
+    diagonal = Matrix("D.npy", "", np.diag([3.0, 1.0, 1.0, 2.0, 0.5, 2.0]))
+    lower, upper = bracket(claim(Correlation(diagonal, batches), 6, noise))
+    curves = [
+        bracket(Claim(1, 1e-5, [Phase(with_noise_factor(noise, 1.0 / part), 1, 0.3) for part in parts]))
+        for parts in ((3.0, 2.0, 1.0), (3.0, 1.0, 0.5))
+    ]
+    np.testing.assert_allclose(upper, curves[0][1], rtol=1e-3, atol=1e-9)
+    np.testing.assert_allclose(lower, curves[1][0], rtol=1e-3, atol=1e-9)
+    alone = claim(Correlation(diagonal, replace(batches, groups=1)), 6, noise)
+    parts = [
+        Phase(with_noise_factor(noise, 1.0 / part), n, 0.3) for part, n in ((3.0, 1), (2.0, 2), (1.0, 2), (0.5, 1))
+    ]
+    for mine, theirs in zip(bracket(alone), bracket(Claim(1, 1e-5, parts)), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-9)
+
+
+def test_the_heaviest_pattern_of_other_noise_can_start_late() -> None:
+    """Of few participations at least a step apart any columns can be the record's."""
+    for entries, size in (([[0.0, 0.0], [0.0, 1.0]], 1.0), ([[1.0, 0.0], [0.0, 2.0]], 2.0)):
+        once = Correlation(
+            Matrix("C.npy", str(size), np.array(entries)), Participation("min-sep", separation=1, times=1)
+        )
+        lower, upper = bracket(claim(once, 2, Laplace(1.0, dimension=1)))
+        truth = np.maximum(-np.expm1((EPSILONS - size) / 2.0), 0.0)
+        assert (lower <= truth + 1e-12).all()
+        assert (upper >= truth).all()
+        np.testing.assert_allclose(lower, upper, atol=1e-3)
 
 
 def test_cyclic_sampling_of_two_bands_against_simulation() -> None:
