@@ -10,7 +10,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -259,7 +259,7 @@ class UserTrainer:
     code: UserFunction
 
     def __call__(self, spec: Any, pool: Any, *arguments: Any, **options: Any) -> Any:
-        """Run the user's function, on records of its own: what it writes over is not what the next call sees.
+        """Run the user's function.
 
         Raises:
             InputError: The code fails; the message says where.
@@ -269,7 +269,7 @@ class UserTrainer:
             function = dataset_trainer(function)
         try:
             with its_own_settings(self.code):
-                return function(spec, replace(pool, x=pool.x.copy(), y=pool.y.copy()), *arguments, **options)
+                return function(spec, pool, *arguments, **options)
         except InputError:
             raise
         except (Exception, SystemExit) as error:

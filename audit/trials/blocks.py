@@ -7,7 +7,7 @@ never on the machine: so the same seeds give the same bits on any number of work
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -128,7 +128,9 @@ def train_block(setup: TrialSetup, trials: Block, deadline: float | None = None)
         members, seeds = zip(*trials, strict=True)
         options: dict[str, Any] = {"progress": look_at_the_clock} if setup.trainer is train else {}
         with unfit_is_input() if setup.trainer is train else nullcontext():
-            made = setup.trainer(setup.spec, setup.pool, np.stack(members), list(seeds), device=setup.device, **options)
+            made = setup.trainer(
+                setup.spec, _lent(setup), np.stack(members), list(seeds), device=setup.device, **options
+            )
         scores = np.asarray(setup.score(_checked(made, setup.spec, len(trials))), dtype=np.float64)
     finally:
         torch.set_num_threads(threads)
@@ -136,6 +138,12 @@ def train_block(setup: TrialSetup, trials: Block, deadline: float | None = None)
     if lost:
         raise TrainingError(f"Expected finite models, but {lost} of {len(trials)} trained to infinity or NaN.")
     return scores
+
+
+def _lent(setup: TrialSetup) -> Pool:
+    """The records for one call of the trainer: what a user's own writes over is seen by no other model, nor by us."""
+    pool = setup.pool
+    return pool if setup.trainer is train else replace(pool, x=pool.x.copy(), y=pool.y.copy())
 
 
 def _checked(made: Any, spec: TrainingSpec, count: int) -> TrainedModels:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_trials import arms, setup
 
 from dpaudit.audit import Settings, load_bundle, load_recipe
 from dpaudit.audit.attacks.clipbkd import CLIPBKD
@@ -22,6 +23,7 @@ from dpaudit.audit.inputs.recipes import Recipe
 from dpaudit.audit.inputs.user_code import UserFunction, UserTrainer, trainer_name
 from dpaudit.audit.runner import prepare
 from dpaudit.audit.training_run import train_bundle
+from dpaudit.audit.trials.blocks import train_block
 from dpaudit.audit.trials.engine import TrialRunner
 from dpaudit.audit.trials.store import TrialStore
 from dpaudit.mechanisms.learning.spec import Pool
@@ -138,6 +140,7 @@ def test_models_of_a_loop_are_named_in_the_result(tmp_path: Path) -> None:
 
 ONE_MODEL = """
 import torch
+from small_trials import arms, setup
 
 def train(dataset, seed, noise_factor=1.0):
     torch.manual_seed(seed)
@@ -260,14 +263,20 @@ def test_what_a_loop_sets_for_itself_is_not_set_for_us(
     np.testing.assert_array_equal(scores[0], scores[3])
 
 
-def test_a_loop_that_writes_over_its_records_changes_them_for_nobody_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize("named", [True, False])
+def test_a_loop_that_writes_over_its_records_changes_them_for_nobody_else(tmp_path: Path, named: bool) -> None:
+    """Neither one of a file nor a function given in Python, in place or through tensors on the same memory."""
     (tmp_path / "my_loop.py").write_text(
-        "def train(spec, pool, members, seeds, *, device):\n    pool.x[:] = 0.0\n    pool.y[:] = 0\n    return []\n"
+        "import torch\nfrom dpaudit.mechanisms.learning.training import train as plain\n\n"
+        "def train(*arguments, **options):\n"
+        "    made, pool = plain(*arguments, **options), arguments[1]\n"
+        "    torch.from_numpy(pool.x).zero_()\n    pool.y[:] = 0\n    return made\n"
     )
-    pool = Pool(np.ones((3, 2), dtype=np.float32), np.ones(3, dtype=np.int64))
-    UserTrainer(UserFunction.named("my_loop.py:train", "--trainer", tmp_path))(None, pool, None, [1], device="cpu")
-    assert pool.x.all()
-    assert pool.y.all()
+    code = UserFunction.named("my_loop.py:train", "--trainer", tmp_path)
+    game = setup(UserTrainer(code) if named else code.load())
+    train_block(game, arms(3)[0])
+    assert game.pool.x.all()
+    assert game.pool.y.any()
 
 
 def test_a_loop_may_leave_a_folder_that_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
