@@ -23,6 +23,7 @@ from dpaudit.audit.inputs.files import InputError, file_sha256, open_regular, re
 
 LARGEST_JSON = 64 << 20  # bytes; the tokenizers of large multilingual models have 17 MB
 _CONFIG, _TOKENIZER, _WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
+_ADAPTER = "adapter_config.json"  # by it the library takes weights from another folder
 _PADDING = ("[PAD]", "<pad>")
 
 
@@ -92,7 +93,7 @@ class EncoderClassifier(nn.Module):
     def __init__(self, encoder: nn.Module, inputs: int, classes: int, trained_layers: int | None) -> None:
         super().__init__()
         config: Any = encoder.config
-        longest = getattr(config, "max_position_embeddings", inputs)
+        longest = getattr(config, "max_position_embeddings", inputs) - _first_position(encoder)
         if inputs > longest:
             raise InputError(f"Expected dataset.tokens.length={inputs} to be at most the encoder's {longest}.")
         self.encoder = encoder
@@ -110,6 +111,11 @@ class EncoderClassifier(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Logits, shape (records, classes)."""
         words = x.long()
+        largest = int(words.max()) if len(words) else 0
+        if largest > self.largest_id:
+            raise InputError(
+                f"Expected a tokenizer of the encoder's {self.largest_id} tokens: it gives id {largest - 1}."
+            )
         ids = (words - 1).clamp_min(0)
         extra: dict[str, Tensor] = {}
         if self.segments:
@@ -122,10 +128,15 @@ class EncoderClassifier(nn.Module):
 
 
 def _counts_positions(encoder: nn.Module, names: Sequence[str]) -> bool:
-    """Whether its positions are 0, 1, ... for every sentence; RoBERTa's begin after its padding id, by its own rule."""
+    """Whether its positions are 0, 1, ... for every sentence."""
+    return "position_ids" in names and not _first_position(encoder)
+
+
+def _first_position(encoder: nn.Module) -> int:
+    """0; RoBERTa's positions begin after its padding id, by its own rule."""
     embeddings: Any = getattr(encoder, "embeddings", None)
-    table = getattr(embeddings, "position_embeddings", None)
-    return "position_ids" in names and getattr(table, "padding_idx", None) is None
+    padding = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
+    return 0 if padding is None else padding + 1
 
 
 def _freeze(encoder: nn.Module, trained_layers: int) -> None:
@@ -222,6 +233,13 @@ def _encoder(folder: str, sha256: str) -> nn.Module:
     with _reading(folder, "an encoder") as library, torch.random.fork_rng(devices=[]):
         flags: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
         config = library.AutoConfig.from_pretrained(folder, **flags)
+        if getattr(config, "transformers_weights", None) is not None:
+            raise InputError(
+                f"Expected {Path(folder, _CONFIG)} without transformers_weights: {_WEIGHTS} alone is read."
+            )
+        if Path(folder, _ADAPTER).exists():
+            raise InputError(f"Expected {folder} without {_ADAPTER}: merge the adapter into {_WEIGHTS} first.")
+        config._attn_implementation = None  # the library's own choice: a name such as "a/b" is code from the network
         flags.update(config=config, use_safetensors=True, output_loading_info=True)
         model, report = library.AutoModel.from_pretrained(folder, **flags)
         missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))

@@ -5,6 +5,7 @@ from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from dpaudit.audit.inputs.files import InputError
+from dpaudit.audit.inputs.huggingface import folder_encoder
 from dpaudit.audit.inputs.recipes import Recipe
 from dpaudit.mechanisms.learning.spec import DPSGDSpec, Pool
 from dpaudit.mechanisms.learning.training import logits, train
@@ -112,12 +114,15 @@ def test_what_is_no_such_folder_is_refused_in_one_line(folder: Path, tmp_path: P
     config = json.loads((folder / "bert/config.json").read_text())
     remote = json.dumps({**config, "model_type": "mine", "auto_map": {"AutoConfig": "code.Config"}})
     more = json.dumps({**config, "num_hidden_layers": 3})
+    elsewhere = json.dumps({**config, "transformers_weights": str(folder / "bert/model.safetensors")})
     for home, reason in (
         (copy("weights", without="model.safetensors"), "model.safetensors to be a file: it does not exist"),
         (copy("tokenizer", without="tokenizer.json"), "tokenizer.json to be a file: it does not exist"),
         (copy("code", config_json=remote), "to hold an encoder: .*contains custom code"),
         (copy("more", config_json=more), "model.safetensors to hold encoder.layer.2.attention"),
         (copy("broken", tokenizer_json="{"), "to hold a fast tokenizer: JSONDecodeError"),
+        (copy("elsewhere", config_json=elsewhere), "config.json without transformers_weights: model.safetensors alone"),
+        (copy("adapter", adapter_config_json="{}"), "bert without adapter_config.json: merge the adapter"),
     ):
         with pytest.raises(InputError, match=reason) as error:
             specification(home)
@@ -127,3 +132,35 @@ def test_what_is_no_such_folder_is_refused_in_one_line(folder: Path, tmp_path: P
     made = recipe(None)
     with pytest.raises(InputError, match=r"'bert' to be named by a recipe that you give \(--recipe\)"):
         made.load_dataset(str(folder / "mine.tsv"))
+
+
+@pytest.mark.parametrize("key", ["_attn_implementation", "_attn_implementation_internal"])
+def test_no_kernel_is_fetched_that_a_configuration_names(
+    folder: Path, tmp_path: Path, transformers: Any, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """Where the package `kernels` is installed the library runs compiled code from the network for such a name."""
+    monkeypatch.setattr(transformers.modeling_utils, "load_and_register_kernel", lambda name: pytest.fail(name))
+    copytree(folder / "bert", tmp_path / "bert")
+    config = json.loads((folder / "bert/config.json").read_text())
+    (tmp_path / "bert/config.json").write_text(json.dumps({**config, key: "somebody/kernel"}))
+    encoder = folder_encoder(tmp_path / "bert")(6, 2)
+    assert encoder(torch.ones(1, 6)).shape == (1, 2)
+
+
+def test_a_tokenizer_of_more_tokens_than_the_encoder_has_is_refused(folder: Path) -> None:
+    encoder = folder_encoder(folder / "bert")(6, 2)
+    encoder(torch.full((1, 6), float(len(WORDS))))
+    with pytest.raises(InputError, match=f"a tokenizer of the encoder's {len(WORDS)} tokens: it gives id {len(WORDS)}"):
+        encoder(torch.full((1, 6), len(WORDS) + 1.0))
+
+
+def test_sentences_are_no_longer_than_positions_that_begin_after_the_padding(tmp_path: Path, transformers: Any) -> None:
+    config = transformers.RobertaConfig(
+        vocab_size=8, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8,
+        max_position_embeddings=10, pad_token_id=1,
+    )  # fmt: skip
+    transformers.RobertaModel(config).save_pretrained(tmp_path)
+    encoder = folder_encoder(tmp_path)
+    assert encoder(8, 2)(torch.ones(1, 8)).shape == (1, 2)
+    with pytest.raises(InputError, match="length=9 to be at most the encoder's 8"):
+        encoder(9, 2)
