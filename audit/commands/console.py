@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -63,6 +63,13 @@ def progress_bars() -> Iterator["Stage"]:
             return lambda done: bars.advance(task, done)
 
         yield stage
+
+
+@contextmanager
+def users_words_aside() -> Iterator[None]:
+    """Inside, what a user's own code prints goes to stderr: stdout carries the result only."""
+    with redirect_stdout(sys.stderr):
+        yield
 
 
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:

@@ -22,6 +22,7 @@ from dpaudit.audit.commands.console import (
     progress_bars,
     seconds_left,
     seed_or_drawn,
+    users_words_aside,
 )
 
 if TYPE_CHECKING:
@@ -92,14 +93,17 @@ def run(
         fresh=fresh,
         command=_command(chosen),
     )
-    with progress_bars() as stage:
+    with progress_bars() as stage, users_words_aside():
         dataset = bundle.recipe.load_dataset(data, progress=stage)
         if dry_run:
             prepared = runner.prepare(bundle, dataset, settings, stage=stage)
             plan = runner.plan_audit(prepared)
-            typer.echo(_plan_text(prepared, plan, runner.designs(prepared, plan)))
-            return
-        result = runner.run(bundle, dataset, settings, stage=stage, warn=partial(typer.echo, err=True))
+            text = _plan_text(prepared, plan, runner.designs(prepared, plan))
+        else:
+            result = runner.run(bundle, dataset, settings, stage=stage, warn=partial(typer.echo, err=True))
+    if dry_run:
+        typer.echo(text)
+        return
     _deliver(result, folder, json)
     statuses = {"refuted": REFUTED, "gave_up": GAVE_UP, "inconclusive": lacking, "not_refuted": 0}
     raise typer.Exit(statuses[result.verdict])

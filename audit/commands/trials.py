@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from dpaudit.audit.commands.console import GAVE_UP, Device, audit_settings, progress_bars, seconds_left
+from dpaudit.audit.commands.console import (
+    GAVE_UP,
+    Device,
+    audit_settings,
+    progress_bars,
+    seconds_left,
+    users_words_aside,
+)
 
 
 def trials(
@@ -44,7 +51,7 @@ def trials(
         chosen, attacks, trainer, trials=trials, confidence=confidence, device=device, workers=workers, store=file,
         shared=True, budget=seconds_left(budget, began),
     )  # fmt: skip
-    with progress_bars() as stage:
+    with progress_bars() as stage, users_words_aside():
         done = runner.train_share(
             bundle, bundle.recipe.load_dataset(data, progress=stage), settings, share, stage=stage
         )

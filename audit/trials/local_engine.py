@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Generator, Iterable, Iterator
@@ -145,6 +146,7 @@ def _begin(setup: TrialSetup) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     os.environ.update(ONE_THREAD)
+    sys.stdout = sys.stderr  # what a user's loop prints is no result
     _setup = setup
 
 

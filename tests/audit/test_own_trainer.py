@@ -1,5 +1,6 @@
 """A training loop of the user's own, which may not do what the recipe says."""
 
+import json
 import re
 import subprocess
 import sys
@@ -261,6 +262,16 @@ def test_what_a_loop_sets_for_itself_is_not_set_for_us(
     np.testing.assert_array_equal(scores[0], scores[1])
     np.testing.assert_array_equal(scores[0], scores[2])
     np.testing.assert_array_equal(scores[0], scores[3])
+
+
+@pytest.mark.parametrize("options", [(), ("--budget", "60s")])
+def test_what_a_loop_prints_is_no_result(audit: Any, capfd: pytest.CaptureFixture[str], options: Any) -> None:
+    """On stdout, that is: neither here nor, under a budget, in a worker."""
+    text = EXAMPLE.replace("    return models", "    print('epoch 1')\n    return models")
+    done, workers = audit(text, "--trials", "10", "--json", "-", *options), capfd.readouterr()
+    assert json.loads(done.stdout)["format"] == "dpaudit-result/2"
+    assert "epoch 1" in done.stderr + workers.err
+    assert "epoch 1" not in workers.out
 
 
 @pytest.mark.parametrize("named", [True, False])
