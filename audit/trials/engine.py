@@ -45,6 +45,11 @@ __all__ = [
 
 EngineName = Literal["local", "ray"]
 
+DISPUTED = (
+    "Files of the store hold different scores of the same models, and those of one file were taken: equal arguments "
+    "did not give equal models where they were trained, or a file was changed."
+)
+
 
 def no_progress(what: str, total: int) -> Callable[[int], None]:
     """A `Stage` that shows nothing."""
@@ -133,6 +138,8 @@ class TrialRunner:
 
         if waiting and not self.stopped:
             self._train(setup, pending, len(waiting), keep)
+        if store.disputed and DISPUTED not in self.notes:
+            self.notes.append(DISPUTED)
         unfinished = min((start for start, which in blocks if (start, which) not in done), default=math.inf)
         parts = [
             [done[place] for place in blocks if place[0] < unfinished and place[1] == i] for i in range(len(lists))

@@ -56,6 +56,7 @@ class TrialStore(AbstractContextManager["TrialStore"]):
         path = None if path is None else Path(path)
         self._path, self._shared = path, shared and path is not None
         self._others: dict[Path, sqlite3.Connection] = {}
+        self.disputed: set[str] = set()  # keys of which the stores of the folder hold different scores
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             if fresh:
@@ -74,16 +75,18 @@ class TrialStore(AbstractContextManager["TrialStore"]):
                 self._others[path] = _open(path)
 
     def get(self, key: str) -> NDArray[np.float64] | None:
-        """The scores under a key, or None.
+        """The scores under a key, or None; where the stores differ (`disputed`), those of the first that has some.
 
         Raises:
             InputError: They are not what was written.
         """
-        for path, db in self._stores():
-            value = _read(db, path, f"scores {key}")
-            if value is not None:
-                return np.asarray(np.load(io.BytesIO(value), allow_pickle=False), dtype=np.float64)
-        return None
+        read = (_read(db, path, f"scores {key}") for path, db in self._stores())
+        values = [value for value in read if value is not None]
+        if not values:
+            return None
+        if len(set(values)) > 1:
+            self.disputed.add(key)
+        return np.asarray(np.load(io.BytesIO(values[0]), allow_pickle=False), dtype=np.float64)
 
     def put(self, key: str, scores: NDArray[np.float64]) -> None:
         """Keep the scores of one block, their shape with them.
@@ -258,7 +261,9 @@ def _read(db: sqlite3.Connection, path: Path | None, key: str) -> bytes | None:
 
 def _damaged(path: Path | None) -> DamagedError:
     anew = (
-        "move it away, and name another seed" if path is not None and path.name == LOOKS else "--fresh starts it anew"
+        "move it away, and name another seed"
+        if path is not None and path.name == LOOKS
+        else "--fresh starts it anew, or move it away"
     )
     return DamagedError(f"Expected {path} to be as it was written: it is damaged; {anew}.")
 

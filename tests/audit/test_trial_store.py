@@ -14,11 +14,13 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from small_trials import setup
+from small_trials import arms, setup
 
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.trials import keys as keys_module
 from dpaudit.audit.trials import store as store_module
+from dpaudit.audit.trials.blocks import block_keys, cut, setup_key
+from dpaudit.audit.trials.engine import DISPUTED, TrialRunner
 from dpaudit.audit.trials.keys import (
     NoSourceError,
     circumstances,
@@ -379,3 +381,21 @@ def test_weights_that_a_file_draws_as_it_is_loaded_are_no_other_game() -> None:
     assert evidence_key({"trainer": nets[0]}) == evidence_key({"trainer": nets[1]})
     assert evidence_key({"trainer": nets[0]}) != evidence_key({"trainer": torch.nn.Sequential(torch.nn.Linear(2, 3))})
     assert fingerprint({"trainer": nets[0]}) != fingerprint({"trainer": nets[1]})
+
+
+@pytest.mark.parametrize(("shift", "notes"), [(0.0, []), (1.0, [DISPUTED])])
+def test_scores_that_differ_from_file_to_file_are_told_in_the_result(
+    tmp_path: Path, shift: float, notes: list[str]
+) -> None:
+    game, lists = setup(), arms(3)
+    with TrialStore(tmp_path / "a.sqlite") as first, TrialStore(tmp_path / "b.sqlite") as second:
+        TrialRunner(first).run(game, *lists)
+        base = block_keys(setup_key(game), cut(game.block, lists))
+        for key in base.values():
+            scores = first.get(key)
+            assert scores is not None
+            second.put(key, scores + shift)
+    with TrialStore(tmp_path / "run.sqlite", shared=True) as store:
+        trials = TrialRunner(store)
+        trials.run(game, *lists)
+    assert (trials.trained, trials.notes) == (0, notes)
