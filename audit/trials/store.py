@@ -173,17 +173,17 @@ def stored_seed(path: Path, *, shared: bool = False) -> int | None:
 
     Args:
         path: The store.
-        shared: Where it has none, take that of the other stores in its folder.
+        shared: The seed of all stores in its folder, this one among them.
 
     Raises:
-        InputError: As `TrialStore`; the other stores have different seeds.
+        InputError: As `TrialStore`; the stores have different seeds.
     """
     found = set()
     for file in [path, *(sorted(path.parent.glob("*.sqlite")) if shared else ())]:
         if file.exists() and file.stat().st_size:
             with closing(_open(file)) as db:
                 value = _read(db, file, "seed")
-            if value is not None and file == path:
+            if value is not None and not shared:
                 return int(value)
             found |= set() if value is None else {int(value)}
     if len(found) > 1:

@@ -222,6 +222,9 @@ def test_the_stores_of_one_folder_are_read_together(path: Path) -> None:
     new = path.with_name("run.sqlite")
     with pytest.raises(InputError, match=r"one seed .* not \[7, 8\]"):
         stored_seed(new, shared=True)
+    with pytest.raises(InputError, match=r"one seed .* not \[7, 8\]"):
+        stored_seed(path, shared=True)  # its own does not make the shares' another
+    assert stored_seed(path) == 7
     path.with_name("third.sqlite").unlink()
     assert stored_seed(new, shared=True) == 7
     assert not new.exists()
