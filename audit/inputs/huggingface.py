@@ -245,6 +245,9 @@ def _encoder(folder: str, sha256: str) -> nn.Module:
         missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
         if missing:
             raise InputError(f"Expected {Path(folder, _WEIGHTS)} to hold {', '.join(missing)}.")
+        lost = [name for name, weight in model.named_parameters() if not weight.isfinite().all()]
+        if lost:
+            raise InputError(f"Expected {Path(folder, _WEIGHTS)} to hold finite numbers, unlike {', '.join(lost)}.")
         if getattr(config, "is_encoder_decoder", False) or not hasattr(config, "hidden_size"):
             raise InputError(f"Expected {folder} to hold an encoder, not {config.model_type!r}.")
         if hasattr(model, "pooler"):

@@ -160,6 +160,8 @@ def _checked(made: Any, spec: TrainingSpec, count: int) -> TrainedModels:
             raise InputError(
                 f"Expected {count} state dicts with {', '.join(shapes)} from the trainer: {error}."
             ) from None
+        if any(state[name].is_complex() for state in made for name in shapes):
+            raise InputError("Expected the trainer to return real parameters, not complex ones.")
         models = TrainedModels(parts, spec.architecture, Ledger.unrecorded(spec, "own loop"))
     expected = {name: (count, *shape) for name, shape in shapes.items()}
     returned = {name: tuple(tensor.shape) for name, tensor in models.parameters.items()}

@@ -1,7 +1,8 @@
 """Blocks on a Ray cluster: tasks return scores and write nothing, so any worker and any node may die.
 
 The cluster is the one that RAY_ADDRESS names or that runs on this machine (`ray start`); else one of this machine's
-cores is started. Its nodes need the same dpaudit, and the user's own files under the same paths.
+cores is started, and lives as long as this process: an audit trains many lists of models, and a start takes seconds. Its
+nodes need the same dpaudit, and the user's own files under the same paths.
 """
 
 import logging
@@ -28,8 +29,7 @@ def train_blocks(
     Raises:
         OutOfTimeError, WorkersDiedError: As there.
     """
-    ours = not ray.is_initialized()
-    if ours:
+    if not ray.is_initialized():
         ray.init(logging_level=logging.ERROR, log_to_driver=False)
     resource = "GPU" if setup.device == "cuda" else "CPU"
     task = ray.remote(**{f"num_{resource.lower()}s": 1}, max_retries=MOST_DEATHS)(train_block)
@@ -60,8 +60,6 @@ def train_blocks(
     finally:
         for reference in flying:
             ray.cancel(reference, force=True)
-        if ours:
-            ray.shutdown()
 
 
 def _first_done(references: list[Any], deadline: float | None) -> Any:

@@ -164,3 +164,15 @@ def test_sentences_are_no_longer_than_positions_that_begin_after_the_padding(tmp
     assert encoder(8, 2)(torch.ones(1, 8)).shape == (1, 2)
     with pytest.raises(InputError, match="length=9 to be at most the encoder's 8"):
         encoder(9, 2)
+
+
+def test_weights_that_are_no_numbers_are_named(tmp_path: Path, transformers: Any) -> None:
+    model = transformers.BertModel(
+        transformers.BertConfig(
+            vocab_size=8, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+        )
+    )
+    model.encoder.layer[0].output.dense.weight.data[0, 0] = torch.nan
+    model.save_pretrained(tmp_path)
+    with pytest.raises(InputError, match=r"finite numbers, unlike encoder.layer.0.output.dense.weight"):
+        folder_encoder(tmp_path)

@@ -141,7 +141,6 @@ def test_models_of_a_loop_are_named_in_the_result(tmp_path: Path) -> None:
 
 ONE_MODEL = """
 import torch
-from small_trials import arms, setup
 
 def train(dataset, seed, noise_factor=1.0):
     torch.manual_seed(seed)
