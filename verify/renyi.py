@@ -25,7 +25,7 @@ from dpaudit.verify.samplers import TruncatedPoisson
 from dpaudit.verify.upper import bounded_loss, laplace_gaussian_domination, mixed
 from dpaudit.verify.upper.gaussian_pld import shift_over_sigma
 from dpaudit.verify.upper.met_releases import met_claim
-from dpaudit.verify.upper.shift_norms import radius, sampling_is_known
+from dpaudit.verify.upper.shift_norms import exact_radius, sampling_is_known
 
 ROUNDING = 1e-11  # relative, for sums of logarithms
 LARGEST_SUM = 4096  # order up to which the sum over k is taken
@@ -60,10 +60,10 @@ def squared_mu(claim: Claim) -> Fraction | None:
     for phase, met in zip(claim.phases, releases, strict=True):
         structure = phase.mechanism.structure
         refilled = isinstance(phase.sampler, TruncatedPoisson)
-        length = radius(phase.mechanism, 2.0, "replace-one" if refilled else claim.adjacency)
-        if not isinstance(structure, NormalCoordinates) or length is None:
+        square = exact_radius(phase.mechanism, 2, "replace-one" if refilled else claim.adjacency, 2)
+        if not isinstance(structure, NormalCoordinates) or square is None:
             return None
-        total += met.steps * (Fraction(repr(float(length))) / Fraction(repr(float(structure.sigma)))) ** 2
+        total += met.steps * square / Fraction(repr(float(structure.sigma))) ** 2
     return total
 
 

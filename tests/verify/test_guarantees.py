@@ -444,3 +444,18 @@ def test_a_pure_guarantee_is_refuted_by_losses_that_no_float_shows_and_in_words(
     assert (powers.verdict, laplace.verdict) == ("refuted", "refuted")
     assert powers.reason == "With delta=0 no epsilon is enough: the loss of such noise has no bound."
     assert "epsilon is at least 10 at delta=0" in laplace.reason
+
+
+def test_lengths_that_are_rational_in_many_coordinates_are_not_rounded() -> None:
+    """n C in the l1 norm under the largest coordinate, sqrt(n) C under the l2 norm: what a claim states holds."""
+    for dimension, clip_norm, epsilon in ((3, math.inf, 0.6), (4, 2.0, 0.4)):
+        noise = Laplace(0.5, clip=0.1, clip_norm=clip_norm, dimension=dimension)
+        assert check(Claim.single(noise, epsilon=epsilon, delta=0.0)).verdict == "certified"
+        assert check(Claim.single(noise, epsilon=epsilon * (1.0 - 1e-3), delta=0.0)).verdict == "refuted"
+    for releases, epsilon in ((3, 0.3), (6, 0.6), (7, 0.7)):  # of which the binary number is less than the decimal
+        assert check(
+            Claim.single(Laplace(10.0, clip_norm=1.0), epsilon=epsilon, delta=0.0, steps=releases)
+        ).verdict == ("certified")
+    normal = [Phase(Gaussian(1.0, clip_norm=math.inf, dimension=5), 5)]
+    for guarantee in (GaussianDP(5.0), ZeroConcentratedDP(12.5), RenyiDP(3.0, 37.5)):
+        assert check(claim_stating(guarantee, normal)).verdict == "certified"

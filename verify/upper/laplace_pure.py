@@ -23,7 +23,7 @@ from dpaudit.verify.curves import Curve
 from dpaudit.verify.inversion import epsilon_at
 from dpaudit.verify.pld.dominating_pairs import laplace_pair
 from dpaudit.verify.pld.pair_curve import PairPhase, compose_pairs, directions, worst_delta
-from dpaudit.verify.upper.shift_norms import radius, sampling_is_known
+from dpaudit.verify.upper.shift_norms import exact_radius, radius, sampling_is_known
 
 PURE_THEOREM = (
     "Dwork et al. (2006): Laplace noise with l1 sensitivity; amplified and composed as pure differential privacy"
@@ -68,10 +68,11 @@ def pure_epsilon(claim: Claim) -> float:
         if phase.sampling_prob < 1:
             sampled += phase.steps * amplified(shift, phase.sampling_prob) * (1 + 1e-13)
             continue
-        length = radius(phase.mechanism, 1.0, claim.adjacency)
-        exact += phase.steps * Fraction(repr(length)) / Fraction(repr(structure.scale))
+        length = exact_radius(phase.mechanism, 1, claim.adjacency)
+        assert length is not None  # there is a shift
+        exact += phase.steps * length / Fraction(repr(structure.scale))
     total = float(exact)
-    return (total if Fraction(total) >= exact else math.nextafter(total, math.inf)) + sampled
+    return (total if Fraction(repr(total)) >= exact else math.nextafter(total, math.inf)) + sampled
 
 
 def amplified(shift: float, q: float) -> float:

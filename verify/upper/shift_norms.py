@@ -37,6 +37,7 @@ gives no dominating pair.
 """
 
 import math
+from fractions import Fraction
 
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.verify.claims import PLAIN_KINDS, Adjacency, Claim, Phase
@@ -62,6 +63,26 @@ def radius(mechanism: Mechanism, order: float, adjacency: Adjacency) -> float | 
     if mechanism.dimension is None:
         return None
     return clip * math.pow(mechanism.dimension, growth) * (1 + 1e-15)
+
+
+def exact_radius(mechanism: Mechanism, order: int, adjacency: Adjacency, power: int = 1) -> Fraction | None:
+    """A power of `radius`, the clip read as the decimal it is written as; rounded up only where it is irrational.
+
+    >>> from dpaudit.mechanisms import Laplace
+    >>> exact_radius(Laplace(scale=1.0, clip=0.1, clip_norm=math.inf, dimension=3), 1, "add-remove")
+    Fraction(3, 10)
+    """
+    length = radius(mechanism, order, adjacency)
+    if length is None:
+        return None
+    clip = Fraction(repr(float(mechanism.clip))) * (1 if adjacency == "add-remove" else 2)
+    inverse = Fraction(0) if math.isinf(mechanism.clip_norm) else 1 / Fraction(mechanism.clip_norm)
+    twice = 2 * power * max(Fraction(1, order) - inverse, Fraction(0))  # of the dimension's exponent
+    square = int(mechanism.dimension or 1) ** int(twice)
+    root = math.isqrt(square)
+    if mechanism.dimension == 1 or (twice.denominator == 1 and root * root == square):
+        return clip**power * root
+    return Fraction(repr(float(length))) ** power
 
 
 def sampling_is_known(phase: Phase) -> bool:
