@@ -1,8 +1,8 @@
 """Blocks on a Ray cluster: tasks return scores and write nothing, so any worker and any node may die.
 
 The cluster is the one that RAY_ADDRESS names or that runs on this machine (`ray start`); else one of this machine's
-cores is started, and lives as long as this process: an audit trains many lists of models, and a start takes seconds. Its
-nodes need the same dpaudit, and the user's own files under the same paths.
+cores is started, and lives as long as this process: an audit trains many lists of models, and a start takes seconds.
+Its nodes need the same dpaudit, and the user's own files under the same paths.
 """
 
 import logging
