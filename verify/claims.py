@@ -19,7 +19,7 @@ Unit = Literal["record", "user"]
 PLAIN_KINDS = ("poisson", "none")  # of sampling, which need no more than a rate
 UNPROVEN_KINDS = ("buffered-shuffle",)  # without a theorem
 
-SAMPLING_PROB = Domain(0.0, 1.0, (1e-3, 1.0), "probability", closed_high=True)
+SAMPLING_PROB = Domain(1e-300, 1.0, (1e-3, 1.0), "probability", closed_low=True, closed_high=True)
 STEPS = Domain(1, math.inf, (1, 20_000), "releases", closed_low=True, integer=True)
 MOST_COORDINATES = 10_000_000  # of all releases that are composed one by one: of more, the grid's rounding is felt
 
@@ -31,7 +31,7 @@ class Phase:
     Args:
         mechanism: The noise, with its clipping.
         steps: Releases, at least 1.
-        sampling_prob: Rate in (0, 1]; 1.0 together with kind "none".
+        sampling_prob: Rate in [1e-300, 1]; 1.0 together with kind "none".
         sampling_kind: "poisson" and "none" need no more than the rate; the others have theorems as a `sampler`.
         sampler: A sampler from `verify.samplers`; steps and kind then follow from it.
         correlation: How the noise of the steps hangs together, from `verify.correlated`; its participation is the kind.

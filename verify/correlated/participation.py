@@ -9,7 +9,7 @@ from dpaudit.mechanisms.base import Domain
 Kind = Literal["single", "fixed-order", "min-sep", "cyclic-poisson"]
 SEPARATION = Domain(1, 10**9, (1, 1000), "steps between two participations", closed_low=True, integer=True)
 TIMES = Domain(1, 10**9, (1, 100), "participations", closed_low=True, integer=True)
-PROB = Domain(0.0, 1.0, (1e-3, 1.0), "probability", closed_high=True)
+PROB = Domain(1e-300, 1.0, (1e-3, 1.0), "probability", closed_low=True, closed_high=True)
 DOMAINS = {"separation": SEPARATION, "times": TIMES, "groups": SEPARATION, "prob": PROB}
 REQUIRED: dict[str, tuple[str, ...]] = {
     "single": (),
@@ -35,7 +35,7 @@ class Participation:
         separation: b, at least 1.
         times: k, at least 1; None: as often as the separation allows.
         groups: b, at least 1.
-        prob: In (0, 1].
+        prob: In [1e-300, 1].
 
     Raises:
         TypeError, ValueError: A field is missing, unknown to the kind, or outside its domain.

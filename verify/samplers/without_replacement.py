@@ -11,7 +11,7 @@ from dpaudit.verify.samplers.balls_in_bins import SILENT
 from dpaudit.verify.samplers.base import Batches, PassGame
 from dpaudit.verify.samplers.shuffled import BATCHES, OPPOSED
 
-RATE = Domain(0.0, 1.0, (1e-3, 0.5), "probability", closed_high=True)
+RATE = Domain(1e-300, 1.0, (1e-3, 0.5), "probability", closed_low=True, closed_high=True)
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class WithoutReplacement:
     """Every release draws its own batch of the same size, all sets of that size being equally likely.
 
     Args:
-        prob: Size of a batch over that of the data, in (0, 1].
+        prob: Size of a batch over that of the data, in [1e-300, 1].
         releases: Of the whole history.
 
     Raises:

@@ -49,6 +49,7 @@ THEOREM = (
 )
 
 MOST_SHIFT = 1e3  # longer ones leave nothing
+LEAST_RATE = 2.0**-52  # of smaller ones 1 - g is no float; they mix the same pair with one law more, and cost less
 
 
 def halves(phase: Phase, adjacency: Adjacency) -> Halves | None:
@@ -63,6 +64,7 @@ def halves(phase: Phase, adjacency: Adjacency) -> Halves | None:
         return None
     mu = max(known, LEAST_SHIFT)
     g = phase.sampler.prob if isinstance(phase.sampler, WithoutReplacement) else phase.sampling_prob
+    g = max(g, LEAST_RATE)
     present = NormalMixtures(mu, (0.0, 1.0 - g, g), (0.0, 1.0, 0.0))
     if adjacency == "replace-one":
         opposite = NormalMixtures(mu, (0.0, 1.0 - g, g), (g, 1.0 - g, 0.0))
