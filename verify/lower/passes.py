@@ -18,11 +18,12 @@ on independent coordinates, whatever each record contributes to those.
 
 Noise of any structure has passes: all that is needed of a release are the masses of disjoint cells around the centres.
 Independent coordinates are cut along one line, those of a hidden scale by the sum of a statistic over those that are
-moved and by the size of others, radial noise by its loss between 0 and one contribution, so that the others are silent
-there: a record that contributes v with them silent moves its own release from 0 to v, under every sampler. Under
-replace-one a pair of silent others has the record in the same releases with v and with -v, or with v and 0, a record
-like any other; all centres may be moved by v, which is a bijection of the outputs. With silent others a batch of fixed
-size drawn anew holds the record with probability g whatever the others were: a Poisson batch at rate g.
+moved and by the size of others, radial noise by its loss between two centres: none and two contributions where a game
+has no release around one, else none and one, with the others silent. A record that contributes v with them silent moves
+its own release from 0 to v, under every sampler. Under replace-one a pair of silent others has the record in the same
+releases with v and with -v, or with v and 0, a record like any other; all centres may be moved by v, which is a
+bijection of the outputs. With silent others a batch of fixed size drawn anew holds the record with probability g
+whatever the others were: a Poisson batch at rate g.
 """
 
 import math
@@ -120,14 +121,15 @@ def pass_games(phase: Phase, *, replace_one: bool) -> list[PassGame]:
     """Pairs of laws of a pass that neighbours can have, for noise of any structure (module docstring).
 
     Args:
-        phase: Its sampler and its noise; of radial noise two centres have cells, which silent others need.
+        phase: Its sampler and its noise; of radial noise two centres have cells.
         replace_one: Whether the record is replaced by another.
     """
     games = list(phase.games(replace_one=replace_one))
     silent = dict.fromkeys(_silent(game) for game in phase.games(replace_one=False))
     if isinstance(phase.mechanism.structure, Radial):
         notes = f"{SILENT}; {REPLACED_BY_NOTHING}" if replace_one else SILENT
-        return [replace(game, assumption=notes) for game in silent]
+        apart = dict.fromkeys(_twice_as_far(game) for game in games if _at_two_ends(game))
+        return [*apart, *(replace(game, stretch=1.0, assumption=notes) for game in silent)]
     return games or [_opposite(game) for game in silent] if replace_one else games
 
 
@@ -145,6 +147,17 @@ def _opposite(game: PassGame) -> PassGame:
         first=tuple((weight, (0, none, once)) for weight, (none, once, _) in game.first),
         second=tuple((weight, (once, none, 0)) for weight, (none, once, _) in game.first),
     )
+
+
+def _at_two_ends(game: PassGame) -> bool:
+    """Whether every release is around none or two contributions."""
+    return not any(once for _, (_, once, _) in (*game.first, *game.second))
+
+
+def _twice_as_far(game: PassGame) -> PassGame:
+    """Such a game as one of two centres, twice as far apart."""
+    laws = [tuple((weight, (none, twice, 0)) for weight, (none, _, twice) in law) for law in (game.first, game.second)]
+    return replace(game, first=laws[0], second=laws[1], stretch=2.0)
 
 
 def usual_centre(game: PassGame) -> int:
@@ -205,7 +218,7 @@ def _findings(
     games: Sequence[tuple[Phase, PassGame]], beside: Sequence[ShiftedPhase], claim: Claim
 ) -> Iterator[tuple[Events, str, str]]:
     """Operating points of the history in both directions, every statistic in turn."""
-    cells = [release_cells(phase, game) if _along(phase) else _other_cells(phase, claim) for phase, game in games]
+    cells = [release_cells(phase, game) if _along(phase) else _other_cells(phase, game, claim) for phase, game in games]
     if not all((item.masses.lower.sum(axis=1) > TAIL).all() for item in cells):
         return
     candidates = [statistics(*pair) for pair in zip(cells, (game for _, game in games), strict=True)]
@@ -293,7 +306,7 @@ def release_cells(phase: Phase, game: PassGame) -> ReleaseCells:
     return ReleaseCells(edges, densities, interval_masses(law, edges, centres))
 
 
-def _other_cells(phase: Phase, claim: Claim) -> ReleaseCells:
+def _other_cells(phase: Phase, game: PassGame, claim: Claim) -> ReleaseCells:
     """Cells of one release of noise that is no law of independent coordinates."""
     mechanism, structure, shift = phase.mechanism, phase.mechanism.structure, _shift(phase, claim)
     dimension, tail = mechanism.dimension or 1, tail_probability(claim)
@@ -302,7 +315,7 @@ def _other_cells(phase: Phase, claim: Claim) -> ReleaseCells:
         masses = mixture_cells(structure, np.array([0.0, 1.0, 2.0]) * value, count, dimension, tail)
     else:
         assert isinstance(structure, Radial)
-        masses = _radial_masses(structure, dimension, shift.length, tail)
+        masses = _radial_masses(structure, dimension, shift.length * game.stretch, tail)
     with np.errstate(divide="ignore"):
         return ReleaseCells(np.zeros(0), np.log(np.maximum(masses.upper, 1e-300)), masses)
 

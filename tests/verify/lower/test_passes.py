@@ -204,6 +204,20 @@ def test_batches_drawn_anew_are_poisson_batches_where_the_others_are_silent() ->
     assert passes.SILENT in drawn.assumptions
 
 
+@pytest.mark.parametrize(("rate", "sigma", "dimension"), [(0.1, 0.5, 3), (0.9, 0.5, 3), (0.5, 1.0, 20)])
+def test_radial_noise_sees_opposed_others_two_contributions_away(rate: float, sigma: float, dimension: int) -> None:
+    """A replaced record of a fixed-size batch, against 400,000 losses of the mixture; three standard errors."""
+    noise, draws, rng = Product(sigma, dimension=dimension), 400_000, np.random.default_rng(8)
+    shift = np.zeros(dimension)
+    shift[0] = 2.0
+    outputs = noise.sample(rng, draws) + np.where(rng.random(draws) < rate, 1.0, 0.0)[:, None] * shift
+    loss = np.log1p(rate * np.expm1(np.minimum(noise.privacy_loss(outputs, shift), 700.0)))
+    found = check(Claim(1.0, DELTA, [Phase(noise, sampler=WithoutReplacement(rate, 1))], "replace-one"))
+    gains = np.maximum(-np.expm1(1.0 - loss), 0.0)
+    assert found.delta_lower == pytest.approx(gains.mean(), abs=3 * gains.std() / draws**0.5)
+    assert found.delta_upper <= found.delta_lower * 1.001
+
+
 def test_a_tutorial_run_as_it_is_shuffled_is_refuted_and_as_poisson_certified() -> None:
     """noise_multiplier 1.1, 60,000 records, batches of 256, 60 passes, accounted as 3.01 at 1e-5."""
     shuffled = check(claim(1.1, Shuffled.of(60_000, 256, 60, last_batch="straddling"), epsilon=3.01))

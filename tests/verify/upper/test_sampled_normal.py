@@ -155,3 +155,11 @@ def test_other_noise_keeps_its_own_theorem() -> None:
     laplace = Phase(Laplace(2.0, clip_norm=1.0), sampler=WithoutReplacement(0.1, 5))
     found = upper_curve(Claim(1.0, DELTA, [laplace, Phase(Gaussian(9.0), sampler=WithoutReplacement(0.1, 5))]))
     assert float(found(np.array([2.0]))[0]) < 1e-2
+
+
+@pytest.mark.parametrize("rate", [1e-300, 1e-17, 1e-12])
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
+def test_rates_of_which_one_less_is_no_float_are_decided(rate: float, adjacency: Adjacency) -> None:
+    claim = Claim(1.0, 1e-5, [Phase(Gaussian(1.0), sampler=WithoutReplacement(rate, 2))], adjacency)
+    assert check(claim).verdict == "certified"
+    assert upper_curve(claim)(np.array([0.0]))[0] >= rate * 0.3
