@@ -6,6 +6,7 @@ Its nodes need the same dpaudit, and the user's own files under the same paths.
 """
 
 import logging
+import os
 import time
 from collections.abc import Generator
 from typing import Any
@@ -30,6 +31,7 @@ def train_blocks(
         OutOfTimeError, WorkersDiedError: As there.
     """
     if not ray.is_initialized():
+        os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's 15 starves workers beside anything else
         ray.init(logging_level=logging.ERROR, log_to_driver=False)
     resource = "GPU" if setup.device == "cuda" else "CPU"
     task = ray.remote(**{f"num_{resource.lower()}s": 1}, max_retries=MOST_DEATHS)(train_block)
