@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from dpaudit.audit.inputs.files import InputError, file_sha256, open_regular, read_regular
 
 LARGEST_JSON = 64 << 20  # bytes; the tokenizers of large multilingual models have 17 MB
+MOST_LAYERS = 1000  # each is built before a weight is looked for
 _CONFIG, _TOKENIZER, _WEIGHTS = "config.json", "tokenizer.json", "model.safetensors"
 _ADAPTER = "adapter_config.json"  # by it the library takes weights from another folder
 _PADDING = ("[PAD]", "<pad>")
@@ -225,6 +226,20 @@ def _tokenizer(folder: str, sha256: str) -> Any:
         return library.PreTrainedTokenizerFast(tokenizer_file=str(path), pad_token=padding)
 
 
+def _fits(library: Any, config: Any, folder: Path) -> None:
+    """Refuse a configuration of more weights than the file beside it can hold, before memory is asked for."""
+    layers = getattr(config, "num_hidden_layers", 0)
+    if isinstance(layers, int) and layers > MOST_LAYERS:
+        raise InputError(f"Expected num_hidden_layers={layers} in {folder / _CONFIG} to be at most {MOST_LAYERS}.")
+    with torch.device("meta"):
+        described = library.AutoModel.from_config(config).named_parameters()
+    weights, held = sum(w.numel() for name, w in described if "pooler." not in name), (folder / _WEIGHTS).stat().st_size
+    if weights > held:  # a byte each at least
+        raise InputError(
+            f"Expected {folder / _WEIGHTS} to hold the {weights} weights of {_CONFIG}: it has {held} bytes."
+        )
+
+
 @functools.lru_cache(maxsize=2)
 def _encoder(folder: str, sha256: str) -> nn.Module:
     if _digest(Path(folder), (_CONFIG, _WEIGHTS)) != sha256:
@@ -240,6 +255,7 @@ def _encoder(folder: str, sha256: str) -> nn.Module:
         if Path(folder, _ADAPTER).exists():
             raise InputError(f"Expected {folder} without {_ADAPTER}: merge the adapter into {_WEIGHTS} first.")
         config._attn_implementation = None  # the library's own choice: a name such as "a/b" is code from the network
+        _fits(library, config, Path(folder))
         flags.update(config=config, use_safetensors=True, output_loading_info=True)
         model, report = library.AutoModel.from_pretrained(folder, **flags)
         missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))

@@ -122,6 +122,8 @@ def test_what_is_no_such_folder_is_refused_in_one_line(folder: Path, tmp_path: P
         (copy("more", config_json=more), "model.safetensors to hold encoder.layer.2.attention"),
         (copy("broken", tokenizer_json="{"), "to hold a fast tokenizer: JSONDecodeError"),
         (copy("elsewhere", config_json=elsewhere), "config.json without transformers_weights: model.safetensors alone"),
+        (copy("deep", config_json=json.dumps({**config, "num_hidden_layers": 10**8})), "=100000000 in .* at most 1000"),
+        (copy("wide", config_json=json.dumps({**config, "vocab_size": 2 * 10**10})), "weights of config.json: it has"),
         (copy("adapter", adapter_config_json="{}"), "bert without adapter_config.json: merge the adapter"),
     ):
         with pytest.raises(InputError, match=reason) as error:
