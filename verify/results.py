@@ -220,10 +220,12 @@ class Verdict(_Record):
     @property
     def bracket(self) -> str:
         """What is proven about it, in a few words."""
-        if self.guarantee is None:
-            return f"true epsilon {self.epsilon_lower:.5g} to {self.epsilon_upper:.5g}"
-        low, high, name = self.guarantee["lower"], self.guarantee["upper"], self.guarantee["parameter"]
-        return f"{low:g} to {high:g} of them broken" if name == "points" else f"true {name} {low:.5g} to {high:.5g}"
+        low, high, name = self.epsilon_lower, self.epsilon_upper, "epsilon"
+        if self.guarantee is not None:
+            low, high, name = self.guarantee["lower"], self.guarantee["upper"], self.guarantee["parameter"]
+        if name == "points":
+            return f"{low:g} to {high:g} of them broken"
+        return f"no {name} is enough" if low == math.inf else f"true {name} {low:.5g} to {high:.5g}"
 
     def __str__(self) -> str:
         """The verdict and its bracket, in a line; `reason` has the rest."""

@@ -435,6 +435,7 @@ def test_noise_of_unbounded_loss_is_never_pure(phase: Phase, adjacency: Adjacenc
     for verdict in (check(claim), check(claim_stating(PureDP(50.0), claim.phases, adjacency=adjacency))):
         assert verdict.verdict == "refuted"
         assert verdict.epsilon_lower == verdict.epsilon_upper == math.inf
+        assert verdict.bracket == "no epsilon is enough"
 
 
 def test_a_pure_guarantee_is_refuted_by_losses_that_no_float_shows_and_in_words() -> None:
