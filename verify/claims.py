@@ -225,12 +225,15 @@ def _coordinate_by_coordinate(phase: Phase) -> Phase:
 
 
 def _same_law(one: object, other: object) -> bool:
-    """Whether two laws of one coordinate are the same functions of the same parameters."""
-    if isinstance(one, partial) and isinstance(other, partial):
-        return (one.func, one.args, one.keywords) == (other.func, other.args, other.keywords)
+    """Whether two laws of one coordinate are seen to be the same functions of the same parameters."""
     if isinstance(one, IIDCoordinates) and type(one) is type(other):
         return all(_same_law(getattr(one, part.name), getattr(other, part.name)) for part in fields(one))
-    return one == other
+    try:
+        if isinstance(one, partial) and isinstance(other, partial):
+            return (one.func, one.args, one.keywords) == (other.func, other.args, other.keywords)
+        return bool(one == other)
+    except ValueError:  # parameters that are arrays have no single truth
+        return False
 
 
 def _of_independent_scales(mechanism: Mechanism) -> Mechanism:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,23 @@ def test_noise_that_depends_on_the_number_of_coordinates_stays_as_it_is() -> Non
 
     claim = Claim.single(Spread(2.0, 1.0, math.inf, 3), epsilon=1.0, delta=1e-5)
     assert claim.canonical("upper").phases == claim.phases
+
+
+def _from_a_table(scales: np.ndarray, x: np.ndarray) -> np.ndarray:
+    return np.asarray(-np.abs(x) / scales[0] - np.log(2.0 * scales[0]))
+
+
+def test_a_law_of_its_users_with_arrays_in_it_is_read() -> None:
+    """Two arrays have no single truth: their comparison ended in a traceback."""
+
+    @dataclass(frozen=True)
+    class Tabled(Laplace):
+        @property
+        def structure(self) -> LaplaceCoordinates:
+            return replace(laplace_law(float(self.scale)), logpdf=partial(_from_a_table, np.full(2, self.scale)))
+
+    claim = Claim.single(Tabled(2.0, 1.0, math.inf, 3), epsilon=1.5, delta=0.0)
+    assert check(claim).verdict == "certified"
 
 
 @pytest.mark.parametrize("sampler", OF_EVERYBODY, ids=lambda sampler: str(sampler.kind))
