@@ -164,6 +164,16 @@ def test_one_release_has_its_exact_curve() -> None:
     np.testing.assert_allclose(found, law.get_delta_for_epsilon(epsilon), rtol=2e-3)
 
 
+@pytest.mark.parametrize("s", [1000.0, 400.0, 200.0])
+@pytest.mark.parametrize(("coordinates", "steps"), [(2, 1), (1, 2), (3, 2)])
+def test_unsampled_shifts_add_up_where_no_grid_reaches(s: float, coordinates: int, steps: int) -> None:
+    """The history costs at most one release of all shifts, delta = 1 - e^((epsilon - sum)/2)."""
+    epsilon = coordinates * steps * s - 0.1
+    claim = Claim.single(Laplace(1.0 / s, 1.0, math.inf, coordinates), epsilon=epsilon, delta=0.05, steps=steps)
+    found = min(float(curve.delta(np.array([epsilon]))[0]) for curve in upper_curves(claim))
+    assert 0.0 < found <= -math.expm1(-0.05) * (1.0 + 1e-9)
+
+
 def test_long_shifts_leave_the_pure_bound() -> None:
     claim = Claim.single(Laplace(1.0, 1.0, 2.0, 10_000), epsilon=1.0, delta=0.0, steps=3, sampling_prob=0.01)
     curve = laplace_pure.bound(claim)
