@@ -73,7 +73,8 @@ def pure_epsilon(claim: Claim) -> float:
         assert length is not None  # there is a shift
         exact += phase.steps * length / Fraction(repr(structure.scale))
     total = float(exact)
-    return (total if Fraction(repr(total)) >= exact else math.nextafter(total, math.inf)) + sampled
+    total = total if Fraction(repr(total)) >= exact else math.nextafter(total, math.inf)
+    return math.nextafter(total + sampled, math.inf) if sampled else total
 
 
 def amplified(shift: float, q: float) -> float:

@@ -174,6 +174,13 @@ def test_unsampled_shifts_add_up_where_no_grid_reaches(s: float, coordinates: in
     assert 0.0 < found <= -math.expm1(-0.05) * (1.0 + 1e-9)
 
 
+def test_a_sampled_release_that_a_sum_of_floats_swallows_costs_something() -> None:
+    """A history of 1 and of log(1 + 1e-17 (e - 1)) is not (1, 0)-private."""
+    phases = [Phase(Laplace(1.0, 1.0, 1.0)), Phase(Laplace(1.0, 1.0, 1.0), 1, 1e-17)]
+    assert laplace_pure.pure_epsilon(Claim(1.0, 0.0, phases)) == math.nextafter(1.0, 2.0)
+    assert check(Claim(1.0, 0.0, phases)).verdict != "certified"
+
+
 def test_long_shifts_leave_the_pure_bound() -> None:
     claim = Claim.single(Laplace(1.0, 1.0, 2.0, 10_000), epsilon=1.0, delta=0.0, steps=3, sampling_prob=0.01)
     curve = laplace_pure.bound(claim)
