@@ -257,7 +257,8 @@ def test_heavy_tails_beyond_the_range_of_floats(k: float) -> None:
     "mechanism",
     [
         Gaussian(1e-300), Gaussian(1e300), Product(1e-200, dimension=4), GammaPLRV(0.01, 1.0, dimension=100),
-        Laplace(1e-200), GeneralizedGaussian(1.954, 5.3e-82),
+        Laplace(1e-200), GeneralizedGaussian(1.954, 5.3e-82), Laplace(5e-310, 5e-310, 2.0, 4), Gaussian(1.0, 1.7e308),
+        GammaPLRVIID(3.0, 1e308, 1e-323, 2.0, 2), GeneralizedGaussian(1.5, 1e308, 1e308, math.inf, 3),
     ],
 )  # fmt: skip
 def test_noise_out_of_the_range_of_floats_is_named_not_computed(mechanism: Mechanism) -> None:
