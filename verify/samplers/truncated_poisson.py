@@ -1,7 +1,7 @@
 """Poisson batches that are cut where they come out too large."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,6 +11,7 @@ from dpaudit.verify.samplers.base import Batches, PassGame
 from dpaudit.verify.samplers.shuffled import BATCHES, RECORDS
 from dpaudit.verify.samplers.without_replacement import RATE
 
+PROB = replace(RATE, low=1e-299)  # so that what is kept of it is a rate
 ROUNDING = 1e-14  # relative, of a few products
 
 
@@ -19,7 +20,7 @@ class TruncatedPoisson:
     """Poisson batches, of which so many records at most are kept, a uniformly random set of them.
 
     Args:
-        prob: Rate, in (0, 1].
+        prob: Rate, in [1e-299, 1].
         max_batch: Most records of a batch.
         records: Size of the data, at least max_batch.
         releases: Of the whole history.
@@ -37,7 +38,7 @@ class TruncatedPoisson:
     releases: int = field(metadata={"key": "steps"})
 
     def __post_init__(self) -> None:
-        RATE.validate("prob", self.prob)
+        PROB.validate("prob", self.prob)
         RECORDS.validate("max_batch", self.max_batch)
         RECORDS.validate("records", self.records)
         BATCHES.validate("steps", self.releases)

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from dpaudit.mechanisms import Gaussian
+from dpaudit.verify import check
+from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.samplers import (
     BallsInBins,
     Deterministic,
@@ -172,3 +175,11 @@ def test_batches_too_large_to_sum_still_keep_somebody() -> None:
     sampler = TruncatedPoisson(0.5, 1, 9 * 10**14, 3)
     assert 0.5 / 9e14 <= sampler.kept_rate * (1 + 1e-9) <= 1 / 9e14
     assert sampler.overflow == 1.0
+
+
+def test_the_least_rate_of_cut_batches_leaves_a_rate_of_what_is_kept() -> None:
+    """At 1e-300, the least rate of other samplers, what is kept was refused as a rate of its own, in a traceback."""
+    with pytest.raises(ValueError, match="prob=1e-300 in"):
+        TruncatedPoisson(1e-300, 2, 5, 2)
+    claim = Claim(1.0, 1e-5, [Phase(Gaussian(1.0), sampler=TruncatedPoisson(1e-299, 2, 5, 2))])
+    assert check(claim).verdict == "certified"
