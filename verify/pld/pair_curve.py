@@ -24,6 +24,7 @@ MAX_CELLS, MAX_TOTAL = 1 << 18, 1 << 20
 # of a heavy pair, a single loss this far above the claimed epsilon counts as infinite: the price is a factor
 # 1 + e^-30 on the mass it adds to delta there
 LOSS_HEADROOM = 30.0
+LEAST_STEP = 1e-200  # of a grid, rounded up to: losses of rates near 1e-300 underflow
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def grid_step(pairs: Sequence[tuple[SampledPair, int]]) -> float:
     high += 15.0 * math.sqrt(sum(count * square for (_, _, square), count in moments))
     widths = [float(np.ptp(sampled.outer(np.array([-sampled.cutoff, sampled.cutoff])))) for sampled, _ in pairs]
     fineness = FINENESS if steps > SHORT_HISTORY else FINENESS / 4
-    return max(fineness * math.sqrt(variance), max(widths) / MAX_CELLS, high / MAX_TOTAL)
+    return max(fineness * math.sqrt(variance), max(widths) / MAX_CELLS, high / MAX_TOTAL, LEAST_STEP)
 
 
 def infinite_mass(delta: float) -> float:

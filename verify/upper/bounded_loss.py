@@ -28,6 +28,7 @@ from dpaudit.verify.curves import Curve
 from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.fourier import Lattice
 from dpaudit.verify.pld.gamma_scale import laplace_given_gamma
+from dpaudit.verify.pld.pair_curve import LEAST_STEP
 from dpaudit.verify.upper import laplace_pure
 from dpaudit.verify.upper.shift_norms import radius, sampling_is_known
 
@@ -103,7 +104,7 @@ def bound(claim: Claim) -> Curve:
 def _responses(releases: list[tuple[float, int]]) -> Composed:
     """The privacy loss of randomized responses, each epsilon rounded up to the grid."""
     least, largest = min(one for one, _ in releases), max(one for one, _ in releases)
-    step = least if least == largest else max(least / FINEST, largest / COARSEST)
+    step = max(least if least == largest else max(least / FINEST, largest / COARSEST), LEAST_STEP)
     parts = []
     for one, steps in releases:
         place = max(1, math.ceil(one / step * (1.0 - 1e-15)))

@@ -7,6 +7,10 @@ import mpmath
 import numpy as np
 import pytest
 
+from dpaudit.mechanisms import GammaPLRVIID, Laplace
+from dpaudit.mechanisms.base import Mechanism
+from dpaudit.verify import check
+from dpaudit.verify.claims import Adjacency, Claim
 from dpaudit.verify.inversion import epsilon_at
 from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.dominating_pairs import DominatingPair, exact_tails, gaussian_pair, laplace_pair
@@ -166,3 +170,11 @@ def test_the_loss_at_any_rate_is_that_of_the_mixture(rate: float) -> None:
         exact = [float(mpmath.log(1 - mpmath.mpf(rate) + mpmath.mpf(rate) * mpmath.exp(loss))) for loss in losses[:-1]]
     np.testing.assert_allclose(found[:-1], exact, rtol=1e-12, atol=1e-13)
     assert found[-1] == pytest.approx(1e9 + math.log(rate))
+
+
+@pytest.mark.parametrize("noise", [Laplace(1e9, dimension=1), GammaPLRVIID(3.0, 1e-30, dimension=1)])
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+def test_losses_near_the_end_of_the_floats_have_a_grid(noise: Mechanism, adjacency: Adjacency) -> None:
+    """A rate of 1e-300 of much noise: a step of the grid underflowed, and its inverse was infinite."""
+    found = check(Claim.single(noise, epsilon=0.5, delta=1e-5, sampling_prob=1e-300, adjacency=adjacency))
+    assert found.verdict == "certified"
