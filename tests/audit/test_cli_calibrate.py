@@ -85,7 +85,7 @@ def test_an_integer_may_be_set_as_a_parameter(calibrate: Command) -> None:
     (("--mechanism", "gaussian", "--epsilon", "1", "--delta", "0"), "within reach"),
     (("--mechanism", "gaussian", "--epsilon", "nan", "--delta", "1e-5"), "epsilon=nan"),
     ((*GAUSSIAN, "--steps", "0"), "steps=0"),
-    ((*GAUSSIAN, "--sampling-prob", "1.3"), "sampling_prob=1.3 in (0, 1]"),
+    ((*GAUSSIAN, "--sampling-prob", "1.3"), "sampling_prob=1.3 in [1e-300, 1]"),
     ((*GAUSSIAN, "--adjacency", "swap"), "adjacency='swap'"),
     ((*GAUSSIAN, "--set", "noise_multipler=2"), "did you mean 'noise_multiplier'?"),
     ((*GAUSSIAN, "--set", "noise_multiplier=2"), "all are given"),

@@ -62,7 +62,7 @@ def test_certified_may_be_required(tmp_path: Path) -> None:
         ("id,epsilon", "a,1", "Expected the first line of"),
         (HEADER, "a,1.0,0.01", "to have 6 columns, not 3"),
         (HEADER, "a,1.0,high,10,1e-5,1", "Expected sampling_prob='high' in line 3 of"),
-        (HEADER, "a,1.0,2.0,10,1e-5,1", "Expected sampling_prob=2 in (0, 1]"),
+        (HEADER, "a,1.0,2.0,10,1e-5,1", "Expected sampling_prob=2 in [1e-300, 1]"),
         (HEADER, GOOD, "id appears twice"),
     ],
 )

@@ -118,7 +118,7 @@ def test_claims_outside_the_screens_are_left() -> None:
     ("row", "message"),
     [
         ((0.0, 0.1, 10, 1e-5, 1.0), r"Expected noise_multiplier=0 in"),
-        ((1.0, 1.3, 10, 1e-5, 1.0), r"Expected sampling_prob=1\.3 in \(0, 1\]"),
+        ((1.0, 1.3, 10, 1e-5, 1.0), r"Expected sampling_prob=1\.3 in \[1e-300, 1\]"),
         ((1.0, 0.1, 1.5, 1e-5, 1.0), r"Expected steps=1\.5 in"),
         ((1.0, 0.1, 10, math.nan, 1.0), r"Expected delta=nan in"),
     ],

