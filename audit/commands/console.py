@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -65,11 +65,9 @@ def progress_bars() -> Iterator["Stage"]:
         yield stage
 
 
-@contextmanager
-def users_words_aside() -> Iterator[None]:
+def users_words_aside() -> AbstractContextManager[object]:
     """Inside, what a user's own code prints goes to stderr: stdout carries the result only."""
-    with redirect_stdout(sys.stderr):
-        yield
+    return redirect_stdout(sys.stderr)
 
 
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:

@@ -74,8 +74,8 @@ def test_cells_are_those_of_two_laws_about_the_true_one() -> None:
         assert cells.lower.sum(axis=1) == pytest.approx([1.0, 1.0], abs=1e-12)
         assert cells.upper.sum(axis=1) == pytest.approx([1.0, 1.0], abs=1e-12)
         # the first law never exceeds a level more often than the second
-        beyond = [np.cumsum(part[:, ::-1], axis=1) for part in (cells.lower, cells.upper)]
-        assert np.all(beyond[0] <= beyond[1] + 1e-13)
+        beyond = [np.cumsum(part[:, ::-1].astype(np.longdouble), axis=1) for part in (cells.lower, cells.upper)]
+        assert np.all(beyond[0] <= beyond[1] + 1e-15)
     positive = slice(len(tails.levels) + 1, None)
     cells = radial_cells(tails, rising=True)
     q, p = cells.upper[0, positive], cells.lower[1, positive]
