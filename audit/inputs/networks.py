@@ -35,7 +35,9 @@ class UserBuild:
         build = self.code.load()
         try:
             module = build(inputs, classes, **kwargs)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise InputError(
                 f"Expected {self.code.where} to build a module from ({inputs}, {classes}): {fault(error)}"
             ) from error
@@ -99,9 +101,9 @@ def check_trainable(architecture: Architecture) -> None:
 
     try:
         check_architecture(architecture)
-    except InputError:
+    except (InputError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:  # the user's own code runs in it
+    except BaseException as error:  # the user's own code runs in it
         text = str(error)
         advice = " GroupNorm and LayerNorm stay within a record." * ("BatchNorm" in text)
         ours = text.startswith("Expected architecture=")

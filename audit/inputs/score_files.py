@@ -3,6 +3,7 @@
 import csv
 import io
 import os
+import re
 from pathlib import Path
 from tokenize import TokenError
 
@@ -13,6 +14,7 @@ from dpaudit.audit.inputs.files import InputError, open_regular, read_regular
 from dpaudit.mechanisms.base import Array
 
 LARGEST_SCORES = 256 << 20  # bytes
+NAME = re.compile(r"\D*[^\W\d]")  # of a column: a letter before any digit, so that 0x10 and 1,5 are none
 
 
 def read_scores(path: Path) -> Array:
@@ -39,8 +41,8 @@ def read_scored_ids(path: Path) -> dict[str, float]:
         InputError: Not such a file, an id twice, or a score that is no number.
     """
     rows = _rows(path)
-    if not rows or not {"id", "score"} <= set(rows[0]):
-        raise InputError(f"Expected {path} to have the columns id and score.")
+    if not rows or any(rows[0].count(name) != 1 for name in ("id", "score")):
+        raise InputError(f"Expected {path} to have the columns id and score, each once.")
     where = rows[0].index("id"), rows[0].index("score")
     found: dict[str, float] = {}
     for number, row in enumerate(rows[1:], 2):
@@ -75,14 +77,9 @@ def _array(path: Path) -> Array:
 def _column(path: Path) -> Array:
     rows = _rows(path)
     column = rows[0].index("score") if rows and "score" in rows[0] else 0
-    if rows and len(rows[0]) > 1 and "score" not in rows[0]:
-        raise InputError(f"Expected {path} to have one number in a line, or a column score.")
-    first = 0
-    if rows:
-        try:
-            float(rows[0][column])
-        except ValueError:
-            first = 1 if rows[0][column] else 0
+    if rows and len(rows[0]) > 1 and rows[0].count("score") != 1:
+        raise InputError(f"Expected {path} to have one number in a line, or one column score.")
+    first = 1 if rows and NAME.match(rows[0][column]) and not _is_number(rows[0][column]) else 0
     found = []
     for number, row in enumerate(rows[first:], first + 1):
         _check_columns(row, rows[0], path, number)  # an empty line would move all pairs behind it
@@ -109,10 +106,17 @@ def _rows(path: Path) -> list[list[str]]:
 
 
 def _number(cell: str, path: Path, line: int) -> float:
-    try:
-        value = float(cell)
-    except ValueError:
-        raise InputError(f"Expected line {line} of {path} to hold a score, not {cell!r}.") from None
+    if not _is_number(cell):
+        raise InputError(f"Expected line {line} of {path} to hold a score, not {cell!r}.")
+    value = float(cell)
     if value != value:
         raise InputError(f"Expected line {line} of {path} to hold a score that is not NaN.")
     return value
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return "_" not in cell  # 1_000 is a number in Python's source alone

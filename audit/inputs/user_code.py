@@ -67,9 +67,9 @@ class UserFunction:
         try:
             with its_own_settings(self):
                 return _function(self.path, self.function, self.sha256)
-        except InputError:
+        except (InputError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise InputError(f"Expected {self.where} to be there: {fault(error)}") from error
 
 
@@ -270,9 +270,9 @@ class UserTrainer:
         try:
             with its_own_settings(self.code):
                 return function(spec, pool, *arguments, **options)
-        except InputError:
+        except (InputError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
             raise InputError(
                 f"Expected {self.code.where} to train models: {fault(error)} "

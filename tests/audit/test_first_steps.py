@@ -44,6 +44,9 @@ def narrow(features, classes):
 def leaving(features, classes):
     raise SystemExit(0)
 
+def halting(features, classes):
+    raise BaseException("enough")
+
 class Leaving(nn.Linear):
     def forward(self, x):
         raise SystemExit(0)
@@ -116,6 +119,7 @@ def test_a_checkpoint_is_told_to_hold_the_state_alone(folder: Path, dpaudit: Com
         ("narrow", "cannot be multiplied"),
         ("leaving", "SystemExit: 0, which ends a program"),
         ("Leaving", "SystemExit: 0, which ends a program"),
+        ("halting", "BaseException: enough"),
     ],
 )
 def test_a_network_that_cannot_be_trained_is_one_line(network: str, words: str, folder: Path, dpaudit: Command) -> None:

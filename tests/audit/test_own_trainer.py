@@ -78,6 +78,8 @@ def test_the_example_has_fifteen_lines_and_is_judged_by_what_it_does_each_time(a
         ("def tain(): pass\n", "to be there: AttributeError"),
         ("import sys\nsys.exit(3)\n", "to be there: SystemExit: 3, which ends a program, not an audit"),
         ("def train(*a, **k):\n    exit(0)\n", "to train models: SystemExit: 0, which ends a program, not an audit"),
+        ("def train(*a, **k):\n    raise BaseException('enough')\n", "to train models: BaseException: enough"),
+        ("raise GeneratorExit\n", "to be there: GeneratorExit"),
     ],
 )
 def test_a_loop_that_fails_is_one_line_and_exit_2(audit: Any, text: str, message: str) -> None:

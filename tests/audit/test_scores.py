@@ -232,6 +232,9 @@ def test_the_command(files: Path, dpaudit: Callable[..., subprocess.CompletedPro
         ("a.csv", b"3\n1,5\n", "line 2 .* 1 columns, not 2"),
         ("a.csv", b"1\n\n2\n", "line 2 .* 1 columns, not 0"),
         ("a.csv", b"\n1\n", "line 1 .* not ''"),
+        ("a.csv", b"0x10\n1\n", "line 1 .* not '0x10'"),
+        ("a.csv", b"1_000\n1\n", "line 1 .* not '1_000'"),
+        ("a.csv", b"score,score\n1,2\n", "one column score"),
     ],
 )
 def test_files_that_hold_no_scores_are_refused(tmp_path: Path, name: str, content: bytes, named: str) -> None:
@@ -245,6 +248,9 @@ def test_files_of_scores(tmp_path: Path) -> None:
         (tmp_path / "a.csv").write_text(content)
         assert read_scores(tmp_path / "a.csv").tolist() == [1.0, 2.5, -np.inf]
     assert read_scored_ids(tmp_path / "a.csv") == {"a": 1.0, "b": 2.5, "c": -np.inf}
+    (tmp_path / "a.csv").write_text("id,score,score\na,1,2\n")
+    with pytest.raises(InputError, match="each once"):
+        read_scored_ids(tmp_path / "a.csv")
     np.save(tmp_path / "b.npy", np.zeros((2, 2)))
     with pytest.raises(InputError, match="shape"):
         read_scores(tmp_path / "b.npy")
