@@ -15,6 +15,7 @@ from typing import Any, cast
 import numpy as np
 from scipy.special import erfinv, gammaln, logsumexp, ndtri
 
+from dpaudit.mechanisms import Gaussian, GeneralizedGaussian
 from dpaudit.mechanisms.base import Array, IIDCoordinates, LaplaceCoordinates, NormalCoordinates
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.lower.families import equal
@@ -63,8 +64,21 @@ def squared_mu(claim: Claim) -> Fraction | None:
         square = exact_radius(phase.mechanism, 2, "replace-one" if refilled else claim.adjacency, 2)
         if not isinstance(structure, NormalCoordinates) or square is None:
             return None
-        total += met.steps * square / Fraction(repr(float(structure.sigma))) ** 2
+        total += met.steps * square / _variance(phase.mechanism, structure)
     return total
+
+
+def _variance(mechanism: Any, structure: NormalCoordinates) -> Fraction:
+    """sigma^2, from the decimals of the mechanism's own parameters: a float of their product may lie above it."""
+    if isinstance(mechanism, Gaussian):
+        return (_decimal(mechanism.noise_multiplier) * _decimal(mechanism.clip)) ** 2
+    if isinstance(mechanism, GeneralizedGaussian):
+        return _decimal(mechanism.scale) ** 2 / 2
+    return Fraction(math.nextafter(structure.sigma, 0.0)) ** 2
+
+
+def _decimal(number: float) -> Fraction:
+    return Fraction(repr(float(number)))
 
 
 def mu_upper(claim: Claim) -> float:

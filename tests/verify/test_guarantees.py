@@ -2,6 +2,7 @@
 
 import math
 import re
+from fractions import Fraction
 from pathlib import Path
 
 import mpmath
@@ -186,6 +187,13 @@ def test_sampled_histories_keep_no_smaller_mu_at_every_epsilon() -> None:
     assert (above.verdict, below.verdict) == ("undecided", "refuted")
     assert "down to delta=1e-12" in above.reason
     assert check(claim_stating(GaussianDP(31.7), phases)).verdict == "certified"
+
+
+def test_mu_is_that_of_the_decimals_and_not_of_their_products_float() -> None:
+    assert Fraction(1.1 * 1.1) > Fraction("1.21")  # so the float's mu is below 1/1.1 = .90909...
+    once = [Phase(Gaussian(1.1, clip=1.1, dimension=1), 1, 1.0, "none")]
+    above, below = (check(claim_stating(GaussianDP(mu), once)) for mu in (0.9090909090909092, 0.909090909090909))
+    assert (above.verdict, below.verdict) == ("certified", "undecided")
 
 
 @pytest.mark.parametrize("mu", [0.1, 1.0, 4.0])
