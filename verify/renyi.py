@@ -23,7 +23,7 @@ from dpaudit.verify.lower.shifts import candidate_counts, centre_multiples, pair
 from dpaudit.verify.pld.cells import FARTHEST, interval_masses, mix
 from dpaudit.verify.rdp import replaced_moment, replaced_normal_moment
 from dpaudit.verify.samplers import TruncatedPoisson
-from dpaudit.verify.upper import bounded_loss, laplace_gaussian_domination, mixed
+from dpaudit.verify.upper import bounded_loss, laplace_gaussian_domination, mixed, replaced_coins
 from dpaudit.verify.upper.gaussian_pld import shift_over_sigma
 from dpaudit.verify.upper.met_releases import met_claim
 from dpaudit.verify.upper.shift_norms import exact_radius, sampling_is_known
@@ -116,7 +116,10 @@ def _pure_release(claim: Claim, phase: Phase) -> tuple[float, int] | None:
         return None
     # amplified where each release samples for itself
     known = Phase(phase.mechanism, 1, phase.sampling_prob) if phase.sampler is None else replace(releases[0], steps=1)
-    epsilon = bounded_loss.pure_epsilon(replace(claim, phases=[known]))
+    alone = replace(claim, phases=[known])
+    epsilon = bounded_loss.pure_epsilon(alone)
+    if replaced_coins.applies(alone):
+        epsilon = min(epsilon, replaced_coins.release_epsilon(alone, known) or 0.0)
     return (epsilon, releases[0].steps) if math.isfinite(epsilon) else None
 
 

@@ -22,6 +22,7 @@ from dpaudit.verify.upper import (
     never_sampled,
     one_dimensional,
     radial_pld,
+    replaced_coins,
     sampled_normal,
     shuffled_batches,
 )
@@ -57,7 +58,9 @@ UPPER_BOUNDS: tuple[UpperBound, ...] = (
     bounded_loss,
     mixed,
     never_sampled,
+    replaced_coins,
 )
+OF_COINS: tuple[UpperBound, ...] = (replaced_coins,)  # false of what is only read as Poisson sampling
 
 
 def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) -> list[Curve]:
@@ -73,7 +76,7 @@ def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) ->
     for fixed in (True, False) if often_cut(read) else (False,):
         met = met_claim(read, fixed=fixed)
         if met is not None:
-            own = _own_curves(met, theorems)
+            own = _own_curves(met, [theorem for theorem in theorems if theorem not in OF_COINS])
             own = [carried_over(read, curve, fixed=fixed, when_cut=when_cut) for curve in own]
             curves += own
             when_cut = own if fixed else []

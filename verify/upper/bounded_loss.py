@@ -92,13 +92,25 @@ def bound(claim: Claim) -> Curve:
     """
     if not applies(claim):
         raise ValueError(f"Expected claim {claim.id!r} to have noise of a known bounded ratio in every phase.")
-    pure = pure_epsilon(claim)
     releases = [(phase_epsilon(claim, phase) or 0.0, phase.steps) for phase in claim.phases]
+    return responses_curve(claim, releases, THEOREM, PURE_THEOREM)
+
+
+def responses_curve(claim: Claim, releases: list[tuple[float, int]], theorem: str, pure_theorem: str) -> Curve:
+    """Upper bound on delta(epsilon) of releases that cost at most randomized response.
+
+    Args:
+        claim: Which theorem is named depends on where it lies.
+        releases: The pure epsilon of one, and how many of it there are.
+        theorem: Of the responses.
+        pure_theorem: Of the pure epsilons.
+    """
+    pure = sum(steps * one for one, steps in releases) * (1.0 + ROUNDING)
     costly = [(one, steps) for one, steps in releases if one > 0]
     upper: Function = np.ones_like
     if costly and min(one for one, _ in costly) < HOPELESS:
         upper = _responses(costly).delta
-    return laplace_pure.ended(claim, pure, upper, ("pld", THEOREM), PURE_THEOREM)
+    return laplace_pure.ended(claim, pure, upper, ("pld", theorem), pure_theorem)
 
 
 def _responses(releases: list[tuple[float, int]]) -> Composed:
