@@ -16,14 +16,11 @@ against FINENESS sqrt(T) in its deviation; a single pass, whose upper bound may 
 Passes compose (post-processing of each by its own V), with each other and with releases of other phases that have noise
 on independent coordinates, whatever each record contributes to those.
 
-Noise of any structure has passes: all that is needed of a release are the masses of disjoint cells around the centres.
-Independent coordinates are cut along one line, those of a hidden scale by the sum of a statistic over those that are
-moved and by the size of others, radial noise by its loss between two centres: none and two contributions where a game
-has no release around one, else none and one, with the others silent. A record that contributes v with them silent moves
-its own release from 0 to v, under every sampler. Under replace-one a pair of silent others has the record in the same
-releases with v and with -v, or with v and 0, a record like any other; all centres may be moved by v, which is a
-bijection of the outputs. With silent others a batch of fixed size drawn anew holds the record with probability g
-whatever the others were: a Poisson batch at rate g.
+Noise of any structure has passes: all that is needed of a release are the masses of its cells (`pass_cells`). A record
+that contributes v with the others silent moves its own release from 0 to v, under every sampler. Under replace-one a
+pair of silent others has the record in the same releases with v and with -v, or with v and 0, a record like any other;
+all centres may be moved by v, which is a bijection of the outputs. With silent others a batch of fixed size drawn anew
+holds the record with probability g whatever the others were: a Poisson batch at rate g.
 """
 
 import math
@@ -34,14 +31,14 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.mechanisms.base import Array, IIDCoordinates, NormalCoordinates, Radial, ScaleMixture
+from dpaudit.mechanisms.base import Array, IIDCoordinates, Radial
 from dpaudit.verify.claims import PLAIN_KINDS, Claim, Phase
 from dpaudit.verify.curves import Curve
-from dpaudit.verify.lower.families import Shift, equal
+from dpaudit.verify.lower.families import Shift
 from dpaudit.verify.lower.histories import ShiftedPhase, gathered, has_cells, shifted_phase, tail_probability
-from dpaudit.verify.lower.shifts import longest_count, mixture_counts
+from dpaudit.verify.lower.pass_cells import ReleaseCells, cells_of_a_release, release_shift
 from dpaudit.verify.lower.strongest import aim, event, strongest_curve
-from dpaudit.verify.pld.cells import MassBounds, MixturePair, interval_masses, mix
+from dpaudit.verify.pld.cells import MassBounds, MixturePair, mix
 from dpaudit.verify.pld.coordinate_cells import one_coordinate
 from dpaudit.verify.pld.fourier import Lattice, Power, tilted_power
 from dpaudit.verify.pld.operating_points import (
@@ -53,15 +50,11 @@ from dpaudit.verify.pld.operating_points import (
     operating_points,
     single_points,
 )
-from dpaudit.verify.pld.radial_cells import level_ladder, loss_tails
-from dpaudit.verify.pld.radial_tails import FINE
-from dpaudit.verify.pld.scale_mixture_cells import mixture_cells
 from dpaudit.verify.results import Witness
 from dpaudit.verify.samplers import TruncatedPoisson, WithoutReplacement
 from dpaudit.verify.samplers.balls_in_bins import SILENT
 from dpaudit.verify.samplers.base import PassGame, Slots
 
-CELLS = 2**14  # of one release, whose laws are exact on them
 # integers to a deviation of V without the record per sqrt(T), of several passes and of one, within these
 FINENESS, ALONE, LEAST, MOST = 16.0, 64.0, 200.0, 2048.0
 REACH, LARGEST = 1000.0, 2**20  # deviations of V that are told apart, and how many integers at most
@@ -69,15 +62,8 @@ DAMPINGS = (0.01, 0.1, 0.4, 0.8)  # without 0.4 the bounds of random allocation 
 # blocks of integers that are told apart no more: so many to a deviation below NEAR deviations above the mean of V, then
 # longer by so much each, as the loss grows with log V at most; the transform's error is that of their number
 BLOCKS, BELOW, NEAR, GROWTH = 50.0, 15.0, 25.0, 1.03
-FARTHEST = 1e-17  # tail probability out to which releases are resolved
-# ordinary distances to FARTHEST beyond which cells grow with the distance from their centre, from NEAREST shifts out to
-# OUTERMOST ordinary distances, where likelihoods of heavy tails are alike
-HEAVY, NEAREST, OUTERMOST = 1e3, 1e-3, 1e12
-LONGEST = 1e6  # shift over that; a longer one tells no more, and the rounding of its centres takes all masses
 TAIL = 1e-13  # mass of the lowest losses of a pass that events may leave out
 MAX_LABEL = 2**16
-RADIAL_LEVELS = 40  # of either sign: the errors of so many tails are small against a pass of thousands of releases
-UNKNOWN = 0.25  # error of a tail beyond which a level tells nothing
 REPLACED_BY_NOTHING = "lower bound: the replaced record is taken to contribute nothing"
 SKIPPED = "lower bound: releases without a game of passes here are left out, which only lowers it"
 THEOREM = (
@@ -172,7 +158,7 @@ def pass_curve(claim: Claim) -> Curve | None:
     Phases without sampling or with Poisson batches compose with them, if their noise is on independent coordinates.
     Others are left out of the history (post-processing).
     """
-    beside = [shifted_phase(claim, phase, _shift(phase, claim)) for phase in claim.phases if composes(phase)]
+    beside = [shifted_phase(claim, phase, release_shift(phase, claim)) for phase in claim.phases if composes(phase)]
     phases = [phase for phase in claim.phases if applies(phase)]
     swaps = claim.adjacency == "replace-one"
     offered = [(phase, pass_games(phase, replace_one=swaps)) for phase in phases]
@@ -196,7 +182,7 @@ def pass_curve(claim: Claim) -> Curve | None:
         claim,
         THEOREM,
         tuple(dict.fromkeys(notes)),
-        lambda index: _witness(found[index], _shift(games[0][0], claim), claim),
+        lambda index: _witness(found[index], release_shift(games[0][0], claim), claim),
     )
 
 
@@ -218,7 +204,7 @@ def _findings(
     games: Sequence[tuple[Phase, PassGame]], beside: Sequence[ShiftedPhase], claim: Claim
 ) -> Iterator[tuple[Events, str, str]]:
     """Operating points of the history in both directions, every statistic in turn."""
-    cells = [release_cells(phase, game) if _along(phase) else _other_cells(phase, game, claim) for phase, game in games]
+    cells = [cells_of_a_release(phase, game, claim) for phase, game in games]
     if not all((item.masses.lower.sum(axis=1) > TAIL).all() for item in cells):
         return
     candidates = [statistics(*pair) for pair in zip(cells, (game for _, game in games), strict=True)]
@@ -231,22 +217,6 @@ def _findings(
             passes = [(m[way], game.passes) for m, (_, game) in zip(masses, games, strict=True)]
             if all(first_lower.sum() > TAIL for (first_lower, _), _ in passes):  # else next to nothing is known of V
                 yield composed(passes, releases_beside(beside, way, claim)), way, choice[0].name
-
-
-def _along(phase: Phase) -> bool:
-    """Whether a release is looked at along one line: that of one coordinate, or any for normal noise."""
-    return isinstance(phase.mechanism.structure, IIDCoordinates)
-
-
-def _shift(phase: Phase, claim: Claim) -> Shift:
-    """The longest shift of one coordinate, of largest l2 norm where noise is spherical, of as many as tell most."""
-    mechanism, structure = phase.mechanism, phase.mechanism.structure
-    if isinstance(structure, ScaleMixture):
-        rate = 1.0 if phase.sampler is None else phase.sampler.rate
-        drawn = Phase(mechanism, phase.steps, rate)
-        return equal(mechanism, mixture_counts(structure, mechanism, drawn, 2.0, claim.delta)[0])
-    spherical = isinstance(structure, NormalCoordinates | Radial)
-    return equal(mechanism, longest_count(mechanism) if spherical else 1)
 
 
 def silent_others(claim: Claim, *, drawn: bool = False) -> Claim:
@@ -267,80 +237,6 @@ def _as_poisson(phase: Phase, *, drawn: bool) -> Phase:
             return Phase(phase.mechanism, sampler.steps, sampler.prob)
         case _:
             return phase
-
-
-@dataclass(frozen=True)
-class ReleaseCells:
-    """Cells of one release: log-densities around 0, 1 and 2 contributions at their middles, and masses.
-
-    Args:
-        edges: Between the cells, rising; none where they are not of one line.
-        log_density: Up to a constant, shape (3, cells); a guide to the statistic, never part of a bound.
-        masses: Around 0, 1 and 2 contributions.
-    """
-
-    edges: Array
-    log_density: Array
-    masses: MassBounds
-
-
-def release_cells(phase: Phase, game: PassGame) -> ReleaseCells:
-    """Cells of one release along the record's contribution, out to where nothing is left of it, or nothing is told."""
-    law = phase.mechanism.structure
-    assert isinstance(law, IIDCoordinates)
-    # one order in all passes makes them a pass of longer shifts for normal noise; of other noise one pass is looked at
-    normal = isinstance(law, NormalCoordinates)
-    stretch = game.stretch if normal else 1.0
-    shift = equal(phase.mechanism, longest_count(phase.mechanism) if normal else 1)
-    reach = -float(law.ppf(np.array([FARTHEST]))[0])
-    length = min(shift.length * stretch * (1.0 - 1e-15), LONGEST * reach)
-    centres = np.array([0.0, 1.0, 2.0]) * length
-    ordinary = 2.0 * length - float(law.ppf(np.array([0.25]))[0])
-    if reach <= HEAVY * ordinary:
-        edges = np.linspace(-reach, 2.0 * length + reach, CELLS)
-    else:
-        around = np.geomspace(NEAREST * min(length, ordinary), min(reach, OUTERMOST * ordinary), CELLS // 6)
-        edges = np.unique(np.concatenate([centres, *(centres + sign * around[:, None] for sign in (-1.0, 1.0))], None))
-    middles = np.concatenate([edges[:1], 0.5 * (edges[1:] + edges[:-1]), edges[-1:]])
-    densities = np.stack([law.logpdf(middles - centre) for centre in centres])
-    return ReleaseCells(edges, densities, interval_masses(law, edges, centres))
-
-
-def _other_cells(phase: Phase, game: PassGame, claim: Claim) -> ReleaseCells:
-    """Cells of one release of noise that is no law of independent coordinates."""
-    mechanism, structure, shift = phase.mechanism, phase.mechanism.structure, _shift(phase, claim)
-    dimension, tail = mechanism.dimension or 1, tail_probability(claim)
-    if isinstance(structure, ScaleMixture):
-        value, count = shift.groups[0]
-        masses = mixture_cells(structure, np.array([0.0, 1.0, 2.0]) * value, count, dimension, tail)
-    else:
-        assert isinstance(structure, Radial)
-        masses = _radial_masses(structure, dimension, shift.length * game.stretch, tail)
-    with np.errstate(divide="ignore"):
-        return ReleaseCells(np.zeros(0), np.log(np.maximum(masses.upper, 1e-300)), masses)
-
-
-def _radial_masses(noise: Radial, dimension: int, length: float, tail: float) -> MassBounds:
-    """Masses between levels of the loss around 0 and one contribution, and around one again: of two centres.
-
-    What lies between two levels is at least the first tail's lower bound less the second's upper one, and at most the
-    other way about.
-    """
-    ladder = level_ladder(noise, dimension, length, max(1e-3 * min(tail, 1.0), 1e-15))
-    tails = loss_tails(noise, dimension, length, ladder[:: max(1, len(ladder) // RADIAL_LEVELS)], FINE)
-    known = tails.first_error < UNKNOWN  # a cell between two levels of which nothing is known would hold all or nothing
-    known[0] = True
-    pairs = [(tails.first[known], tails.first_error[known]), (tails.second[known], tails.second_error[known])]
-    masses = []
-    for sign in (-1.0, 1.0):  # bounds from below, from above
-        sides = []
-        for value, error in pairs:
-            near, far = (np.clip((value + way * error) * (1.0 + way * 1e-15), 0.0, 1.0) for way in (sign, -sign))
-            sides.append(np.maximum(near - np.append(far[1:], 0.0), 0.0))
-        middle = 1.0 - sum(float(value[0] - sign * error[0]) for value, error in pairs)
-        toward = np.concatenate([sides[1][::-1], [max(middle, 0.0)], sides[0]])  # by reflection the loss falls around 0
-        masses.append(np.stack([toward[::-1], toward, toward]) * (1.0 + sign * 1e-14))
-    return MassBounds(*masses)
 
 
 def statistics(cells: ReleaseCells, game: PassGame) -> list[Statistic]:

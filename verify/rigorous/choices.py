@@ -14,7 +14,8 @@ import numpy as np
 from dpaudit.mechanisms.base import Array, IIDCoordinates, Mechanism, NormalCoordinates, Radial, ScaleMixture
 from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.claims import Adjacency, Claim, Phase
-from dpaudit.verify.lower.passes import DAMPINGS, release_cells, rounded_scores, statistic_scores
+from dpaudit.verify.lower.pass_cells import line_cells
+from dpaudit.verify.lower.passes import DAMPINGS, rounded_scores, statistic_scores
 from dpaudit.verify.lower.shifts import longest_count
 from dpaudit.verify.pld.gamma_scale import laplace_given_gamma
 from dpaudit.verify.rigorous.balls import PRECISION, Unavailable, ball, precision
@@ -142,7 +143,7 @@ def _pass_part(phase: Phase, statistic: tuple[int, int], *, swaps: bool) -> Labe
         return Unavailable(f"sampling_kind={phase.sampling_kind!r} has no pair of passes for this noise or adjacency")
     index = min(statistic[0], len(games) - 1)
     game = games[index]
-    cells = release_cells(phase, game)
+    cells = line_cells(phase, game)
     _, values = list(statistic_scores(cells, game))[statistic[1]]
     releases = sum(game.first[0][1])
     fineness = max(PASS_FINENESS * math.sqrt(releases), LEAST_FINENESS) * (20.0 if releases == 1 else 1.0)

@@ -10,8 +10,9 @@ from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.gamma_plrv_iid import GammaPLRVIID
 from dpaudit.verify import Claim, check
 from dpaudit.verify.claims import Adjacency, Phase
-from dpaudit.verify.lower import certified_lower, passes
-from dpaudit.verify.lower.passes import pass_curve, pass_masses, release_cells, statistics
+from dpaudit.verify.lower import certified_lower, pass_cells, passes
+from dpaudit.verify.lower.pass_cells import line_cells
+from dpaudit.verify.lower.passes import pass_curve, pass_masses, statistics
 from dpaudit.verify.samplers import (
     BallsInBins,
     Deterministic,
@@ -91,7 +92,7 @@ def test_laws_of_the_statistic_are_those_of_simulated_passes() -> None:
     """20,000 passes of 7 Laplace releases, the record's around 2: the bounds lie around the simulated distribution."""
     phase = Phase(Laplace(1.5, dimension=1), sampler=Shuffled(7, 1))
     (game,) = phase.games(replace_one=False)
-    cells = release_cells(phase, game)
+    cells = line_cells(phase, game)
     chosen = statistics(cells, game)[2]
     lower, _ = pass_masses(cells.masses, chosen, game)["remove"]
     _, upper = pass_masses(cells.masses, chosen, game)["add"]
@@ -181,7 +182,7 @@ def test_a_replaced_record_shows_where_there_is_next_to_no_noise(noise: Mechanis
 
 
 def test_masses_of_radial_noise_between_levels_add_up_around_both_centres() -> None:
-    masses = passes._radial_masses(RADIAL.structure, 3, 1.0, 1e-9)
+    masses = pass_cells._radial_masses(RADIAL.structure, 3, 1.0, 1e-9)
     assert (masses.lower <= masses.upper).all()
     assert masses.lower.sum(axis=1) == pytest.approx(1.0, abs=2e-4)
     assert masses.upper.sum(axis=1) == pytest.approx(1.0, abs=2e-4)
