@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.mechanisms.base import Array, Mechanism, Radial, ScaleMixture
+from dpaudit.mechanisms.base import Array
 from dpaudit.verify.causes import first_cause
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import Curve
+from dpaudit.verify.float_range import beyond_floats
 from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.lower.histories import pure_reason
 from dpaudit.verify.results import OperatingPoints, Verdict, VerdictName
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
 METHODS = ("exact", "monte-carlo", "both")
 DISAGREEMENT = "disagreement"
-# of noise and clip: squares stay in the range of floats, and points around a shift as far apart as the noise is wide
-LEAST_RATIO, LARGEST_RATIO = 1e-12, 1e140
-LEAST_LENGTH, LARGEST_LENGTH = 1e-305, 1e290  # of both: beyond, floats lose digits, or their sums are infinite
 SUM = "noise is added to the sum of clipped contributions; the divisor that turns the sum into a mean is public"
 ADJACENCY = {
     "add-remove": "neighbours differ by the presence of one record",
@@ -282,36 +280,6 @@ def _published(claim: Claim) -> float | None:
     except (TypeError, ValueError):
         return None
     return float(value.epsilon)
-
-
-def beyond_floats(claim: Claim) -> str:
-    """Why a claim's noise is out of the reach of floating point, "" if it is not."""
-    for phase in claim.phases:
-        with np.errstate(all="ignore"):
-            noise, clip = _noise_sizes(phase.mechanism), float(phase.mechanism.clip)
-            sizes = noise / clip
-        if not (np.isfinite(sizes).all() and (sizes > LEAST_RATIO).all() and (sizes < LARGEST_RATIO).all()):
-            return (
-                f"the noise of {phase.mechanism.name} is {np.min(sizes):.3g} to {np.max(sizes):.3g} times the clip; "
-                f"what is not between {LEAST_RATIO:g} and {LARGEST_RATIO:g} is out of reach of floating point"
-            )
-        if min(clip, noise.min()) < LEAST_LENGTH or max(clip, noise.max()) > LARGEST_LENGTH:
-            return (
-                f"the clip of {phase.mechanism.name} is {clip:.3g} and its noise {noise.min():.3g} to "
-                f"{noise.max():.3g}; lengths that are not between {LEAST_LENGTH:g} and {LARGEST_LENGTH:g} are out of "
-                "reach of floating point, and another unit says the same"
-            )
-    return ""
-
-
-def _noise_sizes(mechanism: Mechanism) -> Array:
-    """Ordinary sizes of the noise, and rare ones where a law of them is integrated."""
-    structure = mechanism.structure
-    if isinstance(structure, Radial):
-        return structure.radius_ppf(np.array([1e-3, 1.0 - 1e-9]))
-    if isinstance(structure, ScaleMixture):
-        return 1.0 / structure.scale_ppf(np.array([1e-9, 1.0 - 1e-9]))
-    return -structure.ppf(np.array([0.25]))
 
 
 def decide(claim: Claim, delta_lower: float, delta_upper: float, epsilon_lower: float) -> VerdictName:

@@ -18,7 +18,7 @@ class ClaimColumns:
     Args:
         ids: Names, shape (n,).
         noise_multiplier: Sigma over the longest shift, in (0, inf).
-        sampling_prob: Poisson rate in (0, 1]; 1 is none.
+        sampling_prob: Poisson rate in [1e-300, 1]; 1 is none.
         steps: Releases, whole numbers of at least 1.
         delta: In [0, 1).
         epsilon: Finite, at least 0.
@@ -37,7 +37,7 @@ class ClaimColumns:
     def __post_init__(self) -> None:
         inside = {
             "noise_multiplier": ("(0, inf)", (self.noise_multiplier > 0) & (self.noise_multiplier < np.inf)),
-            "sampling_prob": (SAMPLING_PROB, (self.sampling_prob > 0) & (self.sampling_prob <= 1)),
+            "sampling_prob": (SAMPLING_PROB, (self.sampling_prob >= SAMPLING_PROB.low) & (self.sampling_prob <= 1)),
             "steps": (STEPS, (self.steps >= 1) & (self.steps < np.inf) & (self.steps == np.floor(self.steps))),
             "delta": (DELTA, (self.delta >= 0) & (self.delta < 1)),
             "epsilon": (EPSILON, (self.epsilon >= 0) & (self.epsilon < np.inf)),

@@ -44,6 +44,7 @@ from dpaudit.mechanisms.base import Array
 from dpaudit.verify.binomial_tails import binomial_tails
 from dpaudit.verify.claim_columns import ClaimColumns
 from dpaudit.verify.claims import Claim
+from dpaudit.verify.float_range import beyond_floats
 from dpaudit.verify.upper.gaussian_pld import analytic_delta, shift_over_sigma
 from dpaudit.verify.upper.shift_norms import sampling_is_known
 
@@ -125,7 +126,7 @@ def columns_of(claims: list[Claim]) -> tuple[ClaimColumns, list[str]]:
         mu = shift_over_sigma(phase, canonical.adjacency)
         covered = len(canonical.phases) == 1 and claim.guarantee is None and phase.correlation is None
         covered &= sampling_is_known(phase) and (phase.sampling_prob == 1 or canonical.adjacency == "add-remove")
-        if mu is None or not covered or not 1e-100 < mu < 1e100:
+        if mu is None or not covered or not 1e-100 < mu < 1e100 or beyond_floats(canonical):
             others.append(claim.id)
         else:
             rows.append((claim.id, 1.0 / mu, phase.sampling_prob, phase.steps, claim.delta, claim.epsilon))

@@ -106,11 +106,12 @@ def test_claims_outside_the_screens_are_left() -> None:
             Claim(1.0, 1e-5, (phase, phase), id="d"),
             Claim(1.0, 1e-5, (phase,), "replace-one", id="e"),
             Claim(1.0, 1e-5, (phase,), "zero-out", id="f"),
+            Claim.single(Gaussian(2.0, clip=3e-323), epsilon=0.2, delta=1e-5, id="g"),  # out of reach
         ]
     )
     assert table.ids.tolist() == ["a", "b", "f"]
     assert table.noise_multiplier.tolist() == [2.0, 1.0, 2.0]
-    assert others == ["c", "d", "e"]
+    assert others == ["c", "d", "e", "g"]
     assert len(columns_of([])[0]) == 0
 
 
@@ -119,6 +120,7 @@ def test_claims_outside_the_screens_are_left() -> None:
     [
         ((0.0, 0.1, 10, 1e-5, 1.0), r"Expected noise_multiplier=0 in"),
         ((1.0, 1.3, 10, 1e-5, 1.0), r"Expected sampling_prob=1\.3 in \[1e-300, 1\]"),
+        ((1.0, 1e-301, 10, 1e-5, 1.0), r"Expected sampling_prob=1e-301 in \[1e-300, 1\]"),
         ((1.0, 0.1, 1.5, 1e-5, 1.0), r"Expected steps=1\.5 in"),
         ((1.0, 0.1, 10, math.nan, 1.0), r"Expected delta=nan in"),
     ],

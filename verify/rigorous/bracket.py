@@ -11,8 +11,8 @@ from flint import arb
 
 from dpaudit.mechanisms.base import ScaleMixture
 from dpaudit.mechanisms.registry import to_dict
-from dpaudit.verify.checking import beyond_floats
 from dpaudit.verify.claims import Adjacency, Claim, Phase
+from dpaudit.verify.float_range import beyond_floats
 from dpaudit.verify.results import Witness
 from dpaudit.verify.rigorous.allocation import allocated_passes, composed_curves
 from dpaudit.verify.rigorous.balls import Unavailable, ball, float_above, float_below, precision, total
