@@ -7,7 +7,14 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Literal, get_args
 
-from dpaudit.mechanisms.base import Domain, IIDCoordinates, Mechanism, NormalCoordinates, with_dimension
+from dpaudit.mechanisms.base import (
+    Domain,
+    IIDCoordinates,
+    LaplaceCoordinates,
+    Mechanism,
+    NormalCoordinates,
+    with_dimension,
+)
 from dpaudit.mechanisms.gamma_plrv import GammaPLRV
 from dpaudit.mechanisms.gamma_plrv_iid import GammaPLRVIID
 from dpaudit.verify.correlated import Correlation, Matrix, Side
@@ -184,7 +191,7 @@ class Claim:
         if side is not None and any(phase.correlation is not None for phase in phases):
             phases = [part for phase in phases for part in self._independent(phase, side)]
         if side == "upper":
-            phases = [_coordinate_by_coordinate(phase) for phase in phases]
+            phases = [coordinate_by_coordinate(phase) for phase in phases]
         return replace(self, adjacency=adjacency, phases=phases)
 
     @staticmethod
@@ -206,17 +213,24 @@ def _in_known_releases(phase: Phase) -> Phase:
     return phase
 
 
-def _coordinate_by_coordinate(phase: Phase) -> Phase:
+def coordinate_by_coordinate(phase: Phase, together: int = 1) -> Phase:
     """Everybody's releases of coordinates that are independent and clipped each, as releases of one coordinate.
 
     All coordinates moved by the clip are the worst shift, and their pair dominates (boundary lemma,
     `upper.shift_norms`): a product of one coordinate's pair. Normal noise has a curve of its own.
+
+    Args:
+        phase: The phase.
+        together: Of at most so many coordinates also those that are clipped together: none of them moves further, so
+            that the releases cost at least as much. Not Laplace noise, whose l1 pair costs less.
     """
     noise, structure = phase.mechanism, phase.mechanism.structure
     if not isinstance(structure, IIDCoordinates) or isinstance(structure, NormalCoordinates):
         return phase
     known = phase.sampler is None and phase.correlation is None and phase.sampling_kind in PLAIN_KINDS
-    if not known or phase.sampling_prob < 1 or noise.clip_norm < math.inf or noise.dimension is None:
+    if not known or phase.sampling_prob < 1 or noise.dimension is None:
+        return phase
+    if noise.clip_norm < math.inf and (noise.dimension > together or isinstance(structure, LaplaceCoordinates)):
         return phase
     one, steps = with_dimension(noise, 1), phase.steps * noise.dimension
     if steps > MOST_COORDINATES or not _same_law(structure, one.structure):  # some scale noise by the dimension

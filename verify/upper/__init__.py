@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from dpaudit.mechanisms.base import Array
-from dpaudit.verify.claims import Claim
+from dpaudit.verify.claims import Claim, coordinate_by_coordinate
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.samplers import SAMPLERS
 from dpaudit.verify.upper import (
@@ -28,6 +28,9 @@ from dpaudit.verify.upper import (
 )
 from dpaudit.verify.upper.met_releases import DRAWN, carried_over, met_claim, often_cut, revealed_claim
 from dpaudit.verify.upper.shift_norms import moments_reach, sampling_is_known
+
+FEW = 16  # coordinates of which each is looked at as if it were moved by the whole clip
+APART = "no coordinate is moved by more than the clip: boundary lemma"
 
 
 class UpperBound(Protocol):
@@ -87,13 +90,27 @@ def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) ->
 
 
 def _own_curves(claim: Claim, theorems: Sequence[UpperBound]) -> list[Curve]:
-    """Of every theorem that applies to a claim itself, or to it with its coins revealed where moments need that."""
-    curves = [theorem.bound(claim) for theorem in theorems if theorem.applies(claim)]
+    """Of every theorem that applies to a claim itself or to its coordinates one by one, or with its coins revealed."""
+    curves = [*_applying(claim, theorems), *_coordinates_apart(claim, theorems)]
     shown = revealed_claim(claim)
     if shown is None:
         return curves
-    known = [theorem.bound(shown) for theorem in theorems if theorem.applies(shown)]
+    known = [] if moments_reach(claim) else _applying(shown, theorems)
+    known += _coordinates_apart(shown, theorems)
     return [*curves, *(replace(curve, theorem=f"{DRAWN}; {curve.theorem}") for curve in known)]
+
+
+def _applying(claim: Claim, theorems: Sequence[UpperBound]) -> list[Curve]:
+    return [theorem.bound(claim) for theorem in theorems if theorem.applies(claim)]
+
+
+def _coordinates_apart(claim: Claim, theorems: Sequence[UpperBound]) -> list[Curve]:
+    """Of the claim's coordinates one by one, none of which is moved further than the whole; none where that is it."""
+    phases = [coordinate_by_coordinate(phase, FEW) for phase in claim.phases]
+    if all(one.mechanism == phase.mechanism for one, phase in zip(phases, claim.phases, strict=True)):
+        return []
+    curves = _applying(replace(claim, phases=phases), theorems)
+    return [replace(curve, theorem=f"{APART}; {curve.theorem}") for curve in curves]
 
 
 def upper_curve(claim: Claim) -> Callable[[Array], Array]:

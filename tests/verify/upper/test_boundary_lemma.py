@@ -5,6 +5,7 @@ symmetric and nonincreasing in every coordinate; sets of lattice points overlap 
 """
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,10 @@ import pytest
 from dpaudit.mechanisms import GammaPLRV, GeneralizedGaussian, Product
 from dpaudit.mechanisms.base import Array, IIDCoordinates, Radial, ScaleMixture
 from dpaudit.mechanisms.registry import MECHANISMS
+from dpaudit.verify import Claim
+from dpaudit.verify.claims import Adjacency, Phase
+from dpaudit.verify.samplers import Shuffled
+from dpaudit.verify.upper import upper_curve
 
 HALF = 40  # lattice points on each side of 0
 LONGEST = 24  # of a shift, in lattice points
@@ -86,3 +91,35 @@ def test_noise_with_two_peaks_breaks_it() -> None:
     peaks = IIDCoordinates(lambda x: -np.square(np.abs(x) - 2.0), np.asarray, np.asarray)
     density = lattice_density(peaks, 0.2)
     assert (deltas(density, (20, 0))[2:] < deltas(density, (10, 0))[2:] - 0.05).any()
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+@pytest.mark.parametrize(("rate", "steps"), [(1.0, 3), (0.2, 5)])
+def test_a_clip_of_all_coordinates_costs_no_more_than_one_of_each(
+    adjacency: Adjacency, rate: float, steps: int
+) -> None:
+    """In few coordinates too, where moments of noise of high power say next to nothing; sampled no more than always."""
+    epsilons = np.array([0.1, 1.0, 5.0, 20.0])
+    noise = GeneralizedGaussian(6.0, 2.4, dimension=3)
+    each, one = replace(noise, clip_norm=math.inf), replace(noise, dimension=1)
+    together, apart, always, line = (
+        upper_curve(Claim(5.0, 1e-3, [phase], adjacency))(epsilons)
+        for phase in (
+            Phase(noise, steps, rate),
+            Phase(each, steps, rate),
+            Phase(each, steps),
+            Phase(one, 3 * steps),
+        )
+    )
+    assert (together <= apart).all()
+    assert (apart <= always).all()
+    assert always == pytest.approx(line, rel=1e-9)
+
+
+def test_batches_of_a_random_order_cost_no_more_than_known_ones_with_a_clip_of_each_coordinate() -> None:
+    """Orders revealed leave releases without sampling, whose coordinates are looked at one by one."""
+    epsilons = np.array([0.1, 1.0, 5.0])
+    noise = GeneralizedGaussian(6.0, 2.4, clip_norm=math.inf, dimension=3)
+    shuffled = upper_curve(Claim(5.0, 1e-3, [Phase(noise, sampler=Shuffled(4, 2))], "zero-out"))(epsilons)
+    known = upper_curve(Claim(5.0, 1e-3, [Phase(noise, 2)]))(epsilons)
+    assert (shuffled <= known).all()
