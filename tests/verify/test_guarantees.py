@@ -446,6 +446,34 @@ def test_noise_of_unbounded_loss_is_never_pure(phase: Phase, adjacency: Adjacenc
         assert verdict.bracket == "no epsilon is enough"
 
 
+@pytest.mark.parametrize(
+    "phase",
+    [
+        Phase(GeneralizedGaussian(3.0, 4.0, dimension=3), 2),
+        Phase(GeneralizedGaussian(2.5, 40.0), 10, 0.1),
+        Phase(GeneralizedGaussian(4.0, 9.0, dimension=2), sampler=Shuffled(batches=10, epochs=2)),
+    ],
+)
+def test_noise_that_falls_faster_than_normal_noise_is_never_concentrated(phase: Phase) -> None:
+    """A mu holds for every delta that matters, and is told as such."""
+    rho = check(claim_stating(ZeroConcentratedDP(1e4), [phase]))
+    mu = check(claim_stating(GaussianDP(50.0), [phase]))
+    assert (rho.verdict, mu.verdict) == ("refuted", "undecided")
+    assert rho.guarantee is not None
+    assert rho.guarantee["lower"] == math.inf
+    assert rho.reason.startswith("No rho is enough: far out")
+    assert "at every epsilon no mu is enough: far out" in mu.reason
+
+
+def test_only_sampling_is_said_to_leave_a_far_tail() -> None:
+    """Noise whose far tail has no theorem, and Laplace noise that is known as pure, without any sampling."""
+    power = check(claim_stating(GaussianDP(2.0), [Phase(GeneralizedGaussian(1.5, 2.0, dimension=1))]))
+    laplace = check(claim_stating(GaussianDP(0.76), [Phase(Laplace(4.0, clip_norm=math.inf, dimension=3), 2)]))
+    assert (power.verdict, laplace.verdict) == ("undecided", "undecided")
+    assert power.reason.endswith("at every epsilon no mu is proven.")
+    assert laplace.reason.endswith("at every epsilon only mu=0.7666 is proven.")
+
+
 def test_a_pure_guarantee_is_refuted_by_losses_that_no_float_shows_and_in_words() -> None:
     """At epsilon = 4 no float holds delta. A power above 1 has no largest loss, Laplace noise has one."""
     powers = check(claim_stating(PureDP(4.0), [Phase(GeneralizedGaussian(1.5, 5000.0), 3)]))

@@ -213,6 +213,19 @@ def never_pure(claim: Claim) -> bool:
     return any(isinstance(law, PowerCoordinates) and law.beta > 1 for law in laws)
 
 
+def never_gaussian(claim: Claim) -> bool:
+    """Whether the claim's noise meets no mu and no rho: of density exp(-|x|^beta), beta > 2, in some phase.
+
+    In the histories of `never_pure`, with S the outputs beyond x of that coordinate and in units of the scale,
+    log P(S) is -(x - v)^beta and log Q(S) at most -x^beta, but for terms in log x. A mu asks that the normal quantiles
+    of the two are no further apart than itself, and sqrt(2 x^beta) - sqrt(2 (x - v)^beta) grows as x^(beta/2 - 1). A
+    rho asks that a log P(S) - (a-1) log Q(S) <= a (a-1) rho at every order a, and at a - 1 = 2 x/(beta v) the left side
+    grows as x^beta, the right one as x^2.
+    """
+    laws = [phase.mechanism.structure for phase in claim.phases]
+    return any(isinstance(law, PowerCoordinates) and law.beta > 2 for law in laws)
+
+
 def pure_reason(epsilon: float) -> str:
     """What `pure_at_least` proves, in a sentence.
 
