@@ -222,6 +222,8 @@ def _findings(
 def silent_others(claim: Claim, *, drawn: bool = False) -> Claim:
     """The claim with batches that are cut read as Poisson ones: what they are where the others contribute nothing.
 
+    Those of everybody are batches of fixed size, whatever the others contribute.
+
     Args:
         claim: The claim.
         drawn: Whether to read batches of fixed size that are drawn anew so, too.
@@ -231,6 +233,8 @@ def silent_others(claim: Claim, *, drawn: bool = False) -> Claim:
 
 def _as_poisson(phase: Phase, *, drawn: bool) -> Phase:
     match phase.sampler:
+        case TruncatedPoisson(prob=1) as sampler if not drawn:
+            return replace(phase, sampler=WithoutReplacement(sampler.kept_rate, sampler.steps))
         case TruncatedPoisson() as sampler:
             return Phase(phase.mechanism, sampler.steps, sampler.kept_rate)
         case WithoutReplacement() as sampler if drawn:

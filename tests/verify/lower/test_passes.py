@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from dpaudit.mechanisms import GammaPLRV, Gaussian, Laplace, Product
+from dpaudit.mechanisms import GammaPLRV, Gaussian, GeneralizedGaussian, Laplace, Product
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.gamma_plrv_iid import GammaPLRVIID
 from dpaudit.verify import Claim, check
@@ -308,3 +308,17 @@ def test_losses_too_large_to_be_resolved_are_one_cell() -> None:
     found = pass_curve(Claim(1.63737, 4.7e-4, [phase]))
     assert found is not None
     assert 0.9999 < found.delta(np.array([1.63737]))[0] <= 1.0
+
+
+@pytest.mark.parametrize(
+    "noise", [Gaussian(1.5), GeneralizedGaussian(3.0, 2.0, dimension=2), Laplace(2.0, dimension=1)]
+)
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
+def test_a_cut_of_everybody_is_a_batch_of_fixed_size(noise: Mechanism, adjacency: Adjacency) -> None:
+    """Others that contribute against the record tell more than silent ones: a third more of epsilon here."""
+    deltas = np.array([1e-5, 1e-3])
+    cut, fixed = (
+        certified_lower(Claim(1.0, 1e-3, [Phase(noise, sampler=sampler)], adjacency)).epsilon(deltas)
+        for sampler in (TruncatedPoisson(1.0, 2, 5, 3), WithoutReplacement(0.4, 3))
+    )
+    assert cut == pytest.approx(fixed, rel=1e-9)
