@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,9 @@ class CertificateFiles:
             self.reasons.append(f"claim {claim.id!r} has no certificate: {found.reason}")
             return
         document = {**found, "claim": {**found["claim"], "id": claim.id}}
-        write_whole({self.folder / self._name(claim.id): (json.dumps(document) + "\n").encode()})
+        name = certificate_name(claim.id, self._names)
+        self._names.add(name.casefold())
+        write_whole({self.folder / name: (json.dumps(document) + "\n").encode()})
         self.written += 1
 
     def lines(self) -> list[str]:
@@ -49,11 +52,16 @@ class CertificateFiles:
         decided = self.written + len(self.reasons)
         return [*self.reasons, f"certificates of {self.written} of {decided} decided claims are in {self.folder}"]
 
-    def _name(self, name: str) -> str:
-        """<id>.json; what a path or a screen could read as more than a letter is %-encoded."""
-        found = quote(name, safe=" ")
-        found = found.replace(".", "%2E", 1) if found.startswith(".") else found
-        if len(found) > _LONGEST or found.casefold() in self._names:
-            found = f"{found[:_LONGEST]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
-        self._names.add(found.casefold())
-        return f"{found}.json"
+
+def certificate_name(name: str, taken: Collection[str] = ()) -> str:
+    """<id>.json; what a path or a screen could read as more than a letter is %-encoded.
+
+    Args:
+        name: The claim's id.
+        taken: File names in use, case-folded: another one is given.
+    """
+    found = quote(name, safe=" ")
+    found = found.replace(".", "%2E", 1) if found.startswith(".") else found
+    if len(found) > _LONGEST or f"{found}.json".casefold() in taken:
+        found = f"{found[:_LONGEST]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+    return f"{found}.json"

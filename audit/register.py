@@ -201,7 +201,9 @@ def _kept(name: str, document: dict[str, Any], out: Path) -> dict[str, str]:
     if len(data) > LARGEST_CERTIFICATE:
         size = f"{len(data) / 1000:.0f} kB, which the command below writes with --certificates DIR"
         return {"note": f"certificate of kind {document['kind']}: {size}"}
-    file = f"{CERTIFICATES}/{name}.json"
+    from dpaudit.audit.certificate_files import certificate_name  # needs python-flint
+
+    file = f"{CERTIFICATES}/{certificate_name(name)}"
     write_whole({out / file: data})
     return {"file": file}
 

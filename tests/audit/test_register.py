@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
@@ -160,6 +161,18 @@ def test_a_verdict_changed_by_hand_and_a_changed_source_are_found(built: tuple[P
     assert any("small.html: not what" in line for line in found)
     assert any(line.startswith("small-as-accounted: verdict.epsilon_upper") for line in found)
     assert "small: the source has changed since the register was built" in found
+
+
+def test_a_certificate_stays_in_the_register_whatever_the_id(tmp_path: Path) -> None:
+    strange = "../../a#b"
+    claims, out = folder(tmp_path / "claims"), tmp_path / "register"
+    for file in (claims / "small.toml", claims / "sources/small.toml"):
+        file.write_text(file.read_text().replace("small-as-accounted", strange))
+    build_register(claims, out, stage=quiet, show=lambda line: None)
+    assert differences(claims, out) == []
+    assert {path.parent for path in tmp_path.rglob("*.json")} == {out, out / "certificates"}
+    links = re.findall('href="(certificates/[^"]*)"', (out / "small.html").read_text())
+    assert {unquote(link) for link in links} == {f"certificates/{path.name}" for path in (out / "certificates").iterdir()}
 
 
 @pytest.mark.parametrize("part", ["facts", "rows", "claims", "certificate", "program"])
