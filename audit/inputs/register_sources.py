@@ -6,6 +6,7 @@ derived and how, and the ids of the claims that judge it, or what is missing to 
 """
 
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,6 +101,8 @@ def load_sources(folder: Path) -> list[Source]:
     sources = [_load(path, folder) for path in paths]
     seen: set[str] = set()
     for source in sources:
+        if source.name.casefold() == "index":
+            raise InputError(f"Expected another name than {source.name}.toml: its page would be that of all sources.")
         for name in [*source.claims, *(row.id for row in source.rows if row.id not in source.claims)]:
             if name in seen:
                 raise InputError(f"source {source.name}: id {name!r} appears twice: expected every id once.")
@@ -120,6 +123,8 @@ def _load(path: Path, folder: Path) -> Source:
         home = folder / f"{name}.toml"
         try:
             for claim in load_claims(home):
+                if claim.id in claims:
+                    raise InputError(f"source {path.stem}: id {claim.id!r} appears twice: expected every id once.")
                 claims[claim.id], homes[claim.id] = claim, home
         except ClaimFileError as error:
             raise InputError(str(error)) from error
@@ -140,4 +145,8 @@ def _rows(path: Path, rows: Sequence[PublishedRow], claims: Mapping[str, Claim])
             raise InputError(f"{path}: row {row.id!r}: expected every claim in one row.")
         named |= set(row.claims)
     alone = [name for name in claims if name not in named]
-    return [*rows, *(PublishedRow(id=name, where=claims[name].source, printed="", claims=[name]) for name in alone)]
+    found = [*rows, *(PublishedRow(id=name, where=claims[name].source, printed="", claims=[name]) for name in alone)]
+    twice = next((name for name, times in Counter(row.id for row in found).items() if times > 1), None)
+    if twice is not None:
+        raise InputError(f"{path}: row {twice!r} appears twice: expected every id once.")
+    return found

@@ -172,7 +172,9 @@ def test_a_certificate_stays_in_the_register_whatever_the_id(tmp_path: Path) -> 
     assert differences(claims, out) == []
     assert {path.parent for path in tmp_path.rglob("*.json")} == {out, out / "certificates"}
     links = re.findall('href="(certificates/[^"]*)"', (out / "small.html").read_text())
-    assert {unquote(link) for link in links} == {f"certificates/{path.name}" for path in (out / "certificates").iterdir()}
+    assert {unquote(link) for link in links} == {
+        f"certificates/{path.name}" for path in (out / "certificates").iterdir()
+    }
 
 
 @pytest.mark.parametrize("part", ["facts", "rows", "claims", "certificate", "program"])
@@ -251,8 +253,14 @@ def test_the_index_can_be_filtered_by_what_its_rows_say(built: tuple[Path, Path]
         ('missing = "any number"', "", "row 'other': expected either claims, or what is missing"),
         ('"small-as-run"]', '"small-as-told"]', "row 'small': expected claim 'small-as-told'"),
         ('url = "https', 'url = "javascript:https', "url"),
-        ('id = "other"', 'id = "small"', "id 'small' appears twice"),
+        ('id = "other"', 'id = "small"', "row 'small' appears twice"),
+        (
+            'id = "small"',
+            'id = "small-as-run"\nwhere = "a"\nprinted = "b"\nmissing = "c"\n[[row]]\nid = "small-as-run"',
+            "row 'small-as-run' appears twice",
+        ),
         ('files = ["small"]', 'files = ["absent"]', "absent.toml"),
+        ('["small"]', '["small", "small"]', "id 'small-as-accounted' appears twice"),
         ("[[row]]", "[[line]]", "line"),
     ],
 )
@@ -261,6 +269,13 @@ def test_a_source_that_is_wrong_is_refused_in_one_line(tmp_path: Path, old: str,
         load_sources(folder(tmp_path / "claims", source=SOURCE.replace(old, new)))
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_no_source_takes_the_page_of_all_sources(tmp_path: Path) -> None:
+    claims = folder(tmp_path / "claims")
+    (claims / "sources/small.toml").rename(claims / "sources/Index.toml")
+    with pytest.raises(InputError, match=r"another name than Index\.toml"):
+        load_sources(claims)
 
 
 GAUSSIAN = {"name": "gaussian", "noise_multiplier": 1.0}
