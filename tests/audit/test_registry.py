@@ -3,6 +3,7 @@
 import json
 import subprocess
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,12 @@ def test_a_loose_conversion_is_the_one_of_bun_and_steinke() -> None:
         ("url_slug: [", "not YAML"),
         ("!!python/object/apply:os.system ['true']", "not YAML"),
         ("url_slug: a", "deployment"),
+        (
+            "a: &a [x, x, x]\n"
+            + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 60)}]\n" for a, b in pairwise("abcdefgh")),
+            "url_slug",
+        ),
+        ("a: &a [*a]\nurl_slug: *a\ndeployment: {basic: {name: b}}", "url_slug"),
         ("url_slug: a\ndeployment: {basic: {name: b}, privacy_loss: {privacy_parameters: {epsilon: -1}}}", "epsilon"),
         ("url_slug: a\ndeployment: {basic: {name: b}, privacy_loss: {privacy_parameters: {delta: 2}}}", "delta"),
     ],
