@@ -212,12 +212,25 @@ def _size(architecture: Mapping[str, Any], key: str, name: str) -> int:
 
 def _check_shapes(state: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], name: str) -> None:
     if set(state) != set(shapes):
-        raise InputError(
-            f"Expected {name}:state_dict to have the parameters {', '.join(shapes)}, not {', '.join(state)}."
-        )
+        raise InputError(f"Expected {name}:state_dict to have the architecture's parameters: {_names(state, shapes)}")
     for key, shape in shapes.items():
         if tuple(state[key].shape) != shape:
             raise InputError(f"Expected {name}:state_dict[{key!r}] of shape {tuple(state[key].shape)} to have {shape}.")
+
+
+def _names(state: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """How the names of tensors are not those of parameters; long lists are cut."""
+    first = next(iter(state))
+    for prefix in (first.removesuffix(key) for key in shapes if first.endswith(f".{key}")):
+        if set(state) == {prefix + key for key in shapes}:  # "module." of DataParallel, "_orig_mod." of torch.compile
+            return f"every name begins with {prefix!r}; save model.{prefix}state_dict()."
+    lists = {
+        "it lacks": [key for key in shapes if key not in state],
+        "it has": [key for key in state if key not in shapes],
+    }
+    told = [f"{verb} {', '.join(keys[:5])}{f' and {len(keys) - 5} more' if len(keys) > 5 else ''}"
+            for verb, keys in lists.items() if keys]  # fmt: skip
+    return f"{', and '.join(told)}."
 
 
 def _same_recipe(inner: Recipe, given: Recipe, name: str) -> Recipe:

@@ -169,7 +169,7 @@ def test_a_meta_that_contradicts_itself_is_refused(
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        ({"state_dict": {"weight": torch.zeros(2, 64)}}, "to have the parameters weight, bias"),
+        ({"state_dict": {"weight": torch.zeros(2, 64)}}, "parameters: it lacks bias."),
         ({"state_dict": {"weight": torch.zeros(2, 63), "bias": torch.zeros(2)}}, "of shape"),
         ({"state_dict": {"weight": torch.full((2, 64), torch.nan), "bias": torch.zeros(2)}}, "to be finite"),
         ({"state_dict": {"weight": torch.zeros(2, 64).double(), "bias": torch.zeros(2)}}, "to be float32"),
@@ -259,9 +259,23 @@ def test_bare_weights_pass_the_same_checks(tmp_path: Path, digits: Dataset, reci
     ):
         with pytest.raises(InputError, match=message):
             load_bundle(bare(tmp_path / name, state), recipe=recipe)
-    renamed = load_bundle(bare(tmp_path / name, {"w": torch.zeros(2, 64), "b": torch.zeros(2)}), recipe=recipe)
-    with pytest.raises(InputError, match="to have the parameters weight, bias, not"):
-        renamed.models(recipe.spec(digits))
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"w": torch.zeros(2, 64), "b": torch.zeros(2)}, "it lacks weight, bias, and it has w, b."),
+        ({f"module.{key}": value for key, value in weights().items()}, r"'module\.'; save model\.module\.state_dict"),
+        ({f"layer{index}.weight": torch.zeros(2) for index in range(65)}, "layer4.weight and 60 more."),
+    ],
+    ids=["renamed", "wrapped", "long"],
+)
+def test_other_names_are_told_in_a_readable_line(
+    tmp_path: Path, digits: Dataset, recipe: Recipe, state: dict[str, torch.Tensor], message: str
+) -> None:
+    named = load_bundle(bare(tmp_path / "model.pt", state), recipe=recipe)
+    with pytest.raises(InputError, match=message):
+        named.models(recipe.spec(digits))
 
 
 def test_a_recipe_beside_a_bundle_must_agree(saved: Path, recipe: Recipe) -> None:

@@ -347,7 +347,7 @@ def no_tensors(path: Path) -> None:
     torch_zip(path, pickled({"state_dict": {}, "meta": meta}))
 
 
-@case("bundle", "a.pt", "to have the parameters weight, bias, not weight")
+@case("bundle", "a.pt", "to have the architecture's parameters: it lacks bias")
 def parameter_missing(path: Path) -> None:
     good(path, state_dict={"weight": torch.zeros(2, 65)})
 
