@@ -110,6 +110,10 @@ def check_archive(file: BinaryIO, name: str) -> int:
     size = os.fstat(file.fileno()).st_size
     with open_zip(file, name) as archive:
         records = archive.infolist()
+        if any(info.filename.endswith(("/constants.pkl", "/archive_format")) for info in records):
+            raise InputError(
+                f"Expected {name} to hold tensors, not a program (TorchScript, torch.export): save model.state_dict()."
+            )
         packed = [info.filename for info in records
                   if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size]  # fmt: skip
         if packed:

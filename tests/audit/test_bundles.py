@@ -261,6 +261,15 @@ def test_bare_weights_pass_the_same_checks(tmp_path: Path, digits: Dataset, reci
             load_bundle(bare(tmp_path / name, state), recipe=recipe)
 
 
+@pytest.mark.parametrize("record", ["m/constants.pkl", "m/archive_format"])
+def test_a_program_is_refused_with_what_to_save(tmp_path: Path, recipe: Recipe, record: str) -> None:
+    with zipfile.ZipFile(tmp_path / "model.pt", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("m/data.pkl", "")
+        archive.writestr(record, "pt2")
+    with pytest.raises(InputError, match=r"not a program .*save model\.state_dict"):
+        load_bundle(tmp_path / "model.pt", recipe=recipe)
+
+
 @pytest.mark.parametrize(
     ("state", "message"),
     [
