@@ -24,6 +24,7 @@ from dpaudit.verify.results import to_json
 
 CERTIFICATES = "certificates"
 SEED = 1  # of every Monte Carlo check
+_ENTRY = {"claim", "verdict", "curve", "program", "ways", "command"}  # keys of a claim's entry
 
 
 def build_register(
@@ -115,7 +116,20 @@ def _load(out: Path) -> dict[str, Any]:
         raise InputError(f"Expected {out / DATA} to hold the register: {error}") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise InputError(f"Expected {out / DATA} to be of format {FORMAT!r}.")
+    if not (isinstance(document.get("versions"), dict) and _whole(document.get("sources"))):
+        raise InputError(f"Expected {out / DATA} to hold versions and sources, as dpaudit register build writes them.")
     return document
+
+
+def _whole(sources: Any) -> bool:
+    """Whether a register's sources, and the entries of their claims, have every part that pages and checks read."""
+    return isinstance(sources, list) and all(
+        isinstance(source, dict)
+        and source.keys() >= {"name", "digest", "facts", "rows", "claims"}
+        and isinstance(source["claims"], dict)
+        and all(isinstance(entry, dict) and entry.keys() >= _ENTRY for entry in source["claims"].values())
+        for source in sources
+    )
 
 
 def _stale(document: dict[str, Any], sources: Sequence[Source]) -> Iterator[str]:

@@ -15,7 +15,7 @@ import pytest
 
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.register_sources import load_sources
-from dpaudit.audit.register import _digest, build_register, check_register
+from dpaudit.audit.register import _digest, build_register, check_register, render_register
 from dpaudit.reports.register_pages import DATA, pages, register_text
 from dpaudit.reports.register_snippets import program
 from dpaudit.verify.checking import check
@@ -228,6 +228,20 @@ def test_what_the_command_cannot_do_is_said_in_a_line(
     done = dpaudit("register", *arguments, "--claims", str(folder(tmp_path / "claims")), folder=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
+
+
+@pytest.mark.parametrize("sources", [None, 3, [3], [{"name": "small"}], "a claim without a verdict"])
+def test_a_register_that_lacks_a_part_is_refused_in_one_line(
+    built: tuple[Path, Path], tmp_path: Path, sources: Any
+) -> None:
+    document = json.loads((built[1] / DATA).read_text())
+    if isinstance(sources, str):
+        del document["sources"][0]["claims"]["small-as-run"]["verdict"]
+    else:
+        document["sources"] = sources
+    (tmp_path / DATA).write_text(json.dumps(document))
+    with pytest.raises(InputError, match="to hold versions and sources"):
+        render_register(tmp_path, show=lambda line: None)
 
 
 def test_outside_text_stays_text(built: tuple[Path, Path]) -> None:
