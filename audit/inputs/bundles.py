@@ -220,7 +220,7 @@ def _check_shapes(state: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, .
 
 def _names(state: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> str:
     """How the names of tensors are not those of parameters; long lists are cut."""
-    first = next(iter(state))
+    first = next(iter(state), "")
     for prefix in (first.removesuffix(key) for key in shapes if first.endswith(f".{key}")):
         if set(state) == {prefix + key for key in shapes}:  # "module." of DataParallel, "_orig_mod." of torch.compile
             return f"every name begins with {prefix!r}; save model.{prefix}state_dict()."
