@@ -74,7 +74,8 @@ def open_zip(file: BinaryIO, name: str) -> Iterator[zipfile.ZipFile]:
             start[:1] == b"\x80"
         )
         raise InputError(
-            f"Expected {name} to be a zip archive, " + (f"not to begin with {start!r}.{old}" if start else "not empty.")
+            f"Expected {name} to be a zip archive, as torch.save and numpy.savez write, "
+            + (f"not to begin with {start!r}.{old}" if start else "not empty.")
         )
     bounded = _Bounded(file, LARGEST_DIRECTORY, name)
     try:

@@ -141,6 +141,10 @@ def _select(
     missing = sorted(set(kept.tolist()) - set(present.tolist()))
     if missing or len(set(kept.tolist())) != len(kept):
         raise InputError(f"Expected classes={kept.tolist()} to be different labels of {name}: {_brief(present)}.")
+    strange = np.setdiff1d(raw.y_test, present)
+    if classes is None and name not in SOURCES and len(strange):
+        rule = "training never saw; classes chooses labels, and drops the others"
+        raise InputError(f"Expected no labels in the test records of {name} that {rule}: {_brief(strange)}.")
     if len(kept) < 2:
         raise InputError(f"Expected {name} to have at least two classes, not {len(kept)} ({_brief(kept)}).")
     train, test = np.flatnonzero(np.isin(raw.y, kept)), np.flatnonzero(np.isin(raw.y_test, kept))

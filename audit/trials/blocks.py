@@ -5,7 +5,7 @@ never on the machine: so the same seeds give the same bits on any number of work
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -156,10 +156,10 @@ def _checked(made: Any, spec: TrainingSpec, count: int) -> TrainedModels:
             raise InputError(f"Expected the trainer to return TrainedModels or state dicts, not {type(made).__name__}.")
         try:
             parts = {name: torch.stack([state[name].detach().cpu().float() for state in made]) for name in shapes}
-        except (KeyError, RuntimeError, AttributeError) as error:
-            raise InputError(
-                f"Expected {count} state dicts with {', '.join(shapes)} from the trainer: {error}."
-            ) from None
+        except KeyError as error:
+            raise InputError(_expected_states(count, shapes, f"one lacks {error}")) from None
+        except (RuntimeError, AttributeError) as error:
+            raise InputError(_expected_states(count, shapes, str(error))) from None
         if any(state[name].is_complex() for state in made for name in shapes):
             raise InputError("Expected the trainer to return real parameters, not complex ones.")
         models = TrainedModels(parts, spec.architecture, Ledger.unrecorded(spec, "own loop"))
@@ -168,6 +168,10 @@ def _checked(made: Any, spec: TrainingSpec, count: int) -> TrainedModels:
     if returned != expected:
         raise InputError(f"Expected the trainer to return parameters of shapes {expected}, not {returned}.")
     return models
+
+
+def _expected_states(count: int, names: Iterable[str], fault: str) -> str:
+    return f"Expected {count} state dicts of tensors with {', '.join(names)} from the trainer: {fault}."
 
 
 def cut(size: int, lists: Sequence[Block]) -> dict[Place, Block]:

@@ -140,6 +140,10 @@ def test_users_arrays(tmp_path: Path, save: Any) -> None:
     assert (data.classes, data.x_test.shape, data.sha256) == (2, (0, 4), arrays_sha256(data.x, data.y))
     save(tmp_path / "b.npz", x=x, y=y, x_test=x[:3], y_test=y[:3])
     assert load(str(tmp_path / "b.npz"), classes=[7, -2]).y_test.tolist() == [0, 1, 0]
+    save(tmp_path / "c.npz", x=x, y=y, x_test=x[:3], y_test=np.array([7, 3, -2]))
+    assert load(tmp_path / "c.npz", classes=[7, -2]).y_test.tolist() == [0, 1]
+    with pytest.raises(InputError, match=r"no labels in the test records .* training never saw.*: 3"):
+        load(tmp_path / "c.npz")
 
 
 def test_one_hot_bytes_compress_well_and_are_no_bomb(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_the_example_has_fifteen_lines_and_is_judged_by_what_it_does_each_time(a
             "def train(*a, **k):\n    return 3\n",
             "Expected the trainer to return TrainedModels or state dicts, not int.",
         ),
-        ("def train(*a, **k):\n    return [{}]\n", "state dicts with weight, bias from the trainer"),
+        ("def train(*a, **k):\n    return [{}]\n", "with weight, bias from the trainer: one lacks 'weight'."),
         ("import not_there\n", "to be there: ModuleNotFoundError: No module named 'not_there'"),
         ("def tain(): pass\n", "to be there: AttributeError"),
         ("import sys\nsys.exit(3)\n", "to be there: SystemExit: 3, which ends a program, not an audit"),
