@@ -32,17 +32,12 @@ def test_a_little_above_the_truth_is_certified_and_a_little_below_refuted() -> N
         assert verdict.confidence == 1.0
 
 
-@pytest.mark.parametrize(
-    ("adjacency", "rate", "certified"),
-    [("add-remove", 1.0, True), ("add-remove", 0.01, True), ("replace-one", 1.0, True), ("replace-one", 0.01, False)],
-)
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("rate", [1.0, 0.01])
 def test_a_pure_claim_of_a_long_history_is_decided_where_no_float_holds_delta(
-    adjacency: Adjacency, rate: float, certified: bool
+    adjacency: Adjacency, rate: float
 ) -> None:
-    """Laplace(1000) under l1, moved by s or from -s to s: far out the densities have the ratio below, 10,000 times.
-
-    What a sampled record is replaced by may lie elsewhere than opposite: the upper bound is for any place.
-    """
+    """Laplace(1000) under l1, moved by s or from -s to s: far out the densities have the ratio below, 10,000 times."""
     steps, moved = 10_000, 1 + rate * math.expm1(1e-3)
     exact = steps * math.log(moved / (1 + rate * math.expm1(-1e-3)) if adjacency == "replace-one" else moved)
     verdicts = [
@@ -55,7 +50,7 @@ def test_a_pure_claim_of_a_long_history_is_decided_where_no_float_holds_delta(
         for factor in (0.4, 1.0 - 1e-6, 1.0 + 1e-6)
     ]  # fmt: skip
     names = [verdict.verdict for verdict in verdicts]
-    assert names == ["refuted", "refuted", "certified" if certified else "undecided"]
+    assert names == ["refuted", "refuted", "certified"]
     assert verdicts[0].epsilon_lower <= exact * (1 + 1e-12)
 
 
