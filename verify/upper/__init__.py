@@ -7,12 +7,13 @@ from typing import Protocol
 import numpy as np
 
 from dpaudit.mechanisms.base import Array
-from dpaudit.verify.claims import Claim, coordinate_by_coordinate
+from dpaudit.verify.claims import FEW_COORDINATES, Claim, coordinate_by_coordinate
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.samplers import SAMPLERS
 from dpaudit.verify.upper import (
     balls_in_bins,
     bounded_loss,
+    coordinate_products,
     envelope,
     gamma_plrv_shared,
     gaussian_pld,
@@ -29,7 +30,6 @@ from dpaudit.verify.upper import (
 from dpaudit.verify.upper.met_releases import DRAWN, carried_over, met_claim, often_cut, revealed_claim
 from dpaudit.verify.upper.shift_norms import moments_reach, sampling_is_known
 
-FEW = 16  # coordinates of which each is looked at as if it were moved by the whole clip
 APART = "no coordinate is moved by more than the clip: boundary lemma"
 
 
@@ -62,6 +62,7 @@ UPPER_BOUNDS: tuple[UpperBound, ...] = (
     mixed,
     never_sampled,
     replaced_coins,
+    coordinate_products,
 )
 OF_COINS: tuple[UpperBound, ...] = (replaced_coins,)  # false of what is only read as Poisson sampling
 
@@ -90,13 +91,12 @@ def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) ->
 
 
 def _own_curves(claim: Claim, theorems: Sequence[UpperBound]) -> list[Curve]:
-    """Of every theorem that applies to a claim itself or to its coordinates one by one, or with its coins revealed."""
+    """Of every theorem that applies to a claim, or to its coordinates one by one; with coins revealed for moments."""
     curves = [*_applying(claim, theorems), *_coordinates_apart(claim, theorems)]
     shown = revealed_claim(claim)
     if shown is None:
         return curves
-    known = [] if moments_reach(claim) else _applying(shown, theorems)
-    known += _coordinates_apart(shown, theorems)
+    known = [*_applying(shown, theorems), *_coordinates_apart(shown, theorems)]
     return [*curves, *(replace(curve, theorem=f"{DRAWN}; {curve.theorem}") for curve in known)]
 
 
@@ -106,7 +106,7 @@ def _applying(claim: Claim, theorems: Sequence[UpperBound]) -> list[Curve]:
 
 def _coordinates_apart(claim: Claim, theorems: Sequence[UpperBound]) -> list[Curve]:
     """Of the claim's coordinates one by one, none of which is moved further than the whole; none where that is it."""
-    phases = [coordinate_by_coordinate(phase, FEW) for phase in claim.phases]
+    phases = [coordinate_by_coordinate(phase, FEW_COORDINATES) for phase in claim.phases]
     if all(one.mechanism == phase.mechanism for one, phase in zip(phases, claim.phases, strict=True)):
         return []
     curves = _applying(replace(claim, phases=phases), theorems)

@@ -35,7 +35,7 @@ from dpaudit.mechanisms.base import Array, NormalCoordinates
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.samplers import Sampler, Shuffled, TruncatedPoisson, WithoutReplacement
-from dpaudit.verify.upper.shift_norms import sampling_is_known
+from dpaudit.verify.upper.shift_norms import moments_reach, sampling_is_known
 
 REVEALED = "the order revealed, a record meets at most so many releases: joint convexity of the hockey-stick divergence"
 DRAWN = "who is drawn revealed, the record is in at most every release: joint convexity of the hockey-stick divergence"
@@ -84,13 +84,12 @@ def met_claim(claim: Claim, *, fixed: bool = False) -> Claim | None:
 
 
 def revealed_claim(claim: Claim) -> Claim | None:
-    """The claim with it known who is drawn, which moments of several releases need under replace-one; None if it is.
+    """The claim with it known who is drawn, where moments need that; None where they do not.
 
     Poisson coins have one law for both neighbours, whoever the record is: given them the history is one of at most as
     many releases without sampling, and delta is jointly convex.
     """
-    sampled = any(phase.sampling_prob < 1 for phase in claim.phases)
-    if not sampled or not all(map(sampling_is_known, claim.phases)):
+    if claim.adjacency != "replace-one" or moments_reach(claim) or not all(map(sampling_is_known, claim.phases)):
         return None
     phases = [replace(phase, sampling_prob=1.0, sampling_kind="none") for phase in claim.phases]
     return replace(claim, phases=tuple(phases))

@@ -1,0 +1,93 @@
+"""Pairs of many coordinates from that of one, against closed forms of normal noise and sums over Laplace atoms."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from dpaudit.mechanisms.base import Array
+from dpaudit.verify.pld.dominating_pairs import gaussian_pair, laplace_pair
+from dpaudit.verify.pld.pair_curve import PairPhase, compose_pairs, worst_delta
+from dpaudit.verify.pld.product_pairs import _convex, product_pair
+
+
+def profile(pair_tails: object, at: Array) -> Array:
+    tails = pair_tails(at)  # type: ignore[operator]
+    return np.asarray(tails.p_sf - np.exp(at) * tails.q_sf)
+
+
+def normal_delta(mu: float, epsilon: Array) -> Array:
+    return np.asarray(norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu))
+
+
+@pytest.mark.parametrize(("mu", "count"), [(0.02, 10), (0.3, 4), (0.05, 1000), (1.5, 3), (2.0, 16)])
+def test_normal_coordinates_have_the_curve_of_one_that_moves_by_their_length(mu: float, count: int) -> None:
+    pair, length = product_pair(gaussian_pair(mu), count, 1e-20), mu * math.sqrt(count)
+    epsilons = length * length / 2 + length * np.linspace(0.0, 7.0, 50)
+    found, exact = profile(pair.tails, epsilons) + pair.lost, normal_delta(length, epsilons)
+    assert (found >= exact * (1 - 1e-9)).all()
+    assert (found <= exact * (1 + 1e-2) + 4 * pair.lost).all()
+    tails = pair.tails(-epsilons)  # the mirror image
+    reverse = tails.q_cdf - np.exp(epsilons) * tails.p_cdf
+    assert reverse == pytest.approx(found, rel=1e-6, abs=1e-18)
+
+
+@pytest.mark.parametrize("q", [1.0, 0.2, 1e-3])
+@pytest.mark.parametrize("steps", [1, 30])
+@pytest.mark.parametrize(("mu", "count"), [(0.3, 4), (0.05, 1000)])
+def test_sampled_products_compose_as_the_one_normal_law_does(q: float, steps: int, mu: float, count: int) -> None:
+    wanted = ("remove", "add")
+    delta = 1e-7 * q
+    tail = 1e-7 * delta / steps
+    many, one = (
+        worst_delta(
+            compose_pairs([PairPhase(pair, q, steps)], wanted, delta), np.array([0.0, 0.01, 0.1, 0.5, 1.0, 3.0])
+        )
+        for pair in (product_pair(gaussian_pair(mu), count, tail), gaussian_pair(mu * math.sqrt(count)))
+    )
+    seen = one > 100 * delta
+    assert seen.sum() >= 2
+    assert many[seen] == pytest.approx(one[seen], rel=5e-3)
+    assert (many[seen] >= one[seen] * (1 - 1e-3)).all()  # which is above the truth by its own rounding
+
+
+@pytest.mark.parametrize(("shift", "count"), [(0.1, 2), (0.7, 3), (3.0, 4)])
+def test_laplace_coordinates_against_sums_over_a_fine_grid_of_their_losses(shift: float, count: int) -> None:
+    """One coordinate's loss has atoms at both ends and a density between: in 200 cells, from below and from above."""
+    edges = np.linspace(-shift, shift, 201)
+    cdf = 0.5 * np.exp((edges - shift) / 2)
+    masses = np.concatenate([[cdf[0]], np.diff(cdf), [0.5]])
+    pair = product_pair(laplace_pair(shift), count, 1e-15)
+    epsilons = shift * count * np.array([0.05, 0.3, 0.6, 0.9, 0.98])
+    exact = []
+    for places in (
+        np.concatenate([edges[:1], edges[:-1], edges[-1:]]),
+        np.concatenate([edges[:1], edges[1:], edges[-1:]]),
+    ):
+        low, unit = places[0], edges[1] - edges[0]
+        law = np.zeros(201)
+        np.add.at(law, np.rint((places - low) / unit).astype(int), masses)
+        total = law
+        for _ in range(count - 1):
+            total = np.convolve(total, law)
+        losses = count * low + unit * np.arange(len(total))
+        exact.append([float(total @ np.maximum(-np.expm1(e - losses), 0.0)) for e in epsilons])
+    found = profile(pair.tails, epsilons) + pair.lost
+    assert (found >= np.array(exact[0]) * (1 - 1e-9)).all()
+    assert (found <= np.array(exact[1]) * (1 + 2e-3)).all()
+
+
+def test_kept_points_are_those_of_the_lower_hull() -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(50):
+        losses = np.concatenate([[0.0], np.sort(rng.uniform(0, 5, 12))])
+        deltas = np.sort(rng.uniform(0, 1, 13))[::-1]
+        kept, a = set(_convex(losses, deltas).tolist()), np.exp(losses)
+        for k in range(13):
+            chords = [
+                deltas[i] + (deltas[j] - deltas[i]) * (a[k] - a[i]) / (a[j] - a[i])
+                for i, j in product(range(k), range(k + 1, 13))
+            ]
+            assert (k in kept) == (not chords or deltas[k] < min(chords))

@@ -1,0 +1,98 @@
+"""A dominating pair of many independent coordinates from that of one, as a pair of discrete laws that can be sampled.
+
+The coordinates' losses add up, so that their delta(epsilon) is bounded from above as a history's is (`composition`).
+Any convex, falling curve of a = e^epsilon above the true one is that of a pair that dominates (Zhu, Dong and Wang 2022,
+Lemma 8): here the largest convex one below the bounds at some losses, straight in a between those. Its slope at a loss
+is -Q(L > loss), and P(L > loss) is its value and a times that; what it does not fall below is an infinite loss.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.mechanisms.base import Array
+from dpaudit.verify.pld.cells import SMALLEST_MASS
+from dpaudit.verify.pld.dominating_pairs import DominatingPair, Tails
+from dpaudit.verify.pld.fourier import UNIT
+from dpaudit.verify.pld.loss_grid import loss_moments, sampled_pair
+from dpaudit.verify.pld.pair_curve import compose_sampled
+
+# losses are FINE deviations apart up to FAR of them above the mean, then by GROWTH of themselves
+FINE, FAR, GROWTH, MOST = 0.01, 8.0, 0.01, 1 << 14
+
+
+def product_pair(pair: DominatingPair, count: int, tail: float) -> DominatingPair:
+    """A pair that dominates `count` independent coordinates which `pair` dominates one by one.
+
+    Args:
+        pair: Of one coordinate; its own mirror image.
+        count: Coordinates, at least 2.
+        tail: Mass that may go to an infinite loss.
+    """
+    one = sampled_pair(pair, 1.0, 0.25 * tail / count, math.inf)
+    [total] = compose_sampled([(one, count)], ("remove",))
+    _, mean, variance = loss_moments(one)
+    unit = FINE * math.sqrt(count * variance)
+    most = count * (one.cutoff + total.step)  # every coordinate's loss is rounded up
+    near = unit * np.arange(FAR / FINE + min(count * mean / unit, MOST))
+    near = near[near < most]
+    last = max(near[-1], unit)
+    far = last * np.exp(GROWTH * np.arange(1.0, math.log(max(most / last, 1.0)) / GROWTH))
+    losses = np.concatenate([near, far, [most]])
+    deltas = np.minimum.accumulate(total.delta(losses))
+    enough = int(np.searchsorted(-deltas, -tail))
+    losses, deltas = losses[: enough + 1], deltas[: enough + 1]
+    at = _convex(losses, deltas)
+    return _discrete(losses[at], deltas[at])
+
+
+def _convex(losses: Array, deltas: Array) -> NDArray[np.int64]:
+    """Which points lie on the largest convex function of e^loss that is nowhere above them."""
+    kept, falls = [0], [math.inf]
+    for k in range(1, len(losses)):
+        while (fall := _log_fall(losses, deltas, kept[-1], k)) >= falls[-1]:
+            kept.pop()
+            falls.pop()
+        kept.append(k)
+        falls.append(fall)
+    return np.array(kept)
+
+
+def _log_fall(losses: Array, deltas: Array, i: int, j: int) -> float:
+    """log of how fast the deltas fall in e^loss between two points."""
+    fallen, apart = float(deltas[i] - deltas[j]), float(losses[j] - losses[i])
+    if fallen <= 0:
+        return -math.inf
+    return math.log(fallen) - float(losses[i]) - (math.log(math.expm1(apart)) if apart < 700.0 else apart)
+
+
+def _discrete(losses: Array, deltas: Array) -> DominatingPair:
+    """The pair whose delta(epsilon) is straight in e^epsilon between these points, and constant beyond them."""
+    fallen, apart = -np.diff(deltas), np.minimum(np.diff(losses), 700.0)
+    rounding = 8.0 * UNIT * (deltas[:-1] / np.maximum(fallen, SMALLEST_MASS) + 1.0 + np.abs(losses[:-1]))
+    with np.errstate(under="ignore"):
+        share = fallen / np.expm1(apart)  # e^loss Q(L > loss)
+        q = np.append(share * np.exp(-losses[:-1]), 0.0)
+    p = np.append(share + (deltas[:-1] - deltas[-1]), 0.0)
+    q_off = np.append(rounding, 0.0) * q
+    p_off = np.append(rounding * share, 0.0) + 8.0 * UNIT * (deltas + p)
+    infinite = float(deltas[-1])
+
+    def tails(at: Array) -> Tails:
+        size, positive = np.abs(at), at >= 0
+        above = np.searchsorted(losses, size, side="right") - 1  # of L > size
+        reached = np.maximum(np.searchsorted(losses, size, side="left") - 1, 0)  # of L >= size, where that is not 0
+        within = size <= losses[-1]
+        small, large = (
+            np.where(within, q[reached], 0.0),
+            np.where(within, p[reached], 0.0) + infinite,
+        )  # P, Q(L <= -size)
+        p_cdf = np.where(positive, 1.0 - infinite - p[above], small)
+        p_sf = np.where(positive, p[above], 1.0 - infinite - small)
+        q_cdf, q_sf = np.where(positive, 1.0 - q[above], large), np.where(positive, q[above], 1.0 - large)
+        off = np.where(positive, p_off[above], q_off[reached]), np.where(positive, q_off[above], p_off[reached])
+        ends = [np.maximum(np.minimum(*pair), SMALLEST_MASS) for pair in ((p_cdf, p_sf), (q_cdf, q_sf))]
+        return Tails(p_cdf, p_sf, q_cdf, q_sf, off[0] / ends[0], off[1] / ends[1])
+
+    return DominatingPair(tails, largest=float(losses[-1]), lost=infinite)
