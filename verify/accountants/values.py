@@ -17,6 +17,7 @@ from dpaudit.verify.inversion import epsilon_at
 from dpaudit.verify.rdp import Moments, gaussian_moments, rdp_curve, sampled_moments
 from dpaudit.verify.upper import (
     UpperBound,
+    coordinate_products,
     envelope,
     gamma_plrv_shared,
     gaussian_pld,
@@ -32,7 +33,9 @@ from dpaudit.verify.upper import (
 from dpaudit.verify.upper.gamma_plrv_shared import SHARES
 from dpaudit.verify.upper.shift_norms import sampling_is_known
 
-PAIRS: tuple[UpperBound, ...] = (gaussian_pld, sampled_normal, laplace_pure, one_dimensional, radial_pld, mixed)
+PAIRS: tuple[UpperBound, ...] = (
+    gaussian_pld, sampled_normal, laplace_pure, one_dimensional, radial_pld, coordinate_products, mixed,
+)  # fmt: skip
 MOMENTS = "moments of the worst shift; Balle et al. (2020), Theorem 21"
 NAIVE = "single releases, each at its share of delta, added up; Dwork and Roth (2014), Theorem 3.16"
 ADVANCED = "single releases at half of delta, half for the composition; Kairouz, Oh and Viswanath (2015), Theorem 3.5"

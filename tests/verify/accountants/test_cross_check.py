@@ -14,6 +14,7 @@ from scipy.stats import norm
 
 from dpaudit.mechanisms import GammaPLRV, Gaussian, GeneralizedGaussian, Laplace, Product
 from dpaudit.mechanisms.base import Mechanism
+from dpaudit.verify import check
 from dpaudit.verify.accountants import DPAccounting, Opacus
 from dpaudit.verify.accountants.table import AccountantRow, cross_check
 from dpaudit.verify.accountants.values import advanced_composition
@@ -297,3 +298,9 @@ def test_a_history_is_put_to_accountants_that_can_hear_it() -> None:
     rows = rows_of(claim, accountants={"pld": DPAccounting("pld"), "plain": lambda *_: 1.0})
     assert rows["pld"].epsilon == pytest.approx(analytic_gaussian(math.sqrt(5 / 9 + 7 / 4), DELTA), rel=1e-3)
     assert "one phase" in rows["plain"].note
+
+
+def test_pld_of_sampled_coordinates_that_are_clipped_each_is_the_bound_that_decides() -> None:
+    noise = GeneralizedGaussian(3.0, 10.0, clip_norm=math.inf, dimension=10)
+    claim = single(noise, steps=5, sampling_prob=0.2)
+    assert rows_of(claim)["PLD"].epsilon == pytest.approx(check(claim).epsilon_upper, rel=1e-9)
