@@ -7,6 +7,8 @@ is -Q(L > loss), and P(L > loss) is its value and a times that; what it does not
 """
 
 import math
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +29,14 @@ def product_pair(pair: DominatingPair, count: int, tail: float) -> DominatingPai
 
     Args:
         pair: Of one coordinate; its own mirror image.
-        count: Coordinates, at least 2.
+        count: Coordinates.
         tail: Mass that may go to an infinite loss.
     """
+    return pair_of_curve(*product_curve(pair, count, tail))
+
+
+def product_curve(pair: DominatingPair, count: int, tail: float) -> tuple[Array, Array]:
+    """Losses and deltas of such a pair: the points between which its delta is straight in e^epsilon."""
     one = sampled_pair(pair, 1.0, 0.25 * tail / count, math.inf)
     [total] = compose_sampled([(one, count)], ("remove",))
     _, mean, variance = loss_moments(one)
@@ -39,15 +46,15 @@ def product_pair(pair: DominatingPair, count: int, tail: float) -> DominatingPai
     near = near[near < most]
     last = max(near[-1], unit)
     far = last * np.exp(GROWTH * np.arange(1.0, math.log(max(most / last, 1.0)) / GROWTH))
-    losses = np.concatenate([near, far, [most]])
+    losses = np.unique(np.concatenate([near, far, [most]]))
     deltas = np.minimum.accumulate(total.delta(losses))
     enough = int(np.searchsorted(-deltas, -tail))
     losses, deltas = losses[: enough + 1], deltas[: enough + 1]
-    at = _convex(losses, deltas)
-    return _discrete(losses[at], deltas[at])
+    at = convex(losses, deltas)
+    return losses[at], deltas[at]
 
 
-def _convex(losses: Array, deltas: Array) -> NDArray[np.int64]:
+def convex(losses: Array, deltas: Array) -> NDArray[np.int64]:
     """Which points lie on the largest convex function of e^loss that is nowhere above them."""
     kept, falls = [0], [math.inf]
     for k in range(1, len(losses)):
@@ -67,17 +74,45 @@ def _log_fall(losses: Array, deltas: Array, i: int, j: int) -> float:
     return math.log(fallen) - float(losses[i]) - (math.log(math.expm1(apart)) if apart < 700.0 else apart)
 
 
-def _discrete(losses: Array, deltas: Array) -> DominatingPair:
-    """The pair whose delta(epsilon) is straight in e^epsilon between these points, and constant beyond them."""
-    fallen, apart = -np.diff(deltas), np.minimum(np.diff(losses), 700.0)
-    rounding = 8.0 * UNIT * (deltas[:-1] / np.maximum(fallen, SMALLEST_MASS) + 1.0 + np.abs(losses[:-1]))
-    with np.errstate(under="ignore"):
-        share = fallen / np.expm1(apart)  # e^loss Q(L > loss)
-        q = np.append(share * np.exp(-losses[:-1]), 0.0)
-    p = np.append(share + (deltas[:-1] - deltas[-1]), 0.0)
-    q_off = np.append(rounding, 0.0) * q
-    p_off = np.append(rounding * share, 0.0) + 8.0 * UNIT * (deltas + p)
-    infinite = float(deltas[-1])
+@dataclass(frozen=True)
+class Beyond:
+    """What a discrete pair has above each of its losses, an infinite loss left out, with bounds on the errors.
+
+    Args:
+        p: P(inf > L > loss).
+        q: Q(L > loss).
+        p_off, q_off: Their errors at most.
+        infinite: P(L = inf), which is Q(L = -inf).
+    """
+
+    p: Array
+    q: Array
+    p_off: Array
+    q_off: Array
+    infinite: float
+
+    @classmethod
+    def of_curve(cls, losses: Array, deltas: Array) -> Self:
+        """Of the pair whose delta(epsilon) is straight in e^epsilon between these points, and constant beyond them."""
+        fallen, apart = -np.diff(deltas), np.minimum(np.diff(losses), 700.0)
+        rounding = 8.0 * UNIT * (deltas[:-1] / np.maximum(fallen, SMALLEST_MASS) + 1.0 + np.abs(losses[:-1]))
+        with np.errstate(under="ignore"):
+            share = fallen / np.expm1(apart)  # e^loss Q(L > loss)
+            q = np.append(share * np.exp(-losses[:-1]), 0.0)
+        p = np.append(share + (deltas[:-1] - deltas[-1]), 0.0)
+        p_off = np.append(rounding * share, 0.0) + 8.0 * UNIT * (deltas + p)
+        return cls(p, q, p_off, np.append(rounding, 0.0) * q, float(deltas[-1]))
+
+
+def pair_of_curve(losses: Array, deltas: Array) -> DominatingPair:
+    """The pair, its own mirror image, whose delta(epsilon) is straight in e^epsilon between points of a convex curve.
+
+    Args:
+        losses: Ascending from 0.
+        deltas: Falling; the last one is the mass of an infinite loss.
+    """
+    beyond = Beyond.of_curve(losses, deltas)
+    p, q, p_off, q_off, infinite = beyond.p, beyond.q, beyond.p_off, beyond.q_off, beyond.infinite
 
     def tails(at: Array) -> Tails:
         size, positive = np.abs(at), at >= 0

@@ -9,7 +9,7 @@ import numpy as np
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.claims import FEW_COORDINATES, Claim, coordinate_by_coordinate
 from dpaudit.verify.curves import Curve
-from dpaudit.verify.samplers import SAMPLERS
+from dpaudit.verify.samplers import SAMPLERS, WithoutReplacement
 from dpaudit.verify.upper import (
     balls_in_bins,
     bounded_loss,
@@ -24,6 +24,7 @@ from dpaudit.verify.upper import (
     one_dimensional,
     radial_pld,
     replaced_coins,
+    replaced_records,
     sampled_normal,
     shuffled_batches,
 )
@@ -63,8 +64,10 @@ UPPER_BOUNDS: tuple[UpperBound, ...] = (
     never_sampled,
     replaced_coins,
     coordinate_products,
+    replaced_records,
 )
-OF_COINS: tuple[UpperBound, ...] = (replaced_coins,)  # false of what is only read as Poisson sampling
+# false of batches of fixed size that are read as Poisson ones: where the record is not in, another one is
+OF_COINS: tuple[UpperBound, ...] = (replaced_coins, replaced_records)
 
 
 def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) -> list[Curve]:
@@ -80,7 +83,8 @@ def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) ->
     for fixed in (True, False) if often_cut(read) else (False,):
         met = met_claim(read, fixed=fixed)
         if met is not None:
-            own = _own_curves(met, [theorem for theorem in theorems if theorem not in OF_COINS])
+            coins = not fixed and not any(isinstance(phase.sampler, WithoutReplacement) for phase in read.phases)
+            own = _own_curves(met, [theorem for theorem in theorems if coins or theorem not in OF_COINS])
             own = [carried_over(read, curve, fixed=fixed, when_cut=when_cut) for curve in own]
             curves += own
             when_cut = own if fixed else []

@@ -21,8 +21,13 @@ THEOREM = (
 )
 
 
-def _one_coordinate(claim: Claim, phase: Phase) -> PairPhase | None:
-    """The pair of one coordinate, with the number of coordinates for its steps; None where there is none."""
+def one_coordinate(claim: Claim, phase: Phase) -> PairPhase | None:
+    """The pair of one coordinate, with the number of coordinates for its steps; None where there is none.
+
+    Args:
+        claim: Its adjacency says how far a coordinate is moved.
+        phase: Its noise; how it is sampled is left to the caller.
+    """
     if not sampling_is_known(phase):
         return None
     one = coordinate_by_coordinate(Phase(phase.mechanism, 1), FEW_COORDINATES)
@@ -34,7 +39,7 @@ def _one_coordinate(claim: Claim, phase: Phase) -> PairPhase | None:
 def applies(claim: Claim) -> bool:
     """Independent coordinates of one law that is not normal in every phase, clipped each or few; some are sampled."""
     many = any(phase.sampling_prob < 1 and (phase.mechanism.dimension or 1) > 1 for phase in claim.phases)
-    return many and all(_one_coordinate(claim, phase) is not None for phase in claim.phases)
+    return many and all(one_coordinate(claim, phase) is not None for phase in claim.phases)
 
 
 def bound(claim: Claim) -> Curve:
@@ -43,7 +48,7 @@ def bound(claim: Claim) -> Curve:
     Raises:
         ValueError: `applies(claim)` is false.
     """
-    known = [(_one_coordinate(claim, phase), phase) for phase in claim.phases]
+    known = [(one_coordinate(claim, phase), phase) for phase in claim.phases]
     if not applies(claim):
         raise ValueError(f"Expected claim {claim.id!r} to have sampled coordinates, each with a pair of its own.")
     tail = infinite_mass(claim.least_delta) / sum(phase.steps for phase in claim.phases)

@@ -28,7 +28,7 @@ PAIRS = "dominating pair of each phase, composed: Zhu, Dong and Wang (2022), The
 MOMENTS = "moments of each phase, added: Mironov (2017), Proposition 1; Balle et al. (2020), Theorem 21"
 
 
-def _pair(claim: Claim, phase: Phase) -> PairPhase | None:
+def pair_phase(claim: Claim, phase: Phase) -> PairPhase | None:
     """Dominating pair of a phase by the first theorem that has one."""
     mu = shift_over_sigma(phase, claim.adjacency)
     if mu is not None and sampling_is_known(phase):
@@ -46,7 +46,7 @@ def moments_of(claim: Claim, phase: Phase) -> Moments | None:
 
 
 def _all_pairs(claim: Claim) -> list[PairPhase] | None:
-    pairs = [_pair(claim, phase) for phase in claim.phases]
+    pairs = [pair_phase(claim, phase) for phase in claim.phases]
     known = [pair for pair in pairs if pair is not None]
     return known if len(known) == len(pairs) else None
 

@@ -10,7 +10,7 @@ from scipy.stats import norm
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.pld.dominating_pairs import gaussian_pair, laplace_pair
 from dpaudit.verify.pld.pair_curve import PairPhase, compose_pairs, worst_delta
-from dpaudit.verify.pld.product_pairs import _convex, product_pair
+from dpaudit.verify.pld.product_pairs import convex, product_pair
 
 
 def profile(pair_tails: object, at: Array) -> Array:
@@ -84,7 +84,7 @@ def test_kept_points_are_those_of_the_lower_hull() -> None:
     for _ in range(50):
         losses = np.concatenate([[0.0], np.sort(rng.uniform(0, 5, 12))])
         deltas = np.sort(rng.uniform(0, 1, 13))[::-1]
-        kept, a = set(_convex(losses, deltas).tolist()), np.exp(losses)
+        kept, a = set(convex(losses, deltas).tolist()), np.exp(losses)
         for k in range(13):
             chords = [
                 deltas[i] + (deltas[j] - deltas[i]) * (a[k] - a[i]) / (a[j] - a[i])

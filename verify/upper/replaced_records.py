@@ -1,0 +1,69 @@
+"""Poisson-sampled records that are replaced: both versions against nothing, at their worst, for noise with a pair.
+
+The pair of `pld.replaced_pairs` from that of the record against nothing, which other theorems have for noise of one
+coordinate, for Laplace noise under an l1 bound and for coordinates that are clipped each. It needs that the others
+contribute the same whether the record is drawn, as `replaced_coins` does. Normal noise has `sampled_normal`.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.curves import Curve
+from dpaudit.verify.pld.pair_curve import PairPhase, infinite_mass, pair_curve
+from dpaudit.verify.pld.replaced_pairs import replaced_pair
+from dpaudit.verify.upper import coordinate_products, mixed, sampled_normal
+
+THEOREM = (
+    "a record's own coin: largest mass of a set around one version, least around the other, by Neyman-Pearson "
+    "(verify/pld/replaced_pairs.py); composition by Zhu, Dong and Wang (2022), Theorem 10; rounded up by Doroshenko et "
+    "al. (2022), Theorem 4.3"
+)
+
+
+def _against_nothing(claim: Claim, phase: Phase) -> PairPhase | None:
+    """The pair of the record against nothing, with the number of coordinates that it is of for its steps."""
+    alone = replace(claim, adjacency="add-remove")
+    found = coordinate_products.one_coordinate(alone, phase)
+    if found is None:
+        found = mixed.pair_phase(alone, replace(phase, steps=1))
+    return None if found is None or found.pair.heavy else found
+
+
+def _pair(claim: Claim, phase: Phase, tail: float) -> PairPhase | None:
+    if phase.sampling_prob == 1:
+        return mixed.pair_phase(claim, phase)
+    one = _against_nothing(claim, phase)
+    pair = None if one is None else replaced_pair(one.pair, one.steps, phase.sampling_prob, tail)
+    return None if pair is None else PairPhase(pair, 1.0, phase.steps)
+
+
+def applies(claim: Claim) -> bool:
+    """A record that is replaced and sampled by its own coin, noise with a pair that is not all normal."""
+    return (
+        claim.adjacency == "replace-one"
+        and any(phase.sampling_prob < 1 for phase in claim.phases)
+        and not sampled_normal.applies(claim)
+        and all(
+            (mixed.pair_phase(claim, phase) if phase.sampling_prob == 1 else _against_nothing(claim, phase)) is not None
+            for phase in claim.phases
+        )
+    )
+
+
+def bound(claim: Claim) -> Curve:
+    """Upper bound on delta(epsilon) from the composed pairs; 1 where a loss is beyond floats.
+
+    Raises:
+        ValueError: `applies(claim)` is false.
+    """
+    if not applies(claim):
+        raise ValueError(f"Expected claim {claim.id!r} to replace a sampled record, with noise that has a pair.")
+    tail = infinite_mass(claim.least_delta) / sum(phase.steps for phase in claim.phases)
+    found = [_pair(claim, phase, tail) for phase in claim.phases]
+    pairs = [pair for pair in found if pair is not None]
+    if len(pairs) < len(found):
+        return Curve.upper("pld", THEOREM, np.ones_like)
+    as_known = replace(claim, phases=[replace(p, sampling_prob=1.0, sampling_kind="none") for p in claim.phases])
+    return pair_curve(as_known, pairs, THEOREM)
