@@ -69,10 +69,13 @@ def squared_mu(claim: Claim) -> Fraction | None:
 
 
 def _variance(mechanism: Any, structure: NormalCoordinates) -> Fraction:
-    """sigma^2, from the decimals of the mechanism's own parameters: a float of their product may lie above it."""
-    if isinstance(mechanism, Gaussian):
+    """sigma^2, from the decimals of the mechanism's own parameters: a float of their product may lie above it.
+
+    Of a subclass the structure alone says what its noise is.
+    """
+    if type(mechanism) is Gaussian:
         return (_decimal(mechanism.noise_multiplier) * _decimal(mechanism.clip)) ** 2
-    if isinstance(mechanism, GeneralizedGaussian):
+    if type(mechanism) is GeneralizedGaussian:
         return _decimal(mechanism.scale) ** 2 / 2
     return Fraction(math.nextafter(structure.sigma, 0.0)) ** 2
 

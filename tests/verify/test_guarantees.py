@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
 from dpaudit.mechanisms import GammaPLRVIID, Gaussian, GeneralizedGaussian, Laplace
+from dpaudit.mechanisms.base import NormalCoordinates
 from dpaudit.reports.verdict_exports import prose
 from dpaudit.reports.verdict_wording import in_words
 from dpaudit.verify import check, guarantee_check
@@ -194,6 +196,23 @@ def test_mu_is_that_of_the_decimals_and_not_of_their_products_float() -> None:
     once = [Phase(Gaussian(1.1, clip=1.1, dimension=1), 1, 1.0, "none")]
     above, below = (check(claim_stating(GaussianDP(mu), once)) for mu in (0.9090909090909092, 0.909090909090909))
     assert (above.verdict, below.verdict) == ("certified", "undecided")
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.01])
+def test_mu_of_a_subclass_is_that_of_its_structure(rate: float) -> None:
+    """Its parameters may mean something else: half of the noise was certified at the mu of the whole."""
+
+    @dataclass(frozen=True)
+    class Half(Gaussian):
+        @property
+        def structure(self) -> NormalCoordinates:
+            return Gaussian(self.noise_multiplier / 2).structure
+
+    phase = Phase(Half(1.0), 4, rate)
+    mu, rho = check(claim_stating(GaussianDP(2.1), [phase])), check(claim_stating(ZeroConcentratedDP(2.1), [phase]))
+    assert mu.verdict != "certified"
+    assert rho.verdict == "refuted"
+    assert check(claim_stating(GaussianDP(4.0001), [phase])).verdict == "certified"
 
 
 @pytest.mark.parametrize("mu", [0.1, 1.0, 4.0])
