@@ -233,7 +233,10 @@ def coordinate_by_coordinate(phase: Phase, together: int = 1) -> Phase:
         return phase
     if noise.clip_norm < math.inf and (noise.dimension > together or isinstance(structure, LaplaceCoordinates)):
         return phase
-    one, steps = with_dimension(noise, 1), phase.steps * noise.dimension
+    try:
+        one, steps = with_dimension(noise, 1), phase.steps * noise.dimension
+    except ValueError:  # noise that is of more coordinates only
+        return phase
     if steps > MOST_COORDINATES or not _same_law(structure, one.structure):  # some scale noise by the dimension
         return phase
     return replace(phase, mechanism=one, steps=steps)
@@ -253,6 +256,6 @@ def _same_law(one: object, other: object) -> bool:
 
 def _of_independent_scales(mechanism: Mechanism) -> Mechanism:
     """Noise of one scale for all coordinates, of which there is one, as noise of a scale for each: the same law."""
-    if not isinstance(mechanism, GammaPLRV) or mechanism.dimension != 1:
+    if type(mechanism) is not GammaPLRV or mechanism.dimension != 1:  # a subclass may have a law of its own
         return mechanism
     return GammaPLRVIID(mechanism.k, mechanism.theta, mechanism.clip, mechanism.clip_norm, 1)

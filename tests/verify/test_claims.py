@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian, Laplace
-from dpaudit.mechanisms.base import LaplaceCoordinates, Mechanism
+from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian, GeneralizedGaussian, Laplace
+from dpaudit.mechanisms.base import GammaScale, LaplaceCoordinates, Mechanism
 from dpaudit.mechanisms.laplace import laplace_law
 from dpaudit.verify import check
 from dpaudit.verify.checking import AS_ZERO_OUT
@@ -95,6 +95,34 @@ def test_noise_that_depends_on_the_number_of_coordinates_stays_as_it_is() -> Non
 
     claim = Claim.single(Spread(2.0, 1.0, math.inf, 3), epsilon=1.0, delta=1e-5)
     assert claim.canonical("upper").phases == claim.phases
+
+
+@pytest.mark.parametrize(("clip_norm", "rate"), [(2.0, 1.0), (2.0, 0.5), (math.inf, 1.0)])
+def test_noise_that_is_of_several_coordinates_alone_is_judged_as_such(clip_norm: float, rate: float) -> None:
+    """One coordinate of it is refused: the look at its coordinates one by one ended in a traceback."""
+
+    @dataclass(frozen=True)
+    class Several(GeneralizedGaussian):
+        def __post_init__(self) -> None:
+            if self.dimension == 1:
+                raise ValueError("Expected dimension=1 to be at least 2.")
+
+    found = check(Claim.single(Several(3.0, 4.0, 1.0, clip_norm, 3), epsilon=9.0, delta=1e-5, sampling_prob=rate))
+    assert found.verdict == "certified"
+
+
+def test_a_hidden_scale_of_a_subclass_is_its_own() -> None:
+    @dataclass(frozen=True)
+    class Less(GammaPLRV):
+        @property
+        def structure(self) -> GammaScale:
+            return GammaPLRV(self.k, 4.0 * self.theta).structure
+
+    own, same = (
+        Claim.single(noise, epsilon=1.0, delta=1e-3)
+        for noise in (Less(5.0, 0.1, dimension=1), GammaPLRV(5.0, 0.4, dimension=1))
+    )
+    assert check(own).epsilon_upper >= check(same).epsilon_lower > 1.9
 
 
 def _from_a_table(scales: np.ndarray, x: np.ndarray) -> np.ndarray:
