@@ -21,11 +21,10 @@ from dpaudit.verify.guarantees import (
     guarantee_to_dict,
 )
 from dpaudit.verify.implied import LEAST_DELTA, divergence_at_least, divergence_at_most, most_mu, operating_points
-from dpaudit.verify.lower.histories import never_gaussian, never_pure, pure_reason
+from dpaudit.verify.lower.histories import POLE, never_gaussian, never_moments, never_pure, pure_reason
 from dpaudit.verify.renyi import divergence_lower, divergence_upper, mu_upper, rho_upper, squared_mu
 from dpaudit.verify.results import VerdictName
 
-LIGHTER = "far out, the density of such noise falls faster than any normal one"
 NO_SMALLER = "the certified lower bounds on delta(epsilon) leave no smaller"
 ORDERS = np.concatenate([np.geomspace(1.001, 2.0, 6)[:-1], 2.0 ** np.arange(1.0, 41.0)])  # where rho is compared
 LARGER_ORDERS = np.array([1.1, 1.25, 1.5, 2.0, 4.0, 16.0])  # times an order: theirs bound its far tail
@@ -160,7 +159,7 @@ def _gaussian(claim: Claim, mu: float, at_least: Function, at_most: Function) ->
     if practical <= mu:
         known = "no mu is proven" if math.isinf(highest) else f"only mu={highest:.4g} is proven"
         if never_gaussian(claim):
-            known = f"no mu is enough: {LIGHTER}"
+            known = f"no mu is enough: {never_gaussian(claim)}"
         elif any(phase.sampler is not None or phase.sampling_prob < 1 for phase in claim.phases):
             known = f"{known}: sampling leaves the far tail as heavy as it was"
         reason = f"mu={practical:.4g} holds down to delta={LEAST_DELTA:g}; at every epsilon {known}."
@@ -168,8 +167,9 @@ def _gaussian(claim: Claim, mu: float, at_least: Function, at_most: Function) ->
 
 
 def _concentrated(claim: Claim, rho: float, at_least: Function) -> Finding:
-    if never_gaussian(claim):
-        return Finding("refuted", f"No rho is enough: {LIGHTER}.", "rho", math.inf, math.inf)
+    never = never_gaussian(claim)
+    if never:
+        return Finding("refuted", f"No rho is enough: {never}.", "rho", math.inf, math.inf)
     upper = claim.canonical("upper")
     exact, highest = squared_mu(upper), rho_upper(upper)
     if exact is not None and exact / 2 <= Fraction(repr(float(rho))):
@@ -192,6 +192,9 @@ def _concentrated(claim: Claim, rho: float, at_least: Function) -> Finding:
 
 
 def _renyi(claim: Claim, stated: RenyiDP, at_least: Function, at_most: Function) -> Finding:
+    if never_moments(claim, stated.order):
+        reason = f"At order {stated.order:.6g} no epsilon is enough: {POLE}."
+        return Finding("refuted", reason, "epsilon", math.inf, math.inf)
     upper = claim.canonical("upper")
     order, larger = np.array([stated.order]), LARGER_ORDERS * stated.order
     highest = float(divergence_upper(upper, order)[0])

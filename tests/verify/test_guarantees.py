@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
-from dpaudit.mechanisms import GammaPLRVIID, Gaussian, GeneralizedGaussian, Laplace
+from dpaudit.mechanisms import GammaPLRVIID, Gaussian, GeneralizedGaussian, Laplace, Product
 from dpaudit.mechanisms.base import NormalCoordinates
 from dpaudit.reports.verdict_exports import prose
 from dpaudit.reports.verdict_wording import in_words
@@ -482,6 +482,33 @@ def test_noise_that_falls_faster_than_normal_noise_is_never_concentrated(phase: 
     assert rho.guarantee["lower"] == math.inf
     assert rho.reason.startswith("No rho is enough: far out")
     assert "at every epsilon no mu is enough: far out" in mu.reason
+
+
+@pytest.mark.parametrize(
+    "phase",
+    [
+        Phase(Product(50.0, dimension=4)),
+        Phase(Product(50.0, dimension=2), 3, 0.1),
+        Phase(Product(50.0)),
+        Phase(Product(90.0, dimension=3), sampler=Shuffled(batches=10, epochs=2)),
+    ],
+)
+def test_product_noise_is_never_concentrated_and_of_no_moments_from_an_order_on(phase: Phase) -> None:
+    """Its radius is as likely near 0 as a normal one, in whatever dimension n: n/(n - 1) is the order."""
+    n = phase.mechanism.dimension or 2
+    told = {
+        ZeroConcentratedDP(1e4): "No rho is enough: a ball of radius r",
+        RenyiDP(1.0 + 1.01 / (n - 1), 1e4): f"At order {1.0 + 1.01 / (n - 1):.6g} no epsilon is enough: a ball",
+        PureDP(600.0): "With delta=0 no epsilon is enough",
+    }
+    for guarantee, reason in told.items():
+        verdict = check(claim_stating(guarantee, [phase]))
+        assert verdict.verdict == "refuted"
+        assert verdict.reason.startswith(reason)
+        assert verdict.guarantee is not None
+        assert verdict.guarantee["lower"] == math.inf
+    below = check(claim_stating(RenyiDP(1.0 + 0.99 / (n - 1), 1e4), [phase]))
+    assert below.verdict == "undecided"
 
 
 def test_only_sampling_is_said_to_leave_a_far_tail() -> None:

@@ -3,12 +3,14 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 
 from dpaudit.mechanisms import Gaussian
 from dpaudit.mechanisms.base import (
     Array,
+    HalfNormalRadius,
     IIDCoordinates,
     Mechanism,
     NormalCoordinates,
@@ -55,6 +57,8 @@ LOSS_HEADROOM = 25.0  # losses this far above the claimed epsilon are one cell o
 HEAVY_LABEL = 2**14  # of the grid for a heavy tail: of a finer one, the windows' rounding costs more than it gains
 LEAST_MASS = 1e-290  # of a cell whose ratio is taken alone: smaller ones are near the end of the floats
 WIDE = 4.0  # variance of the loss over that without those above which the tail is heavy
+LIGHTER = "far out, the density of such noise falls faster than any normal one"
+POLE = "a ball of radius r around its centre has a probability like r, and like r^n elsewhere"
 
 
 @dataclass(frozen=True)
@@ -202,28 +206,50 @@ def pure_at_least(releases: Sequence[ShiftedPhase], direction: str, claim: Claim
 
 
 def never_pure(claim: Claim) -> bool:
-    """Whether the claim's noise meets no (epsilon, 0): of density exp(-|x|^beta), beta > 1, in some phase.
+    """Whether the claim's noise meets no (epsilon, 0): of density exp(-|x|^beta), beta > 1, or product noise.
 
     Let the others contribute nothing, and the record v > 0 to one coordinate of one release, which it enters with
     probability g > 0, of any sampler. At x > 0 that coordinate then has a density of at least g f(x - v); without the
     record, or with -v in its place, of at most f(x). Their ratio is at least g exp(x^beta - |x - v|^beta), in units of
-    the scale, which has no bound. With correlated noise some row gets a part of v.
+    the scale, which has no bound. With correlated noise some row gets a part of v. The density of product noise has a
+    pole at its centre or, in one dimension, is normal.
     """
     laws = [phase.mechanism.structure for phase in claim.phases]
-    return any(isinstance(law, PowerCoordinates) and law.beta > 1 for law in laws)
+    powers = [law.beta for law in laws if isinstance(law, PowerCoordinates)]
+    return any(beta > 1 for beta in powers) or any(isinstance(law, HalfNormalRadius) for law in laws)
 
 
-def never_gaussian(claim: Claim) -> bool:
-    """Whether the claim's noise meets no mu and no rho: of density exp(-|x|^beta), beta > 2, in some phase.
+def never_gaussian(claim: Claim) -> str:
+    """Why the claim's noise meets no mu and no rho, "" if nothing says so; the histories are those of `never_pure`.
 
-    In the histories of `never_pure`, with S the outputs beyond x of that coordinate and in units of the scale,
-    log P(S) is -(x - v)^beta and log Q(S) at most -x^beta, but for terms in log x. A mu asks that the normal quantiles
-    of the two are no further apart than itself, and sqrt(2 x^beta) - sqrt(2 (x - v)^beta) grows as x^(beta/2 - 1). A
-    rho asks that a log P(S) - (a-1) log Q(S) <= a (a-1) rho at every order a, and at a - 1 = 2 x/(beta v) the left side
-    grows as x^beta, the right one as x^2.
+    Of density exp(-|x|^beta), beta > 2, in some phase: with S the outputs beyond x of that coordinate and in units of
+    the scale, log P(S) is -(x - v)^beta and log Q(S) at most -x^beta, but for terms in log x. A mu asks that the normal
+    quantiles of the two are no further apart than itself, and sqrt(2 x^beta) - sqrt(2 (x - v)^beta) grows as
+    x^(beta/2 - 1). A rho asks that a log P(S) - (a-1) log Q(S) <= a (a-1) rho at every order a, and at a - 1 =
+    2 x/(beta v) the left side grows as x^beta, the right one as x^2.
+
+    Of product noise in n >= 2 dimensions: a ball of radius r around the record has P at least g c r and Q at most
+    C r^n, for Q's centres are elsewhere. As r falls, the quantiles come apart as (sqrt(n) - 1) sqrt(2 log 1/r), and the
+    left side grows as (a n - a - n) log 1/r at every order a > n/(n - 1).
     """
-    laws = [phase.mechanism.structure for phase in claim.phases]
-    return any(isinstance(law, PowerCoordinates) and law.beta > 2 for law in laws)
+    laws = [(phase.mechanism.structure, phase.mechanism.dimension) for phase in claim.phases]
+    if any(isinstance(law, PowerCoordinates) and law.beta > 2 for law, _ in laws):
+        return LIGHTER
+    return POLE if any(isinstance(law, HalfNormalRadius) and dimension != 1 for law, dimension in laws) else ""
+
+
+def never_moments(claim: Claim, order: float) -> bool:
+    """Whether the Renyi divergence of one order is infinite: of product noise in n dimensions from n/(n - 1) on.
+
+    By `never_gaussian`, and at that order the integral of r^(-(n-1)a) over the ball, of element r^(n-1) dr, is one of
+    1/r.
+    """
+    dimensions = [
+        2 if phase.mechanism.dimension is None else phase.mechanism.dimension
+        for phase in claim.phases
+        if isinstance(phase.mechanism.structure, HalfNormalRadius)
+    ]
+    return any(Fraction(order) * (n - 1) >= n for n in dimensions)
 
 
 def pure_reason(epsilon: float) -> str:
