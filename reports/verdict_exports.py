@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpaudit.reports.register_wording import SAMPLERS, mechanisms, samplers
-from dpaudit.reports.verdict_wording import proven_bracket
+from dpaudit.reports.verdict_wording import INFINITE, proven_bracket
 from dpaudit.reports.wording import stated
 from dpaudit.verify.results import Verdict
 
@@ -61,13 +61,14 @@ def model_card(claim: Mapping[str, Any], verdict: Verdict) -> str:
         verdict: On it.
     """
     name, lower, upper = proven_bracket(verdict)
+    known = "none is enough" if lower == INFINITE else f"between {lower} and {upper}"
     rows = {
         "guarantee": f"{_promise(verdict)}, differential privacy",
         "neighbouring data": _neighbours(claim),
         "mechanism": ", ".join(mechanisms(claim)),
         "batches": ", ".join(SAMPLERS.get(kind, kind) for kind in samplers(claim)),
         "verdict": verdict.verdict,
-        f"true {name}": f"between {lower} and {upper}{'' if verdict.guarantee else ' at that delta'}",
+        f"true {name}": f"{known}{'' if verdict.guarantee else ' at that delta'}",
     }
     table = [f"| {key} | {_cell(value)} |" for key, value in rows.items()]
     assumed = [f"- {_cell(text)}" for text in verdict.assumptions]
@@ -85,9 +86,10 @@ def prose(claim: Mapping[str, Any], verdict: Verdict) -> str:
     """
     batches = " and ".join(SAMPLERS.get(kind, kind) for kind in samplers(claim))
     name, lower, upper = proven_bracket(verdict)
+    least = f"no {name} is enough" if lower == INFINITE else f"the true {name} is at least {lower}"
     found = {
         "certified": f"This holds by proof: the true {name} is at most {upper}.",
-        "refuted": f"This does not hold: the true {name} is at least {lower}.",
+        "refuted": f"This does not hold: {least}.",
         "undecided": f"This is not decided: the true {name} lies between {lower} and {upper}.",
     }[verdict.verdict]
     return f"Stated is {_promise(verdict)}, for {batches}, where {_neighbours(claim)}. {found}"

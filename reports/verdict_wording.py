@@ -6,6 +6,8 @@ from typing import Any
 from dpaudit.reports.wording import at_least, at_most, percent, stated
 from dpaudit.verify.results import Verdict
 
+INFINITE = "∞"  # a bound that is none, from below one that no number meets
+
 
 def title(counts: Mapping[str, int]) -> str:
     """What was found, in a few words.
@@ -53,13 +55,15 @@ def in_words(verdict: Verdict) -> str:
     if verdict.verdict == "refuted":
         shown = at_least(verdict.epsilon_lower, above=verdict.epsilon_claimed)
         sure = "" if verdict.confidence >= 1.0 else f" ({percent(verdict.confidence)} confidence)"
+        if shown == INFINITE:
+            return f"The promise is broken: no epsilon is enough {at}{sure}; {promised}."
         return f"The promise is broken: the mechanism can leak at least epsilon = {shown} {at}{sure}; {promised}."
     if verdict.verdict == "certified":
         return (
             f"The promise is kept, by proof: the mechanism leaks at most epsilon = {_kept(verdict)} {at}; {promised}."
         )
     high = at_most(verdict.epsilon_upper)
-    known = f"between {at_least(verdict.epsilon_lower)} and {high}" if high != "∞" else (
+    known = f"between {at_least(verdict.epsilon_lower)} and {high}" if high != INFINITE else (
         f"at least {at_least(verdict.epsilon_lower)}, with no upper limit known"
     )  # fmt: skip
     return f"Not decided: all that is proved is that the true epsilon is {known} {at}; {promised}."
@@ -73,7 +77,8 @@ def _of_guarantee(verdict: Verdict) -> str:
         "undecided": "Not decided",
     }[verdict.verdict]
     name, lower, upper = proven_bracket(verdict)
-    return f"{opening}: the true {name} is at least {lower} and at most {upper}; promised was {verdict.promise}."
+    known = f"no {name} is enough" if lower == INFINITE else f"the true {name} is at least {lower} and at most {upper}"
+    return f"{opening}: {known}; promised was {verdict.promise}."
 
 
 def proven_bracket(verdict: Verdict) -> tuple[str, str, str]:

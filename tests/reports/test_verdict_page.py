@@ -131,7 +131,7 @@ def test_only_contradicted_accountants_are_marked(written: Path) -> None:
     ("changes", "part"),
     [
         ({"epsilon_lower": 1.6060004}, "at least epsilon = 1.6060004 at"),
-        ({"epsilon_lower": math.inf}, "at least epsilon = ∞ at"),
+        ({"epsilon_lower": math.inf}, "no epsilon is enough at delta = 1e-5; epsilon"),
         ({"confidence": 0.95}, "at delta = 1e-5 (95% confidence); epsilon"),
         ({"verdict": "certified", "epsilon_upper": 1.60599999}, "at most epsilon = 1.606 at"),
         (

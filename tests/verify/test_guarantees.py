@@ -475,12 +475,15 @@ def test_noise_of_unbounded_loss_is_never_pure(phase: Phase, adjacency: Adjacenc
 )
 def test_noise_that_falls_faster_than_normal_noise_is_never_concentrated(phase: Phase) -> None:
     """A mu holds for every delta that matters, and is told as such."""
-    rho = check(claim_stating(ZeroConcentratedDP(1e4), [phase]))
+    rho_claim = claim_stating(ZeroConcentratedDP(1e4), [phase])
+    rho = check(rho_claim)
     mu = check(claim_stating(GaussianDP(50.0), [phase]))
     assert (rho.verdict, mu.verdict) == ("refuted", "undecided")
     assert rho.guarantee is not None
     assert rho.guarantee["lower"] == math.inf
     assert rho.reason.startswith("No rho is enough: far out")
+    assert in_words(rho).startswith("The promise is broken: no rho is enough; promised")
+    assert prose(claim_to_dict(rho_claim), rho).endswith("This does not hold: no rho is enough.")
     assert "at every epsilon no mu is enough: far out" in mu.reason
 
 
