@@ -23,7 +23,7 @@ from dpaudit.verify.lower.shifts import candidate_counts, centre_multiples, pair
 from dpaudit.verify.pld.cells import FARTHEST, interval_masses, mix
 from dpaudit.verify.rdp import replaced_moment, replaced_normal_moment
 from dpaudit.verify.samplers import TruncatedPoisson
-from dpaudit.verify.upper import bounded_loss, laplace_gaussian_domination, mixed, replaced_coins
+from dpaudit.verify.upper import bounded_loss, laplace_gaussian_domination, laplace_pure, mixed, replaced_coins
 from dpaudit.verify.upper.gaussian_pld import shift_over_sigma
 from dpaudit.verify.upper.met_releases import met_claim
 from dpaudit.verify.upper.shift_norms import exact_radius, sampling_is_known
@@ -190,10 +190,9 @@ def _release_moments(claim: Claim, phase: Phase, lams: Array, *, poisson: bool) 
     """
     rate = phase.sampling_prob
     replaced = claim.adjacency == "replace-one" and rate < 1.0
-    moments = mixed.moments_of(claim, replace(phase, sampling_prob=1.0, sampling_kind="none") if replaced else phase)
-    if moments is None:
-        return np.full(len(lams), np.inf)
-    found = np.asarray(moments(lams))
+    drawn = replace(phase, sampling_prob=1.0, sampling_kind="none") if replaced else phase
+    moments = mixed.moments_of(claim, drawn)
+    found = np.minimum(np.inf if moments is None else moments(lams), _laplace_moments(claim, drawn, lams))
     if not replaced:
         return found
     best = [replaced_moment(float(one), rate) for one in found]
@@ -201,6 +200,21 @@ def _release_moments(claim: Claim, phase: Phase, lams: Array, *, poisson: bool) 
     if mu is not None and poisson:
         best = [min(one, replaced_normal_moment(mu, rate, float(lam))) for one, lam in zip(best, lams, strict=True)]
     return np.array(best)
+
+
+def _laplace_moments(claim: Claim, phase: Phase, lams: Array) -> Array:
+    """Of unsampled Laplace noise with an l1 radius, rounded up: those of the pair that dominates; inf of other phases.
+
+    The pair of one coordinate moved by s scales dominates (`upper.laplace_pure`), so its moments are the largest: at
+    order a they are (a e^((a-1)s) + (a-1) e^(-as))/(2a - 1) (Mironov 2017, Proposition 6).
+    """
+    shift = laplace_pure.shift_over_scale(claim, phase)
+    if shift is None or phase.sampling_prob < 1.0:
+        return np.full(len(lams), np.inf)
+    orders = lams + 1.0
+    toward = np.log(orders / (orders + lams)) + lams * shift
+    away = np.log(lams / (orders + lams)) - orders * shift
+    return np.asarray(np.logaddexp(toward, away) + 1e-15 * (1.0 + orders * shift + np.abs(away)))
 
 
 def divergence_lower(claim: Claim, orders: Array) -> Array:

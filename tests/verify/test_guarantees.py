@@ -465,6 +465,32 @@ def test_noise_of_unbounded_loss_is_never_pure(phase: Phase, adjacency: Adjacenc
         assert verdict.bracket == "no epsilon is enough"
 
 
+@pytest.mark.parametrize("order", [1.001, 1.5, 2.0, 30.0])
+@pytest.mark.parametrize(
+    ("noise", "shift", "adjacency"),
+    [
+        (Laplace(4.0, clip_norm=1.0), 0.25, "add-remove"),
+        (Laplace(1.5, dimension=1), 4.0 / 3.0, "replace-one"),
+        (Laplace(0.5, clip_norm=1.0, dimension=3), 2.0, "add-remove"),
+    ],
+)
+def test_renyi_of_laplace_noise_under_an_l1_bound_is_that_of_its_worst_pair(
+    noise: Laplace, shift: float, adjacency: Adjacency, order: float
+) -> None:
+    """By quadrature of the pair; beside Gaussian releases, which add a mu^2/2 each."""
+    with mpmath.workdps(30):
+        outputs = [-mpmath.inf, 0, shift, mpmath.inf]
+        integral = mpmath.quad(lambda x: mpmath.exp(-order * abs(x - shift) + (order - 1) * abs(x)) / 2, outputs)
+        pair = float(mpmath.log(integral) / (order - 1))
+    square = (1.0 if adjacency == "add-remove" else 4.0) / 16.0
+    true = 5 * pair + 2 * order * square / 2
+    phases = [Phase(noise, 5), Phase(Gaussian(4.0), 2)]
+    above = check(claim_stating(RenyiDP(order, true * (1.0 + 1e-7)), phases, adjacency))
+    assert above.verdict == "certified"
+    assert above.guarantee is not None
+    assert above.guarantee["upper"] >= true * (1.0 - 1e-13)
+
+
 @pytest.mark.parametrize(
     "phase",
     [
