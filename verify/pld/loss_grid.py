@@ -24,6 +24,7 @@ from dpaudit.verify.results import Direction
 LADDER_LEVELS = 300  # levels on each side of zero in the first look, which only guides the choice of the grid
 LADDER_GROWTH = 12.0  # their spacing grows by e^(LADDER_GROWTH/LADDER_LEVELS) from one to the next
 FARTHEST = 1 << 10  # cells below all others, from where a tail goes up whole: between there is nothing but memory
+MOST_ABOVE = 1 << 20  # cells above all others, beyond which a tail counts as infinite
 
 
 @dataclass(frozen=True)
@@ -188,6 +189,8 @@ def lattice(sampled: SampledPair, parts: GridMasses, step: float, direction: Dir
     if parts.edges[0] - lowest > FARTHEST:
         lowest = -math.inf
     top = max(math.ceil(highest / step), int(parts.edges[-1])) if math.isfinite(highest) else math.inf
+    if top - int(parts.edges[-1]) > MOST_ABOVE:
+        top = math.inf
     ends = np.concatenate([[min(lowest, parts.edges[0])], parts.edges.astype(float), [top]])
     lo, hi = ends[:-1], ends[1:]
     remove = (parts.first, parts.second, parts.first_error, parts.second_error, lo, hi)

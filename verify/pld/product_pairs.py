@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.pld.cells import SMALLEST_MASS
+from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.dominating_pairs import DominatingPair, Tails
 from dpaudit.verify.pld.fourier import UNIT
-from dpaudit.verify.pld.loss_grid import loss_moments, sampled_pair
+from dpaudit.verify.pld.loss_grid import sampled_pair
 from dpaudit.verify.pld.pair_curve import compose_sampled
 
 # losses are FINE deviations apart up to FAR of them above the mean, then by GROWTH of themselves
@@ -39,10 +40,10 @@ def product_curve(pair: DominatingPair, count: int, tail: float) -> tuple[Array,
     """Losses and deltas of such a pair: the points between which its delta is straight in e^epsilon."""
     one = sampled_pair(pair, 1.0, 0.25 * tail / count, math.inf)
     [total] = compose_sampled([(one, count)], ("remove",))
-    _, mean, variance = loss_moments(one)
-    unit = FINE * math.sqrt(count * variance)
+    mean, deviation = _moments(total)
+    unit = max(FINE * deviation, total.step)
     most = count * (one.cutoff + total.step)  # every coordinate's loss is rounded up
-    near = unit * np.arange(FAR / FINE + min(count * mean / unit, MOST))
+    near = unit * np.arange(FAR / FINE + min(max(mean, 0.0) / unit, MOST))
     near = near[near < most]
     last = max(near[-1], unit)
     far = last * np.exp(GROWTH * np.arange(1.0, math.log(max(most / last, 1.0)) / GROWTH))
@@ -52,6 +53,17 @@ def product_curve(pair: DominatingPair, count: int, tail: float) -> tuple[Array,
     losses, deltas = losses[: enough + 1], deltas[: enough + 1]
     at = convex(losses, deltas)
     return losses[at], deltas[at]
+
+
+def _moments(total: Composed) -> tuple[float, float]:
+    """Mean and standard deviation of the finite losses: guides to the points, never part of a bound."""
+    [(part, count)] = total.parts
+    places, weights = part.first + np.arange(len(part.masses), dtype=np.float64), part.masses
+    if not (mass := float(weights.sum())):
+        return 0.0, 0.0
+    mean = float(weights @ places) / mass
+    variance = float(weights @ np.square(places - mean)) / mass
+    return count * mean * total.step, math.sqrt(count * variance) * total.step
 
 
 def convex(losses: Array, deltas: Array) -> NDArray[np.int64]:
@@ -94,10 +106,11 @@ class Beyond:
     @classmethod
     def of_curve(cls, losses: Array, deltas: Array) -> Self:
         """Of the pair whose delta(epsilon) is straight in e^epsilon between these points, and constant beyond them."""
-        fallen, apart = -np.diff(deltas), np.minimum(np.diff(losses), 700.0)
+        fallen, apart = -np.diff(deltas), np.diff(losses)
         rounding = 8.0 * UNIT * (deltas[:-1] / np.maximum(fallen, SMALLEST_MASS) + 1.0 + np.abs(losses[:-1]))
         with np.errstate(under="ignore"):
-            share = fallen / np.expm1(apart)  # e^loss Q(L > loss)
+            near = np.minimum(apart, 700.0)
+            share = fallen / np.expm1(near) * np.exp(near - apart)  # e^loss Q(L > loss)
             q = np.append(share * np.exp(-losses[:-1]), 0.0)
         p = np.append(share + (deltas[:-1] - deltas[-1]), 0.0)
         p_off = np.append(rounding * share, 0.0) + 8.0 * UNIT * (deltas + p)

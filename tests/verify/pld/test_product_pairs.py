@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from dpaudit.mechanisms.base import Array
-from dpaudit.verify.pld.dominating_pairs import gaussian_pair, laplace_pair
+from dpaudit.mechanisms import GeneralizedGaussian
+from dpaudit.mechanisms.base import Array, PowerCoordinates
+from dpaudit.verify.pld.dominating_pairs import gaussian_pair, laplace_pair, logconcave_pair
 from dpaudit.verify.pld.pair_curve import PairPhase, compose_pairs, worst_delta
-from dpaudit.verify.pld.product_pairs import convex, product_pair
+from dpaudit.verify.pld.product_pairs import convex, pair_of_curve, product_pair
 
 
 def profile(pair_tails: object, at: Array) -> Array:
@@ -91,3 +92,34 @@ def test_kept_points_are_those_of_the_lower_hull() -> None:
                 for i, j in product(range(k), range(k + 1, 13))
             ]
             assert (k in kept) == (not chords or deltas[k] < min(chords))
+
+
+def test_points_further_apart_than_floats_of_their_exponentials_are_joined_by_a_chord() -> None:
+    """At 999 a mass between the points lay a step too low: .30234 for .30336."""
+    pair = pair_of_curve(np.array([0.0, 1000.0, 2000.0]), np.array([0.9, 0.5, 0.1]))
+    epsilons = np.array([10.0, 990.0, 999.0, 1500.0, 1999.0])
+    found = worst_delta(compose_pairs([PairPhase(pair, 0.5, 1)], ("remove", "add"), 1e-5), epsilons)
+    inner = epsilons + np.log(2.0 - np.exp(-epsilons))  # of the base
+    left = np.where(inner < 1000.0, 0.9, 0.5) - 0.4 * np.exp(np.where(inner < 1000.0, inner - 1000.0, inner - 2000.0))
+    assert (found >= 0.5 * left * (1 - 1e-9)).all()
+    assert found == pytest.approx(0.5 * left, rel=1e-2)
+
+
+@pytest.mark.parametrize(("shift", "count"), [(1e-5, 1_000_000), (1e-150, 3), (1e-300, 10)])
+def test_coordinates_that_hardly_move_have_the_curve_of_a_normal_law(shift: float, count: int) -> None:
+    """Guesses of so small a mean are rounding, and the variance of losses near 1e-300 is no float."""
+    pair = product_pair(laplace_pair(shift), count, 1e-20)
+    length = shift * math.sqrt(count)
+    found = float(profile(pair.tails, np.zeros(1))[0]) + pair.lost
+    if length > 1e-12:
+        assert found == pytest.approx(length / math.sqrt(2 * math.pi), rel=1e-2)
+    assert found >= 0.4 * shift
+
+
+def test_losses_beyond_all_grids_leave_no_bound_and_no_error() -> None:
+    noise = GeneralizedGaussian(20.0, 1.0, clip=2.5)
+    assert isinstance(noise.structure, PowerCoordinates)
+    pair = product_pair(logconcave_pair(noise.structure, 2.5), 2, 1e-20)
+    for q in (0.5, 0.01):
+        found = worst_delta(compose_pairs([PairPhase(pair, q, 1)], ("remove", "add"), 1e-5), np.array([1.0, 100.0]))
+        assert (found >= q * 0.999).all()
