@@ -193,7 +193,9 @@ def lattice(sampled: SampledPair, parts: GridMasses, step: float, direction: Dir
         top = math.inf
     ends = np.concatenate([[min(lowest, parts.edges[0])], parts.edges.astype(float), [top]])
     lo, hi = ends[:-1], ends[1:]
-    remove = (parts.first, parts.second, parts.first_error, parts.second_error, lo, hi)
+    # what the second law has at a loss of -inf lies below the lowest cell, which must not be lowered for it
+    without_lost = parts.second_error + np.where(np.arange(len(lo)) == 0, sampled.pair.lost, 0.0)
+    remove = (parts.first, parts.second, parts.first_error, without_lost, lo, hi)
     add = (parts.second, parts.first, parts.second_error, parts.first_error, -hi, -lo)
     lost = sampled.pair.lost * (sampled.sampling_prob if direction == "remove" else 1.0)
     if direction == "remove":

@@ -123,3 +123,24 @@ def test_losses_beyond_all_grids_leave_no_bound_and_no_error() -> None:
     for q in (0.5, 0.01):
         found = worst_delta(compose_pairs([PairPhase(pair, q, 1)], ("remove", "add"), 1e-5), np.array([1.0, 100.0]))
         assert (found >= q * 0.999).all()
+
+
+@pytest.mark.parametrize("q", [1.0, 0.5])
+@pytest.mark.parametrize(("top", "lost"), [(9e-4, 4e-6), (0.23, 1e-3), (0.2, 3.6e-4)])
+def test_what_the_second_law_has_at_a_loss_of_minus_infinity_lowers_no_sum(top: float, lost: float, q: float) -> None:
+    """Five releases of losses -inf, -top, 0, top and inf, whose sums are few."""
+    second = 0.2
+    pair = pair_of_curve(np.array([0.0, top]), np.array([lost + second * math.expm1(top), lost]))
+    first = second * math.exp(top)
+    rest = 1.0 - first - second - lost
+    with_record = np.array([0.0, second, rest, first, lost])  # at losses -inf, -top, 0, top, inf
+    without = with_record[::-1]
+    mixed = q * with_record + (1 - q) * without
+    a, b = np.ones(1), np.ones(1)
+    for _ in range(5):
+        a, b = np.multiply.outer(a, mixed).ravel(), np.multiply.outer(b, without).ravel()
+    epsilons = math.log1p(q * math.expm1(top)) * np.array([0.0, 0.3, 0.7, 0.99, 1.5, 3.9])
+    for direction, p, r in (("remove", a, b), ("add", b, a)):
+        exact = np.array([np.maximum(p - math.exp(e) * r, 0.0).sum() for e in epsilons])
+        [composed] = compose_pairs([PairPhase(pair, q, 5)], (direction,), 1e-3)  # type: ignore[arg-type]
+        assert (composed.delta(epsilons) >= exact * (1 - 1e-12)).all()
