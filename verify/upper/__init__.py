@@ -100,7 +100,9 @@ def _own_curves(claim: Claim, theorems: Sequence[UpperBound]) -> list[Curve]:
     shown = revealed_claim(claim)
     if shown is None:
         return curves
-    known = [*_applying(shown, theorems), *_coordinates_apart(shown, theorems)]
+    # a theorem that covers hidden coins proves no less of them than of known ones
+    others = [theorem for theorem in theorems if not theorem.applies(claim)]
+    known = [*_applying(shown, others), *_coordinates_apart(shown, theorems)]
     return [*curves, *(replace(curve, theorem=f"{DRAWN}; {curve.theorem}") for curve in known)]
 
 
