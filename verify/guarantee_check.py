@@ -158,8 +158,9 @@ def _gaussian(claim: Claim, mu: float, at_least: Function, at_most: Function) ->
     practical = operating_points(at_most).gdp_mu
     if practical <= mu:
         known = "no mu is proven" if math.isinf(highest) else f"only mu={highest:.4g} is proven"
-        if never_gaussian(claim):
-            known = f"no mu is enough: {never_gaussian(claim)}"
+        never = never_gaussian(claim)
+        if never:
+            known = f"no mu is enough: {never}"
         elif any(phase.sampler is not None or phase.sampling_prob < 1 for phase in claim.phases):
             known = f"{known}: sampling leaves the far tail as heavy as it was"
         reason = f"mu={practical:.4g} holds down to delta={LEAST_DELTA:g}; at every epsilon {known}."

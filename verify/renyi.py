@@ -121,8 +121,9 @@ def _pure_release(claim: Claim, phase: Phase) -> tuple[float, int] | None:
     known = Phase(phase.mechanism, 1, phase.sampling_prob) if phase.sampler is None else replace(releases[0], steps=1)
     alone = replace(claim, phases=[known])
     epsilon = bounded_loss.pure_epsilon(alone)
-    if replaced_coins.applies(alone):
-        epsilon = min(epsilon, replaced_coins.release_epsilon(alone, known) or 0.0)
+    of_its_coin = replaced_coins.release_epsilon(alone, known) if replaced_coins.applies(alone) else None
+    if of_its_coin is not None:
+        epsilon = min(epsilon, of_its_coin)
     return (epsilon, releases[0].steps) if math.isfinite(epsilon) else None
 
 

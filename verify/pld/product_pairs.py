@@ -132,10 +132,8 @@ def pair_of_curve(losses: Array, deltas: Array) -> DominatingPair:
         above = np.searchsorted(losses, size, side="right") - 1  # of L > size
         reached = np.maximum(np.searchsorted(losses, size, side="left") - 1, 0)  # of L >= size, where that is not 0
         within = size <= losses[-1]
-        small, large = (
-            np.where(within, q[reached], 0.0),
-            np.where(within, p[reached], 0.0) + infinite,
-        )  # P, Q(L <= -size)
+        small = np.where(within, q[reached], 0.0)  # P(L <= -size)
+        large = np.where(within, p[reached], 0.0) + infinite  # Q(L <= -size)
         p_cdf = np.where(positive, 1.0 - infinite - p[above], small)
         p_sf = np.where(positive, p[above], 1.0 - infinite - small)
         q_cdf, q_sf = np.where(positive, 1.0 - q[above], large), np.where(positive, q[above], 1.0 - large)

@@ -9,7 +9,7 @@ import numpy as np
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.claims import FEW_COORDINATES, Claim, coordinate_by_coordinate
 from dpaudit.verify.curves import Curve
-from dpaudit.verify.samplers import SAMPLERS, WithoutReplacement
+from dpaudit.verify.samplers import SAMPLERS
 from dpaudit.verify.upper import (
     balls_in_bins,
     bounded_loss,
@@ -28,7 +28,7 @@ from dpaudit.verify.upper import (
     sampled_normal,
     shuffled_batches,
 )
-from dpaudit.verify.upper.met_releases import DRAWN, carried_over, met_claim, often_cut, revealed_claim
+from dpaudit.verify.upper.met_releases import DRAWN, carried_over, met_claim, often_cut, revealed_claim, takes_places
 from dpaudit.verify.upper.shift_norms import moments_reach, sampling_is_known
 
 APART = "no coordinate is moved by more than the clip: boundary lemma"
@@ -83,8 +83,8 @@ def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) ->
     for fixed in (True, False) if often_cut(read) else (False,):
         met = met_claim(read, fixed=fixed)
         if met is not None:
-            coins = not fixed and not any(isinstance(phase.sampler, WithoutReplacement) for phase in read.phases)
-            own = _own_curves(met, [theorem for theorem in theorems if coins or theorem not in OF_COINS])
+            unfit = OF_COINS if takes_places(read, fixed=fixed) else ()
+            own = _own_curves(met, [theorem for theorem in theorems if theorem not in unfit])
             own = [carried_over(read, curve, fixed=fixed, when_cut=when_cut) for curve in own]
             curves += own
             when_cut = own if fixed else []

@@ -78,9 +78,17 @@ def met_claim(claim: Claim, *, fixed: bool = False) -> Claim | None:
     known = [phase for phase in phases if phase is not None]
     if len(known) < len(phases) or all(a is b for a, b in zip(known, claim.phases, strict=True)):
         return None
-    drawn = WithoutReplacement | TruncatedPoisson if fixed else WithoutReplacement
-    swaps = not normal and any(isinstance(phase.sampler, drawn) for phase in claim.phases)
+    swaps = not normal and takes_places(claim, fixed=fixed)
     return Claim(claim.epsilon, claim.delta, known, "replace-one" if swaps else claim.adjacency, claim.id)
+
+
+def takes_places(claim: Claim, *, fixed: bool) -> bool:
+    """Whether another record takes the place of one that is not drawn: batches of fixed size, or cut and read as such.
+
+    Where it does, what the others contribute depends on the record's coin.
+    """
+    drawn = WithoutReplacement | TruncatedPoisson if fixed else WithoutReplacement
+    return any(isinstance(phase.sampler, drawn) for phase in claim.phases)
 
 
 def revealed_claim(claim: Claim) -> Claim | None:

@@ -6,8 +6,8 @@ Given who else is drawn and with e^-s <= f_v/f, f_w/f <= e^s, the ratio of the t
     ((1 - q) f + q f_v) / ((1 - q) f + q f_w) <= (1 - q + q e^s) / (1 - q + q e^-s),
 
 which Laplace noise reaches beyond v = -w. It needs that the others contribute the same whether the record is drawn: not
-so in batches of fixed size, whose claims are read as Poisson ones by `met_releases`. So it is asked of a claim's own
-phases alone. Epsilons of releases add up (Dwork et al. 2006), and each costs at most randomized response.
+so where `met_releases` reads batches of fixed size as Poisson ones (`met_releases.takes_places`). Epsilons of releases
+add up (Dwork et al. 2006), and each costs at most randomized response.
 """
 
 import math
