@@ -117,28 +117,30 @@ class Beyond:
         return cls(p, q, p_off, np.append(rounding, 0.0) * q, float(deltas[-1]))
 
 
-def pair_of_curve(losses: Array, deltas: Array) -> DominatingPair:
-    """The pair, its own mirror image, whose delta(epsilon) is straight in e^epsilon between points of a convex curve.
+def pair_of_curve(losses: Array, deltas: Array, mirrored: tuple[Array, Array] | None = None) -> DominatingPair:
+    """The pair whose delta(epsilon) is straight in e^epsilon between points of a convex curve.
 
     Args:
         losses: Ascending from 0.
         deltas: Falling; the last one is the mass of an infinite loss.
+        mirrored: The same of the second law against the first, of as much mass at an infinite loss; without it the
+            pair is its own mirror image.
     """
-    beyond = Beyond.of_curve(losses, deltas)
-    p, q, p_off, q_off, infinite = beyond.p, beyond.q, beyond.p_off, beyond.q_off, beyond.infinite
+    above, below = Beyond.of_curve(losses, deltas), Beyond.of_curve(*(mirrored or (losses, deltas)))
+    down = mirrored[0] if mirrored else losses
 
     def tails(at: Array) -> Tails:
         size, positive = np.abs(at), at >= 0
-        above = np.searchsorted(losses, size, side="right") - 1  # of L > size
-        reached = np.maximum(np.searchsorted(losses, size, side="left") - 1, 0)  # of L >= size, where that is not 0
-        within = size <= losses[-1]
-        small = np.where(within, q[reached], 0.0)  # P(L <= -size)
-        large = np.where(within, p[reached], 0.0) + infinite  # Q(L <= -size)
-        p_cdf = np.where(positive, 1.0 - infinite - p[above], small)
-        p_sf = np.where(positive, p[above], 1.0 - infinite - small)
-        q_cdf, q_sf = np.where(positive, 1.0 - q[above], large), np.where(positive, q[above], 1.0 - large)
-        off = np.where(positive, p_off[above], q_off[reached]), np.where(positive, q_off[above], p_off[reached])
+        i = np.searchsorted(losses, np.maximum(at, 0.0), side="right") - 1  # of L > at
+        j = np.maximum(np.searchsorted(down, size, side="left") - 1, 0)  # of -L >= size, where that is not 0
+        within = size <= down[-1]
+        small = np.where(within, below.q[j], 0.0)  # P(L <= -size)
+        large = np.where(within, below.p[j], 0.0) + below.infinite  # Q(L <= -size)
+        p_cdf = np.where(positive, 1.0 - above.infinite - above.p[i], small)
+        p_sf = np.where(positive, above.p[i], 1.0 - above.infinite - small)
+        q_cdf, q_sf = np.where(positive, 1.0 - above.q[i], large), np.where(positive, above.q[i], 1.0 - large)
+        off = np.where(positive, above.p_off[i], below.q_off[j]), np.where(positive, above.q_off[i], below.p_off[j])
         ends = [np.maximum(np.minimum(*pair), SMALLEST_MASS) for pair in ((p_cdf, p_sf), (q_cdf, q_sf))]
         return Tails(p_cdf, p_sf, q_cdf, q_sf, off[0] / ends[0], off[1] / ends[1])
 
-    return DominatingPair(tails, largest=float(losses[-1]), lost=infinite)
+    return DominatingPair(tails, largest=float(max(losses[-1], down[-1])), lost=above.infinite)

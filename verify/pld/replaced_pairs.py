@@ -46,23 +46,51 @@ def replaced_pair(pair: DominatingPair, count: int, q: float, tail: float) -> Do
     return pair_of_curve(epsilons[at], curve[at])
 
 
-def _curve(beyond: Beyond, q: float, epsilons: Array) -> Array:
-    """Upper bounds on H at each epsilon."""
-    above = beyond.p + beyond.infinite
-    off = beyond.p_off + 4.0 * UNIT * above
-    # (s, U(s)) of {L > loss} for falling losses, then of what a mirrored set leaves; errors move them up and left
+def most_mass(beyond: Beyond) -> tuple[Array, Array]:
+    """Points (s, U(s)), straight between which a set of mass s has at most U(s) of the other law; errors included."""
+    above, off = _above(beyond)
     at = np.concatenate([[0.0], (beyond.q - beyond.q_off)[::-1], 1.0 - above - off, [1.0]])
     most = np.concatenate([[beyond.infinite], (above + off)[::-1], 1.0 - beyond.q + beyond.q_off, [1.0]])
     at, most = np.maximum(np.minimum.accumulate(at[::-1])[::-1], 0.0), np.minimum(np.maximum.accumulate(most), 1.0)
-    # and (s, 1 - U(1-s)), down and to the right
-    ats = np.concatenate([[0.0], (above + off)[::-1], 1.0 - beyond.q + beyond.q_off, [1.0]])
+    return at, most * (1.0 + 8.0 * UNIT)
+
+
+def least_mass(beyond: Beyond) -> tuple[Array, Array]:
+    """Points (s, 1 - U(1-s)), straight between which a set of mass s has at least as much; errors included."""
+    above, off = _above(beyond)
+    at = np.concatenate([[0.0], (above + off)[::-1], 1.0 - beyond.q + beyond.q_off, [1.0]])
     least = np.concatenate([[0.0], (beyond.q - beyond.q_off)[::-1], 1.0 - above - off, [1.0]])
-    ats, least = np.maximum.accumulate(np.minimum(ats, 1.0)), np.maximum(np.minimum.accumulate(least[::-1])[::-1], 0.0)
+    at, least = np.maximum.accumulate(np.minimum(at, 1.0)), np.maximum(np.minimum.accumulate(least[::-1])[::-1], 0.0)
+    return at, least * (1.0 - 8.0 * UNIT)
+
+
+def _above(beyond: Beyond) -> tuple[Array, Array]:
+    """P(L > loss), the infinite one included, and its error."""
+    above = beyond.p + beyond.infinite
+    return above, beyond.p_off + 4.0 * UNIT * above
+
+
+def _curve(beyond: Beyond, q: float, epsilons: Array) -> Array:
+    """Upper bounds on H at each epsilon."""
+    at, most = most_mass(beyond)
+    ats, least = least_mass(beyond)
     s = np.unique(np.concatenate([at, ats]))
-    one, other = np.interp(s, at, most) * (1.0 + 8.0 * UNIT), np.interp(s, ats, least) * (1.0 - 8.0 * UNIT)
+    return largest_difference(q, np.interp(s, at, most), s, np.interp(s, ats, least), epsilons)
+
+
+def largest_difference(rate: float, drawn: Array, others: Array, version: Array, epsilons: Array) -> Array:
+    """The largest P(S) - e^epsilon Q(S) of two mixtures over some sets S, at each epsilon >= 0; rounded up.
+
+    Args:
+        rate: At which the record is drawn.
+        drawn: Mass of each S in the first law where it is.
+        others: In both laws where it is not.
+        version: In the second law where it is.
+        epsilons: Where.
+    """
     found = []
-    for part in np.array_split(epsilons, math.ceil(len(epsilons) * len(s) / BLOCK)):
+    for part in np.array_split(epsilons, math.ceil(len(epsilons) * len(others) / BLOCK)):
         growth = np.expm1(part)[:, None]
-        lost = (1.0 - q) * growth * s + (q * (growth + 1.0)) * other
-        found.append(np.max(q * one * (1.0 + 4.0 * UNIT) - lost * (1.0 - 16.0 * UNIT), axis=1))
-    return np.asarray(np.clip(np.concatenate(found), q * beyond.infinite, 1.0))
+        lost = (1.0 - rate) * growth * others + (rate * (growth + 1.0)) * version
+        found.append(np.max(rate * drawn * (1.0 + 4.0 * UNIT) - lost * (1.0 - 16.0 * UNIT), axis=1))
+    return np.asarray(np.clip(np.concatenate(found), rate * drawn[0], 1.0))

@@ -15,6 +15,7 @@ from dpaudit.verify.upper import (
     bounded_loss,
     coordinate_products,
     envelope,
+    fixed_size_batches,
     gamma_plrv_shared,
     gaussian_pld,
     laplace_gaussian_domination,
@@ -65,6 +66,7 @@ UPPER_BOUNDS: tuple[UpperBound, ...] = (
     replaced_coins,
     coordinate_products,
     replaced_records,
+    fixed_size_batches,
 )
 # false of batches of fixed size that are read as Poisson ones: where the record is not in, another one is
 OF_COINS: tuple[UpperBound, ...] = (replaced_coins, replaced_records)
@@ -81,13 +83,17 @@ def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) ->
     curves = _own_curves(read, theorems)
     when_cut: list[Curve] = []
     for fixed in (True, False) if often_cut(read) else (False,):
-        met = met_claim(read, fixed=fixed)
-        if met is not None:
-            unfit = OF_COINS if takes_places(read, fixed=fixed) else ()
-            own = _own_curves(met, [theorem for theorem in theorems if theorem not in unfit])
-            own = [carried_over(read, curve, fixed=fixed, when_cut=when_cut) for curve in own]
-            curves += own
-            when_cut = own if fixed else []
+        unfit = OF_COINS if takes_places(read, fixed=fixed) else ()
+        fit = [theorem for theorem in theorems if theorem not in unfit]
+        ways = dict.fromkeys(met_claim(read, fixed=fixed, kept=kept) for kept in (True, False))
+        own = [
+            carried_over(read, met, curve, fixed=fixed, when_cut=when_cut)
+            for met in ways
+            if met is not None
+            for curve in _own_curves(met, fit)
+        ]
+        curves += own
+        when_cut = own if fixed else []
     reductions = [p.correlation.theorem(p.mechanism) for p in claim.phases if p.correlation is not None]
     if reductions:
         curves = [replace(curve, theorem="; ".join(dict.fromkeys([*reductions, curve.theorem]))) for curve in curves]

@@ -13,7 +13,7 @@ Without replacement at rate g. With the record in, a release is moved from that 
 clip, and from that of a batch which has another record in its place by two. By advanced joint convexity (Balle, Barthe
 and Gaboardi 2018, Theorems 2 and 9) delta(log(1 + g (e^epsilon - 1))) <= g delta_2C(epsilon) in both directions and
 under both adjacencies: the profile of `pair_curve.directions`, which composes. Normal noise has sharper ones of its own
-(`sampled_normal`), and keeps its sampler.
+(`sampled_normal`) and keeps its sampler; under zero-out some other noise has, too (`fixed_size_batches`).
 
 Batches that are cut. Reveal who else is drawn, which has one law for both neighbours. Unless max_batch of the others
 are drawn for one release, with probability at most beta = steps P(Bin(records - 1, prob) >= max_batch), nothing is cut
@@ -45,24 +45,24 @@ MUCH = 1e-3  # of the claimed delta: the chance of a cut from which on what a cu
 CUT = "Poisson batches unless the others alone fill one, which has a small probability"
 
 
-def met_phase(phase: Phase, *, normal: bool, fixed: bool = False) -> Phase | None:
+def met_phase(phase: Phase, *, kept: bool, fixed: bool = False) -> Phase | None:
     """A phase that costs at least as much and has theorems: itself where it has no sampler, None without one.
 
     Args:
         phase: The phase.
-        normal: The noise of the whole history is normal, for which batches of fixed size have pairs of their own.
+        kept: Whether batches of fixed size stay as they are, for theorems that have pairs of theirs.
         fixed: Whether batches that are cut are read as such, not as Poisson ones.
     """
     match phase.sampler:
         case None:
             return phase
-        case WithoutReplacement() if normal:
+        case WithoutReplacement() if kept:
             return phase
         case WithoutReplacement() as sampler:
             return Phase(phase.mechanism, sampler.steps, sampler.prob)
         case TruncatedPoisson() as sampler if fixed:
             rate = sampler.prob if sampler.prob < 1 else min(1.0, sampler.max_batch / sampler.records * (1.0 + 1e-15))
-            return met_phase(replace(phase, sampler=WithoutReplacement(rate, sampler.steps)), normal=normal)
+            return met_phase(replace(phase, sampler=WithoutReplacement(rate, sampler.steps)), kept=kept)
         case TruncatedPoisson() as sampler:
             return Phase(phase.mechanism, sampler.steps, sampler.prob)
         case Shuffled(meets_twice=True) if not isinstance(phase.mechanism.structure, NormalCoordinates):
@@ -71,14 +71,14 @@ def met_phase(phase: Phase, *, normal: bool, fixed: bool = False) -> Phase | Non
             return Phase(phase.mechanism, sampler.meetings, 1.0, "none")
 
 
-def met_claim(claim: Claim, *, fixed: bool = False) -> Claim | None:
-    """The claim of such phases; None if no phase has a sampler, or one has no bound."""
-    normal = all(isinstance(phase.mechanism.structure, NormalCoordinates) for phase in claim.phases)
-    phases = [met_phase(phase, normal=normal, fixed=fixed) for phase in claim.phases]
+def met_claim(claim: Claim, *, fixed: bool = False, kept: bool = False) -> Claim | None:
+    """The claim of such phases; None if no phase has a sampler that is read as another, or one has no bound."""
+    kept = kept or all(isinstance(phase.mechanism.structure, NormalCoordinates) for phase in claim.phases)
+    phases = [met_phase(phase, kept=kept, fixed=fixed) for phase in claim.phases]
     known = [phase for phase in phases if phase is not None]
     if len(known) < len(phases) or all(a is b for a, b in zip(known, claim.phases, strict=True)):
         return None
-    swaps = not normal and takes_places(claim, fixed=fixed)
+    swaps = not kept and takes_places(claim, fixed=fixed)
     return Claim(claim.epsilon, claim.delta, known, "replace-one" if swaps else claim.adjacency, claim.id)
 
 
@@ -114,16 +114,20 @@ def _cut(claim: Claim) -> float:
     return min(1.0, sum(chances) * (1.0 + 1e-15))
 
 
-def carried_over(claim: Claim, curve: Curve, *, fixed: bool = False, when_cut: Sequence[Curve] = ()) -> Curve:
-    """An upper bound of `met_claim(claim, fixed=fixed)` as one of the claim with its samplers.
+def carried_over(
+    claim: Claim, met: Claim, curve: Curve, *, fixed: bool = False, when_cut: Sequence[Curve] = ()
+) -> Curve:
+    """An upper bound of `met_claim(claim)` as one of the claim with its samplers.
 
     Args:
         claim: The claim.
+        met: What it was read as.
         curve: The bound.
         fixed: Whether batches that are cut were read as batches of fixed size.
         when_cut: Where they were not: bounds of the same history with `fixed`, for where the others fill a batch.
     """
-    theorems = [_theorem(phase.sampler, fixed=fixed) for phase in claim.phases if phase.sampler is not None]
+    pairs = zip(claim.phases, met.phases, strict=True)
+    theorems = [_theorem(a.sampler, fixed=fixed) for a, b in pairs if a.sampler is not None and a.sampler != b.sampler]
     theorem = "; ".join(dict.fromkeys([*theorems, curve.theorem]))
     cut = 0.0 if fixed else _cut(claim)
     if not cut:

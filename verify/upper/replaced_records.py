@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.pld.pair_curve import PairPhase, infinite_mass, pair_curve
 from dpaudit.verify.pld.replaced_pairs import replaced_pair
@@ -22,19 +22,29 @@ THEOREM = (
 )
 
 
-def _against_nothing(claim: Claim, phase: Phase) -> PairPhase | None:
-    """The pair of the record against nothing, with the number of coordinates that it is of for its steps."""
-    alone = replace(claim, adjacency="add-remove")
+def pair_against(adjacency: Adjacency, phase: Phase) -> PairPhase | None:
+    """The pair of one release, with the number of coordinates that it is of for its steps; None where there is none.
+
+    Args:
+        adjacency: A record against nothing ("add-remove") or against another one ("replace-one").
+        phase: Its noise.
+    """
+    alone = Claim(0.0, 0.0, [replace(phase, steps=1)], adjacency)
     found = coordinate_products.one_coordinate(alone, phase)
     if found is None:
-        found = mixed.pair_phase(alone, replace(phase, steps=1))
+        found = mixed.pair_phase(alone, alone.phases[0])
     return None if found is None or found.pair.heavy else found
+
+
+def _covered(claim: Claim, phase: Phase) -> bool:
+    found = mixed.pair_phase(claim, phase) if phase.sampling_prob == 1 else pair_against("add-remove", phase)
+    return found is not None
 
 
 def _pair(claim: Claim, phase: Phase, tail: float) -> PairPhase | None:
     if phase.sampling_prob == 1:
         return mixed.pair_phase(claim, phase)
-    one = _against_nothing(claim, phase)
+    one = pair_against("add-remove", phase)
     pair = None if one is None else replaced_pair(one.pair, one.steps, phase.sampling_prob, tail)
     return None if pair is None else PairPhase(pair, 1.0, phase.steps)
 
@@ -45,10 +55,7 @@ def applies(claim: Claim) -> bool:
         claim.adjacency == "replace-one"
         and any(phase.sampling_prob < 1 for phase in claim.phases)
         and not sampled_normal.applies(claim)
-        and all(
-            (mixed.pair_phase(claim, phase) if phase.sampling_prob == 1 else _against_nothing(claim, phase)) is not None
-            for phase in claim.phases
-        )
+        and all(_covered(claim, phase) for phase in claim.phases)
     )
 
 

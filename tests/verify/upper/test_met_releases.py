@@ -24,7 +24,7 @@ def test_the_bound_of_batches_that_are_cut_falls(noise: Mechanism) -> None:
     met = met_claim(claim)
     assert met is not None
     theorems = [theorem for theorem in UPPER_BOUNDS if theorem not in OF_COINS and theorem.applies(met)]
-    for curve in [carried_over(claim, theorem.bound(met)) for theorem in theorems]:
+    for curve in [carried_over(claim, met, theorem.bound(met)) for theorem in theorems]:
         upper = curve.delta(epsilons)
         assert (np.diff(upper) <= 0).all()
         assert upper[-1] >= sampler.overflow

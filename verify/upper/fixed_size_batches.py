@@ -1,0 +1,77 @@
+"""Batches of fixed size under zero-out, noise with a pair that is not all normal: both orders at their worst.
+
+The pair of `pld.fixed_size_pairs` from those of a record against nothing and against another record, which other
+theorems have for noise of one coordinate, for Laplace noise under an l1 bound and for coordinates that are clipped
+each. Other phases keep their own pairs. Normal noise has `sampled_normal`; records that are replaced have the pair of
+advanced joint convexity (`met_releases`).
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.curves import Curve
+from dpaudit.verify.pld.fixed_size_pairs import fixed_size_pair
+from dpaudit.verify.pld.pair_curve import PairPhase, compose_pairs, infinite_mass, worst_delta
+from dpaudit.verify.pld.product_pairs import product_curve
+from dpaudit.verify.samplers import WithoutReplacement
+from dpaudit.verify.upper import mixed, sampled_normal
+from dpaudit.verify.upper.replaced_records import pair_against
+
+THEOREM = (
+    "batches of fixed size, the record first or its ghost: least masses of a set around the others by Neyman-Pearson "
+    "(verify/pld/fixed_size_pairs.py); composition by Zhu, Dong and Wang (2022), Theorem 10; rounded up by Doroshenko "
+    "et al. (2022), Theorem 4.3"
+)
+
+
+def _drawn(phase: Phase, sampler: WithoutReplacement) -> Sequence[PairPhase] | None:
+    """Pairs of the record against its ghost and against another record; None where there are none."""
+    alone = Phase(phase.mechanism, sampler.steps)
+    found = [pair_against(adjacency, alone) for adjacency in ("add-remove", "replace-one")]
+    known = [pair for pair in found if pair is not None]
+    return known if len(known) == len(found) else None
+
+
+def _covered(claim: Claim, phase: Phase) -> bool:
+    if isinstance(phase.sampler, WithoutReplacement):
+        return _drawn(phase, phase.sampler) is not None
+    return mixed.pair_phase(claim, phase) is not None
+
+
+def applies(claim: Claim) -> bool:
+    """Batches of fixed size in a phase, no record that is replaced, noise with a pair that is not all normal."""
+    return (
+        claim.adjacency == "add-remove"
+        and any(isinstance(phase.sampler, WithoutReplacement) for phase in claim.phases)
+        and not sampled_normal.applies(claim)
+        and all(_covered(claim, phase) for phase in claim.phases)
+    )
+
+
+def bound(claim: Claim) -> Curve:
+    """Upper bound on delta(epsilon) from the composed pairs; 1 where a loss is beyond floats.
+
+    Raises:
+        ValueError: `applies(claim)` is false.
+    """
+    if not applies(claim):
+        raise ValueError(f"Expected claim {claim.id!r} to have batches of fixed size, with noise that has a pair.")
+    tail = infinite_mass(claim.least_delta) / sum(phase.steps for phase in claim.phases)
+    found = [_pair(claim, phase, tail) for phase in claim.phases]
+    pairs = [pair for pair in found if pair is not None]
+    if len(pairs) < len(found):
+        return Curve.upper("pld", THEOREM, np.ones_like)
+    return Curve.upper("pld", THEOREM, partial(worst_delta, compose_pairs(pairs, ("remove", "add"), claim.least_delta)))
+
+
+def _pair(claim: Claim, phase: Phase, tail: float) -> PairPhase | None:
+    sampler = phase.sampler
+    pairs = _drawn(phase, sampler) if isinstance(sampler, WithoutReplacement) else None
+    if not isinstance(sampler, WithoutReplacement) or pairs is None:
+        return mixed.pair_phase(claim, phase)
+    near, far = (product_curve(one.pair, one.steps, tail) for one in pairs)
+    pair = fixed_size_pair(near, far, sampler.prob)
+    return None if pair is None else PairPhase(pair, 1.0, phase.steps)
