@@ -206,6 +206,67 @@ def _gaussian_moment(mu: float, q: float, a: float) -> float:
     return max(0.0, float(np.logaddexp(bulk, beyond)) + math.exp(-reach * reach / 2) + margin)
 
 
+def between_versions(first: Moments, second: Moments, sampling_prob: float) -> Moments:
+    """Moments of two mixtures, a record's one version and another, from those of each against what both are mixed with.
+
+    P = (1-q) R + q P', Q = (1-q) R + q Q', p = dP/dR, w = dQ/dR, a = lam + 1, c = lam; the less of two bounds.
+
+    Hoelder's inequality at x = a/(2a - 1) (Mironov 2017, Proposition 11; no loss for normal laws that are not sampled):
+
+        E_Q[(P/Q)^a] = int [P^a R^(x - a)] [R^(a - x) Q^(1-a)] <= E_R[p^(2a-1)]^x E_Q[(R/Q)^(2a)]^(1-x).
+
+    For noise that is symmetric about 0 the second mean is at most E_R[w^(2a)] (module docstring).
+
+    Or from p^a = 1 + a (p - 1) + s, where s >= 0 and E_R s = E_R[p^a] - 1, and w^-c = 1 - c (w - 1) + u, where u >= 0:
+
+        E_R[p^a w^-c] = 1 + E_R u + a E_R[(p - 1)(w^-c - 1)] + E_R[s w^-c].
+
+    As p, w >= 1 - q, and w^-c is convex and falls, it is at most (1-q)^-c, and |w^-c - 1| <= k |w - 1| with
+    q k = (1-q)^-c - 1. So the last term is at most (1-q)^-c (E_R[p^a] - 1). Let q^2 v be the variance of p, q^2 t that
+    of w. The term before is at most a k q^2 times sqrt(v t) (Cauchy and Schwarz), and times min(1, sqrt(v)/2) +
+    min(1, sqrt(t)/2): where the product is positive one of p and w is below 1, by q at most, and E_R (p - 1)_+ is q
+    times a total variation. The ratio of u to w^b - 1 - b (w - 1), b > 1, falls in w, as that of the second derivatives
+    does, so that E_R u is at most its value at w = 1 - q times E_R[w^b] - 1; b = 2 and b = a. For losses that vanish
+    and v = t the sum is 1 + 2 a (a - 1) q^2 v, and the truth can be; and no order is above a or 2.
+
+    Args:
+        first: alpha of P against R, at all lam > 0.
+        second: alpha of Q against R.
+        sampling_prob: q in (0, 1).
+    """
+    q = sampling_prob
+    log_q, log_out = math.log(q), math.log1p(-q)
+
+    def moments(orders: Array) -> Array:
+        share, a = (orders + 1.0) / (2.0 * orders + 1.0), orders + 1.0
+        hoelder = share * first(2.0 * orders) + (1.0 - share) * second(2.0 * orders + 1.0)
+        lost = -orders * log_out  # -c log(1 - q)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            own, other = _log_excess(first(orders)), _log_excess(second(orders))
+            log_v, log_t = (float(_log_excess(law(np.ones(1)))[0]) - 2.0 * log_q for law in (first, second))
+            slope = np.expm1(lost) * (1.0 + MARGIN)  # q k
+            half = np.log(0.5 * orders * a) + 2.0 * log_q
+            log_u = np.log(np.maximum(slope - orders * q, 0.0) + 1e-15 * slope)  # at w = 1 - q
+            log_u = np.minimum(log_u, half + lost - 2.0 * log_out)  # Taylor's remainder there
+            curved = np.minimum(log_u + log_t, log_u + other - half - np.maximum(a - 2.0, 0.0) * log_out)
+            variations = [min(0.0, 0.5 * log_w - math.log(2.0)) for log_w in (log_v, log_t)]
+            cross = (
+                np.log(a * slope)
+                + log_q
+                + min(0.5 * (log_v + log_t), float(np.logaddexp(variations[0], variations[1])))
+            )
+            taylor = np.logaddexp(0.0, np.logaddexp(np.logaddexp(curved, cross), lost + own))
+        return np.asarray(np.fmin(hoelder, taylor) * (1.0 + MARGIN))
+
+    return moments
+
+
+def _log_excess(alpha: Array) -> Array:
+    """log(e^alpha - 1)."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.where(alpha > 30.0, alpha, np.log(np.expm1(np.minimum(alpha, 30.0)))))
+
+
 def replaced_moment(unsampled: float, sampling_prob: float) -> float:
     """alpha of one release in which the record is sampled at rate q and replaced, from that of unsampled noise.
 

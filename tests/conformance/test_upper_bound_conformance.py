@@ -73,6 +73,8 @@ def tabulated() -> Iterator[Claim]:
     for noise in (normal, interior("laplace", dimension=1), interior("generalized-gaussian", dimension=1)):
         yield Claim.single(noise, epsilon=1.0, delta=1e-6, steps=30, sampling_prob=0.1, adjacency="replace-one")
         yield Claim(1.0, 1e-6, (Phase(noise, sampler=WithoutReplacement(0.2, 6)),))
+    for noise in (interior("laplace", dimension=20), interior("gamma-plrv", dimension=3)):
+        yield Claim.single(noise, epsilon=1.0, delta=1e-6, steps=30, sampling_prob=0.1, adjacency="replace-one")
 
 
 @cache

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from dpaudit.mechanisms.base import Array, Radial, ScaleMixture
-from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.inversion import epsilon_at
 from dpaudit.verify.rdp import Moments, gaussian_moments, rdp_curve, sampled_moments
@@ -27,6 +27,8 @@ from dpaudit.verify.upper import (
     obstacle,
     one_dimensional,
     radial_pld,
+    replaced_moments,
+    replaced_records,
     sampled_normal,
     upper_curves,
 )
@@ -35,6 +37,7 @@ from dpaudit.verify.upper.shift_norms import sampling_is_known
 
 PAIRS: tuple[UpperBound, ...] = (
     gaussian_pld, sampled_normal, laplace_pure, one_dimensional, radial_pld, coordinate_products, mixed,
+    replaced_records,
 )  # fmt: skip
 MOMENTS = "moments of the worst shift; Balle et al. (2020), Theorem 21"
 NAIVE = "single releases, each at its share of delta, added up; Dwork and Roth (2014), Theorem 3.16"
@@ -113,11 +116,10 @@ def rdp(claim: Claim) -> AccountantValue:
     if any(isinstance(phase.mechanism.structure, Radial) for phase in claim.phases):
         raise NotApplicable("the moments of this noise are infinite.")
     sampled = any(phase.sampling_prob < 1 for phase in claim.phases)
-    if sampled and claim.adjacency == "replace-one":
-        raise NotApplicable("no theorem here gives the moments of sampled releases under replace-one.")
-    if gamma_plrv_shared.applies(claim):
+    carry = replaced_moments.carried if sampled and claim.adjacency == "replace-one" else None
+    if all(gamma_plrv_shared.radius_of(claim, phase) is not None for phase in claim.phases):
         target = max(claim.delta, 1e-30)
-        ladder = [gamma_plrv_shared.conditioned(claim, share * target, smooth=False) for share in SHARES]
+        ladder = [gamma_plrv_shared.conditioned(claim, share * target, smooth=False, carry=carry) for share in SHARES]
         return _least(ladder, claim)
     parts = [(_moments(claim, phase), phase.steps) for phase in claim.phases]
     return _at_delta(rdp_curve(claim, parts, sampled=sampled, method="rdp", theorem=MOMENTS), claim)
@@ -125,6 +127,8 @@ def rdp(claim: Claim) -> AccountantValue:
 
 def _moments(claim: Claim, phase: Phase) -> Moments:
     """Moments of one release, order by order the least of those that a theorem has."""
+    if claim.adjacency == "replace-one" and phase.sampling_prob < 1:
+        return replaced_moments.carried(claim, phase, partial(_version, claim, phase))
     mu = gaussian_pld.shift_over_sigma(phase, claim.adjacency)
     if mu is not None:
         return partial(gaussian_moments, mu, phase.sampling_prob)
@@ -138,6 +142,12 @@ def _moments(claim: Claim, phase: Phase) -> Moments:
     if not covered:
         raise NotApplicable("no theorem here bounds the moments of this noise with this clip_norm.")
     return lambda orders: np.asarray(np.min([moments(orders) for moments in covered], axis=0))
+
+
+def _version(claim: Claim, phase: Phase, adjacency: Adjacency, rate: float) -> Moments:
+    """Moments of a release against that without the record, or with another one."""
+    kind = "poisson" if rate < 1 else "none"
+    return _moments(replace(claim, adjacency=adjacency), replace(phase, sampling_prob=rate, sampling_kind=kind))
 
 
 def _laplace(length: float, sampling_prob: float, orders: Array) -> Array:

@@ -25,12 +25,13 @@ from dpaudit.verify.upper import (
     one_dimensional,
     radial_pld,
     replaced_coins,
+    replaced_moments,
     replaced_records,
     sampled_normal,
     shuffled_batches,
 )
 from dpaudit.verify.upper.met_releases import DRAWN, carried_over, met_claim, often_cut, revealed_claim, takes_places
-from dpaudit.verify.upper.shift_norms import moments_reach, sampling_is_known
+from dpaudit.verify.upper.shift_norms import sampling_is_known
 
 APART = "no coordinate is moved by more than the clip: boundary lemma"
 
@@ -67,9 +68,10 @@ UPPER_BOUNDS: tuple[UpperBound, ...] = (
     coordinate_products,
     replaced_records,
     fixed_size_batches,
+    replaced_moments,
 )
 # false of batches of fixed size that are read as Poisson ones: where the record is not in, another one is
-OF_COINS: tuple[UpperBound, ...] = (replaced_coins, replaced_records)
+OF_COINS: tuple[UpperBound, ...] = (replaced_coins, replaced_moments, replaced_records)
 
 
 def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) -> list[Curve]:
@@ -84,11 +86,11 @@ def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) ->
     when_cut: list[Curve] = []
     for fixed in (True, False) if often_cut(read) else (False,):
         unfit = OF_COINS if takes_places(read, fixed=fixed) else ()
-        fit = [theorem for theorem in theorems if theorem not in unfit]
-        ways = dict.fromkeys(met_claim(read, fixed=fixed, kept=kept) for kept in (True, False))
+        apart = [theorem for theorem in theorems if theorem not in unfit]
+        ways = {met_claim(read, fixed=fixed): apart, met_claim(read, fixed=fixed, kept=True): theorems}
         own = [
             carried_over(read, met, curve, fixed=fixed, when_cut=when_cut)
-            for met in ways
+            for met, fit in ways.items()
             if met is not None
             for curve in _own_curves(met, fit)
         ]
@@ -146,6 +148,4 @@ def obstacle(claim: Claim) -> str:
             return f"no theorem here covers {kind}; Poisson sampling, none, and {', '.join(SAMPLERS)} are covered"
     if any(phase.mechanism.dimension is None for phase in claim.phases):
         return "no theorem here covers the noise in every dimension; setting dimension may give one"
-    if claim.adjacency == "replace-one" and not moments_reach(claim):
-        return "no theorem here covers several sampled releases of this noise under replace-one; add-remove is covered"
     return "no theorem here covers this noise with this clip_norm"

@@ -65,15 +65,22 @@ class EnvelopeMoments:
         return np.interp(orders + 1, np.arange(len(table)), table)
 
 
-def moments(phase: Phase, claim: Claim) -> Moments | None:
-    """Log-moments of one release of a phase, None where the coordinate envelope has none."""
+def moments(phase: Phase, claim: Claim, rate: float | None = None) -> Moments | None:
+    """Log-moments of one release of a phase, None where the coordinate envelope has none.
+
+    Args:
+        phase: The phase.
+        claim: Its adjacency says how long a shift is.
+        rate: Probability of the shift, else none; that of the phase under add-remove, else 1, if None.
+    """
     law = _law(phase.mechanism)
     if law is None:
         return None
-    sampling_prob = phase.sampling_prob if claim.adjacency == "add-remove" else 1.0
+    if rate is None:
+        rate = phase.sampling_prob if claim.adjacency == "add-remove" else 1.0
     clip = float(phase.mechanism.clip) * (1.0 if claim.adjacency == "add-remove" else 2.0)
     table = EnvelopeMoments(law, clip, float(phase.mechanism.clip_norm), phase.mechanism.dimension)
-    return partial(table.release, sampling_prob)
+    return partial(table.release, rate)
 
 
 def _law(mechanism: Mechanism) -> Coordinate | None:

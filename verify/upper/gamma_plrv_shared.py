@@ -16,14 +16,14 @@ of high order have their mass; the smallest u and those of the last panel are co
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from scipy.special import ndtr
 
 from dpaudit.mechanisms.base import Array, GammaScale
-from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.pld import gamma_scale
 from dpaudit.verify.pld.dominating_pairs import DominatingPair, Tails, exact_tails
@@ -31,7 +31,7 @@ from dpaudit.verify.pld.fourier import UNIT
 from dpaudit.verify.pld.gamma_scale import ladder, laplace_given_gamma, panels, up_to
 from dpaudit.verify.pld.normal_tails import LAST, mean_error
 from dpaudit.verify.pld.pair_curve import PairPhase
-from dpaudit.verify.rdp import composed_moments, replace_one_release, sampled_moments
+from dpaudit.verify.rdp import Moments, composed_moments, replace_one_release, sampled_moments
 from dpaudit.verify.upper.laplace_gaussian_domination import smaller
 from dpaudit.verify.upper.shift_norms import moments_reach, radius
 
@@ -49,6 +49,8 @@ SHARES = (1e-6, 1e-4, 0.01, 0.05, 0.2, 0.5)  # of the claimed delta that may be 
 LOWER_TAIL = 1e-12  # probability of the smallest u, which are counted at their largest
 SMALLEST = 1e-6  # or this share of u_max, if it is larger
 LAST_PANEL = 1e-7  # relative width of the panel that is counted at u_max
+# moments of a release of the claim's phase, from those of the longest shift under an adjacency, made at a rate
+Carry = Callable[[Claim, Phase, Callable[[Adjacency, float], Moments]], Moments]
 CELLS = 240  # of the scale where it is rounded up, by a thirtieth of its standard deviation on average
 
 
@@ -174,29 +176,40 @@ def _laws(claim: Claim, budget: float, law: Callable[[GammaScale, float, float],
     return laws
 
 
-def conditioned(claim: Claim, budget: float, *, smooth: bool) -> Curve:
+def conditioned(claim: Claim, budget: float, *, smooth: bool, carry: Carry | None = None) -> Curve:
     """Upper bound on delta(epsilon) given that every scale is at most u_max, plus the probability that one is not.
 
     Args:
         claim: Any that the theorem applies to.
         budget: That probability.
         smooth: Whether the smoothed curve is computed, besides the one by moments.
+        carry: Where the theorem does not apply for the way in which records are sampled or replaced: what the moments
+            of a release are, from those of a shift that is sampled.
 
     Raises:
         ValueError: Other noise, or an unknown l2 radius.
     """
-    add_remove = claim.adjacency == "add-remove"
-    laws = list(zip(_laws(claim, budget, truncated), claim.phases, strict=True))
-    parts = [(partial(law.release, phase.sampling_prob if add_remove else 1.0), phase.steps) for law, phase in laws]
-    sampled = add_remove and any(phase.sampling_prob < 1 for phase in claim.phases)
-    orders, alpha = composed_moments(claim, parts, sampled)
-    spent = sum(phase.steps * law.beyond for law, phase in laws)
+    parts, spent = [], 0.0
+    for law, phase in zip(_laws(claim, budget, truncated), claim.phases, strict=True):
+        at = partial(_release, law, phase)
+        own = at(claim.adjacency, phase.sampling_prob if claim.adjacency == "add-remove" else 1.0)
+        parts.append((own if carry is None else carry(claim, phase, at), phase.steps))
+        spent += phase.steps * law.beyond
+    sampled = (claim.adjacency == "add-remove" and any(phase.sampling_prob < 1 for phase in claim.phases)) or carry
+    orders, alpha = composed_moments(claim, parts, bool(sampled))
     coarse = _laws(claim, budget, rounded_up) if smooth else []
     pairs = [
         PairPhase(law.pair(), phase.sampling_prob, phase.steps)
         for law, phase in zip(coarse, claim.phases, strict=False)
     ]
     return smaller(claim, orders, alpha, pairs, (THEOREM, SMOOTHED_THEOREM), spent)
+
+
+def _release(law: Truncated, phase: Phase, adjacency: Adjacency, rate: float) -> Moments:
+    """Moments of one release at the longest shift under an adjacency, which is made at a rate."""
+    length = radius(phase.mechanism, 2.0, adjacency)
+    assert length is not None  # the law has one
+    return partial(replace(law, length=length).release, rate)
 
 
 def bound(claim: Claim) -> Curve:
@@ -207,13 +220,25 @@ def bound(claim: Claim) -> Curve:
     """
     if not moments_reach(claim):
         raise ValueError(f"Expected claim {claim.id!r} to be add-remove, or unsampled, or one release.")
-    target = min(max(claim.delta, 1e-30), 0.5)
     swapped = claim.adjacency == "replace-one" and claim.phases[0].sampling_prob < 1
-    ladder = [conditioned(claim, share * target, smooth=not swapped and share == SMOOTHED_SHARE) for share in SHARES]
+    curve = best_truncation(claim, smooth=not swapped)
+    return replace_one_release(curve, claim.phases[0].sampling_prob) if swapped else curve
+
+
+def best_truncation(claim: Claim, *, smooth: bool, carry: Carry | None = None) -> Curve:
+    """`conditioned`, the best of some truncations at every point.
+
+    Args:
+        claim, carry: As there.
+        smooth: Whether one of the curves is smoothed.
+    """
+    target = min(max(claim.delta, 1e-30), 0.5)
+    ladder = [
+        conditioned(claim, share * target, smooth=smooth and share == SMOOTHED_SHARE, carry=carry) for share in SHARES
+    ]
 
     def delta(epsilon: Array) -> Array:
         return np.asarray(np.min([curve.delta(epsilon) for curve in ladder], axis=0))
 
     best = min(ladder, key=lambda curve: float(curve.delta(np.array([claim.epsilon]))[0]))
-    curve = Curve.upper(best.method, best.theorem, delta, best.assumptions)
-    return replace_one_release(curve, claim.phases[0].sampling_prob) if swapped else curve
+    return Curve.upper(best.method, best.theorem, delta, best.assumptions)

@@ -57,12 +57,22 @@ def gaussian_shift(claim: Claim, phase: Phase) -> float | None:
     return None if slope is None or length is None else length * slope * (1 + 1e-14)
 
 
-def moments(claim: Claim, phase: Phase) -> Moments | None:
-    """Log-moments of one release at real orders by Gaussian domination, None where the theorem does not apply."""
+def moments(claim: Claim, phase: Phase, rate: float | None = None) -> Moments | None:
+    """Log-moments of one release at real orders by Gaussian domination, None where the theorem does not apply.
+
+    Args:
+        claim: Its adjacency says how long a shift is.
+        phase: The phase.
+        rate: Probability of the shift, else none; that of the phase under add-remove, else 1, if None.
+    """
     mu = gaussian_shift(claim, phase)
     if mu is None:
         return None
-    return partial(gaussian_moments, mu, phase.sampling_prob if claim.adjacency == "add-remove" else 1.0)
+    return partial(gaussian_moments, mu, _rate(claim, phase) if rate is None else rate)
+
+
+def _rate(claim: Claim, phase: Phase) -> float:
+    return phase.sampling_prob if claim.adjacency == "add-remove" else 1.0
 
 
 def applies(claim: Claim) -> bool:

@@ -37,12 +37,18 @@ def pair_phase(claim: Claim, phase: Phase) -> PairPhase | None:
     return pairs[0] or pairs[1] or radial_pld.pair_phase(claim, phase)
 
 
-def moments_of(claim: Claim, phase: Phase) -> Moments | None:
-    """Log-moments of a phase by the first theorem that has them."""
+def moments_of(claim: Claim, phase: Phase, rate: float | None = None) -> Moments | None:
+    """Log-moments of a phase by the first theorem that has them.
+
+    Args:
+        claim: Its adjacency says how long a shift is.
+        phase: The phase.
+        rate: Probability of the shift, else none; if None, that of the phase where moments are known with it.
+    """
     mu = shift_over_sigma(phase, claim.adjacency)
     if mu is not None:
-        return partial(gaussian_moments, mu, phase.sampling_prob)
-    return laplace_gaussian_domination.moments(claim, phase) or envelope.moments(phase, claim)
+        return partial(gaussian_moments, mu, phase.sampling_prob if rate is None else rate)
+    return laplace_gaussian_domination.moments(claim, phase, rate) or envelope.moments(phase, claim, rate)
 
 
 def _all_pairs(claim: Claim) -> list[PairPhase] | None:

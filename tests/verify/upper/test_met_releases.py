@@ -46,7 +46,7 @@ def test_batches_that_are_often_cut_cost_at_most_what_batches_of_fixed_size_do(
     assert fixed[2] < 0.1
     assert (found <= fixed * (1 + 1e-6)).all()
     assert (found >= 0.5 * fixed).all()  # some batch is cut in one history of two
-    assert everybody == pytest.approx(fixed, rel=1e-6)
+    assert everybody == pytest.approx(fixed, rel=1e-4)
 
 
 @pytest.mark.parametrize(("adjacency", "other"), [("zero-out", 0.0), ("replace-one", -1.0)])
