@@ -20,7 +20,7 @@ from dpaudit.audit.settings import Settings
 from dpaudit.audit.trials.engine import Score, Trial, TrialRunner, TrialSetup
 from dpaudit.audit.trials.keys import NoSourceError, fingerprint
 from dpaudit.mechanisms.base import with_noise_factor
-from dpaudit.mechanisms.learning.spec import Pool, TrainingSpec
+from dpaudit.mechanisms.learning.spec import DPFTRLSpec, Pool, TrainingSpec
 from dpaudit.mechanisms.learning.training import resolve_device
 from dpaudit.verify.bounds import Tradeoff, auc, auc_interval, roc, tpr_at_fpr
 from dpaudit.verify.claims import Claim
@@ -158,6 +158,8 @@ def check_places(audit: Audit) -> None:
         sampler = table.sampler(recipe.steps)
         if sampler is not None and not sampler.keeps_others:
             raise InputError(NO_GHOST.format(adjacency=adjacency, kind=table.kind))
+    if isinstance(audit.spec, DPFTRLSpec) and audit.spec.batches > 1:  # by the numbers of the records
+        raise InputError(NO_GHOST.format(adjacency=adjacency, kind="fixed-order"))
 
 
 def spent_at(share: float, look: int) -> float:

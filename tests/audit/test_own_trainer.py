@@ -16,6 +16,7 @@ import torch
 from small_trials import arms, setup
 
 from dpaudit.audit import Settings, load_bundle, load_recipe
+from dpaudit.audit.attacks.base import check_places
 from dpaudit.audit.attacks.clipbkd import CLIPBKD
 from dpaudit.audit.attacks.one_run_canaries import BLANK
 from dpaudit.audit.inputs.bundles import Bundle
@@ -209,6 +210,28 @@ def test_a_record_is_not_taken_from_a_loop_whose_claim_leaves_its_place(
     with pytest.raises(InputError, match=rf"for a claim with claim.adjacency='{adjacency}' of 'shuffled' batches"):
         arms_of("train", adjacency, run, claimed, one_run=True)
     assert arms_of("many", adjacency, run, claimed)
+
+
+def test_a_record_is_not_taken_from_a_loop_in_a_fixed_order(tmp_path: Path) -> None:
+    """DP-FTRL puts record i into batch i mod B: without record 0 every other record is in another batch."""
+    (tmp_path / "loops.py").write_text(ONE_MODEL)
+    text = load_recipe(ROOT / "examples" / "digits-dp-ftrl.toml").to_dict()
+    trainer = UserTrainer(UserFunction.named("loops.py:train", "--trainer", tmp_path))
+
+    def audit(batches: int, adjacency: str) -> Any:
+        claim = {**text["claim"], "adjacency": adjacency}
+        recipe = Recipe.from_dict({**text, "steps": 8, "batches": batches, "claim": claim}).with_dimension(650)
+        bundle = Bundle("", "", dict(torch.nn.Linear(64, 10).state_dict()), recipe)
+        return prepare(bundle, recipe.load_dataset(), Settings(seed=1, trainer=trainer))
+
+    refused = partial(pytest.raises, InputError, match="claim.adjacency='add-remove' of 'fixed-order' batches")
+    played = audit(8, "add-remove")
+    with refused():
+        CLIPBKD.build(replace(played.spec, init_seed=1), played)
+    with refused():
+        BLANK.run(played, dict.fromkeys(BLANK.tests(played), 0.05))
+    for whole in (audit(1, "add-remove"), audit(8, "replace-one")):
+        check_places(whole)
 
 
 def test_a_record_is_not_taken_from_a_loop_that_takes_fewer_steps_without_it(arms_of: Any) -> None:
