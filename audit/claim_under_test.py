@@ -12,7 +12,7 @@ from dpaudit.verify.checking import check
 from dpaudit.verify.claim_files import ClaimFileError, claim_to_dict, load_claims
 from dpaudit.verify.claims import PLAIN_KINDS, Claim, Phase
 from dpaudit.verify.correlated import Participation
-from dpaudit.verify.guarantees import DELTA, EPSILON
+from dpaudit.verify.guarantees import DELTA, EPSILON, PrivacyCurve
 from dpaudit.verify.implied import implied_delta
 from dpaudit.verify.results import Verdict
 
@@ -48,8 +48,11 @@ class ClaimUnderTest:
     @cached_property
     def stated(self) -> Tradeoff:
         """What the promise alone allows, of whatever kind it is."""
-        if self.claim is not None and self.claim.guarantee is not None:
-            return Tradeoff.of(implied_delta(self.claim.guarantee))
+        guarantee = None if self.claim is None else self.claim.guarantee
+        if isinstance(guarantee, PrivacyCurve):  # its own points: a grid passes by them
+            return Tradeoff.of_points(*zip(*guarantee.points, strict=True))
+        if guarantee is not None:
+            return Tradeoff.of(implied_delta(guarantee))
         return Tradeoff.of_points([self.epsilon], [self.delta])
 
     @cached_property

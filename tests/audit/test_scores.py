@@ -16,7 +16,11 @@ from dpaudit.audit.claim_under_test import ClaimUnderTest
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.score_files import read_scored_ids, read_scores
 from dpaudit.audit.scores_text import scores_text
+from dpaudit.mechanisms import Gaussian
 from dpaudit.verify.bounds import epsilon_from_counts, epsilon_gdp, epsilon_one_run, gaussian_delta
+from dpaudit.verify.claims import Phase
+from dpaudit.verify.guarantees import PrivacyCurve
+from dpaudit.verify.implied import claim_stating
 
 RNG = np.random.default_rng(1)
 IN, OUT = RNG.normal(2.0, 1.0, 600), RNG.normal(0.0, 1.0, 500)
@@ -55,6 +59,16 @@ def test_the_other_bounds_are_those_of_the_library() -> None:
     assert lower < estimate.lower < scores.auc() == estimate.value < estimate.upper < upper
     assert estimate.kind == "bootstrap estimate, no bound"
     assert scores.bootstrap(Scores.auc, seed=0, resamples=200) == estimate
+
+
+def test_a_promised_curve_is_held_to_its_own_points() -> None:
+    """Of which no grid of epsilons need have one."""
+    points = ((0.1, 0.01), (1.0, 1e-5))
+    claim = claim_stating(PrivacyCurve(points), [Phase(Gaussian(50.0))])
+    rates = np.linspace(0.0, 1.0, 101)
+    lines = [np.exp(e) * rates + d for e, d in points] + [1.0 - np.exp(-e) * (1.0 - rates - d) for e, d in points]
+    allowed = np.clip(np.min(lines, axis=0), 0.0, 1.0)
+    np.testing.assert_allclose(ClaimUnderTest(0.1, 0.01, claim=claim).stated(rates), allowed, atol=1e-12)
 
 
 def test_a_bound_that_does_not_suit_the_design_is_refused() -> None:
