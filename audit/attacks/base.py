@@ -97,8 +97,8 @@ class Audit:
     def look_at_coins(self, missing: int = 0) -> int:
         """How often the recorded coins of this model have been guessed, this audit included.
 
-        Other attacks, seeds, loops or shadow models guess the same coins by the same model: each audit of them is a
-        look.
+        Other attacks, seeds, loops or shadow models, of another recipe for example, guess the same coins by the same
+        model: each audit of them is a look.
 
         Args:
             missing: How many of the shadow models there was no time for.
@@ -107,13 +107,14 @@ class Audit:
         weights = {name: tensor.detach().cpu().float().numpy() for name, tensor in self.bundle.state_dict.items()}
         game = {"model": weights, "coins": None if coins is None else coins.included}  # in whatever file
         tried = {"attacks": sorted(settings.attacks), "seed": settings.seed, "trials": settings.trials}
-        return self.trials.look_at(game, f"{missing} {fingerprint(tried)} {self._loop}")
+        return self.trials.look_at(game, f"{missing} {fingerprint(tried)} {self._training}")
 
     @cached_property
-    def _loop(self) -> str:
-        """The training function, by its text; one that nothing identifies is another one in each audit."""
+    def _training(self) -> str:
+        """How models are trained, functions by their text; what nothing identifies is another one in each audit."""
+        training = {"spec": self.spec, "data": self.dataset.sha256, "trainer": self.settings.trainer}
         try:
-            return fingerprint({"trainer": self.settings.trainer}, versions=False)
+            return fingerprint(training, versions=False)
         except NoSourceError:
             return token_hex()
 

@@ -148,6 +148,8 @@ def test_other_shadow_models_are_another_look_at_recorded_coins(model: tuple[Bun
     with TrialStore(tmp_path / "s.sqlite") as store:
         audit = replace(prepare(*model, settings), trials=TrialRunner(store))
         assert [audit.look_at_coins(missing) for missing in (0, 8, 4)] == [1, 4, 5]
+        faster = replace(audit, spec=replace(audit.spec, learning_rate=2.0))  # by another recipe
+        assert [faster.look_at_coins(), audit.look_at_coins()] == [6, 1]
 
 
 @pytest.mark.parametrize("attack", ["membership", "one-run-blank", "white-box"])
