@@ -10,6 +10,7 @@ from dpaudit.reports.wording import (
     at_most,
     control_badge,
     counted,
+    finished,
     found_by,
     of_canaries,
     percent,
@@ -85,7 +86,7 @@ def tiles(result: AuditResult) -> list[Tile]:
     """The first screen's numbers: what decided, the promise, the power, the mechanism, the attacks."""
     decided = decision(result)
     promised = Tile("Promised", f"ε = {stated(result.epsilon_claimed)}", at_delta(result).strip() or "δ not recorded")
-    power = [] if result.verdict == "inconclusive" else [_power_tile(result.control)]
+    power = [] if result.verdict == "inconclusive" else [_power_tile(result)]
     rest = [*power, _mechanism_tile(result), _attack_tile(result)]
     return [decided, promised, *(tile for tile in rest if tile.value != decided.value)]
 
@@ -124,10 +125,11 @@ def decision(result: AuditResult) -> Tile:
     return Tile("Decided by: calculation", f"ε ≤ {at_most(check.epsilon_upper)}", f"by proof; {promised}", "decisive")
 
 
-def _power_tile(control: Control | None) -> Tile:
+def _power_tile(result: AuditResult) -> Tile:
+    control, would = result.control, "Would have found" if finished(result) else "Finished, would have found"
     answer = {"found": "yes", "missed": "no", "not done": "not tried"}[control_badge(control)]
     note = "" if control is None else f"{times_found(control)} simulated audits"
-    return Tile(f"Would have found {found_by(control)}", answer, note or "no positive control was carried out")
+    return Tile(f"{would} {found_by(control)}", answer, note or "no positive control was carried out")
 
 
 def _asked_for(control: Control | None) -> str:

@@ -195,13 +195,19 @@ def control_badge(control: Control | None) -> str:
     return "not done" if control is None else "found" if control.found else "missed"
 
 
-def control_sentence(control: Control | None) -> str:
-    """What the positive control showed, in sentences."""
+def control_sentence(control: Control | None, *, finished: bool = True) -> str:
+    """What the positive control showed, in sentences.
+
+    Args:
+        control: None where there was none.
+        finished: Whether the audit had all the models that its control speaks of.
+    """
     if control is None:
         return "Whether this audit would have found half the noise was not tried."
+    power = power_sentence(control, finished=finished)
     if not control.no_noise_trials:  # judged by right guesses, and not by scores
         return (
-            f"{power_sentence(control)} The same canaries were scored after {counted(control.trials, 'training')} "
+            f"{power} The same canaries were scored after {counted(control.trials, 'training')} "
             f"({control.training}); of {control.resamples} samples drawn again of the right guesses, so many refute. "
             f"Were every guess right: {'yes' if control.no_noise_found else 'no'}. None of it counts for or against "
             "the claim."
@@ -212,18 +218,24 @@ def control_sentence(control: Control | None) -> str:
         tried = f"carried out in one more training ({control.training}), with {control.trials:,} of its canaries in it"
         drawn = "from the canaries' scores, so many"
     return (
-        f"{power_sentence(control)} The same attack was {tried}; of {control.resamples} samples drawn again {drawn} "
+        f"{power} The same attack was {tried}; of {control.resamples} samples drawn again {drawn} "
         f"refute. Without any noise: {'yes' if control.no_noise_found else 'no'}. None of it counts for "
         "or against the claim."
     )
 
 
-def power_sentence(control: Control | None) -> str:
-    """Whether the audit would have found the fault of its positive control."""
+def power_sentence(control: Control | None, *, finished: bool = True) -> str:
+    """Whether the audit would have found the fault of its positive control, as `control_sentence`."""
     if control is None:
         return "Whether this audit would have found half the noise was not tried."
     answer = f"{'yes' if control.found else 'no'} ({times_found(control)})"
-    return f"This audit would have found {found_by(control)}: {answer}."
+    audit = "This audit" if finished else "Had it been finished, this audit"
+    return f"{audit} would have found {found_by(control)}: {answer}."
+
+
+def finished(result: AuditResult) -> bool:
+    """Whether nothing ended an audit early."""
+    return not result.reproduce.get("stopped")
 
 
 def times_found(control: Control) -> str:

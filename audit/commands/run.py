@@ -153,7 +153,7 @@ def _write_report(result: "AuditResult", folder: Path, json: str | None) -> OSEr
 def _tell(result: "AuditResult", json: str | None) -> None:
     """The verdict with its bounds, or the JSON, on stdout."""
     from dpaudit.reports import result_json, verdict_sentence
-    from dpaudit.reports.wording import at_least, control_sentence
+    from dpaudit.reports.wording import at_least, control_sentence, finished
 
     if json == "-":
         typer.echo(result_json(result))
@@ -168,7 +168,7 @@ def _tell(result: "AuditResult", json: str | None) -> None:
         if attack.family_bound is not None:
             proven += f" ({rounded(attack.family_bound.epsilon_lower)} if the noise is of the claimed family)"
         typer.echo(f"{attack.name}: {proven}, AUC {attack.auc:.3f}, {attack.trials} trials")
-    typer.echo(f"positive control: {control_sentence(result.control)}")
+    typer.echo(f"positive control: {control_sentence(result.control, finished=finished(result))}")
 
 
 def _plan_text(audit: "Audit", plan: "AuditPlan", designs: "list[Design]") -> str:

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpaudit.reports.summary import tiles
 from dpaudit.reports.wording import (
     at_least,
     at_most,
     control_sentence,
     duration,
     figure,
+    finished,
     percent,
     stated,
     verdict_sentence,
@@ -135,6 +137,17 @@ def test_the_control_is_told_with_its_counts(samples: ModuleType) -> None:
     assert "per arm" not in canaries
     assert found.startswith("This audit would have found half the noise: yes (20 of 20).")
     assert missed.startswith("This audit would have found half the noise: no (7 of 20).")
+
+
+def test_an_audit_that_was_stopped_is_not_said_to_have_had_the_power(samples: ModuleType) -> None:
+    """Its control may have had hundreds of models, and it a few, or none."""
+    stopped = replace(samples.make_result("gave_up"), control=samples.make_control(True))
+    told = control_sentence(stopped.control, finished=finished(stopped))
+    assert told.startswith("Had it been finished, this audit would have found half the noise: yes (20 of 20).")
+    assert [tile.label for tile in tiles(stopped) if "half the noise" in tile.label] == [
+        "Finished, would have found half the noise"
+    ]
+    assert finished(samples.make_result("inconclusive"))
 
 
 def test_gave_up_names_the_reason(samples: ModuleType) -> None:
