@@ -169,7 +169,7 @@ class CanaryGame:
         if control is None:
             return design.models
         audit.controls.append(control)
-        return audit.settings.trials or control.models
+        return audit.settings.trials or max(control.models, design.control_models)
 
     def _control_again(self, audit: Audit, shares: Mapping[str, float], design: Design, models: int, look: int) -> None:
         """Judge the control at the level of the look that was taken, where another came between: no more was tested."""

@@ -122,6 +122,7 @@ def run_control(
     silent = play(0.0, NO_NOISE_MODELS, _NO_NOISE)
     half = play(CONTROLLED_NOISE, models, _HALF_NOISE)
     while len(half[0]) >= FEWEST:
+        models = min(models, len(half[0]))  # where it was cut short: a few, drawn again and again, are no more
         found = power(half, models)
         if found == REPEATS or models == limit or trials.stopped:
             break

@@ -4,13 +4,14 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from dpaudit.audit.attacks.clipbkd import CLIPBKD
-from dpaudit.audit.attacks.control import ScaledNoise, controlled_training, with_noise
+from dpaudit.audit.attacks.control import ScaledNoise, controlled_training, run_control, with_noise
 from dpaudit.audit.inputs.bundles import Bundle, load_bundle
 from dpaudit.audit.inputs.datasets import Dataset
 from dpaudit.audit.inputs.recipes import Recipe, load_recipe
@@ -76,6 +77,24 @@ def test_too_few_models_are_inconclusive_and_enough_are_not(
 def test_without_a_control_silence_is_inconclusive(target: tuple[Bundle, Dataset]) -> None:
     result = run(*target, replace(SETTINGS, attacks=("membership",)))
     assert (result.verdict, result.control) == ("inconclusive", None)
+
+
+def test_a_control_that_is_cut_short_speaks_of_no_more_models_than_it_has(
+    target: tuple[Bundle, Dataset], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twelve scores drawn 300 times would be told apart by the luck of twelve."""
+
+    def cut(trials: engine.TrialRunner, *arguments: Any, **options: Any) -> tuple[np.ndarray, np.ndarray]:
+        trials.stopped = "budget"
+        return np.zeros(12), np.ones(12)
+
+    monkeypatch.setattr(engine.TrialRunner, "run", cut)
+    audit = prepare(*target, SETTINGS)
+    arms = SimpleNamespace(pool=None, trials=lambda *_: [])
+    pilot: Any = SimpleNamespace(spec=audit.spec, arms=arms, score=None, watch=None)
+    control = run_control("clipbkd", audit, pilot, 300, lambda models: lambda without, inside: len(inside) >= 100)
+    assert control is not None
+    assert (control.models, control.trials, control.found) == (12, 12, False)
 
 
 @pytest.mark.slow
