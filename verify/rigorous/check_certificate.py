@@ -22,10 +22,13 @@ except ImportError:
     raise SystemExit(2) from None
 
 FORMAT, SECONDS, MAX_BYTES, MAX_WINDOW, BITS = "dpaudit-certificate/1", 300, 2**23, 2**16, (64, 2000)
-NUMBER = re.compile(r"-?\d{1,60}(\.\d{1,60})?(e[+-]?\d{1,3})?|-?\d{1,60}/[1-9]\d{0,59}")
+NUMBER = re.compile(r"-?\d{1,60}(\.\d{1,60})?(e[+-]?\d{1,3})?|-?\d{1,60}/[1-9]\d{0,59}", re.ASCII)
 NOISE = {"gaussian": ["noise_multiplier"], "laplace": ["scale"], "generalized-gaussian": ["beta", "scale"]}
 NOISE |= {f"gamma-{x}": ["k", "theta"] for x in ("plrv", "plrv-iid", "scale-laplace")} | {"product": ["sigma"]}
-STEPPED = ("random-allocation", "without-replacement", "truncated-poisson")  # samplers that have no passes
+SAMPLERS = {"deterministic": "batches epochs", "balls-in-bins": "batches epochs reshuffle"}  # and their keys
+SAMPLERS |= {"random-allocation": "steps times", "without-replacement": "steps prob"}
+SAMPLERS |= {"shuffled": "batches epochs reshuffle records batch last_batch"}
+SAMPLERS |= {"truncated-poisson": "steps prob max_batch records"}
 CLAIM, PHASE = "id epsilon delta adjacency phases", "mechanism steps sampling_prob sampling_kind sampling"
 deadline = [0.0]
 
@@ -137,13 +140,14 @@ class Sampler:
         need(once or data.get("reshuffle", "every-epoch") == "every-epoch", "reshuffle is not known")
         self.passes, self.orders = (1, epochs) if once else (epochs, 1)
         self.meetings, self.groups, self.games, self.twice = epochs, list[Any](), list[Any](), False
-        key, other = ("steps", "batches") if kind in STEPPED else ("batches", "steps")
-        need(other not in data and (key == "batches" or epochs == 1), "a sampler's key is not its own")
+        need(set(data) <= (own := set(SAMPLERS.get(kind, "").split())), "a sampler's key is not its own")
+        key = "steps" if "steps" in own else "batches"
         self.steps, sizes = whole(data[key], 1, 10**8) * epochs, (1, 10**8)
         self.widest, self.rate, part = Fraction(0), Fraction(0), Fraction(kind == "deterministic")
         if kind == "shuffled":
             count, last = whole(data["batches"], *sizes), data.get("last_batch", "kept")
             n, b = (whole(data[key], 1, 10**15) for key in ("records", "batch")) if "records" in data else (count, 1)
+            need("records" in data or "batch" not in data, "a batch is of records")
             need(b <= n and count == (-(-n // b) if last == "kept" else n // b), "the batches are not those")
             need(last in ("kept", "dropped", "straddling"), "the last batch is not known")
             part, run, cut = Fraction(b, n), b // math.gcd(n, b), last == "straddling" and n % b and epochs > 1
@@ -185,6 +189,7 @@ class Phase:
         noise, kind, self.rate = data["mechanism"], data["sampling_kind"], data["sampling_prob"] + Fraction(0)
         self.sampler: Any = Sampler(kind, data["sampling"], replaced) if "sampling" in data else None
         self.name, self.p, self.n, clip = noise["name"], noise["clip_norm"], noise.get("dimension"), noise["clip"]
+        need(set(noise) <= {"name", "clip", "clip_norm", "dimension", *NOISE[self.name]}, "a key is not read")
         self.v = {key: ball(noise[key]) for key in NOISE[self.name]}
         self.power: Any = {"gaussian": 2, "laplace": 1, "generalized-gaussian": noise.get("beta")}.get(self.name)
         positive = all(0 < noise[key] < 10**30 for key in [*self.v, "clip"]) and noise.get("k", 1) <= 10**6
@@ -228,7 +233,8 @@ class Phase:
         squares = [(ball(u) * self.radius(2)) ** 2 for u in scales] or [self.mu() ** 2]
         for eta in range(order + 2):
             ways = arb.bin_uiui(order + 1, eta) * self.q**eta * (1 - self.q) ** (order + 1 - eta)
-            value += ways * sum(m * (x * eta * (eta - 1) / 2).exp() for m, x in zip(known, squares, strict=True))
+            half = ball(eta * (eta - 1)) / 2
+            value += ways * sum(m * (x * half).exp() for m, x in zip(known, squares, strict=True))
         return self.steps * (value / sum(known)).log()
 
     def scale_masses(self, scales: list[Fraction]) -> list[arb]:  # of its cells; the last is above
@@ -558,7 +564,8 @@ def accepted(text: str) -> str:  # in one line; AssertionError: nothing is prove
         need(small and certified(kind, phases, inputs, replaced, ball(epsilon)) <= ball(stated), "a bound is exceeded")
         proof, rounding = f"delta <= {shown(stated, ROUND_CEILING)} by {kind}", ROUND_CEILING
     names = " and ".join(dict.fromkeys(phase.name for phase in phases))
-    return f"{verdict}: ({shown(epsilon, rounding)}, {shown(delta, rounding)}) of {names}: {proof}"
+    meant = claim["adjacency"] if all(x.sampler is None or x.sampler.groups for x in phases) or replaced else "zero-out"
+    return f"{verdict}: ({shown(epsilon, rounding)}, {shown(delta, rounding)}) of {names} under {meant}: {proof}"
 
 
 def main(paths: list[str] | None = None) -> int:

@@ -638,7 +638,7 @@ def test_the_checker_is_one_short_file_that_imports_flint_alone() -> None:
     ]
     explained = sum((text.end_lineno or 0) - text.lineno + 1 for text in docstrings)
     blank = sum(not line.strip() for line in source.splitlines())
-    assert len(source.splitlines()) - explained - blank <= 469
+    assert len(source.splitlines()) - explained - blank <= 476
     names = {
         (node.module or "") if isinstance(node, ast.ImportFrom) else alias.name
         for node in ast.walk(tree)
@@ -673,6 +673,66 @@ def test_what_a_claim_says_is_what_is_read(place: str) -> None:
     {"claim": found["claim"], "phase": phase, "sampling": phase["sampling"]}[place]["kind"] = "deterministic"
     with pytest.raises(AssertionError, match="a key is not read"):
         checker.accepted(json.dumps(found))
+
+
+@pytest.mark.parametrize(
+    ("place", "more"),
+    [
+        ("mechanism", {"sensitivity": "100"}),
+        ("mechanism", {"scale": "0.01"}),
+        ("sampling", {"epoch": 1000}),
+        ("sampling", {"times": 1000}),
+        ("sampling", {"batch": 64}),
+    ],
+)
+def test_what_is_said_of_noise_and_sampler_is_what_is_read(place: str, more: dict[str, Any]) -> None:
+    """A certificate of noise 1 and one pass is none of what further words say of them."""
+    claim = Claim(3.0, 0.1, [Phase(Gaussian(1.0), sampler=Shuffled(10, 1))], "zero-out")
+    found = certificate(claim, check(claim))
+    assert isinstance(found, dict)
+    assert checker.accepted(json.dumps(found)).startswith("certified")
+    found["claim"]["phases"][0][place] |= more
+    with pytest.raises(AssertionError, match=r"key is not|a batch is of records"):
+        checker.accepted(json.dumps(found))
+
+
+def test_digits_of_other_scripts_are_no_numbers() -> None:
+    text = made("gaussian certified").replace('"epsilon": "1.0"', '"epsilon": "\uff11.\uff10"')
+    assert "\uff11" in text
+    with pytest.raises(TypeError):
+        checker.accepted(text)
+
+
+def test_many_moments_of_many_scales_take_no_longer_than_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2,000 orders of 4,000 cells took a minute in which nobody looked at the clock."""
+    import time
+
+    claim = single(GammaPLRV(1000.0, 1e-3, dimension=10), 3.0, 1e-2, steps=10, sampling_prob=0.01)
+    found = certificate(claim, check(claim))
+    assert isinstance(found, dict)
+    found |= {"kind": "moments", "inputs": {"order": 2000, "scales": [f"{1 + i * 1e-4:.4f}" for i in range(4000)]}}
+    monkeypatch.setattr(checker, "SECONDS", 2)
+    start = time.monotonic()
+    with pytest.raises(AssertionError, match="takes more than 2 seconds"):
+        checker.accepted(json.dumps(found))
+    assert time.monotonic() - start < 10
+
+
+@pytest.mark.parametrize(
+    ("sampler", "adjacency", "meant"),
+    [
+        (None, "add-remove", "add-remove"),
+        (None, "replace-one", "replace-one"),
+        (BallsInBins(10, 1), "add-remove", "add-remove"),
+        (Shuffled(10, 1), "add-remove", "zero-out"),
+        (Shuffled(10, 1), "replace-one", "replace-one"),
+    ],
+)
+def test_what_is_printed_says_who_the_neighbours_are(sampler: Sampler | None, adjacency: Any, meant: str) -> None:
+    claim = Claim(3.0, 0.1, [Phase(Gaussian(2.0), sampler=sampler)], adjacency)
+    found = certificate(claim, check(claim))
+    assert isinstance(found, dict)
+    assert f"of gaussian under {meant}: delta" in checker.accepted(json.dumps(found))
 
 
 def test_a_key_that_stands_twice_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
