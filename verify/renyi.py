@@ -89,6 +89,11 @@ def mu_upper(claim: Claim) -> float:
 
     The curve of a pure epsilon lies below that of the mu with Phi(-mu/2) = 1/(1 + e^epsilon), since both are convex as
     trade-off functions and meet at (Phi(-mu/2), Phi(-mu/2)), its only vertex.
+
+    Of one release of Laplace noise, t the l1 radius over its scale, false negatives f and false alarms a have
+    a f = e^-t/4 for a and f up to 1/2. So with a = Phi(-x), f = Phi(-y) the mu that a needs is x + y, where log Phi is
+    concave: 2 log Phi(-(x + y)/2) >= log(a f), and mu with Phi(-mu/2) = e^(-t/2)/2 is enough, and met at a = f. Where
+    a < e^-t/2, f = 1 - a e^t: log Phi(-x) and log Phi(-y') with y' = -y are t apart, and x - y' is largest at y' = 0.
     """
     total = 0.0
     for phase in claim.phases:
@@ -98,8 +103,21 @@ def mu_upper(claim: Claim) -> float:
             total += float(square)
             continue
         pure = _pure_release(claim, phase)
-        total += pure[1] * _squared_mu_of(pure[0]) if pure else math.inf
+        if pure is None:
+            return math.inf
+        whole = phase.sampler is None and phase.sampling_prob == 1
+        laplace = whole and isinstance(phase.mechanism.structure, LaplaceCoordinates)
+        total += pure[1] * (_squared_mu_of_laplace if laplace else _squared_mu_of)(pure[0])
     return math.sqrt(total) * (1.0 + ROUNDING)
+
+
+def _squared_mu_of_laplace(shift: float) -> float:
+    """mu^2 of one release of Laplace noise moved by so many scales; 4 shift is more, as 2 Phi(-x) <= e^(-x^2/2)."""
+    if shift > 60.0:
+        return 4.0 * shift
+    if shift > 1.0:  # the smaller tail
+        return (2.0 * float(ndtri(math.exp(-shift / 2.0) / 2.0))) ** 2
+    return 8.0 * float(erfinv(-math.expm1(-shift / 2.0))) ** 2
 
 
 def _squared_mu_of(epsilon: float) -> float:

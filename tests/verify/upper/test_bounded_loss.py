@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.special import erfinv
+from scipy.special import erfinv, ndtri
 from scipy.stats import binom
 
 from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, GammaScaleLaplace, Gaussian, Laplace
 from dpaudit.mechanisms.base import Mechanism
-from dpaudit.verify import Claim, check
+from dpaudit.verify import Claim, GaussianDP, check, claim_stating
 from dpaudit.verify.claims import Phase
 from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.renyi import mu_upper, rho_upper
@@ -119,6 +119,26 @@ def test_a_tiny_pure_epsilon_keeps_its_digits_in_mu(scale: float) -> None:
     found = mu_upper(Claim.single(Laplace(scale, clip_norm=1.0), epsilon=1.0, delta=1e-5))
     least = 2.0 * math.sqrt(2.0) * float(erfinv(-math.expm1(-0.5 / scale)))
     assert least <= found <= least * (1.0 + 1.0 / scale + 1e-10)
+
+
+@pytest.mark.parametrize("shift", [0.01, 0.5, 1.0, 1.001, 4.0, 30.0])
+@pytest.mark.parametrize("steps", [1, 9])
+def test_mu_of_laplace_noise_is_that_of_its_own_error_rates(shift: float, steps: int) -> None:
+    """The largest z(1 - alarms) - z(misses) over all false-alarm rates, of which a pure epsilon alone proves more."""
+    alarms = np.concatenate([np.geomspace(1e-9, 1.0, 200_001) * math.exp(-shift) / 2, np.linspace(0.0, 0.5, 200_001)])
+    alarms = np.unique(np.append(alarms[alarms > 0], math.exp(-shift / 2) / 2))
+    middle = alarms >= math.exp(-shift) / 2
+    misses = np.where(middle, math.exp(-shift) / (4 * alarms), 1 - alarms * math.exp(shift))
+    exact = float(np.max(-ndtri(alarms) - ndtri(misses)))
+    claim = Claim.single(Laplace(1.0 / shift, clip_norm=1.0), epsilon=1.0, delta=1e-5, steps=steps)
+    assert mu_upper(claim) == pytest.approx(exact * math.sqrt(steps), rel=1e-9)
+    assert mu_upper(claim) >= exact * math.sqrt(steps) * (1 - 1e-14)
+    if steps == 1:
+        found = check(claim_stating(GaussianDP(exact * 1.001), claim.phases))
+        assert found.verdict == "certified"
+    sampled = Claim.single(Laplace(1.0 / shift, clip_norm=1.0), epsilon=1.0, delta=1e-5, sampling_prob=0.5)
+    pure = math.log1p(0.5 * math.expm1(shift))
+    assert mu_upper(sampled) == pytest.approx(-2 * ndtri(1 / (1 + math.exp(pure))), rel=1e-9)
 
 
 def test_a_bounded_ratio_bounds_rho_by_half_its_square_and_no_less() -> None:
