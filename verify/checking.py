@@ -32,8 +32,8 @@ ADJACENCY = {
     "replace-one": "neighbours differ in the value of one record, and both values are clipped",
 }
 AS_ZERO_OUT = (
-    "add-remove is read as zero-out: without the record all batches behind it would change, so a ghost that "
-    "contributes 0 takes its place"
+    "add-remove is read as zero-out: without the record others would be in its batches, which can cost more, so a "
+    "ghost that contributes 0 takes its place"
 )
 POISSON = "each release samples every record independently, and which records were in is secret"
 WHOLE_USER = "the unit is a user: what all data of one contribute to a release is clipped together"

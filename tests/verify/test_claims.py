@@ -150,6 +150,18 @@ def test_batches_of_everybody_are_no_sampling(noise: Mechanism, sampler: Sampler
     assert claim.canonical() == replace(claim, phases=[Phase(noise, 3, sampling_kind="none")]).canonical()
 
 
+def test_a_ghost_is_said_to_cost_less_than_no_record() -> None:
+    """Two records of which one is kept: without the first the second is in, two clips away, nine times in ten."""
+    found = check(Claim(1.0, 0.006, [Phase(Gaussian(2.0), sampler=TruncatedPoisson(0.9, 1, 2, 1))]))
+    x = np.linspace(-25.0, 25.0, 100_001)
+    at = {c: np.exp(-((x - c) ** 2) / 8.0) / math.sqrt(8.0 * math.pi) for c in (-1, 0, 1)}
+    with_it, without = 0.01 * at[0] + 0.495 * (at[1] + at[-1]), 0.1 * at[0] + 0.9 * at[-1]
+    delta = float(np.maximum(with_it - math.e * without, 0.0).sum() * (x[1] - x[0]))
+    assert found.delta_upper < 0.006 < 0.018 < delta
+    assert found.verdict == "certified"
+    assert any("can cost more" in text and "ghost" in text for text in found.assumptions)
+
+
 @pytest.mark.parametrize("noise", [Gaussian(2.0), Laplace(2.0, dimension=2)])
 def test_batches_of_everybody_get_the_bracket_of_no_sampling(noise: Mechanism) -> None:
     """A Poisson rate of 1 too; that add-remove is read as zero-out stands among the assumptions."""
