@@ -25,7 +25,7 @@ from wide_draws import NUMBERS, numbered, stating
 
 from dpaudit.mechanisms.base import NormalCoordinates
 from dpaudit.verify import Claim
-from dpaudit.verify.claims import Phase
+from dpaudit.verify.claims import Phase, lets_another_in
 from dpaudit.verify.correlated import BLT, BandedToeplitz, Correlation, Participation, Tree
 from dpaudit.verify.correlated.matrix import Matrix
 from dpaudit.verify.correlated.toeplitz import Identity, SquareRootToeplitz
@@ -55,8 +55,10 @@ def phase_laws(phase: Phase, claim: Claim, rng: np.random.Generator) -> Changed:
     if phase.correlation is not None:
         yield from _correlated_laws(phase, phase.correlation, more)
     elif phase.sampler is not None:
-        yield from _shared_laws(phase, phase.sampler)
-        yield from _own_laws(phase, phase.sampler, more)
+        known = [*_shared_laws(phase, phase.sampler), *_own_laws(phase, phase.sampler, more)]
+        # a record that is taken away lets another one in, two contributions away
+        refilled = lets_another_in(claim, phase) and ("releases known", "everybody drawn")
+        yield from (law for law in known if not (refilled and law[0] in refilled))
         if claim.adjacency != "replace-one" and isinstance(phase.mechanism.structure, NormalCoordinates):
             yield from _normal_laws(phase, phase.sampler, more)
 

@@ -17,6 +17,7 @@ from dpaudit.verify.float_range import beyond_floats
 from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.lower.histories import pure_reason
 from dpaudit.verify.results import OperatingPoints, Verdict, VerdictName
+from dpaudit.verify.samplers import TruncatedPoisson
 from dpaudit.verify.upper import never_sampled, obstacle, upper_curves
 from dpaudit.verify.upper.shift_norms import sampling_is_known
 
@@ -350,7 +351,9 @@ def _assumptions(claim: Claim, reading: Sequence[str], used: Sequence[Curve]) ->
     """What the reader must accept for the verdict."""
     own = [*reading, ADJACENCY[claim.adjacency]]
     samplers = [phase.sampler for phase in claim.phases if phase.sampler is not None]
-    if claim.adjacency == "add-remove" and not all(sampler.keeps_others for sampler in samplers):
+    if claim.adjacency == "add-remove" and not all(
+        sampler.keeps_others or isinstance(sampler, TruncatedPoisson) for sampler in samplers
+    ):
         own.append(AS_ZERO_OUT)
     own += [f"batches: {sampler.summary}" for sampler in samplers]
     correlated = [(phase.correlation, phase) for phase in claim.phases if phase.correlation is not None]

@@ -19,7 +19,7 @@ from dpaudit.mechanisms.gamma_plrv import GammaPLRV
 from dpaudit.mechanisms.gamma_plrv_iid import GammaPLRVIID
 from dpaudit.verify.correlated import Correlation, Matrix, Side
 from dpaudit.verify.guarantees import DELTA, EPSILON, ApproximateDP, Guarantee, PrivacyCurve
-from dpaudit.verify.samplers import SAMPLERS, PassGame, Sampler, TruncatedPoisson
+from dpaudit.verify.samplers import SAMPLERS, GhostPoisson, PassGame, Sampler, TruncatedPoisson
 
 Adjacency = Literal["add-remove", "zero-out", "replace-one"]
 Unit = Literal["record", "user"]
@@ -180,14 +180,16 @@ class Claim:
                 From above, independent coordinates that are clipped one by one read as releases of one coordinate.
 
         A ghost that contributes nothing is as good as no record, so zero-out reads as add-remove, and with it an
-        add-remove claim of batches that depend on who is there is read as zero-out. A record of fixed batches, or of
+        add-remove claim of batches of which a place cannot be left is read as zero-out; in Poisson batches that are cut
+        a ghost is one of its own (`GhostPoisson`). A record of fixed batches, or of
         batches of everybody, is met in known releases, and costs what they would cost without sampling. One
         coordinate's scale is its own.
         """
-        adjacency = "add-remove" if self.adjacency == "zero-out" else self.adjacency
+        adjacency, phases = self.adjacency, list(self.phases)
+        if adjacency == "zero-out":
+            adjacency, phases = "add-remove", [_with_ghost(phase) for phase in phases]
         phases = [
-            _in_known_releases(replace(phase, mechanism=_of_independent_scales(phase.mechanism)))
-            for phase in self.phases
+            _in_known_releases(replace(phase, mechanism=_of_independent_scales(phase.mechanism))) for phase in phases
         ]
         if side is not None and any(phase.correlation is not None for phase in phases):
             phases = [part for phase in phases for part in self._independent(phase, side)]
@@ -200,6 +202,22 @@ class Claim:
         """The phase's independent releases; itself where a theorem is missing."""
         parts = phase.independent(side)
         return [phase] if parts is None else parts
+
+
+def _with_ghost(phase: Phase) -> Phase:
+    """The phase as it is under zero-out."""
+    sampler = phase.sampler
+    if not isinstance(sampler, TruncatedPoisson):
+        return phase
+    return replace(
+        phase, sampler=GhostPoisson(**{field.name: getattr(sampler, field.name) for field in fields(sampler)})
+    )
+
+
+def lets_another_in(claim: Claim, phase: Phase) -> bool:
+    """Whether the record's removal lets another one into its batches: Poisson ones that are cut, under add-remove."""
+    cut = isinstance(phase.sampler, TruncatedPoisson) and not isinstance(phase.sampler, GhostPoisson)
+    return cut and claim.adjacency == "add-remove"
 
 
 def _in_known_releases(phase: Phase) -> Phase:

@@ -17,7 +17,7 @@ from scipy.special import erfinv, gammaln, logsumexp, ndtri
 
 from dpaudit.mechanisms import Gaussian, GeneralizedGaussian
 from dpaudit.mechanisms.base import Array, IIDCoordinates, LaplaceCoordinates, NormalCoordinates
-from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.claims import Claim, Phase, lets_another_in
 from dpaudit.verify.lower.families import equal
 from dpaudit.verify.lower.shifts import candidate_counts, centre_multiples, pair_of
 from dpaudit.verify.pld.cells import FARTHEST, interval_masses, mix
@@ -60,7 +60,7 @@ def squared_mu(claim: Claim) -> Fraction | None:
     total = Fraction(0)
     for phase, met in zip(claim.phases, releases, strict=True):
         structure = phase.mechanism.structure
-        refilled = isinstance(phase.sampler, TruncatedPoisson)
+        refilled = lets_another_in(claim, phase)
         square = exact_radius(phase.mechanism, 2, "replace-one" if refilled else claim.adjacency, 2)
         if not isinstance(structure, NormalCoordinates) or square is None:
             return None

@@ -150,16 +150,31 @@ def test_batches_of_everybody_are_no_sampling(noise: Mechanism, sampler: Sampler
     assert claim.canonical() == replace(claim, phases=[Phase(noise, 3, sampling_kind="none")]).canonical()
 
 
-def test_a_ghost_is_said_to_cost_less_than_no_record() -> None:
+def test_a_record_that_is_taken_away_lets_another_into_a_batch_that_is_cut() -> None:
     """Two records of which one is kept: without the first the second is in, two clips away, nine times in ten."""
-    found = check(Claim(1.0, 0.006, [Phase(Gaussian(2.0), sampler=TruncatedPoisson(0.9, 1, 2, 1))]))
+    phases = [Phase(Gaussian(2.0), sampler=TruncatedPoisson(0.9, 1, 2, 1))]
+    removed, ghost = (check(Claim(1.0, 0.006, phases, way)) for way in ("add-remove", "zero-out"))  # type: ignore[arg-type]
     x = np.linspace(-25.0, 25.0, 100_001)
     at = {c: np.exp(-((x - c) ** 2) / 8.0) / math.sqrt(8.0 * math.pi) for c in (-1, 0, 1)}
     with_it, without = 0.01 * at[0] + 0.495 * (at[1] + at[-1]), 0.1 * at[0] + 0.9 * at[-1]
     delta = float(np.maximum(with_it - math.e * without, 0.0).sum() * (x[1] - x[0]))
-    assert found.delta_upper < 0.006 < 0.018 < delta
-    assert found.verdict == "certified"
-    assert any("can cost more" in text and "ghost" in text for text in found.assumptions)
+    assert ghost.delta_upper < 0.006 < 0.018 < delta <= removed.delta_upper
+    assert (removed.verdict, ghost.verdict) == ("undecided", "certified")
+    assert AS_ZERO_OUT not in removed.assumptions
+    shuffled = check(Claim(1.0, 0.006, [Phase(Gaussian(2.0), sampler=Shuffled(2, 1))]))
+    assert AS_ZERO_OUT in shuffled.assumptions
+
+
+@pytest.mark.parametrize("noise", [Gaussian(2.0, dimension=1), Laplace(3.0, dimension=1)])
+def test_one_of_everybody_is_taken_away(noise: Mechanism) -> None:
+    """Half of all are kept, and with one less one more of the others is: a batch of fixed size between two records."""
+    cut = [Phase(noise, sampler=TruncatedPoisson(1.0, 5, 10, 4))]
+    drawn = [Phase(noise, sampler=WithoutReplacement(0.5, 4))]
+    removed, replaced = check(Claim(1.0, 1e-4, cut)), check(Claim(1.0, 1e-4, drawn, "replace-one"))
+    assert removed.epsilon_upper == pytest.approx(replaced.epsilon_upper, rel=1e-3)
+    assert removed.epsilon_lower == pytest.approx(replaced.epsilon_lower, rel=1e-3)
+    ghost = check(Claim(1.0, 1e-4, cut, "zero-out"))
+    assert ghost.epsilon_upper < 0.95 * removed.epsilon_upper
 
 
 @pytest.mark.parametrize("noise", [Gaussian(2.0), Laplace(2.0, dimension=2)])
@@ -180,7 +195,9 @@ def test_batches_of_everybody_get_the_bracket_of_no_sampling(noise: Mechanism) -
 )
 def test_batches_of_nearly_everybody_stay_as_they_are(sampler: Sampler) -> None:
     claim = Claim(1.0, 1e-5, [Phase(Gaussian(2.0), sampler=sampler)])
-    assert claim.canonical() == claim
+    assert claim.canonical() == claim.canonical().canonical() == claim
+    ghost = replace(claim, adjacency="zero-out").canonical()
+    assert ghost.canonical() == ghost
 
 
 def test_a_name_or_a_phase_alone_is_no_mechanism_and_no_history() -> None:

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import Array, IIDCoordinates, Radial
-from dpaudit.verify.claims import PLAIN_KINDS, Claim, Phase
+from dpaudit.verify.claims import PLAIN_KINDS, Claim, Phase, lets_another_in
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower.families import Shift
 from dpaudit.verify.lower.histories import ShiftedPhase, gathered, has_cells, shifted_phase, tail_probability
@@ -51,7 +51,7 @@ from dpaudit.verify.pld.operating_points import (
     single_points,
 )
 from dpaudit.verify.results import Witness
-from dpaudit.verify.samplers import TruncatedPoisson, WithoutReplacement
+from dpaudit.verify.samplers import Refilled, TruncatedPoisson, WithoutReplacement
 from dpaudit.verify.samplers.balls_in_bins import SILENT
 from dpaudit.verify.samplers.base import PassGame, Slots
 
@@ -222,19 +222,21 @@ def _findings(
 def silent_others(claim: Claim, *, drawn: bool = False) -> Claim:
     """The claim with batches that are cut read as Poisson ones: what they are where the others contribute nothing.
 
-    Those of everybody are batches of fixed size, whatever the others contribute.
+    Those of everybody are batches of fixed size, whatever the others contribute, one more of whom is in where a record
+    is taken away.
 
     Args:
         claim: The claim.
         drawn: Whether to read batches of fixed size that are drawn anew so, too.
     """
-    return replace(claim, phases=[_as_poisson(phase, drawn=drawn) for phase in claim.phases])
+    return replace(claim, phases=[_as_poisson(claim, phase, drawn=drawn) for phase in claim.phases])
 
 
-def _as_poisson(phase: Phase, *, drawn: bool) -> Phase:
+def _as_poisson(claim: Claim, phase: Phase, *, drawn: bool) -> Phase:
     match phase.sampler:
         case TruncatedPoisson(prob=1) as sampler if not drawn:
-            return replace(phase, sampler=WithoutReplacement(sampler.kept_rate, sampler.steps))
+            kind = Refilled if lets_another_in(claim, phase) else WithoutReplacement
+            return replace(phase, sampler=kind(sampler.kept_rate, sampler.steps))
         case TruncatedPoisson() as sampler:
             return Phase(phase.mechanism, sampler.steps, sampler.kept_rate)
         case WithoutReplacement() as sampler if drawn:

@@ -10,8 +10,8 @@ from dpaudit.verify.samplers.base import Batches, PassGame, Sampler
 from dpaudit.verify.samplers.deterministic import Deterministic
 from dpaudit.verify.samplers.random_allocation import RandomAllocation
 from dpaudit.verify.samplers.shuffled import Shuffled
-from dpaudit.verify.samplers.truncated_poisson import TruncatedPoisson
-from dpaudit.verify.samplers.without_replacement import WithoutReplacement
+from dpaudit.verify.samplers.truncated_poisson import GhostPoisson, TruncatedPoisson
+from dpaudit.verify.samplers.without_replacement import Refilled, WithoutReplacement
 
 SAMPLERS: dict[str, type[Sampler]] = {
     sampler.kind: sampler
@@ -84,8 +84,10 @@ __all__ = [
     "BallsInBins",
     "Batches",
     "Deterministic",
+    "GhostPoisson",
     "PassGame",
     "RandomAllocation",
+    "Refilled",
     "Sampler",
     "Shuffled",
     "TruncatedPoisson",

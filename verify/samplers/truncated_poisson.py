@@ -101,3 +101,11 @@ class TruncatedPoisson:
             batch = np.flatnonzero(rng.random(records) < self.prob)
             batches.append(rng.permutation(batch)[: self.max_batch])
         return batches
+
+
+@dataclass(frozen=True)
+class GhostPoisson(TruncatedPoisson):
+    """Such batches under zero-out: a ghost is drawn as the record would be, and takes a place in a batch that is cut.
+
+    Where a record is taken away instead, another one has the place.
+    """

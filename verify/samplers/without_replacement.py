@@ -72,3 +72,15 @@ class WithoutReplacement:
         """Batches of the nearest whole size."""
         size = max(1, round(self.prob * records))
         return [rng.choice(records, size, replace=False) for _ in range(self.releases)]
+
+
+@dataclass(frozen=True)
+class Refilled(WithoutReplacement):
+    """Such batches of a record that is taken away, so that another one is in for good: as between two records.
+
+    The rate is that of the record.
+    """
+
+    def games(self, *, replace_one: bool) -> Sequence[PassGame]:
+        """Between two records, whatever is asked for."""
+        return super().games(replace_one=True)

@@ -32,7 +32,7 @@ from functools import partial
 import numpy as np
 
 from dpaudit.mechanisms.base import Array, NormalCoordinates
-from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.claims import Claim, Phase, lets_another_in
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.samplers import Sampler, Shuffled, TruncatedPoisson, WithoutReplacement
 from dpaudit.verify.upper.shift_norms import moments_reach, sampling_is_known
@@ -78,7 +78,8 @@ def met_claim(claim: Claim, *, fixed: bool = False, kept: bool = False) -> Claim
     known = [phase for phase in phases if phase is not None]
     if len(known) < len(phases) or all(a is b for a, b in zip(known, claim.phases, strict=True)):
         return None
-    swaps = not kept and takes_places(claim, fixed=fixed)
+    refilled = fixed and any(lets_another_in(claim, phase) for phase in claim.phases)
+    swaps = refilled or (not kept and takes_places(claim, fixed=fixed))
     return Claim(claim.epsilon, claim.delta, known, "replace-one" if swaps else claim.adjacency, claim.id)
 
 

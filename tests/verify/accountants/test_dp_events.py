@@ -55,7 +55,7 @@ def test_an_event_as_a_claim_costs_what_dp_accounting_says_and_is_written_back(
     assert verdict.epsilon_lower <= epsilon * (1 + 1e-9)
     assert verdict.epsilon_upper == pytest.approx(epsilon, rel=2e-3)
     again = claim_from_dp_event(dp_event_from_claim(claim), epsilon=epsilon, delta=1e-5, adjacency=adjacency)
-    assert again.phases == claim.canonical().phases
+    assert again.canonical().phases == claim.canonical().phases
 
 
 def test_releases_are_counted_and_noise_is_relative_to_its_own_norm() -> None:
