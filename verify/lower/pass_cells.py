@@ -1,25 +1,35 @@
 """Cells of one release of a pass: what a game of passes needs of the noise, whatever its structure.
 
-Disjoint cells with certified masses around 0, 1 and 2 contributions. Independent coordinates are cut along one line,
-those of a hidden scale by the sum of a statistic over those that are moved and by the size of others, radial noise by
-its loss between two centres: none and two contributions where a game has no release around one, else none and one, with
-the others silent.
+Disjoint cells with certified masses around 0, 1 and 2 contributions. Independent coordinates are cut along one line, or
+told by the sum of a score over all that are moved (`integer_sums`); those of a hidden scale by the sum of a statistic
+over those that are moved and by the size of others; radial noise by its loss between two centres: none and two
+contributions where a game has no release around one, else none and one, with the others silent.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array, IIDCoordinates, NormalCoordinates, Radial, ScaleMixture
+from dpaudit.mechanisms.base import Array, IIDCoordinates, Mechanism, NormalCoordinates, Radial, ScaleMixture
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.lower.families import Shift, equal
 from dpaudit.verify.lower.histories import tail_probability
-from dpaudit.verify.lower.shifts import longest_count, mixture_counts
+from dpaudit.verify.lower.integer_sums import (
+    BELOW,
+    Statistic,
+    block_masses,
+    blocks_of,
+    powers,
+    rounded_scores,
+    scale,
+)
+from dpaudit.verify.lower.shifts import candidate_counts, longest_count, mixture_counts
 from dpaudit.verify.pld.cells import MassBounds, interval_masses
 from dpaudit.verify.pld.radial_cells import level_ladder, loss_tails
 from dpaudit.verify.pld.radial_tails import FINE
 from dpaudit.verify.pld.scale_mixture_cells import mixture_cells
-from dpaudit.verify.samplers.base import PassGame
+from dpaudit.verify.samplers.base import PassGame, Slots
 
 CELLS = 2**14  # of one release, whose laws are exact on them
 FARTHEST = 1e-17  # tail probability out to which releases are resolved
@@ -28,6 +38,9 @@ FARTHEST = 1e-17  # tail probability out to which releases are resolved
 HEAVY, NEAREST, OUTERMOST = 1e3, 1e-3, 1e12
 LONGEST = 1e6  # shift over that; a longer one tells no more, and the rounding of its centres takes all masses
 RADIAL_LEVELS = 40  # of either sign: the errors of so many tails are small against a pass of thousands of releases
+MOST_SPREAD = 10**6  # coordinates, beyond which the errors of their masses add up
+TOLD = 1e-15  # masses below which a ratio is a matter of rounding
+LARGEST_SCORE = 700.0
 UNKNOWN = 0.25  # error of a tail beyond which a level tells nothing
 
 
@@ -46,19 +59,39 @@ class ReleaseCells:
     masses: MassBounds
 
 
-def cells_of_a_release(phase: Phase, game: PassGame, claim: Claim) -> ReleaseCells:
+def cells_of_a_release(phase: Phase, game: PassGame, claim: Claim, *, spread: bool = False) -> ReleaseCells:
     """Cells of one release of a phase.
 
     Args:
         phase: Its noise has cells (`histories.has_cells`).
         game: The pair of laws of a pass.
         claim: Where tightness matters.
+        spread: Whether a shift of independent coordinates may be one of several.
     """
     structure = phase.mechanism.structure
-    return line_cells(phase, game) if isinstance(structure, IIDCoordinates) else _other_cells(phase, game, claim)
+    if not isinstance(structure, IIDCoordinates):
+        return _other_cells(phase, game, claim)
+    count = spread_count(phase.mechanism) if spread else 1
+    return line_cells(phase, game) if count == 1 else _spread_cells(phase, game, count)
 
 
-def release_shift(phase: Phase, claim: Claim) -> Shift:
+def spread_count(mechanism: Mechanism) -> int:
+    """Of how many equal coordinates a shift tells most, by one's second moment of the likelihood ratio; a guide."""
+    law = mechanism.structure
+    if not isinstance(law, IIDCoordinates) or isinstance(law, NormalCoordinates):
+        return 1
+    told = []
+    counts = candidate_counts(mechanism, MOST_SPREAD)
+    for count in counts:
+        length = equal(mechanism, count).groups[0][0]
+        edges = _edges(law, 2.0 * length, 0.0)
+        masses = interval_masses(law, edges, np.array([0.0, 2.0 * length])).lower
+        likely = masses[0] > TOLD
+        told.append(count * math.log(max(float((masses[1][likely] ** 2 / masses[0][likely]).sum()), 1.0)))
+    return counts[int(np.argmax(told))]
+
+
+def release_shift(phase: Phase, claim: Claim, *, spread: bool = False) -> Shift:
     """The longest shift of one coordinate, of largest l2 norm where noise is spherical, of as many as tell most."""
     mechanism, structure = phase.mechanism, phase.mechanism.structure
     if isinstance(structure, ScaleMixture):
@@ -66,32 +99,65 @@ def release_shift(phase: Phase, claim: Claim) -> Shift:
         drawn = Phase(mechanism, phase.steps, rate)
         return equal(mechanism, mixture_counts(structure, mechanism, drawn, 2.0, claim.delta)[0])
     spherical = isinstance(structure, NormalCoordinates | Radial)
-    return equal(mechanism, longest_count(mechanism) if spherical else 1)
+    return equal(mechanism, longest_count(mechanism) if spherical else spread_count(mechanism) if spread else 1)
 
 
 def line_cells(phase: Phase, game: PassGame) -> ReleaseCells:
-    """Cells of one release of independent coordinates along the record's contribution.
-
-    They end where nothing is left of the release, or nothing is told.
-    """
+    """Cells of one release of independent coordinates along the record's contribution."""
     law = phase.mechanism.structure
     assert isinstance(law, IIDCoordinates)
     # one order in all passes makes them a pass of longer shifts for normal noise; of other noise one pass is looked at
     normal = isinstance(law, NormalCoordinates)
     stretch = game.stretch if normal else 1.0
     shift = equal(phase.mechanism, longest_count(phase.mechanism) if normal else 1)
+    return _along(law, shift.length * stretch * (1.0 - 1e-15))
+
+
+def _along(law: IIDCoordinates, length: float) -> ReleaseCells:
+    """Cells of one coordinate around 0, 1 and 2 contributions of a length.
+
+    They end where nothing is left of the release, or nothing is told.
+    """
     reach = -float(law.ppf(np.array([FARTHEST]))[0])
-    length = min(shift.length * stretch * (1.0 - 1e-15), LONGEST * reach)
+    length = min(length, LONGEST * reach)
     centres = np.array([0.0, 1.0, 2.0]) * length
-    ordinary = 2.0 * length - float(law.ppf(np.array([0.25]))[0])
-    if reach <= HEAVY * ordinary:
-        edges = np.linspace(-reach, 2.0 * length + reach, CELLS)
-    else:
-        around = np.geomspace(NEAREST * min(length, ordinary), min(reach, OUTERMOST * ordinary), CELLS // 6)
-        edges = np.unique(np.concatenate([centres, *(centres + sign * around[:, None] for sign in (-1.0, 1.0))], None))
+    edges = _edges(law, length, length)
     middles = np.concatenate([edges[:1], 0.5 * (edges[1:] + edges[:-1]), edges[-1:]])
     densities = np.stack([law.logpdf(middles - centre) for centre in centres])
     return ReleaseCells(edges, densities, interval_masses(law, edges, centres))
+
+
+def _edges(law: IIDCoordinates, length: float, further: float) -> Array:
+    """Of cells around 0, `length` and as much further."""
+    reach = -float(law.ppf(np.array([FARTHEST]))[0])
+    ordinary = 2.0 * length - float(law.ppf(np.array([0.25]))[0])
+    if reach <= HEAVY * ordinary:
+        return np.linspace(-reach, length + further + reach, CELLS)
+    around = np.geomspace(NEAREST * min(length, ordinary), min(reach, OUTERMOST * ordinary), CELLS // 6)
+    centres = np.unique([0.0, length, length + further])
+    return np.unique(np.concatenate([centres, *(centres + sign * around[:, None] for sign in (-1.0, 1.0))], None))
+
+
+def _spread_cells(phase: Phase, game: PassGame, count: int) -> ReleaseCells:
+    """Blocks of the sum over equal coordinates of the log likelihood ratio between the game's outermost centres."""
+    law = phase.mechanism.structure
+    assert isinstance(law, IIDCoordinates)
+    one = _along(law, equal(phase.mechanism, count).groups[0][0])
+    far = 2 if any(twice for _, (_, _, twice) in (*game.first, *game.second)) else 1
+    values = np.clip(one.log_density[far] - one.log_density[0], -LARGEST_SCORE, LARGEST_SCORE)
+    fineness, size = scale(count, alone=True)
+    labels = rounded_scores(values, one.masses.lower[0], count, fineness, size // 2 - 1)
+    statistic = Statistic("log likelihood ratios of the coordinates", labels, fineness, size)
+    around: list[Slots] = [((1.0, (count, 0, 0)),), ((1.0, (0, count, 0)),), ((1.0, (0, 0, count)),)]
+    usual = powers(one.masses.lower, statistic, around[0], upper=False)[0][1].values
+    start, blocks = int(np.argmax(usual)) - int(BELOW * fineness), blocks_of(statistic)
+    lower, upper = (
+        np.stack(
+            [block_masses(powers(masses, statistic, slots, upper=up), start, blocks, upper=up) for slots in around]
+        )
+        for up, masses in ((False, one.masses.lower), (True, one.masses.upper))
+    )
+    return ReleaseCells(np.zeros(0), np.log(np.maximum(upper, 1e-300)), MassBounds(lower, upper))
 
 
 def _other_cells(phase: Phase, game: PassGame, claim: Claim) -> ReleaseCells:

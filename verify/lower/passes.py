@@ -23,24 +23,30 @@ all centres may be moved by v, which is a bijection of the outputs. With silent 
 holds the record with probability g whatever the others were: a Poisson batch at rate g.
 """
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import Array, IIDCoordinates, Radial
 from dpaudit.verify.claims import PLAIN_KINDS, Claim, Phase, lets_another_in
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower.families import Shift
 from dpaudit.verify.lower.histories import ShiftedPhase, gathered, has_cells, shifted_phase, tail_probability
-from dpaudit.verify.lower.pass_cells import ReleaseCells, cells_of_a_release, release_shift
+from dpaudit.verify.lower.integer_sums import (
+    BELOW,
+    Statistic,
+    block_masses,
+    blocks_of,
+    powers,
+    rounded_scores,
+    scale,
+)
+from dpaudit.verify.lower.pass_cells import ReleaseCells, cells_of_a_release, release_shift, spread_count
 from dpaudit.verify.lower.strongest import aim, event, strongest_curve
 from dpaudit.verify.pld.cells import MassBounds, MixturePair, mix
 from dpaudit.verify.pld.coordinate_cells import one_coordinate
-from dpaudit.verify.pld.fourier import Lattice, Power, tilted_power
 from dpaudit.verify.pld.operating_points import (
     Events,
     grid_step,
@@ -53,15 +59,9 @@ from dpaudit.verify.pld.operating_points import (
 from dpaudit.verify.results import Witness
 from dpaudit.verify.samplers import Refilled, TruncatedPoisson, WithoutReplacement
 from dpaudit.verify.samplers.balls_in_bins import SILENT
-from dpaudit.verify.samplers.base import PassGame, Slots
+from dpaudit.verify.samplers.base import PassGame
 
-# integers to a deviation of V without the record per sqrt(T), of several passes and of one, within these
-FINENESS, ALONE, LEAST, MOST = 16.0, 64.0, 200.0, 2048.0
-REACH, LARGEST = 1000.0, 2**20  # deviations of V that are told apart, and how many integers at most
 DAMPINGS = (0.01, 0.1, 0.4, 0.8)  # without 0.4 the bounds of random allocation are up to 6% lower
-# blocks of integers that are told apart no more: so many to a deviation below NEAR deviations above the mean of V, then
-# longer by so much each, as the loss grows with log V at most; the transform's error is that of their number
-BLOCKS, BELOW, NEAR, GROWTH = 50.0, 15.0, 25.0, 1.03
 TAIL = 1e-13  # mass of the lowest losses of a pass that events may leave out
 MAX_LABEL = 2**16
 REPLACED_BY_NOTHING = "lower bound: the replaced record is taken to contribute nothing"
@@ -70,23 +70,6 @@ THEOREM = (
     "definition of delta: P(S) - e^epsilon Q(S) of one event S for one feasible pair of neighbours; both laws of an "
     "integer sum over the releases of a pass are exact convolution powers (post-processing; Higham 2002, Theorem 24.2)"
 )
-
-
-@dataclass(frozen=True)
-class Statistic:
-    """An integer for each cell of a release, to be summed over a pass.
-
-    Args:
-        name: In words.
-        labels: At least 0, below size/2, shape (cells,).
-        fineness: Integers to a deviation of V without the record.
-        size: V is told modulo this power of two.
-    """
-
-    name: str
-    labels: NDArray[np.int64]
-    fineness: float
-    size: int
 
 
 @dataclass(frozen=True)
@@ -152,8 +135,11 @@ def usual_centre(game: PassGame) -> int:
     return counts.index(max(counts))
 
 
-def pass_curve(claim: Claim) -> Curve | None:
+def pass_curve(claim: Claim, *, spread: bool = False) -> Curve | None:
     """The lower bound of the claim's passes by the best of the statistics; None where no phase has a game.
+
+    With `spread` a record may move several coordinates alike; None where no noise tells more by that, or where other
+    releases would have to compose, which are along one line.
 
     Phases without sampling or with Poisson batches compose with them, if their noise is on independent coordinates.
     Others are left out of the history (post-processing).
@@ -163,12 +149,12 @@ def pass_curve(claim: Claim) -> Curve | None:
     swaps = claim.adjacency == "replace-one"
     offered = [(phase, pass_games(phase, replace_one=swaps)) for phase in phases]
     offered = [(phase, games) for phase, games in offered if games]
-    if not offered:
+    if not offered or (spread and (beside or all(spread_count(phase.mechanism) == 1 for phase, _ in offered))):
         return None
     found = []
     for index in range(max(len(games) for _, games in offered)):  # one way of the others to contribute after the other
         chosen = [(phase, games[min(index, len(games) - 1)]) for phase, games in offered]
-        found += [_Finding(points, way, name) for points, way, name in _findings(chosen, beside, claim)]
+        found += [_Finding(points, way, name) for points, way, name in _findings(chosen, beside, claim, spread)]
     if not found:
         return None
     if _hardly_met(claim):
@@ -182,7 +168,7 @@ def pass_curve(claim: Claim) -> Curve | None:
         claim,
         THEOREM,
         tuple(dict.fromkeys(notes)),
-        lambda index: _witness(found[index], release_shift(games[0][0], claim), claim),
+        lambda index: _witness(found[index], release_shift(games[0][0], claim, spread=spread), claim),
     )
 
 
@@ -201,10 +187,10 @@ def composes(phase: Phase) -> bool:
 
 
 def _findings(
-    games: Sequence[tuple[Phase, PassGame]], beside: Sequence[ShiftedPhase], claim: Claim
+    games: Sequence[tuple[Phase, PassGame]], beside: Sequence[ShiftedPhase], claim: Claim, spread: bool
 ) -> Iterator[tuple[Events, str, str]]:
     """Operating points of the history in both directions, every statistic in turn."""
-    cells = [cells_of_a_release(phase, game, claim) for phase, game in games]
+    cells = [cells_of_a_release(phase, game, claim, spread=spread) for phase, game in games]
     if not all((item.masses.lower.sum(axis=1) > TAIL).all() for item in cells):
         return
     candidates = [statistics(*pair) for pair in zip(cells, (game for _, game in games), strict=True)]
@@ -247,11 +233,10 @@ def _as_poisson(claim: Claim, phase: Phase, *, drawn: bool) -> Phase:
 
 def statistics(cells: ReleaseCells, game: PassGame) -> list[Statistic]:
     """The candidates for a game, in a fixed order."""
-    fineness = (ALONE if game.passes == 1 else FINENESS) * math.sqrt(sum(game.first[0][1]))
-    fineness = min(max(fineness, LEAST), MOST)
-    size = min(1 << math.ceil(math.log2(REACH * fineness)), LARGEST)
+    releases, usual = sum(game.first[0][1]), cells.masses.lower[usual_centre(game)]
+    fineness, size = scale(releases, alone=game.passes == 1)
     return [
-        Statistic(name, rounded_scores(values, cells, game, fineness, size // 2 - 1), fineness, size)
+        Statistic(name, rounded_scores(values, usual, releases, fineness, size // 2 - 1), fineness, size)
         for name, values in statistic_scores(cells, game)
     ]
 
@@ -269,25 +254,6 @@ def statistic_scores(cells: ReleaseCells, game: PassGame) -> Iterator[tuple[str,
         yield f"sum of Poissonised log likelihood ratios of the releases, at {damping:g} of the rate", first - second
 
 
-def rounded_scores(
-    values: Array, cells: ReleaseCells, game: PassGame, fineness: float, largest: int
-) -> NDArray[np.int64]:
-    """Values as integers from 0 to `largest`: `fineness` of them to a deviation of their sum; huge ones count alike."""
-    weight = cells.masses.lower[usual_centre(game)]
-    weight = weight / weight.sum()
-    releases = sum(game.first[0][1])
-    order = np.argsort(values)
-    beyond = 1.0 - np.cumsum(weight[order])
-    usual = values <= values[order[int(np.searchsorted(-beyond, -0.03 / releases))]]
-    share = weight * usual / (weight @ usual)
-    mean = float(share @ np.where(usual, values, 0.0))
-    deviation = math.sqrt(releases * float(share @ np.where(usual, (values - mean) ** 2, 0.0)))
-    unit = max(deviation, 1e-300) / fineness
-    least = max(float(values.min()), mean - 0.5 * largest * unit)  # far below it is far above the other way about
-    scaled = np.clip((values - least) / unit, 0.0, largest)
-    return np.asarray(np.rint(scaled), dtype=np.int64)
-
-
 def pass_masses(masses: MassBounds, statistic: Statistic, game: PassGame) -> dict[str, tuple[Array, Array]]:
     """Direction -> masses of blocks of V from below under its first law and from above under its second.
 
@@ -299,11 +265,11 @@ def pass_masses(masses: MassBounds, statistic: Statistic, game: PassGame) -> dic
         )
         pair = MixturePair(first, second)
         return {"remove": mix(masses, pair), "add": mix(masses, pair.swapped())}
-    usual = _powers(masses.lower, statistic, game.second[:1], upper=False)[0][1].values
+    usual = powers(masses.lower, statistic, game.second[:1], upper=False)[0][1].values
     start = int(np.argmax(usual)) - int(BELOW * statistic.fineness)
-    blocks = _blocks(statistic)
+    blocks = blocks_of(statistic)
     sides = {
-        (name, upper): _block_masses(_powers(values, statistic, slots, upper=upper), start, blocks, upper=upper)
+        (name, upper): block_masses(powers(values, statistic, slots, upper=upper), start, blocks, upper=upper)
         for name, slots in (("first", game.first), ("second", game.second))
         for upper, values in ((False, masses.lower), (True, masses.upper))
     }
@@ -311,50 +277,6 @@ def pass_masses(masses: MassBounds, statistic: Statistic, game: PassGame) -> dic
         "remove": (sides["first", False], sides["second", True]),
         "add": (sides["second", False], sides["first", True]),
     }
-
-
-def _blocks(statistic: Statistic) -> NDArray[np.int64]:
-    """Beginnings of the blocks of V, counted from BELOW deviations below its mean on."""
-    short, near = max(1, int(statistic.fineness / BLOCKS)), int((BELOW + NEAR) * statistic.fineness)
-    count = math.ceil(math.log(statistic.size / near) / math.log(GROWTH))
-    far = np.rint(near * GROWTH ** np.arange(count)).astype(np.int64)
-    return np.unique(np.concatenate([np.arange(0, near, short), far[far < statistic.size]]))
-
-
-def _powers(masses: Array, statistic: Statistic, slots: Slots, *, upper: bool) -> list[tuple[float, Power]]:
-    """Law of V modulo its size for every part of a mixture, from bounds on a release's cells around each centre."""
-    labels = statistic.labels
-    drift = 2.0**-52 * float(np.bincount(labels).max()) * (1.0 if upper else -1.0)
-    counted = [np.asarray(np.bincount(labels, weights=row), np.float64) for row in masses]
-    lattices = [Lattice(row * (1.0 + drift), 0) for row in counted]
-    return [
-        (
-            weight,
-            tilted_power([(part, n) for part, n in zip(lattices, counts, strict=True) if n], 0.0, 0, statistic.size),
-        )
-        for weight, counts in slots
-    ]
-
-
-def _block_masses(
-    powers: Sequence[tuple[float, Power]], start: int, blocks: NDArray[np.int64], *, upper: bool
-) -> Array:
-    """Bounds on the masses of blocks of V, counted from `start` on.
-
-    The errors of a transform add up to at most sqrt(b) times their l2 norm over b integers (Cauchy-Schwarz).
-    """
-    sign, sizes = (1.0 if upper else -1.0), np.diff(blocks, append=len(powers[0][1].values))
-    total = np.zeros(len(blocks))
-    for weight, power in powers:
-        error = np.minimum(sizes * power.error_sup, np.sqrt(sizes) * power.error_l2) * (1.0 + 1e-12)
-        sums = np.add.reduceat(np.roll(power.values, -start), blocks)
-        if upper and power.log_scale > 700.0:  # e^709 is infinite; nothing is known then but that a mass is at most 1
-            total += weight
-            continue
-        scale = math.exp(power.log_scale) * (1.0 + sign * (power.relative + 1e-15))
-        total += weight * np.maximum(sums + sign * error, 0.0) * scale
-    # sums of at most LARGEST terms, and of a few parts
-    return total * (1.0 + sign * 1e-9) + (1e-300 if upper else 0.0)
 
 
 @dataclass(frozen=True)

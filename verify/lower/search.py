@@ -97,7 +97,8 @@ def _part_curves(claim: Claim) -> list[Curve]:
     phases = [phase for phase in claim.phases if _bounded(phase)]
     passes = pass_curve(claim)
     rest = phases if passes is None else [phase for phase in phases if not composes(phase)]
-    return ([] if passes is None else [passes]) + ([_shift_curve(claim, phases)] if rest else [])
+    found = [curve for curve in (passes, pass_curve(claim, spread=True)) if curve is not None]
+    return found + ([_shift_curve(claim, phases)] if rest else [])
 
 
 def _stronger(curves: Sequence[Curve], claim: Claim) -> Curve:

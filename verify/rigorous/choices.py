@@ -14,8 +14,9 @@ import numpy as np
 from dpaudit.mechanisms.base import Array, IIDCoordinates, Mechanism, NormalCoordinates, Radial, ScaleMixture
 from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.claims import Adjacency, Claim, Phase
+from dpaudit.verify.lower.integer_sums import rounded_scores
 from dpaudit.verify.lower.pass_cells import line_cells
-from dpaudit.verify.lower.passes import DAMPINGS, rounded_scores, statistic_scores
+from dpaudit.verify.lower.passes import DAMPINGS, statistic_scores, usual_centre
 from dpaudit.verify.lower.shifts import longest_count
 from dpaudit.verify.pld.gamma_scale import laplace_given_gamma
 from dpaudit.verify.rigorous.balls import PRECISION, Unavailable, ball, precision
@@ -148,7 +149,7 @@ def _pass_part(phase: Phase, statistic: tuple[int, int], *, swaps: bool) -> Labe
     releases = sum(game.first[0][1])
     fineness = max(PASS_FINENESS * math.sqrt(releases), LEAST_FINENESS) * (20.0 if releases == 1 else 1.0)
     window = min(int(PASS_REACH * fineness), PASS_WINDOW)
-    found = rounded_scores(values, cells, game, fineness, window)
+    found = rounded_scores(values, cells.masses.lower[usual_centre(game)], releases, fineness, window)
     changes = np.flatnonzero(np.diff(found))
     if not len(changes):
         return Unavailable("the two laws do not differ in floating point")

@@ -1,18 +1,19 @@
 """Passes in a random order: certified lower bounds against printed values, exact integrals and simulation."""
 
+import math
 from functools import cache
 
 import numpy as np
 import pytest
 
 from dpaudit.mechanisms import GammaPLRV, Gaussian, GeneralizedGaussian, Laplace, Product
-from dpaudit.mechanisms.base import Mechanism
+from dpaudit.mechanisms.base import IIDCoordinates, Mechanism
 from dpaudit.mechanisms.gamma_plrv_iid import GammaPLRVIID
 from dpaudit.verify import Claim, check
 from dpaudit.verify.claims import Adjacency, Phase
 from dpaudit.verify.lower import certified_lower, pass_cells, passes
-from dpaudit.verify.lower.pass_cells import line_cells
-from dpaudit.verify.lower.passes import pass_curve, pass_masses, statistics
+from dpaudit.verify.lower.pass_cells import cells_of_a_release, line_cells, release_shift, spread_count
+from dpaudit.verify.lower.passes import pass_curve, pass_games, pass_masses, statistics
 from dpaudit.verify.samplers import (
     BallsInBins,
     Deterministic,
@@ -322,3 +323,54 @@ def test_a_cut_of_everybody_is_a_batch_of_fixed_size(noise: Mechanism, adjacency
         for sampler in (TruncatedPoisson(1.0, 2, 5, 3), WithoutReplacement(0.4, 3))
     )
     assert cut == pytest.approx(fixed, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "noise", [Laplace(1.5, clip_norm=math.inf, dimension=2), GeneralizedGaussian(1.5, 2.0, dimension=2)]
+)
+@pytest.mark.parametrize("replace_one", [False, True])
+def test_the_cells_of_spread_shifts_tell_nearly_all_of_two_coordinates(noise: Mechanism, replace_one: bool) -> None:
+    """One release of a batch of fixed size, against the likelihood ratio of both coordinates on a grid."""
+    phase = Phase(noise, sampler=WithoutReplacement(0.3, 1))
+    law = noise.structure
+    assert isinstance(law, IIDCoordinates)
+    claim = Claim(0.2, 1e-3, [phase], "replace-one" if replace_one else "zero-out")
+    shift = release_shift(phase, claim, spread=True)
+    axis = np.linspace(-25.0, 25.0, 1001)
+    masses = [np.diff(law.cdf(axis - multiple * shift.groups[0][0])) for multiple in range(3)]
+    around = [np.multiply.outer(one, one) for one in masses]
+    for game in pass_games(phase, replace_one=replace_one):
+        cells = cells_of_a_release(phase, game, claim, spread=True)
+        assert (cells.masses.lower.sum(axis=1) <= 1.0).all()
+        assert (cells.masses.lower.sum(axis=1) > 1.0 - 1e-6).all()
+        assert (cells.masses.upper.sum(axis=1) >= 1.0).all()
+        p, q = (
+            sum(weight * around[int(np.argmax(counts))] for weight, counts in slots)
+            for slots in (game.first, game.second)
+        )
+        found = pass_masses(cells.masses, statistics(cells, game)[0], game)
+        for way, (first, second) in (("remove", (p, q)), ("add", (q, p))):
+            lower, upper = found[way]
+            for epsilon in (0.05, 0.2):
+                exact = float(np.maximum(first - math.exp(epsilon) * second, 0.0).sum())
+                shown = float(np.maximum(lower - math.exp(epsilon) * upper, 0.0).sum())
+                assert shown <= exact + 2e-4  # of the grid
+                assert shown >= (0.9 if replace_one else 0.3) * exact - 2e-4  # the ghost between both is no outer one
+
+
+@pytest.mark.slow
+def test_spread_shifts_tell_more_in_many_coordinates() -> None:
+    """Laplace noise in a hundred coordinates is nearly normal noise of its spread, moved along one line it is not."""
+    for sampler, adjacency, least in (
+        (WithoutReplacement(0.01, 1000), "zero-out", 1.1),
+        (Shuffled(100, 10), "replace-one", 1.6),
+    ):
+        claim = Claim(1.0, 1e-5, [Phase(Laplace(2.0, dimension=100), sampler=sampler)], adjacency)  # type: ignore[arg-type]
+        normal = Claim(1.0, 1e-5, [Phase(Gaussian(2.0, dimension=100), sampler=sampler)], adjacency)  # type: ignore[arg-type]
+        found, limit = (certified_lower(one).epsilon(np.array([1e-5]))[0] for one in (claim, normal))
+        assert least < found < limit
+    assert spread_count(Laplace(2.0, dimension=100)) > 10
+    assert spread_count(Laplace(2.0, dimension=1)) == 1
+    assert spread_count(Gaussian(1.0, dimension=100)) == spread_count(Product(1.0, dimension=100)) == 1
+    lone = Claim(1.0, 1e-5, [Phase(Laplace(2.0, dimension=1), sampler=Shuffled(100, 1))])
+    assert pass_curve(lone.canonical(), spread=True) is None
