@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array, LaplaceCoordinates, NormalCoordinates
+from dpaudit.mechanisms.base import Array, LaplaceCoordinates
 from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.rdp import Moments, between_versions, rdp_curve, replaced_normal_moment
@@ -40,8 +40,9 @@ def carried(claim: Claim, phase: Phase, at: Callable[[Adjacency, float], Moments
     q = phase.sampling_prob
     if claim.adjacency == "add-remove" or q == 1:
         return at(claim.adjacency, q)
-    if isinstance(phase.mechanism.structure, NormalCoordinates):
-        return partial(replaced_normal, shift_over_sigma(phase, "add-remove") or 0.0, q)
+    mu = shift_over_sigma(phase, "add-remove")
+    if mu is not None:
+        return partial(replaced_normal, mu, q)
     version = at("add-remove", q)
     return between_versions(version, version, q)
 

@@ -231,6 +231,15 @@ def test_what_does_not_apply_says_why(last_row: dict[str, AccountantRow]) -> Non
     assert all(row.gap is None and not row.valid and not row.contradicted for row in absent.values())
 
 
+def test_normal_noise_in_every_dimension_has_no_moments_under_a_bound_of_each_coordinate() -> None:
+    """Nothing bounds the shift's l2 norm, whether the record is replaced or added."""
+    noise = Gaussian(1.0, clip_norm=math.inf)
+    for adjacency in ("replace-one", "add-remove"):
+        row = rows_of(single(noise, steps=10, sampling_prob=0.1, adjacency=adjacency))["RDP"]
+        assert row.epsilon is None
+        assert "no theorem here bounds the moments" in row.note
+
+
 @pytest.mark.slow
 def test_product_noise_has_no_moments_and_its_theorem_is_contradicted() -> None:
     claim = single(Product(4289.0, dimension=784), adjacency="replace-one", accountant="product-theorem-8")
