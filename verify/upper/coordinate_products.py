@@ -11,7 +11,7 @@ from dpaudit.verify.claims import FEW_COORDINATES, Claim, Phase, coordinate_by_c
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.pld.pair_curve import PairPhase, infinite_mass, pair_curve
 from dpaudit.verify.pld.product_pairs import product_pair
-from dpaudit.verify.upper import laplace_pure, one_dimensional
+from dpaudit.verify.upper import laplace_pure, mixed, one_dimensional
 from dpaudit.verify.upper.shift_norms import sampling_is_known
 
 THEOREM = (
@@ -53,6 +53,23 @@ def bound(claim: Claim) -> Curve:
         raise ValueError(f"Expected claim {claim.id!r} to have sampled coordinates, each with a pair of its own.")
     tail = infinite_mass(claim.least_delta) / sum(phase.steps for phase in claim.phases)
     return pair_curve(claim, [_product(one, phase, tail) for one, phase in known if one is not None], THEOREM)
+
+
+def covered(claim: Claim, phase: Phase) -> bool:
+    """Whether a phase with Poisson sampling or none has a pair, of its coordinates or as a whole."""
+    return one_coordinate(claim, phase) is not None or mixed.pair_phase(claim, phase) is not None
+
+
+def phase_pair(claim: Claim, phase: Phase, tail: float) -> PairPhase | None:
+    """The pair of such a phase: that of its coordinates where they have one.
+
+    Args:
+        claim: Its adjacency says how far a coordinate is moved.
+        phase: The phase.
+        tail: Mass that may go to an infinite loss.
+    """
+    one = one_coordinate(claim, phase)
+    return mixed.pair_phase(claim, phase) if one is None else _product(one, phase, tail)
 
 
 def _product(one: PairPhase, phase: Phase, tail: float) -> PairPhase:

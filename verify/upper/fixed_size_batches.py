@@ -17,7 +17,7 @@ from dpaudit.verify.pld.fixed_size_pairs import fixed_size_pair
 from dpaudit.verify.pld.pair_curve import PairPhase, compose_pairs, infinite_mass, worst_delta
 from dpaudit.verify.pld.product_pairs import product_curve
 from dpaudit.verify.samplers import WithoutReplacement
-from dpaudit.verify.upper import mixed, sampled_normal
+from dpaudit.verify.upper import coordinate_products, sampled_normal
 from dpaudit.verify.upper.replaced_records import pair_against
 
 THEOREM = (
@@ -38,7 +38,7 @@ def _drawn(phase: Phase, sampler: WithoutReplacement) -> Sequence[PairPhase] | N
 def _covered(claim: Claim, phase: Phase) -> bool:
     if isinstance(phase.sampler, WithoutReplacement):
         return _drawn(phase, phase.sampler) is not None
-    return mixed.pair_phase(claim, phase) is not None
+    return coordinate_products.covered(claim, phase)
 
 
 def applies(claim: Claim) -> bool:
@@ -71,7 +71,7 @@ def _pair(claim: Claim, phase: Phase, tail: float) -> PairPhase | None:
     sampler = phase.sampler
     pairs = _drawn(phase, sampler) if isinstance(sampler, WithoutReplacement) else None
     if not isinstance(sampler, WithoutReplacement) or pairs is None:
-        return mixed.pair_phase(claim, phase)
+        return coordinate_products.phase_pair(claim, phase, tail)
     near, far = (product_curve(one.pair, one.steps, tail) for one in pairs)
     pair = fixed_size_pair(near, far, sampler.prob)
     return None if pair is None else PairPhase(pair, 1.0, phase.steps)

@@ -37,13 +37,14 @@ def pair_against(adjacency: Adjacency, phase: Phase) -> PairPhase | None:
 
 
 def _covered(claim: Claim, phase: Phase) -> bool:
-    found = mixed.pair_phase(claim, phase) if phase.sampling_prob == 1 else pair_against("add-remove", phase)
-    return found is not None
+    if phase.sampling_prob == 1:
+        return coordinate_products.covered(claim, phase)
+    return pair_against("add-remove", phase) is not None
 
 
 def _pair(claim: Claim, phase: Phase, tail: float) -> PairPhase | None:
     if phase.sampling_prob == 1:
-        return mixed.pair_phase(claim, phase)
+        return coordinate_products.phase_pair(claim, phase, tail)
     one = pair_against("add-remove", phase)
     pair = None if one is None else replaced_pair(one.pair, one.steps, phase.sampling_prob, tail)
     return None if pair is None else PairPhase(pair, 1.0, phase.steps)

@@ -11,7 +11,7 @@ from dpaudit.mechanisms.base import IIDCoordinates, Mechanism
 from dpaudit.mechanisms.gamma_plrv_iid import GammaPLRVIID
 from dpaudit.verify import Claim, check
 from dpaudit.verify.claims import Adjacency, Phase
-from dpaudit.verify.lower import certified_lower, pass_cells, passes
+from dpaudit.verify.lower import certified_lower, integer_sums, pass_cells, passes
 from dpaudit.verify.lower.pass_cells import cells_of_a_release, line_cells, release_shift, spread_count
 from dpaudit.verify.lower.passes import pass_curve, pass_games, pass_masses, statistics
 from dpaudit.verify.samplers import (
@@ -107,7 +107,7 @@ def test_laws_of_the_statistic_are_those_of_simulated_passes() -> None:
     sums = chosen.labels[np.searchsorted(edges, noise)].sum(axis=1)
     assert len(np.unique(sums)) > 1000
     quantiles = np.quantile(sums, [0.1, 0.5, 0.9])
-    places = passes._blocks(chosen)
+    places = integer_sums.blocks_of(chosen)
     spread = float(np.subtract(*np.interp([0.9, 0.1], np.cumsum(lower), places)))
     assert spread == pytest.approx(quantiles[2] - quantiles[0], rel=0.05)
 

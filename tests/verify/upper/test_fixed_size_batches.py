@@ -107,8 +107,20 @@ def test_other_phases_and_batches_that_are_often_cut() -> None:
     both = check(Claim(1.0, 1e-5, [drawn, sampled, normal]))
     assert both.epsilon_lower <= both.epsilon_upper < alone + 0.2
     assert check(Claim(1.0, 1e-5, [drawn, passes])).epsilon_upper < 0.6
-    cut = check(Claim(1.0, 1e-5, [Phase(noise, sampler=TruncatedPoisson(0.1, 40, 1000, 100))]))
+    cut = check(Claim(1.0, 1e-5, [Phase(noise, sampler=TruncatedPoisson(0.1, 40, 1000, 100))], "zero-out"))
     assert cut.epsilon_upper == pytest.approx(alone, rel=1e-3)
+
+
+@pytest.mark.slow
+def test_coordinates_that_are_clipped_each_stay_apart_beside_batches_of_fixed_size() -> None:
+    """Poisson batches cost less, and were taken by the l1 norm of all coordinates."""
+    noise = Laplace(10.0, clip_norm=math.inf, dimension=4)
+    fixed, poisson = Phase(noise, sampler=WithoutReplacement(0.1, 50)), Phase(noise, 50, 0.1)
+    mixed, both = (check(Claim(1.0, 1e-5, [fixed, other])) for other in (poisson, fixed))
+    assert mixed.epsilon_lower <= mixed.epsilon_upper < both.epsilon_upper < 0.9
+    known = [Phase(noise, 2, 0.1), Phase(noise, 1)]
+    replaced = check(Claim(1.0, 1e-5, known, "replace-one"))
+    assert replaced.epsilon_lower <= replaced.epsilon_upper <= 1.03 * replaced.epsilon_lower
 
 
 def test_what_has_no_pair_here_is_left_to_other_theorems() -> None:
