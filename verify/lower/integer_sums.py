@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import Array
+from dpaudit.verify.pld.cells import MassBounds
 from dpaudit.verify.pld.fourier import Lattice, Power, tilted_power
 from dpaudit.verify.samplers.base import Slots
 
@@ -74,6 +75,26 @@ def rounded_scores(values: Array, weight: Array, parts: int, fineness: float, la
     return np.asarray(np.rint(scaled), dtype=np.int64)
 
 
+def mass_bounds(
+    masses: MassBounds, statistic: Statistic, laws: Sequence[Slots], usual: Slots
+) -> list[tuple[Array, Array]]:
+    """Masses of blocks of V from below and from above under each law: how many parts are around each centre.
+
+    Args:
+        masses: Of the cells of one part, around each centre.
+        statistic: What is summed.
+        laws: Mixtures of (weight, number of parts around each centre).
+        usual: Of these, where most of V's mass is; the blocks are about there.
+    """
+    most = int(np.argmax(_powers(masses.lower, statistic, usual, upper=False)[0][1].values))
+    start, blocks = most - int(BELOW * statistic.fineness), blocks_of(statistic)
+    sides = [
+        [_block_masses(_powers(side, statistic, slots, upper=up), start, blocks, upper=up) for slots in laws]
+        for up, side in ((False, masses.lower), (True, masses.upper))
+    ]
+    return list(zip(*sides, strict=True))
+
+
 def blocks_of(statistic: Statistic) -> NDArray[np.int64]:
     """Beginnings of the blocks of V, counted from BELOW deviations below its mean on."""
     short, near = max(1, int(statistic.fineness / BLOCKS)), int((BELOW + NEAR) * statistic.fineness)
@@ -82,7 +103,7 @@ def blocks_of(statistic: Statistic) -> NDArray[np.int64]:
     return np.unique(np.concatenate([np.arange(0, near, short), far[far < statistic.size]]))
 
 
-def powers(masses: Array, statistic: Statistic, slots: Slots, *, upper: bool) -> list[tuple[float, Power]]:
+def _powers(masses: Array, statistic: Statistic, slots: Slots, *, upper: bool) -> list[tuple[float, Power]]:
     """Law of V modulo its size for every part of a mixture, from bounds on a part's cells around each centre."""
     labels = statistic.labels
     drift = 2.0**-52 * float(np.bincount(labels).max()) * (1.0 if upper else -1.0)
@@ -97,7 +118,7 @@ def powers(masses: Array, statistic: Statistic, slots: Slots, *, upper: bool) ->
     ]
 
 
-def block_masses(laws: Sequence[tuple[float, Power]], start: int, blocks: NDArray[np.int64], *, upper: bool) -> Array:
+def _block_masses(laws: Sequence[tuple[float, Power]], start: int, blocks: NDArray[np.int64], *, upper: bool) -> Array:
     """Bounds on the masses of blocks of V, counted from `start` on.
 
     The errors of a transform add up to at most sqrt(b) times their l2 norm over b integers (Cauchy-Schwarz).

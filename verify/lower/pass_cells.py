@@ -13,17 +13,9 @@ import numpy as np
 
 from dpaudit.mechanisms.base import Array, IIDCoordinates, Mechanism, NormalCoordinates, Radial, ScaleMixture
 from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.lower import integer_sums
 from dpaudit.verify.lower.families import Shift, equal
 from dpaudit.verify.lower.histories import tail_probability
-from dpaudit.verify.lower.integer_sums import (
-    BELOW,
-    Statistic,
-    block_masses,
-    blocks_of,
-    powers,
-    rounded_scores,
-    scale,
-)
 from dpaudit.verify.lower.shifts import candidate_counts, longest_count, mixture_counts
 from dpaudit.verify.pld.cells import MassBounds, interval_masses
 from dpaudit.verify.pld.radial_cells import level_ladder, loss_tails
@@ -145,18 +137,12 @@ def _spread_cells(phase: Phase, game: PassGame, count: int) -> ReleaseCells:
     one = _along(law, equal(phase.mechanism, count).groups[0][0])
     far = 2 if any(twice for _, (_, _, twice) in (*game.first, *game.second)) else 1
     values = np.clip(one.log_density[far] - one.log_density[0], -LARGEST_SCORE, LARGEST_SCORE)
-    fineness, size = scale(count, alone=True)
-    labels = rounded_scores(values, one.masses.lower[0], count, fineness, size // 2 - 1)
-    statistic = Statistic("log likelihood ratios of the coordinates", labels, fineness, size)
+    fineness, size = integer_sums.scale(count, alone=True)
+    labels = integer_sums.rounded_scores(values, one.masses.lower[0], count, fineness, size // 2 - 1)
+    statistic = integer_sums.Statistic("log likelihood ratios of the coordinates", labels, fineness, size)
     around: list[Slots] = [((1.0, (count, 0, 0)),), ((1.0, (0, count, 0)),), ((1.0, (0, 0, count)),)]
-    usual = powers(one.masses.lower, statistic, around[0], upper=False)[0][1].values
-    start, blocks = int(np.argmax(usual)) - int(BELOW * fineness), blocks_of(statistic)
-    lower, upper = (
-        np.stack(
-            [block_masses(powers(masses, statistic, slots, upper=up), start, blocks, upper=up) for slots in around]
-        )
-        for up, masses in ((False, one.masses.lower), (True, one.masses.upper))
-    )
+    found = integer_sums.mass_bounds(one.masses, statistic, around, around[0])
+    lower, upper = (np.stack(side) for side in zip(*found, strict=True))
     return ReleaseCells(np.zeros(0), np.log(np.maximum(upper, 1e-300)), MassBounds(lower, upper))
 
 

@@ -34,15 +34,7 @@ from dpaudit.verify.claims import PLAIN_KINDS, Claim, Phase, lets_another_in
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower.families import Shift
 from dpaudit.verify.lower.histories import ShiftedPhase, gathered, has_cells, shifted_phase, tail_probability
-from dpaudit.verify.lower.integer_sums import (
-    BELOW,
-    Statistic,
-    block_masses,
-    blocks_of,
-    powers,
-    rounded_scores,
-    scale,
-)
+from dpaudit.verify.lower.integer_sums import Statistic, mass_bounds, rounded_scores, scale
 from dpaudit.verify.lower.pass_cells import ReleaseCells, cells_of_a_release, release_shift, spread_count
 from dpaudit.verify.lower.strongest import aim, event, strongest_curve
 from dpaudit.verify.pld.cells import MassBounds, MixturePair, mix
@@ -260,23 +252,13 @@ def pass_masses(masses: MassBounds, statistic: Statistic, game: PassGame) -> dic
     Of a pass of one release the cells themselves are told apart.
     """
     if sum(game.first[0][1]) == 1:
-        first, second = (
+        weights = [
             tuple(sum(w * counts[k] for w, counts in slots) for k in range(3)) for slots in (game.first, game.second)
-        )
-        pair = MixturePair(first, second)
+        ]
+        pair = MixturePair(weights[0], weights[1])
         return {"remove": mix(masses, pair), "add": mix(masses, pair.swapped())}
-    usual = powers(masses.lower, statistic, game.second[:1], upper=False)[0][1].values
-    start = int(np.argmax(usual)) - int(BELOW * statistic.fineness)
-    blocks = blocks_of(statistic)
-    sides = {
-        (name, upper): block_masses(powers(values, statistic, slots, upper=upper), start, blocks, upper=upper)
-        for name, slots in (("first", game.first), ("second", game.second))
-        for upper, values in ((False, masses.lower), (True, masses.upper))
-    }
-    return {
-        "remove": (sides["first", False], sides["second", True]),
-        "add": (sides["second", False], sides["first", True]),
-    }
+    first, second = mass_bounds(masses, statistic, (game.first, game.second), game.second[:1])
+    return {"remove": (first[0], second[1]), "add": (second[0], first[1])}
 
 
 @dataclass(frozen=True)

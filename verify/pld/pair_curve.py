@@ -109,17 +109,27 @@ def worst_delta(composed: Sequence[Composed], epsilon: Array) -> Array:
     return np.asarray(np.max([total_loss.delta(epsilon) for total_loss in composed], axis=0))
 
 
-def pair_curve(claim: Claim, phases: Sequence[PairPhase], theorem: str, assumptions: tuple[str, ...] = ()) -> Curve:
-    """Upper bound on delta(epsilon) of the claim's history from one dominating pair per phase.
+def pair_curve(
+    claim: Claim,
+    phases: Sequence[PairPhase | None],
+    theorem: str,
+    assumptions: tuple[str, ...] = (),
+    wanted: Sequence[Direction] | None = None,
+) -> Curve:
+    """Upper bound on delta(epsilon) of the claim's history from one dominating pair per phase; 1 where one is missing.
 
     Args:
         claim: For its adjacency; the phases' pairs have been built for it.
         phases: One per phase of the claim, or fewer where several have been merged.
         theorem: What makes the pairs dominate.
         assumptions: What else the reader must accept.
+        wanted: Which orders of the laws, where those of the claim's adjacency and sampling are not meant.
     """
-    heavy = any(phase.pair.heavy for phase in phases)
-    rate = min(phase.sampling_prob for phase in phases)
+    known = [phase for phase in phases if phase is not None]
+    if len(known) < len(phases):
+        return Curve.upper("pld", theorem, np.ones_like, assumptions)
+    heavy = any(phase.pair.heavy for phase in known)
+    rate = min(phase.sampling_prob for phase in known)
     cap = claim.epsilon + LOSS_HEADROOM - math.log(rate) if heavy else math.inf
-    composed = compose_pairs(phases, directions(claim), claim.least_delta, cap)
+    composed = compose_pairs(known, wanted or directions(claim), claim.least_delta, cap)
     return Curve.upper("pld", theorem, partial(worst_delta, composed), assumptions)

@@ -7,14 +7,11 @@ advanced joint convexity (`met_releases`).
 """
 
 from collections.abc import Sequence
-from functools import partial
-
-import numpy as np
 
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.pld.fixed_size_pairs import fixed_size_pair
-from dpaudit.verify.pld.pair_curve import PairPhase, compose_pairs, infinite_mass, worst_delta
+from dpaudit.verify.pld.pair_curve import PairPhase, infinite_mass, pair_curve
 from dpaudit.verify.pld.product_pairs import product_curve
 from dpaudit.verify.samplers import WithoutReplacement
 from dpaudit.verify.upper import coordinate_products, sampled_normal
@@ -60,11 +57,7 @@ def bound(claim: Claim) -> Curve:
     if not applies(claim):
         raise ValueError(f"Expected claim {claim.id!r} to have batches of fixed size, with noise that has a pair.")
     tail = infinite_mass(claim.least_delta) / sum(phase.steps for phase in claim.phases)
-    found = [_pair(claim, phase, tail) for phase in claim.phases]
-    pairs = [pair for pair in found if pair is not None]
-    if len(pairs) < len(found):
-        return Curve.upper("pld", THEOREM, np.ones_like)
-    return Curve.upper("pld", THEOREM, partial(worst_delta, compose_pairs(pairs, ("remove", "add"), claim.least_delta)))
+    return pair_curve(claim, [_pair(claim, phase, tail) for phase in claim.phases], THEOREM, wanted=("remove", "add"))
 
 
 def _pair(claim: Claim, phase: Phase, tail: float) -> PairPhase | None:

@@ -34,6 +34,8 @@ def carried(claim: Claim, phase: Phase, at: Callable[[Adjacency, float], Moments
     """Moments of a release of the phase, from those of the longest shift under an adjacency, made at a rate."""
     if isinstance(phase.sampler, WithoutReplacement):
         g = phase.sampler.prob
+        if g == 1:
+            return at(claim.adjacency, 1.0)
         far, ghost = at("replace-one", g), at(claim.adjacency, g)
         orders = between_versions(far, ghost, g), between_versions(ghost, far, g)
         return lambda lams: np.maximum(orders[0](lams), orders[1](lams))

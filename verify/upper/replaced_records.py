@@ -7,8 +7,6 @@ contribute the same whether the record is drawn, as `replaced_coins` does. Norma
 
 from dataclasses import replace
 
-import numpy as np
-
 from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.pld.pair_curve import PairPhase, infinite_mass, pair_curve
@@ -69,9 +67,4 @@ def bound(claim: Claim) -> Curve:
     if not applies(claim):
         raise ValueError(f"Expected claim {claim.id!r} to replace a sampled record, with noise that has a pair.")
     tail = infinite_mass(claim.least_delta) / sum(phase.steps for phase in claim.phases)
-    found = [_pair(claim, phase, tail) for phase in claim.phases]
-    pairs = [pair for pair in found if pair is not None]
-    if len(pairs) < len(found):
-        return Curve.upper("pld", THEOREM, np.ones_like)
-    as_known = replace(claim, phases=[replace(p, sampling_prob=1.0, sampling_kind="none") for p in claim.phases])
-    return pair_curve(as_known, pairs, THEOREM)
+    return pair_curve(claim, [_pair(claim, phase, tail) for phase in claim.phases], THEOREM, wanted=("remove",))
