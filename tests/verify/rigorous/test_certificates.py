@@ -611,10 +611,13 @@ def test_a_rate_beside_fixed_batches_puts_nobody_into_every_release() -> None:
     claim = Claim(3.0, 1e-5, [Phase(Gaussian(2.0), sampler=Deterministic(7, 9))], "zero-out")
     found = certificate(claim, check(claim))
     assert isinstance(found, dict)
-    found["claim"]["phases"][0]["sampling"]["prob"] = 1
     assert checker.accepted(json.dumps(found)).startswith("refuted")  # by 9 releases
-    found["claim"]["phases"][0]["sampling_kind"] = "buffered-shuffle"
-    with pytest.raises(AssertionError, match="sampler is not covered"):
+    found["claim"]["phases"][0]["sampling"]["prob"] = 1
+    with pytest.raises(AssertionError, match="a sampler's key is not its own"):
+        checker.accepted(json.dumps(found))
+    del found["claim"]["phases"][0]["sampling"]["prob"]
+    found["claim"]["phases"][0]["sampling_kind"] = "buffered-shuffle"  # a kind of which no key is known
+    with pytest.raises(AssertionError, match="a sampler's key is not its own"):
         checker.accepted(json.dumps(found))
 
 
