@@ -181,9 +181,8 @@ class Claim:
 
         A ghost that contributes nothing is as good as no record, so zero-out reads as add-remove, and with it an
         add-remove claim of batches of which a place cannot be left is read as zero-out; in Poisson batches that are cut
-        a ghost is one of its own (`GhostPoisson`). A record of fixed batches, or of
-        batches of everybody, is met in known releases, and costs what they would cost without sampling. One
-        coordinate's scale is its own.
+        a ghost is one of its own (`GhostPoisson`). A record of fixed batches, or of batches of everybody, is met in
+        known releases, and costs what they would cost without sampling. One coordinate's scale is its own.
         """
         adjacency, phases = self.adjacency, list(self.phases)
         if adjacency == "zero-out":

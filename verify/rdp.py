@@ -242,7 +242,8 @@ def between_versions(first: Moments, second: Moments, sampling_prob: float) -> M
         hoelder = share * first(2.0 * orders) + (1.0 - share) * second(2.0 * orders + 1.0)
         lost = -orders * log_out  # -c log(1 - q)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            own, other = _log_excess(first(orders)), _log_excess(second(orders))
+            own = _log_excess(first(orders))
+            other = own if second is first else _log_excess(second(orders))
             log_v, log_t = (float(_log_excess(law(np.ones(1)))[0]) - 2.0 * log_q for law in (first, second))
             slope = np.expm1(lost) * (1.0 + MARGIN)  # q k
             half = np.log(0.5 * orders * a) + 2.0 * log_q

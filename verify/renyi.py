@@ -21,9 +21,16 @@ from dpaudit.verify.claims import Claim, Phase, lets_another_in
 from dpaudit.verify.lower.families import equal
 from dpaudit.verify.lower.shifts import candidate_counts, centre_multiples, pair_of
 from dpaudit.verify.pld.cells import FARTHEST, interval_masses, mix
-from dpaudit.verify.rdp import between_versions, replaced_moment, replaced_normal_moment
+from dpaudit.verify.rdp import between_versions, replaced_moment
 from dpaudit.verify.samplers import TruncatedPoisson
-from dpaudit.verify.upper import bounded_loss, laplace_gaussian_domination, laplace_pure, mixed, replaced_coins
+from dpaudit.verify.upper import (
+    bounded_loss,
+    laplace_gaussian_domination,
+    laplace_pure,
+    mixed,
+    replaced_coins,
+    replaced_moments,
+)
 from dpaudit.verify.upper.gaussian_pld import shift_over_sigma
 from dpaudit.verify.upper.met_releases import met_claim
 from dpaudit.verify.upper.shift_norms import exact_radius, sampling_is_known
@@ -217,7 +224,7 @@ def _release_moments(claim: Claim, phase: Phase, lams: Array, *, poisson: bool) 
     best = [replaced_moment(float(one), rate) for one in found]
     mu = shift_over_sigma(phase, "add-remove")
     if mu is not None and poisson:
-        best = [min(one, replaced_normal_moment(mu, rate, float(lam))) for one, lam in zip(best, lams, strict=True)]
+        best = list(np.minimum(best, replaced_moments.replaced_normal(mu, rate, lams)))
     version = mixed.moments_of(replace(claim, adjacency="add-remove"), phase, rate) if poisson else None
     return np.array(best) if version is None else np.minimum(best, between_versions(version, version, rate)(lams))
 

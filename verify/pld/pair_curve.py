@@ -75,6 +75,11 @@ def infinite_mass(delta: float) -> float:
     return max(min(TAIL, TAIL_SHARE * delta), LEAST_TAIL) if delta > 0 else TAIL
 
 
+def release_tail(claim: Claim) -> float:
+    """P-mass of one release that may go to an infinite loss."""
+    return infinite_mass(claim.least_delta) / sum(phase.steps for phase in claim.phases)
+
+
 def compose_pairs(
     phases: Sequence[PairPhase], wanted: Sequence[Direction], delta: float, cap: float = math.inf
 ) -> list[Composed]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from dpaudit.verify.claims import FEW_COORDINATES, Claim, Phase, coordinate_by_coordinate
 from dpaudit.verify.curves import Curve
-from dpaudit.verify.pld.pair_curve import PairPhase, infinite_mass, pair_curve
+from dpaudit.verify.pld.pair_curve import PairPhase, pair_curve, release_tail
 from dpaudit.verify.pld.product_pairs import product_pair
 from dpaudit.verify.upper import laplace_pure, mixed, one_dimensional
 from dpaudit.verify.upper.shift_norms import sampling_is_known
@@ -51,7 +51,7 @@ def bound(claim: Claim) -> Curve:
     known = [(one_coordinate(claim, phase), phase) for phase in claim.phases]
     if not applies(claim):
         raise ValueError(f"Expected claim {claim.id!r} to have sampled coordinates, each with a pair of its own.")
-    tail = infinite_mass(claim.least_delta) / sum(phase.steps for phase in claim.phases)
+    tail = release_tail(claim)
     return pair_curve(claim, [_product(one, phase, tail) for one, phase in known if one is not None], THEOREM)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.pld.fixed_size_pairs import fixed_size_pair
-from dpaudit.verify.pld.pair_curve import PairPhase, infinite_mass, pair_curve
+from dpaudit.verify.pld.pair_curve import PairPhase, pair_curve, release_tail
 from dpaudit.verify.pld.product_pairs import product_curve
 from dpaudit.verify.samplers import WithoutReplacement
 from dpaudit.verify.upper import coordinate_products, sampled_normal
@@ -56,7 +56,7 @@ def bound(claim: Claim) -> Curve:
     """
     if not applies(claim):
         raise ValueError(f"Expected claim {claim.id!r} to have batches of fixed size, with noise that has a pair.")
-    tail = infinite_mass(claim.least_delta) / sum(phase.steps for phase in claim.phases)
+    tail = release_tail(claim)
     return pair_curve(claim, [_pair(claim, phase, tail) for phase in claim.phases], THEOREM, wanted=("remove", "add"))
 
 

@@ -22,7 +22,10 @@ be cut. The record is kept with a known probability g <= prob, then in place of 
 is cut, of nobody: what the theorems for batches of fixed size at rate g allow. They grow with the rate: a coin of g is
 one of prob and another one, revealed, and where that fails neighbours are alike. If everybody is drawn, g = max_batch /
 records. So by joint convexity delta is at most (1 - beta) times that of Poisson batches and beta times that of batches
-of fixed size, or the latter alone.
+of fixed size, or the latter alone. All this is between the record and a ghost or another record, who are drawn as it
+is. If it is taken away (add-remove), the last of the others is in whenever it is not: (1 - g) R_y + g R_v against R_y,
+or against R_0 where nothing is cut. The one is what two records at v and at y have in batches of fixed size, so that
+what holds of records that are replaced there holds here; the other is a Poisson batch.
 """
 
 from collections.abc import Sequence

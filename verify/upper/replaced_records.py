@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.curves import Curve
-from dpaudit.verify.pld.pair_curve import PairPhase, infinite_mass, pair_curve
+from dpaudit.verify.pld.pair_curve import PairPhase, pair_curve, release_tail
 from dpaudit.verify.pld.replaced_pairs import replaced_pair
 from dpaudit.verify.upper import coordinate_products, mixed, sampled_normal
 
@@ -66,5 +66,5 @@ def bound(claim: Claim) -> Curve:
     """
     if not applies(claim):
         raise ValueError(f"Expected claim {claim.id!r} to replace a sampled record, with noise that has a pair.")
-    tail = infinite_mass(claim.least_delta) / sum(phase.steps for phase in claim.phases)
+    tail = release_tail(claim)
     return pair_curve(claim, [_pair(claim, phase, tail) for phase in claim.phases], THEOREM, wanted=("remove",))
