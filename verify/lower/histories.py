@@ -30,6 +30,7 @@ from dpaudit.verify.pld.operating_points import (
     MAX_LABEL,
     Events,
     Points,
+    Several,
     TiltedPoints,
     grid_step,
     largest_loss,
@@ -37,6 +38,7 @@ from dpaudit.verify.pld.operating_points import (
     merge,
     on_grid,
     operating_points,
+    rare_loss,
     single_points,
 )
 from dpaudit.verify.pld.radial_cells import (
@@ -48,6 +50,7 @@ from dpaudit.verify.pld.radial_cells import (
     radial_cells,
 )
 from dpaudit.verify.pld.radial_tails import FINE
+from dpaudit.verify.pld.rare_losses import WORTH
 from dpaudit.verify.pld.scale_mixture_cells import mixture_cells
 
 SINGLE_TAIL = 1e-45  # a single release needs no transform, so its curve may as well reach any delta
@@ -56,6 +59,8 @@ LONGEST_MERGED = 1e4  # beside other releases: an epsilon of 10^7, and counts wh
 LOSS_HEADROOM = 25.0  # losses this far above the claimed epsilon are one cell of the fine grid for heavy tails
 HEAVY_LABEL = 2**14  # of the grid for a heavy tail: of a finer one, the windows' rounding costs more than it gains
 LEAST_MASS = 1e-290  # of a cell whose ratio is taken alone: smaller ones are near the end of the floats
+FAR = 8.0  # deviations of the total loss, beyond which a release's is no part of its bulk
+RARE = 2.0  # releases of a loss that is rare, over delta
 WIDE = 4.0  # variance of the loss over that without those above which the tail is heavy
 LIGHTER = "far out, the density of such noise falls faster than any normal one"
 POLE = "a ball of radius r around its centre has a probability like r, and like r^n elsewhere"
@@ -180,9 +185,12 @@ def history_points(releases: Sequence[ShiftedPhase], direction: str, claim: Clai
             return normal_points(only.line[1] / only.line[0].sigma * (1.0 - 4.0 * UNIT), only.pair(direction))
     cap = claim.epsilon + LOSS_HEADROOM
     if not any(_heavy(item, direction, tail_probability(claim), cap) for item in releases):
-        return _composed(releases, direction, claim)
-    parts = [_composed(releases, direction, claim, most, heavy=True) for most in (cap, np.inf)]
-    return merge([part.all() if isinstance(part, TiltedPoints) else part for part in parts])
+        rare = _rare(releases, direction, claim)
+        all_losses = _composed(releases, direction, claim)
+        if rare is None:
+            return all_losses
+        return Several([_composed(releases, direction, claim, rare, heavy=True), all_losses])
+    return Several([_composed(releases, direction, claim, most, heavy=True) for most in (cap, np.inf)])
 
 
 def pure_at_least(releases: Sequence[ShiftedPhase], direction: str, claim: Claim) -> float:
@@ -271,6 +279,23 @@ def _heavy(release: ShiftedPhase, direction: str, tail: float, cap: float) -> bo
     return loss_variance(*look) > WIDE * loss_variance(*look, cap)
 
 
+def _rare(releases: Sequence[ShiftedPhase], direction: str, claim: Claim) -> float | None:
+    """The loss that a history exceeds as rarely as delta allows; None where a grid for all losses is fine enough.
+
+    Larger ones may count as that: a release that has one is in the best event by itself.
+    """
+    counts, tail = [item.phase.steps for item in releases], tail_probability(claim)
+    if sum(counts) == 1:
+        return None
+    looks = [item.masses(direction, tail) for item in releases]
+    variance = sum(count * loss_variance(*look) for look, count in zip(looks, counts, strict=True))
+    largest = rare_loss(looks, counts, tail * sum(counts))
+    if largest <= FAR * math.sqrt(variance):
+        return None
+    rare = rare_loss(looks, counts, RARE * (claim.least_delta or 1e-10))
+    return rare if rare < WORTH * largest else None
+
+
 def gathered(releases: Sequence[ShiftedPhase]) -> Sequence[ShiftedPhase]:
     """Unsampled normal releases as one; as several alike of moderate size where they compose with others.
 
@@ -295,7 +320,7 @@ def gathered(releases: Sequence[ShiftedPhase]) -> Sequence[ShiftedPhase]:
 
 def _composed(
     releases: Sequence[ShiftedPhase], direction: str, claim: Claim, cap: float = np.inf, *, heavy: bool = False
-) -> Events:
+) -> Points | TiltedPoints:
     """Operating points of composed releases, losses rounded to one grid that is fit for losses up to the cap."""
     tail = tail_probability(claim)
     alone = len(releases) == 1 and releases[0].phase.steps == 1

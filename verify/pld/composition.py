@@ -67,7 +67,8 @@ class Composed:
         """Upper bound on delta at each epsilon.
 
         Args:
-            epsilon: At least 0, any 1-d array.
+            epsilon: Any 1-d array; below the window the bound is a chord of delta, which is convex in e^epsilon, and 1
+                where that is 0.
         """
         result, alone = np.ones(len(epsilon)), sum(count for _, count in self.parts) == 1
         for index, aim in enumerate(AIMS):
@@ -135,6 +136,8 @@ class Composed:
         return [(np.log(masses[at]), at.astype(np.float64), count) for masses, at, count in supports]
 
     def _evaluate(self, tail: Tail, epsilon: Array) -> Array:
+        wanted, lowest = epsilon, tail.start * self.step
+        epsilon = np.maximum(wanted, lowest)
         within = np.clip(epsilon / self.step, -FARTHEST, FARTHEST)
         first = np.floor(within).astype(np.int64) + 1  # the first loss above epsilon
         index = first - tail.start
@@ -148,8 +151,10 @@ class Composed:
         exponent += tail.relative + 8.0 * UNIT * (abs(tail.log_scale) + np.abs(tail.theta * place))
         with np.errstate(over="ignore"):
             value = np.maximum(value, 0.0) * np.exp(np.minimum(exponent, 700.0))
-        value = np.where(index >= len(tail.upper), 0.0, np.where(index < 0, 1.0, value))
-        return np.asarray(value + tail.beyond + self.infinite)
+        value = np.where(index >= len(tail.upper), 0.0, value) + tail.beyond + self.infinite
+        ratio = wanted - epsilon  # log of where e^epsilon is on the chord
+        chord = -np.expm1(ratio) + np.exp(ratio) * np.minimum(value, 1.0)
+        return np.asarray(np.where(ratio < 0, chord * (1.0 + 8.0 * UNIT), value))
 
 
 def _variance(part: Lattice) -> float:

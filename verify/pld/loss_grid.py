@@ -11,7 +11,7 @@ the other one A - up. Sampling acts on both masses of a cell BEFORE that. Errors
 
 import math
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from dpaudit.verify.results import Direction
 LADDER_LEVELS = 300  # levels on each side of zero in the first look, which only guides the choice of the grid
 LADDER_GROWTH = 12.0  # their spacing grows by e^(LADDER_GROWTH/LADDER_LEVELS) from one to the next
 FARTHEST = 1 << 10  # cells below all others, from where a tail goes up whole: between there is nothing but memory
+CUTS = 1 << 12  # places where the losses of a release may be cut off
 MOST_ABOVE = 1 << 20  # cells above all others, beyond which a tail counts as infinite
 
 
@@ -100,6 +101,20 @@ def sampled_pair(pair: DominatingPair, sampling_prob: float, tail: float, cap: f
     return SampledPair(pair, sampling_prob, float(candidates[enough]))
 
 
+def cut_pair(sampled: SampledPair, mass: float) -> SampledPair:
+    """The same release with its losses cut off where at most `mass` of its first law lies beyond, in either order."""
+    candidates = np.geomspace(1e-9 * sampled.cutoff, sampled.cutoff, CUTS)
+    q = sampled.sampling_prob
+
+    def beyond(loss: float) -> float:
+        tails = sampled.pair.tails(np.array([-loss, loss]))
+        remove, add = q * tails.p_sf[1] + (1 - q) * tails.q_sf[1], tails.q_cdf[0] if q == 1 else 0.0
+        return float(max(remove, add))
+
+    enough = bisect_left(candidates, -mass, hi=CUTS - 1, key=lambda loss: -beyond(loss))
+    return replace(sampled, cutoff=float(candidates[enough]))
+
+
 def loss_moments(sampled: SampledPair) -> tuple[float, float, float]:
     """Guides to the grid, never part of a bound: moments of the sampled release's loss log P/Q.
 
@@ -111,7 +126,7 @@ def loss_moments(sampled: SampledPair) -> tuple[float, float, float]:
     count = LADDER_LEVELS // 6 if sampled.pair.heavy else LADDER_LEVELS
     ladder = sampled.cutoff * np.sinh(LADDER_GROWTH * np.arange(1, count + 1) / count) / math.sinh(LADDER_GROWTH)
     levels = np.concatenate([-ladder[::-1], [0.0], ladder])
-    p, q, _, _ = _masses(sampled, levels)
+    p, q, _, _ = cell_masses(sampled, levels)
     middle = 0.5 * (levels[1:] + levels[:-1])
     losses = sampled.outer(np.concatenate([levels[:1], middle, levels[-1:]]))
     if sampled.pair.heavy:
@@ -123,7 +138,7 @@ def loss_moments(sampled: SampledPair) -> tuple[float, float, float]:
     return min(variances), means[0], variances[0]
 
 
-def _masses(sampled: SampledPair, levels: Array) -> tuple[Array, Array, Array, Array]:
+def cell_masses(sampled: SampledPair, levels: Array) -> tuple[Array, Array, Array, Array]:
     """Masses of the cells between base losses with and without the record, and bounds on their errors."""
     tails = sampled.pair.tails(levels)
     q = sampled.sampling_prob
@@ -154,7 +169,7 @@ def grid_masses(sampled: SampledPair, step: float) -> GridMasses:
     # a loss between the last edge and the cutoff would count as infinite, however coarse the grid
     first, last = min(math.floor(low), -1) + 1, max(math.ceil(high), 1)
     edges = _thinned(min(first, 0), max(last, 0), sampled.pair.levels)
-    return GridMasses(edges, *_masses(sampled, sampled.inner(np.asarray(edges * step, dtype=np.float64))))
+    return GridMasses(edges, *cell_masses(sampled, sampled.inner(np.asarray(edges * step, dtype=np.float64))))
 
 
 def _thinned(first: int, last: int, most: int) -> NDArray[np.int64]:
@@ -210,17 +225,24 @@ def lattice(sampled: SampledPair, parts: GridMasses, step: float, direction: Dir
     return deposit(*columns, np.append(low, 0.0), np.append(high, 0.0), step, lost)
 
 
+def dots(
+    first: Array, second: Array, first_error: Array, second_error: Array, lo: Array, width: Array
+) -> tuple[Array, Array]:
+    """First masses of the atoms at the upper and at the lower ends of cells with losses from lo to lo + width."""
+    total = first + first_error
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        base = np.exp(np.log(np.maximum(second - second_error, 0.0)) + lo)
+        up = (total - base) / -np.expm1(-width)
+    # a cell of one loss, or one from minus to plus infinity, goes up whole
+    up = np.where(np.isfinite(up), np.clip(up, 0.0, total), total)
+    return up, total - up
+
+
 def deposit(
     first: Array, second: Array, first_error: Array, second_error: Array, lo: Array, hi: Array, step: float, lost: float
 ) -> tuple[Lattice, float]:
     """Connect the dots on every cell and add the atoms up."""
-    total = first + first_error
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        base = np.exp(np.log(np.maximum(second - second_error, 0.0)) + lo * step)
-        up = (total - base) / -np.expm1(-(hi - lo) * step)
-    # a cell of one loss, or one from minus to plus infinity, goes up whole
-    up = np.where(np.isfinite(up), np.clip(up, 0.0, total), total)
-    down = total - up
+    up, down = dots(first, second, first_error, second_error, lo * step, (hi - lo) * step)
     infinite = float(up[np.isposinf(hi)].sum()) + lost
     finite_up, finite_down = np.isfinite(hi), np.isfinite(lo) & (down > 0)
     places = np.concatenate([hi[finite_up], lo[finite_down]]).astype(np.int64)

@@ -158,7 +158,26 @@ class TiltedPoints:
         return self._known[min(depth, len(self._known) - 1)][0]
 
 
-Events = Points | TiltedPoints
+@dataclass(frozen=True)
+class Several:
+    """Events of one history by grids that suit different losses: the best of all."""
+
+    parts: Sequence[Points | TiltedPoints]
+
+    def delta(self, epsilon: Array) -> Array:
+        """Lower bound on delta at each epsilon."""
+        return np.asarray(np.max([part.delta(epsilon) for part in self.parts], axis=0))
+
+    def epsilon(self, delta: Array) -> Array:
+        """Lower bound on epsilon at each delta."""
+        return np.asarray(np.max([part.epsilon(delta) for part in self.parts], axis=0))
+
+    def near(self, epsilon: float) -> Points:
+        """The events among which the best one at epsilon is."""
+        return merge([part.near(epsilon) for part in self.parts])
+
+
+Events = Points | TiltedPoints | Several
 
 
 def on_grid(
@@ -227,6 +246,21 @@ def largest_loss(first_lower: Array, second_upper: Array, floor: float) -> float
     sums = np.cumsum(first_lower[order])
     kept = loss[order][(sums > floor) & (sums < sums[-1] - 1e-6 * floor)]
     return float(np.abs(kept).max(initial=1e-12))
+
+
+def rare_loss(looks: Sequence[tuple[Array, Array]], counts: Sequence[int], often: float) -> float:
+    """The loss that so many releases of a history exceed, a guide to the grid.
+
+    Args:
+        looks: Cell masses of one release of each phase under both laws, positive under the second.
+        counts: Releases of each phase.
+        often: Expected number of releases, under the first law.
+    """
+    losses = np.concatenate([np.log(np.maximum(first, 1e-300)) - np.log(second) for first, second in looks])
+    masses = np.concatenate([count * first for (first, _), count in zip(looks, counts, strict=True)])
+    order = np.argsort(-losses)
+    at = int(np.searchsorted(np.cumsum(masses[order]), often))
+    return max(float(losses[order[min(at, len(order) - 1)]]), 1e-12)
 
 
 def operating_points(steps: Sequence[Step], step: float, deviation: float, jump: float = 0.0) -> TiltedPoints:

@@ -1,9 +1,9 @@
 """Upper bound on delta(epsilon) of a history whose releases have dominating pairs."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -12,7 +12,8 @@ from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.dominating_pairs import DominatingPair
-from dpaudit.verify.pld.loss_grid import SampledPair, grid_masses, lattice, loss_moments, sampled_pair
+from dpaudit.verify.pld.loss_grid import SampledPair, cut_pair, grid_masses, lattice, loss_moments, sampled_pair
+from dpaudit.verify.pld.rare_losses import BEYOND, TWICE, WORTH, WithRareLosses, with_rare_losses, without_rare
 from dpaudit.verify.results import Direction
 
 TAIL, TAIL_SHARE = 1e-27, 1e-7  # P-mass over the whole history that may go to an infinite loss; that over delta
@@ -60,14 +61,22 @@ def grid_step(pairs: Sequence[tuple[SampledPair, int]]) -> float:
 
     Within MAX_CELLS a release, and MAX_TOTAL from 0 to well above the total's mean.
     """
+    return max(*grid_steps(pairs), LEAST_STEP)
+
+
+def grid_steps(pairs: Sequence[tuple[SampledPair, int]]) -> tuple[float, float]:
+    """The grid step that the average release's loss asks for, and the least one within MAX_CELLS and MAX_TOTAL."""
     steps = sum(count for _, count in pairs)
     moments = [(loss_moments(sampled), count) for sampled, count in pairs]
     variance = sum(count * least for (least, _, _), count in moments) / steps
     high = sum(count * mean for (_, mean, _), count in moments)
     high += 15.0 * math.sqrt(sum(count * square for (_, _, square), count in moments))
-    widths = [float(np.ptp(sampled.outer(np.array([-sampled.cutoff, sampled.cutoff])))) for sampled, _ in pairs]
     fineness = FINENESS if steps > SHORT_HISTORY else FINENESS / 4
-    return max(fineness * math.sqrt(variance), max(widths) / MAX_CELLS, high / MAX_TOTAL, LEAST_STEP)
+    return fineness * math.sqrt(variance), max(_widest(pairs) / MAX_CELLS, high / MAX_TOTAL)
+
+
+def _widest(pairs: Sequence[tuple[SampledPair, int]]) -> float:
+    return max(float(np.ptp(sampled.outer(np.array([-sampled.cutoff, sampled.cutoff])))) for sampled, _ in pairs)
 
 
 def infinite_mass(delta: float) -> float:
@@ -82,7 +91,7 @@ def release_tail(claim: Claim) -> float:
 
 def compose_pairs(
     phases: Sequence[PairPhase], wanted: Sequence[Direction], delta: float, cap: float = math.inf
-) -> list[Composed]:
+) -> Sequence[Composed | WithRareLosses]:
     """The total privacy loss of a history of dominating pairs, in each wanted direction.
 
     Args:
@@ -91,25 +100,61 @@ def compose_pairs(
         delta: Where the bound is to be tight; it holds everywhere.
         cap: Single losses above this (before sampling) count as infinite.
     """
-    tail = infinite_mass(delta) / sum(phase.steps for phase in phases)
+    steps = sum(phase.steps for phase in phases)
+    tail = infinite_mass(delta) / steps
     pairs = [(sampled_pair(phase.pair, phase.sampling_prob, tail, cap), phase.steps) for phase in phases]
+    if math.isinf(cap) and delta > 0 and steps > 1:
+        wide, possible = grid_steps(pairs)
+        cut = [(cut_pair(sampled, math.sqrt(2.0 * TWICE * delta) / steps), count) for sampled, count in pairs]
+        if wide < possible and _widest(cut) < WORTH * _widest(pairs):
+            return _compose_cut(pairs, cut, wanted, delta)
     return compose_sampled(pairs, wanted)
+
+
+def _compose_cut(
+    pairs: Sequence[tuple[SampledPair, int]],
+    cut: Sequence[tuple[SampledPair, int]],
+    wanted: Sequence[Direction],
+    delta: float,
+) -> list[WithRareLosses]:
+    """The total privacy loss of releases whose losses beyond a cut are rare and large."""
+    step, steps = grid_step(cut), sum(count for _, count in cut)
+    slack = _slack(pairs)
+    together = cache(lambda: compose_sampled(pairs, wanted))
+    masses = [grid_masses(sampled, step) for sampled, _ in cut]
+    found = []
+    for index, direction in enumerate(wanted):
+        parts, infinite = [], 0.0
+        for (whole, count), (sampled, _), cells in zip(pairs, cut, masses, strict=True):
+            kept, rare = without_rare(sampled, cells, cut_pair(whole, BEYOND * delta / steps), step, direction)
+            grid, lost = lattice(sampled, kept, step, direction)
+            parts.append((grid, count, rare))
+            infinite += count * lost
+        found.append(with_rare_losses(parts, step, infinite, slack, delta, partial(_nth, together, index)))
+    return found
+
+
+def _nth(found: Callable[[], Sequence[Composed]], index: int) -> Composed:
+    return found()[index]
+
+
+def _slack(pairs: Sequence[tuple[SampledPair, int]]) -> float:
+    return sum(count * sampled.pair.slack * (1.0 + sampled.cutoff) for sampled, count in pairs)
 
 
 def compose_sampled(pairs: Sequence[tuple[SampledPair, int]], wanted: Sequence[Direction]) -> list[Composed]:
     """The total privacy loss of releases of sampled pairs, each with its number, in each wanted direction."""
     step = grid_step(pairs)
     parts = [(sampled, grid_masses(sampled, step), count) for sampled, count in pairs]
-    slack = sum(count * sampled.pair.slack * (1.0 + sampled.cutoff) for sampled, count in pairs)
     composed = []
     for direction in wanted:
         grids = [(lattice(sampled, masses, step, direction), count) for sampled, masses, count in parts]
         infinite = sum(count * infinite for (_, infinite), count in grids)
-        composed.append(Composed([(loss, count) for (loss, _), count in grids], step, infinite, slack))
+        composed.append(Composed([(loss, count) for (loss, _), count in grids], step, infinite, _slack(pairs)))
     return composed
 
 
-def worst_delta(composed: Sequence[Composed], epsilon: Array) -> Array:
+def worst_delta(composed: Sequence[Composed | WithRareLosses], epsilon: Array) -> Array:
     """Largest delta(epsilon) over the directions of the privacy loss."""
     return np.asarray(np.max([total_loss.delta(epsilon) for total_loss in composed], axis=0))
 

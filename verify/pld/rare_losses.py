@@ -1,0 +1,160 @@
+"""Large losses that few releases of a history have, counted apart from the sum of all others.
+
+A record that is hardly ever drawn has losses near 0, and once in millions of releases a large one: no grid suits both,
+and no tilt of their sum. With s the losses of a release up to a cut and b those above, measures under convolution, a
+history of T releases has
+
+    (s + b)^T <= s^T + T b s^(T-1) + binom(T, 2) b^2 (s + b)^(T-2),
+
+as binom(T, k) <= binom(T, 2) binom(T-2, k-2) for k >= 2; releases that differ likewise. The last term has a mass of
+(T |b|)^2 / 2 at most, which is taken for infinite. The middle one's delta is T sum_l b(l) D_(T-1)(epsilon - l), where
+D_n(x) is that of s^n at x, positive or not. With A = sum_l s(l) and B = sum_l s(l) e^(-l), and as D_n is convex in e^x,
+
+    D_T(x) = sum_l s(l) D_(T-1)(x - l) >= A D_(T-1)(x + log(B/A)),
+
+so that one transform serves both: D_(T-1)(x) <= D_T(x + log(A/B)) / A.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dpaudit.mechanisms.base import Array
+from dpaudit.verify.pld.composition import Composed
+from dpaudit.verify.pld.fourier import UNIT, Lattice
+from dpaudit.verify.pld.loss_grid import GridMasses, SampledPair, cell_masses, dots
+from dpaudit.verify.results import Direction
+
+ATOMS = 1024  # of a release's large losses
+TWICE = 1e-4  # mass of two large losses in one history, over delta
+BEYOND = 1e-5  # mass over the whole history that may go to an infinite loss, over delta
+WORTH = 0.7  # of the width of all losses: where those that are not rare have more, one grid serves all
+OWN = 100.0  # times both: what is less is looked at with one grid for all losses
+BLOCK = 512  # epsilons that are looked at together
+
+
+@dataclass(frozen=True)
+class RareLosses:
+    """Losses of one release above all those of its grid, as atoms.
+
+    Args:
+        losses: Ascending.
+        masses: Under the first law, rounded up.
+        infinite: Mass that is taken for an infinite loss.
+    """
+
+    losses: Array
+    masses: Array
+    infinite: float
+
+
+@dataclass(frozen=True)
+class WithRareLosses:
+    """The total privacy loss of a history whose releases have rare losses besides those of their grids.
+
+    Args:
+        usual: Of the losses on the grids, with all that is taken for infinite.
+        losses: Rare losses, less log(A/B) of their release where that is negative.
+        expected: How many of each a history has, over A.
+        delta_claimed: Where the bound is to be tight.
+        together: The history on one grid for all losses, made when a query needs it.
+    """
+
+    usual: Composed
+    losses: Array
+    expected: Array
+    delta_claimed: float
+    together: Callable[[], Composed]
+
+    def delta(self, epsilon: Array) -> Array:
+        """Upper bound on delta at each epsilon.
+
+        Args:
+            epsilon: Any 1-d array.
+        """
+        found = self.usual.delta(epsilon)
+        for block in np.array_split(np.arange(len(epsilon)), -(-len(epsilon) // BLOCK)) if len(epsilon) else ():
+            left = (epsilon[block][:, None] - self.losses).ravel()
+            found[block] += self.usual.delta(left).reshape(len(block), -1) @ self.expected * (1.0 + 1e-12)
+        small = found < OWN * (TWICE + BEYOND) * self.delta_claimed
+        if small.any():
+            found[small] = np.minimum(found[small], self.together().delta(epsilon[small]))
+        return np.minimum(found, 1.0)
+
+
+def rare_losses(first: Array, second: Array, first_error: Array, second_error: Array, edges: Array) -> RareLosses:
+    """Connect the dots on cells of large losses, the last of which is unbounded.
+
+    Args:
+        first, second: Masses of the cells under both laws, with their errors, shape (n,).
+        first_error, second_error: Bounds on these.
+        edges: Losses at the lower ends of the cells, ascending, shape (n,).
+    """
+    up, down = dots(first, second, first_error, second_error, edges, np.append(np.diff(edges), np.inf))
+    return RareLosses(edges, (down + np.append(0.0, up[:-1])) * (1.0 + 4 * UNIT), float(up[-1]))
+
+
+def without_rare(
+    sampled: SampledPair, cells: GridMasses, whole: SampledPair, step: float, direction: Direction
+) -> tuple[GridMasses, RareLosses]:
+    """A release's cells without the one of its rare losses, and these.
+
+    Args:
+        sampled: The release, cut off below them.
+        cells: Of that on a grid.
+        whole: The release, cut off where what is beyond is taken for infinite.
+        step: Of the grid.
+        direction: "add", where the record is always drawn, has them at the other end; else they are no larger there
+            than others.
+    """
+    if direction == "add" and sampled.sampling_prob < 1:
+        return cells, RareLosses(np.zeros(0), np.zeros(0), 0.0)
+    sign, place = (-1.0, 0) if direction == "add" else (1.0, -1)
+    first = float(sign * cells.edges[place] * step)
+    last = abs(float(whole.outer(np.array([sign * whole.cutoff]))[0]))
+    edges = np.geomspace(first, last, ATOMS) if last > first else np.array([first])
+    edges[0] = first  # the very loss where the grid ends
+    masses = cell_masses(whole, whole.inner(edges if sign > 0 else -edges[::-1]))
+    laws = [column[1:] if sign > 0 else column[:-1][::-1] for column in masses]
+    p, q, p_error, q_error = laws if sign > 0 else (laws[1], laws[0], laws[3], laws[2])
+    emptied = {name: getattr(cells, name).copy() for name in ("first", "second", "first_error", "second_error")}
+    for column in emptied.values():
+        column[place] = 0.0
+    return replace(cells, **emptied), rare_losses(p, q, p_error, q_error, edges)
+
+
+def with_rare_losses(
+    parts: list[tuple[Lattice, int, RareLosses]],
+    step: float,
+    infinite: float,
+    slack: float,
+    delta: float,
+    together: Callable[[], Composed],
+) -> WithRareLosses:
+    """The total privacy loss of releases with their rare losses.
+
+    Args:
+        parts: Grids of one release each without its rare losses, the number of such releases, and these.
+        step: Grid step.
+        infinite: Mass of an infinite loss besides theirs, over the whole history.
+        slack: How far the total loss may lie above its place.
+        delta: Where the bound is to be tight.
+        together: The history on one grid for all losses.
+    """
+    often, excess = 0.0, 0.0
+    losses, expected = list[Array](), list[Array]()
+    for grid, count, rare in parts:
+        places = np.arange(grid.first, grid.first + len(grid.masses)) * step
+        first, second = float(grid.masses.sum()), float((grid.masses * np.exp(-places)).sum())
+        apart = math.log(first / second) - 1e-12
+        losses.append(rare.losses - min(apart, 0.0))
+        expected.append(count / first * rare.masses)
+        often += count * float(rare.masses.sum())
+        infinite += count * rare.infinite
+        excess += count * max(math.log(first) + 1e-14, 0.0)
+    # errors of the masses may leave a measure a little more than one: e^excess in all
+    infinite = (infinite + 0.5 * often * often) * math.exp(excess) * (1.0 + 1e-12)
+    usual = Composed([(grid, count) for grid, count, _ in parts], step, infinite, slack)
+    return WithRareLosses(usual, np.concatenate(losses), np.concatenate(expected) * math.exp(excess), delta, together)
