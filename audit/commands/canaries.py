@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpaudit.audit.commands.console import LACKING, REFUTED, one_of, os_reason
+from dpaudit.audit.commands.console import LACKING, REFUTED, one_of, os_reason, written_apart
 
 if TYPE_CHECKING:
     from dpaudit.verify.results import AuditResult
@@ -112,6 +112,7 @@ def judge(
 ) -> None:
     """Tell what the scores of planted canaries prove, and whether they refute a claim."""
     lacking = LACKING if require is not None and one_of("require", require, ("power",)) else 0
+    written_apart(json, coins, *scores, claim, *(data or ()), *(queries or ()), *(control or ()), *(reference or ()))
     from dpaudit.audit.canaries.judging import judge as judge_scores
     from dpaudit.audit.canaries.sealing import load_coins
     from dpaudit.audit.claim_under_test import claim_under_test

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -89,6 +90,17 @@ def audit_settings(seed: int, attacks: str | None, trainer: str | None, **option
     for name in (name for number, name in enumerate(names) if name in names[:number]):
         raise InputError(f"Expected attacks={name!r} once: it is named again.")
     return Settings(seed=seed, attacks=names, **options)
+
+
+def written_apart(json: str | None, *read: Path | str | None) -> None:
+    """Refuses, before the work, a --json file that takes the place of one that the command reads."""
+    if json in (None, "-") or not os.path.isfile(str(json)):
+        return
+    for path in (path for path in read if path is not None and os.path.exists(path)):
+        if os.path.samefile(str(json), path):
+            from dpaudit.audit.inputs.files import InputError
+
+            raise InputError(f"Expected --json={json} to be another file than {path}, which is read.")
 
 
 def fail(message: str, status: int) -> NoReturn:

@@ -23,6 +23,7 @@ from dpaudit.audit.commands.console import (
     seconds_left,
     seed_or_drawn,
     users_words_aside,
+    written_apart,
 )
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def run(
 
     began = time.monotonic()
     seconds_left(budget, began)
+    written_apart(json, model, recipe, data)
     lacking = LACKING if require is not None and one_of("require", require, ("power",)) else 0
     bundle = load_bundle(model, recipe=None if recipe is None else load_recipe(recipe))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpaudit.audit.commands.console import REFUTED, Lost, Seed, one_of, seed_or_drawn
+from dpaudit.audit.commands.console import REFUTED, Lost, Seed, one_of, seed_or_drawn, written_apart
 
 if TYPE_CHECKING:
     from dpaudit.audit.scores import Design
@@ -44,6 +44,7 @@ def scores(
     from dpaudit.audit.scores_text import scores_text
     from dpaudit.verify.results import to_json
 
+    written_apart(json, inside, outside, claim)
     promised = claim_under_test(epsilon, delta if epsilon is not None or claim is not None else None, claim, only)
     arms = read_scores(inside), read_scores(outside)
     chosen = seed_or_drawn(seed)

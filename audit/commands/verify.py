@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dpaudit.audit.commands.console import Seed, columns, one_of, painted, progress_bars, seed_or_drawn
+from dpaudit.audit.commands.console import Seed, columns, one_of, painted, progress_bars, seed_or_drawn, written_apart
 
 FORMS = ("text", "junit", "sarif", "badge", "registry", "model-card", "prose")
 
@@ -47,6 +47,7 @@ def verify(
         from dpaudit.audit.registry import run_registry
 
         raise typer.Exit(run_registry(registry, out=out, show=typer.echo, warn=partial(typer.echo, err=True)))
+    written_apart(json, *(claims or []))
     if screen:
         others = {"--only": only, "--out": out, "--certificates": certificates, "--rigorous": rigorous or None}
         others |= {"--method": method if method != "exact" else None, "--format": format if format != "text" else None}

@@ -140,6 +140,31 @@ def test_what_a_bundle_would_overwrite_is_named(folder: Path, dpaudit: Command) 
     assert (folder / "recipe.toml").read_text() == RECIPE
 
 
+@pytest.mark.parametrize(
+    ("json_file", "words"),
+    [
+        ("claims.toml", ("verify", "claims.toml")),
+        ("claims.toml", ("verify", "--screen", "claims.toml")),
+        ("in.csv", ("scores", "--in", "in.csv", "--out", "out.csv")),
+        ("claims.toml", ("scores", "--in", "in.csv", "--out", "out.csv", "--claim", "claims.toml")),
+        ("recipe.toml", ("run", "model.pt", "--recipe", "recipe.toml", "--dry-run")),
+        ("model.pt", ("run", "model.pt", "--recipe", "recipe.toml", "--dry-run")),
+        ("in.csv", ("canaries", "judge", "coins.json", "in.csv", "--epsilon", "1", "--delta", "1e-5")),
+    ],
+)
+def test_no_json_takes_the_place_of_what_is_read(
+    json_file: str, words: tuple[str, ...], folder: Path, dpaudit: Command
+) -> None:
+    (folder / "claims.toml").write_text(CLAIMS)
+    for name in ("in.csv", "out.csv", "coins.json"):
+        (folder / name).write_text("1\n2\n3\n")
+    torch.save(nn.Linear(64, 10).state_dict(), folder / "model.pt")
+    before = (folder / json_file).read_bytes()
+    line = refusal(dpaudit(*words, "--json", json_file, folder=folder))
+    assert line == f"dpaudit: Expected --json={json_file} to be another file than {json_file}, which is read.\n"
+    assert (folder / json_file).read_bytes() == before
+
+
 def test_an_attack_named_twice_is_refused(folder: Path, dpaudit: Command) -> None:
     torch.save(nn.Linear(64, 10).state_dict(), folder / "model.pt")
     words = (
