@@ -89,7 +89,7 @@ def load_claims(path: str | Path) -> list[Claim]:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise ClaimFileError(f"{path}: expected a claims file of at most {MAX_BYTES} bytes.")
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin with a mark
     except OSError as error:
         raise ClaimFileError(f"{path}: {error.strerror}") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

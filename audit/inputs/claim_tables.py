@@ -22,7 +22,9 @@ def read_claim_table(path: Path) -> ClaimColumns:
         InputError: Not such a file, a cell that is no number, or a value outside its domain.
     """
     try:
-        reader = csv.reader(io.StringIO(read_regular(path, limit=LARGEST_TABLE).decode(), newline=""), strict=True)
+        reader = csv.reader(
+            io.StringIO(read_regular(path, limit=LARGEST_TABLE).decode("utf-8-sig"), newline=""), strict=True
+        )
         names = [name.strip() for name in next(reader, [])]
         if sorted(names) != sorted(COLUMNS):
             raise InputError(f"Expected the first line of {path} to be {','.join(COLUMNS)}.")

@@ -472,7 +472,7 @@ def load_recipe(path: str | Path) -> Recipe:
     """
     content = read_regular(path, limit=LARGEST_RECIPE)
     try:
-        data = tomllib.loads(content.decode("utf-8"))
+        data = tomllib.loads(content.decode("utf-8-sig"))  # some editors begin with a mark
     except (ValueError, RecursionError) as error:
         raise InputError(f"Expected {path} to hold TOML: {re.sub(r'[^ -~]', '?', str(error))}.") from error
     if "algorithm" not in data and isinstance(data.get("claim"), list):

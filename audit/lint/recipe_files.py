@@ -75,7 +75,7 @@ class RecipeFile:
 def is_recipe(path: Path) -> bool:
     """Whether a TOML file is meant as a recipe: it has an algorithm; what cannot be read is none."""
     try:
-        data = tomllib.loads(read_regular(path, limit=LARGEST).decode("utf-8"))
+        data = tomllib.loads(read_regular(path, limit=LARGEST).decode("utf-8-sig"))
     except (ValueError, RecursionError):
         return False
     return "algorithm" in data

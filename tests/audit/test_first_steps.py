@@ -12,10 +12,13 @@ from torch import nn
 
 from dpaudit.audit import load_bundle
 from dpaudit.audit.commands.console import painted
+from dpaudit.audit.inputs.claim_tables import COLUMNS, read_claim_table
 from dpaudit.audit.inputs.recipes import load_recipe
+from dpaudit.audit.lint.recipe_files import is_recipe
 from dpaudit.mechanisms import Gaussian
 from dpaudit.reports import verdict_text
 from dpaudit.verify import Claim, Verdict, check
+from dpaudit.verify.claim_files import load_claims
 from dpaudit.verify.results import AuditResult
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -163,6 +166,16 @@ def test_no_json_takes_the_place_of_what_is_read(
     line = refusal(dpaudit(*words, "--json", json_file, folder=folder))
     assert line == f"dpaudit: Expected --json={json_file} to be another file than {json_file}, which is read.\n"
     assert (folder / json_file).read_bytes() == before
+
+
+def test_files_that_an_editor_begins_with_a_byte_order_mark_are_read(tmp_path: Path) -> None:
+    for name, text in (("claims.toml", CLAIMS), ("recipe.toml", RECIPE)):
+        (tmp_path / name).write_text(text, encoding="utf-8-sig")
+    assert [claim.id for claim in load_claims(tmp_path / "claims.toml")] == ["a"]
+    assert load_recipe(tmp_path / "recipe.toml").claim_object().epsilon > 0
+    assert is_recipe(tmp_path / "recipe.toml")
+    (tmp_path / "claims.csv").write_text(",".join(COLUMNS) + "\na,1.1,0.1,10,1e-5,3\n", encoding="utf-8-sig")
+    assert list(read_claim_table(tmp_path / "claims.csv").ids) == ["a"]
 
 
 def test_an_attack_named_twice_is_refused(folder: Path, dpaudit: Command) -> None:
