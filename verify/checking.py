@@ -359,7 +359,7 @@ def _assumptions(claim: Claim, reading: Sequence[str], used: Sequence[Curve]) ->
     correlated = [(phase.correlation, phase) for phase in claim.phases if phase.correlation is not None]
     own += [text for noise, phase in correlated for text in noise.assumptions(phase.mechanism, phase.steps)]
     own += [WHOLE_USER] if claim.unit == "user" else []
-    if any(phase.sampling_prob < 1 for phase in claim.phases):
+    if any(phase.sampling_prob < 1 and sampling_is_known(phase) for phase in claim.phases):
         own.append(POISSON)
     if sum(phase.steps for phase in claim.phases) > 1:
         own.append(ADAPTIVITY)

@@ -181,6 +181,14 @@ def test_what_no_theorem_covers_is_never_certified(claim: Claim, words: str) -> 
         assert words in verdict.reason
 
 
+@pytest.mark.parametrize("kind", ["shuffled", "buffered-shuffle"])
+def test_a_rate_of_other_batches_than_poisson_ones_is_not_said_to_be_drawn_independently(kind: str) -> None:
+    words = "samples every record independently"
+    other = Phase(Gaussian(1.0), 3, 0.1, kind)
+    assert not any(words in text for text in check(Claim(1.0, 1e-5, [other])).assumptions)
+    assert any(words in text for text in check(Claim(1.0, 1e-5, [other, Phase(Gaussian(1.0), 3, 0.1)])).assumptions)
+
+
 def test_arguments_are_refused_by_name() -> None:
     claim = Claim.single(Gaussian(1.0), epsilon=1.0, delta=1e-5)
     with pytest.raises(ValueError, match=r"method='monte' to be one of 'exact'"):
