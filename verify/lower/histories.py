@@ -62,6 +62,8 @@ LEAST_MASS = 1e-290  # of a cell whose ratio is taken alone: smaller ones are ne
 FAR = 8.0  # deviations of the total loss, beyond which a release's is no part of its bulk
 RARE = 2.0  # releases of a loss that is rare, over delta
 WIDE = 4.0  # variance of the loss over that without those above which the tail is heavy
+EVENT = "privacy loss of the whole history (each step's to the nearest grid point)"
+SKIPPED = "lower bound: releases whose sampling or dimension has no theorem here are left out, which only lowers it"
 LIGHTER = "far out, the density of such noise falls faster than any normal one"
 POLE = "a ball of radius r around its centre has a probability like r, and like r^n elsewhere"
 
@@ -77,6 +79,7 @@ class ShiftedPhase:
         cells: Bounds on the masses under each centre; None for one iid coordinate, whose cells follow the grid.
         line: The law and the centres along the line of that one coordinate.
         tails: Both tails of the loss, for a random radius.
+        laws: Weights of the centres, where the record is not sampled by a coin of its own.
     """
 
     phase: Phase
@@ -85,6 +88,7 @@ class ShiftedPhase:
     cells: MassBounds | None = None
     line: tuple[IIDCoordinates, Array] | None = None
     tails: LossTails | None = None
+    laws: MixturePair | None = None
 
     def masses(self, direction: str, reach: float) -> tuple[Array, Array]:
         """Cell masses, from below under the first law and from above under the second; a first look at one coordinate.
@@ -103,6 +107,8 @@ class ShiftedPhase:
 
     def pair(self, direction: str) -> MixturePair:
         """Output laws with and without the record, as mixtures over the centres of the noise."""
+        if self.laws is not None:
+            return self.laws
         return pair_of(self.phase, self.multiples, direction)
 
 

@@ -9,8 +9,11 @@ import numpy as np
 from dpaudit.mechanisms.base import Array, NormalCoordinates, Radial, ScaleMixture
 from dpaudit.verify.claims import PLAIN_KINDS, Claim, Phase
 from dpaudit.verify.curves import Curve
+from dpaudit.verify.lower.cut_batches import cut_curve
 from dpaudit.verify.lower.families import MAX_COORDINATES, Shift, carried, equal, feasible, majorization, two_level
 from dpaudit.verify.lower.histories import (
+    EVENT,
+    SKIPPED,
     ShiftedPhase,
     has_cells,
     history_points,
@@ -34,8 +37,6 @@ THEOREM = (
     "definition of delta: P(S) - e^epsilon Q(S) of one event S for one feasible pair of neighbours, with both "
     "probabilities bounded from exact cell masses (post-processing; Chernoff; Higham 2002, Theorem 24.2)"
 )
-EVENT = "privacy loss of the whole history (each step's to the nearest grid point)"
-SKIPPED = "lower bound: releases whose sampling or dimension has no theorem here are left out, which only lowers it"
 ONE_COORDINATE = "lower bound: the dimension is not given, so only shifts of one coordinate were searched"
 
 
@@ -69,8 +70,9 @@ def certified_lower(claim: Claim) -> Curve:
         >>> round(float(bound.epsilon(np.array([1e-5]))[0]), 2)
         1.83
     """
-    claim = silent_others(claim.canonical("lower"))
-    curves = _part_curves(claim)
+    read = claim.canonical("lower")
+    claim, opposed = silent_others(read), cut_curve(read)
+    curves = _part_curves(claim) + ([] if opposed is None else [opposed])
     if any(_in_more_coordinates(phase) for phase in claim.phases):
         drawn = silent_others(claim, drawn=True)
         curves += [replace(curve, assumptions=(*curve.assumptions, SILENT)) for curve in _part_curves(drawn)]

@@ -26,6 +26,7 @@ BORDERS = (math.inf, 1e-6, 1e-11, 1e-18, 1e-30, 1e-58, 1e-115, 1e-210)
 MAX_SIZE = 1 << 21
 LEAST_TILT = 1e-7  # least tilt in units of 1/deviation: practically none
 LOG_OUTSIDE = -25.0  # log of the tilted mass outside the window, which costs tightness only
+BULK = 8.0  # deviations below 0, beyond which practically no losses lie
 FARTHEST = 2.0**62  # cells, beyond which every loss of a window counts as small
 
 
@@ -33,7 +34,9 @@ FARTHEST = 2.0**62  # cells, beyond which every loss of a window counts as small
 class Tail:
     """Tail sums of a history's loss under one exponential tilt: A_j, B_j over k >= j, weighted back to j.
 
-    delta(epsilon) = scale_j (A_j - e^(epsilon - l_j) B_j + error) + beyond, with j the first loss above epsilon.
+    delta(epsilon) = scale_j (A_j - e^(epsilon - l_j) B_j + error) + beyond, with j the first loss above epsilon, from
+    the integer `lowest` on. Below, where the error would be scaled up, the bound is a chord: delta is convex in
+    e^epsilon, and 1 where that is 0.
     """
 
     start: int
@@ -44,6 +47,7 @@ class Tail:
     log_scale: float
     relative: float
     beyond: float
+    lowest: int
 
 
 @dataclass
@@ -67,8 +71,7 @@ class Composed:
         """Upper bound on delta at each epsilon.
 
         Args:
-            epsilon: Any 1-d array; below the window the bound is a chord of delta, which is convex in e^epsilon, and 1
-                where that is 0.
+            epsilon: Any 1-d array.
         """
         result, alone = np.ones(len(epsilon)), sum(count for _, count in self.parts) == 1
         for index, aim in enumerate(AIMS):
@@ -84,7 +87,7 @@ class Composed:
     def _tilted_tail(self, aim: float, alone: bool) -> Tail:
         if alone:  # a history of one release needs no transform
             only = self.parts[0][0]
-            return _suffix_sums(only.masses, only.first, self.step, 0.0, 0.0, 0.0, 0.0, 0.0)
+            return _suffix_sums(only.masses, only.first, self.step, 0.0, 0.0, 0.0, 0.0, 0.0, only.first)
         deviation = math.sqrt(max(sum(count * _variance(part) for part, count in self.parts), 1e-12))
         theta = self._aimed(math.log(aim), deviation)
         # Chernoff with tilts near theta: far ones see a release's rare large losses, and bound nothing
@@ -100,7 +103,10 @@ class Composed:
         beyond = math.exp(min(0.0, float(np.min(ks[thetas > 0] - thetas[thetas > 0] * (end - 1)))))
         decay = min(float(size), 1.0 / -math.expm1(-2.0 * theta))
         error = power.error_l2 * math.sqrt(decay)
-        return _suffix_sums(power.values, start, self.step, error, theta, power.log_scale, power.relative, beyond)
+        lowest = max(start, -math.ceil(BULK * deviation) - 1)
+        return _suffix_sums(
+            power.values, start, self.step, error, theta, power.log_scale, power.relative, beyond, lowest
+        )
 
     def _aimed(self, aim: float, deviation: float) -> float:
         """The tilt at whose mean the Chernoff bound on the tail is e^aim."""
@@ -136,7 +142,7 @@ class Composed:
         return [(np.log(masses[at]), at.astype(np.float64), count) for masses, at, count in supports]
 
     def _evaluate(self, tail: Tail, epsilon: Array) -> Array:
-        wanted, lowest = epsilon, tail.start * self.step
+        wanted, lowest = epsilon, tail.lowest * self.step
         epsilon = np.maximum(wanted, lowest)
         within = np.clip(epsilon / self.step, -FARTHEST, FARTHEST)
         first = np.floor(within).astype(np.int64) + 1  # the first loss above epsilon
@@ -164,9 +170,17 @@ def _variance(part: Lattice) -> float:
 
 
 def _suffix_sums(
-    values: Array, start: int, step: float, error: float, theta: float, log_scale: float, relative: float, beyond: float
+    values: Array,
+    start: int,
+    step: float,
+    error: float,
+    theta: float,
+    log_scale: float,
+    relative: float,
+    beyond: float,
+    lowest: int,
 ) -> Tail:
     """Both families of weighted suffix sums; negative masses are float error, covered by `error`."""
     masses = np.maximum(values, 0.0)
     upper, lower = (decayed_sums(masses, rate) for rate in (theta, theta + step))
-    return Tail(start, upper, lower, error, theta, log_scale, relative, beyond)
+    return Tail(start, upper, lower, error, theta, log_scale, relative, beyond, lowest)

@@ -14,8 +14,9 @@ H(a) = 1 - a + a H'(1/a), a = e^epsilon < 1 (Zhu, Dong and Wang 2022, Lemma 8 an
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 
 import numpy as np
 
@@ -26,9 +27,20 @@ from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.fourier import UNIT, Lattice
 from dpaudit.verify.pld.loss_grid import deposit
 from dpaudit.verify.pld.pair_curve import FINENESS, MAX_CELLS, MAX_TOTAL, SHORT_HISTORY, infinite_mass
+from dpaudit.verify.pld.rare_losses import (
+    BEYOND,
+    TWICE,
+    WORTH,
+    RareLosses,
+    WithRareLosses,
+    rare_edges,
+    rare_losses,
+    with_rare_losses,
+)
 
 LAW = Gaussian(1.0).structure
 LOOK = 3000  # points of a first look, which only guides the grid
+CUTS = 1 << 12  # places where the losses of a release may be cut off
 MOST_LOSS = 1e6  # losses beyond it count as infinite
 Weights = tuple[float, float, float]
 
@@ -113,29 +125,47 @@ class _Side:
     slack: float
 
 
-def _side(pair: NormalMixtures, step: float, tail: float) -> _Side:
-    cutoff = min(float(pair.loss(np.array([_farthest(pair, tail)]))[0]), MOST_LOSS)
+def _side(pair: NormalMixtures, step: float, cutoff: float) -> _Side:
     last = max(1, math.ceil(cutoff / step))
     top = math.inf
     if math.isfinite(pair.largest):
         last = max(0, min(last, math.ceil(pair.largest * (1.0 - 1e-12) / step) - 1))
         top = float(math.ceil(pair.largest * (1.0 + 1e-12) / step))
-    edges, slack = pair.beginning(np.asarray(np.arange(last + 1) * step, dtype=np.float64))
+    first, second, first_error, second_error, slack = _beyond(pair, np.asarray(np.arange(last + 1) * step))
+    return _Side(first, second, first_error, second_error, top, slack)
+
+
+def _beyond(pair: NormalMixtures, losses: Array) -> tuple[Array, Array, Array, Array, float]:
+    """Masses between losses, and beyond the last, under both laws, bounds on their errors, and the slack."""
+    edges, slack = pair.beginning(losses)
     cells = interval_masses(LAW, np.maximum.accumulate(edges), pair.centres)
     lower, spread = cells.lower[:, 1:], (cells.upper - cells.lower)[:, 1:]
     (first, first_error), (second, second_error) = (
         (np.array(w) @ lower, np.array(w) @ spread * (1.0 + 8 * UNIT) + 4 * UNIT * (np.array(w) @ lower))
         for w in (pair.first, pair.second)
     )
-    return _Side(first, second, first_error, second_error, top, slack)
+    return first, second, first_error, second_error, slack
 
 
 def _farthest(pair: NormalMixtures, tail: float) -> float:
     return float(pair.centres[2] - LAW.ppf(np.array([tail]))[0])
 
 
-def compose_halves(releases: Sequence[Halves], delta: float) -> Composed:
+def _farthest_loss(pair: NormalMixtures, tail: float) -> float:
+    return min(float(pair.loss(np.array([_farthest(pair, tail)]))[0]), MOST_LOSS)
+
+
+def _cut(pair: NormalMixtures, mass: float) -> float:
+    """The loss beyond which there is at most so much of the first law."""
+    places = np.linspace(0.0, _farthest(pair, mass), CUTS)
+    beyond = np.array(pair.first) @ LAW.cdf(pair.centres[:, None] - places)
+    return min(float(pair.loss(places[[np.searchsorted(-beyond, -mass)]])[0]), MOST_LOSS)
+
+
+def compose_halves(releases: Sequence[Halves], delta: float) -> Composed | WithRareLosses:
     """The total privacy loss of a history, on a grid that is fine against an average release's loss.
+
+    Where no one grid is, rare losses are counted apart (`rare_losses`).
 
     Rounding. Edges are where the loss is within s, the slack, of a multiple of the step h. In a cell with losses in
     [lo - s, hi + s] let l' = min(l + s, hi): it lies in [lo, hi], and l <= l' + s. Given the cell's first mass, that of
@@ -148,19 +178,62 @@ def compose_halves(releases: Sequence[Halves], delta: float) -> Composed:
     """
     steps = sum(part.steps for part in releases)
     tail = infinite_mass(delta) / steps
-    step = _step(releases, steps, tail)
+    whole = [(_farthest_loss(part.above, tail), _farthest_loss(part.below, tail)) for part in releases]
+    wanted, possible = _grid_steps(releases, tail, whole)
+    if delta > 0 and steps > 1 and wanted < possible:
+        mass = math.sqrt(2.0 * TWICE * delta) / steps
+        cut = [(_cut(part.above, mass), _cut(part.below, mass)) for part in releases]
+        if _widest(cut) < WORTH * _widest(whole):
+            step, last = max(_grid_steps(releases, tail, cut)), BEYOND * delta / steps
+            return _compose_cut(
+                releases, cut, step, last, delta, partial(_compose, releases, whole, max(wanted, possible))
+            )
+    return _compose(releases, whole, max(wanted, possible))
+
+
+def _compose(releases: Sequence[Halves], cutoffs: Sequence[tuple[float, float]], step: float) -> Composed:
     parts, infinite, slack = list[tuple[Lattice, int]](), 0.0, 0.0
-    for part in releases:
-        grid, lost, off = _lattice(part, step, tail)
+    for part, (high, low) in zip(releases, cutoffs, strict=True):
+        grid, lost, off = _lattice(_side(part.above, step, high), _side(part.below, step, low), step)
         parts.append((grid, part.steps))
         infinite += part.steps * lost
         slack += part.steps * off
     return Composed(parts, step, infinite, slack * (1.0 + 1e-12))
 
 
-def _step(releases: Sequence[Halves], steps: int, tail: float) -> float:
-    """Grid step: fine against an average release's loss, within MAX_CELLS a release and MAX_TOTAL in all."""
-    variance, high, spread, widest = 0.0, 0.0, 0.0, 0.0
+def _compose_cut(
+    releases: Sequence[Halves],
+    cutoffs: Sequence[tuple[float, float]],
+    step: float,
+    tail: float,
+    delta: float,
+    together: Callable[[], Composed],
+) -> WithRareLosses:
+    """The total privacy loss where losses beyond a cut are rare and large."""
+    parts, infinite, slack = list[tuple[Lattice, int, RareLosses]](), 0.0, 0.0
+    for part, (high, low) in zip(releases, cutoffs, strict=True):
+        above, below = _side(part.above, step, high), _side(part.below, step, low)
+        start = (len(above.first) - 1) * step
+        edges = rare_edges(start, _cut(part.above, tail))
+        first, second, first_error, second_error, off = _beyond(part.above, edges)
+        for column in (above.first, above.second, above.first_error, above.second_error):
+            column[-1] = 0.0
+        grid, lost, own = _lattice(above, below, step)
+        parts.append(
+            (grid, part.steps, rare_losses(first, second, first_error, second_error + 1.01 * off * second, edges))
+        )
+        infinite += part.steps * lost
+        slack += part.steps * max(own, off)
+    return with_rare_losses(parts, step, infinite, slack * (1.0 + 1e-12), delta, cache(together))
+
+
+def _widest(cutoffs: Sequence[tuple[float, float]]) -> float:
+    return max(high + low for high, low in cutoffs)
+
+
+def _grid_steps(releases: Sequence[Halves], tail: float, cutoffs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The grid step that an average release's loss asks for, and the least one within MAX_CELLS and MAX_TOTAL."""
+    steps, variance, high, spread = sum(part.steps for part in releases), 0.0, 0.0, 0.0
     for part in releases:
         losses, first, second = (np.concatenate(pair) for pair in zip(*_looks(part, tail), strict=True))
         mean = float(first @ losses)
@@ -168,10 +241,9 @@ def _step(releases: Sequence[Halves], steps: int, tail: float) -> float:
         variance += part.steps * min(spreads)
         high += part.steps * mean
         spread += part.steps * spreads[0]
-        widest = max(widest, float(np.ptp(losses)))
     fineness = FINENESS if steps > SHORT_HISTORY else FINENESS / 4
-    step = fineness * math.sqrt(max(variance, 1e-300) / steps)
-    return max(step, widest / MAX_CELLS, (high + 15.0 * math.sqrt(spread)) / MAX_TOTAL)
+    wanted = fineness * math.sqrt(max(variance, 1e-300) / steps)
+    return wanted, max(_widest(cutoffs) / MAX_CELLS, (high + 15.0 * math.sqrt(spread)) / MAX_TOTAL)
 
 
 def _looks(part: Halves, tail: float) -> list[tuple[Array, Array, Array]]:
@@ -187,9 +259,8 @@ def _looks(part: Halves, tail: float) -> list[tuple[Array, Array, Array]]:
     return found
 
 
-def _lattice(part: Halves, step: float, tail: float) -> tuple[Lattice, float, float]:
+def _lattice(above: _Side, below: _Side, step: float) -> tuple[Lattice, float, float]:
     """The rounded-up loss of one release as masses on multiples of step, the mass at infinity, and the slack."""
-    above, below = _side(part.above, step, tail), _side(part.below, step, tail)
     up, down = np.arange(len(above.first), dtype=float), np.arange(len(below.first), dtype=float)
     ups, downs = np.append(up[1:], above.top), np.append(down[1:], below.top)
     middle = max(0.0, 1.0 - float(above.first.sum()) - float(below.second.sum())) + 1e-13

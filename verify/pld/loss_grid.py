@@ -81,7 +81,9 @@ class GridMasses:
 
 
 def sampled_pair(pair: DominatingPair, sampling_prob: float, tail: float, cap: float) -> SampledPair:
-    """A dominating pair sampled with probability q, its losses cut off where at most `tail` of P lies beyond.
+    """A dominating pair sampled with probability q, its losses cut off where at most `tail` lies beyond.
+
+    That is of P, and where nothing is sampled of Q at losses as far below 0, which the other order has above it.
 
     Args:
         pair: The dominating pair.
@@ -96,20 +98,26 @@ def sampled_pair(pair: DominatingPair, sampling_prob: float, tail: float, cap: f
         candidates,
         -max(tail, pair.lost),
         hi=len(candidates) - 1,
-        key=lambda loss: -pair.tails(np.array([loss])).p_sf[0],
+        key=lambda loss: -_beyond(pair, loss, both=sampling_prob == 1),
     )
     return SampledPair(pair, sampling_prob, float(candidates[enough]))
 
 
+def _beyond(pair: DominatingPair, loss: float, *, both: bool) -> float:
+    """P-mass above a loss, and with `both` no less than the Q-mass below its opposite."""
+    tails = pair.tails(np.array([-loss, loss] if both else [loss]))
+    return float(max(tails.p_sf[-1], tails.q_cdf[0])) if both else float(tails.p_sf[0])
+
+
 def cut_pair(sampled: SampledPair, mass: float) -> SampledPair:
     """The same release with its losses cut off where at most `mass` of its first law lies beyond, in either order."""
-    candidates = np.geomspace(1e-9 * sampled.cutoff, sampled.cutoff, CUTS)
-    q = sampled.sampling_prob
+    candidates, q = np.geomspace(1e-9 * sampled.cutoff, sampled.cutoff, CUTS), sampled.sampling_prob
 
     def beyond(loss: float) -> float:
-        tails = sampled.pair.tails(np.array([-loss, loss]))
-        remove, add = q * tails.p_sf[1] + (1 - q) * tails.q_sf[1], tails.q_cdf[0] if q == 1 else 0.0
-        return float(max(remove, add))
+        if q == 1:
+            return _beyond(sampled.pair, loss, both=True)
+        tails = sampled.pair.tails(np.array([loss]))
+        return float(q * tails.p_sf[0] + (1 - q) * tails.q_sf[0])
 
     enough = bisect_left(candidates, -mass, hi=CUTS - 1, key=lambda loss: -beyond(loss))
     return replace(sampled, cutoff=float(candidates[enough]))

@@ -177,7 +177,34 @@ class Several:
         return merge([part.near(epsilon) for part in self.parts])
 
 
-Events = Points | TiltedPoints | Several
+@dataclass(frozen=True)
+class Charged:
+    """Events whose second probability may be larger by `lost`, whichever they are.
+
+    Args:
+        points: Without that.
+        lost: Mass.
+    """
+
+    points: "Events"
+    lost: float
+
+    def delta(self, epsilon: Array) -> Array:
+        """Lower bound on delta at each epsilon."""
+        with np.errstate(over="ignore"):
+            return np.maximum(self.points.delta(epsilon) - self.lost * np.exp(epsilon) * (1.0 + 1e-12), 0.0)
+
+    def epsilon(self, delta: Array) -> Array:
+        """Lower bound on epsilon at each delta: where the points have it and the charge at a larger epsilon."""
+        most = self.points.epsilon(delta)
+        return self.points.epsilon(delta + self.lost * np.exp(np.minimum(most, 700.0)) * (1.0 + 1e-12))
+
+    def near(self, epsilon: float) -> Points:
+        """The events among which the best one at epsilon is."""
+        return self.points.near(epsilon)
+
+
+Events = Points | TiltedPoints | Several | Charged
 
 
 def on_grid(

@@ -96,6 +96,15 @@ def rare_losses(first: Array, second: Array, first_error: Array, second_error: A
     return RareLosses(edges, (down + np.append(0.0, up[:-1])) * (1.0 + 4 * UNIT), float(up[-1]))
 
 
+def rare_edges(first: float, last: float) -> Array:
+    """Losses from where the grid ends to one beyond which all are taken for infinite."""
+    if last <= first:
+        return np.array([first])
+    edges = np.geomspace(first, last, ATOMS)
+    edges[0] = first  # the very loss where the grid ends
+    return np.asarray(edges)
+
+
 def without_rare(
     sampled: SampledPair, cells: GridMasses, whole: SampledPair, step: float, direction: Direction
 ) -> tuple[GridMasses, RareLosses]:
@@ -114,8 +123,7 @@ def without_rare(
     sign, place = (-1.0, 0) if direction == "add" else (1.0, -1)
     first = float(sign * cells.edges[place] * step)
     last = abs(float(whole.outer(np.array([sign * whole.cutoff]))[0]))
-    edges = np.geomspace(first, last, ATOMS) if last > first else np.array([first])
-    edges[0] = first  # the very loss where the grid ends
+    edges = rare_edges(first, last)
     masses = cell_masses(whole, whole.inner(edges if sign > 0 else -edges[::-1]))
     laws = [column[1:] if sign > 0 else column[:-1][::-1] for column in masses]
     p, q, p_error, q_error = laws if sign > 0 else (laws[1], laws[0], laws[3], laws[2])

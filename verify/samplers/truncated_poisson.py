@@ -1,5 +1,7 @@
 """Poisson batches that are cut where they come out too large."""
 
+import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -89,6 +91,25 @@ class TruncatedPoisson:
         inside = 1.0 - binomial_tail(cap, n - 1, q)[1]
         share = inside + cap * binomial_tail(cap + 1, n, q)[0] / (n * q)
         return q * min(1.0, max(share, cap / n)) * (1.0 - ROUNDING)  # 1 + X is at most n
+
+    def fewer(self, others: int) -> float:
+        """Upper bound on the probability that a release draws fewer of the others than so many."""
+        n = self.records - 1
+        if not others or self.prob == 1:
+            return 0.0
+        # fewer are drawn where more are not; tails grow with the rate
+        return binomial_tail(n - others + 1, n, math.nextafter(1.0 - self.prob, 1.0))[1]
+
+    def crowded(self, chance: float) -> tuple[float, float]:
+        """A record's rate where every release draws many of the others, and the probability that one does not.
+
+        Args:
+            chance: The latter is at most this.
+        """
+        n = self.records - 1
+        many = bisect_right(range(n + 1), chance, key=lambda others: self.releases * self.fewer(others)) - 1
+        rate = self.prob * min(1.0, self.max_batch / (many + 1.0)) * (1.0 + ROUNDING)
+        return min(rate, float(self.prob)), self.releases * self.fewer(many) * (1.0 + ROUNDING)
 
     def games(self, *, replace_one: bool) -> Sequence[PassGame]:
         """Where the others are silent it is a Poisson batch at `kept_rate`."""

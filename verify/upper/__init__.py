@@ -30,7 +30,15 @@ from dpaudit.verify.upper import (
     sampled_normal,
     shuffled_batches,
 )
-from dpaudit.verify.upper.met_releases import DRAWN, carried_over, met_claim, often_cut, revealed_claim, takes_places
+from dpaudit.verify.upper.met_releases import (
+    DRAWN,
+    carried_over,
+    crowd,
+    met_claim,
+    often_cut,
+    revealed_claim,
+    takes_places,
+)
 from dpaudit.verify.upper.shift_norms import sampling_is_known
 
 APART = "no coordinate is moved by more than the clip: boundary lemma"
@@ -84,18 +92,23 @@ def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) ->
     read = claim.canonical("upper")
     curves = _own_curves(read, theorems)
     when_cut: list[Curve] = []
-    for fixed in (True, False) if often_cut(read) else (False,):
+    often, rare = often_cut(read), crowd(read)
+    readings = [(False, 0.0)] if not often else [*([(True, rare)] if rare else []), (True, 0.0), (False, 0.0)]
+    for fixed, few in readings:
         unfit = OF_COINS if takes_places(read, fixed=fixed) else ()
         apart = [theorem for theorem in theorems if theorem not in unfit]
-        ways = {met_claim(read, fixed=fixed): apart, met_claim(read, fixed=fixed, kept=True): theorems}
+        ways = {
+            met_claim(read, fixed=fixed, rare=few): apart,
+            met_claim(read, fixed=fixed, kept=True, rare=few): theorems,
+        }
         own = [
-            carried_over(read, met, curve, fixed=fixed, when_cut=when_cut)
+            carried_over(read, met, curve, fixed=fixed, rare=few, when_cut=when_cut)
             for met, fit in ways.items()
             if met is not None
             for curve in _own_curves(met, fit)
         ]
         curves += own
-        when_cut = own if fixed else []
+        when_cut += own if fixed else []
     reductions = [p.correlation.theorem(p.mechanism) for p in claim.phases if p.correlation is not None]
     if reductions:
         curves = [replace(curve, theorem="; ".join(dict.fromkeys([*reductions, curve.theorem]))) for curve in curves]

@@ -23,9 +23,10 @@ is cut, of nobody: what the theorems for batches of fixed size at rate g allow. 
 one of prob and another one, revealed, and where that fails neighbours are alike. If everybody is drawn, g = max_batch /
 records. So by joint convexity delta is at most (1 - beta) times that of Poisson batches and beta times that of batches
 of fixed size, or the latter alone. All this is between the record and a ghost or another record, who are drawn as it
-is. If it is taken away (add-remove), the last of the others is in whenever it is not: (1 - g) R_y + g R_v against R_y,
-or against R_0 where nothing is cut. The one is what two records at v and at y have in batches of fixed size, so that
-what holds of records that are replaced there holds here; the other is a Poisson batch.
+is. Where m >= max_batch others at least are drawn in every release, but for a small probability, the rate is at most
+prob max_batch / (m + 1). If it is taken away (add-remove), the last of the others is in whenever it is not: (1 - g) R_y
++ g R_v against R_y, or against R_0 where nothing is cut. The one is what two records at v and at y have in batches of
+fixed size, so that what holds of records that are replaced there holds here; the other is a Poisson batch.
 """
 
 from collections.abc import Sequence
@@ -44,17 +45,20 @@ REVEALED = "the order revealed, a record meets at most so many releases: joint c
 DRAWN = "who is drawn revealed, the record is in at most every release: joint convexity of the hockey-stick divergence"
 FIXED_SIZE = "batches of fixed size: advanced joint convexity, Balle, Barthe and Gaboardi (2018), Theorems 2 and 9"
 CUT_AS_FIXED = "batches that are cut hold the record at a known rate, in place of another: as batches of fixed size"
+FEW = 1e-4  # of the claimed delta: the chance that few others are drawn
+WORTH = 0.9  # of the rate: what many others must make less of it
 MUCH = 1e-3  # of the claimed delta: the chance of a cut from which on what a cut costs is looked at
 CUT = "Poisson batches unless the others alone fill one, which has a small probability"
 
 
-def met_phase(phase: Phase, *, kept: bool, fixed: bool = False) -> Phase | None:
+def met_phase(phase: Phase, *, kept: bool, fixed: bool = False, rare: float = 0.0) -> Phase | None:
     """A phase that costs at least as much and has theorems: itself where it has no sampler, None without one.
 
     Args:
         phase: The phase.
         kept: Whether batches of fixed size stay as they are, for theorems that have pairs of theirs.
         fixed: Whether batches that are cut are read as such, not as Poisson ones.
+        rare: Probability that such batches may draw fewer of the others than is assumed.
     """
     match phase.sampler:
         case None:
@@ -64,7 +68,7 @@ def met_phase(phase: Phase, *, kept: bool, fixed: bool = False) -> Phase | None:
         case WithoutReplacement() as sampler:
             return Phase(phase.mechanism, sampler.steps, sampler.prob)
         case TruncatedPoisson() as sampler if fixed:
-            rate = sampler.prob if sampler.prob < 1 else min(1.0, sampler.max_batch / sampler.records * (1.0 + 1e-15))
+            rate = sampler.crowded(rare)[0]
             return met_phase(replace(phase, sampler=WithoutReplacement(rate, sampler.steps)), kept=kept)
         case TruncatedPoisson() as sampler:
             return Phase(phase.mechanism, sampler.steps, sampler.prob)
@@ -74,10 +78,10 @@ def met_phase(phase: Phase, *, kept: bool, fixed: bool = False) -> Phase | None:
             return Phase(phase.mechanism, sampler.meetings, 1.0, "none")
 
 
-def met_claim(claim: Claim, *, fixed: bool = False, kept: bool = False) -> Claim | None:
+def met_claim(claim: Claim, *, fixed: bool = False, kept: bool = False, rare: float = 0.0) -> Claim | None:
     """The claim of such phases; None if no phase has a sampler that is read as another, or one has no bound."""
     kept = kept or all(isinstance(phase.mechanism.structure, NormalCoordinates) for phase in claim.phases)
-    phases = [met_phase(phase, kept=kept, fixed=fixed) for phase in claim.phases]
+    phases = [met_phase(phase, kept=kept, fixed=fixed, rare=rare) for phase in claim.phases]
     known = [phase for phase in phases if phase is not None]
     if len(known) < len(phases) or all(a is b for a, b in zip(known, claim.phases, strict=True)):
         return None
@@ -119,7 +123,7 @@ def _cut(claim: Claim) -> float:
 
 
 def carried_over(
-    claim: Claim, met: Claim, curve: Curve, *, fixed: bool = False, when_cut: Sequence[Curve] = ()
+    claim: Claim, met: Claim, curve: Curve, *, fixed: bool = False, rare: float = 0.0, when_cut: Sequence[Curve] = ()
 ) -> Curve:
     """An upper bound of `met_claim(claim)` as one of the claim with its samplers.
 
@@ -128,6 +132,7 @@ def carried_over(
         met: What it was read as.
         curve: The bound.
         fixed: Whether batches that are cut were read as batches of fixed size.
+        rare: Probability with which they may draw fewer of the others than is assumed.
         when_cut: Where they were not: bounds of the same history with `fixed`, for where the others fill a batch.
     """
     pairs = zip(claim.phases, met.phases, strict=True)
@@ -135,8 +140,24 @@ def carried_over(
     theorem = "; ".join(dict.fromkeys([*theorems, curve.theorem]))
     cut = 0.0 if fixed else _cut(claim)
     if not cut:
-        return replace(curve, theorem=theorem)
+        drawn = [phase.sampler for phase in claim.phases if isinstance(phase.sampler, TruncatedPoisson)]
+        few = sum(sampler.crowded(rare)[1] for sampler in drawn) if fixed else 0.0
+        if not few:
+            return replace(curve, theorem=theorem)
+        return Curve.upper(curve.method, theorem, partial(_with_few, curve, few), curve.assumptions)
     return Curve.upper(curve.method, theorem, partial(_with_cuts, curve, cut, tuple(when_cut)), curve.assumptions)
+
+
+def _with_few(curve: Curve, few: float, epsilon: Array) -> Array:
+    """delta where few others are drawn with a small probability, and then all is lost."""
+    return np.asarray(np.minimum(curve.delta(epsilon) + few, 1.0))
+
+
+def crowd(claim: Claim) -> float:
+    """Probability with which few others may be drawn, where batches that many share have a lower rate; else 0."""
+    rare = FEW * claim.least_delta
+    drawn = [phase.sampler for phase in claim.phases if isinstance(phase.sampler, TruncatedPoisson)]
+    return rare if any(s.crowded(rare)[0] < WORTH * s.crowded(0.0)[0] for s in drawn) else 0.0
 
 
 def _theorem(sampler: Sampler, *, fixed: bool) -> str:

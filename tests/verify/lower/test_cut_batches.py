@@ -1,0 +1,96 @@
+"""Batches that are cut, all others at the other end: laws by enumeration, bounds by what they tend to."""
+
+import math
+from collections import Counter
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from dpaudit.mechanisms import Gaussian, Laplace
+from dpaudit.verify import Claim, check
+from dpaudit.verify.claims import Adjacency, Phase
+from dpaudit.verify.lower import certified_lower
+from dpaudit.verify.lower.cut_batches import cut_release
+from dpaudit.verify.samplers import TruncatedPoisson
+from dpaudit.verify.upper import upper_curve
+
+
+def laws(records: int, cap: int, prob: float, contributes: int | None) -> list[Counter[int]]:
+    """Sum over a batch of +1 for the record and -1 for others; on the other side it is another one, or not there."""
+    sides = [Counter[int](), Counter[int]()]
+    for side, first in ((sides[0], 1), (sides[1], contributes)):
+        for drawn in product((0, 1), repeat=records - (first is None)):
+            chance = math.prod(prob if coin else 1.0 - prob for coin in drawn)
+            who = [i for i, coin in enumerate(drawn) if coin]
+            batches = list(combinations(who, min(cap, len(who))))
+            for batch in batches:
+                total = sum(first if i == 0 and first is not None else -1 for i in batch)
+                side[total] += chance / len(batches)  # type: ignore[assignment]
+    return sides
+
+
+@pytest.mark.parametrize("contributes", [None, 0, -1])
+@pytest.mark.parametrize(
+    ("records", "cap", "prob"), [(3, 2, 0.4), (4, 1, 0.7), (5, 3, 0.2), (4, 4, 0.3), (6, 2, 0.95), (2, 1, 0.999)]
+)
+def test_the_laws_of_a_release_are_those_of_all_batches(
+    records: int, cap: int, prob: float, contributes: int | None
+) -> None:
+    sampler = TruncatedPoisson(prob, cap, records, 2)
+    found = cut_release(sampler, absent=contributes is None, replaced=contributes == -1)
+    assert found is not None
+    exact = laws(records, cap, prob, contributes)
+    assert set(found.multiples) >= {*exact[0], *exact[1]}
+    for centre, first, second in zip(found.multiples, found.laws.first, found.laws.second, strict=True):
+        a, b = exact[0][int(centre)], exact[1][int(centre)]
+        assert a * (1.0 - 1e-9) - 1e-15 <= first <= a * (1.0 + 1e-15)
+        assert b * (1.0 - 1e-15) <= second <= b * (1.0 + 1e-9) + 1e-15
+
+
+def test_too_many_centres_are_refused() -> None:
+    assert cut_release(TruncatedPoisson(0.5, 5000, 10_000, 1), absent=True, replaced=False) is None
+
+
+def of_batches(sampler: TruncatedPoisson, adjacency: Adjacency = "add-remove", epsilon: float = 8.0) -> Claim:
+    return Claim(epsilon, 1e-5, [Phase(Gaussian(1.0), sampler=sampler)], adjacency)
+
+
+@pytest.mark.parametrize("prob", [0.5, 0.9999999])
+def test_batches_that_are_full_of_others_refute_what_poisson_batches_of_half_the_noise_do(prob: float) -> None:
+    """With 5 of 100 records in and the others at -clip, the record moves a release by two clips at a rate of .05."""
+    verdict = check(of_batches(TruncatedPoisson(prob, 5, 100, 10)))
+    alike = Claim(8.0, 1e-5, [Phase(Gaussian(0.5), 10, 0.05)])
+    assert verdict.verdict == "refuted"
+    assert verdict.epsilon_lower == pytest.approx(check(alike).epsilon_lower, rel=1e-6)
+    assert verdict.witness is not None
+    assert verdict.witness.direction == "remove"
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "zero-out", "replace-one"])
+def test_almost_everybody_is_as_everybody(adjacency: Adjacency) -> None:
+    almost, everybody = (check(of_batches(TruncatedPoisson(p, 5, 100, 10), adjacency)) for p in (0.9999999, 1.0))
+    assert almost.epsilon_lower == pytest.approx(everybody.epsilon_lower, rel=1e-3)
+    assert everybody.epsilon_upper * (1.0 - 1e-9) <= almost.epsilon_upper <= 1.02 * everybody.epsilon_upper
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "zero-out", "replace-one"])
+@pytest.mark.parametrize(("records", "cap", "prob", "steps"), [(10, 2, 0.2, 10), (100, 20, 0.2, 3), (1000, 4, 0.01, 5)])
+def test_the_bounds_meet_nowhere(records: int, cap: int, prob: float, steps: int, adjacency: Adjacency) -> None:
+    at = np.linspace(0.0, 10.0, 41)
+    for noise in (Gaussian(1.0), Laplace(1.5, dimension=1)):
+        claim = Claim(2.0, 1e-5, [Phase(noise, sampler=TruncatedPoisson(prob, cap, records, steps))], adjacency)
+        assert (certified_lower(claim).delta(at) <= upper_curve(claim)(at) * (1.0 + 1e-9)).all()
+
+
+@pytest.mark.parametrize(("records", "cap", "prob"), [(100, 5, 0.5), (2000, 10, 0.3), (50, 50, 0.5), (10, 2, 1.0)])
+def test_how_many_others_are_drawn_bounds_the_rate(records: int, cap: int, prob: float) -> None:
+    sampler = TruncatedPoisson(prob, cap, records, 7)
+    for chance in (0.0, 1e-12, 1e-9, 1e-3):
+        rate, missed = sampler.crowded(chance)
+        assert missed <= chance * (1.0 + 1e-9)
+        many = next(m for m in range(records + 1) if prob * min(1.0, cap / (m + 1)) <= rate * (1.0 + 1e-12))
+        if many:
+            assert 7 * binom.cdf(many - 1, records - 1, prob) <= missed + 1e-300
+        assert rate >= prob * cap / records

@@ -1,0 +1,150 @@
+"""Poisson batches that are cut, all others at the other end: how many of them are in says whether the record is.
+
+The record contributes +clip and all others -clip. Of the n - 1 others X ~ Bin(n - 1, prob) are drawn, and the record
+with probability prob; it is then kept with probability min(1, B / (X + 1)), B = max_batch, a uniformly random set of B.
+Where it is in there are min(X, B - 1) others, and else min(X, B): a release is the noise around a random multiple of
+the clip, whose law is known. Between neighbours that place holds the record, and else nobody (add-remove: it is then
+min(X, B) others always), a ghost of no contribution, or another record at -clip.
+
+Of X a window is kept that holds all but `lost` of its mass; that is left out of the first law, and may all be in any
+event of the second. Its masses are proportional to running products of the ratios of neighbouring ones, each a handful
+of roundings; the sum of those in the window, which is at most 1, is known through its complement.
+"""
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from dpaudit.mechanisms.base import IIDCoordinates, NormalCoordinates
+from dpaudit.verify.binomial_tails import binomial_tail
+from dpaudit.verify.claims import PLAIN_KINDS, Claim, Phase, lets_another_in
+from dpaudit.verify.curves import Curve
+from dpaudit.verify.lower.families import Shift, equal
+from dpaudit.verify.lower.histories import EVENT, SKIPPED, ShiftedPhase, history_points, shifted_phase
+from dpaudit.verify.lower.shifts import longest_count
+from dpaudit.verify.lower.strongest import aim, event, strongest_curve
+from dpaudit.verify.pld.cells import MixturePair
+from dpaudit.verify.pld.fourier import UNIT
+from dpaudit.verify.pld.operating_points import Charged
+from dpaudit.verify.results import Witness
+from dpaudit.verify.samplers import TruncatedPoisson
+from dpaudit.verify.samplers.shuffled import OPPOSED
+
+REACH, LEAST = 16.0, 40.0  # half of the window: standard deviations, and others besides
+MOST_CENTRES = 64
+WIDEST = 4096  # others of a window
+ROUNDING = 1e-11  # relative, of a mass: 5 roundings for each other from one end of the window
+UNDERFLOW = 1e-290  # of masses that are too small for floats
+THEOREM = (
+    "definition of delta: P(S) - e^epsilon Q(S) of one event S for one feasible pair of neighbours; a release of "
+    "batches that are cut mixes how many of the others are in (verify/lower/cut_batches.py)"
+)
+NEGLIGIBLE = 1e-3  # of the claimed delta: the chance of a cut below which silent others say as much
+
+
+@dataclass(frozen=True)
+class CutRelease:
+    """Laws of one release, mixtures of the noise around multiples of the clip.
+
+    Args:
+        multiples: Ascending, of the clip.
+        laws: Weights under the first law from below, under the other one from above.
+        lost: Mass that is in neither.
+    """
+
+    multiples: tuple[float, ...]
+    laws: MixturePair
+    lost: float
+
+
+def cut_release(sampler: TruncatedPoisson, *, absent: bool, replaced: bool) -> CutRelease | None:
+    """Laws of one release of batches that are cut, all others at -clip; None where there are too many centres.
+
+    Args:
+        sampler: The batches.
+        absent: Whether the record is taken away on the other side, so that another one may be in.
+        replaced: Whether another record at -clip is in its place there, else a ghost of no contribution.
+    """
+    n, cap, prob = sampler.records - 1, sampler.max_batch, float(sampler.prob)
+    half = math.ceil(REACH * math.sqrt(n * prob * (1.0 - prob)) + LEAST)
+    first, last = max(0, math.floor(n * prob) - half), min(n, math.ceil(n * prob) + half)
+    if last - first > WIDEST or cap - min(first, cap) + 3 > MOST_CENTRES:
+        return None
+    drawn = np.arange(first, last + 1)
+    ratios = (n - drawn[:-1]) / drawn[1:] * (prob / (1.0 - prob))
+    mode = int(np.searchsorted(-ratios, -1.0))  # they fall
+    weights = np.concatenate([np.cumprod(1.0 / ratios[:mode][::-1])[::-1], [1.0], np.cumprod(ratios[mode:])])
+    weights /= weights.sum()
+    lost = (binomial_tail(last + 1, n, prob)[1] if last < n else 0.0) + sampler.fewer(first)
+    kept = prob * np.minimum(1.0, cap / (drawn + 1.0))
+    with_others, without = -np.minimum(drawn, cap - 1), -np.minimum(drawn, cap)
+    other = without if absent else with_others - 1 if replaced else with_others
+    laws = []
+    for place, way in ((with_others + 1, -1.0), (other, 1.0)):
+        law: dict[float, float] = defaultdict(float)
+        chances = kept, np.maximum(1.0 - kept + way * 4.0 * UNIT, 0.0)
+        for centres, chance in zip((place, without), chances, strict=True):
+            for centre, mass in zip(centres, weights * chance, strict=True):
+                law[float(centre)] += float(mass) * (1.0 + way * 2.0 * ROUNDING)
+        laws.append(law)
+    multiples = tuple(sorted({*laws[0], *laws[1]}))
+    first_law, second_law = (tuple(law.get(m, 0.0) for m in multiples) for law in laws)
+    return CutRelease(multiples, MixturePair(tuple(w * (1.0 - lost) for w in first_law), second_law), lost + UNDERFLOW)
+
+
+def cut_curve(claim: Claim) -> Curve | None:
+    """The lower bound of batches that are cut with all others at -clip; None where that says no more than silent ones.
+
+    Other phases of a known sampling compose with them, if their noise is on independent coordinates; what else there
+    is is left out of the history (post-processing).
+    """
+    phases, lost = list[tuple[Phase, Shift, CutRelease | None]](), 0.0
+    for phase in claim.phases:
+        noise, sampler = phase.mechanism, phase.sampler
+        if not isinstance(noise.structure, IIDCoordinates):
+            continue
+        shift = equal(noise, longest_count(noise) if isinstance(noise.structure, NormalCoordinates) else 1)
+        if isinstance(sampler, TruncatedPoisson) and sampler.prob < 1:
+            swaps = claim.adjacency == "replace-one"
+            release = cut_release(sampler, absent=lets_another_in(claim, phase), replaced=swaps)
+            if release is None:
+                continue
+            lost += sampler.steps * release.lost
+            phases.append((Phase(noise, sampler.steps, sampler.kept_rate), shift, release))
+        elif phase.sampling_kind in PLAIN_KINDS:
+            phases.append((phase, shift, None))
+    cuts = [phase.sampler.overflow for phase in claim.phases if isinstance(phase.sampler, TruncatedPoisson)]
+    if not any(release for _, _, release in phases) or sum(cuts) < NEGLIGIBLE * claim.least_delta:
+        return None
+    found, ways = [], ("remove", "add")
+    for way in ways:
+        releases = [_shifted(claim, *item, turned=way == "add") for item in phases]
+        direction = "swap" if claim.adjacency == "replace-one" else way
+        found.append(Charged(history_points(releases, direction, claim), lost))
+    notes = (OPPOSED, SKIPPED) if len(phases) < len(claim.phases) else (OPPOSED,)
+    return strongest_curve(
+        found, claim, THEOREM, notes, lambda index: _witness(found[index], ways[index], phases[0][1], claim)
+    )
+
+
+def _shifted(claim: Claim, phase: Phase, shift: Shift, release: CutRelease | None, *, turned: bool) -> ShiftedPhase:
+    if release is None:
+        return shifted_phase(claim, phase, shift)
+    middle = release.multiples[len(release.multiples) // 2]  # all centres may be moved: a bijection of the outputs
+    multiples = tuple(m - middle for m in release.multiples)
+    assert isinstance(phase.mechanism.structure, IIDCoordinates)
+    line = phase.mechanism.structure, np.array(multiples) * shift.length
+    return ShiftedPhase(phase, shift, multiples, line=line, laws=release.laws.swapped() if turned else release.laws)
+
+
+def _witness(points: Charged, way: str, shift: Shift, claim: Claim) -> Witness:
+    return Witness(
+        family=shift.family,
+        coordinates=shift.coordinates,
+        norm=shift.norm,
+        shift=[[value, count] for value, count in shift.groups],
+        direction="swap" if claim.adjacency == "replace-one" else way,  # type: ignore[arg-type]
+        event=event(points, aim(points, claim), EVENT),
+    )
