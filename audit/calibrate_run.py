@@ -73,7 +73,7 @@ def calibration_text(calibration: Calibration) -> str:
     verdict, target = calibration.verdict, calibration.target
     lines = [
         f"least noise to {calibration.tolerance:g}: {calibration.free}={calibration.value:.6g} is enough, "
-        f"{calibration.too_little:.6g} is not",
+        f"{calibration.too_little:.6g} is not proven to be",
         f"{verdict.verdict}: epsilon in [{verdict.epsilon_lower:.5g}, {verdict.epsilon_upper:.5g}] "
         f"at delta {target.delta:g}",
         f"by {calibration.theorem}",

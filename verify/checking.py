@@ -39,6 +39,7 @@ AS_ZERO_OUT = (
 POISSON = "each release samples every record independently, and which records were in is secret"
 WHOLE_USER = "the unit is a user: what all data of one contribute to a release is clipped together"
 UNSAMPLED = "nothing was sampled"
+ONE_RELEASE = "the history is a single release (steps = 1)"
 ADAPTIVITY = "the adversary sees every release, and later ones may depend on earlier ones"
 
 
@@ -328,7 +329,7 @@ def _reason(bracket: Bracket, lower: Curve) -> str:
     if kinds:
         return (
             f"{kinds[0]}: proven at least {bracket.epsilon_lower:.4g} and at most {bracket.epsilon_upper:.4g} at "
-            f"delta={claim.delta:.4g}; nobody has a proof between. The upper bound: {best.theorem}."
+            f"delta={claim.delta:.4g}; no theorem here decides between. The upper bound: {best.theorem}."
         )
     return (
         f"{cause}{' ' if cause else ''}{bracket.gap}, and the claim lies between. To decide {goal}, it takes a witness "
@@ -363,5 +364,7 @@ def _assumptions(claim: Claim, reading: Sequence[str], used: Sequence[Curve]) ->
         own.append(POISSON)
     if sum(phase.steps for phase in claim.phases) > 1:
         own.append(ADAPTIVITY)
+    elif claim.phases[0].sampling_prob < 1 or samplers:
+        own.append(ONE_RELEASE)
     texts = [*own, *(text for curve in used for text in curve.assumptions)]
     return list(dict.fromkeys(map(claim.worded, texts)))

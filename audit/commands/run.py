@@ -184,9 +184,10 @@ def _plan_text(audit: "Audit", plan: "AuditPlan", designs: "list[Design]") -> st
         lines += [
             f"{design.attack}: {arms}",
             f"models per arm: {design.models:,}; with {design.control_models:,} half the noise is found in "
-            f"{design.forecast} of {DRAWS} audits",
-            f"time: about {duration(design.seconds)} of training on one core, the positive control's included; tests "
-            "and report take seconds more",
+            f"{design.forecast} of {DRAWS} audits, if scores are as far apart as the best of "
+            f"{design.pilot.candidates} candidates' were; the control that comes first may ask for more",
+            f"time: about {duration(design.seconds)} of training on one core for so many, the positive control's "
+            "included; tests and report take seconds more",
         ]
         lines += [f"warning: {design.warning}"] if design.warning else []
     if not designs:
