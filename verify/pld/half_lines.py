@@ -180,7 +180,7 @@ def compose_halves(releases: Sequence[Halves], delta: float) -> Composed | WithR
     tail = infinite_mass(delta) / steps
     whole = [(_farthest_loss(part.above, tail), _farthest_loss(part.below, tail)) for part in releases]
     wanted, possible = _grid_steps(releases, tail, whole)
-    if delta > 0 and steps > 1 and wanted < possible:
+    if delta > 0 and steps > 1 and wanted < _widest(whole) / MAX_CELLS:
         mass = math.sqrt(2.0 * TWICE * delta) / steps
         cut = [(_cut(part.above, mass), _cut(part.below, mass)) for part in releases]
         if _widest(cut) < WORTH * _widest(whole):

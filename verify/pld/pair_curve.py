@@ -104,9 +104,9 @@ def compose_pairs(
     tail = infinite_mass(delta) / steps
     pairs = [(sampled_pair(phase.pair, phase.sampling_prob, tail, cap), phase.steps) for phase in phases]
     if math.isinf(cap) and delta > 0 and steps > 1:
-        wide, possible = grid_steps(pairs)
         cut = [(cut_pair(sampled, math.sqrt(2.0 * TWICE * delta) / steps), count) for sampled, count in pairs]
-        if wide < possible and _widest(cut) < WORTH * _widest(pairs):
+        # it is the width of the losses that forbids a fine grid, and most of it is rare
+        if grid_steps(pairs)[0] < _widest(pairs) / MAX_CELLS and _widest(cut) < WORTH * _widest(pairs):
             return _compose_cut(pairs, cut, wanted, delta)
     return compose_sampled(pairs, wanted)
 

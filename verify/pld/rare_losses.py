@@ -27,7 +27,7 @@ from dpaudit.verify.pld.fourier import UNIT, Lattice
 from dpaudit.verify.pld.loss_grid import GridMasses, SampledPair, cell_masses, dots
 from dpaudit.verify.results import Direction
 
-ATOMS = 1024  # of a release's large losses
+ATOMS = 512  # of a release's large losses
 TWICE = 1e-4  # mass of two large losses in one history, over delta
 BEYOND = 1e-5  # mass over the whole history that may go to an infinite loss, over delta
 WORTH = 0.7  # of the width of all losses: where those that are not rare have more, one grid serves all
