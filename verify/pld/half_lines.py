@@ -29,6 +29,7 @@ from dpaudit.verify.pld.loss_grid import deposit
 from dpaudit.verify.pld.pair_curve import FINENESS, MAX_CELLS, MAX_TOTAL, SHORT_HISTORY, infinite_mass
 from dpaudit.verify.pld.rare_losses import (
     BEYOND,
+    NONE,
     TWICE,
     WORTH,
     RareLosses,
@@ -159,7 +160,8 @@ def _cut(pair: NormalMixtures, mass: float) -> float:
     """The loss beyond which there is at most so much of the first law."""
     places = np.linspace(0.0, _farthest(pair, mass), CUTS)
     beyond = np.array(pair.first) @ LAW.cdf(pair.centres[:, None] - places)
-    return min(float(pair.loss(places[[np.searchsorted(-beyond, -mass)]])[0]), MOST_LOSS)
+    enough = min(int(np.searchsorted(-beyond, -mass)), CUTS - 1)  # beyond the last place is that much, but for rounding
+    return min(float(pair.loss(places[[enough]])[0]), MOST_LOSS)
 
 
 def compose_halves(releases: Sequence[Halves], delta: float) -> Composed | WithRareLosses:
@@ -213,15 +215,15 @@ def _compose_cut(
     parts, infinite, slack = list[tuple[Lattice, int, RareLosses]](), 0.0, 0.0
     for part, (high, low) in zip(releases, cutoffs, strict=True):
         above, below = _side(part.above, step, high), _side(part.below, step, low)
-        start = (len(above.first) - 1) * step
-        edges = rare_edges(start, _cut(part.above, tail))
-        first, second, first_error, second_error, off = _beyond(part.above, edges)
-        for column in (above.first, above.second, above.first_error, above.second_error):
-            column[-1] = 0.0
+        rare, off = NONE, 0.0
+        if len(above.first) < above.top:  # else the grid has a cell for all there is
+            edges = rare_edges((len(above.first) - 1) * step, _cut(part.above, tail))
+            first, second, first_error, second_error, off = _beyond(part.above, edges)
+            rare = rare_losses(first, second, first_error, second_error + 1.01 * off * second, edges)
+            for column in (above.first, above.second, above.first_error, above.second_error):
+                column[-1] = 0.0
         grid, lost, own = _lattice(above, below, step)
-        parts.append(
-            (grid, part.steps, rare_losses(first, second, first_error, second_error + 1.01 * off * second, edges))
-        )
+        parts.append((grid, part.steps, rare))
         infinite += part.steps * lost
         slack += part.steps * max(own, off)
     return with_rare_losses(parts, step, infinite, slack * (1.0 + 1e-12), delta, cache(together))

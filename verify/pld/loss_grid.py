@@ -174,8 +174,9 @@ def grid_masses(sampled: SampledPair, step: float) -> GridMasses:
         step: Grid step h of the loss.
     """
     low, high = sampled.outer(np.array([-sampled.cutoff, sampled.cutoff])) / step
-    # a loss between the last edge and the cutoff would count as infinite, however coarse the grid
-    first, last = min(math.floor(low), -1) + 1, max(math.ceil(high), 1)
+    # a loss between the last edge and the cutoff would count as infinite, however coarse the grid; so would one below
+    # the first where nothing is sampled, in the other order
+    first, last = min(math.floor(low), -1) + (sampled.sampling_prob < 1), max(math.ceil(high), 1)
     edges = _thinned(min(first, 0), max(last, 0), sampled.pair.levels)
     return GridMasses(edges, *cell_masses(sampled, sampled.inner(np.asarray(edges * step, dtype=np.float64))))
 

@@ -50,6 +50,9 @@ class RareLosses:
     infinite: float
 
 
+NONE = RareLosses(np.zeros(0), np.zeros(0), 0.0)
+
+
 @dataclass(frozen=True)
 class WithRareLosses:
     """The total privacy loss of a history whose releases have rare losses besides those of their grids.
@@ -119,7 +122,7 @@ def without_rare(
             than others.
     """
     if direction == "add" and sampled.sampling_prob < 1:
-        return cells, RareLosses(np.zeros(0), np.zeros(0), 0.0)
+        return cells, NONE
     sign, place = (-1.0, 0) if direction == "add" else (1.0, -1)
     first = float(sign * cells.edges[place] * step)
     last = abs(float(whole.outer(np.array([sign * whole.cutoff]))[0]))

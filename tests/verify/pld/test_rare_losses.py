@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 from scipy.stats import norm
 
-from dpaudit.mechanisms import Gaussian
+from dpaudit.mechanisms import Gaussian, Laplace
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify import Claim, check
 from dpaudit.verify.claims import Phase
@@ -19,6 +20,8 @@ from dpaudit.verify.pld.half_lines import Halves, NormalMixtures, compose_halves
 from dpaudit.verify.pld.pair_curve import PairPhase, compose_pairs
 from dpaudit.verify.pld.rare_losses import WithRareLosses
 from dpaudit.verify.results import Direction
+from dpaudit.verify.samplers import WithoutReplacement
+from dpaudit.verify.upper import upper_curve
 
 RARE = [(1e-4, 1.0, 1e-9), (1e-5, 1.0 / 0.6, 1e-10), (1e-6, 1.0, 1e-12)]  # rate, shift over sigma, delta
 
@@ -172,3 +175,27 @@ def test_brackets_are_narrow_where_records_are_hardly_ever_drawn(
     claim = Claim(0.01, 1e-12, [Phase(Gaussian(noise), steps, q)], adjacency)  # type: ignore[arg-type]
     verdict = check(claim)
     assert verdict.epsilon_upper <= 1.03 * verdict.epsilon_lower
+
+
+UNUSUAL = [
+    # nothing is sampled, and all losses are less than a step; the same of the largest loss of normal mixtures
+    Claim(0.1, 1e-9, [Phase(Gaussian(1.0), 2, 1e-3), Phase(Laplace(1e5, dimension=1))]),
+    Claim(
+        0.1,
+        1e-9,
+        [Phase(Gaussian(0.55), 10, 4e-7), Phase(Gaussian(1.5), sampler=WithoutReplacement(7e-4, 2))],
+        "zero-out",
+    ),
+    # the farthest place has no less than the mass that was asked for
+    Claim(
+        0.1, 1e-5, [Phase(Gaussian(0.58), 1, 3e-5), Phase(Gaussian(0.49), sampler=WithoutReplacement(0.15, 1_000_000))]
+    ),
+]
+
+
+@pytest.mark.parametrize("claim", UNUSUAL)
+def test_phases_beside_one_of_rare_losses_have_a_bound(claim: Claim) -> None:
+    at = np.array([0.0, 0.1, 1.0])
+    found, alone = (upper_curve(replace(claim, phases=phases))(at) for phases in (claim.phases, claim.phases[:1]))
+    assert (found >= alone * 0.98).all()  # both are bounds, within two percent
+    assert (found <= 1.0).all()
