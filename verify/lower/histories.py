@@ -187,7 +187,7 @@ def history_points(releases: Sequence[ShiftedPhase], direction: str, claim: Clai
     if len(releases) == 1 and only.phase.steps == 1:
         if only.tails is not None:
             return _single_radial(only.tails, only.pair(direction))
-        if only.line is not None and isinstance(only.line[0], NormalCoordinates):
+        if only.laws is None and only.line is not None and isinstance(only.line[0], NormalCoordinates):
             return normal_points(only.line[1] / only.line[0].sigma * (1.0 - 4.0 * UNIT), only.pair(direction))
     cap = claim.epsilon + LOSS_HEADROOM
     if not any(_heavy(item, direction, tail_probability(claim), cap) for item in releases):

@@ -84,11 +84,16 @@ class Composed:
             result[wanted] = np.minimum(result[wanted], self._evaluate(tail, epsilon[wanted] - self.slack))
         return np.clip(result, SMALLEST_DELTA, 1.0)
 
+    @cached_property
+    def deviation(self) -> float:
+        """Standard deviation of the total loss, in steps."""
+        return math.sqrt(max(sum(count * _variance(part) for part, count in self.parts), 1e-12))
+
     def _tilted_tail(self, aim: float, alone: bool) -> Tail:
         if alone:  # a history of one release needs no transform
             only = self.parts[0][0]
             return _suffix_sums(only.masses, only.first, self.step, 0.0, 0.0, 0.0, 0.0, 0.0, only.first)
-        deviation = math.sqrt(max(sum(count * _variance(part) for part, count in self.parts), 1e-12))
+        deviation = self.deviation
         theta = self._aimed(math.log(aim), deviation)
         # Chernoff with tilts near theta: far ones see a release's rare large losses, and bound nothing
         gaps = np.concatenate([0.5 / deviation * 2.0 ** np.arange(7), theta * 2.0 ** np.arange(-5.0, 0.5)])

@@ -210,7 +210,7 @@ def _compose_cut(
     tail: float,
     delta: float,
     together: Callable[[], Composed],
-) -> WithRareLosses:
+) -> WithRareLosses | Composed:
     """The total privacy loss where losses beyond a cut are rare and large."""
     parts, infinite, slack = list[tuple[Lattice, int, RareLosses]](), 0.0, 0.0
     for part, (high, low) in zip(releases, cutoffs, strict=True):

@@ -116,7 +116,7 @@ def _compose_cut(
     cut: Sequence[tuple[SampledPair, int]],
     wanted: Sequence[Direction],
     delta: float,
-) -> list[WithRareLosses]:
+) -> Sequence[WithRareLosses | Composed]:
     """The total privacy loss of releases whose losses beyond a cut are rare and large."""
     step, steps = grid_step(cut), sum(count for _, count in cut)
     slack = _slack(pairs)

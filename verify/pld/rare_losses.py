@@ -12,12 +12,13 @@ D_n(x) is that of s^n at x, positive or not. With A = sum_l s(l) and B = sum_l s
 
     D_T(x) = sum_l s(l) D_(T-1)(x - l) >= A D_(T-1)(x + log(B/A)),
 
-so that one transform serves both: D_(T-1)(x) <= D_T(x + log(A/B)) / A.
+so that one transform serves both: D_(T-1)(x) <= D_T(x + log(A/B)) / A, and chords between values bound the rest.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -30,9 +31,15 @@ from dpaudit.verify.results import Direction
 ATOMS = 512  # of a release's large losses
 TWICE = 1e-4  # mass of two large losses in one history, over delta
 BEYOND = 1e-5  # mass over the whole history that may go to an infinite loss, over delta
+LARGE = 1e-3  # error of the masses of a history, relative
 WORTH = 0.7  # of the width of all losses: where those that are not rare have more, one grid serves all
 OWN = 100.0  # times both: what is less is looked at with one grid for all losses
 BLOCK = 512  # epsilons that are looked at together
+BULK, FAR = (
+    8.0,
+    12.0,
+)  # deviations of the usual losses about 0, and FARTHEST times as far, that have values of their own
+FINE, FARTHEST = 0.01, 1e4  # their distance in deviations, then relative
 
 
 @dataclass(frozen=True)
@@ -77,14 +84,23 @@ class WithRareLosses:
         Args:
             epsilon: Any 1-d array.
         """
-        found = self.usual.delta(epsilon)
+        found, (places, values) = self.usual.delta(epsilon), self._chords
         for block in np.array_split(np.arange(len(epsilon)), -(-len(epsilon) // BLOCK)) if len(epsilon) else ():
-            left = (epsilon[block][:, None] - self.losses).ravel()
-            found[block] += self.usual.delta(left).reshape(len(block), -1) @ self.expected * (1.0 + 1e-12)
+            at = np.expm1(np.minimum(epsilon[block][:, None] - self.losses, 700.0))
+            found[block] += np.interp(at - 16 * UNIT * np.abs(at), places, values) @ self.expected * (1.0 + 1e-12)
         small = found < OWN * (TWICE + BEYOND) * self.delta_claimed
         if small.any():
             found[small] = np.minimum(found[small], self.together().delta(epsilon[small]))
         return np.minimum(found, 1.0)
+
+    @cached_property
+    def _chords(self) -> tuple[Array, Array]:
+        """Values of the usual losses' delta at places e^x - 1, 0 of e^x among them: between, it is below its chords."""
+        unit = self.usual.deviation * self.usual.step
+        near = unit * np.arange(-BULK, FAR, FINE)
+        x = np.concatenate([near, near[-1] * np.exp(FINE * np.arange(1.0, math.log(FARTHEST) / FINE))])
+        x = x[x < 700.0]
+        return np.append(-1.0, np.expm1(x)), np.append(1.0, self.usual.delta(x))
 
 
 def rare_losses(first: Array, second: Array, first_error: Array, second_error: Array, edges: Array) -> RareLosses:
@@ -143,8 +159,8 @@ def with_rare_losses(
     slack: float,
     delta: float,
     together: Callable[[], Composed],
-) -> WithRareLosses:
-    """The total privacy loss of releases with their rare losses.
+) -> WithRareLosses | Composed:
+    """The total privacy loss of releases with their rare losses; on one grid where errors of their masses are large.
 
     Args:
         parts: Grids of one release each without its rare losses, the number of such releases, and these.
@@ -165,6 +181,8 @@ def with_rare_losses(
         often += count * float(rare.masses.sum())
         infinite += count * rare.infinite
         excess += count * max(math.log(first) + 1e-14, 0.0)
+    if excess > LARGE:  # the grid is finer than the masses are known
+        return together()
     # errors of the masses may leave a measure a little more than one: e^excess in all
     infinite = (infinite + 0.5 * often * often) * math.exp(excess) * (1.0 + 1e-12)
     usual = Composed([(grid, count) for grid, count, _ in parts], step, infinite, slack)

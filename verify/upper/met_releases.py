@@ -24,9 +24,11 @@ one of prob and another one, revealed, and where that fails neighbours are alike
 records. So by joint convexity delta is at most (1 - beta) times that of Poisson batches and beta times that of batches
 of fixed size, or the latter alone. All this is between the record and a ghost or another record, who are drawn as it
 is. Where m >= max_batch others at least are drawn in every release, but for a small probability, the rate is at most
-prob max_batch / (m + 1). If it is taken away (add-remove), the last of the others is in whenever it is not: (1 - g) R_y
-+ g R_v against R_y, or against R_0 where nothing is cut. The one is what two records at v and at y have in batches of
-fixed size, so that what holds of records that are replaced there holds here; the other is a Poisson batch.
+prob max_batch / (m + 1); given that a batch is filled that probability is no larger, as what makes more likely that one
+is makes less likely that few are drawn (Harris' inequality). If the record is taken away (add-remove), the last of the
+others is in whenever it is not: (1 - g) R_y + g R_v against R_y, or against R_0 where nothing is cut. The one is what
+two records at v and at y have in batches of fixed size, so that what holds of records that are replaced there holds
+here; the other is a Poisson batch.
 """
 
 from collections.abc import Sequence
