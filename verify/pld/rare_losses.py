@@ -35,11 +35,9 @@ LARGE = 1e-3  # error of the masses of a history, relative
 WORTH = 0.7  # of the width of all losses: where those that are not rare have more, one grid serves all
 OWN = 100.0  # times both: what is less is looked at with one grid for all losses
 BLOCK = 512  # epsilons that are looked at together
-BULK, FAR = (
-    8.0,
-    12.0,
-)  # deviations of the usual losses about 0, and FARTHEST times as far, that have values of their own
-FINE, FARTHEST = 0.01, 1e4  # their distance in deviations, then relative
+BULK, FAR = 8.0, 12.0  # deviations of the usual losses below and above 0 whose delta is known at places of its own
+FARTHEST = 1e4  # times as far: beyond, delta is taken for that there
+FINE = 0.01  # between these places, in deviations and then relative
 
 
 @dataclass(frozen=True)
