@@ -159,7 +159,8 @@ def test_a_record_that_is_taken_away_lets_another_into_a_batch_that_is_cut() -> 
     with_it, without = 0.01 * at[0] + 0.495 * (at[1] + at[-1]), 0.1 * at[0] + 0.9 * at[-1]
     delta = float(np.maximum(with_it - math.e * without, 0.0).sum() * (x[1] - x[0]))
     assert ghost.delta_upper < 0.006 < 0.018 < delta <= removed.delta_upper
-    assert (removed.verdict, ghost.verdict) == ("undecided", "certified")
+    assert (removed.verdict, ghost.verdict) == ("refuted", "certified")
+    assert removed.delta_lower == pytest.approx(delta, rel=1e-5)
     assert AS_ZERO_OUT not in removed.assumptions
     shuffled = check(Claim(1.0, 0.006, [Phase(Gaussian(2.0), sampler=Shuffled(2, 1))]))
     assert AS_ZERO_OUT in shuffled.assumptions

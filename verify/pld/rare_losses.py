@@ -82,23 +82,32 @@ class WithRareLosses:
         Args:
             epsilon: Any 1-d array.
         """
-        found, (places, values) = self.usual.delta(epsilon), self._chords
+        found = self.usual.delta(epsilon)
         for block in np.array_split(np.arange(len(epsilon)), -(-len(epsilon) // BLOCK)) if len(epsilon) else ():
-            at = np.expm1(np.minimum(epsilon[block][:, None] - self.losses, 700.0))
-            found[block] += np.interp(at - 16 * UNIT * np.abs(at), places, values) @ self.expected * (1.0 + 1e-12)
+            found[block] += self._usual(epsilon[block][:, None] - self.losses) @ self.expected * (1.0 + 1e-12)
         small = found < OWN * (TWICE + BEYOND) * self.delta_claimed
         if small.any():
             found[small] = np.minimum(found[small], self.together().delta(epsilon[small]))
         return np.minimum(found, 1.0)
 
     @cached_property
-    def _chords(self) -> tuple[Array, Array]:
-        """Values of the usual losses' delta at places e^x - 1, 0 of e^x among them: between, it is below its chords."""
+    def _values(self) -> tuple[Array, Array]:
+        """Places x, ascending, and the delta of the usual losses there."""
         unit = self.usual.deviation * self.usual.step
         near = unit * np.arange(-BULK, FAR, FINE)
         x = np.concatenate([near, near[-1] * np.exp(FINE * np.arange(1.0, math.log(FARTHEST) / FINE))])
-        x = x[x < 700.0]
-        return np.append(-1.0, np.expm1(x)), np.append(1.0, self.usual.delta(x))
+        return x, self.usual.delta(x)
+
+    def _usual(self, x: Array) -> Array:
+        """Upper bound on delta of the usual losses anywhere: by chords in e^x, of which it is a convex function."""
+        places, values = self._values
+        x = x - 16 * UNIT * np.abs(x)
+        left = np.clip(np.searchsorted(places, x, side="right") - 1, 0, len(places) - 2)
+        with np.errstate(over="ignore", invalid="ignore"):
+            share = np.expm1(x - places[left]) / np.expm1(places[left + 1] - places[left])
+            between = values[left] + np.clip(np.nan_to_num(share), 0.0, 1.0) * (values[left + 1] - values[left])
+        ratio = np.minimum(x - places[0], 0.0)  # below all places delta is 1 where e^x is 0
+        return np.asarray(np.where(ratio < 0, np.exp(ratio) * values[0] - np.expm1(ratio), between))
 
 
 def rare_losses(first: Array, second: Array, first_error: Array, second_error: Array, edges: Array) -> RareLosses:

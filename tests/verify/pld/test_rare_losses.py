@@ -199,3 +199,16 @@ def test_phases_beside_one_of_rare_losses_have_a_bound(claim: Claim) -> None:
     found, alone = (upper_curve(replace(claim, phases=phases))(at) for phases in (claim.phases, claim.phases[:1]))
     assert (found >= alone * 0.98).all()  # both are bounds, within two percent
     assert (found <= 1.0).all()
+
+
+def test_usual_losses_have_a_bound_at_any_distance() -> None:
+    """Far above the exponential's range, where a sum of a thousand large losses lies."""
+    [found] = compose_pairs([PairPhase(gaussian_pair(10.0), 0.1, 1000)], ("remove",), 1e-5)
+    assert isinstance(found, WithRareLosses)
+    epsilon = np.array([6600.0, 6771.0, 7000.0])
+    assert found.delta(epsilon) == pytest.approx(found.together().delta(epsilon), rel=2e-2)
+    at = np.concatenate([np.linspace(-800.0, 9000.0, 5001), np.geomspace(1e4, 1e9, 50)])
+    exact = found.usual.delta(at)
+    bound = found._usual(at)
+    assert (bound >= exact * (1.0 - 1e-6)).all()  # both are bounds
+    assert bound == pytest.approx(exact, rel=0.05, abs=1e-6)
