@@ -37,7 +37,7 @@ OWN = 100.0  # times both: what is less is looked at with one grid for all losse
 BLOCK = 512  # epsilons that are looked at together
 BULK, FAR = 8.0, 12.0  # deviations of the usual losses below and above 0 whose delta is known at places of its own
 FARTHEST = 1e4  # times as far: beyond, delta is taken for that there
-FINE = 0.01  # between these places, in deviations and then relative
+FINE = 0.004  # between these places, in deviations and then relative
 
 
 @dataclass(frozen=True)

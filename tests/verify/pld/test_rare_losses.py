@@ -211,4 +211,5 @@ def test_usual_losses_have_a_bound_at_any_distance() -> None:
     exact = found.usual.delta(at)
     bound = found._usual(at)
     assert (bound >= exact * (1.0 - 1e-6)).all()  # both are bounds
-    assert bound == pytest.approx(exact, rel=0.05, abs=1e-6)
+    nearer = found.usual.delta(at - 0.005 * np.abs(at) - 3.0)
+    assert (bound <= nearer * (1.0 + 1e-6)).all()
