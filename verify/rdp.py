@@ -152,7 +152,7 @@ def sampled_moments(
     high = np.array([values[float(lam)] for lam in np.ceil(orders)])
     share = orders - np.floor(orders)
     with np.errstate(invalid="ignore"):
-        chords = np.asarray(np.where(share == 0, low, low + share * (high - low)))
+        chords = np.where(share == 0, low, np.where(np.isinf(high), np.inf, low + share * (high - low)))
     if between is not None:
         for i in np.flatnonzero(share):
             chords[i] = min(chords[i], _fractional(log_ratio_moments, between, q, float(orders[i]) + 1.0))

@@ -41,6 +41,7 @@ from dpaudit.verify.pld.operating_points import (
     rare_loss,
     single_points,
 )
+from dpaudit.verify.pld.pair_curve import SHORT_HISTORY
 from dpaudit.verify.pld.radial_cells import (
     LossTails,
     join_tails,
@@ -160,6 +161,8 @@ def _radial_release(
     """Radial noise: tails of the loss, resolved near the claimed epsilon and near the level that delta leaves."""
     dimension, tail = phase.mechanism.dimension or 2, 1e-3 * max(min(claim.least_delta or 1e-10, 1e-6), 1e-12)
     tails = loss_tails(noise, dimension, length, level_ladder(noise, dimension, length, tail))
+    if sum(part.steps for part in claim.phases) > SHORT_HISTORY:  # no single release decides
+        return ShiftedPhase(phase, shift, multiples, tails=tails)
     goal = claim.delta / phase.sampling_prob
     for _ in range(2):  # where P(L > l) falls to delta decides epsilon at delta
         crossing = int(np.clip(np.searchsorted(-tails.first, -goal), 1, len(tails.levels) - 1))

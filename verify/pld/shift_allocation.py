@@ -78,6 +78,11 @@ class SpreadMoment:
         """h_eta at shifts; their cells are kept for other orders."""
         return self._at(tuple(map(float, shifts))).log_moment(eta)
 
+    def _ratio_below(self, shift: float, eta: float) -> float:
+        """Upper bound on h/t at all shifts up to one; infinite where there is none yet."""
+        with np.errstate(over="ignore"):
+            return float(np.float64(small_shift_bound(self._noise, shift, eta)) / shift**self._norm)
+
     def _any_dimension(self, eta: float) -> float:
         """C^p sup over 0 < t <= C^p of h/t, by bisecting the intervals whose vertex is too high."""
         p, s, h = self._norm, np.empty(0), np.empty(0)
@@ -88,11 +93,18 @@ class SpreadMoment:
             best = float((h / s**p).max())
             if math.isinf(best):
                 return math.inf
-            with np.errstate(over="ignore"):  # infinite: no bound yet
-                small = np.array([small_shift_bound(self._noise, float(shift), eta) for shift in block]) / block**p
-            near_zero, enough = float(small[-1]), np.flatnonzero(small <= best * (1 + TOLERANCE))
-            if len(enough):
-                near_zero, kept = float(small[enough[0]]), len(s) - BLOCK + int(enough[0]) + 1
+            enough = best * (1 + TOLERANCE)
+            near_zero = self._ratio_below(float(block[-1]), eta)
+            if near_zero <= enough:
+                high, low = -1, BLOCK - 1  # the bounds fall with the shift, and the first one that is enough is wanted
+                while low - high > 1:
+                    middle = (low + high) // 2
+                    ratio = self._ratio_below(float(block[middle]), eta)
+                    if ratio <= enough:
+                        low, near_zero = middle, ratio
+                    else:
+                        high = middle
+                kept = len(s) - BLOCK + low + 1
                 s, h = s[:kept], h[:kept]
                 break
         s, h = s[::-1], h[::-1]

@@ -27,7 +27,7 @@ from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.inversion import epsilon_at
 from dpaudit.verify.pld.dominating_pairs import DominatingPair, Tails
-from dpaudit.verify.pld.pair_curve import PairPhase, directions, pair_curve
+from dpaudit.verify.pld.pair_curve import SHORT_HISTORY, PairPhase, directions, pair_curve
 from dpaudit.verify.pld.radial_cells import level_ladder, loss_tails
 from dpaudit.verify.pld.radial_tails import FINE, TOLERANCE
 from dpaudit.verify.upper.shift_norms import radius, sampling_is_known
@@ -98,7 +98,9 @@ def _chord(levels: Array, deltas: Array, epsilon: Array) -> Array:
     )
 
 
-def single_release(noise: Radial, dimension: int, length: float, epsilon: float, delta: float) -> tuple[Array, Array]:
+def single_release(
+    noise: Radial, dimension: int, length: float, epsilon: float, delta: float, fine: float = FINE
+) -> tuple[Array, Array]:
     """Curve of one unsampled release as (losses, deltas), dense about the claimed epsilon and the claimed delta.
 
     Args:
@@ -107,18 +109,19 @@ def single_release(noise: Radial, dimension: int, length: float, epsilon: float,
         length: l2 norm of the shift.
         epsilon: Where the curve should be exact.
         delta: Where its inverse should be.
+        fine: Relative accuracy there.
     """
     profile = partial(_profile, noise, dimension, length)
     levels = np.append(FIRST_LOSS, level_ladder(noise, dimension, length, 0.1 * max(delta, SMALL_RADIUS)))
     deltas = profile(levels, TOLERANCE)
     if epsilon > 0:
         near = epsilon * np.array([0.9, 0.95, 0.98, 0.995, 1.0, 1.005, 1.02, 1.05, 1.1])
-        levels, deltas = np.append(levels, near), np.append(deltas, profile(near, FINE))
+        levels, deltas = np.append(levels, near), np.append(deltas, profile(near, fine))
         order = np.argsort(levels)
         levels, deltas = levels[order], deltas[order]
     crossing = int(np.clip(np.searchsorted(-deltas, -delta), 1, len(levels) - 1))
     extra = np.geomspace(levels[crossing - 1], levels[crossing], 42)[1:-1]
-    levels, deltas = np.append(levels, extra), np.append(deltas, profile(extra, FINE))
+    levels, deltas = np.append(levels, extra), np.append(deltas, profile(extra, fine))
     order = np.argsort(levels)
     # the true curve falls, so the least value on the left is a bound as well
     return levels[order], np.minimum.accumulate(deltas[order])
@@ -171,9 +174,10 @@ def bound(claim: Claim) -> Curve:
     if len(phases) < len(known) or first is None:
         raise ValueError(f"Expected claim {claim.id!r} to have radial noise of a known dimension in every phase.")
     total = sum(phase.steps for phase in phases)
+    accuracy = TOLERANCE if total > SHORT_HISTORY else FINE
     both = "add" in directions(claim)
     releases = [
-        (_release_curve(g, phase, both, claim.epsilon / total, claim.delta / total), phase.steps)
+        (_release_curve(g, phase, both, claim.epsilon / total, claim.delta / total, accuracy), phase.steps)
         for g, phase in known
         if g is not None
     ]
@@ -190,10 +194,15 @@ def bound(claim: Claim) -> Curve:
 
 
 def _release_curve(
-    known: tuple[Radial, int, float], phase: Phase | PairPhase, both: bool, epsilon: float, delta: float
+    known: tuple[Radial, int, float],
+    phase: Phase | PairPhase,
+    both: bool,
+    epsilon: float,
+    delta: float,
+    fine: float,
 ) -> partial[Array]:
     """delta(epsilon) of one release of a phase, sampled."""
     q = phase.sampling_prob
     inner = epsilon + math.log1p((1 - q) / q * -math.expm1(-epsilon))
-    levels, deltas = single_release(*known, inner, min(delta / q, 1.0))
+    levels, deltas = single_release(*known, inner, min(delta / q, 1.0), fine)
     return partial(_sampled, partial(_chord, levels, deltas), q, both)

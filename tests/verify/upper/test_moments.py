@@ -54,6 +54,13 @@ def test_whole_orders_agree_with_the_binomial_sum_and_chords_lie_above() -> None
     np.testing.assert_allclose(by_sum[2], (by_sum[1] + sampled_moments(table, q, np.array([3.0]))[0]) / 2, rtol=1e-12)
 
 
+def test_moments_are_infinite_where_those_that_they_are_made_of_are() -> None:
+    table = np.array([0.0, 0.0, 0.1, 0.5, np.inf, np.inf, np.inf])
+    found = sampled_moments(table, 0.02, np.array([1.5, 2.0, 2.5, 3.0, 3.5, 4.5]))
+    assert np.isfinite(found[:2]).all()
+    np.testing.assert_array_equal(found[2:], np.inf)
+
+
 def test_conversion_is_the_formula_of_balle_et_al() -> None:
     """delta at the epsilon that the printed formula gives for delta is delta again."""
     lam, alpha, delta = 7.0, 1.9, 1e-6
