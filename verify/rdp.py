@@ -21,6 +21,8 @@ Moments = Callable[[Array], Array]  # orders lam (ascending, > 0) -> alpha(lam) 
 LARGEST_ORDER = {False: 1e7, True: 2.0**14}  # without and with sampling: there every order needs all below it
 MAX_NODES = 2**20  # of one quadrature, beyond which a moment of a huge loss is bounded instead
 MOST_CELLS = 2**17  # of a sum in place of an integral
+LARGEST_POWER = 700.0  # e to it is a float
+CELLS_PER_POWER = 200.0  # of a times a loss, where the sum is e^(a loss): chords then add (1/200)^2/8 of it
 MARGIN = 1e-12  # relative, for the rounding of a few additions
 NEGLIGIBLE_GAIN = 1e-3  # relative, of epsilon, that larger orders are not looked through for
 
@@ -206,6 +208,56 @@ def _gaussian_moment(mu: float, q: float, a: float) -> float:
     return max(0.0, float(np.logaddexp(bulk, beyond)) + math.exp(-reach * reach / 2) + margin)
 
 
+def laplace_moments(shift: float, sampling_prob: float, orders: Array) -> Array:
+    """alpha(lam) of a Laplace law moved by `shift` scales against itself, Poisson-sampled, at lam > 0, rounded up.
+
+    Without sampling e^alpha = (a e^((a-1)s) + (a-1) e^(-as))/(2a - 1), a = lam + 1 (Mironov 2017, Proposition 6). With
+    it e^alpha - 1 = E_Q[g(1 - q + q W)] for the convex g(r) = r^a - 1 - a (r - 1), as W has mean 1. Under Q the loss
+    y = log W is -s with probability 1/2, s with e^(-s)/2, and has the density e^(-(y+s)/2)/4 between. On a cell of
+    width h g lies below its chord in W, whose integral is tanh(h/4) e^(-s/2)/2 times the sum of g e^(-y/2) at its ends.
+
+    Args:
+        shift: s > 0.
+        sampling_prob: q in (0, 1].
+        orders: lam.
+    """
+    if sampling_prob == 1.0:
+        a = orders + 1.0
+        toward = np.log(a / (a + orders)) + orders * shift
+        away = np.log(orders / (a + orders)) - a * shift
+        return np.asarray(np.logaddexp(toward, away) + 1e-15 * (1.0 + a * shift + np.abs(away)))
+    return np.array([_laplace_moment(shift, sampling_prob, float(lam) + 1.0) for lam in orders])
+
+
+def _laplace_moment(shift: float, q: float, a: float) -> float:
+    y = np.linspace(-shift, shift, int(min(MOST_CELLS, 4096.0 + CELLS_PER_POWER * a * shift)) + 1)
+    base = _log_mixed(q, y)
+    g = _log_convex(base, a, 1e-15 * a * np.abs(base))
+    ends = np.array([g[0] - math.log(2.0), g[-1] - math.log(2.0) - shift])
+    inside = g - y / 2.0 + math.log(math.tanh(shift / (2.0 * (len(y) - 1)))) - shift / 2.0
+    inside[[0, -1]] -= math.log(2.0)
+    parts = np.append(ends, inside)
+    top = float(parts.max())
+    margin = 1e-15 * (float(np.abs(parts[np.isfinite(parts)]).max()) + len(parts) + 16.0)
+    return float(np.logaddexp(0.0, top + math.log(float(np.exp(parts - top).sum())) + margin))
+
+
+def _log_convex(log_ratio: Array, a: float, rounding: Array) -> Array:
+    """log of r^a - 1 - a (r - 1), rounded up.
+
+    Args:
+        log_ratio: log r.
+        a: Order, > 1.
+        rounding: Of a log r.
+    """
+    power = a * log_ratio
+    with np.errstate(over="ignore"):
+        first, second = np.expm1(np.minimum(power, 30.0)), a * np.expm1(np.minimum(log_ratio, 30.0))
+    size = np.abs(first) + np.abs(second)
+    small = np.log(np.maximum(first - second, 0.0) + 1e-15 * size + 2.0 * rounding * (1.0 + size) + 1e-300)
+    return np.asarray(np.where(power > 30.0, power + rounding, small))  # at most r^a from r = 1 on
+
+
 def between_versions(first: Moments, second: Moments, sampling_prob: float) -> Moments:
     """Moments of two mixtures, a record's one version and another, from those of each against what both are mixed with.
 
@@ -310,13 +362,7 @@ def replaced_normal_moment(mu: float, sampling_prob: float, lam: float) -> float
         -reach - mu, a * mu + reach, int(min(MOST_CELLS, 2.0 + (a * mu + 2 * reach) * 1e3 * max(mu, 1.0)))
     )
     up, down = _log_mixed(q, mu * edges - mu * mu / 2.0), _log_mixed(q, -mu * edges - mu * mu / 2.0)
-    power, ratio = a * (up - down), up - down
-    rounding = 1e-15 * a * (np.abs(up) + np.abs(down))  # of the powers
-    with np.errstate(over="ignore"):
-        first, second = np.expm1(np.minimum(power, 30.0)), a * np.expm1(np.minimum(ratio, 30.0))
-    size = np.abs(first) + np.abs(second)
-    small = np.log(np.maximum(first - second, 0.0) + 1e-15 * size + 2.0 * rounding * (1.0 + size) + 1e-300)
-    convex = np.where(power > 30.0, power + rounding, small)  # g(r) <= r^a from r = 1 on
+    convex = _log_convex(up - down, a, 1e-15 * a * (np.abs(up) + np.abs(down)))
     mass = np.logaddexp(math.log1p(-q) + _log_peak(edges), math.log(q) + _log_peak(edges + mu))
     exponent = mass + np.maximum(convex[:-1], convex[1:]) + np.log(np.diff(edges))
     loss = mu * float(edges[-1]) - mu * mu / 2.0
@@ -336,9 +382,9 @@ def _log_mixed(q: float, loss: Array) -> Array:
     """log(1 - q + q e^loss)."""
     return np.asarray(
         np.where(
-            loss > 0,
+            loss > LARGEST_POWER,
             loss + np.log(q + (1 - q) * np.exp(-np.maximum(loss, 0.0))),
-            np.log1p(q * np.expm1(np.minimum(loss, 0.0))),
+            np.log1p(q * np.expm1(np.minimum(loss, LARGEST_POWER))),
         )
     )
 

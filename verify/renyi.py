@@ -10,6 +10,7 @@ whole a, log of sum_k binom(a, k) (1-q)^(a-k) q^k e^(k(k-1) mu^2/2) over a - 1, 
 import math
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -21,7 +22,7 @@ from dpaudit.verify.claims import Claim, Phase, lets_another_in
 from dpaudit.verify.lower.families import equal
 from dpaudit.verify.lower.shifts import candidate_counts, centre_multiples, pair_of
 from dpaudit.verify.pld.cells import FARTHEST, interval_masses, mix
-from dpaudit.verify.rdp import between_versions, replaced_moment
+from dpaudit.verify.rdp import between_versions, laplace_moments, replaced_moment
 from dpaudit.verify.samplers import TruncatedPoisson
 from dpaudit.verify.upper import (
     bounded_loss,
@@ -225,23 +226,24 @@ def _release_moments(claim: Claim, phase: Phase, lams: Array, *, poisson: bool) 
     mu = shift_over_sigma(phase, "add-remove")
     if mu is not None and poisson:
         best = list(np.minimum(best, replaced_moments.replaced_normal(mu, rate, lams)))
-    version = mixed.moments_of(replace(claim, adjacency="add-remove"), phase, rate) if poisson else None
-    return np.array(best) if version is None else np.minimum(best, between_versions(version, version, rate)(lams))
+    if not poisson:
+        return np.array(best)
+    version = partial(_version_moments, replace(claim, adjacency="add-remove"), phase)
+    return np.minimum(best, between_versions(version, version, rate)(lams))
+
+
+def _version_moments(claim: Claim, phase: Phase, lams: Array) -> Array:
+    """Of one release under add-remove: of the record's one version against none."""
+    moments = mixed.moments_of(claim, phase, phase.sampling_prob)
+    return np.minimum(np.inf if moments is None else moments(lams), _laplace_moments(claim, phase, lams))
 
 
 def _laplace_moments(claim: Claim, phase: Phase, lams: Array) -> Array:
-    """Of unsampled Laplace noise with an l1 radius, rounded up: those of the pair that dominates; inf of other phases.
-
-    The pair of one coordinate moved by s scales dominates (`upper.laplace_pure`), so its moments are the largest: at
-    order a they are (a e^((a-1)s) + (a-1) e^(-as))/(2a - 1) (Mironov 2017, Proposition 6).
-    """
+    """Of Laplace noise with an l1 radius: those of the pair that dominates (`upper.laplace_pure`); inf of others."""
     shift = laplace_pure.shift_over_scale(claim, phase)
-    if shift is None or phase.sampling_prob < 1.0:
+    if shift is None:
         return np.full(len(lams), np.inf)
-    orders = lams + 1.0
-    toward = np.log(orders / (orders + lams)) + lams * shift
-    away = np.log(lams / (orders + lams)) - orders * shift
-    return np.asarray(np.logaddexp(toward, away) + 1e-15 * (1.0 + orders * shift + np.abs(away)))
+    return laplace_moments(shift, phase.sampling_prob, lams)
 
 
 def divergence_lower(claim: Claim, orders: Array) -> Array:

@@ -98,12 +98,12 @@ class SpreadMoment:
             if near_zero <= enough:
                 high, low = -1, BLOCK - 1  # the bounds fall with the shift, and the first one that is enough is wanted
                 while low - high > 1:
-                    middle = (low + high) // 2
-                    ratio = self._ratio_below(float(block[middle]), eta)
+                    between = (low + high) // 2
+                    ratio = self._ratio_below(float(block[between]), eta)
                     if ratio <= enough:
-                        low, near_zero = middle, ratio
+                        low, near_zero = between, ratio
                     else:
-                        high = middle
+                        high = between
                 kept = len(s) - BLOCK + low + 1
                 s, h = s[:kept], h[:kept]
                 break

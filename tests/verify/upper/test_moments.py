@@ -12,6 +12,7 @@ from dpaudit.verify.claims import Claim
 from dpaudit.verify.rdp import (
     composed_moments,
     gaussian_moments,
+    laplace_moments,
     log_delta,
     order_block,
     rdp_curve,
@@ -39,6 +40,26 @@ def test_sampled_gaussian_moments_at_real_orders(mu: float, q: float, lam: float
     exact = oracle_moment(mu, q, lam)
     value = float(gaussian_moments(mu, q, np.array([lam]))[0])
     assert exact <= value <= exact * (1 + 1e-9) + 3e-13
+
+
+@pytest.mark.parametrize("add", [False, True], ids=["remove", "add"])
+@pytest.mark.parametrize(
+    ("shift", "q", "lam"),
+    [(1.0, 0.01, 1.0), (1.0, 0.9, 0.01), (0.1, 0.01, 7.0), (5.0, 1e-3, 63.0), (20.0, 1e-4, 4.0), (0.01, 1e-6, 1.0),
+     (2.0, 1e-6, 999.0), (60.0, 0.5, 0.5), (1e-4, 0.5, 3.0), (3.0, 1.0, 2.5)],
+)  # fmt: skip
+def test_sampled_laplace_moments_are_those_of_its_pair(shift: float, q: float, lam: float, *, add: bool) -> None:
+    with mpmath.workdps(40):
+
+        def integrand(x: mpmath.mpf) -> mpmath.mpf:
+            ratio = 1 - mpmath.mpf(q) + q * mpmath.exp(abs(x) - abs(x - shift))
+            return mpmath.exp(-abs(x)) / 2 * ratio ** (-lam if add else lam + 1)
+
+        cuts = [-mpmath.inf, 0, *(mpmath.mpf(shift) * i / 16 for i in range(1, 16)), shift, mpmath.inf]
+        exact = float(mpmath.log(mpmath.quad(integrand, cuts)))
+    found = float(laplace_moments(shift, q, np.array([lam]))[0])
+    assert exact <= found * (1 + 1e-12)
+    assert add or found <= exact * (1 + 2e-6)
 
 
 def test_whole_orders_agree_with_the_binomial_sum_and_chords_lie_above() -> None:
