@@ -14,6 +14,7 @@ f^-(eta-1) = e^((eta-1) phi) is log-convex, and so is the mixture.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable
 from functools import lru_cache
 
@@ -81,7 +82,7 @@ class SpreadMoment:
     def _ratio_below(self, shift: float, eta: float) -> float:
         """Upper bound on h/t at all shifts up to one; infinite where there is none yet."""
         with np.errstate(over="ignore"):
-            return float(np.float64(small_shift_bound(self._noise, shift, eta)) / shift**self._norm)
+            return float(np.float64(small_shift_bound(self._noise, float(shift), eta)) / shift**self._norm)
 
     def _any_dimension(self, eta: float) -> float:
         """C^p sup over 0 < t <= C^p of h/t, by bisecting the intervals whose vertex is too high."""
@@ -93,18 +94,11 @@ class SpreadMoment:
             best = float((h / s**p).max())
             if math.isinf(best):
                 return math.inf
-            enough = best * (1 + TOLERANCE)
-            near_zero = self._ratio_below(float(block[-1]), eta)
-            if near_zero <= enough:
-                high, low = -1, BLOCK - 1  # the bounds fall with the shift, and the first one that is enough is wanted
-                while low - high > 1:
-                    between = (low + high) // 2
-                    ratio = self._ratio_below(float(block[between]), eta)
-                    if ratio <= enough:
-                        low, near_zero = between, ratio
-                    else:
-                        high = between
-                kept = len(s) - BLOCK + low + 1
+            # these bounds fall with the shift: the first one that is hardly more than the best value
+            first = bisect_left(block, True, key=lambda shift: self._ratio_below(shift, eta) <= best * (1 + TOLERANCE))
+            near_zero = self._ratio_below(block[min(first, BLOCK - 1)], eta)
+            if first < BLOCK:
+                kept = len(s) - BLOCK + first + 1
                 s, h = s[:kept], h[:kept]
                 break
         s, h = s[::-1], h[::-1]
