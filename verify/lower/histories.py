@@ -51,7 +51,6 @@ from dpaudit.verify.pld.radial_cells import (
     radial_cells,
 )
 from dpaudit.verify.pld.radial_tails import FINE
-from dpaudit.verify.pld.rare_losses import WORTH
 from dpaudit.verify.pld.scale_mixture_cells import mixture_cells
 
 SINGLE_TAIL = 1e-45  # a single release needs no transform, so its curve may as well reach any delta
@@ -62,6 +61,7 @@ HEAVY_LABEL = 2**14  # of the grid for a heavy tail: of a finer one, the windows
 LEAST_MASS = 1e-290  # of a cell whose ratio is taken alone: smaller ones are near the end of the floats
 FAR = 8.0  # deviations of the total loss, beyond which a release's is no part of its bulk
 RARE = 2.0  # releases of a loss that is rare, over delta
+WORTH = 0.7  # of the largest loss: where those that are not rare reach further, one grid serves all
 WIDE = 4.0  # variance of the loss over that without those above which the tail is heavy
 EVENT = "privacy loss of the whole history (each step's to the nearest grid point)"
 SKIPPED = "lower bound: releases whose sampling or dimension has no theorem here are left out, which only lowers it"

@@ -92,8 +92,10 @@ def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) ->
     read = claim.canonical("upper")
     curves = _own_curves(read, theorems)
     when_cut: list[Curve] = []
-    often, rare = often_cut(read), crowd(read)
-    readings = [(False, 0.0)] if not often else [*([(True, rare)] if rare else []), (True, 0.0), (False, 0.0)]
+    readings = [(False, 0.0)]
+    if often_cut(read):
+        rare = crowd(read)
+        readings = [*([(True, rare)] if rare else []), (True, 0.0), (False, 0.0)]
     for fixed, few in readings:
         unfit = OF_COINS if takes_places(read, fixed=fixed) else ()
         apart = [theorem for theorem in theorems if theorem not in unfit]
