@@ -122,11 +122,12 @@ def _compose_cut(
     slack = _slack(pairs)
     together = cache(lambda: compose_sampled(pairs, wanted))
     masses = [grid_masses(sampled, step) for sampled, _ in cut]
+    last = [cut_pair(whole, BEYOND * delta / steps) for whole, _ in pairs]
     found = []
     for index, direction in enumerate(wanted):
         parts, infinite = [], 0.0
-        for (whole, count), (sampled, _), cells in zip(pairs, cut, masses, strict=True):
-            kept, rare = without_rare(sampled, cells, cut_pair(whole, BEYOND * delta / steps), step, direction)
+        for (sampled, count), whole, cells in zip(cut, last, masses, strict=True):
+            kept, rare = without_rare(sampled, cells, whole, step, direction)
             grid, lost = lattice(sampled, kept, step, direction)
             parts.append((grid, count, rare))
             infinite += count * lost
