@@ -138,7 +138,9 @@ def prepare(bundle: Bundle, dataset: Dataset, settings: Settings, *, stage: Stag
     advance = stage("Checking the claim", 1)
     verdict = check_recipe(bundle.recipe)
     advance(1)
-    spec = bundle.recipe.spec(dataset)
+    network = bundle.recipe.network(dataset)
+    bundle.check_fit(network)  # names and shapes are refused before anything is trained
+    spec = bundle.recipe.spec(dataset, network)
     if settings.trainer is train:
         check_trainable(spec.architecture)
     if bundle.coins is not None and bundle.coins.records.max(initial=-1) >= len(dataset.y):
@@ -146,7 +148,6 @@ def prepare(bundle: Bundle, dataset: Dataset, settings: Settings, *, stage: Stag
             f"meta.coins: Expected records in 0..{len(dataset.y) - 1}, those of the data, not "
             f"{bundle.coins.records.max()}."
         )
-    bundle.models(spec)  # names and shapes are refused before anything is trained
     return Audit(bundle, spec, dataset, verdict, settings, TrialRunner(stage=stage))
 
 

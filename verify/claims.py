@@ -133,6 +133,8 @@ class Claim:
             object.__setattr__(self, "guarantee", None)
         EPSILON.validate("epsilon", self.epsilon)
         DELTA.validate("delta", self.delta)
+        for name in ("epsilon", "delta"):
+            object.__setattr__(self, name, getattr(self, name) + 0)  # of a zero with a sign, the one without
         if self.adjacency not in get_args(Adjacency):
             raise ValueError(f"Expected adjacency={self.adjacency!r} to be 'add-remove', 'zero-out' or 'replace-one'.")
         if self.unit not in get_args(Unit):

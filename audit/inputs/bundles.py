@@ -60,6 +60,14 @@ class Bundle:
         """How many numbers the model holds."""
         return sum(tensor.numel() for tensor in self.state_dict.values())
 
+    def check_fit(self, architecture: Architecture) -> None:
+        """Refuse an architecture whose parameters are others.
+
+        Raises:
+            InputError: The model's parameters do not have its names and shapes.
+        """
+        _check_shapes(self.state_dict, parameter_shapes(architecture), self.path)
+
     def models(self, spec: TrainingSpec) -> TrainedModels:
         """The model as training would have returned it, for scoring.
 
@@ -67,10 +75,10 @@ class Bundle:
             spec: From `recipe.spec(dataset)`.
 
         Raises:
-            InputError: Its parameters do not have the names and shapes of the architecture.
+            InputError: As `check_fit`.
         """
+        self.check_fit(spec.architecture)
         shapes = parameter_shapes(spec.architecture)
-        _check_shapes(self.state_dict, shapes, self.path)
         ledger = self.ledger or Ledger.unrecorded(spec)
         return TrainedModels({name: self.state_dict[name][None] for name in shapes}, spec.architecture, ledger)
 
@@ -215,7 +223,10 @@ def _check_shapes(state: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, .
         raise InputError(f"Expected {name}:state_dict to have the architecture's parameters: {_names(state, shapes)}")
     for key, shape in shapes.items():
         if tuple(state[key].shape) != shape:
-            raise InputError(f"Expected {name}:state_dict[{key!r}] of shape {tuple(state[key].shape)} to have {shape}.")
+            raise InputError(
+                f"Expected {name}:state_dict[{key!r}] of shape {tuple(state[key].shape)} to have {shape}, that of the "
+                "architecture."
+            )
 
 
 def _names(state: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> str:

@@ -45,7 +45,7 @@ from dpaudit.verify.samplers import SAMPLERS, Sampler, sampler_from_dict
 from dpaudit.verify.validation import one_line
 
 if TYPE_CHECKING:
-    from dpaudit.mechanisms.learning.spec import TrainingSpec
+    from dpaudit.mechanisms.learning.spec import Architecture, TrainingSpec
 
 LARGEST_RECIPE = 1 << 20  # bytes; 100,000 record indices take 700 kB
 KEY_ORDER = (  # of a recipe as bundles keep it, whatever its algorithm
@@ -164,21 +164,34 @@ class Recipe(Table):
                 f"dataset.sha256: Expected {self.dataset.sha256}, but {dataset.name} has {dataset.sha256}."
             )
 
-    def spec(self, dataset: Dataset) -> "TrainingSpec":
+    def network(self, dataset: Dataset) -> "Architecture":
+        """The architecture that this recipe names, for these records.
+
+        Raises:
+            InputError: It does not fit the data, or the recipe came without permission to run the code it names.
+        """
+        from dpaudit.audit.inputs.networks import build_architecture
+
+        self._check_tokens(dataset)
+        return build_architecture(self.architecture, dataset.x.shape[1], dataset.classes, self._folder)
+
+    def spec(self, dataset: Dataset, network: "Architecture | None" = None) -> "TrainingSpec":
         """The training that this recipe describes, on these records.
 
         The divisor is the rate of sampling (DP-FTRL: 1/batches) times ALL records of the data set, coins included: a
         public number, which the coins do not move.
 
+        Args:
+            dataset: The records.
+            network: `network(dataset)`, where it is known.
+
         Raises:
-            InputError: The architecture or the mechanism's dimension does not fit the data, or the recipe came
-                without permission to run the code it names.
+            InputError: As `network`, or the mechanism's dimension does not fit the data.
         """
-        from dpaudit.audit.inputs.networks import build_architecture, parameter_shapes
+        from dpaudit.audit.inputs.networks import parameter_shapes
         from dpaudit.mechanisms.learning.spec import SPECS
 
-        self._check_tokens(dataset)
-        architecture = build_architecture(self.architecture, dataset.x.shape[1], dataset.classes, self._folder)
+        architecture = self.network(dataset) if network is None else network
         filled = self.with_dimension(sum(math.prod(shape) for shape in parameter_shapes(architecture).values()))
         return SPECS[self.algorithm](
             architecture=architecture,

@@ -160,6 +160,11 @@ def _checked(made: Any, spec: TrainingSpec, count: int) -> TrainedModels:
             raise InputError(_expected_states(count, shapes, f"one lacks {error}")) from None
         except (RuntimeError, AttributeError) as error:
             raise InputError(_expected_states(count, shapes, str(error))) from None
+        if len({tuple(state[name].data_ptr() for name in shapes) for state in made}) < len(made):
+            raise InputError(
+                "Expected the trainer to return a state dict of its own for each model: two are the same tensors, "
+                "which hold the model that was trained last. Return copies, such as copy.deepcopy(model.state_dict())."
+            )
         if any(state[name].is_complex() for state in made for name in shapes):
             raise InputError("Expected the trainer to return real parameters, not complex ones.")
         models = TrainedModels(parts, spec.architecture, Ledger.unrecorded(spec, "own loop"))

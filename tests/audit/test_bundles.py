@@ -13,12 +13,13 @@ import pytest
 import safetensors.torch
 import torch
 
-from dpaudit.audit import load_bundle, save_bundle
+from dpaudit.audit import Settings, load_bundle, save_bundle
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.coins import Coins, draw_coins
 from dpaudit.audit.inputs.datasets import Dataset, load
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.recipes import Recipe
+from dpaudit.audit.runner import prepare
 from dpaudit.mechanisms.learning.spec import Ledger
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits-headline.toml"
@@ -249,6 +250,15 @@ def test_a_module_saved_as_torch_users_do(tmp_path: Path, digits: Dataset, recip
     torch.save(module.state_dict(), tmp_path / "module.pt")
     models = load_bundle(tmp_path / "module.pt", recipe=recipe).models(recipe.spec(digits))
     assert torch.equal(models.parameters["bias"][0], module.bias)
+
+
+def test_bare_weights_of_another_size_are_refused_for_what_does_not_fit(
+    tmp_path: Path, digits: Dataset, recipe: Recipe
+) -> None:
+    path = bare(tmp_path / "model.pt", {"weight": torch.zeros(3, 64), "bias": torch.zeros(3)})
+    bundle = load_bundle(path, recipe=Recipe.from_dict(tomllib.loads(EXAMPLE.read_text())))
+    with pytest.raises(InputError, match=r"'weight'\] of shape \(3, 64\) to have \(2, 64\), that of the architecture"):
+        prepare(bundle, digits, Settings(seed=1))
 
 
 @pytest.mark.parametrize("name", ["model.pt", "model.safetensors"])

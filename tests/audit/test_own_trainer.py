@@ -75,6 +75,15 @@ def test_the_example_has_fifteen_lines_and_is_judged_by_what_it_does_each_time(a
             "Expected the trainer to return TrainedModels or state dicts, not int.",
         ),
         ("def train(*a, **k):\n    return [{}]\n", "with weight, bias from the trainer: one lacks 'weight'."),
+        (
+            EXAMPLE.replace("    return models", "    return [models[0] for _ in models]"),
+            "Expected the trainer to return a state dict of its own for each model: two are the same tensors",
+        ),
+        (
+            "import torch\n\ndef train(spec, pool, members, seeds, *, device):\n"
+            "    net = torch.nn.Linear(pool.x.shape[1], 2)\n    return [net.state_dict() for _ in seeds]\n",
+            "Expected the trainer to return a state dict of its own for each model: two are the same tensors",
+        ),
         ("import not_there\n", "to be there: ModuleNotFoundError: No module named 'not_there'"),
         ("def tain(): pass\n", "to be there: AttributeError"),
         ("import sys\nsys.exit(3)\n", "to be there: SystemExit: 3, which ends a program, not an audit"),

@@ -206,3 +206,10 @@ def test_a_name_or_a_phase_alone_is_no_mechanism_and_no_history() -> None:
         Claim.single("gaussian", epsilon=1.0, delta=1e-5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="phases of a claim to be of type Phase, not Gaussian"):
         Claim(1.0, 1e-5, [Gaussian(1.0)])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("zero", [-0.0, 0.0, 0])
+def test_a_zero_has_no_sign(zero: float) -> None:
+    """TOML knows -0.0: it passes as a zero, and "delta -0" is no claim that anybody made."""
+    claim = Claim.single(Gaussian(1.0), epsilon=zero, delta=zero)
+    assert (str(float(claim.epsilon)), str(float(claim.delta))) == ("0.0", "0.0")
