@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from scipy.special import logsumexp
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.pld.composition import Composed
@@ -177,18 +178,20 @@ def with_rare_losses(
         delta: Where the bound is to be tight.
         together: The history on one grid for all losses.
     """
-    often, excess = 0.0, 0.0
+    often, excess, least = 0.0, 0.0, 0.0
     losses, expected = list[Array](), list[Array]()
     for grid, count, rare in parts:
         places = np.arange(grid.first, grid.first + len(grid.masses)) * step
-        first, second = float(grid.masses.sum()), float((grid.masses * np.exp(-places)).sum())
-        apart = math.log(first / second) - 1e-12
+        first, held = float(grid.masses.sum()), grid.masses > 0
+        # in logarithms: e^-place overflows where large losses have masses, or none
+        apart = math.log(first) - float(logsumexp(np.log(grid.masses[held]) - places[held])) - 1e-12
+        least = min(least, apart if len(rare.losses) else 0.0)
         losses.append(rare.losses - min(apart, 0.0))
         expected.append(count / first * rare.masses)
         often += count * float(rare.masses.sum())
         infinite += count * rare.infinite
         excess += count * max(math.log(first) + 1e-14, 0.0)
-    if excess > LARGE:  # the grid is finer than the masses are known
+    if excess > LARGE or least < -LARGE:  # the grid is finer, or reaches further, than the masses are known
         return together()
     # errors of the masses may leave a measure a little more than one: e^excess in all
     infinite = (infinite + 0.5 * often * often) * math.exp(excess) * (1.0 + 1e-12)

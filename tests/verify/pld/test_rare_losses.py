@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import gennorm, norm
 
-from dpaudit.mechanisms import Gaussian, Laplace
+from dpaudit.mechanisms import Gaussian, GeneralizedGaussian, Laplace
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify import Claim, check
 from dpaudit.verify.claims import Phase
@@ -215,3 +215,19 @@ def test_usual_losses_have_a_bound_at_any_distance(monkeypatch: pytest.MonkeyPat
     assert (bound >= exact * (1.0 - 1e-6)).all()  # both are bounds
     nearer = found.usual.delta(at - 0.005 * np.abs(at) - 3.0)
     assert (bound <= nearer * (1.0 + 1e-6)).all()
+
+
+@pytest.mark.filterwarnings("error")
+def test_usual_losses_beyond_the_range_of_the_exponential_leave_the_rare_ones_their_share() -> None:
+    noise, g, steps, claimed = GeneralizedGaussian(beta=6.0, scale=0.903, dimension=1), 1e-7, 1000, 1000.0
+    # the others contribute against the record: (1-g) f(x) + g f(x-2) against f(x), attained
+    phase = Phase(noise, steps, 1.0, "without-replacement", WithoutReplacement(g, steps))
+    verdict = check(Claim(claimed, 1e-7, [phase], "replace-one"))
+    epsilons = np.array([1.0, 500.0, 800.0, claimed])
+    law = gennorm(6.0, scale=0.903)
+    levels = np.array([1.44, 2.56, 2.76, 2.87])  # of the event that some release lies above
+    missed = steps * np.exp(epsilons - (levels / 0.903) ** 6) / 2.0  # more than e^epsilon times what is left without it
+    shown = -np.expm1(steps * np.log1p(-g * law.sf(levels - 2.0))) - missed
+    assert shown[-1] > 2.9e-6
+    assert (verdict.delta(epsilons)[1] >= shown).all()
+    assert verdict.verdict != "certified"
