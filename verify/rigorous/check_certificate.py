@@ -282,7 +282,8 @@ class Phase:
         return ball(value) * (arb(count).sqrt() if self.power == 2 else 1), count
 
     def cells(self, data: dict[str, Any], centre: arb) -> list[arb]:
-        tails = [(ball(e) < centre, self.upper(abs(ball(e) - centre))) for e in ascending(data["edges"])]
+        away = [ball(e) - centre for e in ascending(data["edges"])]
+        tails = [(x < 0, t.union(1 - t) if x.contains(0) else t) for x in away for t in [self.upper(abs(x))]]
         ends = pairwise([(True, arb(0)), *tails, (False, arb(0))])
         return [b - a if right else 1 - a - b if left else a - b for (left, a), (right, b) in ends]
 
