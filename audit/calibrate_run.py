@@ -75,7 +75,7 @@ def calibration_text(calibration: Calibration) -> str:
         f"least noise to {calibration.tolerance:g}: {calibration.free}={calibration.value:.6g} is enough, "
         f"{calibration.too_little:.6g} is not proven to be",
         f"{verdict.verdict}: epsilon in [{verdict.epsilon_lower:.5g}, {verdict.epsilon_upper:.5g}] "
-        f"at delta {target.delta:g}",
+        f"at delta {verdict.delta_claimed:g}",
         f"by {calibration.theorem}",
         *(f"assumes: {text}" for text in verdict.assumptions),
         "in a recipe the last table is called [mechanism]",
@@ -84,7 +84,7 @@ def calibration_text(calibration: Calibration) -> str:
         row for line in lines for row in textwrap.wrap(line, WIDTH, initial_indent="# ", subsequent_indent="#   ")
     ]
     claim = {
-        "id": verdict.id, "epsilon": float(target.epsilon), "delta": float(target.delta),
+        "id": verdict.id, "epsilon": float(target.epsilon), "delta": float(verdict.delta_claimed),
         "adjacency": target.adjacency, "steps": int(target.steps), "sampling_prob": float(target.sampling_prob),
     }  # fmt: skip
     tables = [*comments, "[[claim]]", *_rows(claim), "[claim.mechanism]", *_rows(to_dict(calibration.mechanism))]

@@ -25,6 +25,7 @@ _THEME = {
     INK: "ink", GREY: "grey", GRID: "line", PROOF: "proof", ATTACK: "attack", BAD: "beyond", "#ffffff": "paper",
 }  # fmt: skip
 _COLOUR = re.compile(f"(?<=: )({'|'.join(_THEME)})\\b")
+_TURNING = dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), "\ufffd")
 _HERE = Path(__file__).parent
 _TABLES = {
     "roc": ("fpr", "tpr", "tpr_lower", "tpr_upper"),
@@ -118,12 +119,18 @@ def fill(template: str, **context: Any) -> str:
     return _environment().get_template(template).render(**context)
 
 
+def _in_order(value: object) -> object:
+    """What is printed, without the characters by which outside text turns around what stands beside it."""
+    return value.translate(_TURNING) if isinstance(value, str) else value
+
+
 @cache
 def _environment() -> Environment:
     """Templates, compiled once each, and their filters."""
     environment = Environment(
         loader=FileSystemLoader(_HERE / "templates"),
         autoescape=True,
+        finalize=_in_order,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -9,6 +9,7 @@ from typing import Any
 from dpaudit.verify.results import AttackResult, AuditResult, Control, CurveTest, Verdict
 
 DASH = "–"
+LONGEST = 6  # zeros that are written out
 DIGITS = 4
 SHORT = 10  # characters up to which a number that somebody chose keeps its digits; the JSON holds all of them
 _EXACT = 17  # significant digits that tell any two doubles apart
@@ -55,9 +56,14 @@ def percent(value: float, *, up: bool = False) -> str:
 
     >>> percent(0.95), percent(0.99999), percent(1 - 0.05 / 3), percent(0.0012345, up=True)
     ('95%', '99.99%', '98.33%', '0.1235%')
+    >>> percent(2.19149e-26, up=True)
+    '2.192e-24%'
     """
     context = Context(prec=DIGITS, rounding=ROUND_CEILING if up else ROUND_FLOOR)
-    return f"{_trim(f'{context.create_decimal(Decimal(repr(float(value))) * 100):f}')}%"
+    hundredths = context.create_decimal(Decimal(repr(float(value))) * 100)
+    if hundredths and hundredths.adjusted() < -LONGEST:
+        return f"{hundredths:.{DIGITS - 1}e}%"
+    return f"{_trim(f'{hundredths:f}')}%"
 
 
 def duration(seconds: float) -> str:

@@ -77,6 +77,10 @@ def run(
     from dpaudit.audit.trials.store import stored_seed
 
     folder = out or Path(f"{model.stem}.audit")
+    if folder.exists() and not folder.is_dir():
+        from dpaudit.audit.inputs.files import InputError
+
+        raise InputError(f"Expected --out={folder} to be a folder, not a file.")
     store = folder / "trials.sqlite" if shared is None else shared / "run.sqlite"
     before = None if fresh or seed is not None else stored_seed(store, shared=shared is not None)
     chosen = seed_or_drawn(seed, before)
@@ -126,7 +130,7 @@ def _deliver(result: "AuditResult", folder: Path, json: str | None) -> None:
         typer.echo(f"dpaudit: {stopped}", err=True)
     if result.verdict == "gave_up" or stopped:
         typer.echo("to go on: repeat the command with the same --out; finished trials and the seed are kept", err=True)
-    if failure is not None and result.verdict == "refuted":  # the exit status must say so
+    if failure is not None and result.verdict in ("refuted", "gave_up"):  # the exit status must say so
         typer.echo(f"dpaudit: {os_reason(failure)}", err=True)
     elif failure is not None:
         raise failure

@@ -274,10 +274,9 @@ class UserTrainer:
             raise
         except BaseException as error:
             place = traceback.extract_tb(error.__traceback__)[-1]
-            raise InputError(
-                f"Expected {self.code.where} to train models: {fault(error)} "
-                f"({Path(place.filename).name}, line {place.lineno})"
-            ) from error
+            # a call that its signature forbids fails here
+            where = "" if place.filename == __file__ else f" ({Path(place.filename).name}, line {place.lineno})"
+            raise InputError(f"Expected {self.code.where} to train models: {fault(error)}{where}") from error
 
 
 def trains_one_model(trainer: Callable[..., Any]) -> bool:

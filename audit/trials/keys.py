@@ -37,6 +37,7 @@ from dpaudit.mechanisms.learning.spec import Architecture
 LARGEST_SOURCE = 1 << 24  # bytes
 PROCESSOR_KEYS = ("vendor_id", "cpu family", "model", "CPU implementer", "CPU part")  # of x86 and of ARM
 OURS = "dpaudit"
+DYNAMIC = ("import_module", "__import__")
 
 
 class NoSourceError(ValueError):
@@ -313,8 +314,17 @@ def _globals(function: FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """Every dotted name that a file imports, with the level of a relative import."""
+    """Every dotted name that a file imports, with the level of a relative import.
+
+    Of `import_module` and `__import__` those that are written out: import_module("..helper") is two levels up.
+    """
     for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.args:
+            called, first = node.func, node.args[0]
+            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+            if name in DYNAMIC and isinstance(first, ast.Constant) and isinstance(first.value, str):
+                module = first.value.lstrip(".")
+                yield module, len(first.value) - len(module)
         if isinstance(node, ast.Import):
             yield from ((alias.name, 0) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

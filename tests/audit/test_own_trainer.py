@@ -69,6 +69,10 @@ def test_the_example_has_fifteen_lines_and_is_judged_by_what_it_does_each_time(a
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        (
+            "def train():\n    return []\n",
+            "to train models: TypeError: train() takes 0 positional arguments but 4 were given",
+        ),
         ("def train(*a, **k):\n    return {}[3]\n", "to train models: KeyError: 3 (my_loop.py, line 2)"),
         (
             "def train(*a, **k):\n    return 3\n",
@@ -96,6 +100,7 @@ def test_a_loop_that_fails_is_one_line_and_exit_2(audit: Any, text: str, message
     done = audit(text, "--trials", "20")
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr.splitlines()[-1]
+    assert "user_code.py" not in done.stderr  # a line of ours is no place in their code
     assert all(line.startswith("clipbkd: the pilot") for line in done.stderr.splitlines()[:-1])
 
 

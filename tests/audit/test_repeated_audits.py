@@ -147,6 +147,27 @@ def test_a_disk_that_fills_up_is_reported_with_what_was_measured(
     assert result(tmp_path)["verdict"] == "gave_up"
 
 
+def test_a_report_that_cannot_be_written_leaves_an_audit_that_gave_up_its_status(
+    audit: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.EFBIG, "File too large", "report.html")
+
+    monkeypatch.setattr(reports, "write_report", refused, raising=False)
+    done = audit("--trials", "2000", "--seed", "2", "--budget", "0.1s")
+    assert done.returncode == 4
+    assert done.stdout.startswith("gave_up: ")
+    assert done.stderr.splitlines()[-1] == "dpaudit: File too large: report.html"
+
+
+def test_an_out_that_is_a_file_is_refused_before_the_work(audit: Command, tmp_path: Path) -> None:
+    (tmp_path / "m.audit").write_text("mine")
+    done = audit("--seed", "2")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "dpaudit: Expected --out=m.audit to be a folder, not a file.\n"
+    assert (tmp_path / "m.audit").read_text() == "mine"
+
+
 def test_a_report_that_cannot_be_written_is_told_and_the_verdict_too(
     audit: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -315,6 +315,22 @@ def test_imports_are_followed_to_the_users_own_files_wherever_they_stand(tmp_pat
     assert sources(package / "loop.py") != found
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'from importlib import import_module\nhelper = import_module("helper")\n',
+        'import importlib\nhelper = importlib.import_module(".helper", __package__)\n',
+        'helper = __import__("helper")\n',
+    ],
+)
+def test_imports_by_a_name_that_is_written_out_are_followed(tmp_path: Path, text: str) -> None:
+    (tmp_path / "loop.py").write_text(text)
+    (tmp_path / "helper.py").write_text("FACTOR = 1.0\n")
+    found = sources(tmp_path / "loop.py")
+    (tmp_path / "helper.py").write_text("FACTOR = 0.5\n")
+    assert sources(tmp_path / "loop.py") != found
+
+
 def test_evidence_is_known_by_its_inputs_alone_whatever_measured_it(
     loaded: Callable[..., ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -198,6 +198,11 @@ def test_hostile_text_stays_text(samples: ModuleType, tmp_path: Path) -> None:
     assert load_result(tmp_path / "result.json").notes == [HOSTILE]
 
 
+def test_no_outside_text_turns_around_what_stands_beside_it(samples: ModuleType, tmp_path: Path) -> None:
+    page = render(replace(samples.make_result("claim_check"), notes=["safe\u202etxt\u2066.exe"]), tmp_path)
+    assert "safe\ufffdtxt\ufffd.exe" in page.text
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_page_needs_nothing_but_itself(kind: str, written: Written) -> None:
     text = written(kind).read_text(encoding="utf-8")
