@@ -71,7 +71,7 @@ def test_the_example_has_fifteen_lines_and_is_judged_by_what_it_does_each_time(a
     [
         (
             "def train():\n    return []\n",
-            "to train models: TypeError: train() takes 0 positional arguments but 4 were given",
+            "to train models: TypeError: train() got an unexpected keyword argument 'device'",
         ),
         ("def train(*a, **k):\n    return {}[3]\n", "to train models: KeyError: 3 (my_loop.py, line 2)"),
         (
