@@ -96,7 +96,8 @@ def log_odds(outputs: Array) -> Array:
     classes = outputs.shape[-1]
     others = np.where(np.eye(classes, dtype=bool), -np.inf, outputs[..., None, :])
     top = others.max(axis=-1)
-    return np.asarray(outputs - top - np.log(np.exp(others - top[..., None]).sum(axis=-1)))
+    with np.errstate(invalid="ignore"):  # a model that is not finite has a score of NaN, which is told
+        return np.asarray(outputs - top - np.log(np.exp(others - top[..., None]).sum(axis=-1)))
 
 
 def weights_without_noise(
