@@ -14,6 +14,7 @@ from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.sources import Stage
 from dpaudit.audit.trials import local_engine
 from dpaudit.audit.trials.blocks import (
+    Block,
     OutOfTimeError,
     Place,
     Score,
@@ -30,6 +31,7 @@ from dpaudit.audit.trials.blocks import (
 from dpaudit.audit.trials.keys import NoSourceError, evidence_key, fingerprint
 from dpaudit.audit.trials.local_engine import Pending, WorkersDiedError
 from dpaudit.audit.trials.store import StorageError, TrialStore
+from dpaudit.mechanisms.learning.training import train
 
 __all__ = [
     "EngineName",
@@ -48,6 +50,15 @@ EngineName = Literal["local", "ray"]
 DISPUTED = (
     "Files of the store hold different scores of the same models, and those of one file were taken: equal arguments "
     "did not give equal models where they were trained, or a file was changed."
+)
+
+
+FEWEST = 4  # models that are trained again
+AGREEING = 0.1  # of the spread of the scores: what the same models may differ by, from one machine to another
+CHANGED = (
+    "Expected the training loop to give the same models again whose scores were kept: it does not. What it reads "
+    "besides its own text has changed (a configuration file, the environment), or it draws without its seed. --fresh "
+    "trains anew."
 )
 
 
@@ -97,6 +108,8 @@ class TrialRunner:
     trained: int = 0
     stopped: str = ""
     notes: list[str] = field(default_factory=list)
+    _own: set[str] = field(default_factory=set, repr=False)
+    _confirmed: bool = field(default=False, repr=False)
 
     def run(self, setup: TrialSetup, *lists: Sequence[Trial], what: str = "Training models") -> tuple[Scores, ...]:
         """Train and score the models of some lists of trials, or as many as the deadline and the user allow.
@@ -112,6 +125,9 @@ class TrialRunner:
         Returns:
             For each list the scores of its first models, shape (models,) or (models, k), equally many of lists of the
             same length.
+
+        Raises:
+            InputError: A user's loop does not give the models again whose scores were kept.
         """
         blocks = cut(setup.block, lists)
         store, base = self._identified(setup)
@@ -133,9 +149,13 @@ class TrialRunner:
         def keep(place: Place, scores: Scores) -> None:
             done[place] = scores
             self.trained += len(scores)
+            self._own.add(keys[place])
             advance(len(scores))
             store.put(keys[place], scores)
 
+        if setup.trainer is not train:
+            kept = {place: blocks[place] for place in done if keys[place] not in self._own}
+            self._confirm(setup, kept, done)
         if waiting and not self.stopped:
             self._train(setup, pending, len(waiting), keep)
         if store.disputed and DISPUTED not in self.notes:
@@ -191,6 +211,24 @@ class TrialRunner:
             if self.deadline is not None and time.monotonic() >= self.deadline:
                 raise OutOfTimeError
             yield place
+
+    def _confirm(self, setup: TrialSetup, kept: Mapping[Place, Block], done: Mapping[Place, Scores]) -> None:
+        """Train a few models of a user's loop again whose scores were kept; once, as all are known by the same text."""
+        if self._confirmed or self.stopped or sum(map(len, kept.values())) < FEWEST:
+            return
+        chosen = dict[Place, Block]()
+        for place in sorted(kept, key=lambda place: (-len(kept[place]), place)):
+            if sum(map(len, chosen.values())) < FEWEST:
+                chosen[place] = kept[place]
+        again: dict[Place, Scores] = {}
+        self._train(setup, iter(chosen.items()), len(chosen), again.__setitem__)
+        if len(again) < len(chosen):  # the clock, or the loop itself, ended it
+            return
+        self._confirmed = True
+        spread = np.concatenate([done[place] for place in kept]).std(axis=0)
+        apart = np.concatenate([np.abs(again[place] - done[place]) for place in chosen])
+        if not (np.median(apart, axis=0) <= AGREEING * spread).all():
+            raise InputError(CHANGED)
 
     def _train(self, setup: TrialSetup, pending: Pending, count: int, keep: Callable[[Place, Scores], None]) -> None:
         """Keep the results of the engine, until all are there or something ends it: then `stopped` says what."""

@@ -55,6 +55,22 @@ def audit(model: Path, tmp_path: Path, dpaudit: Command) -> Callable[[str], subp
     return call
 
 
+def test_a_loop_that_reads_a_file_is_not_believed_to_be_as_it_was(audit: Any, tmp_path: Path) -> None:
+    """Its text is the same, and so is the key of its scores: the models are not."""
+    text = EXAMPLE.replace("* spec.mechanism.noise_multiplier", "* float(Path('factor').read_text())")
+    text = f"from pathlib import Path\n{text}"
+    assert "factor" in text
+    (tmp_path / "factor").write_text("37.31")
+    first = audit(text, "--trials", "100")
+    assert (first.returncode, first.stderr) == (0, "")
+    assert audit(text, "--trials", "120").returncode == 0
+    (tmp_path / "factor").write_text("18.66")
+    refused = audit(text, "--trials", "120")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "Expected the training loop to give the same models again whose scores were kept" in refused.stderr
+    assert audit(text, "--trials", "100", "--fresh").returncode in (0, 3)
+
+
 @pytest.mark.slow
 def test_the_example_has_fifteen_lines_and_is_judged_by_what_it_does_each_time(audit: Any) -> None:
     """Honest, then with less noise, then repaired: the store of all three is one."""

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from dpaudit.audit.inputs.recipes import load_recipe
 from dpaudit.audit.inputs.user_code import UserFunction, UserTrainer
 from dpaudit.audit.training_run import train_bundle
 from dpaudit.audit.trials import blocks, local_engine
-from dpaudit.audit.trials.engine import TrialRunner, TrialSetup, trial_seed
+from dpaudit.audit.trials.engine import Scores, Trial, TrialRunner, TrialSetup, trial_seed
 from dpaudit.audit.trials.store import TrialStore
 
 ROOT = Path(__file__).parents[2]
@@ -277,10 +277,17 @@ def test_two_processes_come_to_the_result_of_one(
     assert [process.returncode for process in processes] == [0] * 2
     trained = [int(re.search(r": (\d+) models trained here", line)[1]) for line in printed]  # type: ignore[index]
     assert sum(trained) >= 2 * TRIALS  # both may have trained the same block
-    monkeypatch.setattr(local_engine, "train_block", lambda *_: pytest.fail("trained again"))
+    original, again = local_engine.train_block, []
+
+    def counted(setup: TrialSetup, trials: Sequence[Trial], deadline: float | None = None) -> Scores:
+        again.append(len(trials))
+        return original(setup, trials, deadline)
+
+    monkeypatch.setattr(local_engine, "train_block", counted)
     merged = dpaudit("run", *run_words(1), "--store", "parts", "--out", "merged", folder=folder)
     assert merged.returncode == 0
     assert attacks_of(folder / "merged") == left_alone
+    assert len(again) == 1  # the loop still does what it did
 
 
 @pytest.mark.parametrize("shard", ["0/4", "5/4", "1", "a/b"])
