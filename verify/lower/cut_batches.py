@@ -16,6 +16,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import IIDCoordinates, NormalCoordinates
 from dpaudit.verify.binomial_tails import binomial_tail
@@ -35,7 +36,7 @@ from dpaudit.verify.samplers.shuffled import OPPOSED
 REACH, LEAST = 16.0, 40.0  # half of the window: standard deviations, and others besides
 MOST_CENTRES = 64
 WIDEST = 4096  # others of a window
-ROUNDING = 1e-11  # relative, of a mass: 5 roundings for each other from one end of the window
+ROUNDINGS = 8.0, 64.0  # of a mass: for each other of the window (5 of them, and a sum), and besides
 UNDERFLOW = 1e-290  # of masses that are too small for floats
 THEOREM = (
     "definition of delta: P(S) - e^epsilon Q(S) of one event S for one feasible pair of neighbours; a release of "
@@ -50,12 +51,14 @@ class CutRelease:
 
     Args:
         multiples: Ascending, of the clip.
-        laws: Weights under the first law from below, under the other one from above.
+        laws: Weights with the record from below, on the other side from above.
+        turned: Weights on the other side from below, with the record from above.
         lost: Mass that is in neither.
     """
 
     multiples: tuple[float, ...]
     laws: MixturePair
+    turned: MixturePair
     lost: float
 
 
@@ -77,21 +80,25 @@ def cut_release(sampler: TruncatedPoisson, *, absent: bool, replaced: bool) -> C
     mode = int(np.searchsorted(-ratios, -1.0))  # they fall
     weights = np.concatenate([np.cumprod(1.0 / ratios[:mode][::-1])[::-1], [1.0], np.cumprod(ratios[mode:])])
     weights /= weights.sum()
+    rounding = UNIT * (ROUNDINGS[0] * len(drawn) + ROUNDINGS[1])
     lost = (binomial_tail(last + 1, n, prob)[1] if last < n else 0.0) + sampler.fewer(first)
     kept = prob * np.minimum(1.0, cap / (drawn + 1.0))
     with_others, without = -np.minimum(drawn, cap - 1), -np.minimum(drawn, cap)
     other = without if absent else with_others - 1 if replaced else with_others
-    laws = []
-    for place, way in ((with_others + 1, -1.0), (other, 1.0)):
-        law: dict[float, float] = defaultdict(float)
+
+    def law(place: NDArray[np.int64], way: float) -> dict[float, float]:
+        """Weights of the centres from below (-1) or from above (1)."""
+        found: dict[float, float] = defaultdict(float)
         chances = kept, np.maximum(1.0 - kept + way * 4.0 * UNIT, 0.0)
         for centres, chance in zip((place, without), chances, strict=True):
             for centre, mass in zip(centres, weights * chance, strict=True):
-                law[float(centre)] += float(mass) * (1.0 + way * 2.0 * ROUNDING)
-        laws.append(law)
-    multiples = tuple(sorted({*laws[0], *laws[1]}))
-    first_law, second_law = (tuple(law.get(m, 0.0) for m in multiples) for law in laws)
-    return CutRelease(multiples, MixturePair(tuple(w * (1.0 - lost) for w in first_law), second_law), lost + UNDERFLOW)
+                found[float(centre)] += float(mass) * (1.0 + way * rounding) * (1.0 if way > 0 else 1.0 - lost)
+        return found
+
+    below, above = ([law(place, way) for place in (with_others + 1, other)] for way in (-1.0, 1.0))
+    multiples = tuple(sorted({centre for found in above for centre in found}))
+    low, high = ([tuple(found.get(m, 0.0) for m in multiples) for found in laws] for laws in (below, above))
+    return CutRelease(multiples, MixturePair(low[0], high[1]), MixturePair(low[1], high[0]), lost + UNDERFLOW)
 
 
 def cut_curve(claim: Claim) -> Curve | None:
@@ -136,7 +143,7 @@ def _shifted(claim: Claim, phase: Phase, shift: Shift, release: CutRelease | Non
     multiples = tuple(m - middle for m in release.multiples)
     assert isinstance(phase.mechanism.structure, IIDCoordinates)
     line = phase.mechanism.structure, np.array(multiples) * shift.length
-    return ShiftedPhase(phase, shift, multiples, line=line, laws=release.laws.swapped() if turned else release.laws)
+    return ShiftedPhase(phase, shift, multiples, line=line, laws=release.turned if turned else release.laws)
 
 
 def _witness(points: Charged, way: str, shift: Shift, claim: Claim) -> Witness:
