@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
 from dpaudit.mechanisms import GammaPLRVIID, Gaussian, GeneralizedGaussian, Laplace, Product
-from dpaudit.mechanisms.base import NormalCoordinates
+from dpaudit.mechanisms.base import Array, NormalCoordinates
 from dpaudit.reports.verdict_exports import prose
 from dpaudit.reports.verdict_wording import in_words
 from dpaudit.verify import check, guarantee_check
@@ -442,6 +442,30 @@ def test_fixed_sizes_beside_other_noise_are_not_poisson_batches_to_a_renyi_bound
         divergence_lower(claim, np.array([20.0]))[0] <= divergence_upper(claim.canonical("upper"), np.array([20.0]))[0]
     )
     assert shown <= divergence_upper(claim.canonical("upper"), np.array([20.0]))[0]
+
+
+@pytest.mark.parametrize("noise", [Gaussian(4.0, dimension=3), Laplace(4.0, clip_norm=1.0, dimension=3)])
+@pytest.mark.parametrize(("adjacency", "other"), [("zero-out", 0.0), ("replace-one", -1.0)])
+def test_renyi_of_fixed_sizes_is_amplified_and_above_that_of_opposed_others(
+    noise: Gaussian | Laplace, adjacency: Adjacency, other: float
+) -> None:
+    """P = (1-g) R_y + g R_1 against Q = (1-g) R_y + g R_w, by quadrature on a line; all is of the order of g^2."""
+    g, steps, orders = 0.01, 10, np.array([1.01, 2.0, 8.0])
+    x = np.linspace(-100.0, 100.0, 200_001)
+
+    def density(centre: float) -> Array:
+        away = np.abs(x - centre) / 4.0
+        return np.asarray(np.exp(-away if isinstance(noise, Laplace) else -away * away / 2.0))
+
+    claim = Claim(1.0, 1e-5, [Phase(noise, sampler=WithoutReplacement(g, steps))], adjacency).canonical("upper")
+    upper = divergence_upper(claim, orders)
+    for y in (-1.0, 1.0):
+        laws = [(1 - g) * density(y) + g * density(centre) for centre in (1.0, other)]
+        for p, q in (laws, laws[::-1]):
+            for order, above in zip(orders, upper, strict=True):
+                true = steps * math.log((q * (p / q) ** order).sum() / q.sum()) / (order - 1)
+                assert true <= above * (1 + 1e-6)
+    assert (upper <= steps * orders * (5 * g / 4.0) ** 2).all()
 
 
 @pytest.mark.parametrize(
