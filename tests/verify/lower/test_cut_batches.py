@@ -12,7 +12,7 @@ from dpaudit.mechanisms import Gaussian, Laplace
 from dpaudit.verify import Claim, check
 from dpaudit.verify.claims import Adjacency, Phase
 from dpaudit.verify.lower import certified_lower
-from dpaudit.verify.lower.cut_batches import cut_release
+from dpaudit.verify.lower.cut_batches import cut_curve, cut_release
 from dpaudit.verify.samplers import TruncatedPoisson
 from dpaudit.verify.upper import upper_curve
 
@@ -43,10 +43,23 @@ def test_the_laws_of_a_release_are_those_of_all_batches(
     assert found is not None
     exact = laws(records, cap, prob, contributes)
     assert set(found.multiples) >= {*exact[0], *exact[1]}
-    for centre, first, second in zip(found.multiples, found.laws.first, found.laws.second, strict=True):
-        a, b = exact[0][int(centre)], exact[1][int(centre)]
-        assert a * (1.0 - 1e-9) - 1e-15 <= first <= a * (1.0 + 1e-15)
-        assert b * (1.0 - 1e-15) <= second <= b * (1.0 + 1e-9) + 1e-15
+    for pair, sides in ((found.laws, exact), (found.turned, exact[::-1])):
+        for centre, first, second in zip(found.multiples, pair.first, pair.second, strict=True):
+            a, b = sides[0][int(centre)], sides[1][int(centre)]
+            assert a * (1.0 - 1e-9) - 1e-15 <= first <= a * (1.0 - 1e-15)
+            assert b * (1.0 + 1e-15) <= second <= b * (1.0 + 1e-9) + 1e-15
+
+
+def test_roundings_of_millions_of_releases_add_up_to_the_safe_side() -> None:
+    """Batches that nobody else can be in, beside one that is cut: next to normal, mu = 2 q sqrt(T)/sigma."""
+    steps, rate, noise = 10**8, 0.0222482, Gaussian(28185.0, dimension=1)
+    never, once = TruncatedPoisson(rate, 1, 1, steps), TruncatedPoisson(6.75e-5, 1, 31, 1)
+    phases = [Phase(noise, one.steps, one.kept_rate, "truncated-poisson", one) for one in (never, once)]
+    curve = cut_curve(Claim(0.1, 6e-10, phases, "replace-one"))
+    assert curve is not None
+    mu = 2.0 * rate * math.sqrt(steps) / 28185.0
+    found, true = float(curve.delta(np.zeros(1))[0]), math.erf(mu / 2.0 / math.sqrt(2.0))
+    assert 0.9 * true <= found <= true * 1.001
 
 
 def test_too_many_centres_are_refused() -> None:
