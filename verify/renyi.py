@@ -17,12 +17,12 @@ import numpy as np
 from scipy.special import erfinv, gammaln, logsumexp, ndtri
 
 from dpaudit.mechanisms import Gaussian, GeneralizedGaussian
-from dpaudit.mechanisms.base import Array, IIDCoordinates, LaplaceCoordinates, Mechanism, NormalCoordinates
-from dpaudit.verify.claims import Claim, Phase, lets_another_in
+from dpaudit.mechanisms.base import Array, IIDCoordinates, LaplaceCoordinates, NormalCoordinates
+from dpaudit.verify.claims import Adjacency, Claim, Phase, lets_another_in
 from dpaudit.verify.lower.families import equal
 from dpaudit.verify.lower.shifts import candidate_counts, centre_multiples, pair_of
 from dpaudit.verify.pld.cells import FARTHEST, interval_masses, mix
-from dpaudit.verify.rdp import between_versions, laplace_moments, replaced_moment
+from dpaudit.verify.rdp import Moments, between_versions, laplace_moments, replaced_moment
 from dpaudit.verify.samplers import TruncatedPoisson, WithoutReplacement
 from dpaudit.verify.upper import (
     bounded_loss,
@@ -208,7 +208,7 @@ def divergence_upper(claim: Claim, orders: Array) -> Array:
     for own, phase in zip(claim.phases, met.phases, strict=True):
         found = np.full(len(orders), np.inf)
         if isinstance(own.sampler, WithoutReplacement):  # fixed sizes put another record in one's place
-            found = _fixed_size_moments(claim, own.mechanism, own.sampler.prob, orders - 1.0)
+            found = _fixed_size_moments(claim, own, orders - 1.0)
         if phase.sampler is None:
             found = np.minimum(found, _release_moments(met, phase, orders - 1.0, poisson=own.sampler is None))
         total += phase.steps * found
@@ -237,17 +237,14 @@ def _release_moments(claim: Claim, phase: Phase, lams: Array, *, poisson: bool) 
     return np.minimum(best, between_versions(version, version, rate)(lams))
 
 
-def _fixed_size_moments(claim: Claim, mechanism: Mechanism, rate: float, lams: Array) -> Array:
-    """Of one release of a batch of fixed size, both orders, as `upper.replaced_moments` has them for delta(epsilon).
+def _fixed_size_moments(claim: Claim, phase: Phase, lams: Array) -> Array:
+    """Of one release of a batch of fixed size, both orders, as `upper.replaced_moments` has them for delta(epsilon)."""
 
-    Both versions stand against the release where another record is in: two clips away, and a ghost one.
-    """
-    drawn = Phase(mechanism, 1, rate)
-    alone = [Claim(0.0, 0.0, [Phase(mechanism, 1)], adjacency) for adjacency in ("replace-one", claim.adjacency)]
-    far, own = (partial(_version_moments, one, drawn) for one in alone)
-    if rate == 1.0:
-        return own(lams)
-    return np.asarray(np.maximum(between_versions(far, own, rate)(lams), between_versions(own, far, rate)(lams)))
+    def at(adjacency: Adjacency, rate: float) -> Moments:
+        alone = Claim(0.0, 0.0, [Phase(phase.mechanism, 1)], adjacency)
+        return partial(_version_moments, alone, Phase(phase.mechanism, 1, rate))
+
+    return replaced_moments.carried(claim, phase, at)(lams)
 
 
 def _version_moments(claim: Claim, phase: Phase, lams: Array) -> Array:
