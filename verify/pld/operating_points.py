@@ -33,6 +33,7 @@ CELLS_PER_DEVIATION = 2**13  # of the total loss, at most: the windows of a long
 MAX_LABEL = 2**17
 LOG_SMALLEST = -700.0  # tilts are tried, where asked for, until the tail they aim at is below e^-700 = 1e-304
 MAX_POINTS = 20_000
+SEEN = 1e-6  # error of an event's probabilities, relative to them, up to which a tilt sees it as well as another would
 BLOCK = 16  # epsilons that share a choice of events
 DECAY = 1000.0  # roundings of the weights in `decayed_sums`, and the logarithms'
 
@@ -106,18 +107,16 @@ class Points:
 class TiltedPoints:
     """Operating points from a ladder of tilts, the next of which is taken where a query looks that far into the tail.
 
-    The best event for an epsilon or a delta has P(S >= s) of what it proves or delta at least. Those are seen by the
-    tilts up to the one at whose mean the tail is that small; one more is taken. What a query is told depends on the
-    query alone, not on those before it.
+    The best event for an epsilon or a delta has P(S >= s) of what it proves or delta at least. What a query is told
+    depends on the query alone, not on those before it.
 
     Args:
-        ladder: Events by each tilt, and the Chernoff bound on the tail at its mean, falling.
+        ladder: Events by each tilt, and the P down to which it and those before it see all there is, falling.
     """
 
     def __init__(self, ladder: Iterator[tuple[Points, float]]) -> None:
         self._ladder = ladder
-        self._known: list[tuple[Points, float]] = []  # by the first tilts, and the P above which they see all there is
-        self._tail = 1.0
+        self._known: list[tuple[Points, float]] = []  # by the first tilts, and the P down to which they see
 
     def _upto(self, depth: int) -> tuple[Points, float]:
         while len(self._known) <= depth:
@@ -126,8 +125,7 @@ class TiltedPoints:
             if found is None:  # the last ones see what can be seen
                 self._known.append((before[0] if before else merge([]), 0.0))
                 break
-            self._known.append((merge([*before, found[0]]), self._tail))
-            self._tail = found[1]
+            self._known.append((merge([*before, found[0]]), found[1]))
         return self._known[min(depth, len(self._known) - 1)]
 
     def delta(self, epsilon: Array) -> Array:
@@ -303,7 +301,10 @@ def operating_points(steps: Sequence[Step], step: float, deviation: float, jump:
 
 
 def _ladder(steps: Sequence[Step], step: float, deviation: float, jump: float) -> Iterator[tuple[Points, float]]:
-    """Events by each tilt, from none upwards, and the Chernoff bound on P's tail at the mean of the tilted sum."""
+    """Events by each tilt, from none upwards, and the P down to which they are seen.
+
+    A tilt at whose mean P's tail is larger still, by Chernoff's bound, is left out if that of the next one is, too.
+    """
     low, high = min(0.25 / deviation, 0.5, 1.0 / max(jump, 1e-9)), 4e4 / deviation
     ladder = low * 2.0 ** (0.5 * np.arange(math.ceil(2.0 * math.log2(high / low)) + 1))
     grid = np.concatenate([-ladder[::-1], [0.0], ladder]) * step
@@ -312,20 +313,33 @@ def _ladder(steps: Sequence[Step], step: float, deviation: float, jump: float) -
         np.sum([part.count * log_mgf(part.second, grid + step) for part in steps], axis=0),
     ]
     zero = len(ladder)
-    limit = float(MAX_WINDOW)
-    for index in [zero, *range(zero + 3, len(grid) - 4)]:
-        windows = [chernoff_window(grid, k, index) for k in ks]
-        start = math.floor(min(low for low, _ in windows)) - 1
-        length = max(high for _, high in windows) - start + 2
-        if length > limit:  # where the tilt splits the sum between bulk and rare large losses
+    slopes = (ks[0][2:] - ks[0][:-2]) / (grid[2:] - grid[:-2])  # means of the tilted sums
+    log_tails = np.minimum(ks[0][1:-1] - grid[1:-1] * slopes, 0.0)
+
+    def windows() -> Iterator[tuple[int, int, int]]:
+        limit = float(MAX_WINDOW)
+        for index in [zero, *range(zero + 3, len(grid) - 4)]:
+            ends = [chernoff_window(grid, k, index) for k in ks]
+            start = math.floor(min(low for low, _ in ends)) - 1
+            length = max(high for _, high in ends) - start + 2
+            if length > limit:  # where the tilt splits the sum between bulk and rare large losses
+                continue
+            size = 1 << max(6, math.ceil(math.log2(length)))
+            limit = min(limit, 4.0 * size)
+            yield index, start, size
+            if log_tails[index - 1] < LOG_SMALLEST:
+                break
+
+    log_seen, candidates = 0.0, windows()
+    following = next(candidates, None)
+    while following is not None:
+        (index, start, size), following = following, next(candidates, None)
+        if index > zero and following is not None and log_tails[following[0] - 1] > log_seen:
             continue
-        size = 1 << max(6, math.ceil(math.log2(length)))
-        limit = min(limit, 4.0 * size)
-        slope = (ks[0][index + 1] - ks[0][index - 1]) / (grid[index + 1] - grid[index - 1])
-        log_tail = float(ks[0][index] - grid[index] * slope)
-        yield _tail_points(steps, float(grid[index]), step, deviation, start, size), math.exp(min(log_tail, 0.0))
-        if log_tail < LOG_SMALLEST:
-            break
+        mean = float(slopes[index - 1])
+        points, seen = _tail_points(steps, float(grid[index]), step, deviation, start, size, mean)
+        log_seen = min(log_seen, max(seen, LOG_SMALLEST))
+        yield points, math.exp(log_seen)
 
 
 def single_points(first_lower: Array, second_upper: Array) -> Points:
@@ -339,8 +353,14 @@ def single_points(first_lower: Array, second_upper: Array) -> Points:
     return merge([Points(np.minimum(sums[0], 1.0), np.log(sums[1]) + 4.0 * UNIT, loss[order])])
 
 
-def _tail_points(steps: Sequence[Step], theta: float, step: float, deviation: float, start: int, size: int) -> Points:
-    """Bounds on P(S >= s) and Q(S >= s) for s in the window, P tilted by theta and Q by theta + step."""
+def _tail_points(
+    steps: Sequence[Step], theta: float, step: float, deviation: float, start: int, size: int, mean: float
+) -> tuple[Points, float]:
+    """Bounds on P(S >= s) and Q(S >= s) for s in the window, P tilted by theta and Q by theta + step.
+
+    Returns:
+        The events; log of the P down to which, from the mean on, neither probability is off by more than SEEN of it.
+    """
     first = tilted_power([(part.first, part.count) for part in steps], theta, start, size)
     second = tilted_power([(part.second, part.count) for part in steps], theta + step, start, size)
     low, low_error = _tail(first)
@@ -349,13 +369,16 @@ def _tail_points(steps: Sequence[Step], theta: float, step: float, deviation: fl
     places, low, high = np.arange(start, start + size, dtype=np.float64)[some], low[some], high[some]
     sum_error = 2.0 * size * UNIT
     a = low * (1.0 - sum_error) - low_error
+    unseen = (places >= mean) & ((low_error > SEEN * low) | (high_error > SEEN * high))
+    largest = np.log(np.maximum(low, low_error)[unseen]) - theta * places[unseen]
+    seen = first.log_scale + float(largest.max(initial=LOG_WRAP - theta * (start + size)))
     places, a, high = places[a > 0], a[a > 0], high[a > 0]
     log_a = np.log(a) + first.log_scale - theta * places
     log_a -= first.relative + 4.0 * UNIT * (np.abs(theta * places) + DECAY)
     log_b = np.log(np.maximum(high, 0.0) * (1.0 + sum_error) + high_error) + second.log_scale
     log_b += second.relative - (theta + step) * places + 4.0 * UNIT * (np.abs((theta + step) * places) + DECAY)
     keep = log_a > LOG_SMALLEST
-    return Points(np.minimum(np.exp(log_a[keep]), 1.0), log_b[keep], places[keep] * step)
+    return Points(np.minimum(np.exp(log_a[keep]), 1.0), log_b[keep], places[keep] * step), seen
 
 
 def _tail(power: Power) -> tuple[Array, float]:

@@ -14,6 +14,7 @@ from dpaudit.verify.pld.cells import SMALLEST_MASS, MassBounds
 from dpaudit.verify.pld.radial_tails import TOLERANCE, tail_brackets
 
 LEVELS = 300
+NEXT_TO_NOTHING = 1e-2  # e^l Q(L >= l) over P(L > l)
 
 
 @dataclass(frozen=True)
@@ -35,15 +36,16 @@ def loss_tails(noise: Radial, dimension: int, length: float, levels: Array, tole
         dimension: At least 2.
         length: l2 norm of the shift.
         levels: Positive, shape (levels,).
-        tolerance: Relative error that is aimed at.
+        tolerance: Relative error that is aimed at; for Q less, where e^l Q(L >= l) is next to nothing of P(L > l).
     """
-    both = tail_brackets(noise, dimension, length, np.append(levels, -levels), tolerance)
-    count = len(levels)
-    low, high = both.lower.copy(), both.upper.copy()
-    high[count:] = np.minimum(high[count:], high[:count] * np.exp(-levels) * (1 + 1e-12))  # dQ = e^-L dP
-    low = np.minimum(low, high)
-    value, error = 0.5 * (low + high), 0.5 * (high - low) * (1 + 1e-15) + SMALLEST_MASS
-    return LossTails(levels, value[:count], error[:count], value[count:], error[count:])
+    first = tail_brackets(noise, dimension, length, levels, tolerance)
+    most = first.upper * np.exp(-levels) * (1 + 1e-12)  # dQ = e^-L dP
+    second = tail_brackets(noise, dimension, length, -levels, tolerance, NEXT_TO_NOTHING * tolerance * most)
+    columns = []
+    for low, high in ((first.lower, first.upper), (second.lower, np.minimum(second.upper, most))):
+        low = np.minimum(low, high)
+        columns += [0.5 * (low + high), 0.5 * (high - low) * (1 + 1e-15) + SMALLEST_MASS]
+    return LossTails(levels, *columns)
 
 
 def join_tails(one: LossTails, other: LossTails) -> LossTails:
@@ -111,14 +113,14 @@ def log_second_upper(tails: LossTails) -> Array:
     return np.asarray(np.minimum(summed, np.log(tails.second + tails.second_error + SMALLEST_MASS)))
 
 
-def level_ladder(noise: Radial, dimension: int, length: float, tail: float) -> Array:
+def level_ladder(noise: Radial, dimension: int, length: float, tail: float, count: int = LEVELS) -> Array:
     """Levels of the loss from far below its ordinary size up to where P(L > l) is about `tail`, geometric."""
     radii = noise.radius_ppf(np.array([0.5, tail]))
     ordinary, extreme = (
         abs(_loss(noise, dimension, length, radius, w))
         for radius, w in zip(map(float, radii), (1.0 / math.sqrt(dimension), 0.0), strict=True)
     )
-    return np.geomspace(1e-3 * ordinary, max(2.0 * extreme, 10.0 * ordinary), LEVELS)
+    return np.geomspace(1e-3 * ordinary, max(2.0 * extreme, 10.0 * ordinary), count)
 
 
 def _loss(noise: Radial, dimension: int, length: float, radius: float, w: float) -> float:

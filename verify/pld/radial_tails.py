@@ -6,7 +6,7 @@ one coordinate of a uniform direction in n dimensions, L > l is W > (T^2 - R^2 -
 
     P(L > l | R) = I_a(z),  z = ((R + C)^2 - T^2)/(4 C R),   P(L <= l | R) = I_a(z),  z = (T^2 - (R - C)^2)/(4 C R),
 
-where I_a = betainc(a, a, .), 0 for z <= 0 and 1 for z >= 1. The radii are cut into cells [R1, R2]; every cell's share
+where I_a is `equal_beta`, 0 for z <= 0 and 1 for z >= 1. The radii are cut into cells [R1, R2]; every cell's share
 of the mean over R is bounded from both sides, and cells are halved until the bounds are near enough to each other.
 Nothing can be missed: a cell that hides a peak has bounds far apart.
 
@@ -34,23 +34,24 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from scipy.special import betainc, erf, wrightomega
+from scipy.special import erf, wrightomega
 
 from dpaudit.mechanisms.base import Array, HalfNormalRadius, Radial
+from dpaudit.verify.pld.equal_beta import equal_beta
 
 Interval = tuple[Array, Array]  # lower and upper ends
 
 UNIT = 2.0**-53
 TINY = 1e-300  # smallest probability told from nothing
 TOLERANCE = 1e-4  # relative width of a tail at which its cells are fine enough for a history
-BLOCK = 40  # levels at a time
+BLOCK = 80  # levels at a time
 FINE = 1e-6  # the same where a tail decides
 START = 12  # cells of a level before any is halved
 ROUNDS = 60  # divisions of a cell
 MOST_PIECES = 12  # of a cell at once
 STEEPEST = 600.0  # k beyond which a level counts as this one: a tail falls with its level
 SMALLEST_RADIUS = 1e-140  # over sigma; its square over n is still a float
-# relative error granted to scipy's incomplete beta function at equal parameters; tests compare with ball arithmetic
+# relative error granted to the incomplete beta function of equal parameters; tests compare with ball arithmetic
 BETA_ERROR, BETA_ERROR_PER_DIMENSION = 1e-13, 16 * UNIT
 
 
@@ -89,7 +90,12 @@ class _Cells(Protocol):
 
 
 def tail_brackets(
-    noise: Radial, dimension: int, length: float, levels: Array, tolerance: float = TOLERANCE
+    noise: Radial,
+    dimension: int,
+    length: float,
+    levels: Array,
+    tolerance: float = TOLERANCE,
+    narrow: Array | None = None,
 ) -> Brackets:
     """Bounds on P(L > l) at positive levels l, and on P(L <= l) at negative ones.
 
@@ -99,10 +105,12 @@ def tail_brackets(
         length: l2 norm C of the shift.
         levels: Not 0, shape (levels,).
         tolerance: Relative width of the bounds that is aimed at.
+        narrow: Width at each level that does as well; hardly any if None.
     """
+    narrow = np.full(len(levels), TINY) if narrow is None else np.maximum(narrow, TINY)
     if len(levels) > BLOCK:  # so that the cells of a block stay in the cache
-        blocks = [levels[start : start + BLOCK] for start in range(0, len(levels), BLOCK)]
-        parts = [tail_brackets(noise, dimension, length, block, tolerance) for block in blocks]
+        blocks = [slice(start, start + BLOCK) for start in range(0, len(levels), BLOCK)]
+        parts = [tail_brackets(noise, dimension, length, levels[b], tolerance, narrow[b]) for b in blocks]
         return Brackets(*(np.concatenate([getattr(part, end) for part in parts]) for end in ("lower", "upper")))
     family: _Cells = (
         _HalfNormalCells(noise.sigma, dimension, length)
@@ -120,13 +128,14 @@ def tail_brackets(
     lower, upper, rounding, evaluated = bounds.lower, bounds.upper, bounds.rounding, len(index)
     for _ in range(ROUNDS):
         sums = np.bincount(index, lower, count) + outside.lower, np.bincount(index, upper, count) + outside.upper
-        wide = sums[1] - sums[0] > tolerance * sums[1] + TINY
+        aim = tolerance * sums[1] + narrow
+        wide = sums[1] - sums[0] > aim
         gap, cells = np.maximum(upper - lower, 0.0), np.bincount(index, minlength=count)
         able = wide[index] & (right[0] - left[0] > 8 * UNIT * left[0]) & (gap > 2.0 * rounding)
         pieces = np.ones(len(index), dtype=np.int64)
         for _ in range(2):  # the error of a cell cut in k falls by k^4, and there are then more cells to share it
-            size = (0.5 * tolerance * sums[1] / cells)[index]
-            wanted = np.ceil((gap / np.maximum(size, TINY)) ** 0.25)
+            size = (0.5 * aim / cells)[index]
+            wanted = np.ceil((gap / size) ** 0.25)
             pieces = np.where(able & (gap > size), np.clip(np.where(gap > 0.3 * upper, 2, wanted), 2, MOST_PIECES), 1)
             cells = np.bincount(index, pieces, count)
         halved = pieces > 1
@@ -175,7 +184,7 @@ class _HalfNormalCells:
     most = 4_000_000
 
     def __init__(self, sigma: float, dimension: int, length: float) -> None:
-        self.sigma, self.length, self.order = sigma, length, dimension - 1
+        self.sigma, self.length, self.dimension, self.order = sigma, length, dimension, dimension - 1
         self.half = 0.5 * (dimension - 1)
         self.beta_error = BETA_ERROR + BETA_ERROR_PER_DIMENSION * dimension
         self.log_density = _log_density_of_direction(dimension)
@@ -228,9 +237,9 @@ class _HalfNormalCells:
         times it bounds the change.
         """
         ends = [np.clip(z, 0.0, 1.0) for z in (low, high)]
-        values = [betainc(self.half, self.half, ends[0])]
+        values = [equal_beta(self.dimension, ends[0])]
         if self.half < 1.0:
-            values.append(betainc(self.half, self.half, ends[1]))
+            values.append(equal_beta(self.dimension, ends[1]))
         else:
             nearest = np.clip(0.5, *ends)
             with np.errstate(divide="ignore"):
@@ -288,7 +297,7 @@ class _HalfNormalCells:
         some = ~steady
         if some.any():
             for bound, part, factor in zip(tail, z, (1 - self.beta_error, 1 + self.beta_error), strict=True):
-                bound[some] = betainc(self.half, self.half, np.clip(part[some], 0.0, 1.0)) * factor
+                bound[some] = equal_beta(self.dimension, np.clip(part[some], 0.0, 1.0)) * factor
         density1, density2 = self._density(r1), self._density(r2)
         top = math.sqrt(2.0 / math.pi) * math.exp(-0.5)
         low_p = np.minimum(density1, density2) * (1 - 1e-12)
@@ -359,7 +368,6 @@ class _AnyRadiusCells:
 
     def __init__(self, noise: Radial, dimension: int, length: float) -> None:
         self.noise, self.dimension, self.length = noise, dimension, length
-        self.half = 0.5 * (dimension - 1)
         self.beta_error = BETA_ERROR + BETA_ERROR_PER_DIMENSION * dimension
 
     def ends(self, levels: Array) -> tuple[Array, Array, Brackets]:
@@ -401,7 +409,7 @@ class _AnyRadiusCells:
         low = over[0] / (4.0 * c * np.where(over[0] > 0, r2, r1)) - 1e-9
         high = over[1] / (4.0 * c * np.where(over[1] > 0, r1, r2)) + 1e-9
         tail = [
-            betainc(self.half, self.half, np.clip(z, 0.0, 1.0)) * (1 + sign * self.beta_error)
+            equal_beta(self.dimension, np.clip(z, 0.0, 1.0)) * (1 + sign * self.beta_error)
             for sign, z in ((-1, low), (1, high))
         ]
         mass = np.maximum(right[3] - left[3], 0.0)

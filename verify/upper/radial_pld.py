@@ -28,7 +28,7 @@ from dpaudit.verify.curves import Curve
 from dpaudit.verify.inversion import epsilon_at
 from dpaudit.verify.pld.dominating_pairs import DominatingPair, Tails
 from dpaudit.verify.pld.pair_curve import SHORT_HISTORY, PairPhase, directions, pair_curve
-from dpaudit.verify.pld.radial_cells import level_ladder, loss_tails
+from dpaudit.verify.pld.radial_cells import LEVELS, level_ladder, loss_tails
 from dpaudit.verify.pld.radial_tails import FINE, TOLERANCE
 from dpaudit.verify.upper.shift_norms import radius, sampling_is_known
 
@@ -112,7 +112,8 @@ def single_release(
         fine: Relative accuracy there.
     """
     profile = partial(_profile, noise, dimension, length)
-    levels = np.append(FIRST_LOSS, level_ladder(noise, dimension, length, 0.1 * max(delta, SMALL_RADIUS)))
+    count = LEVELS if fine < TOLERANCE else LEVELS // 5  # one of many releases decides next to never
+    levels = np.append(FIRST_LOSS, level_ladder(noise, dimension, length, 0.1 * max(delta, SMALL_RADIUS), count))
     deltas = profile(levels, TOLERANCE)
     if epsilon > 0:
         near = epsilon * np.array([0.9, 0.95, 0.98, 0.995, 1.0, 1.005, 1.02, 1.05, 1.1])
