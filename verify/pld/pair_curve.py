@@ -56,12 +56,17 @@ def directions(claim: Claim) -> tuple[Direction, ...]:
     return ("remove", "add") if claim.adjacency == "add-remove" else ("swap",)
 
 
-def grid_step(pairs: Sequence[tuple[SampledPair, int]]) -> float:
+def grid_step(pairs: Sequence[tuple[SampledPair, int]], coarse: float = 1.0) -> float:
     """Grid step of the privacy loss for a whole history, fine against the average release's loss.
 
     Within MAX_CELLS a release, and MAX_TOTAL from 0 to well above the total's mean.
+
+    Args:
+        pairs: The releases, each with its number.
+        coarse: How many times less than MAX_TOTAL.
     """
-    return max(*grid_steps(pairs), LEAST_STEP)
+    fine, least = grid_steps(pairs)
+    return max(fine, coarse * least, LEAST_STEP)
 
 
 def grid_steps(pairs: Sequence[tuple[SampledPair, int]]) -> tuple[float, float]:
@@ -90,7 +95,11 @@ def release_tail(claim: Claim) -> float:
 
 
 def compose_pairs(
-    phases: Sequence[PairPhase], wanted: Sequence[Direction], delta: float, cap: float = math.inf
+    phases: Sequence[PairPhase],
+    wanted: Sequence[Direction],
+    delta: float,
+    cap: float = math.inf,
+    coarse: float = 1.0,
 ) -> Sequence[Composed | WithRareLosses]:
     """The total privacy loss of a history of dominating pairs, in each wanted direction.
 
@@ -99,6 +108,7 @@ def compose_pairs(
         wanted: From `directions`.
         delta: Where the bound is to be tight; it holds everywhere.
         cap: Single losses above this (before sampling) count as infinite.
+        coarse: Of `grid_step`.
     """
     steps = sum(phase.steps for phase in phases)
     tail = infinite_mass(delta) / steps
@@ -108,7 +118,7 @@ def compose_pairs(
         # it is the width of the losses that forbids a fine grid, and most of it is rare
         if grid_steps(pairs)[0] < _widest(pairs) / MAX_CELLS and _widest(cut) < WORTH * _widest(pairs):
             return _compose_cut(pairs, cut, wanted, delta)
-    return compose_sampled(pairs, wanted)
+    return compose_sampled(pairs, wanted, coarse)
 
 
 def _compose_cut(
@@ -143,9 +153,11 @@ def _slack(pairs: Sequence[tuple[SampledPair, int]]) -> float:
     return sum(count * sampled.pair.slack * (1.0 + sampled.cutoff) for sampled, count in pairs)
 
 
-def compose_sampled(pairs: Sequence[tuple[SampledPair, int]], wanted: Sequence[Direction]) -> list[Composed]:
+def compose_sampled(
+    pairs: Sequence[tuple[SampledPair, int]], wanted: Sequence[Direction], coarse: float = 1.0
+) -> list[Composed]:
     """The total privacy loss of releases of sampled pairs, each with its number, in each wanted direction."""
-    step = grid_step(pairs)
+    step = grid_step(pairs, coarse)
     parts = [(sampled, grid_masses(sampled, step), count) for sampled, count in pairs]
     composed = []
     for direction in wanted:

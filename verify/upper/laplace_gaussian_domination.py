@@ -57,6 +57,9 @@ def gaussian_shift(claim: Claim, phase: Phase) -> float | None:
     return None if slope is None or length is None else length * slope * (1 + 1e-14)
 
 
+COARSE = 4.0  # smoothing costs far more than such a grid
+
+
 def moments(claim: Claim, phase: Phase, rate: float | None = None) -> Moments | None:
     """Log-moments of one release at real orders by Gaussian domination, None where the theorem does not apply.
 
@@ -123,7 +126,7 @@ def smaller(
         assumptions: What the reader must accept.
     """
     by_moments = partial(moments_delta, orders, alpha)
-    composed = compose_pairs(pairs, ("remove",), claim.least_delta) if pairs else []
+    composed = compose_pairs(pairs, ("remove",), claim.least_delta, coarse=COARSE) if pairs else []
     smoothed = Smoothed(partial(worst_delta, composed), orders, alpha).delta if pairs else np.ones_like
 
     def delta(epsilon: Array) -> Array:
