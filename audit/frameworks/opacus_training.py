@@ -106,6 +106,8 @@ def read_training(
     Raises:
         InputError: As `claim_from_opacus`.
     """
+    if not 0.0 <= delta < 1.0:
+        raise InputError(f"Expected delta={delta} in [0, 1).")
     if not isinstance(optimizer, DPOptimizer):
         raise InputError(f"Expected the optimizer that make_private returned, not {type(optimizer).__name__}.")
     # the adjusted noise is set by adaptive clipping with ghost clipping, whose optimizer has no class of its own
@@ -128,6 +130,12 @@ def read_training(
             f"Expected the loader's rate {true:g} to be the accountant's {told:g}: gradients of several batches were "
             "added up before a step (a record in two of them counts twice), or this is not the loader of the training."
         )
+    for ratio in (rate / told for _, rate, _ in history):  # Opacus multiplies the rate by how many batches there were
+        if round(ratio) > 1 and abs(ratio - round(ratio)) < 1e-9:
+            raise InputError(
+                f"Expected the accountant's rates to be {told:g}, not {told * ratio:g}: gradients of {round(ratio)} "
+                "batches were added up before a step, and a record in two of them counts twice."
+            )
     with quiet():  # of the remarks that accountants make on their own settings
         claimed = float(privacy_engine.get_epsilon(delta)) if epsilon is None else float(epsilon)
     if not math.isfinite(claimed):

@@ -174,8 +174,8 @@ def test_noise_that_changes_is_a_phase_for_each_value(tmp_path: Path) -> None:
 
 def test_a_changed_rate_is_claimed_but_no_recipe_holds_it(tmp_path: Path) -> None:
     module, optimizer, engine, loader = trained(most=1)
-    engine.accountant.history.insert(0, (1.0, 0.5, 3))
-    assert [p.sampling_prob for p in claim_from_opacus(optimizer, engine, loader, delta=DELTA).phases] == [0.5, 0.25]
+    engine.accountant.history.insert(0, (1.0, 0.2, 3))
+    assert [p.sampling_prob for p in claim_from_opacus(optimizer, engine, loader, delta=DELTA).phases] == [0.2, 0.25]
     with pytest.raises(InputError, match="Expected one noise multiplier and rate with a bundle"):
         bundle_from_opacus(tmp_path / "m.pt", module, optimizer, engine, loader, delta=DELTA)
     assert not (tmp_path / "m.pt").exists()
@@ -336,6 +336,25 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         "Expected the optimizer that make_private returned, not SGD",
     ),
 }  # fmt: skip
+
+
+def test_batches_added_up_but_for_the_last_of_a_pass_are_no_batches_of_a_larger_rate() -> None:
+    module, optimizer, engine, loader = trained(passes=0)
+    module.allow_grad_accumulation()
+    for number, (x, y) in enumerate(loader):
+        nn.functional.cross_entropy(module(x), y).backward()
+        if number > 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    assert engine.accountant.history == [(1.0, 0.5, 1), (1.0, 0.25, 2)]
+    with pytest.raises(InputError, match=r"rates to be 0\.25, not 0\.5: gradients of 2 batches were added up"):
+        claim_from_opacus(optimizer, engine, loader, delta=DELTA)
+
+
+@pytest.mark.parametrize("delta", [-1e-5, math.nan, 1.0])
+def test_a_delta_that_is_none_is_refused(delta: float) -> None:
+    with pytest.raises(InputError, match="Expected delta="):
+        claim_from_opacus(*trained(most=1)[1:], delta=delta)
 
 
 @pytest.mark.parametrize("case", REFUSED)
