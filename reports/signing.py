@@ -65,6 +65,9 @@ def verify_report(page: Path, data: Path, *, key: Path | None = None) -> str:
     except ImportError as error:
         raise ValueError(MISSING) from error
     folder = page.parent
+    lacking = next((folder / name for name in (SUMS, SIGNATURE) if not (folder / name).exists()), None)
+    if lacking is not None:
+        raise ValueError(f"Expected {lacking}, a signature of {page.name}: dpaudit report {data} --sign KEY makes one.")
     public = _public_key(folder / PUBLIC if key is None else key)
     text, signature = (_read(folder / name) for name in (SUMS, SIGNATURE))
     try:

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from dpaudit.audit.commands.console import written_apart
+
 
 def calibrate(
     mechanism: Annotated[str, typer.Option(help="Its name; see dpaudit mechanisms.", metavar="NAME")],
@@ -22,6 +24,7 @@ def calibrate(
     json: Annotated[str | None, typer.Option(help="Write JSON here as well; - prints it alone.")] = None,
 ) -> None:
     """Find the least noise whose proven bound meets (epsilon, delta)."""
+    written_apart(json)
     from dpaudit.audit.calibrate_run import run_calibrate
 
     given = {"name": mechanism, "clip": clip, "clip_norm": clip_norm, "dimension": dimension}

@@ -92,9 +92,20 @@ def audit_settings(seed: int, attacks: str | None, trainer: str | None, **option
     return Settings(seed=seed, attacks=names, **options)
 
 
+def in_a_folder(option: str, path: Path) -> None:
+    """Refuses, before the work, a file to be written in a folder that does not exist."""
+    if not path.parent.is_dir():
+        from dpaudit.audit.inputs.files import InputError
+
+        raise InputError(f"Expected the folder of {option}={path} to exist.")
+
+
 def written_apart(json: str | None, *read: Path | str | None) -> None:
-    """Refuses, before the work, a --json file that takes the place of one that the command reads."""
-    if json in (None, "-") or not os.path.isfile(str(json)):
+    """Refuses, before the work, a --json file in no folder, or in the place of one that the command reads."""
+    if json in (None, "-"):
+        return
+    in_a_folder("--json", Path(str(json)))
+    if not os.path.isfile(str(json)):
         return
     for path in (path for path in read if path is not None and os.path.exists(path)):
         if os.path.samefile(str(json), path):

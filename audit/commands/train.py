@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dpaudit.audit.commands.console import Device, Seed, progress_bars, seed_or_drawn, users_words_aside
+from dpaudit.audit.commands.console import Device, Seed, in_a_folder, progress_bars, seed_or_drawn, users_words_aside
 
 
 def train(
@@ -25,6 +25,7 @@ def train(
         raise InputError(f"Expected --out={out} to be a file, not a folder.")
     if out.exists() and out.samefile(recipe):
         raise InputError(f"Expected --out={out} to be another file than the recipe.")
+    in_a_folder("--out", out)
     chosen = seed_or_drawn(loaded.seed if seed is None else seed)
     with progress_bars() as stage, users_words_aside():
         summary = train_bundle(loaded, out, seed=chosen, device=device, stage=stage)

@@ -6,6 +6,7 @@ from typing import Any
 from opacus import PrivacyEngine
 
 from dpaudit.audit.frameworks.opacus import Export, bundle_from_opacus
+from dpaudit.audit.frameworks.records import read_batches
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.verify.claims import Adjacency
 
@@ -48,7 +49,8 @@ def bundle_from_trainer(
         architecture: As `bundle_from_opacus`: "my_model.py:build"; the rows that its module reads are token ids.
 
     Raises:
-        InputError: As `bundle_from_opacus`; or the Trainer has not trained, or adds up gradients of several batches.
+        InputError: As `bundle_from_opacus`; or the Trainer has not trained, adds up gradients of several batches, or
+            took steps that were not counted.
     """
     loader = trainer.callback_handler.train_dataloader
     if loader is None:
@@ -57,6 +59,12 @@ def bundle_from_trainer(
         raise InputError(
             f"Expected gradient_accumulation_steps={trainer.args.gradient_accumulation_steps} to be 1: a record in two "
             "batches of one step counts twice. Opacus's BatchMemoryManager splits large batches up instead."
+        )
+    counted = sum(int(count) for _, _, count in privacy_engine.accountant.history)
+    if trainer.state.global_step > counted and not read_batches(loader).split:  # a step there is a part of a batch
+        raise InputError(
+            f"Expected the accountant to have counted all {trainer.state.global_step} steps of the Trainer, not "
+            f"{counted}: a training that went on from a checkpoint goes on with the accountant's state, too."
         )
     optimizer = trainer.optimizer
     while hasattr(optimizer, "optimizer"):  # accelerate's wrapper

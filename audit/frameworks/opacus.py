@@ -19,7 +19,13 @@ from torch import nn
 
 from dpaudit._files import write_whole
 from dpaudit.audit.frameworks.named_networks import NamedNetwork, name_network
-from dpaudit.audit.frameworks.opacus_training import Training, check_layers, optimizer_table, read_training
+from dpaudit.audit.frameworks.opacus_training import (
+    Training,
+    check_ghost_clip,
+    check_layers,
+    optimizer_table,
+    read_training,
+)
 from dpaudit.audit.frameworks.records import Records, read_records
 from dpaudit.audit.inputs.bundles import save_bundle
 from dpaudit.audit.inputs.recipes import Recipe
@@ -144,6 +150,7 @@ def write_bundle(
         path, module, optimizer, training, records, adjacency, architecture: As there.
         loop: Whether the loop itself will be retrained, so that nothing is left out in that.
     """
+    check_ghost_clip(module, optimizer)
     check_layers(module)
     network = name_network(module, records, architecture, Path())
     rule, notes = optimizer_table(optimizer, len(records.y), training.batches)

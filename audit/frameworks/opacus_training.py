@@ -9,7 +9,12 @@ from typing import Any
 
 import torch
 from opacus import PrivacyEngine
-from opacus.optimizers import AdaClipDPOptimizer, DPOptimizer, DPPerLayerOptimizer
+from opacus.optimizers import (
+    AdaClipDPOptimizer,
+    DPOptimizer,
+    DPOptimizerFastGradientClipping,
+    DPPerLayerOptimizer,
+)
 from opacus.validators import ModuleValidator
 from torch import nn
 
@@ -101,9 +106,12 @@ def read_training(
     Raises:
         InputError: As `claim_from_opacus`.
     """
+    if not 0.0 <= delta < 1.0:
+        raise InputError(f"Expected delta={delta} in [0, 1).")
     if not isinstance(optimizer, DPOptimizer):
         raise InputError(f"Expected the optimizer that make_private returned, not {type(optimizer).__name__}.")
-    if isinstance(optimizer, AdaClipDPOptimizer):
+    # the adjusted noise is set by adaptive clipping with ghost clipping, whose optimizer has no class of its own
+    if isinstance(optimizer, AdaClipDPOptimizer) or hasattr(optimizer, "_adjusted_noise_multiplier"):
         raise InputError(
             "Expected a fixed max_grad_norm: adaptive clipping also releases how many gradients were clipped, divided "
             "by the size of the batch that was drawn, and there is no theorem on that here."
@@ -111,6 +119,9 @@ def read_training(
     history = tuple((float(n), float(q), int(k)) for n, q, k in privacy_engine.accountant.history)
     if not history:
         raise InputError("Expected the accountant to have counted steps: hand over the engine after the training.")
+    _check_counted(optimizer, sum(count for _, _, count in history))
+    if isinstance(optimizer, DPPerLayerOptimizer):
+        _check_clip(math.hypot(*optimizer.max_grad_norms), optimizer)
     batches = read_batches(data_loader)
     told = history[-1][1]
     true = batches.rate if batches.kind == "poisson" else 1.0 / batches.passes_batches
@@ -119,6 +130,12 @@ def read_training(
             f"Expected the loader's rate {true:g} to be the accountant's {told:g}: gradients of several batches were "
             "added up before a step (a record in two of them counts twice), or this is not the loader of the training."
         )
+    for ratio in (rate / told for _, rate, _ in history):  # Opacus multiplies the rate by how many batches there were
+        if round(ratio) > 1 and abs(ratio - round(ratio)) < 1e-9:
+            raise InputError(
+                f"Expected the accountant's rates to be {told:g}, not {told * ratio:g}: gradients of {round(ratio)} "
+                "batches were added up before a step, and a record in two of them counts twice."
+            )
     with quiet():  # of the remarks that accountants make on their own settings
         claimed = float(privacy_engine.get_epsilon(delta)) if epsilon is None else float(epsilon)
     if not math.isfinite(claimed):
@@ -154,6 +171,38 @@ def _coverage(
             f"noise_multiplier={optimizer.noise_multiplier:g} of the optimizer, which no step was accounted with"
         )
     return covered, lacking
+
+
+def _check_counted(optimizer: DPOptimizer, counted: int) -> None:
+    """Refuse an optimizer that took more steps than were accounted; plain descent keeps no count."""
+    taken = max((int(state.get("step", 0)) for state in optimizer.original_optimizer.state.values()), default=0)
+    if taken > counted:
+        raise InputError(
+            f"Expected the accountant to have counted all {taken} steps of the optimizer, not {counted}: a training "
+            "that went on from a checkpoint goes on with the accountant's state, too (privacy_engine.load_checkpoint)."
+        )
+
+
+def _check_clip(clip: float, optimizer: DPOptimizer) -> None:
+    """Refuse noise that was scaled to another bound than gradients were clipped to."""
+    told = float(optimizer.max_grad_norm)
+    if abs(clip - told) > 1e-6 * told:  # Opacus adds layers up in single precision
+        raise InputError(
+            f"Expected gradients to be clipped to max_grad_norm={told:g} of the optimizer, which scales the noise, not "
+            f"to {clip:g}: Opacus's schedules of max_grad_norm change the noise, and leave clipping layer by layer and "
+            "ghost clipping as they were."
+        )
+
+
+def check_ghost_clip(module: nn.Module, optimizer: DPOptimizer) -> None:
+    """Refuse ghost clipping, which keeps a bound of its own, to another bound than the noise was scaled to.
+
+    Raises:
+        InputError: They differ.
+    """
+    clip = getattr(module, "max_grad_norm", None)
+    if isinstance(optimizer, DPOptimizerFastGradientClipping) and isinstance(clip, (int, float)):
+        _check_clip(float(clip), optimizer)
 
 
 def check_layers(module: nn.Module) -> None:

@@ -9,10 +9,11 @@ import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.verify.claim_files import ClaimFileError, load_claims
@@ -63,6 +64,15 @@ class _Source(_Strict):
     formula: str
     bibtex: str
     row: list[PublishedRow] = []
+
+    @field_validator("read")
+    @classmethod
+    def _day(cls, value: str) -> str:
+        try:
+            date.fromisoformat(value)
+        except ValueError:
+            raise ValueError(f"Expected read={value} to be a day of the calendar.") from None
+        return value
 
 
 @dataclass(frozen=True)

@@ -154,11 +154,15 @@ def _checked(made: Any, spec: TrainingSpec, count: int) -> TrainedModels:
     else:
         if not isinstance(made, Sequence) or not all(isinstance(state, Mapping) for state in made):
             raise InputError(f"Expected the trainer to return TrainedModels or state dicts, not {type(made).__name__}.")
+        given = (state[name] for state in made for name in shapes if name in state)
+        other = next((part for part in given if not isinstance(part, torch.Tensor)), None)
+        if other is not None:
+            raise InputError(_expected_states(count, shapes, f"one holds {type(other).__name__} in a tensor's place"))
         try:
             parts = {name: torch.stack([state[name].detach().cpu().float() for state in made]) for name in shapes}
         except KeyError as error:
             raise InputError(_expected_states(count, shapes, f"one lacks {error}")) from None
-        except (RuntimeError, AttributeError) as error:
+        except RuntimeError as error:
             raise InputError(_expected_states(count, shapes, str(error))) from None
         if len({tuple(state[name].data_ptr() for name in shapes) for state in made}) < len(made):
             raise InputError(

@@ -168,6 +168,26 @@ def test_no_json_takes_the_place_of_what_is_read(
     assert (folder / json_file).read_bytes() == before
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--json", ("verify", "claims.toml")),
+        ("--json", ("scores", "--in", "in.csv", "--out", "out.csv")),
+        ("--json", ("run", "model.pt", "--recipe", "recipe.toml")),
+        ("--json", ("canaries", "judge", "coins.json", "in.csv", "--epsilon", "1", "--delta", "1e-5")),
+        ("--json", ("calibrate", "--mechanism", "gaussian", "--epsilon", "2", "--delta", "1e-5")),
+        ("--out", ("train", "recipe.toml")),
+    ],
+)
+def test_a_folder_that_is_missing_is_told_before_the_work(
+    option: str, words: tuple[str, ...], folder: Path, dpaudit: Command
+) -> None:
+    (folder / "claims.toml").write_text(CLAIMS)
+    done = dpaudit(*words, option, "none/x", folder=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"dpaudit: Expected the folder of {option}=none/x to exist.\n"
+
+
 def test_files_that_an_editor_begins_with_a_byte_order_mark_are_read(tmp_path: Path) -> None:
     for name, text in (("claims.toml", CLAIMS), ("recipe.toml", RECIPE)):
         (tmp_path / name).write_text(text, encoding="utf-8-sig")

@@ -96,6 +96,11 @@ def test_the_example_has_fifteen_lines_and_is_judged_by_what_it_does_each_time(a
         ),
         ("def train(*a, **k):\n    return [{}]\n", "with weight, bias from the trainer: one lacks 'weight'."),
         (
+            "import numpy as np\n\ndef train(spec, pool, members, seeds, *, device):\n"
+            "    return [{'weight': np.zeros((2, 64)), 'bias': np.zeros(2)} for _ in seeds]\n",
+            "with weight, bias from the trainer: one holds ndarray in a tensor's place.",
+        ),
+        (
             EXAMPLE.replace("    return models", "    return [models[0] for _ in models]"),
             "Expected the trainer to return a state dict of its own for each model: two are the same tensors",
         ),

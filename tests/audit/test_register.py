@@ -276,6 +276,7 @@ def test_the_index_can_be_filtered_by_what_its_rows_say(built: tuple[Path, Path]
         ('files = ["small"]', 'files = ["absent"]', "absent.toml"),
         ('["small"]', '["small", "small"]', "id 'small-as-accounted' appears twice"),
         ("[[row]]", "[[line]]", "line"),
+        ('read = "2026-11-22"', 'read = "2026-13-99"', "Expected read=2026-13-99 to be a day of the calendar"),
     ],
 )
 def test_a_source_that_is_wrong_is_refused_in_one_line(tmp_path: Path, old: str, new: str, message: str) -> None:

@@ -212,10 +212,11 @@ def test_the_command(files: Path, dpaudit: Callable[..., subprocess.CompletedPro
     assert "clopper-pearson: epsilon >=" in told.stdout
     data = json.loads(dpaudit(*arms, "--json", "-", folder=files).stdout)
     assert (data["format"], data["verdict"], data["design"]) == ("dpaudit-scores/1", None, "independent")
+    (files / "made").mkdir()
     for epsilon, status, verdict in (("1", 3, "refuted: "), ("9", 2, "not_refuted: ")):
-        lost = dpaudit(*arms, "--epsilon", epsilon, "--delta", "1e-5", "--json", "none/x.json", folder=files)
+        lost = dpaudit(*arms, "--epsilon", epsilon, "--delta", "1e-5", "--json", "made", folder=files)
         assert (lost.returncode, lost.stderr.count("\n")) == (status, 1)
-        assert "none/x.json" in lost.stderr
+        assert lost.stderr.endswith(": made\n")
         assert lost.stdout.startswith(verdict)
     assert len(data["roc"]["band"]["fpr"]) == len(data["roc"]["band"]["tpr_lower"])
     assert dpaudit(*arms, "--one-run", "--epsilon", "9", "--delta", "1e-5", folder=files).returncode == 0

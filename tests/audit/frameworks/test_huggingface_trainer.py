@@ -158,3 +158,10 @@ def test_gradients_that_are_added_up_and_a_trainer_that_has_not_trained_are_refu
     trainer.callback_handler.train_dataloader = None
     with pytest.raises(InputError, match="Expected the Trainer to have trained"):
         bundle_from_trainer(tmp_path / "m.pt", trainer, engine, delta=DELTA)
+
+
+def test_a_trainer_that_went_on_from_a_checkpoint_needs_the_accountant_of_then(tmp_path: Path) -> None:
+    trainer, engine = trained(tmp_path, poisson=False)
+    trainer.state.global_step += 4  # as it counts on
+    with pytest.raises(InputError, match="Expected the accountant to have counted all 16 steps of the Trainer, not 12"):
+        bundle_from_trainer(tmp_path / "m.pt", trainer, engine, delta=DELTA)

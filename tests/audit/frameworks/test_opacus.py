@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 from opacus import PrivacyEngine
-from opacus.schedulers import StepNoise
+from opacus.schedulers import StepGradClip, StepNoise
+from opacus.utils.adaptive_clipping.adaptive_clipping_utils import PrivacyEngineAdaptiveClipping
 from opacus.utils.batch_memory_manager import BatchMemoryManager
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Subset, TensorDataset
@@ -173,8 +174,8 @@ def test_noise_that_changes_is_a_phase_for_each_value(tmp_path: Path) -> None:
 
 def test_a_changed_rate_is_claimed_but_no_recipe_holds_it(tmp_path: Path) -> None:
     module, optimizer, engine, loader = trained(most=1)
-    engine.accountant.history.insert(0, (1.0, 0.5, 3))
-    assert [p.sampling_prob for p in claim_from_opacus(optimizer, engine, loader, delta=DELTA).phases] == [0.5, 0.25]
+    engine.accountant.history.insert(0, (1.0, 0.2, 3))
+    assert [p.sampling_prob for p in claim_from_opacus(optimizer, engine, loader, delta=DELTA).phases] == [0.2, 0.25]
     with pytest.raises(InputError, match="Expected one noise multiplier and rate with a bundle"):
         bundle_from_opacus(tmp_path / "m.pt", module, optimizer, engine, loader, delta=DELTA)
     assert not (tmp_path / "m.pt").exists()
@@ -249,6 +250,37 @@ class Stream(IterableDataset[Any]):
         return iter(data())
 
 
+def shrinking(optimizer: Any) -> Callable[[], None]:
+    """A schedule that takes max_grad_norm of the optimizer, and with it the noise, to a tenth."""
+    return StepGradClip(optimizer, step_size=1, gamma=0.1).step  # type: ignore[no-any-return]
+
+
+def ghost(engine: PrivacyEngine, schedule: bool = False, **options: Any) -> tuple[nn.Module, Any, PrivacyEngine, Any]:
+    """A step with ghost clipping, and one more where a schedule goes before it."""
+    net = mlp()
+    wrapped, optimizer, criterion, loader = engine.make_private(
+        module=net, optimizer=torch.optim.SGD(net.parameters(), 0.1), data_loader=DataLoader(data(), 20),
+        noise_multiplier=1.0, max_grad_norm=0.5, grad_sample_mode="ghost", **options,
+    )  # fmt: skip
+    for (x, y), step in zip(loader, (shrinking(optimizer), None) if schedule else (None,), strict=False):
+        optimizer.zero_grad()
+        criterion(wrapped(x), y).backward()
+        optimizer.step()
+        if step is not None:
+            step()
+    return wrapped, optimizer, engine, loader
+
+
+def resumed() -> tuple[nn.Module, Any, PrivacyEngine, Any]:
+    """A training that went on with an optimizer's state, and an accountant that knows nothing of it."""
+    before, parts = (trained(most=1, passes=1, optimizer=torch.optim.Adam) for _ in range(2))
+    module, optimizer, engine, loader = parts
+    optimizer.load_state_dict(before[1].state_dict())
+    for state in optimizer.state.values():
+        state["step"] += 1  # as a further step would
+    return module, optimizer, engine, loader
+
+
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "adaptive clipping": (
         lambda: trained(
@@ -256,6 +288,24 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
             min_clipbound=0.1, unclipped_num_std=2.0,
         ),
         "Expected a fixed max_grad_norm",
+    ),
+    "adaptive clipping of ghosts": (
+        lambda: ghost(
+            PrivacyEngineAdaptiveClipping(accountant="rdp"), target_unclipped_quantile=0.5, min_clipbound=0.1
+        ),
+        "Expected a fixed max_grad_norm",
+    ),
+    "noise that shrinks alone, layers": (
+        lambda: trained(passes=1, after=shrinking, clipping="per_layer", max_grad_norm=[0.3, 0.4] * 3),
+        "Expected gradients to be clipped to max_grad_norm=0.0866025 of the optimizer, which scales the noise, not to "
+        "0.866025",
+    ),
+    "noise that shrinks alone, ghosts": (
+        lambda: ghost(PrivacyEngine(accountant="rdp"), schedule=True),
+        "Expected gradients to be clipped to max_grad_norm=0.05 of the optimizer, which scales the noise, not to 0.5",
+    ),
+    "steps that were not counted": (
+        resumed, "Expected the accountant to have counted all 2 steps of the optimizer, not 1"
     ),
     "no steps": (lambda: trained(passes=0), "Expected the accountant to have counted steps"),
     "no noise": (lambda: trained(most=1, noise_multiplier=0.0), "Expected a finite epsilon, not inf"),
@@ -286,6 +336,25 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         "Expected the optimizer that make_private returned, not SGD",
     ),
 }  # fmt: skip
+
+
+def test_batches_added_up_but_for_the_last_of_a_pass_are_no_batches_of_a_larger_rate() -> None:
+    module, optimizer, engine, loader = trained(passes=0)
+    module.allow_grad_accumulation()
+    for number, (x, y) in enumerate(loader):
+        nn.functional.cross_entropy(module(x), y).backward()
+        if number > 0:
+            optimizer.step()
+            optimizer.zero_grad()
+    assert engine.accountant.history == [(1.0, 0.5, 1), (1.0, 0.25, 2)]
+    with pytest.raises(InputError, match=r"rates to be 0\.25, not 0\.5: gradients of 2 batches were added up"):
+        claim_from_opacus(optimizer, engine, loader, delta=DELTA)
+
+
+@pytest.mark.parametrize("delta", [-1e-5, math.nan, 1.0])
+def test_a_delta_that_is_none_is_refused(delta: float) -> None:
+    with pytest.raises(InputError, match="Expected delta="):
+        claim_from_opacus(*trained(most=1)[1:], delta=delta)
 
 
 @pytest.mark.parametrize("case", REFUSED)
