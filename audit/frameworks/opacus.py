@@ -82,18 +82,21 @@ def claim_from_opacus(
     delta: float,
     epsilon: float | None = None,
     adjacency: Adjacency = "add-remove",
+    module: nn.Module | None = None,
 ) -> Claim:
-    """The claim of a training by Opacus, for `dpaudit.check`: no model and no data are needed.
+    """The claim of a training by Opacus, for `dpaudit.check`: no data are needed, and a model for ghost clipping only.
 
     Args:
         optimizer, privacy_engine, data_loader: As `make_private` returned them, after the training.
         delta: Of the claim.
         epsilon: Of the claim; None: what the engine says at delta.
         adjacency: Of the claim.
+        module: As `make_private` returned it: with ghost clipping it keeps what gradients were clipped to.
 
     Raises:
         InputError: Nothing was trained, or something has no theorem; one line says what.
     """
+    check_ghost_clip(module, optimizer)
     return read_training(optimizer, privacy_engine, data_loader, delta=delta, epsilon=epsilon).claim(adjacency)
 
 

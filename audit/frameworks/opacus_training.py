@@ -194,15 +194,18 @@ def _check_clip(clip: float, optimizer: DPOptimizer) -> None:
         )
 
 
-def check_ghost_clip(module: nn.Module, optimizer: DPOptimizer) -> None:
+def check_ghost_clip(module: nn.Module | None, optimizer: DPOptimizer) -> None:
     """Refuse ghost clipping, which keeps a bound of its own, to another bound than the noise was scaled to.
 
     Raises:
-        InputError: They differ.
+        InputError: They differ, or the module that keeps the one is not there.
     """
+    if not isinstance(optimizer, DPOptimizerFastGradientClipping):
+        return
     clip = getattr(module, "max_grad_norm", None)
-    if isinstance(optimizer, DPOptimizerFastGradientClipping) and isinstance(clip, (int, float)):
-        _check_clip(float(clip), optimizer)
+    if not isinstance(clip, (int, float)):
+        raise InputError("Expected module= as make_private returned it: with ghost clipping it keeps max_grad_norm.")
+    _check_clip(float(clip), optimizer)
 
 
 def check_layers(module: nn.Module) -> None:

@@ -338,6 +338,16 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 }  # fmt: skip
 
 
+def test_the_claim_alone_of_ghost_clipping_needs_the_module() -> None:
+    module, *parts = ghost(PrivacyEngine(accountant="rdp"))
+    assert claim_from_opacus(*parts, delta=DELTA, module=module).phases[0] == Phase(Gaussian(1.0, 0.5), 1, 0.5)
+    with pytest.raises(InputError, match="Expected module= as make_private returned it"):
+        claim_from_opacus(*parts, delta=DELTA)
+    module, *parts = ghost(PrivacyEngine(accountant="rdp"), schedule=True)
+    with pytest.raises(InputError, match=r"Expected gradients to be clipped to max_grad_norm=0\.05"):
+        claim_from_opacus(*parts, delta=DELTA, module=module)
+
+
 def test_batches_added_up_but_for_the_last_of_a_pass_are_no_batches_of_a_larger_rate() -> None:
     module, optimizer, engine, loader = trained(passes=0)
     module.allow_grad_accumulation()
