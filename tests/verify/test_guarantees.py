@@ -42,7 +42,7 @@ from dpaudit.verify.implied import (
 )
 from dpaudit.verify.renyi import divergence_lower, divergence_upper, rho_upper
 from dpaudit.verify.results import Verdict
-from dpaudit.verify.samplers import BallsInBins, RandomAllocation, Shuffled, WithoutReplacement
+from dpaudit.verify.samplers import BallsInBins, RandomAllocation, Shuffled, TruncatedPoisson, WithoutReplacement
 
 EPSILONS = np.array([0.0, 0.3, 1.0, 2.5, 6.0])
 PHASES = (Phase(Gaussian(1.0, clip=2.0), 4), Phase(Gaussian(2.0), 9))
@@ -593,3 +593,13 @@ def test_lengths_that_are_rational_in_many_coordinates_are_not_rounded() -> None
     normal = [Phase(Gaussian(1.0, clip_norm=math.inf, dimension=5), 5)]
     for guarantee in (GaussianDP(5.0), ZeroConcentratedDP(12.5), RenyiDP(3.0, 37.5)):
         assert check(claim_stating(guarantee, normal)).verdict == "certified"
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "add-remove", "replace-one"])
+def test_batches_that_nothing_cuts_are_poisson_batches(adjacency: Adjacency) -> None:
+    stated = RenyiDP(9.5, 1.0)
+    found, told = (
+        check(claim_stating(stated, [phase], adjacency)).guarantee
+        for phase in (Phase(Gaussian(4.0), sampler=TruncatedPoisson(0.2, 2, 2, 10)), Phase(Gaussian(4.0), 10, 0.2))
+    )
+    assert found == told
