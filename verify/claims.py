@@ -222,12 +222,14 @@ def lets_another_in(claim: Claim, phase: Phase) -> bool:
 
 
 def _in_known_releases(phase: Phase) -> Phase:
-    """Releases that the record is known to be in, without sampling; another phase as it is."""
+    """Releases that the record is known to be in, without sampling, batches that nothing cuts; else as it is."""
     sampler = phase.sampler
     if sampler is None or (isinstance(sampler, TruncatedPoisson) and sampler.max_batch < sampler.records):
         return phase
     if sampler.rate == 1:  # everybody is in every release
         return Phase(phase.mechanism, sampler.steps, 1.0, "none")
+    if isinstance(sampler, TruncatedPoisson):  # nothing is ever cut
+        return Phase(phase.mechanism, sampler.steps, sampler.prob)
     if phase.sampling_kind == "deterministic":
         return Phase(phase.mechanism, sampler.meetings, 1.0, "none")
     return phase

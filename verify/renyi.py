@@ -68,8 +68,7 @@ def squared_mu(claim: Claim) -> Fraction | None:
     total = Fraction(0)
     for phase, met in zip(claim.phases, releases, strict=True):
         structure = phase.mechanism.structure
-        refilled = lets_another_in(claim, phase)
-        square = exact_radius(phase.mechanism, 2, "replace-one" if refilled else claim.adjacency, 2)
+        square = exact_radius(phase.mechanism, 2, _as_met(claim, phase).adjacency, 2)
         if not isinstance(structure, NormalCoordinates) or square is None:
             return None
         total += met.steps * square / _variance(phase.mechanism, structure)
@@ -138,10 +137,16 @@ def _squared_mu_of(epsilon: float) -> float:
     return 8.0 * float(erfinv(math.tanh(epsilon / 2.0))) ** 2
 
 
+def _as_met(claim: Claim, phase: Phase) -> Claim:
+    """The claim as of known releases: where removal of the record lets another in, the two are swapped."""
+    return replace(claim, adjacency="replace-one") if lets_another_in(claim, phase) else claim
+
+
 def _pure_release(claim: Claim, phase: Phase) -> tuple[float, int] | None:
     """Pure epsilon of one release that the record enters, and how many there are; None where it has none."""
+    claim = _as_met(claim, phase)
     releases = unamplified(replace(claim, phases=[phase]))
-    if releases is None or isinstance(phase.sampler, TruncatedPoisson):
+    if releases is None:
         return None
     # amplified where each release samples for itself
     known = Phase(phase.mechanism, 1, phase.sampling_prob) if phase.sampler is None else replace(releases[0], steps=1)
@@ -168,8 +173,8 @@ def rho_upper(claim: Claim) -> float:
     for phase, met in zip(claim.phases, releases, strict=True):
         square = squared_mu(replace(claim, phases=[phase]))
         costs = [] if square is None else [float(square) / 2.0]
-        shift = laplace_gaussian_domination.gaussian_shift(claim, met)
-        if shift is not None and not isinstance(phase.sampler, TruncatedPoisson):
+        shift = laplace_gaussian_domination.gaussian_shift(_as_met(claim, phase), met)
+        if shift is not None:
             costs.append(met.steps * shift**2 / 2.0)
         pure = _pure_release(claim, phase)
         if pure is not None:

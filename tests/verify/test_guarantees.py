@@ -42,7 +42,7 @@ from dpaudit.verify.implied import (
 )
 from dpaudit.verify.renyi import divergence_lower, divergence_upper, rho_upper
 from dpaudit.verify.results import Verdict
-from dpaudit.verify.samplers import BallsInBins, RandomAllocation, Shuffled, WithoutReplacement
+from dpaudit.verify.samplers import BallsInBins, RandomAllocation, Shuffled, TruncatedPoisson, WithoutReplacement
 
 EPSILONS = np.array([0.0, 0.3, 1.0, 2.5, 6.0])
 PHASES = (Phase(Gaussian(1.0, clip=2.0), 4), Phase(Gaussian(2.0), 9))
@@ -593,3 +593,43 @@ def test_lengths_that_are_rational_in_many_coordinates_are_not_rounded() -> None
     normal = [Phase(Gaussian(1.0, clip_norm=math.inf, dimension=5), 5)]
     for guarantee in (GaussianDP(5.0), ZeroConcentratedDP(12.5), RenyiDP(3.0, 37.5)):
         assert check(claim_stating(guarantee, normal)).verdict == "certified"
+
+
+@pytest.mark.parametrize(("adjacency", "scales"), [("zero-out", 1.0), ("add-remove", 2.0), ("replace-one", 2.0)])
+def test_laplace_noise_in_batches_that_are_cut_costs_no_more_than_without_sampling(
+    adjacency: Adjacency, scales: float
+) -> None:
+    # given all coins a release is moved by one clip, or by two where another record has the place
+    phase = Phase(Laplace(1.0, dimension=1), sampler=TruncatedPoisson(0.5, 1, 3, 2))
+    rho = 2.0 * (scales + math.exp(-scales) - 1.0)
+    assert check(claim_stating(ZeroConcentratedDP(rho * (1.0 + 1e-9)), [phase], adjacency)).verdict == "certified"
+    # three records, places for one, the others opposed
+    kept, nobody = 0.5 * (0.25 + 0.5 / 2 + 0.25 / 3), 0.5 * 0.25
+    other = 1.0 - kept - nobody
+    record = {1.0: kept, 0.0: nobody, -1.0: other}
+    out = {
+        "zero-out": {0.0: nobody + kept, -1.0: other},
+        "add-remove": {0.0: 0.25, -1.0: 0.75},
+        "replace-one": {0.0: nobody, -1.0: other + kept},
+    }[adjacency]
+
+    def density(x: float, weights: dict[float, float]) -> float:
+        return sum(p * math.exp(-abs(x - c)) / 2.0 for c, p in weights.items())
+
+    def power(p: dict[float, float], q: dict[float, float]) -> float:
+        return float(mpmath.quad(lambda x: density(x, p) ** 4 / density(x, q) ** 3, [-40, -1, 0, 1, 40]))
+
+    truth = 2.0 * math.log(max(power(record, out), power(out, record))) / 3.0
+    found = check(claim_stating(RenyiDP(4.0, 4.0), [phase], adjacency))
+    assert found.guarantee is not None
+    assert found.guarantee["lower"] <= truth <= found.guarantee["upper"] < math.inf
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "add-remove", "replace-one"])
+def test_batches_that_nothing_cuts_are_poisson_batches(adjacency: Adjacency) -> None:
+    stated = RenyiDP(9.5, 1.0)
+    found, told = (
+        check(claim_stating(stated, [phase], adjacency)).guarantee
+        for phase in (Phase(Gaussian(4.0), sampler=TruncatedPoisson(0.2, 2, 2, 10)), Phase(Gaussian(4.0), 10, 0.2))
+    )
+    assert found == told
