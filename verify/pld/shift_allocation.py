@@ -1,9 +1,9 @@
 """The largest sum of h_eta(s_i) over coordinates with sum s_i^p <= C^p: how a shift is best spread.
 
 With t = s^p it is a resource allocation: at most C^p sup_t h/t in any dimension, at most n times the concave envelope
-of h at C^p/n in n of them. Both read off the vertices of a polygon that lies above h(t): between two evaluated shifts
-a < b, e^h - 1 (for any law here, eta >= 2) or h itself (log-concave laws) is convex in s, so h lies below its chord, a
-concave function of t for p >= 1, which lies below its two end tangents.
+of h at C^p/n in n of them. Between two evaluated shifts a < b, e^h - 1 (for any law here, eta >= 2) or h itself
+(log-concave laws) is convex in s, so h lies below its chord there, a concave function of s, and for p >= 1 of t too,
+which lies below its two end tangents: lines in s, whose largest ratio to t is known, and in t, which make a polygon.
 
 With p = inf or n = 1 every coordinate can be moved by C, and h_eta grows with the shift (boundary lemma,
 `upper.shift_norms`): the sum is at most n h_eta(C).
@@ -27,6 +27,7 @@ TOLERANCE = 1e-3  # relative gap between the bound and the best value found, at 
 ROUNDS = 14
 GENTLE = 1e-4  # nats of eta times the largest loss, below which the bound for small shifts is off by no more
 KEPT = 40  # sets of shifts whose cells are kept for the next orders: more than an order or two asks for
+MOST_PIECES = 16  # of an interval of shifts at once
 BLOCK, MOST_HALVINGS = 8, 64  # halvings of the shift at once, and in all
 
 
@@ -85,7 +86,7 @@ class SpreadMoment:
             return float(np.float64(small_shift_bound(self._noise, float(shift), eta)) / shift**self._norm)
 
     def _any_dimension(self, eta: float) -> float:
-        """C^p sup over 0 < t <= C^p of h/t, by bisecting the intervals whose vertex is too high."""
+        """C^p sup over 0 < t <= C^p of h/t, by cutting the intervals on which it may be too large."""
         p, s, h = self._norm, np.empty(0), np.empty(0)
         while len(s) < MOST_HALVINGS:
             # the bound near zero exceeds h by a factor of at least 1 + O(eta s): go down by factors of 2
@@ -103,16 +104,22 @@ class SpreadMoment:
                 break
         s, h = s[::-1], h[::-1]
         for _ in range(ROUNDS):
-            t, height = _vertices(self._noise, s, h, p)
-            ratio = height / t
+            ratio, ends = _largest_ratios(self._noise, s, h, p), h / s**p
             top = max(near_zero, best, float(ratio.max(initial=0.0)))
-            bad = np.flatnonzero(ratio > max(near_zero, best) * (1 + TOLERANCE))
+            most = max(near_zero, best) * (1 + TOLERANCE)
+            bad = np.flatnonzero(ratio > most)
             if not len(bad):
                 break
-            middle = np.sqrt(s[bad] * s[bad + 1])
+            # a chord's error falls with the square of its length
+            known = np.maximum(ends[bad], ends[bad + 1])
+            wanted = np.ceil(np.sqrt((ratio[bad] - known) / np.maximum(most - known, TOLERANCE * known)))
+            pieces = np.clip(wanted, 2, MOST_PIECES).astype(np.int64)
+            place = np.concatenate([np.full(count - 1, index) for index, count in zip(bad, pieces, strict=True)])
+            share = np.concatenate([np.arange(1, count) / count for count in pieces])
+            middle = s[place] * (s[place + 1] / s[place]) ** share
             added = self._moments(middle, eta)
             best = max(best, float((added / middle**p).max()))
-            s, h = np.insert(s, bad + 1, middle), np.insert(h, bad + 1, added)
+            s, h = np.insert(s, place + 1, middle), np.insert(h, place + 1, added)
         return float(self._clip**p * top)
 
     def _n_coordinates(self, n: int, eta: float) -> tuple[float, float]:
@@ -139,17 +146,37 @@ class SpreadMoment:
             return bound, float(np.nanmax(h / s**p))
 
 
-def _vertices(noise: Coordinate, s: Array, h: Array, p: float) -> tuple[Array, Array]:
-    """Vertices (t, height) above h: where the chords' end tangents meet, one per interval of shifts.
+def _end_slopes(noise: Coordinate, s: Array, h: Array) -> tuple[Array, Array]:
+    """Slopes by s, at both ends of every interval, of the chord drawn in e^h - 1, or in h where that is convex too."""
+    width, change = s[1:] - s[:-1], h[1:] - h[:-1]
+    if noise.convex:
+        return change / width, change / width
+    rise = np.expm1(np.minimum(change, 600.0)) / width  # of e^h, over its value at the first end
+    return rise, rise * np.exp(-change)
 
-    The chord is drawn in e^h - 1, or in h where that is convex too; it is linear in s, hence concave in t.
+
+def _largest_ratios(noise: Coordinate, s: Array, h: Array, p: float) -> Array:
+    """Upper bounds on h/s^p, one per interval of shifts: of one end tangent up to where they meet, then of the other.
+
+    A line over s^p has its largest value at an end, or where its derivative is 0.
     """
     a, b, ha, hb = s[:-1], s[1:], h[:-1], h[1:]
-    if noise.convex:
-        slope_a = slope_b = (hb - ha) / (b - a)
-    else:
-        rise = np.expm1(np.minimum(hb - ha, 600.0)) / (b - a)  # slope of e^h, over e^(h_a)
-        slope_a, slope_b = rise, rise * np.exp(ha - hb)
+    slope_a, slope_b = _end_slopes(noise, s, h)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        meet = (hb - ha + slope_a * a - slope_b * b) / (slope_a - slope_b)
+        meet = np.clip(np.where(np.isfinite(meet), meet, b), a, b)
+        ratios = []
+        for place, height, slope, low, high in ((a, ha, slope_a, a, meet), (b, hb, slope_b, meet, b)):
+            flat = p * (place - height / slope) / (p - 1.0) if p > 1 else high
+            for at in (low, high, np.clip(np.where(np.isfinite(flat), flat, low), low, high)):
+                ratios.append((height + slope * (at - place)) / at**p)
+    return np.asarray(np.max(ratios, axis=0) * (1.0 + 1e-9))
+
+
+def _vertices(noise: Coordinate, s: Array, h: Array, p: float) -> tuple[Array, Array]:
+    """Vertices (t, height) above h: where the chords' end tangents meet, one per interval of shifts."""
+    a, b, ha, hb = s[:-1], s[1:], h[:-1], h[1:]
+    slope_a, slope_b = _end_slopes(noise, s, h)
     ta, tb = a**p, b**p
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         # dt = p s^(p-1) ds, which may be too small for a float: the tangent is then vertical
