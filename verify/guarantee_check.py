@@ -22,7 +22,7 @@ from dpaudit.verify.guarantees import (
 )
 from dpaudit.verify.implied import LEAST_DELTA, divergence_at_least, divergence_at_most, most_mu, operating_points
 from dpaudit.verify.lower.histories import POLE, never_gaussian, never_moments, never_pure, pure_reason
-from dpaudit.verify.renyi import divergence_lower, divergence_upper, mu_upper, rho_upper, squared_mu
+from dpaudit.verify.renyi import divergence_lower, divergence_upper, mu_upper, pure_upper, rho_upper, squared_mu
 from dpaudit.verify.results import VerdictName
 
 NO_SMALLER = "the certified lower bounds on delta(epsilon) leave no smaller"
@@ -126,6 +126,8 @@ def _pure(claim: Claim, at_least: Function, at_most: Function, epsilon: Curves, 
     if never_pure(claim):
         return Finding("refuted", pure_reason(math.inf), "epsilon", math.inf, math.inf)
     shown, highest = (float(side[0]) for side in epsilon(np.zeros(1)))
+    added = pure_upper(claim.canonical("upper"))
+    highest = min(highest, added)
     if lower > 0:
         # P(S) > e^epsilon Q(S) + lower and P(S) <= 1 leave P(S) > e^epsilon Q(S)/(1 - lower)
         shown = max(shown, stated - math.log1p(-lower) if lower < 1 else math.inf)
@@ -134,6 +136,9 @@ def _pure(claim: Claim, at_least: Function, at_most: Function, epsilon: Curves, 
     if upper <= 0:
         reason = f"delta is 0 at epsilon={stated:.6g}, by {theorem}."
         return Finding("certified", reason, "epsilon", min(shown, stated), min(highest, stated))
+    if added <= stated:
+        reason = f"the pure epsilons of the releases that a record enters add up to {added:.6g} (Dwork et al. 2006)."
+        return Finding("certified", reason, "epsilon", min(shown, stated), added)
     if shown > stated:
         return Finding("refuted", pure_reason(shown), "epsilon", shown, highest)
     reason = f"no theorem here proves delta=0 at epsilon={stated:.6g}, and no event found contradicts it."

@@ -158,6 +158,16 @@ def _pure_release(claim: Claim, phase: Phase) -> tuple[float, int] | None:
     return (epsilon, releases[0].steps) if math.isfinite(epsilon) else None
 
 
+def pure_upper(claim: Claim) -> float:
+    """A pure epsilon of the history, those of the releases that the record enters added up; inf where one has none."""
+    releases = [_pure_release(claim, phase) for phase in claim.phases]
+    if None in releases:
+        return math.inf
+    total = sum((Fraction(release[0]) * release[1] for release in releases if release is not None), Fraction(0))
+    nearest = float(total)
+    return nearest if nearest >= total else math.nextafter(nearest, math.inf)
+
+
 def rho_upper(claim: Claim) -> float:
     """A rho of the history, rounded up; inf where no theorem gives one.
 
@@ -202,9 +212,7 @@ def divergence_upper(claim: Claim, orders: Array) -> Array:
         claim: The history.
         orders: Above 1, shape (orders,).
     """
-    pure = [_pure_release(claim, phase) for phase in claim.phases]
-    largest = sum(math.inf if release is None else release[0] * release[1] for release in pure)
-    best = np.minimum(rho_upper(claim) * orders, largest * (1.0 + ROUNDING))
+    best = np.minimum(rho_upper(claim) * orders, pure_upper(claim))
     met = met_claim(claim) or claim
     cut = any(isinstance(phase.sampler, TruncatedPoisson) for phase in claim.phases)
     if cut or not all(sampling_is_known(p) or isinstance(p.sampler, WithoutReplacement) for p in met.phases):

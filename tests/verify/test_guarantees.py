@@ -633,3 +633,17 @@ def test_batches_that_nothing_cuts_are_poisson_batches(adjacency: Adjacency) -> 
         for phase in (Phase(Gaussian(4.0), sampler=TruncatedPoisson(0.2, 2, 2, 10)), Phase(Gaussian(4.0), 10, 0.2))
     )
     assert found == told
+
+
+@pytest.mark.parametrize("sampler", [TruncatedPoisson(0.5, 1, 3, 2), WithoutReplacement(0.9, 2)])
+def test_a_record_and_its_ghost_are_in_the_same_batches_and_pure_epsilons_add_up(
+    sampler: TruncatedPoisson | WithoutReplacement,
+) -> None:
+    # given all coins each of two releases moves by one clip, a scale of the noise
+    phase = Phase(Laplace(1.0, dimension=1), sampler=sampler)
+    found = check(claim_stating(PureDP(2.0), [phase], "zero-out"))
+    assert found.verdict == "certified"
+    assert found.guarantee is not None
+    assert found.guarantee["lower"] <= found.guarantee["upper"] == 2.0
+    swapped = check(claim_stating(PureDP(2.0), [phase], "replace-one"))
+    assert swapped.verdict != "certified"
