@@ -187,16 +187,20 @@ class ShiftedCoordinate:
         for _ in range(ROUNDS):
             index = self._cells[1].astype(np.int64)
             total = [_log_sum(part, index, ends) for part in (lower, upper)]
-            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                tolerance = GAP * np.maximum(1.0, total[0])
+            tolerance = GAP * np.maximum(1.0, total[0])
+            with np.errstate(invalid="ignore"):
                 wide = (total[1] - total[0] > tolerance) & (total[0] < USELESS)
-                limit = (total[0] + np.log(0.5 * tolerance) - np.log(np.bincount(index)))[index]
-                gap = upper + np.log(-np.expm1(np.minimum(lower - upper, -1e-16)))
-            start, end = self._cells[3:5]
-            halved = wide[index] & (gap > limit) & (end - start > 4 * UNIT * end)
-            if not halved.any() or len(upper) > MOST:
+            place = np.flatnonzero(wide[index])
+            if not len(place) or len(upper) > MOST:
                 break
-            place = np.flatnonzero(halved)
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                limit = (total[0] + np.log(0.5 * tolerance) - np.log(np.bincount(index)))[index[place]]
+                most = upper[place]
+                gap = most + np.log(-np.expm1(np.minimum(lower[place] - most, -1e-16)))
+            start, end = self._cells[3:5, place]
+            place = place[(gap > limit) & (end - start > 4 * UNIT * end)]
+            if not len(place):
+                break
             new = _known(self.noise, *_halves(self.noise, self._cells[:, place]))
             left = slice(len(place))  # of the halves; they take the place of the whole
             right = slice(len(place), None)
@@ -205,7 +209,7 @@ class ShiftedCoordinate:
                 old[..., place] = part[..., left]
             lower, upper = (np.append(old, b[right]) for old, b in zip((lower, upper), bounds, strict=True))
             self._cells = np.concatenate([self._cells, new[:, right]], axis=1)
-        found = np.logaddexp(0.0, _log_sum(upper, self._cells[1].astype(np.int64), ends) + CHARGE)
+        found = np.logaddexp(0.0, total[1] + CHARGE)
         # log_psi cuts losses off at 1e150: where one so large matters, a moment that is seen is above MOST_NATS
         beyond = (found > MOST_NATS) | ~(self.noise.phi(self.shifts) < MOST_NATS)
         return np.asarray(np.where(beyond, np.inf, found))
