@@ -19,7 +19,7 @@ from dpaudit.mechanisms.base import Array, Radial
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.pld import radial_tails
-from dpaudit.verify.pld.radial_cells import level_ladder, log_second_upper, loss_tails, radial_cells
+from dpaudit.verify.pld.radial_cells import NEXT_TO_NOTHING, level_ladder, log_second_upper, loss_tails, radial_cells
 from dpaudit.verify.pld.radial_tails import tail_brackets
 
 
@@ -211,6 +211,18 @@ def test_levels_that_only_the_least_radii_reach(level: float) -> None:
         assert rare * (1 - 1e-3) <= found.lower[0] <= found.upper[0] <= rare * (1 + 1e-3)
     else:
         assert found.upper[0] < 1e-115
+
+
+@pytest.mark.parametrize(("sigma", "dimension"), [(0.5, 4), (30.0, 300), (581.8, 460_000)])
+def test_tails_without_the_record_are_as_near_as_they_matter(sigma: float, dimension: int) -> None:
+    noise, tolerance = Product(sigma, dimension=dimension).structure, 1e-5
+    levels = np.array([0.01, 0.5, 3.0, 20.0])
+    found = loss_tails(noise, dimension, 2.0, levels, tolerance)
+    exact = tail_brackets(noise, dimension, 2.0, -levels, 1e-7)
+    assert (found.second - found.second_error <= exact.upper).all()
+    assert (found.second + found.second_error >= exact.lower).all()
+    enough = np.maximum(tolerance * found.second, NEXT_TO_NOTHING * tolerance * found.first * np.exp(-levels))
+    assert (found.second_error <= enough * (1 + 1e-9) + 2e-300).all()
 
 
 def test_cells_whose_bounds_are_rounding_are_not_halved(monkeypatch: pytest.MonkeyPatch) -> None:
