@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 METHODS = ("exact", "monte-carlo", "both")
 DISAGREEMENT = "disagreement"
+FAR_ABOVE = 2.0  # times a delta, above which a curve is not asked where it falls to it
 SUM = "noise is added to the sum of clipped contributions; the divisor that turns the sum into a mean is public"
 ADJACENCY = {
     "add-remove": "neighbours differ by the presence of one record",
@@ -126,14 +127,16 @@ class Bracket:
     """
 
     def __init__(self, claim: Claim, uppers: Sequence[Curve], lower: Curve | None) -> None:
-        self.claim, self._uppers, self._lower = claim, uppers, lower
+        at = np.array([claim.epsilon])
+        self.claim, self._lower = claim, lower
+        self._uppers = sorted(uppers, key=lambda curve: float(curve.delta(at)[0]))
+        self.best = self._uppers[0] if uppers else None
         self.sampled = lower is not None and lower.method == "monte-carlo"
-        self.delta_lower, self.delta_upper = (float(side[0]) for side in self.delta(np.array([claim.epsilon])))
+        self.delta_lower, self.delta_upper = (float(side[0]) for side in self.delta(at))
         self.epsilon_lower, self.epsilon_upper = (float(side[0]) for side in self.epsilon(np.array([claim.delta])))
         crossed = self.delta_lower > self.delta_upper or (claim.delta == 0 and self.epsilon_lower > self.epsilon_upper)
         self.disagreement = crossed and not self.sampled
         self.name = "undecided" if crossed else decide(claim, self.delta_lower, self.delta_upper, self.epsilon_lower)
-        self.best = min(uppers, key=lambda curve: float(curve.delta(np.array([claim.epsilon]))[0]), default=None)
 
     def delta(self, epsilon: Array) -> tuple[Array, Array]:
         """(lower, upper) at each epsilon >= 0."""
@@ -165,7 +168,11 @@ class Bracket:
     def _epsilon_upper(self, delta: Array) -> Array:
         upper = np.full(len(delta), np.inf)
         for curve in self._uppers:
-            upper = np.minimum(upper, curve.epsilon(delta))
+            near, known = np.ones(len(delta), dtype=bool), np.isfinite(upper)
+            if known.any():  # a curve that falls and is still far above delta there has no smaller epsilon
+                near[known] = curve.delta(upper[known]) <= FAR_ABOVE * delta[known]
+            if near.any():
+                upper[near] = np.minimum(upper[near], curve.epsilon(delta[near]))
         return upper
 
     def operating_points(self) -> OperatingPoints:
