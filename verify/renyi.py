@@ -21,7 +21,7 @@ from dpaudit.mechanisms.base import Array, IIDCoordinates, LaplaceCoordinates, N
 from dpaudit.verify.claims import Adjacency, Claim, Phase, lets_another_in
 from dpaudit.verify.lower.families import equal
 from dpaudit.verify.lower.shifts import candidate_counts, centre_multiples, pair_of
-from dpaudit.verify.pld.cells import FARTHEST, interval_masses, mix
+from dpaudit.verify.pld.cells import FARTHEST, MixturePair, interval_masses, mix
 from dpaudit.verify.rdp import Moments, between_versions, laplace_moments, replaced_moment
 from dpaudit.verify.samplers import TruncatedPoisson, WithoutReplacement
 from dpaudit.verify.upper import (
@@ -289,7 +289,8 @@ def divergence_lower(claim: Claim, orders: Array) -> Array:
         law, known = phase.mechanism.structure, phase.sampler is None and sampling_is_known(phase)
         if not isinstance(law, IIDCoordinates) or not (known or phase.sampler is not None):
             continue
-        best = phase.steps * _coordinate_lower(claim, phase, law, orders) if known else np.zeros_like(total)
+        fixed = isinstance(phase.sampler, WithoutReplacement)
+        best = _coordinate_lower(claim, phase, law, orders) if known or fixed else np.zeros_like(total)
         if isinstance(law, NormalCoordinates):
             remove = _gaussian_lower(claim, phase, orders)
             both = known and phase.sampling_prob == 1.0  # two normal laws are alike from either side
@@ -352,21 +353,39 @@ def _log_moment(mu: float, q: float, order: int) -> float:
 
 
 def _coordinate_lower(claim: Claim, phase: Phase, law: IIDCoordinates, orders: Array) -> Array:
-    """Of one release, both directions: equal coordinates moved, or one of them if it is sampled or rotates.
+    """Of all releases of a phase, both directions: equal coordinates moved, or one of them if it is sampled or rotates.
 
     Returns:
         Shape (2, orders).
     """
-    multiples = np.array(centre_multiples(phase, claim.adjacency))
-    alone = phase.sampling_prob < 1.0 or isinstance(law, NormalCoordinates)
+    fixed = isinstance(phase.sampler, WithoutReplacement)
+    multiples = np.array([-1.0, 0.0, 1.0] if fixed else centre_multiples(phase, claim.adjacency))
+    pairs = _fixed_size_pairs(claim, phase) if fixed else [pair_of(phase, tuple(multiples), "remove")]
+    alone = fixed or phase.sampling_prob < 1.0 or isinstance(law, NormalCoordinates)
     best = np.zeros((2, len(orders)))
     for count in [1] if alone else candidate_counts(phase.mechanism, MANY_COORDINATES):
         value = equal(phase.mechanism, count).groups[0][0]
         cells = interval_masses(law, _edges(law, multiples * value), multiples * value)
-        pair = pair_of(phase, tuple(multiples), "remove")
-        found = [count * _cell_sums(*mix(cells, way), orders) for way in (pair, pair.swapped())]
-        best = np.maximum(best, found)
-    return np.asarray(best)
+        for pair in pairs:
+            found = [count * _cell_sums(*mix(cells, way), orders) for way in (pair, pair.swapped())]
+            best = np.maximum(best, found)
+    return np.asarray(best * (phase.steps if phase.sampler is None else phase.sampler.steps))
+
+
+def _fixed_size_pairs(claim: Claim, phase: Phase) -> list[MixturePair]:
+    """Laws of a release of a batch of fixed size, around -v, 0 and v: where the record is not in, one of the others is.
+
+    The record contributes v against 0, or against -v if it is replaced, and all others the same, -v, 0 or v.
+    """
+    assert phase.sampler is not None
+    drawn, out = phase.sampler.rate, 0 if claim.adjacency == "replace-one" else 1
+    pairs = []
+    for others in range(3):
+        weights = np.zeros((2, 3))
+        weights[:, others] = 1.0 - drawn
+        weights[[0, 1], [2, out]] += drawn
+        pairs.append(MixturePair(tuple(weights[0]), tuple(weights[1])))
+    return pairs
 
 
 def _edges(law: IIDCoordinates, centres: Array) -> Array:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
+from scipy.stats import norm
 
 from dpaudit.mechanisms import GammaPLRVIID, Gaussian, GeneralizedGaussian, Laplace, Product
 from dpaudit.mechanisms.base import Array, NormalCoordinates
@@ -647,3 +648,33 @@ def test_a_record_and_its_ghost_are_in_the_same_batches_and_pure_epsilons_add_up
     assert found.guarantee["lower"] <= found.guarantee["upper"] == 2.0
     swapped = check(claim_stating(PureDP(2.0), [phase], "replace-one"))
     assert swapped.verdict != "certified"
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
+@pytest.mark.parametrize(("rate", "order"), [(4e-4, 2.0), (0.2, 8.0)])
+@pytest.mark.parametrize("mechanism", [Gaussian(0.9), Laplace(0.9, dimension=1)])
+def test_renyi_of_batches_of_fixed_size_is_met_where_the_others_are_alike(
+    mechanism: Gaussian | Laplace, rate: float, order: float, adjacency: Adjacency
+) -> None:
+    out = -1.0 if adjacency == "replace-one" else 0.0
+
+    # Gauss-Legendre between multiples of 1/5, where no density has a kink inside
+    nodes, weights = np.polynomial.legendre.leggauss(12)
+    x = np.add.outer(np.arange(-100, 100) + 0.5, nodes / 2.0).ravel() / 5.0
+    weights = np.tile(weights, 200) / 10.0
+
+    def density(centre: float) -> Array:
+        z = np.abs(x - centre) / 0.9
+        return np.exp(-z) / 1.8 if isinstance(mechanism, Laplace) else np.asarray(norm.pdf(z) / 0.9)
+
+    def power(first: float, second: float, others: float) -> float:
+        rest = (1.0 - rate) * density(others)
+        p, q = rate * density(first) + rest, rate * density(second) + rest
+        # less the terms that integrate to 0 and 1, so that little is lost where the two are nearly equal
+        return float(weights @ (q * (np.exp(order * np.log(p / q)) - 1.0 - order * (p - q) / q)))
+
+    ways = [(1.0, out), (out, 1.0)]
+    truth = max(math.log1p(power(*way, others)) for way in ways for others in (-1.0, 0.0, 1.0)) / (order - 1.0)
+    phase = Phase(mechanism, sampler=WithoutReplacement(rate, 50))
+    found = divergence_lower(Claim(0.0, 0.0, [phase], adjacency).canonical("lower"), np.array([order]))[0]
+    assert 0.995 * 50 * truth <= found <= 50 * truth * (1.0 + 1e-6)
