@@ -363,7 +363,7 @@ def replaced_normal_moment(mu: float, sampling_prob: float, lam: float) -> float
     )
     up, down = _log_mixed(q, mu * edges - mu * mu / 2.0), _log_mixed(q, -mu * edges - mu * mu / 2.0)
     convex = _log_convex(up - down, a, 1e-15 * a * (np.abs(up) + np.abs(down)))
-    mass = np.logaddexp(math.log1p(-q) + _log_peak(edges), math.log(q) + _log_peak(edges + mu))
+    mass = np.logaddexp(math.log1p(-q) + log_peak(edges), math.log(q) + log_peak(edges + mu))
     exponent = mass + np.maximum(convex[:-1], convex[1:]) + np.log(np.diff(edges))
     loss = mu * float(edges[-1]) - mu * mu / 2.0
     beyond = (
@@ -389,7 +389,7 @@ def _log_mixed(q: float, loss: Array) -> Array:
     )
 
 
-def _log_peak(edges: Array) -> Array:
+def log_peak(edges: Array) -> Array:
     """log of the largest standard normal density of each cell."""
     low, high = edges[:-1], edges[1:]
     nearest = np.where(low * high <= 0, 0.0, np.minimum(np.abs(low), np.abs(high)))

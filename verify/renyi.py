@@ -31,8 +31,10 @@ from dpaudit.verify.upper import (
     mixed,
     replaced_coins,
     replaced_moments,
+    sampled_normal,
 )
 from dpaudit.verify.upper.gaussian_pld import shift_over_sigma
+from dpaudit.verify.upper.half_line_moments import half_moments
 from dpaudit.verify.upper.met_releases import met_claim
 from dpaudit.verify.upper.shift_norms import exact_radius, sampling_is_known
 
@@ -251,13 +253,18 @@ def _release_moments(claim: Claim, phase: Phase, lams: Array, *, poisson: bool) 
 
 
 def _fixed_size_moments(claim: Claim, phase: Phase, lams: Array) -> Array:
-    """Of one release of a batch of fixed size, both orders, as `upper.replaced_moments` has them for delta(epsilon)."""
+    """Of one release of a batch of fixed size, both orders, as `upper.replaced_moments` has them for delta(epsilon).
+
+    Of normal noise those of the worst losses too, which are of half-lines (`upper.sampled_normal`).
+    """
 
     def at(adjacency: Adjacency, rate: float) -> Moments:
         alone = Claim(0.0, 0.0, [Phase(phase.mechanism, 1)], adjacency)
         return partial(_version_moments, alone, Phase(phase.mechanism, 1, rate))
 
-    return replaced_moments.carried(claim, phase, at)(lams)
+    found = replaced_moments.carried(claim, phase, at)(lams)
+    normal = sampled_normal.halves(phase, claim.adjacency)
+    return found if normal is None else np.minimum(found, half_moments(normal, lams))
 
 
 def _version_moments(claim: Claim, phase: Phase, lams: Array) -> Array:
