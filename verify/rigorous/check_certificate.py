@@ -577,8 +577,8 @@ def main(paths: list[str] | None = None) -> int:
     for path in files:
         name = path if path.isprintable() else ascii(path)  # a name may hold lines, or what moves a terminal's cursor
         try:
-            with open(path, encoding="utf-8") as file:
-                print(f"{name}: accepted {accepted(file.read(MAX_BYTES))}")  # a longer file is cut, and so no JSON
+            with open(path, encoding="utf-8") as file:  # a longer one gets a bracket, and so is no JSON
+                print(f"{name}: accepted {accepted(file.read(MAX_BYTES) + ']' * len(file.read(1)))}")
         except Exception as error:
             status, how = (3, "refused") if isinstance(error, AssertionError) else (max(status, 2), "not a certificate")
             print(f"{name}: {how}: {type(error).__name__} {str(error)[:200]!r}", file=sys.stderr)

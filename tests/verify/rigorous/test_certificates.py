@@ -628,6 +628,15 @@ def test_the_checker_says_how_it_is_used(capsys: pytest.CaptureFixture[str]) -> 
         assert capsys.readouterr() == printed
 
 
+def test_what_follows_the_longest_certificate_that_is_read_is_not_left_out(tmp_path: Path) -> None:
+    claim = Claim(3.0, 1e-5, [Phase(Gaussian(2.0), sampler=Deterministic(7, 9))], "zero-out")
+    text = json.dumps(certificate(claim, check(claim)))
+    for tail, status in (("", 0), (" ", 2), ("and more", 2)):
+        path = tmp_path / "long.json"
+        path.write_text(text.ljust(checker.MAX_BYTES) + tail)
+        assert checker.main([str(path)]) == status
+
+
 def test_the_checker_is_one_short_file_that_imports_flint_alone() -> None:
     import ast
     import sys
