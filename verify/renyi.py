@@ -376,7 +376,7 @@ def _coordinate_lower(claim: Claim, phase: Phase, law: IIDCoordinates, orders: A
         for pair in pairs:
             found = [count * _cell_sums(*mix(cells, way), orders) for way in (pair, pair.swapped())]
             best = np.maximum(best, found)
-    return np.asarray(best * (phase.steps if phase.sampler is None else phase.sampler.steps))
+    return np.asarray(best * phase.steps)
 
 
 def _fixed_size_pairs(claim: Claim, phase: Phase) -> list[MixturePair]:

@@ -38,9 +38,8 @@ def moment(sigma: float, rate: float, order: float, adjacency: Adjacency) -> flo
         return STEP * float((second * psi(np.where(seen, first / np.maximum(second, 1e-300), 1.0), order)).sum())
 
     def below(first: Array, second: Array) -> float:
-        return (
-            float((first * psi(np.where(first > second, second / np.maximum(first, 1e-300), 1.0), order)).sum()) * 1e-4
-        )
+        ratio = np.where(first > second, second / np.maximum(first, 1e-300), 1.0)
+        return STEP * float((first * psi(ratio, order)).sum())
 
     one, other = (pair(*centres) for centres in LAWS[adjacency])
     return float(np.log1p(max(above(*one) + below(*other), above(*other) + below(*one))))
