@@ -92,9 +92,14 @@ def load_claims(path: str | Path) -> list[Claim]:
         data = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin with a mark
     except OSError as error:
         raise ClaimFileError(f"{path}: {error.strerror}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except ClaimFileError:
+        raise
+    except (ValueError, RecursionError) as error:  # of integers with thousands of digits, too
         raise ClaimFileError(f"{path}: not TOML: {error}") from error
-    return parse_claims(data, source=str(path), folder=path.parent)
+    try:
+        return parse_claims(data, source=str(path), folder=path.parent)
+    except RecursionError as error:
+        raise ClaimFileError(f"{path}: expected tables that are not nested so deeply.") from error
 
 
 def parse_claims(data: Mapping[str, Any], *, source: str, folder: Path | None = None) -> list[Claim]:

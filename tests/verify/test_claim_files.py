@@ -1,11 +1,12 @@
 """Claims files: what is read, and what is refused and in which words."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from dpaudit.mechanisms import Gaussian
-from dpaudit.verify.claim_files import ClaimFileError, claim_from_dict, claim_to_dict, load_claims
+from dpaudit.verify.claim_files import MAX_BYTES, ClaimFileError, claim_from_dict, claim_to_dict, load_claims
 from dpaudit.verify.samplers import WithoutReplacement
 
 GOOD = """
@@ -110,6 +111,28 @@ def test_a_mistake_is_named(tmp_path: Path, old: str, new: str, word: str) -> No
 def test_a_file_that_is_no_claims_file_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(ClaimFileError):
         load_claims(write(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    "value", ["[" * 3000 + "]" * 3000, "{a = " * 3000 + "1" + "}" * 3000, "9" * 5000], ids=["list", "table", "integer"]
+)
+def test_what_no_reader_of_toml_takes_is_refused_in_one_line(tmp_path: Path, value: str) -> None:
+    with pytest.raises(ClaimFileError, match=r"not TOML: [^\n]*$"):
+        load_claims(write(tmp_path, GOOD.replace("steps = 300", f"steps = {value}")))
+
+
+@pytest.mark.parametrize("key", ["id", "mechanism"])
+def test_tables_that_are_nested_too_deeply_are_refused_in_one_line(tmp_path: Path, key: str) -> None:
+    named = "" if key == "id" else 'id = "a"\n'
+    with pytest.raises(ClaimFileError, match="not nested so deeply"):
+        load_claims(write(tmp_path, f"[[claim]]\n{named}epsilon = 1.0\ndelta = 0.0\n{key}{'.a' * 5000} = 1\n"))
+
+
+def test_a_file_that_is_too_large_is_told_so(tmp_path: Path) -> None:
+    path = write(tmp_path, GOOD)
+    os.truncate(path, MAX_BYTES + 1)
+    with pytest.raises(ClaimFileError, match=r"claims.toml: expected a claims file of at most"):
+        load_claims(path)
 
 
 @pytest.mark.parametrize(
