@@ -25,7 +25,8 @@ _THEME = {
     INK: "ink", GREY: "grey", GRID: "line", PROOF: "proof", ATTACK: "attack", BAD: "beyond", "#ffffff": "paper",
 }  # fmt: skip
 _COLOUR = re.compile(f"(?<=: )({'|'.join(_THEME)})\\b")
-_TURNING = dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), "\ufffd")
+_CONTROLS = {*range(0x20), *range(0x7F, 0xA0)} - {*map(ord, "\t\n\r")}  # HTML holds none; a terminal obeys them
+_UNPRINTED = dict.fromkeys((*_CONTROLS, *range(0x202A, 0x202F), *range(0x2066, 0x206A)), "\ufffd")
 _HERE = Path(__file__).parent
 _TABLES = {
     "roc": ("fpr", "tpr", "tpr_lower", "tpr_upper"),
@@ -120,8 +121,8 @@ def fill(template: str, **context: Any) -> str:
 
 
 def _in_order(value: object) -> object:
-    """What is printed, without the characters by which outside text turns around what stands beside it."""
-    return value.translate(_TURNING) if isinstance(value, str) else value
+    """What is printed, without control characters and those by which outside text turns around what is beside it."""
+    return value.translate(_UNPRINTED) if isinstance(value, str) else value
 
 
 @cache

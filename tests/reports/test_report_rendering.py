@@ -203,6 +203,12 @@ def test_no_outside_text_turns_around_what_stands_beside_it(samples: ModuleType,
     assert "safe\ufffdtxt\ufffd.exe" in page.text
 
 
+def test_no_control_character_reaches_a_page(samples: ModuleType, tmp_path: Path) -> None:
+    text = "a\x1b[31mb\x07c\x7fd\x9be\x00f\tg\nh"
+    page = write_report(replace(samples.make_result("claim_check"), notes=[text]), tmp_path).read_text("utf-8")
+    assert "a\ufffd[31mb\ufffdc\ufffdd\ufffde\ufffdf\tg\nh" in page
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_page_needs_nothing_but_itself(kind: str, written: Written) -> None:
     text = written(kind).read_text(encoding="utf-8")
