@@ -14,7 +14,7 @@ import joblib
 
 from dpaudit._files import write_whole
 from dpaudit.audit.inputs.files import InputError
-from dpaudit.audit.inputs.register_sources import Source, load_sources
+from dpaudit.audit.inputs.register_sources import Source, load_sources, names_a_page
 from dpaudit.audit.inputs.sources import Stage
 from dpaudit.audit.register_entries import LARGEST_CERTIFICATE, difference, judged
 from dpaudit.reports.register_pages import DATA, FORMAT, pages, register_text, write_register
@@ -112,12 +112,18 @@ def check_register(
 def _load(out: Path) -> dict[str, Any]:
     try:
         document: dict[str, Any] = json.loads((out / DATA).read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"Expected {out / DATA} to hold the register: {error}") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise InputError(f"Expected {out / DATA} to be of format {FORMAT!r}.")
+    expected = f"Expected {out / DATA} to hold versions and sources, as dpaudit register build writes them"
     if not (isinstance(document.get("versions"), dict) and _whole(document.get("sources"))):
-        raise InputError(f"Expected {out / DATA} to hold versions and sources, as dpaudit register build writes them.")
+        raise InputError(f"{expected}.")
+    try:
+        pages(document)
+        register_text(document)
+    except Exception as error:  # whatever an entry that is no entry leads to
+        raise InputError(f"{expected}: {type(error).__name__}: {error}") from error
     return document
 
 
@@ -126,6 +132,7 @@ def _whole(sources: Any) -> bool:
     return isinstance(sources, list) and all(
         isinstance(source, dict)
         and source.keys() >= {"name", "digest", "facts", "rows", "claims"}
+        and names_a_page(source["name"])
         and isinstance(source["claims"], dict)
         and all(isinstance(entry, dict) and entry.keys() >= _ENTRY for entry in source["claims"].values())
         for source in sources

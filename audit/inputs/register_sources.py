@@ -5,6 +5,7 @@ files, and a `[[row]]` for each published statement: where it stands, what is pr
 derived and how, and the ids of the claims that judge it, or what is missing to judge it at all.
 """
 
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -111,8 +112,8 @@ def load_sources(folder: Path) -> list[Source]:
     sources = [_load(path, folder) for path in paths]
     seen: set[str] = set()
     for source in sources:
-        if source.name.casefold() == "index":
-            raise InputError(f"Expected another name than {source.name}.toml: its page would be that of all sources.")
+        if not names_a_page(source.name):
+            raise InputError(f"Expected another name than {source.name}.toml: letters, digits and _.-, and not index.")
         for name in [*source.claims, *(row.id for row in source.rows if row.id not in source.claims)]:
             if name in seen:
                 raise InputError(f"source {source.name}: id {name!r} appears twice: expected every id once.")
@@ -120,12 +121,17 @@ def load_sources(folder: Path) -> list[Source]:
     return sources
 
 
+def names_a_page(name: object) -> bool:
+    """Whether a source's name can be that of its page, in a folder and in a link: the page of all is index.html."""
+    return isinstance(name, str) and re.fullmatch(r"\w[\w.-]*", name) is not None and name.casefold() != "index"
+
+
 def _load(path: Path, folder: Path) -> Source:
     try:
         read = _Source.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except ValidationError as error:
         raise InputError(f"{path}: {one_line(error, _Source)}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not TOML: {error}") from error
     claims: dict[str, Claim] = {}
     homes: dict[str, Path] = {}

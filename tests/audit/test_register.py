@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -244,6 +245,35 @@ def test_a_register_that_lacks_a_part_is_refused_in_one_line(
         render_register(tmp_path, show=lambda line: None)
 
 
+@pytest.mark.parametrize("name", ["../small", "/tmp/small", "index", "javascript:alert(1)//", ["small"]])
+def test_no_page_of_a_register_is_written_elsewhere(built: tuple[Path, Path], tmp_path: Path, name: Any) -> None:
+    document = json.loads((built[1] / DATA).read_text())
+    document["sources"][0]["name"] = name
+    (tmp_path / "register").mkdir()
+    (tmp_path / "register" / DATA).write_text(json.dumps(document))
+    with pytest.raises(InputError, match="to hold versions and sources"):
+        render_register(tmp_path / "register", show=lambda line: None)
+    assert [path.name for path in tmp_path.rglob("*.html")] == []
+
+
+@pytest.mark.parametrize("value", [None, 3, [], {}, "\ud800", math.nan])
+@pytest.mark.parametrize("key", ["claim", "verdict", "curve"])
+def test_a_damaged_entry_of_a_register_is_refused_in_one_line(
+    built: tuple[Path, Path], tmp_path: Path, key: str, value: Any
+) -> None:
+    document = json.loads((built[1] / DATA).read_text())
+    document["sources"][0]["claims"]["small-as-run"][key] = value
+    (tmp_path / DATA).write_text(json.dumps(document))
+    with pytest.raises(InputError, match="to hold versions and sources"):
+        render_register(tmp_path, show=lambda line: None)
+
+
+def test_a_register_that_is_nested_too_deeply_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / DATA).write_text("[" * 100_000)
+    with pytest.raises(InputError, match="to hold the register"):
+        render_register(tmp_path, show=lambda line: None)
+
+
 def test_outside_text_stays_text(built: tuple[Path, Path]) -> None:
     for name in ("index.html", "small.html"):
         page = (built[1] / name).read_text()
@@ -286,11 +316,20 @@ def test_a_source_that_is_wrong_is_refused_in_one_line(tmp_path: Path, old: str,
     assert "\n" not in str(refused.value)
 
 
-def test_no_source_takes_the_page_of_all_sources(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["Index", "javascript:alert(1);x", "a b", '"x', "a\x1b"])
+def test_no_source_takes_the_page_of_all_sources_or_a_name_that_is_no_link_to_its_page(
+    tmp_path: Path, name: str
+) -> None:
     claims = folder(tmp_path / "claims")
-    (claims / "sources/small.toml").rename(claims / "sources/Index.toml")
-    with pytest.raises(InputError, match=r"another name than Index\.toml"):
+    (claims / "sources/small.toml").rename(claims / f"sources/{name}.toml")
+    with pytest.raises(InputError, match="Expected another name than"):
         load_sources(claims)
+
+
+@pytest.mark.parametrize("digits", ["[" * 3000, "9" * 5000])
+def test_a_source_that_no_reader_of_toml_takes_is_refused_in_one_line(tmp_path: Path, digits: str) -> None:
+    with pytest.raises(InputError, match="not TOML"):
+        load_sources(folder(tmp_path / "claims", source=f"{SOURCE}x = {digits}"))
 
 
 GAUSSIAN = {"name": "gaussian", "noise_multiplier": 1.0}
