@@ -128,7 +128,8 @@ def _made_lasting(name: str, descriptor: int) -> None:
     if stream is not getattr(sys, f"__{name}__"):
         return
     file = io.FileIO(os.devnull if stream is None else descriptor, "w", closefd=stream is None)  # None: it is closed
-    encoding, errors = ("utf-8", None) if stream is None else (stream.encoding, stream.errors)
+    encoding, errors = ("utf-8", "strict") if stream is None else (stream.encoding, stream.errors)
+    errors = "backslashreplace" if errors == "strict" else errors  # a letter that the encoding lacks ends nothing
     lines, through = (stream is not None and getattr(stream, key) for key in ("line_buffering", "write_through"))
     if stream is not None:
         with suppress(OSError):  # a reader that has gone is met again at the next write

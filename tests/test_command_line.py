@@ -125,6 +125,21 @@ def test_streams_that_are_closed_leave_the_exit_status_as_it_is(folder: Path) ->
         assert done.returncode == status, words
 
 
+def test_letters_that_the_output_cannot_take_leave_the_exit_status_as_it_is(tmp_path: Path) -> None:
+    claim = CLAIM.format(epsilon=2.0).replace('id = "a"', 'id = "\N{GREEK SMALL LETTER MU}"')
+    (tmp_path / "claims.toml").write_text(claim, "utf-8")
+    done = subprocess.run(
+        [BIN, "verify", "claims.toml"], env={**os.environ, "PYTHONIOENCODING": "latin-1"}, cwd=tmp_path,
+        capture_output=True, text=True, encoding="latin-1", timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (3, "")
+    assert "\\u03bc" in done.stdout
+
+
+def test_more_trials_than_memory_holds_are_a_mistake(dpaudit: Command) -> None:
+    assert dpaudit("selfcheck", "--trials", "1" + 20 * "0").returncode == 2
+
+
 def test_an_interruption_is_one_line_and_exit_4() -> None:
     with subprocess.Popen(
         [BIN, "selfcheck", "--trials", "1000000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -8,7 +8,7 @@ from dpaudit.audit.commands.console import GAVE_UP, Seed, progress_bars, seed_or
 
 
 def selfcheck(
-    trials: Annotated[int, typer.Option(min=100, help="Simulated audits per bound.")] = 1000,
+    trials: Annotated[int, typer.Option(min=100, max=10_000_000, help="Simulated audits per bound.")] = 1000,
     seed: Seed = None,
 ) -> None:
     """Measure the error rates of every statistical bound on mechanisms with known truth."""
