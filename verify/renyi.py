@@ -23,7 +23,7 @@ from dpaudit.verify.lower.families import equal
 from dpaudit.verify.lower.shifts import candidate_counts, centre_multiples, pair_of
 from dpaudit.verify.pld.cells import FARTHEST, MixturePair, interval_masses, mix
 from dpaudit.verify.rdp import Moments, between_versions, laplace_moments, replaced_moment
-from dpaudit.verify.samplers import TruncatedPoisson, WithoutReplacement
+from dpaudit.verify.samplers import PassGame, TruncatedPoisson, WithoutReplacement
 from dpaudit.verify.upper import (
     bounded_loss,
     laplace_gaussian_domination,
@@ -40,6 +40,7 @@ from dpaudit.verify.upper.shift_norms import exact_radius, sampling_is_known
 
 ROUNDING = 1e-11  # relative, for sums of logarithms
 LARGEST_SUM = 4096  # order up to which the sum over k is taken
+LARGEST_SERIES = 256  # order up to which the moments of a mean over bins are
 CELLS = 2000  # quantiles of each tail, and of the middle of a law
 MANY_COORDINATES = 100
 
@@ -316,6 +317,17 @@ def _gaussian_lower(claim: Claim, phase: Phase, orders: Array) -> Array:
     best = np.zeros(len(orders))
     for weight, squares, times in _patterns(claim, phase):
         best = np.maximum(best, times * orders * (weight / (orders - 1.0) + squares * mu * mu / 2.0))
+    for game in _games(claim, phase):
+        [(_, (none, once, twice)), *others] = game.first
+        if not _silent(game) or others or twice:
+            continue
+        shift = game.stretch * (mu / 2.0 if claim.adjacency == "replace-one" else mu)
+        whole = np.minimum(np.floor(orders), LARGEST_SERIES if once == 1 else 2)  # D_a rises with a
+        if once == 1:
+            logs = np.array([_mean_moment(shift, none + 1, int(a)) for a in whole])
+        else:
+            logs = np.where(whole == 2, _overlap_moment(shift, none + once, once), 0.0)
+        best = np.maximum(best, game.passes * logs / np.maximum(whole - 1.0, 1.0))
     if phase.sampler is None and phase.sampling_prob < 1.0 and claim.adjacency == "add-remove":
         whole = np.floor(orders)
         sums = [_log_moment(mu, phase.sampling_prob, int(a)) if a <= LARGEST_SUM else 0.0 for a in whole]
@@ -336,14 +348,73 @@ def _patterns(claim: Claim, phase: Phase) -> list[tuple[float, float, int]]:
     if isinstance(phase.sampler, TruncatedPoisson):
         return [(math.log(phase.sampler.kept_rate), 0.25 if replace_one else 1.0, phase.sampler.steps)]
     found = []
-    for game in phase.sampler.games(replace_one=replace_one):
-        empty = all(not once and not twice for _, (_, once, twice) in game.second)
+    for game in _games(claim, phase):
+        empty = _silent(game)
         for weight, (none, once, twice) in game.first:
             # shifts of two contributions between the others opposed and the record; of one where the others are silent
             squares = (once + 4 * twice) / (4 if replace_one else 1) if empty else (once + twice)
             orders = gammaln(none + once + twice + 1) - gammaln(none + 1) - gammaln(once + 1) - gammaln(twice + 1)
             found.append((math.log(weight) - float(orders) * (1 + ROUNDING), squares * game.stretch**2, game.passes))
     return found
+
+
+def _games(claim: Claim, phase: Phase) -> list[PassGame]:
+    """Those of the phase's sampler; of a record that is replaced also by one that contributes nothing."""
+    if claim.adjacency != "replace-one":
+        return list(phase.games(replace_one=False))
+    return [*phase.games(replace_one=True), *filter(_silent, phase.games(replace_one=False))]
+
+
+def _silent(game: PassGame) -> bool:
+    """Whether all releases are around 0 without the record."""
+    return all(not once and not twice for _, (_, once, twice) in game.second)
+
+
+def _mean_moment(mu: float, bins: int, order: int) -> float:
+    """log E_Q[M^order], whole order >= 1, M the mean of the ratios of so many bins, rounded down.
+
+    M^a is a sum over how often each bin is a factor, and E_Q W^k = e^(k(k-1) mu^2/2): order! times the coefficient of
+    z^order in f^bins, f = sum_k E_Q[W^k] (z/bins)^k/k!. From n bins to 2n and to n + 1 by products; from as many bins
+    as the order on by n r_n = sum_k (k (bins + 1) - n) f_k r_(n-k), whose terms are positive.
+    """
+    k = np.arange(order + 1.0)
+    with np.errstate(over="ignore"):
+        factor = k * (k - 1.0) * mu * mu / 2.0 - gammaln(k + 1.0) - k * math.log(bins)
+    if not math.isfinite(factor[-1]):
+        return 0.0
+    power = np.zeros(order + 1)
+    if bins >= order:
+        for n in range(1, order + 1):
+            terms = np.log(k[1 : n + 1] * (bins + 1.0) - n) + factor[1 : n + 1] + power[n - 1 :: -1]
+            power[n] = logsumexp(terms) - math.log(n)
+    else:
+        power[1:] = -np.inf
+        for digit in f"{bins:b}":
+            power = _series_product(power, power)
+            power = _series_product(power, factor) if digit == "1" else power
+    total = float(power[-1] + gammaln(order + 1.0))
+    size = float(np.abs(factor).max() + gammaln(order + 1.0) + 8.0)
+    return max(0.0, total - 1e-15 * (order + 1.0) * size)
+
+
+def _overlap_moment(mu: float, releases: int, times: int) -> float:
+    """log E_Q[M^2], M the mean of the ratios of all sets of `times` releases: E e^(J mu^2), two such sets sharing J."""
+    j = np.arange(1.0, times + 1.0)
+    j = j[2 * times - j <= releases]
+    exponent = j * mu * mu
+    excess = np.where(exponent > 30.0, exponent - 1e-12, np.log(np.expm1(np.minimum(exponent, 30.0))))
+    chosen = _log_binomial(times, j) + _log_binomial(releases - times, times - j) - _log_binomial(releases, times)
+    total = float(logsumexp(chosen + excess))
+    return max(0.0, float(np.logaddexp(0.0, total - 1e-14 * (float(gammaln(releases + 2.0)) + abs(total)))))
+
+
+def _log_binomial(n: float, k: Array | float) -> Array:
+    return np.asarray(gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0))
+
+
+def _series_product(first: Array, second: Array) -> Array:
+    """Logarithms of the coefficients of a product of power series, from those of both."""
+    return np.array([logsumexp(first[: n + 1] + second[n::-1]) for n in range(len(first))])
 
 
 def _log_moment(mu: float, q: float, order: int) -> float:

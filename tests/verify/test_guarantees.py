@@ -43,7 +43,14 @@ from dpaudit.verify.implied import (
 )
 from dpaudit.verify.renyi import divergence_lower, divergence_upper, rho_upper
 from dpaudit.verify.results import Verdict
-from dpaudit.verify.samplers import BallsInBins, RandomAllocation, Shuffled, TruncatedPoisson, WithoutReplacement
+from dpaudit.verify.samplers import (
+    BallsInBins,
+    RandomAllocation,
+    Sampler,
+    Shuffled,
+    TruncatedPoisson,
+    WithoutReplacement,
+)
 
 EPSILONS = np.array([0.0, 0.3, 1.0, 2.5, 6.0])
 PHASES = (Phase(Gaussian(1.0, clip=2.0), 4), Phase(Gaussian(2.0), 9))
@@ -405,9 +412,54 @@ def test_bins_have_a_divergence_on_both_sides() -> None:
     true = math.log1p(math.expm1(1.0) / 10.0)
     assert verdict.verdict == "refuted"
     assert verdict.guarantee is not None
-    assert 0.6 * true < verdict.guarantee["lower"] < true < verdict.guarantee["upper"] < 1.03 * true
+    assert 0.999 * true < verdict.guarantee["lower"] < true < verdict.guarantee["upper"] < 1.03 * true
+    below = check(claim_stating(RenyiDP(2.0, 0.999 * true), claim.phases))
+    assert below.verdict == "refuted"
     above = check(claim_stating(RenyiDP(2.0, 1.03 * true), claim.phases))
     assert above.verdict == "certified"
+
+
+@pytest.mark.parametrize(("bins", "order", "mu"), [(2, 4, 1.0), (3, 40, 0.3), (50, 32, 0.2), (1000, 8, 0.5)])
+def test_the_divergence_of_bins_is_met_at_whole_orders(bins: int, order: int, mu: float) -> None:
+    """order! times the coefficient of z^order in (sum of E_Q[W^k] (z/bins)^k/k!)^bins, by plain products."""
+    with mpmath.workdps(50):
+        factor = [
+            mpmath.exp(mpmath.mpf(k * (k - 1)) * mu**2 / 2) / mpmath.factorial(k) / bins**k for k in range(order + 1)
+        ]
+        power = [mpmath.mpf(1)] + [mpmath.mpf(0)] * order
+        for _ in range(bins):
+            power = [mpmath.fsum(power[j] * factor[n - j] for j in range(n + 1)) for n in range(order + 1)]
+        true = float(mpmath.log(power[-1] * mpmath.factorial(order)) / (order - 1))
+    phase = Phase(Gaussian(1.0 / mu), sampler=BallsInBins(bins, 3))
+    adjacencies: tuple[Adjacency, ...] = ("zero-out", "replace-one")  # one that contributes nothing is another one
+    for adjacency in adjacencies:
+        claim = Claim(0.0, 0.0, [phase], adjacency)
+        found = divergence_lower(claim.canonical("lower"), np.array([order, order + 0.5]))
+        assert 3 * true * (1 - 1e-8) <= found[0] <= min(3 * true, float(found[1])), adjacency
+
+
+@pytest.mark.parametrize(("releases", "times", "mu"), [(10, 3, 1.0), (100, 5, 0.1), (7, 5, 2.0), (1000, 40, 9.0)])
+def test_the_divergence_of_random_allocation_is_met_at_order_2(releases: int, times: int, mu: float) -> None:
+    with mpmath.workdps(50):
+        shared = [
+            mpmath.binomial(times, j)
+            * mpmath.binomial(releases - times, times - j)
+            * mpmath.exp(j * mpmath.mpf(mu) ** 2)
+            for j in range(max(0, 2 * times - releases), times + 1)
+        ]
+        true = float(mpmath.log(mpmath.fsum(shared) / mpmath.binomial(releases, times)))
+    claim = Claim(0.0, 0.0, [Phase(Gaussian(1.0 / mu), sampler=RandomAllocation(releases, times))]).canonical("lower")
+    found = divergence_lower(claim, np.array([2.0, 2.5]))
+    assert true * (1 - 1e-8) <= found[0] <= min(true * (1 + 1e-13), float(found[1]))
+
+
+@pytest.mark.parametrize("sampler", [BallsInBins(10, 3), BallsInBins(10, 3, "once"), RandomAllocation(10, 3)])
+def test_a_replaced_record_may_be_replaced_by_one_that_contributes_nothing(sampler: Sampler) -> None:
+    phases, orders = [Phase(Gaussian(3.0), sampler=sampler)], np.array([1.5, 2.0, 30.0, 1e9])
+    removed = divergence_lower(Claim(0.0, 0.0, phases, "zero-out").canonical("lower"), orders)
+    replaced = divergence_lower(Claim(0.0, 0.0, phases, "replace-one").canonical("lower"), orders)
+    assert (removed > 0)[1:].all()
+    assert (replaced >= removed * (1 - 1e-12)).all()
 
 
 def test_bounds_on_a_guarantee_that_cross_decide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
