@@ -153,6 +153,8 @@ def _pure_release(claim: Claim, phase: Phase) -> tuple[float, int] | None:
         return None
     # amplified where each release samples for itself
     known = Phase(phase.mechanism, 1, phase.sampling_prob) if phase.sampler is None else replace(releases[0], steps=1)
+    if isinstance(phase.sampler, WithoutReplacement):
+        known = Phase(phase.mechanism, sampler=replace(phase.sampler, releases=1))
     alone = replace(claim, phases=[known])
     epsilon = bounded_loss.pure_epsilon(alone)
     of_its_coin = replaced_coins.release_epsilon(alone, known) if replaced_coins.applies(alone) else None
@@ -193,7 +195,9 @@ def rho_upper(claim: Claim) -> float:
         if pure is not None:
             costs.append(pure[1] * pure[0] ** 2 / 2.0)
             if phase.sampling_prob == 1.0 and isinstance(phase.mechanism.structure, LaplaceCoordinates):
-                costs.append(pure[1] * _laplace_rho(pure[0]))
+                # of Laplace laws, which a sampled release is none of
+                alone = replace(_as_met(claim, phase), phases=[replace(met, steps=1)])
+                costs.append(met.steps * _laplace_rho(bounded_loss.pure_epsilon(alone)))
         total += min(costs, default=math.inf)
     return total * (1.0 + ROUNDING)
 

@@ -697,9 +697,23 @@ def test_a_record_and_its_ghost_are_in_the_same_batches_and_pure_epsilons_add_up
     found = check(claim_stating(PureDP(2.0), [phase], "zero-out"))
     assert found.verdict == "certified"
     assert found.guarantee is not None
-    assert found.guarantee["lower"] <= found.guarantee["upper"] == 2.0
+    assert found.guarantee["lower"] <= found.guarantee["upper"] <= 2.0
     swapped = check(claim_stating(PureDP(2.0), [phase], "replace-one"))
     assert swapped.verdict != "certified"
+
+
+@pytest.mark.parametrize("scale", [0.02, 0.7, 2.0, 1000.0])
+@pytest.mark.parametrize("rate", [0.01, 0.3, 0.999])
+def test_the_pure_epsilon_of_fixed_sizes_is_met_where_the_others_are_opposed(scale: float, rate: float) -> None:
+    with mpmath.workdps(60):
+        once, twice = (1 + mpmath.mpf(rate) * mpmath.expm1(clips / mpmath.mpf(scale)) for clips in (1, 2))
+        true = float(7 * mpmath.log(twice / once))
+    phase = Phase(Laplace(scale, clip_norm=1.0), sampler=WithoutReplacement(rate, 7))
+    for factor, wanted in ((0.999, "refuted"), (1.0 + 1e-9, "certified")):
+        found = check(claim_stating(PureDP(true * factor), [phase], "zero-out"))
+        assert found.verdict == wanted
+        plain = check(Claim(true * factor, 0.0, [phase], "zero-out"))
+        assert plain.verdict == wanted
 
 
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])

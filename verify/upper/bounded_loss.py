@@ -13,7 +13,17 @@ l1 norm of a shift:
 Sampling at rate q makes it e' = log(1 + q (e^epsilon - 1)). Under replace-one too, epsilon being that of two
 contributions: by advanced joint convexity (Balle, Barthe and Gaboardi 2018, Theorem 2) the hockey-stick divergence at
 e' is q times that at epsilon of the output with one version of the record against a mixture of those with the other
-version and without it, from neither of which it is further than epsilon. What is e-differentially private costs at
+version and without it, from neither of which it is further than epsilon.
+
+So too in batches of fixed size under replace-one, where another record is in without the record. Under zero-out,
+epsilon being that of one clip: draw a batch without the record, and let it take a random place there. Given both, the
+release is f where it is not in, and g or h where it or its ghost has the place. h/f and g/h lie between e^-epsilon and
+e^epsilon, and the ratio of the mixtures ((1-q) f + q g)/((1-q) f + q h) is largest where h = f e^epsilon and g =
+h e^epsilon, in the other order where h = f e^epsilon and g = f, which is less:
+
+    e' = log (1 - q + q e^(2 epsilon)) / (1 - q + q e^epsilon),
+
+which Laplace noise reaches where all others are alike and opposed. What is e-differentially private costs at
 most what randomized response does, losses e and -e with probabilities e^e/(1 + e^e) and 1/(1 + e^e) (Kairouz, Oh and
 Viswanath 2015, Theorem 3.2 and section 4.1), in any adaptive composition.
 """
@@ -29,6 +39,7 @@ from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.fourier import Lattice
 from dpaudit.verify.pld.gamma_scale import laplace_given_gamma
 from dpaudit.verify.pld.pair_curve import LEAST_STEP
+from dpaudit.verify.samplers import WithoutReplacement
 from dpaudit.verify.upper import laplace_pure
 from dpaudit.verify.upper.shift_norms import radius, sampling_is_known
 
@@ -65,10 +76,26 @@ def release_epsilon(mechanism: Mechanism, adjacency: Adjacency) -> float | None:
 
 def phase_epsilon(claim: Claim, phase: Phase) -> float | None:
     """Pure epsilon of one release of a phase, sampled as it is; None where there is none."""
+    if isinstance(phase.sampler, WithoutReplacement):
+        return _fixed_size_epsilon(claim, phase.mechanism, phase.sampler.prob)
     found = release_epsilon(phase.mechanism, claim.adjacency) if sampling_is_known(phase) else None
     if found is None or phase.sampling_prob == 1:
         return found
     return laplace_pure.amplified(found, phase.sampling_prob) * (1.0 + ROUNDING)
+
+
+def _fixed_size_epsilon(claim: Claim, mechanism: Mechanism, rate: float) -> float | None:
+    """Of one batch of fixed size; the record is replaced, or a ghost takes its place."""
+    found = release_epsilon(mechanism, claim.adjacency)
+    if found is None:
+        return None
+    if claim.adjacency == "replace-one":
+        return laplace_pure.amplified(found, rate) * (1.0 + ROUNDING)
+    if found <= 1.0:
+        gained = rate * math.exp(found) * math.expm1(found) / (1.0 + rate * math.expm1(found))
+        return math.log1p(gained) * (1.0 + ROUNDING)
+    twice, once = (laplace_pure.amplified(times * found, rate) for times in (2.0, 1.0))
+    return (twice - once) * (1.0 + ROUNDING) + 4e-16 * twice
 
 
 def pure_epsilon(claim: Claim) -> float:
@@ -80,7 +107,7 @@ def pure_epsilon(claim: Claim) -> float:
 
 
 def applies(claim: Claim) -> bool:
-    """Densities of bounded ratio in every phase, Poisson sampling or none; not Laplace noise alone."""
+    """Densities of bounded ratio in every phase, Poisson sampling, fixed sizes or none; not Laplace noise alone."""
     return not laplace_pure.applies(claim) and all(phase_epsilon(claim, phase) is not None for phase in claim.phases)
 
 
