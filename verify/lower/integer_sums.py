@@ -76,7 +76,7 @@ def rounded_scores(values: Array, weight: Array, parts: int, fineness: float, la
 
 
 def mass_bounds(
-    masses: MassBounds, statistic: Statistic, laws: Sequence[Slots], usual: Slots
+    masses: MassBounds, statistic: Statistic, laws: Sequence[Slots], usual: int
 ) -> list[tuple[Array, Array]]:
     """Masses of blocks of V from below and from above under each law: how many parts are around each centre.
 
@@ -84,14 +84,15 @@ def mass_bounds(
         masses: Of the cells of one part, around each centre.
         statistic: What is summed.
         laws: Mixtures of (weight, number of parts around each centre).
-        usual: Of these, where most of V's mass is; the blocks are about there.
+        usual: The law, by its place, in whose first part most of V's mass is; the blocks are about there.
     """
-    most = int(np.argmax(_powers(masses.lower, statistic, usual, upper=False)[0][1].values))
-    start, blocks = most - int(BELOW * statistic.fineness), blocks_of(statistic)
-    sides = [
-        [_block_masses(_powers(side, statistic, slots, upper=up), start, blocks, upper=up) for slots in laws]
+    powers = {
+        up: [_powers(side, statistic, slots, upper=up) for slots in laws]
         for up, side in ((False, masses.lower), (True, masses.upper))
-    ]
+    }
+    most = int(np.argmax(powers[False][usual][0][1].values))
+    start, blocks = most - int(BELOW * statistic.fineness), blocks_of(statistic)
+    sides = [[_block_masses(law, start, blocks, upper=up) for law in laws] for up, laws in powers.items()]
     return list(zip(*sides, strict=True))
 
 

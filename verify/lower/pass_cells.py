@@ -141,7 +141,7 @@ def _spread_cells(phase: Phase, game: PassGame, count: int) -> ReleaseCells:
     labels = integer_sums.rounded_scores(values, one.masses.lower[0], count, fineness, size // 2 - 1)
     statistic = integer_sums.Statistic("log likelihood ratios of the coordinates", labels, fineness, size)
     around: list[Slots] = [((1.0, (count, 0, 0)),), ((1.0, (0, count, 0)),), ((1.0, (0, 0, count)),)]
-    found = integer_sums.mass_bounds(one.masses, statistic, around, around[0])
+    found = integer_sums.mass_bounds(one.masses, statistic, around, usual=0)
     lower, upper = (np.stack(side) for side in zip(*found, strict=True))
     return ReleaseCells(np.zeros(0), np.log(np.maximum(upper, 1e-300)), MassBounds(lower, upper))
 

@@ -257,7 +257,7 @@ def pass_masses(masses: MassBounds, statistic: Statistic, game: PassGame) -> dic
         ]
         pair = MixturePair(weights[0], weights[1])
         return {"remove": mix(masses, pair), "add": mix(masses, pair.swapped())}
-    first, second = mass_bounds(masses, statistic, (game.first, game.second), game.second[:1])
+    first, second = mass_bounds(masses, statistic, (game.first, game.second), usual=1)
     return {"remove": (first[0], second[1]), "add": (second[0], first[1])}
 
 

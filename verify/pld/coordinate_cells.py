@@ -33,6 +33,7 @@ MANY, BLOCKS = 2**20, 1000.0  # sums of more coordinates than this are counted i
 MAX_CELLS = 2**19
 FARTHEST_LOSS = 2000.0  # nats, beyond which losses are told apart no more: masses end at 690
 FARTHEST_APART = 1e4  # of two centres, in deviations of the sum, that a tilt reaches across
+MIRRORED = 1.1  # times the width of their bounds may have those that hold of mirror images, for half to be computed
 MOST_LEVELS = 2.0**22  # that a coordinate's log-ratio may cross
 
 
@@ -153,12 +154,16 @@ def sum_window(parts: Sequence[Part], tails: bool = True) -> tuple[float, float]
 def sum_cells(parts: Sequence[Part], window: tuple[float, float], tails: bool = True) -> MassBounds:
     """Certified masses under each centre of the sum over all independent coordinates of their integers.
 
-    Every mass is computed with several tilts, each accurate in another region; the tightest bounds are kept.
+    Every mass is computed with several tilts, each accurate in another region; the tightest bounds are kept. Where the
+    first centre's law is the mirror image of the last one's, and so on, half of them are computed.
 
     Args:
         parts: The groups of equal coordinates.
         window: An interval that contains the one from `sum_window`.
         tails: Whether masses must be accurate far beyond the bulks of the centres.
+
+    Returns:
+        Masses of the integers from one before the window on, and of some beyond it.
     """
     start = math.floor(window[0]) - 1
     size = 1 << math.ceil(math.log2(max(64.0, window[1] - start + 2)))
@@ -167,12 +172,38 @@ def sum_cells(parts: Sequence[Part], window: tuple[float, float], tails: bool = 
         raise ValueError(f"Expected a sum of {sum(count for _, count in parts)} coordinates to fit {MAX_SIZE} cells.")
     places = start + np.arange(0, size, block, dtype=np.float64)
     centres = len(parts[0][0])
+    mirrored = _mirrored(parts) if block == 1 and start == -math.ceil(window[1]) - 1 else None
     low, high = np.full((centres, len(places)), -np.inf), np.full((centres, len(places)), np.inf)
     for index, theta in tilts(parts, tails):
-        below, above = _log_bounds(parts, index, theta, places, block)
-        low[index] = np.maximum(low[index], below)
-        high[index] = np.minimum(high[index], above)
+        if mirrored is None or 2 * index < centres:
+            below, above = _log_bounds(mirrored or parts, index, theta, places, block)
+            low[index] = np.maximum(low[index], below)
+            high[index] = np.minimum(high[index], above)
+    if mirrored is not None:
+        low, high = low[:, : 1 - 2 * start], high[:, : 1 - 2 * start]  # from start to -start
+        for index in range(centres // 2):
+            low[-1 - index], high[-1 - index] = low[index, ::-1], high[index, ::-1]
     return MassBounds(np.exp(low), np.exp(high))
+
+
+def _mirrored(parts: Sequence[Part]) -> list[Part] | None:
+    """Bounds on each centre's masses that hold of its opposite centre's mirrored ones too, if they are next to as good.
+
+    Centres and cells that lie around a point symmetrically do so up to roundings, far below what bounds leave open.
+    """
+    found: list[Part] = []
+    for lattices, count in parts:
+        both: list[tuple[Lattice, Lattice]] = []
+        for (low, high), (other_low, other_high) in zip(lattices, reversed(lattices), strict=True):
+            if low.first != 1 - other_low.first - len(other_low.masses):
+                return None
+            least = np.minimum(low.masses, other_low.masses[::-1])
+            most = np.maximum(high.masses, other_high.masses[::-1])
+            if float((most - least).sum()) > MIRRORED * float((high.masses - low.masses).sum()):
+                return None
+            both.append((Lattice(least, low.first), Lattice(most, low.first)))
+        found.append((both, count))
+    return found
 
 
 def shifted_coordinates(law: IIDCoordinates, groups: Sequence[tuple[Array, int]], tail: float) -> MassBounds:

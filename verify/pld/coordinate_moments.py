@@ -168,12 +168,28 @@ class ShiftedCoordinate:
         share = np.unique(np.concatenate([[0.0], np.geomspace(FIRST_CELL, 1.0, 12), np.linspace(0.0, 1.0, 17)]))
         half = 0.5 * shifts[:, None] * share
         index = np.arange(len(shifts), dtype=np.float64)[:, None]
-        self._cells = np.concatenate([
+        self._store = np.concatenate([
             _known(noise, np.stack([part.ravel() for part in np.broadcast_arrays(
                 float(place), index, shifts[:, None], ends[:, :-1], ends[:, 1:]
             )]))
             for place, ends in ((0, outer), (1, half), (2, half), (3, outer))
         ], axis=1)  # fmt: skip
+        self._used = self._store.shape[1]
+
+    @property
+    def _cells(self) -> Array:
+        """What is known of each cell, shape (rows, cells)."""
+        return self._store[:, : self._used]
+
+    def _add(self, cells: Array) -> None:
+        """More cells, in a store that is longer than they are: it is not copied whenever some are cut in two."""
+        total = self._used + cells.shape[1]
+        if total > self._store.shape[1]:
+            longer = np.empty((len(cells), 2 * total))
+            longer[:, : self._used] = self._cells
+            self._store = longer
+        self._store[:, self._used : total] = cells
+        self._used = total
 
     def log_moment(self, eta: float) -> Array:
         """h_eta(s) of every shift, never below the truth, and above it by GAP of e^h - 1 or of h, if cells suffice.
@@ -208,7 +224,7 @@ class ShiftedCoordinate:
             for old, part in zip((lower, upper, self._cells), (*bounds, new), strict=True):
                 old[..., place] = part[..., left]
             lower, upper = (np.append(old, b[right]) for old, b in zip((lower, upper), bounds, strict=True))
-            self._cells = np.concatenate([self._cells, new[:, right]], axis=1)
+            self._add(new[:, right])
         found = np.logaddexp(0.0, total[1] + CHARGE)
         # log_psi cuts losses off at 1e150: where one so large matters, a moment that is seen is above MOST_NATS
         beyond = (found > MOST_NATS) | ~(self.noise.phi(self.shifts) < MOST_NATS)
@@ -229,7 +245,8 @@ class ShiftedCoordinate:
         added = [
             np.stack([part.ravel() for part in np.broadcast_arrays(place, *columns)]) for place in (0.0, 3.0)
         ]  # fmt: skip
-        self._cells = np.concatenate([self._cells, *(_known(self.noise, part) for part in added)], axis=1)
+        for part in added:
+            self._add(_known(self.noise, part))
 
 
 def log_moment(noise: Coordinate, shifts: Array, eta: float) -> Array:

@@ -113,11 +113,12 @@ class SpreadMoment:
             # a chord's error falls with the square of its length
             known = np.maximum(ends[bad], ends[bad + 1])
             wanted = np.ceil(np.sqrt((ratio[bad] - known) / np.maximum(most - known, TOLERANCE * known)))
-            pieces = np.clip(wanted, 2, MOST_PIECES).astype(np.int64)
-            place = np.concatenate([np.full(count - 1, index) for index, count in zip(bad, pieces, strict=True)])
-            share = np.concatenate([np.arange(1, count) / count for count in pieces])
-            middle = s[place] * (s[place + 1] / s[place]) ** share
-            added = self._moments(middle, eta)
+            # 4 or 16, so that shifts are met again at the next order, where their cells are kept
+            pieces = np.where(wanted > math.sqrt(MOST_PIECES), MOST_PIECES, math.isqrt(MOST_PIECES))
+            shares = [np.arange(1, count) / count for count in pieces]
+            middles = [s[at] * (s[at + 1] / s[at]) ** share for at, share in zip(bad, shares, strict=True)]
+            place = np.repeat(bad, pieces - 1)
+            middle, added = np.concatenate(middles), np.concatenate([self._moments(part, eta) for part in middles])
             best = max(best, float((added / middle**p).max()))
             s, h = np.insert(s, place + 1, middle), np.insert(h, place + 1, added)
         return float(self._clip**p * top)

@@ -12,6 +12,7 @@ from dpaudit.verify import Claim, check
 from dpaudit.verify.pld.cells import MassBounds, MixturePair, mix
 from dpaudit.verify.pld.coordinate_cells import (
     Part,
+    _mirrored,
     common_step,
     coordinate_statistic,
     loss_deviation,
@@ -66,6 +67,31 @@ def test_sum_masses_bracket_the_direct_convolution(law: IIDCoordinates, centres:
         inside += bulk.sum()
         assert 1.0 - cells.lower[row].sum() < 1e-9
     assert inside > 300
+
+
+@pytest.mark.parametrize("centres", [(0.0, 0.5), (-0.5, 0.0, 0.5), (3.0, 3.7)])
+def test_mirror_images_give_the_masses_of_centres_computed_one_by_one(centres: tuple[float, ...]) -> None:
+    parts = coarse_parts(Laplace(0.8).structure, [(np.array(centres), 40)])
+    assert _mirrored(parts) is not None
+    window = sum_window(parts)
+    both, one_by_one = sum_cells(parts, window), sum_cells(parts, (window[0] - 1.0, window[1]))
+    for half, whole in ((both.lower, one_by_one.lower), (both.upper, one_by_one.upper)):
+        shifted = whole[:, 1 : 1 + half.shape[1]]
+        seen = shifted > 1e-11
+        assert seen.sum() > 300
+        assert half[seen] == pytest.approx(shifted[seen], rel=1e-5)
+
+
+def test_a_law_that_is_no_mirror_image_is_computed_under_every_centre() -> None:
+    skewed = Lattice(np.array([0.5, 0.3, 0.2]), -1)
+    lattices = [(skewed, skewed), (Lattice(np.array([0.25, 0.25, 0.5]), -1),) * 2]
+    assert _mirrored([(lattices, 6)]) is None
+    cells = sum_cells([(lattices, 6)], (-6.0, 6.0))
+    for row, (low, _) in enumerate(lattices):
+        exact = direct_sum(low, 6)
+        assert np.all(cells.lower[row, 1:14] <= exact * (1 + 1e-15))
+        assert np.all(cells.upper[row, 1:14] >= exact * (1 - 1e-15))
+        assert cells.lower[row, 1:14] == pytest.approx(exact.astype(float), rel=1e-6)
 
 
 @pytest.mark.parametrize(("count", "mu"), [(2, 1.0), (50, 2.0), (3000, 0.5)])
