@@ -27,7 +27,7 @@ PLAIN_KINDS = ("poisson", "none")  # of sampling, which need no more than a rate
 UNPROVEN_KINDS = ("buffered-shuffle",)  # without a theorem
 
 SAMPLING_PROB = Domain(1e-300, 1.0, (1e-3, 1.0), "probability", closed_low=True, closed_high=True)
-STEPS = Domain(1, math.inf, (1, 20_000), "releases", closed_low=True, integer=True)
+STEPS = Domain(1, 10**12, (1, 20_000), "releases", closed_low=True, integer=True)
 MOST_COORDINATES = 10_000_000  # of a phase that are composed one by one: of more, the grid's rounding is felt
 FEW_COORDINATES = 16  # of which each is looked at as if it were moved by the whole clip
 

@@ -21,6 +21,7 @@ from dpaudit.mechanisms.base import (
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.lower.families import Shift
 from dpaudit.verify.lower.shifts import centre_multiples, pair_of
+from dpaudit.verify.lower.strongest import of_first_releases
 from dpaudit.verify.pld.cells import MassBounds, MixturePair, interval_masses, mix, scan_points
 from dpaudit.verify.pld.coordinate_cells import one_coordinate, shifted_coordinates
 from dpaudit.verify.pld.fourier import UNIT
@@ -186,6 +187,23 @@ def history_points(releases: Sequence[ShiftedPhase], direction: str, claim: Clai
         claim: Where tightness matters.
     """
     releases = gathered(releases)
+    longest = max(item.phase.steps for item in releases)
+
+    def points(most: float) -> Events:
+        return _points_of_all([_at_most(item, most) for item in releases], direction, claim)
+
+    return of_first_releases(points, longest, claim)
+
+
+def _at_most(item: ShiftedPhase, most: float) -> ShiftedPhase:
+    """The first releases of a phase; all of one with a sampler."""
+    phase = item.phase
+    few = phase.sampler is None and phase.steps > most
+    return replace(item, phase=replace(phase, steps=int(most))) if few else item
+
+
+def _points_of_all(releases: Sequence[ShiftedPhase], direction: str, claim: Claim) -> Events:
+    """The same of these releases, whatever is seen in them."""
     only = releases[0]
     if len(releases) == 1 and only.phase.steps == 1:
         if only.tails is not None:

@@ -36,7 +36,7 @@ from dpaudit.verify.lower.families import Shift
 from dpaudit.verify.lower.histories import ShiftedPhase, gathered, has_cells, shifted_phase, tail_probability
 from dpaudit.verify.lower.integer_sums import Statistic, mass_bounds, rounded_scores, scale
 from dpaudit.verify.lower.pass_cells import ReleaseCells, cells_of_a_release, release_shift, spread_count
-from dpaudit.verify.lower.strongest import aim, event, strongest_curve
+from dpaudit.verify.lower.strongest import FIRST_RELEASES, FIRST_SEEN, aim, event, of_first_releases, strongest_curve
 from dpaudit.verify.pld.cells import MassBounds, MixturePair, mix
 from dpaudit.verify.pld.coordinate_cells import one_coordinate
 from dpaudit.verify.pld.operating_points import (
@@ -155,6 +155,8 @@ def pass_curve(claim: Claim, *, spread: bool = False) -> Curve | None:
     notes = [game.assumption for _, game in games if game.assumption]
     if len(games) + len(beside) < len(claim.phases):
         notes.append(SKIPPED)
+    if any(game.passes > FIRST_RELEASES[0] for _, game in games):
+        notes.append(FIRST_SEEN)
     return strongest_curve(
         [finding.points for finding in found],
         claim,
@@ -194,7 +196,14 @@ def _findings(
         for way in ("remove", "add"):
             passes = [(m[way], game.passes) for m, (_, game) in zip(masses, games, strict=True)]
             if all(first_lower.sum() > TAIL for (first_lower, _), _ in passes):  # else next to nothing is known of V
-                yield composed(passes, releases_beside(beside, way, claim)), way, choice[0].name
+                found = partial(_first, passes, releases_beside(beside, way, claim))
+                yield of_first_releases(found, max(count for _, count in passes), claim), way, choice[0].name
+
+
+def _first(passes: Sequence[tuple[tuple[Array, Array], int]], others: Sequence["_Releases"], most: float) -> Events:
+    """Operating points of the first passes and releases of each kind."""
+    first = [replace(item, count=int(min(item.count, most))) for item in others]
+    return composed([(masses, int(min(count, most))) for masses, count in passes], first)
 
 
 def silent_others(claim: Claim, *, drawn: bool = False) -> Claim:

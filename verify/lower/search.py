@@ -23,7 +23,7 @@ from dpaudit.verify.lower.histories import (
 )
 from dpaudit.verify.lower.passes import REPLACED_BY_NOTHING, composes, pass_curve, silent_others
 from dpaudit.verify.lower.shifts import DECISIVE_LOSS, candidate_counts, longest_count, mixture_counts, scores
-from dpaudit.verify.lower.strongest import aim, event, merit, strongest_curve
+from dpaudit.verify.lower.strongest import FIRST_RELEASES, FIRST_SEEN, aim, event, merit, strongest_curve
 from dpaudit.verify.pld.coordinate_cells import MANY
 from dpaudit.verify.pld.operating_points import Events
 from dpaudit.verify.results import Witness
@@ -234,6 +234,8 @@ def _assumptions(claim: Claim, phases: Sequence[Phase]) -> tuple[str, ...]:
         for structure, phase in zip(structures, phases, strict=True)
     ):
         notes.append(REPLACED_BY_NOTHING)
+    if any(phase.steps > FIRST_RELEASES[0] for phase in phases):
+        notes.append(FIRST_SEEN)
     return tuple(notes)
 
 

@@ -13,6 +13,10 @@ from dpaudit.verify.pld.operating_points import Events
 from dpaudit.verify.results import Witness
 
 NOTHING = 1e-40  # of the claimed delta: a witness of less at the claimed epsilon is one for another place
+FIRST_RELEASES = (10**6, 10**4, 100)  # of longer histories, which are looked at where nothing is seen in the whole
+FIRST_SEEN = (
+    "lower bound: where nothing is seen in the whole of so long a history, its first releases alone are looked at"
+)
 
 
 class Bounds(Protocol):
@@ -33,6 +37,24 @@ def merit(points: Bounds, claim: Claim) -> tuple[float, float]:
     """What a witness proves: delta at the claimed epsilon, or epsilon at the claimed delta where that is nothing."""
     delta = float(points.delta(np.array([claim.epsilon]))[0])
     return delta if delta > NOTHING * claim.delta else 0.0, float(points.epsilon(np.array([claim.delta]))[0])
+
+
+def of_first_releases(points: Callable[[float], Events], longest: int, claim: Claim) -> Events:
+    """Operating points of a history or, of one so long that nothing is seen in it, of its first releases alone.
+
+    They are a part of the output, the rest of which need not be looked at (post-processing).
+
+    Args:
+        points: Of so many releases of each kind, at most.
+        longest: How many there are of a kind.
+        claim: Where something is to be seen.
+    """
+    found = points(math.inf)
+    for most in FIRST_RELEASES if longest > FIRST_RELEASES[0] else ():
+        if max(merit(found, claim)) > 0:
+            break
+        found = points(most)
+    return found
 
 
 def strongest_curve(
@@ -82,5 +104,5 @@ def event(points: Events, epsilon: float, what: str) -> str:
     best = near.best_event(epsilon)
     return (
         f"{what} >= {near.threshold[best]:.6g}: probability at least {near.first_lower[best]:.6g} against at most "
-        f"{math.exp(near.log_second_upper[best]):.6g}"
+        f"{math.exp(min(near.log_second_upper[best], 0.0)):.6g}"
     )

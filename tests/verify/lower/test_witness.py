@@ -18,7 +18,9 @@ from dpaudit.verify.lower import certified_lower, replayed_lower
 from dpaudit.verify.lower.families import carried, equal, feasible, group_norm, majorization, scaled, two_level
 from dpaudit.verify.lower.histories import history_points, shifted_phase
 from dpaudit.verify.lower.shifts import scores
+from dpaudit.verify.lower.strongest import FIRST_SEEN
 from dpaudit.verify.results import Witness
+from dpaudit.verify.samplers import BallsInBins, WithoutReplacement
 
 DELTA = np.array([1e-5])
 
@@ -231,3 +233,28 @@ def test_losses_near_the_claim_are_told_apart_whatever_lies_far_beyond(
     truth = noise.sf(edge - 1) - math.exp(epsilon) * noise.sf(edge)
     claim = Claim.single(GeneralizedGaussian(beta, scale, dimension=1), epsilon=epsilon, delta=0.1)
     assert 0.9999 * truth <= certified_lower(claim).delta(np.array([epsilon]))[0] <= truth * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    "phase",
+    [
+        Phase(Laplace(1.0), 10**8),
+        Phase(Gaussian(1.1), 10**11, 0.1),
+        Phase(Gaussian(1.1), sampler=BallsInBins(10, 10**8)),
+        Phase(Laplace(1.0), sampler=WithoutReplacement(0.1, 10**8)),
+    ],
+)
+def test_the_first_releases_of_a_history_too_long_to_be_seen_whole_refute_it(phase: Phase) -> None:
+    claim = Claim(3.0, 1e-5, [phase], "zero-out")
+    bound = certified_lower(claim)
+    assert bound.delta(np.array([3.0]))[0] > 0.99
+    assert FIRST_SEEN in bound.assumptions
+    assert FIRST_SEEN not in certified_lower(CLAIMS[0]).assumptions
+
+
+def test_a_long_history_is_bounded_by_its_first_million_releases_at_most() -> None:
+    """Where the whole says nothing, the bound is that of 10^6 releases, which the whole is at least as good as."""
+    long, short = (Claim(3.0, 1e-5, [Phase(Laplace(1.0), steps)]) for steps in (10**8, 10**6))
+    found, first = (certified_lower(claim).epsilon(DELTA)[0] for claim in (long, short))
+    assert found == pytest.approx(first, rel=1e-6)
+    assert found < 10**8
