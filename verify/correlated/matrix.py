@@ -18,7 +18,7 @@ from numpy.lib import format as npy
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.correlated.participation import Participation
-from dpaudit.verify.correlated.patterns import ULP, Sensitivity, Steps, between, heaviest, row_weights
+from dpaudit.verify.correlated.patterns import ULP, Sensitivity, Steps, between, heaviest, heaviest_pair, row_weights
 from dpaudit.verify.correlated.toeplitz import ENTRY, SMALLEST
 
 MAX_STEPS, MAX_ROWS = 4096, 8192
@@ -33,8 +33,8 @@ class Matrix:
 
     Args:
         file: Where it came from.
-        sha256: Of the file's bytes: what tells two matrices apart.
-        entries: C, shape (releases, steps).
+        sha256: Of the file's bytes.
+        entries: C, shape (releases, steps); kept as a copy that nothing writes to.
 
     Raises:
         ValueError: It is no matrix of allowed size, or an entry is outside its domain.
@@ -44,6 +44,7 @@ class Matrix:
     file: str
     sha256: str
     entries: Array = field(compare=False, repr=False)
+    digest: str = field(init=False, repr=False)  # of the entries: what is known of one matrix is kept for its equals
 
     def __post_init__(self) -> None:
         shape, entries = self.entries.shape, self.entries
@@ -56,6 +57,10 @@ class Matrix:
             raise ValueError(f"Expected the entries of {self.file} in {ENTRY}.")
         if not (np.abs(entries) >= SMALLEST).any():
             raise ValueError(f"Expected an entry of {self.file} of at least {SMALLEST:g} in size.")
+        kept = np.array(entries, dtype=np.float64, order="C")
+        kept.flags.writeable = False
+        object.__setattr__(self, "entries", kept)
+        object.__setattr__(self, "digest", hashlib.sha256(repr(shape).encode() + kept.tobytes()).hexdigest())
 
     @property
     def steps(self) -> int:
@@ -144,7 +149,10 @@ def matrix_sensitivity(matrix: Matrix, steps: int, participation: Participation)
         limited = times - 1 < -(-steps // apart)
         if limited and times * float(steps) ** 2 > MAX_WORK:
             raise ValueError(f"Expected times={times} and {steps} steps of a plain matrix to be fewer.")
-        upper, pattern = heaviest(row_weights(magnitudes, apart, times), apart, times)
+        if times == 2:
+            upper, pattern = heaviest_pair(magnitudes, apart)
+        else:
+            upper, pattern = heaviest(row_weights(magnitudes, apart, times), apart, times)
         orders = [pattern, np.arange(times, dtype=np.int64) * apart]
     squares = [_length_squared(matrix, order) for order in orders]
     best = int(np.argmax(squares))

@@ -100,6 +100,27 @@ def heaviest(weights: Array, separation: int, times: int) -> tuple[float, Steps]
     return float(best[-1]), np.array(steps[::-1], dtype=np.int64)
 
 
+def heaviest_pair(magnitudes: Array, separation: int) -> tuple[float, Steps]:
+    """The largest |G_ii| + |G_jj| + 2 |G_ij| of two steps at least `separation` apart, or |G_ii| of one; and the steps.
+
+    That is |C u|^2 of the pair, contributions of length 1 pointing alike or apart as the sign of G_ij wants.
+
+    Args:
+        magnitudes: |G|, shape (n, n).
+        separation: b.
+
+    >>> heaviest_pair(np.array([[1.0, 5.0, 2.0], [5.0, 1.0, 0.0], [2.0, 0.0, 1.0]]), 2)
+    (6.0, array([0, 2]))
+    """
+    own = np.diag(magnitudes)
+    alone = int(np.argmax(own))
+    pairs = np.triu(own[:, None] + own + 2.0 * magnitudes, k=separation)
+    first, second = np.unravel_index(int(np.argmax(pairs)), pairs.shape)
+    if pairs[first, second] <= own[alone]:
+        return float(own[alone]), np.array([alone])
+    return float(pairs[first, second]), np.array([first, second])
+
+
 def row_weights(magnitudes: Array, separation: int, times: int) -> Array:
     """v_i of every row: its diagonal and the heaviest pattern of the entries at least `separation` away.
 
