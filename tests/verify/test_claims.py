@@ -42,6 +42,7 @@ OF_EVERYBODY: list[Sampler] = [
         ((3, 0.1, "none"), "Expected sampling_prob=0.1 to be 1 with sampling_kind='none'"),
         ((3, 0.1, "poison"), "Expected sampling_kind='poison' among 'poisson', 'none'"),
         ((0, 0.1, "poisson"), "steps=0"),
+        ((10**12, 0.1, "poisson"), "steps=1000000000000"),
     ],
 )
 def test_a_phase_that_contradicts_itself_is_refused(settings: tuple[Any, ...], message: str) -> None:
