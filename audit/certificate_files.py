@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from dpaudit._files import write_whole
+from dpaudit._plain_text import printable
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.results import Verdict
 from dpaudit.verify.rigorous.certificates import NotCovered, certificate
@@ -50,7 +51,10 @@ class CertificateFiles:
     def lines(self) -> list[str]:
         """Every missing certificate with its reason, then the count."""
         decided = self.written + len(self.reasons)
-        return [*self.reasons, f"certificates of {self.written} of {decided} decided claims are in {self.folder}"]
+        return [
+            *self.reasons,
+            f"certificates of {self.written} of {decided} decided claims are in {printable(str(self.folder))}",
+        ]
 
 
 def certificate_name(name: str, taken: Collection[str] = ()) -> str:

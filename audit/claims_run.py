@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpaudit._files import write_whole
+from dpaudit._plain_text import printable
 from dpaudit.audit.exit_status import BAD_INPUT, GAVE_UP, LACKING, REFUTED, Lost
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.sources import Stage
@@ -105,7 +106,7 @@ def run_claims(
             write_whole({str(json_file): verdicts_json(verdicts).encode()})
     _show(claims, verdicts, places, form, require, json_file, show, as_text)
     if page is not None:
-        (show if form == "text" and json_file != "-" else warn)(f"report: {page}")
+        (show if form == "text" and json_file != "-" else warn)(f"report: {printable(str(page))}")
     for line in [] if files is None else files.lines():
         warn(line)
     kinds = {verdict.verdict for verdict in verdicts}

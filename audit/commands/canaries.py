@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpaudit._plain_text import printable
 from dpaudit.audit.commands.console import LACKING, REFUTED, one_of, os_reason, written_apart
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def _deliver(result: "AuditResult", folder: Path, json: str | None) -> None:
             write_whole({str(json): result_json(result).encode()})
     except OSError as error:
         failure = error
-    lines += [f"report: {page}"] * (failure is None)
+    lines += [f"report: {printable(str(page))}"] * (failure is None)
     typer.echo(result_json(result) if json == "-" else "\n".join(lines))
     if failure is not None and result.verdict != "refuted":  # the exit status must say so
         raise failure

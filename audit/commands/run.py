@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpaudit._plain_text import printable
 from dpaudit.audit.commands.console import (
     GAVE_UP,
     LACKING,
@@ -152,7 +153,7 @@ def _write_report(result: "AuditResult", folder: Path, json: str | None) -> OSEr
     if place != folder:
         typer.echo(f"the report in {folder} rests on more evidence and stays; this one is in {place}", err=True)
     if json != "-":
-        typer.echo(f"report: {page}")
+        typer.echo(f"report: {printable(str(page))}")
     return None
 
 
