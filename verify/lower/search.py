@@ -22,6 +22,7 @@ from dpaudit.verify.lower.histories import (
     shifted_phase,
 )
 from dpaudit.verify.lower.passes import REPLACED_BY_NOTHING, composes, pass_curve, silent_others
+from dpaudit.verify.lower.pure_limits import pure_limit
 from dpaudit.verify.lower.shifts import DECISIVE_LOSS, candidate_counts, longest_count, mixture_counts, scores
 from dpaudit.verify.lower.strongest import FIRST_RELEASES, FIRST_SEEN, aim, event, merit, strongest_curve
 from dpaudit.verify.pld.coordinate_cells import MANY
@@ -78,7 +79,20 @@ def certified_lower(claim: Claim) -> Curve:
         curves += [replace(curve, assumptions=(*curve.assumptions, SILENT)) for curve in _part_curves(drawn)]
     if not curves:
         curves = [Curve("lower", "witness", "none applies", np.zeros_like, np.zeros_like, (SKIPPED,))]
-    return _without_pure(curves[0] if len(curves) == 1 else _stronger(curves, claim), claim)
+    return _at_the_limit(curves[0] if len(curves) == 1 else _stronger(curves, claim), claim)
+
+
+def _at_the_limit(curve: Curve, claim: Claim) -> Curve:
+    """A lower bound that knows the pure epsilon of the history where that has a closed form."""
+    limit = pure_limit(claim)
+    if limit.epsilon <= 0 or never_pure(claim):
+        return _without_pure(curve, claim)
+
+    def epsilon(delta: Array) -> Array:
+        return np.maximum(curve.epsilon(delta), np.where(delta == 0, limit.epsilon, 0.0))
+
+    notes = (*curve.assumptions, *limit.assumptions) if claim.delta == 0 else curve.assumptions
+    return replace(curve, epsilon=epsilon, assumptions=tuple(dict.fromkeys(notes)))
 
 
 def _without_pure(curve: Curve, claim: Claim) -> Curve:
