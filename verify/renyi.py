@@ -3,8 +3,10 @@
 D_a = log E_Q[(dP/dQ)^a]/(a - 1), a > 1. Over the releases of an adaptive history upper bounds add up (Mironov 2017,
 Proposition 1), and so do those of one pair of neighbours whose record contributes the same whatever was released. Over
 cells of the outputs, sum P(cell)^a Q(cell)^(1-a) is at most the integral (data processing), so lower bounds on the P
-and upper bounds on the Q give a lower bound. What D_a is for the Gaussian: a mu^2/2 without sampling; with it, for
-whole a, log of sum_k binom(a, k) (1-q)^(a-k) q^k e^(k(k-1) mu^2/2) over a - 1, of which every term is a lower bound.
+and upper bounds on the Q give a lower bound. Near order 1 the rounding of that sum outweighs its excess over 1; there
+D_a is at least the Kullback-Leibler divergence, that of order 1 (van Erven and Harremoes 2014, Theorem 3). What D_a is
+for the Gaussian: a mu^2/2 without sampling; with it, for whole a, log of
+sum_k binom(a, k) (1-q)^(a-k) q^k e^(k(k-1) mu^2/2) over a - 1, of which every term is a lower bound.
 """
 
 import math
@@ -17,7 +19,7 @@ import numpy as np
 from scipy.special import erfinv, gammaln, logsumexp, ndtri
 
 from dpaudit.mechanisms import Gaussian, GeneralizedGaussian
-from dpaudit.mechanisms.base import Array, IIDCoordinates, LaplaceCoordinates, NormalCoordinates
+from dpaudit.mechanisms.base import Array, IIDCoordinates, LaplaceCoordinates, Mechanism, NormalCoordinates
 from dpaudit.verify.claims import Adjacency, Claim, Phase, lets_another_in
 from dpaudit.verify.lower.families import equal
 from dpaudit.verify.lower.shifts import candidate_counts, centre_multiples, pair_of
@@ -43,6 +45,10 @@ LARGEST_SUM = 4096  # order up to which the sum over k is taken
 LARGEST_SERIES = 256  # order up to which the moments of a mean over bins are
 CELLS = 2000  # quantiles of each tail, and of the middle of a law
 MANY_COORDINATES = 100
+MOST_COORDINATES = 10**4  # of Laplace noise, each moved by little: of more, rounding outweighs what they gain
+SMALL_LOSS = 1e-2  # where the excess of a cell's losses is taken from a series
+LEAST_MASS = 1e-290  # whose ratio to any other is a float
+MASS_ERROR = 1e-14  # relative, of a cell's term of the Kullback-Leibler divergence: a few roundings
 
 
 def unamplified(claim: Claim) -> list[Phase] | None:
@@ -445,13 +451,36 @@ def _coordinate_lower(claim: Claim, phase: Phase, law: IIDCoordinates, orders: A
     pairs = _fixed_size_pairs(claim, phase) if fixed else [pair_of(phase, tuple(multiples), "remove")]
     alone = fixed or phase.sampling_prob < 1.0 or isinstance(law, NormalCoordinates)
     best = np.zeros((2, len(orders)))
-    for count in [1] if alone else candidate_counts(phase.mechanism, MANY_COORDINATES):
+    for count in [1] if alone else _counts(phase.mechanism, law):
         value = equal(phase.mechanism, count).groups[0][0]
         cells = interval_masses(law, _edges(law, multiples * value), multiples * value)
         for pair in pairs:
-            found = [count * _cell_sums(*mix(cells, way), orders) for way in (pair, pair.swapped())]
-            best = np.maximum(best, found)
+            ways = mix(cells, pair), mix(cells, pair.swapped())
+            for way, (one, other) in enumerate((ways, ways[::-1])):
+                found = np.maximum(_cell_sums(*one, orders), _kullback_leibler((one[0], other[1]), other[0], one[1]))
+                best[way] = np.maximum(best[way], count * found)
     return np.asarray(best * phase.steps)
+
+
+def _counts(mechanism: Mechanism, law: IIDCoordinates) -> list[int]:
+    """Numbers m of equal coordinates, each moved by t = C m^(-1/p), that can be the best for independent coordinates.
+
+    Their D_a is m h(t) = C^p h(t)/t^p, h that of one. Under p = infinity all of them. For Laplace noise of scale 1
+
+        g(t) = (a-1) h(t) = log(A e^((a-1)t) + B e^(-at)),   A = a/(2a-1), B = (a-1)/(2a-1),
+
+    has g(0) = g'(0) = 0 and g' = a-1 - (2a-1) s(log(B/A) - (2a-1) t) with the logistic s, convex where its argument is
+    negative, as it is from t = 0 on: g' rises and is concave. So g/t rises, and under p = 1 one coordinate is best; and
+    t g' <= 2 g, so that g/t^2 falls, and g/t^p with it from p = 2 on, where the more coordinates the better.
+    """
+    dimension, p = max(mechanism.dimension or 1, 1), mechanism.clip_norm
+    if math.isinf(p):
+        return [dimension]
+    if isinstance(law, LaplaceCoordinates) and p == 1:
+        return [1]
+    if isinstance(law, LaplaceCoordinates) and p >= 2:
+        return sorted({min(dimension, MANY_COORDINATES), min(dimension, MOST_COORDINATES)})
+    return candidate_counts(mechanism, MANY_COORDINATES)
 
 
 def _fixed_size_pairs(claim: Claim, phase: Phase) -> list[MixturePair]:
@@ -485,3 +514,25 @@ def _cell_sums(first: Array, second: Array, orders: Array) -> Array:
     p, q = np.log(first[first > 0]), np.log(second[first > 0])
     totals = np.array([float(logsumexp(order * p - (order - 1.0) * q)) for order in orders])
     return np.asarray(np.maximum((totals - ROUNDING * (1.0 + np.abs(totals))) / (orders - 1.0), 0.0))
+
+
+def _kullback_leibler(first: tuple[Array, Array], second_lower: Array, second_upper: Array) -> float:
+    """At least KL(P || Q), from lower and upper bounds on P and on Q over disjoint cells, rounded down.
+
+    Of a cell of masses p and q the divergence has at least p log(p/q) - p + q (Jensen), 0 at p = q and growing as they
+    part: no less than at the nearest masses between the bounds, and than 0 where those overlap. With t = |log(p/q)| it
+    is p (t - 1 + e^-t) for p > q, else p (e^t - 1 - t); of small t a part of the series is less.
+    """
+    lower, upper = first
+    total = 0.0
+    for near, far, more in ((second_upper, lower, True), (upper, second_lower, False)):
+        near = np.maximum(near, LEAST_MASS)  # further from 0, so nearer to the other
+        near, far = near[far > near], far[far > near]
+        t = np.log1p((far - near) / near)
+        small, least = t < SMALL_LOSS, np.minimum(t, SMALL_LOSS)
+        if more:  # p is the larger
+            series, whole = far * (least**2 / 2.0 - least**3 / 6.0), far * (t + np.expm1(-t) - MASS_ERROR * t)
+        else:
+            series, whole = near * (least**2 / 2.0 + least**3 / 6.0), (far - near) - near * t - MASS_ERROR * far
+        total += float(np.maximum(np.where(small, series, whole), 0.0).sum())
+    return total * (1.0 - ROUNDING)

@@ -1,0 +1,126 @@
+"""Renyi divergences from below: near order 1, and of many coordinates."""
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+
+from dpaudit.mechanisms import GammaPLRVIID, GeneralizedGaussian, Laplace
+from dpaudit.mechanisms.base import IIDCoordinates, Mechanism
+from dpaudit.verify import guarantee_check
+from dpaudit.verify.checking import check
+from dpaudit.verify.claims import Adjacency, Claim, Phase
+from dpaudit.verify.guarantees import RenyiDP, ZeroConcentratedDP
+from dpaudit.verify.implied import claim_stating
+from dpaudit.verify.renyi import _counts, _kullback_leibler, divergence_lower
+
+CLOSE = 1.0 + 1e-12  # an order
+
+
+def lower(phase: Phase, adjacency: Adjacency, *orders: float) -> list[float]:
+    claim = Claim(0.0, 0.0, [phase], adjacency).canonical("lower")
+    return [float(x) for x in divergence_lower(claim, np.array(orders))]
+
+
+def laplace_divergence(order: float, moved: float) -> float:
+    """In closed form, of one coordinate moved by so many scales; at order 1 the Kullback-Leibler divergence."""
+    with mpmath.workdps(50):
+        a, t = mpmath.mpf(order), mpmath.mpf(moved)
+        if order == 1.0:
+            return float(t + mpmath.expm1(-t))
+        total = (a * mpmath.exp((a - 1) * t) + (a - 1) * mpmath.exp(-a * t)) / (2 * a - 1)
+        return float(mpmath.log(total) / (a - 1))
+
+
+@pytest.mark.parametrize("scale", [0.01, 1.0, 300.0])
+@pytest.mark.parametrize(("adjacency", "clips"), [("add-remove", 1), ("replace-one", 2)])
+def test_close_to_order_1_laplace_noise_has_its_kullback_leibler_divergence(
+    scale: float, adjacency: Adjacency, clips: int
+) -> None:
+    truth, phase = laplace_divergence(1.0, clips / scale), Phase(Laplace(scale, clip_norm=1.0))
+    [found] = lower(phase, adjacency, CLOSE)
+    assert truth * (1 - 1e-5) <= found <= truth
+    stated = check(claim_stating(RenyiDP(CLOSE, truth * 0.999), [phase], adjacency))
+    assert stated.verdict == "refuted"
+    assert check(claim_stating(ZeroConcentratedDP(truth * 0.9999), [phase], adjacency)).verdict == "refuted"
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.3, 0.001])
+@pytest.mark.parametrize("noise", [Laplace(0.8), GammaPLRVIID(2.5, 0.7), GeneralizedGaussian(1.5, 0.9)])
+def test_sampled_noise_has_that_of_its_mixture_by_quadrature(noise: Mechanism, rate: float) -> None:
+    law = noise.structure
+    assert isinstance(law, IIDCoordinates)
+    nodes, weights = np.polynomial.legendre.leggauss(24)
+    ends = np.concatenate([-np.geomspace(1e9, 1e-3, 160), [0.0], np.geomspace(1e-3, 0.999, 60)])
+    ends = np.unique(np.concatenate([ends, 1.0 - ends]))
+    halves = np.diff(ends) / 2.0
+    x = (ends[:-1] + halves)[:, None] + halves[:, None] * nodes
+    out, moved = np.exp(law.logpdf(x)), np.exp(law.logpdf(x - 1.0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        excess = rate * np.where(out > 0, (moved - out) / out, 0.0)
+        terms = out * ((1.0 + excess) * np.log1p(excess) - excess), out * (excess - np.log1p(excess))
+    truth = max(float((halves[:, None] * weights * np.nan_to_num(term, posinf=0.0)).sum()) for term in terms)
+    [found] = lower(Phase(noise, 3, rate), "add-remove", CLOSE)
+    assert 3 * truth * (1 - 1e-3) <= found <= 3 * truth * (1 + 1e-7)
+
+
+def test_a_sum_over_cells_is_below_that_of_any_masses_between_the_bounds() -> None:
+    rng = np.random.default_rng(5)
+    for spread in (1e-6, 1e-2, 1.0, 30.0, 100.0):
+        p = rng.dirichlet(np.ones(50))
+        q = p * np.exp(spread * rng.uniform(-3.0, 3.0, size=50))
+        q /= q.sum()
+        with mpmath.workdps(50):
+            pairs = [(mpmath.mpf(float(a)), mpmath.mpf(float(b))) for a, b in zip(p, q, strict=True)]
+            truth = float(sum(a * mpmath.log(a / b) - a + b for a, b in pairs))
+        near = _kullback_leibler((p * (1 - 1e-15), p * (1 + 1e-15)), q * (1 - 1e-15), q * (1 + 1e-15))
+        wide = _kullback_leibler((p * 0.9, p * 1.1), q * 0.9, q * 1.1)
+        assert truth * (1 - 1e-6) <= near <= truth
+        assert wide <= near
+    masses = np.array([0.5, 0.5, 0.0])
+    assert _kullback_leibler((masses, masses), masses, masses) == 0.0
+    assert math.isfinite(_kullback_leibler((np.array([1.0]), np.array([1.0])), np.array([0.0]), np.array([0.0])))
+
+
+@pytest.mark.parametrize("clip_norm", [1.0, 1.3, 1.7, 2.0, 3.0, math.inf])
+@pytest.mark.parametrize("scale", [0.05, 1.0, 40.0])
+def test_no_number_of_equal_coordinates_is_better_than_those_looked_at(scale: float, clip_norm: float) -> None:
+    noise = Laplace(scale, clip_norm=clip_norm, dimension=60)
+    looked = _counts(noise, noise.structure)
+
+    def cost(order: float, count: int) -> float:
+        return count * laplace_divergence(order, count ** (-1.0 / clip_norm) / scale)
+
+    for order in (1.0, 1.01, 2.0, 7.0, 100.0):
+        best = max(cost(order, count) for count in range(1, 61))
+        # between p = 1 and 2 the best number lies inside, of which a ladder comes near
+        slack = 0.02 if 1 < clip_norm < 2 else 1e-9
+        assert max(cost(order, count) for count in looked) >= best * (1 - slack)
+    assert len(looked) <= (14 if 1 < clip_norm < 2 else 1)
+
+
+@pytest.mark.parametrize(
+    ("noise", "coordinates", "moved"),
+    [
+        (Laplace(1.0, clip_norm=math.inf, dimension=3000), 3000, 1.0),
+        (Laplace(1.0, clip_norm=2.0, dimension=8000), 8000, 8000**-0.5),
+        (Laplace(1.0, clip_norm=1.0, dimension=8000), 1, 1.0),
+    ],
+)
+def test_as_many_coordinates_are_moved_as_tell_most(noise: Laplace, coordinates: int, moved: float) -> None:
+    orders = (CLOSE, 2.0, 6.0)
+    for order, found in zip(orders, lower(Phase(noise, 2), "add-remove", *orders), strict=True):
+        truth = 2 * coordinates * laplace_divergence(1.0 if order == CLOSE else order, moved)
+        assert truth * (1 - 1e-4) <= found <= truth * (1 + 1e-12)
+
+
+def test_what_is_refuted_by_a_pair_is_not_integrated_for_a_seventh_digit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> float:
+        raise AssertionError
+
+    monkeypatch.setattr(guarantee_check, "divergence_at_most", never)
+    found = check(claim_stating(RenyiDP(8.0, 0.5), [Phase(Laplace(1.0, clip_norm=1.0))]))
+    assert found.verdict == "refuted"
+    assert found.guarantee is not None
+    assert found.guarantee["upper"] == pytest.approx(laplace_divergence(8.0, 1.0), rel=1e-6)
