@@ -10,8 +10,8 @@ from dpaudit.mechanisms.base import Domain
 EPSILON = Domain(0.0, math.inf, (0.01, 20.0), "nats", closed_low=True)
 DELTA = Domain(0.0, 1.0, (1e-10, 1e-3), "probability", closed_low=True)
 MU = Domain(0.0, 1e150, (0.05, 8.0), "standard deviations", closed_low=True, closed_high=True)
-RHO = Domain(0.0, math.inf, (1e-3, 10.0), "nats per order", closed_low=True)
-ORDER = Domain(1.0, math.inf, (1.1, 256.0), "order of the Renyi divergence")
+RHO = Domain(0.0, 1e300, (1e-3, 10.0), "nats per order", closed_low=True, closed_high=True)  # that of such a mu
+ORDER = Domain(1.0, 1e100, (1.1, 256.0), "order of the Renyi divergence", closed_high=True)
 
 
 @dataclass(frozen=True)

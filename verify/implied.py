@@ -40,6 +40,9 @@ ROUNDING = 1e-13
 LARGEST_MU = 60.0  # mu beyond which nothing is promised any more
 ORDERS = 4000  # of which the best converts a rho
 LARGEST_EPSILON = 700.0  # whose e^epsilon is a float
+LARGEST_LAM = 1e100  # of an order, whose square is a float too
+LARGEST_ALPHA = 1e300  # of an order times a divergence
+TINY = 1e-300  # a rho whose quotients are floats
 SMALLEST = 1e-280  # delta whose multiples are floats
 PANELS = 2000  # of an integral over a curve
 GRID = 192  # epsilons at which a curve is compared with a Gaussian one
@@ -62,10 +65,13 @@ def implied_delta(guarantee: Guarantee) -> Function:
         case ZeroConcentratedDP(rho):
             if rho == 0:
                 return np.zeros_like
-            lam = np.geomspace(1e-4, max(10.0, LARGEST_EPSILON / rho), ORDERS)  # the best is at most epsilon / (2 rho)
+            most = min(LARGEST_EPSILON / max(rho, TINY), LARGEST_LAM)  # the best is at most epsilon / (2 rho)
+            lam = np.geomspace(1e-4, max(10.0, most), ORDERS)
             return partial(moments_delta, lam, lam * (lam + 1.0) * rho)
         case RenyiDP(order, epsilon):
-            return partial(moments_delta, np.array([order - 1.0]), np.array([(order - 1.0) * epsilon]))
+            # a divergence grows with its order, and the moment must be a float
+            largest = min(order - 1.0, LARGEST_LAM, max(1.0, LARGEST_ALPHA / max(epsilon, 1.0)))
+            return partial(moments_delta, np.array([largest]), np.array([largest * epsilon]))
         case PrivacyCurve(points):
             parts = [partial(_approximate, epsilon, delta) for epsilon, delta in points]
             return lambda at: np.asarray(np.min([part(at) for part in parts], axis=0))

@@ -43,7 +43,8 @@ def log_delta(orders: Array, alpha: Array, epsilon: Array) -> Array:
     Balle, Barthe, Gaboardi, Hsu and Sato (2020), Theorem 21.
     """
     fixed = alpha + orders * np.log(orders / (orders + 1)) - np.log1p(orders)
-    return np.asarray(np.min(fixed[None, :] - orders[None, :] * epsilon[:, None], axis=1))
+    with np.errstate(over="ignore"):  # an infinite loss leaves no delta
+        return np.asarray(np.min(fixed[None, :] - orders[None, :] * epsilon[:, None], axis=1))
 
 
 def rdp_curve(
@@ -90,12 +91,14 @@ def _still_falling(claim: Claim, orders: Array, alpha: Array) -> bool:
     """
     fixed = alpha + orders * np.log(orders / (orders + 1)) - np.log1p(orders)
     late = int(0.9 * len(orders))
-    by_epsilon = int(np.argmin(fixed - orders * claim.epsilon))
+    with np.errstate(over="ignore"):
+        at_epsilon = fixed - orders * claim.epsilon
+    by_epsilon = int(np.argmin(at_epsilon))
     # below 1e-40 nobody asks, and a pure bound (delta = 0) has no best order
     at_delta = (fixed - math.log(max(claim.delta, 1e-40))) / orders
     by_delta = int(np.argmin(at_delta))
     reached = at_delta[by_delta] <= (1.0 + NEGLIGIBLE_GAIN) * alpha[-1] / orders[-1]
-    settled = fixed[by_epsilon] - orders[by_epsilon] * claim.epsilon < math.log(max(claim.delta, 1e-40)) - 20.0
+    settled = at_epsilon[by_epsilon] < math.log(max(claim.delta, 1e-40)) - 20.0
     return (by_epsilon >= late and not settled) or (by_delta >= late and not reached)
 
 
@@ -184,7 +187,8 @@ def gaussian_moments(mu: float, sampling_prob: float, orders: Array) -> Array:
         orders: lam.
     """
     if sampling_prob == 1:
-        return np.asarray(orders * (orders + 1) * mu * mu / 2)
+        with np.errstate(over="ignore"):
+            return np.asarray(orders * (orders + 1) * mu * mu / 2)
     return np.array([_gaussian_moment(mu, sampling_prob, float(lam) + 1.0) for lam in orders])
 
 

@@ -307,7 +307,7 @@ def test_a_table_is_read_and_written(kind: str) -> None:
         ({"guarantee": {"kind": "zCDP", "rho": 1.0}}, "expected guarantee.kind='zCDP' among 'pure'"),
         ({"guarantee": {"kind": "gdp", "rho": 1.0}}, "unknown key 'guarantee.rho': expected mu"),
         ({"guarantee": {"kind": "rdp", "order": 2.0}}, "expected guarantee.epsilon to be given"),
-        ({"guarantee": {"kind": "rdp", "order": 1.0, "epsilon": 1.0}}, "Expected order=1.0 in (1, inf)"),
+        ({"guarantee": {"kind": "rdp", "order": 1.0, "epsilon": 1.0}}, "Expected order=1.0 in (1, 1e+100]"),
         ({"guarantee": {"kind": "gdp", "mu": "1"}}, "Expected mu='1' to be a number"),
         ({"guarantee": {"kind": "curve", "points": [1.0]}}, "Expected every point to be [epsilon, delta], not 1.0"),
     ],
@@ -744,3 +744,38 @@ def test_renyi_of_batches_of_fixed_size_is_met_where_the_others_are_alike(
     phase = Phase(mechanism, sampler=WithoutReplacement(rate, 50))
     found = divergence_lower(Claim(0.0, 0.0, [phase], adjacency).canonical("lower"), np.array([order]))[0]
     assert 0.995 * 50 * truth <= found <= 50 * truth * (1.0 + 1e-6)
+
+
+@pytest.mark.parametrize("phase", [Phase(Gaussian(1.0)), Phase(Laplace(1.0, clip_norm=1.0), 10)])
+@pytest.mark.parametrize(
+    ("guarantee", "wanted"),
+    [
+        (ZeroConcentratedDP(1e300), "certified"),
+        (ZeroConcentratedDP(5e-324), "refuted"),
+        (GaussianDP(1e150), "certified"),
+        (GaussianDP(5e-324), "refuted"),
+        (RenyiDP(1e100, 1.7e308), "certified"),
+        (RenyiDP(1e100, 5e-324), "refuted"),
+        (RenyiDP(math.nextafter(1.0, 2.0), 1.7e308), "certified"),
+        (RenyiDP(math.nextafter(1.0, 2.0), 5e-324), "refuted"),
+        (PrivacyCurve(((1e300, 1e-300),)), "certified"),
+        (PrivacyCurve(((1.7e308, 1e-300), (0.0, 0.0))), "refuted"),
+        (PureDP(1.7e308), ""),  # enough for Laplace noise alone
+        (PureDP(5e-324), "refuted"),
+    ],
+)
+def test_numbers_at_the_ends_of_the_floats_are_decided_without_a_warning(
+    guarantee: Guarantee, wanted: str, phase: Phase
+) -> None:
+    verdict = check(claim_stating(guarantee, [phase]))
+    pure = "refuted" if isinstance(phase.mechanism, Gaussian) else "certified"
+    assert verdict.verdict == (wanted or pure)
+    assert 0.0 <= verdict.epsilon_claimed < math.inf
+    assert verdict.gdp_mu is not None
+
+
+def test_a_rho_and_an_order_beyond_floats_are_refused_as_they_are_written() -> None:
+    with pytest.raises(ValueError, match=r"^Expected rho=1e\+308 in \[0, 1e\+300\]\.$"):
+        ZeroConcentratedDP(1e308)
+    with pytest.raises(ValueError, match=r"^Expected order=1e\+300 in \(1, 1e\+100\]\.$"):
+        RenyiDP(1e300, 1.0)

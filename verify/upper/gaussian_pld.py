@@ -27,6 +27,7 @@ THEOREM = (
     "Gaussian shift pair in one dimension: dominates by rotation invariance; sampling and composition by Zhu, Dong and "
     "Wang (2022), Theorems 10 and 11; rounded up by Doroshenko et al. (2022), Theorem 4.3"
 )
+BEYOND = 1e3  # of a in `analytic_delta`: far past 37.2, and its square is a float
 LEAST_SHIFT = 1e-6  # shorter shifts under sampling count as that, which costs no less
 
 
@@ -67,7 +68,8 @@ def analytic_delta(mu: float | Array, epsilon: Array) -> Array:
         mu: Shift over sigma, > 0; one, or one for each epsilon.
         epsilon: At least 0.
     """
-    a = epsilon / mu - mu / 2
+    with np.errstate(over="ignore"):
+        a = np.minimum(epsilon / mu - mu / 2, BEYOND)
     root = math.sqrt(math.pi / 2)
     far = a > -5.0
     density = np.exp(-np.minimum(a * a / 2, 700.0)) / math.sqrt(2 * math.pi)
