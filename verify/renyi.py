@@ -38,11 +38,11 @@ from dpaudit.verify.upper import (
 from dpaudit.verify.upper.gaussian_pld import shift_over_sigma
 from dpaudit.verify.upper.half_line_moments import half_moments
 from dpaudit.verify.upper.met_releases import met_claim
+from dpaudit.verify.upper.pass_moments import LARGEST_SERIES, overlap_moment, pass_moments, with_record_first
 from dpaudit.verify.upper.shift_norms import exact_radius, sampling_is_known
 
 ROUNDING = 1e-11  # relative, for sums of logarithms
 LARGEST_SUM = 4096  # order up to which the sum over k is taken
-LARGEST_SERIES = 256  # order up to which the moments of a mean over bins are
 CELLS = 2000  # quantiles of each tail, and of the middle of a law
 MANY_COORDINATES = 100
 MOST_COORDINATES = 10**4  # of Laplace noise, each moved by little: of more, rounding outweighs what they gain
@@ -237,7 +237,9 @@ def divergence_upper(claim: Claim, orders: Array) -> Array:
             found = _fixed_size_moments(claim, own, orders - 1.0)
         if phase.sampler is None:
             found = np.minimum(found, _release_moments(met, phase, orders - 1.0, poisson=own.sampler is None))
-        total += phase.steps * found
+        found = phase.steps * found
+        passes = pass_moments(own, orders - 1.0) if claim.adjacency == "add-remove" else None
+        total += found if passes is None else np.minimum(found, passes)
     return np.asarray(np.minimum(best, total / (orders - 1.0) * (1.0 + ROUNDING)))
 
 
@@ -332,12 +334,15 @@ def _gaussian_lower(claim: Claim, phase: Phase, orders: Array) -> Array:
         if not _silent(game) or others or twice:
             continue
         shift = game.stretch * (mu / 2.0 if claim.adjacency == "replace-one" else mu)
-        whole = np.minimum(np.floor(orders), LARGEST_SERIES if once == 1 else 2)  # D_a rises with a
+        # of the sum of all releases, which is normal
+        moments = [orders * (orders - 1.0) * (once * shift) ** 2 / (2.0 * (none + once))]
         if once == 1:
-            logs = np.array([_mean_moment(shift, none + 1, int(a)) for a in whole])
+            near, place = np.unique(np.minimum(orders, LARGEST_SERIES), return_inverse=True)
+            logs = np.array([with_record_first(shift, none + 1, float(a))[0] for a in near])
+            moments.append((logs / (near - 1.0))[place] * (orders - 1.0))  # D_a rises with a
         else:
-            logs = np.where(whole == 2, _overlap_moment(shift, none + once, once), 0.0)
-        best = np.maximum(best, game.passes * logs / np.maximum(whole - 1.0, 1.0))
+            moments.append(np.where(orders >= 2.0, overlap_moment(shift, none + once, once)[0] * (orders - 1.0), 0.0))
+        best = np.maximum(best, game.passes * np.maximum(*moments) / (orders - 1.0))
     if phase.sampler is None and phase.sampling_prob < 1.0 and claim.adjacency == "add-remove":
         whole = np.floor(orders)
         sums = [_log_moment(mu, phase.sampling_prob, int(a)) if a <= LARGEST_SUM else 0.0 for a in whole]
@@ -378,53 +383,6 @@ def _games(claim: Claim, phase: Phase) -> list[PassGame]:
 def _silent(game: PassGame) -> bool:
     """Whether all releases are around 0 without the record."""
     return all(not once and not twice for _, (_, once, twice) in game.second)
-
-
-def _mean_moment(mu: float, bins: int, order: int) -> float:
-    """log E_Q[M^order], whole order >= 1, M the mean of the ratios of so many bins, rounded down.
-
-    M^a is a sum over how often each bin is a factor, and E_Q W^k = e^(k(k-1) mu^2/2): order! times the coefficient of
-    z^order in f^bins, f = sum_k E_Q[W^k] (z/bins)^k/k!. From n bins to 2n and to n + 1 by products; from as many bins
-    as the order on by n r_n = sum_k (k (bins + 1) - n) f_k r_(n-k), whose terms are positive.
-    """
-    k = np.arange(order + 1.0)
-    with np.errstate(over="ignore"):
-        factor = k * (k - 1.0) * mu * mu / 2.0 - gammaln(k + 1.0) - k * math.log(bins)
-    if not math.isfinite(factor[-1]):
-        return 0.0
-    power = np.zeros(order + 1)
-    if bins >= order:
-        for n in range(1, order + 1):
-            terms = np.log(k[1 : n + 1] * (bins + 1.0) - n) + factor[1 : n + 1] + power[n - 1 :: -1]
-            power[n] = logsumexp(terms) - math.log(n)
-    else:
-        power[1:] = -np.inf
-        for digit in f"{bins:b}":
-            power = _series_product(power, power)
-            power = _series_product(power, factor) if digit == "1" else power
-    total = float(power[-1] + gammaln(order + 1.0))
-    size = float(np.abs(factor).max() + gammaln(order + 1.0) + 8.0)
-    return max(0.0, total - 1e-15 * (order + 1.0) * size)
-
-
-def _overlap_moment(mu: float, releases: int, times: int) -> float:
-    """log E_Q[M^2], M the mean of the ratios of all sets of `times` releases: E e^(J mu^2), two such sets sharing J."""
-    j = np.arange(1.0, times + 1.0)
-    j = j[2 * times - j <= releases]
-    exponent = j * mu * mu
-    excess = np.where(exponent > 30.0, exponent - 1e-12, np.log(np.expm1(np.minimum(exponent, 30.0))))
-    chosen = _log_binomial(times, j) + _log_binomial(releases - times, times - j) - _log_binomial(releases, times)
-    total = float(logsumexp(chosen + excess))
-    return max(0.0, float(np.logaddexp(0.0, total - 1e-14 * (float(gammaln(releases + 2.0)) + abs(total)))))
-
-
-def _log_binomial(n: float, k: Array | float) -> Array:
-    return np.asarray(gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0))
-
-
-def _series_product(first: Array, second: Array) -> Array:
-    """Logarithms of the coefficients of a product of power series, from those of both."""
-    return np.array([logsumexp(first[: n + 1] + second[n::-1]) for n in range(len(first))])
 
 
 def _log_moment(mu: float, q: float, order: int) -> float:

@@ -91,14 +91,15 @@ def passes(claim: Claim) -> list[Pass] | None:
         return None
     found: list[Pass] = []
     for phase in claim.phases:
-        own = _passes(phase, claim)
+        own = passes_of(phase)
         if own is None:
             return None
         found += own
     return found
 
 
-def _passes(phase: Phase, claim: Claim) -> list[Pass] | None:
+def passes_of(phase: Phase) -> list[Pass] | None:
+    """The passes of a phase under add-remove; None if it is no such sampler with normal noise."""
     known, sampler = shift_over_sigma(phase, "add-remove"), phase.sampler
     if known is None:
         return None
