@@ -4,6 +4,7 @@ import copy
 import json
 import math
 import pickle
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -303,3 +304,14 @@ def test_verdicts_on_a_file_of_claims_keep_no_curves() -> None:
     [verdict] = check_all([claim], check, lambda done: None)
     assert verdict.delta_curve is verdict.epsilon_curve is verdict.delta_upper_curve is None
     assert {**verdict.to_dict(), "seconds": 0} == {**check(claim).to_dict(), "seconds": 0}
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [Product(1.0, dimension=3), GammaPLRV(3.0, 0.1, dimension=60), GammaPLRVIID(3.0, 0.1, dimension=60), Laplace(1.0)],
+)
+def test_an_epsilon_near_the_end_of_the_floats_is_decided_without_a_warning(noise: Mechanism) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = check(Claim.single(noise, epsilon=1.7e308, delta=1e-5, steps=10, sampling_prob=0.1))
+    assert found.verdict == "certified"
