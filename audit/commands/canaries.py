@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpaudit._plain_text import printable
 from dpaudit.audit.commands.console import LACKING, REFUTED, one_of, os_reason, written_apart
 
 if TYPE_CHECKING:
@@ -135,6 +134,7 @@ def judge(
 def _deliver(result: "AuditResult", folder: Path, json: str | None) -> None:
     """The report into the folder, whether or not anybody reads on; verdict and power, or the JSON, on stdout."""
     from dpaudit._files import write_whole
+    from dpaudit._plain_text import printable
     from dpaudit.audit.delivery import report_folder
     from dpaudit.reports import result_json, verdict_sentence, write_report
     from dpaudit.reports.wording import at_least, at_most, control_sentence

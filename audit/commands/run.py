@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpaudit._plain_text import printable
 from dpaudit.audit.commands.console import (
     GAVE_UP,
     LACKING,
@@ -140,6 +139,7 @@ def _deliver(result: "AuditResult", folder: Path, json: str | None) -> None:
 def _write_report(result: "AuditResult", folder: Path, json: str | None) -> OSError | None:
     """What kept the files from being written; what was measured is to be told all the same."""
     from dpaudit._files import write_whole
+    from dpaudit._plain_text import printable
     from dpaudit.audit.delivery import report_folder
     from dpaudit.reports import result_json, write_report
 

@@ -60,6 +60,7 @@ BLOCK = 16  # values of s at a time
 MOST_BLOCKS = 200
 LARGEST_LOG = 600.0  # of a moment that is added as a float
 MOST_NODES = 1 << 14  # of z
+MOST_SHARED = 10**6  # releases of two sets, over whose number in common a sum is taken
 
 
 def pass_moments(phase: Phase, lams: Array) -> Array | None:
@@ -163,8 +164,11 @@ def mean_moments(mu: float, bins: int, order: int) -> tuple[Array, Array]:
 def overlap_moment(mu: float, releases: int, times: int) -> tuple[float, float]:
     """log E_Q[M^2], M the mean of the ratios of all sets of `times` releases: E e^(J mu^2), two such sets sharing J.
 
-    At least, and at most.
+    At least, and at most. Of more than are summed over, by J's mean (Jensen's inequality) and its largest value.
     """
+    if times > MOST_SHARED:
+        most = times * mu * mu
+        return most * (times / releases) * (1.0 - 8.0 * UNIT), most * (1.0 + 8.0 * UNIT)
     j = np.arange(1.0, times + 1.0)
     j = j[2 * times - j <= releases]
     exponent = j * mu * mu

@@ -14,7 +14,7 @@ from dpaudit.verify.guarantees import RenyiDP
 from dpaudit.verify.implied import claim_stating
 from dpaudit.verify.renyi import divergence_lower, divergence_upper
 from dpaudit.verify.samplers import BallsInBins, RandomAllocation, Sampler
-from dpaudit.verify.upper.pass_moments import pass_moments, with_record_first, without_record_first
+from dpaudit.verify.upper.pass_moments import overlap_moment, pass_moments, with_record_first, without_record_first
 
 
 def of_two(mu: float, power: float) -> float:
@@ -124,3 +124,10 @@ def test_noise_that_is_not_normal_and_other_samplers_have_none() -> None:
     beyond = pass_moments(Phase(Gaussian(1.0), sampler=BallsInBins(3, 1)), np.array([1e4]))
     assert beyond is not None
     assert beyond[0] == math.inf
+
+
+def test_sets_of_a_billion_releases_share_what_is_bounded_without_a_sum() -> None:
+    # two sets of all but one of t share t - 1 or t - 2
+    t = 10**9 - 1
+    least, most = overlap_moment(1e-5, t, t - 1)
+    assert (t - 3) * 1e-10 <= least <= (t - 1) * 1e-10 <= most <= 0.1
