@@ -22,6 +22,7 @@ from dpaudit.mechanisms import Gaussian, GeneralizedGaussian
 from dpaudit.mechanisms.base import Array, IIDCoordinates, LaplaceCoordinates, Mechanism, NormalCoordinates
 from dpaudit.verify.claims import Adjacency, Claim, Phase, lets_another_in
 from dpaudit.verify.lower.families import equal
+from dpaudit.verify.lower.histories import LEAST_MASS
 from dpaudit.verify.lower.shifts import candidate_counts, centre_multiples, pair_of
 from dpaudit.verify.pld.cells import FARTHEST, MixturePair, interval_masses, mix
 from dpaudit.verify.rdp import Moments, between_versions, laplace_moments, replaced_moment
@@ -47,7 +48,6 @@ CELLS = 2000  # quantiles of each tail, and of the middle of a law
 MANY_COORDINATES = 100
 MOST_COORDINATES = 10**4  # of Laplace noise, each moved by little: of more, rounding outweighs what they gain
 SMALL_LOSS = 1e-2  # where the excess of a cell's losses is taken from a series
-LEAST_MASS = 1e-290  # whose ratio to any other is a float
 MASS_ERROR = 1e-14  # relative, of a cell's term of the Kullback-Leibler divergence: a few roundings
 
 
@@ -335,14 +335,14 @@ def _gaussian_lower(claim: Claim, phase: Phase, orders: Array) -> Array:
             continue
         shift = game.stretch * (mu / 2.0 if claim.adjacency == "replace-one" else mu)
         # of the sum of all releases, which is normal
-        moments = [orders * (orders - 1.0) * (once * shift) ** 2 / (2.0 * (none + once))]
+        whole_sum = orders * (once * shift) ** 2 / (2.0 * (none + once))
         if once == 1:
             near, place = np.unique(np.minimum(orders, LARGEST_SERIES), return_inverse=True)
             logs = np.array([with_record_first(shift, none + 1, float(a))[0] for a in near])
-            moments.append((logs / (near - 1.0))[place] * (orders - 1.0))  # D_a rises with a
+            known = (logs / (near - 1.0))[place]  # D_a rises with a
         else:
-            moments.append(np.where(orders >= 2.0, overlap_moment(shift, none + once, once)[0] * (orders - 1.0), 0.0))
-        best = np.maximum(best, game.passes * np.maximum(*moments) / (orders - 1.0))
+            known = np.where(orders >= 2.0, overlap_moment(shift, none + once, once)[0], 0.0)
+        best = np.maximum(best, game.passes * np.maximum(whole_sum, known))
     if phase.sampler is None and phase.sampling_prob < 1.0 and claim.adjacency == "add-remove":
         whole = np.floor(orders)
         sums = [_log_moment(mu, phase.sampling_prob, int(a)) if a <= LARGEST_SUM else 0.0 for a in whole]
