@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.causes import first_cause
 from dpaudit.verify.claims import Claim
-from dpaudit.verify.curves import LARGEST_EPSILON, Curve
+from dpaudit.verify.curves import FARTHEST_EPSILON, Curve
 from dpaudit.verify.float_range import beyond_floats
 from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.lower.histories import pure_reason
@@ -129,7 +129,7 @@ class Bracket:
     def __init__(self, claim: Claim, uppers: Sequence[Curve], lower: Curve | None) -> None:
         at = np.array([claim.epsilon])
         self.claim, self._lower = claim, lower
-        self._uppers = sorted(uppers, key=lambda curve: float(curve.delta(np.minimum(at, LARGEST_EPSILON))[0]))
+        self._uppers = sorted(uppers, key=lambda curve: float(curve.delta(np.minimum(at, FARTHEST_EPSILON))[0]))
         self.best = self._uppers[0] if uppers else None
         self.sampled = lower is not None and lower.method == "monte-carlo"
         self.delta_lower, self.delta_upper = (float(side[0]) for side in self.delta(at))
@@ -155,7 +155,7 @@ class Bracket:
         # a bound of 1 is always right, and 0 is right at an infinite epsilon
         upper = np.where(finite, 1.0, 0.0)
         for curve in self._uppers:
-            upper[finite] = np.minimum(upper[finite], curve.delta(np.minimum(epsilon[finite], LARGEST_EPSILON)))
+            upper[finite] = np.minimum(upper[finite], curve.delta(np.minimum(epsilon[finite], FARTHEST_EPSILON)))
         return upper
 
     def epsilon(self, delta: Array) -> tuple[Array, Array]:

@@ -10,7 +10,7 @@ from dpaudit.verify.inversion import epsilon_at
 from dpaudit.verify.results import Witness
 
 SMALLEST_DELTA = 1e-300  # of an upper bound that is computed: an underflow must not pass for a proof of delta = 0
-LARGEST_EPSILON = 1e250  # whose products and quotients are floats: an upper bound there is one for all beyond
+FARTHEST_EPSILON = 1e250  # whose products and quotients are floats: an upper bound there is one for all beyond
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from dpaudit.mechanisms.base import (
     ScaleMixture,
 )
 from dpaudit.verify.claims import Claim, Phase
-from dpaudit.verify.curves import LARGEST_EPSILON
+from dpaudit.verify.curves import FARTHEST_EPSILON
 from dpaudit.verify.lower.families import Shift
 from dpaudit.verify.lower.shifts import centre_multiples, pair_of
 from dpaudit.verify.lower.strongest import of_first_releases
@@ -173,7 +173,7 @@ def _radial_release(
         tails = join_tails(tails, near)
     crossing = int(np.clip(np.searchsorted(-tails.first, -goal), 1, len(tails.levels) - 1))
     extra = tails.levels[crossing] + np.arange(-30.0, 10.0, 0.25)
-    extra = np.append(extra, min(claim.epsilon, LARGEST_EPSILON))
+    extra = np.append(extra, min(claim.epsilon, FARTHEST_EPSILON))
     near = loss_tails(noise, dimension, length, np.unique(extra[extra > tails.levels[0]]), FINE)
     tails = join_tails(tails, near)
     return ShiftedPhase(phase, shift, multiples, tails=tails)

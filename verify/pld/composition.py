@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from dpaudit.mechanisms.base import Array
-from dpaudit.verify.curves import LARGEST_EPSILON, SMALLEST_DELTA
+from dpaudit.verify.curves import FARTHEST_EPSILON, SMALLEST_DELTA
 from dpaudit.verify.pld.fourier import UNIT, Lattice, chernoff_window, decayed_sums, log_mgf, tilted_power
 
 # tail probabilities near which the tilts are most accurate, and the deltas below which the next one is tried too
@@ -74,7 +74,7 @@ class Composed:
         Args:
             epsilon: Any 1-d array.
         """
-        epsilon = np.minimum(epsilon, LARGEST_EPSILON)  # delta falls
+        epsilon = np.minimum(epsilon, FARTHEST_EPSILON)  # delta falls
         result, alone = np.ones(len(epsilon)), sum(count for _, count in self.parts) == 1
         for index, aim in enumerate(AIMS):
             wanted = np.flatnonzero(result < BORDERS[index])

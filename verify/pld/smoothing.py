@@ -45,7 +45,7 @@ from functools import cache
 import numpy as np
 
 from dpaudit.mechanisms.base import Array, Function
-from dpaudit.verify.curves import LARGEST_EPSILON
+from dpaudit.verify.curves import FARTHEST_EPSILON
 
 WIDTHS = np.geomspace(1e-3, 12.0, 28)  # the best width is flat: a step of a third in it costs about 1% of delta
 COARSE = 4  # every so many of them are tried before those beside the best
@@ -108,7 +108,7 @@ class Smoothed:
 
     def delta(self, epsilon: Array) -> Array:
         """Upper bound on delta at each epsilon > 0; 1 where no width fits, as at 0."""
-        epsilon = np.minimum(epsilon, LARGEST_EPSILON)  # delta falls
+        epsilon = np.minimum(epsilon, FARTHEST_EPSILON)  # delta falls
         for point in map(float, epsilon):
             if point not in self._known:
                 self._known[point] = self._at(point)

@@ -24,7 +24,7 @@ import numpy as np
 
 from dpaudit.mechanisms.base import Array, Radial
 from dpaudit.verify.claims import Claim, Phase
-from dpaudit.verify.curves import LARGEST_EPSILON, Curve
+from dpaudit.verify.curves import FARTHEST_EPSILON, Curve
 from dpaudit.verify.inversion import epsilon_at
 from dpaudit.verify.pld.dominating_pairs import DominatingPair, Tails
 from dpaudit.verify.pld.pair_curve import SHORT_HISTORY, PairPhase, directions, pair_curve
@@ -116,7 +116,7 @@ def single_release(
     levels = np.append(FIRST_LOSS, level_ladder(noise, dimension, length, 0.1 * max(delta, SMALL_RADIUS), count))
     deltas = profile(levels, TOLERANCE)
     if epsilon > 0:
-        near = min(epsilon, LARGEST_EPSILON) * np.array([0.9, 0.95, 0.98, 0.995, 1.0, 1.005, 1.02, 1.05, 1.1])
+        near = min(epsilon, FARTHEST_EPSILON) * np.array([0.9, 0.95, 0.98, 0.995, 1.0, 1.005, 1.02, 1.05, 1.1])
         levels, deltas = np.append(levels, near), np.append(deltas, profile(near, fine))
         order = np.argsort(levels)
         levels, deltas = levels[order], deltas[order]
