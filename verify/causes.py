@@ -1,7 +1,7 @@
 """Why a claim is undecided, as far as whoever states it can change that: the parameter first, theorems after it."""
 
 from dpaudit.mechanisms.base import IIDCoordinates, LaplaceCoordinates, NormalCoordinates
-from dpaudit.verify.claims import UNPROVEN_KINDS, Claim, Phase
+from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.samplers import SAMPLERS
 from dpaudit.verify.upper.shift_norms import sampling_is_known
 
@@ -25,11 +25,6 @@ def _of_sampling(phase: Phase) -> str:
     kind = phase.sampling_kind
     if kind in SAMPLERS:
         return f"A rate alone does not say how sampling kind={kind!r} cuts batches: give its keys."
-    if kind in UNPROVEN_KINDS:
-        return (
-            "A buffer orders records by where they stood in the file, and nobody has a theorem for that: shuffle the "
-            'whole data (kind "shuffled") or draw batches (kind "poisson").'
-        )
     return ""
 
 

@@ -263,7 +263,7 @@ def _built_phase(phase: _Phase, noise: Mechanism, folder: Path | None) -> Phase:
         return Phase(noise, steps, 1.0 if phase.sampling_prob is None else phase.sampling_prob)
     given = phase.sampling.model_dump(exclude_none=True, exclude={"kind"})
     kind, prob = phase.sampling.kind, phase.sampling.prob
-    if phase.steps is not None and "steps" in sampler_keys(kind):
+    if phase.steps is not None and _takes_steps(kind, given):
         given.setdefault("steps", phase.steps)
     if set(given) == {"prob"} and set(required_keys(kind)) == {"prob", "steps"}:  # one release, as of a Poisson rate
         given["steps"] = steps
@@ -276,6 +276,12 @@ def _built_phase(phase: _Phase, noise: Mechanism, folder: Path | None) -> Phase:
     if kind != "none" and prob is None:
         raise ValueError(f"expected sampling.prob to be given with kind {kind!r}.")
     return released
+
+
+def _takes_steps(kind: str, given: Mapping[str, Any]) -> bool:
+    """Whether steps beside a sampler's table are a key of it: not where they follow, nor beside a rate alone."""
+    keys = sampler_keys(kind)
+    return "steps" in keys and "epochs" not in given and ("prob" in keys or set(given) != {"prob"})
 
 
 def _matrix(folder: Path | None, name: str) -> Matrix:

@@ -19,12 +19,11 @@ from dpaudit.mechanisms.gamma_plrv import GammaPLRV
 from dpaudit.mechanisms.gamma_plrv_iid import GammaPLRVIID
 from dpaudit.verify.correlated import Correlation, Matrix, Side
 from dpaudit.verify.guarantees import DELTA, EPSILON, ApproximateDP, Guarantee, PrivacyCurve
-from dpaudit.verify.samplers import SAMPLERS, GhostPoisson, PassGame, Sampler, TruncatedPoisson
+from dpaudit.verify.samplers import SAMPLERS, BufferedShuffle, GhostPoisson, PassGame, Sampler, TruncatedPoisson
 
 Adjacency = Literal["add-remove", "zero-out", "replace-one"]
 Unit = Literal["record", "user"]
 PLAIN_KINDS = ("poisson", "none")  # of sampling, which need no more than a rate
-UNPROVEN_KINDS = ("buffered-shuffle",)  # without a theorem
 
 SAMPLING_PROB = Domain(1e-300, 1.0, (1e-3, 1.0), "probability", closed_low=True, closed_high=True)
 STEPS = Domain(1, 10**12, (1, 20_000), "releases", closed_low=True, integer=True)
@@ -69,7 +68,7 @@ class Phase:
             object.__setattr__(self, "sampling_kind", self.sampler.kind)
         STEPS.validate("steps", self.steps)
         SAMPLING_PROB.validate("sampling_prob", self.sampling_prob)
-        kinds = (*PLAIN_KINDS, *SAMPLERS, *UNPROVEN_KINDS)
+        kinds = (*PLAIN_KINDS, *SAMPLERS)
         if self.sampling_kind not in kinds and self.correlation is None:
             raise ValueError(f"Expected sampling_kind={self.sampling_kind!r} among {', '.join(map(repr, kinds))}.")
         if self.sampling_kind == "none" and self.sampling_prob != 1:
@@ -226,6 +225,8 @@ def _in_known_releases(phase: Phase) -> Phase:
     sampler = phase.sampler
     if sampler is None or (isinstance(sampler, TruncatedPoisson) and sampler.max_batch < sampler.records):
         return phase
+    if isinstance(sampler, BufferedShuffle):
+        return _of_a_buffer(phase, sampler)
     if sampler.rate == 1:  # everybody is in every release
         return Phase(phase.mechanism, sampler.steps, 1.0, "none")
     if isinstance(sampler, TruncatedPoisson):  # nothing is ever cut
@@ -233,6 +234,16 @@ def _in_known_releases(phase: Phase) -> Phase:
     if phase.sampling_kind == "deterministic":
         return Phase(phase.mechanism, sampler.meetings, 1.0, "none")
     return phase
+
+
+def _of_a_buffer(phase: Phase, sampler: BufferedShuffle) -> Phase:
+    """A buffer of one record keeps the order of the file; one of all records shuffles a pass as a whole."""
+    if sampler.buffer == 1:
+        passes = sampler.begun if sampler.passes is None else sampler.passes.epochs
+        return Phase(phase.mechanism, passes, 1.0, "none")
+    if sampler.passes is None or sampler.buffer < sampler.records:
+        return phase
+    return _in_known_releases(replace(phase, sampler=sampler.passes))
 
 
 def coordinate_by_coordinate(phase: Phase, together: int = 1) -> Phase:

@@ -21,7 +21,7 @@ from dpaudit.mechanisms.defects import DEFECTS
 from dpaudit.mechanisms.published import ACCOUNTANTS
 from dpaudit.mechanisms.registry import MECHANISMS
 from dpaudit.verify.claim_files import CLAIMS_FORMATS, _Claim, _Phase
-from dpaudit.verify.claims import PLAIN_KINDS, SAMPLING_PROB, STEPS, UNPROVEN_KINDS
+from dpaudit.verify.claims import PLAIN_KINDS, SAMPLING_PROB, STEPS
 from dpaudit.verify.correlated import STRATEGIES
 from dpaudit.verify.correlated.correlation import KEYS as STRATEGY_KEYS
 from dpaudit.verify.correlated.participation import DOMAINS, OPTIONAL, REQUIRED
@@ -37,7 +37,7 @@ _STEPS_LACKING: Schema = {
     "properties": {"kind": {"enum": [kind for kind in SAMPLERS if "steps" in sampler_keys(kind)]}, "steps": False},
     "minProperties": 3,
 }
-ALTERNATIVES = {"shuffled": (("batches",), ("records", "batch"))}  # of sampler keys, one of which must be there
+ALTERNATIVES = {"shuffled": (("batches",), ("records", "batch")), "buffered-shuffle": (("epochs",), ("steps",))}  # of sampler keys, one of which must be there
 
 
 def claims_schema() -> Schema:
@@ -126,7 +126,7 @@ def _sampler(kind: str) -> Schema:
 
 def _claimed_sampling() -> Schema:
     rate = _number(SAMPLING_PROB)
-    named = {"enum": ["poisson", *SAMPLERS, *UNPROVEN_KINDS]}
+    named = {"enum": ["poisson", *SAMPLERS]}
     bare = _table({"kind": named, "prob": rate}, required=("kind", "prob"))
     return {"type": "object", "anyOf": [_unsampled(), bare, *map(_sampler, SAMPLERS)]}
 

@@ -200,6 +200,16 @@ def _findings(
                 yield of_first_releases(found, max(count for _, count in passes), claim), way, choice[0].name
 
 
+def removal_masses(phase: Phase, game: PassGame, claim: Claim) -> Iterator[tuple[str, tuple[Array, Array]]]:
+    """Masses of one pass of a game with the record, from below, and without it, from above: by every statistic.
+
+    The claim says where tightness matters.
+    """
+    cells = cells_of_a_release(phase, game, claim)
+    for statistic in statistics(cells, game):
+        yield statistic.name, pass_masses(cells.masses, statistic, game)["remove"]
+
+
 def _first(passes: Sequence[tuple[tuple[Array, Array], int]], others: Sequence["_Releases"], most: float) -> Events:
     """Operating points of the first passes and releases of each kind."""
     first = [replace(item, count=int(min(item.count, most))) for item in others]

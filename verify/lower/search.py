@@ -9,6 +9,7 @@ import numpy as np
 from dpaudit.mechanisms.base import Array, NormalCoordinates, Radial, ScaleMixture
 from dpaudit.verify.claims import PLAIN_KINDS, Claim, Phase
 from dpaudit.verify.curves import Curve
+from dpaudit.verify.lower.buffered_streams import stream_curve
 from dpaudit.verify.lower.cut_batches import cut_curve
 from dpaudit.verify.lower.families import MAX_COORDINATES, Shift, carried, equal, feasible, majorization, two_level
 from dpaudit.verify.lower.histories import (
@@ -72,8 +73,8 @@ def certified_lower(claim: Claim) -> Curve:
         1.83
     """
     read = claim.canonical("lower")
-    claim, opposed = silent_others(read), cut_curve(read)
-    curves = _part_curves(claim) + ([] if opposed is None else [opposed])
+    claim, others = silent_others(read), (cut_curve(read), stream_curve(read))
+    curves = _part_curves(claim) + [curve for curve in others if curve is not None]
     if any(_in_more_coordinates(phase) for phase in claim.phases):
         drawn = silent_others(claim, drawn=True)
         curves += [replace(curve, assumptions=(*curve.assumptions, SILENT)) for curve in _part_curves(drawn)]

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from dpaudit.verify.samplers.balls_in_bins import BallsInBins
 from dpaudit.verify.samplers.base import Batches, PassGame, Sampler
+from dpaudit.verify.samplers.buffered_shuffle import BufferedShuffle
 from dpaudit.verify.samplers.deterministic import Deterministic
 from dpaudit.verify.samplers.random_allocation import RandomAllocation
 from dpaudit.verify.samplers.shuffled import Shuffled
@@ -22,6 +23,7 @@ SAMPLERS: dict[str, type[Sampler]] = {
         RandomAllocation,
         WithoutReplacement,
         TruncatedPoisson,
+        BufferedShuffle,
     )
 }
 
@@ -83,6 +85,7 @@ __all__ = [
     "SAMPLERS",
     "BallsInBins",
     "Batches",
+    "BufferedShuffle",
     "Deterministic",
     "GhostPoisson",
     "PassGame",

@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import Array, Mechanism, NormalCoordinates, with_dimension
 from dpaudit.verify.claims import Phase
-from dpaudit.verify.samplers import Deterministic, PassGame, Sampler, Shuffled, TruncatedPoisson, WithoutReplacement
+from dpaudit.verify.samplers import (
+    BufferedShuffle,
+    Deterministic,
+    PassGame,
+    Sampler,
+    Shuffled,
+    TruncatedPoisson,
+    WithoutReplacement,
+)
 from dpaudit.verify.sampling.passes import log_likelihood_ratios
 
 
@@ -121,7 +129,7 @@ def _cut_batches(sampler: TruncatedPoisson, *, replace_one: bool) -> list[Histor
 def _releases(sampler: Sampler, game: PassGame, *, normal: bool) -> NDArray[np.int_]:
     """The releases of every pass of a game; of noise that is not normal, one pass of those with one order."""
     places = sum(game.first[0][1])
-    if isinstance(sampler, Shuffled):
+    if isinstance(sampler, Shuffled | BufferedShuffle):
         starts: Sequence[int] = sampler.whole_starts
     else:
         starts = range(0, sampler.steps, places)

@@ -13,6 +13,7 @@ from dpaudit.verify.samplers import SAMPLERS
 from dpaudit.verify.upper import (
     balls_in_bins,
     bounded_loss,
+    buffered_streams,
     coordinate_products,
     envelope,
     fixed_size_batches,
@@ -63,6 +64,7 @@ UPPER_BOUNDS: tuple[UpperBound, ...] = (
     sampled_normal,
     balls_in_bins,
     shuffled_batches,
+    buffered_streams,
     laplace_pure,
     laplace_gaussian_domination,
     one_dimensional,

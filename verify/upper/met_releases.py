@@ -7,7 +7,7 @@ delta(epsilon) is a hockey-stick divergence, jointly convex, so that of the mixt
 of a given order (Balle, Barthe and Gaboardi 2018, section 2). Under zero-out and replace-one the batches of both data
 sets are the same; under add-remove too where everybody is sampled alone. Where batches straddle two passes a record can
 be in one batch twice: for normal noise that is one release of twice the shift, which costs as much as four; other noise
-has no theorem there.
+has no theorem there. In a stream of passes through a buffer all its copies might meet in one batch.
 
 Without replacement at rate g. With the record in, a release is moved from that of the other neighbour by at most a
 clip, and from that of a batch which has another record in its place by two. By advanced joint convexity (Balle, Barthe
@@ -40,7 +40,7 @@ import numpy as np
 from dpaudit.mechanisms.base import Array, NormalCoordinates
 from dpaudit.verify.claims import Claim, Phase, lets_another_in
 from dpaudit.verify.curves import Curve
-from dpaudit.verify.samplers import Sampler, Shuffled, TruncatedPoisson, WithoutReplacement
+from dpaudit.verify.samplers import BufferedShuffle, Sampler, Shuffled, TruncatedPoisson, WithoutReplacement
 from dpaudit.verify.upper.shift_norms import moments_reach, sampling_is_known
 
 REVEALED = "the order revealed, a record meets at most so many releases: joint convexity of the hockey-stick divergence"
@@ -74,15 +74,19 @@ def met_phase(phase: Phase, *, kept: bool, fixed: bool = False, rare: float = 0.
             return met_phase(replace(phase, sampler=WithoutReplacement(rate, sampler.steps)), kept=kept)
         case TruncatedPoisson() as sampler:
             return Phase(phase.mechanism, sampler.steps, sampler.prob)
-        case Shuffled(meets_twice=True) if not isinstance(phase.mechanism.structure, NormalCoordinates):
+        case (Shuffled() | BufferedShuffle()) as sampler if sampler.meets_twice and not _normal(phase):
             return None
         case sampler:
             return Phase(phase.mechanism, sampler.meetings, 1.0, "none")
 
 
+def _normal(phase: Phase) -> bool:
+    return isinstance(phase.mechanism.structure, NormalCoordinates)
+
+
 def met_claim(claim: Claim, *, fixed: bool = False, kept: bool = False, rare: float = 0.0) -> Claim | None:
     """The claim of such phases; None if no phase has a sampler that is read as another, or one has no bound."""
-    kept = kept or all(isinstance(phase.mechanism.structure, NormalCoordinates) for phase in claim.phases)
+    kept = kept or all(map(_normal, claim.phases))
     phases = [met_phase(phase, kept=kept, fixed=fixed, rare=rare) for phase in claim.phases]
     known = [phase for phase in phases if phase is not None]
     if len(known) < len(phases) or all(a is b for a, b in zip(known, claim.phases, strict=True)):

@@ -1,0 +1,217 @@
+"""Passes that go through one buffer as a stream, from below: where copies of one record are likely to be.
+
+All others contribute nothing, so that without the record every release is the noise alone, Q. With it, if a law P of
+the outputs has P >= c P' for a probability law P' and c in (0, 1], then for every event P(S) - e^epsilon Q(S) >=
+c (P'(S) - e^(epsilon + log 1/c) Q(S)): the history costs at least c times delta' at epsilon + log 1/c. B is the buffer,
+b the batch, n the records, T the releases.
+
+Sum of all outputs, normal noise. A record at the beginning of the file has entered the buffer m = ceil((T b + B - 1)/n)
+times before the last draw. A copy that a draw could have taken in j draws is still held with probability (1 - 1/B)^j,
+and r of them all are with at most the product (of the copies that are held each draw takes one at most). So m - r have
+been drawn but for a probability of the elementary symmetric polynomial of degree r + 1, and more of them move the sum
+further: P' is a normal law with mean m - r and T variances, and c one minus that.
+
+Windows. Take record B - 1 of the file, B <= n, of which no earlier copy is in the buffer: its e-th copy can be drawn
+from draw e n on. The window of copy e are the first h whole batches from there on, h so small that all end before copy
+e + 1 comes. Look at windows alone, and at histories of which no copy is drawn in the window of a later one. Given the
+draws of all older copies, of which one at most is still held and leaves before the window begins, each draw takes copy
+e with probability 1/B if it holds no other, 1/(B - 1) if that stays, 0 if it takes that. With d draws before the window
+the copy is held at its beginning with probability between (1 - 1/(B-1))^d and (1 - 1/B)^(d-1), and then in its j-th
+batch with the odds of a geometric law. Forget the order of the batches of a window: a copy is in one of them, uniformly
+random, with probability w_e at least, or in a batch that is not looked at, with u_e, whatever older ones did. Of each
+window w_e/(w_e + u_e) is at least the least of them, w: draw the noise anew for some of those that are larger, which
+changes nothing without the record. So P >= c P', c the product of the w_e + u_e, where P' has the record in one of h
+releases, with probability w, in independent passes.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from dpaudit.mechanisms import Gaussian
+from dpaudit.mechanisms.base import Array, NormalCoordinates
+from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.curves import Curve
+from dpaudit.verify.inversion import epsilon_at
+from dpaudit.verify.lower.families import equal
+from dpaudit.verify.lower.histories import SKIPPED, has_cells, history_points, shifted_phase
+from dpaudit.verify.lower.pass_cells import release_shift
+from dpaudit.verify.lower.passes import REPLACED_BY_NOTHING, composed, removal_masses
+from dpaudit.verify.lower.strongest import Bounds, aim, event, strongest_curve
+from dpaudit.verify.pld.operating_points import Events
+from dpaudit.verify.results import Witness
+from dpaudit.verify.samplers import BufferedShuffle
+from dpaudit.verify.samplers.balls_in_bins import SILENT
+from dpaudit.verify.samplers.base import PassGame
+from dpaudit.verify.upper.gaussian_pld import analytic_delta, shift_over_sigma
+
+THEOREM = (
+    "definition of delta: P(S) - e^epsilon Q(S) of one event S for one feasible pair of neighbours; where copies of a "
+    "record are in a stream through a buffer (verify/lower/buffered_streams.py)"
+)
+SHARES = (0.15, 0.25, 0.4, 0.6, 0.8, 1.0)  # of the windows: of more of them fewer histories are looked at
+WIDE = 1.25  # length of a window that tells most, in batches of the buffer
+ALMOST_SURE = 0.999  # beyond which fewer copies say less
+HOPELESS = 1e-4  # c below which nothing is looked for
+ROUNDING = 1e-12  # relative, for every copy
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """What c times a law proves, of which these are bounds."""
+
+    of: Bounds
+    scale: float
+
+    def delta(self, epsilon: Array) -> Array:
+        """c delta'(epsilon + log 1/c)."""
+        return self.scale * self.of.delta(epsilon - math.log(self.scale)) * (1.0 - 1e-15)
+
+    def epsilon(self, delta: Array) -> Array:
+        """epsilon'(delta/c) - log 1/c."""
+        over = np.minimum(np.asarray(delta) / self.scale * (1.0 + 1e-15), 1.0)
+        known = np.where(over < 1.0, self.of.epsilon(np.minimum(over, 1.0 - 1e-16)), 0.0)
+        return np.maximum(known + math.log(self.scale) * (1.0 + 1e-15), 0.0)
+
+
+def stream_curve(claim: Claim) -> Curve | None:
+    """The lower bound of the streams of a claim, one phase alone at a time; None where there is none.
+
+    Args:
+        claim: Canonical from below. Its other phases are left out (post-processing).
+    """
+    found = [(bounds, witness) for phase in claim.phases for bounds, witness in _of_a_phase(claim, phase)]
+    if not found:
+        return None
+    notes = [SILENT] + [REPLACED_BY_NOTHING] * (claim.adjacency == "replace-one") + [SKIPPED] * (len(claim.phases) > 1)
+    return strongest_curve([bounds for bounds, _ in found], claim, THEOREM, notes, lambda index: found[index][1])
+
+
+def _of_a_phase(claim: Claim, phase: Phase) -> Iterator[tuple[_Scaled, Witness]]:
+    sampler = phase.sampler
+    if not isinstance(sampler, BufferedShuffle) or sampler.passes is not None or not has_cells(phase.mechanism):
+        return
+    if isinstance(phase.mechanism.structure, NormalCoordinates):
+        yield from _sum_of_outputs(claim, phase, sampler)
+    yield from _windows(claim, phase, sampler)
+
+
+def _scaled(claim: Claim, scale: float) -> Claim:
+    """What is asked about P' where the claim is about P."""
+    return replace(
+        claim,
+        epsilon=claim.epsilon - math.log(scale),
+        delta=min(claim.delta / scale, 0.5),
+        adjacency="add-remove",
+        guarantee=None,
+    )
+
+
+def _witness(claim: Claim, phase: Phase, points: Events, asked: Claim, scale: float, seen: str) -> Witness:
+    shift = release_shift(phase, claim)
+    likely = f" in histories that have probability {scale:.6g} at least, of these" if scale < 1 else ""
+    return Witness(
+        family=shift.family,
+        coordinates=shift.coordinates,
+        norm=shift.norm,
+        shift=[[value, count] for value, count in shift.groups],
+        direction="swap" if claim.adjacency == "replace-one" else "remove",
+        event=f"{event(points, aim(points, asked), seen)}{likely}",
+    )
+
+
+def drawn_copies(sampler: BufferedShuffle) -> list[tuple[int, float]]:
+    """(copies, at least with which probability so many have been drawn in the end) of the first record of the file."""
+    draws, size = sampler.steps * sampler.batch, sampler.buffer
+    came = np.maximum(np.arange(sampler.begun, dtype=np.float64) * sampler.records - size + 1.0, 0.0)
+    held = np.exp((draws - came) * math.log1p(-1.0 / size)) * (1.0 + ROUNDING)
+    left = np.zeros(sampler.begun + 1)
+    left[0] = 1.0
+    for chance in held[held > 1e-300]:
+        left[1:] += chance * left[:-1]
+    sure = 1.0 - left[1:] * (1.0 + ROUNDING * sampler.begun) - 1e-15
+    enough = int(np.argmax(sure > ALMOST_SURE)) + 1 if (sure > ALMOST_SURE).any() else len(sure)
+    return [(sampler.begun - r, float(c)) for r, c in enumerate(sure[:enough]) if c > HOPELESS and r < sampler.begun]
+
+
+def _sum_of_outputs(claim: Claim, phase: Phase, sampler: BufferedShuffle) -> Iterator[tuple[_Scaled, Witness]]:
+    mu = shift_over_sigma(phase, "add-remove")
+    if mu is None:
+        return
+
+    def shown(copies: int, chance: float) -> float:
+        deltas = np.array([min((claim.delta or 1e-10) / chance, 0.5)])
+        at_most = partial(analytic_delta, mu * copies / math.sqrt(sampler.steps))
+        return float(epsilon_at(at_most, deltas)[0]) + math.log(chance)
+
+    offered = drawn_copies(sampler)
+    if not offered:
+        return
+    copies, chance = max(offered, key=lambda found: shown(*found))
+    alone = Phase(Gaussian(math.sqrt(sampler.steps) / (mu * copies) * (1.0 + 1e-14)))
+    asked = replace(_scaled(claim, chance), phases=(alone,))
+    points = history_points((shifted_phase(asked, alone, equal(alone.mechanism, 1)),), "remove", asked)
+    yield (
+        _Scaled(points, chance),
+        _witness(claim, phase, points, asked, chance, "privacy loss of the sum of all outputs"),
+    )
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of a stream, in each of which one copy is likely to be.
+
+    Args:
+        length: Releases of a window.
+        weight: Probability that its copy is in it, of those histories that are looked at.
+        chances: How likely these are of the first window, the first two, ..., from below.
+    """
+
+    length: int
+    weight: float
+    chances: tuple[float, ...]
+
+    def game(self, count: int) -> PassGame:
+        """The first so many."""
+        law = (self.weight, (self.length - 1, 1, 0)), (1.0 - self.weight, (self.length, 0, 0))
+        return PassGame(law, ((1.0, (self.length, 0, 0)),), count, assumption=SILENT)
+
+
+def windows(sampler: BufferedShuffle) -> Windows | None:
+    """Windows of a stream that do not overlap; None where there are none."""
+    n, b, size = sampler.records, sampler.batch, sampler.buffer
+    if not 2 <= size <= n:
+        return None
+    copies = np.arange(sampler.begun + 1, dtype=np.int64) * n
+    first = -(-copies // b)
+    room = int((copies[1:] // b - first[:-1]).min())
+    length = min(room, max(1, round(WIDE * size / b)), sampler.steps)
+    count = int((first + length <= sampler.steps).sum())
+    if length < 1 or not count:
+        return None
+    before = (first * b - copies)[:count].astype(np.float64)
+    after = (np.diff(first)[:count] - length) * b
+    stays = math.log1p(-1.0 / size)
+    held, drawn = (1.0 - 1.0 / (size - 1)) ** before, 1.0 - np.exp(stays * np.maximum(before - 1.0, 0.0))
+    inside, behind = held * -math.expm1(length * b * stays), held * math.exp(length * b * stays)
+    whole = inside + behind * -np.expm1(after * stays) + drawn
+    last = inside + behind + drawn  # no window follows
+    chances = np.concatenate([[1.0], np.cumprod(whole[:-1])]) * last * (1.0 - ROUNDING * np.arange(1, count + 1))
+    return Windows(length, float((inside / last).min()) * (1.0 - ROUNDING), tuple(chances.tolist()))
+
+
+def _windows(claim: Claim, phase: Phase, sampler: BufferedShuffle) -> Iterator[tuple[_Scaled, Witness]]:
+    found = windows(sampler)
+    if found is None:
+        return
+    likely = [count for count, chance in enumerate(found.chances, start=1) if chance > HOPELESS]
+    counts = sorted({max(1, round(share * len(likely))) for share in SHARES}) if likely else []
+    for name, masses in removal_masses(phase, found.game(1), claim) if counts else ():
+        for count in counts:
+            chance = found.chances[count - 1]
+            asked, points = _scaled(claim, chance), composed([(masses, count)])
+            seen = f"privacy loss of {count} windows of {found.length} releases, seen through the {name},"
+            yield _Scaled(points, chance), _witness(claim, phase, points, asked, chance, seen)

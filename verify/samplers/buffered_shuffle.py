@@ -1,0 +1,173 @@
+"""Shuffles that see a buffer of the records at a time, as those of data pipelines do."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import cycle, islice
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dpaudit.verify.samplers.base import Batches, PassGame, Slots
+from dpaudit.verify.samplers.shuffled import BATCHES, OPPOSED, RECORDS, LastBatch, Shuffled
+
+MOST_PASSES = 10**5  # that an endless stream begins: their square is a number of releases
+
+
+@dataclass(frozen=True)
+class BufferedShuffle:
+    """A buffer that is filled from the records in their order, and from which each draw takes a random one.
+
+    The place of a record that is drawn is filled by the next one. With `epochs` a pass ends when the buffer is empty
+    (`shuffle` before `repeat`), and every record is in it once. With `releases` the passes go through the buffer as one
+    stream (`repeat` before `shuffle`): a record can stay while the next passes go by, and be in one batch twice.
+
+    Args:
+        records: Size of the data.
+        batch: Records of a batch.
+        buffer: Records that the buffer holds, at least 1; as many as there are make it a shuffle of the whole.
+        epochs: Passes; None for a stream.
+        last_batch: Of a pass: "kept", "dropped" or "straddling", as of `Shuffled`.
+        releases: Of a stream; None for passes.
+
+    Raises:
+        ValueError: A field is outside its domain, or not one of epochs and releases is given.
+    """
+
+    kind: ClassVar[str] = "buffered-shuffle"
+    summary: ClassVar[str] = "records in the order of a file, shuffled in a buffer, cut into batches"
+    typical: ClassVar[dict[str, Any]] = {"records": 23, "batch": 5, "buffer": 12, "epochs": 3}
+    records: int
+    batch: int
+    buffer: int
+    epochs: int | None = None
+    last_batch: LastBatch = "kept"
+    releases: int | None = field(default=None, metadata={"key": "steps"})
+
+    def __post_init__(self) -> None:
+        RECORDS.validate("buffer", self.buffer)
+        if (self.epochs is None) == (self.releases is None):
+            raise ValueError("Expected epochs, of passes that empty the buffer, or steps, of one stream of all passes.")
+        Shuffled.of(self.records, self.batch, self.epochs or 1, last_batch=self.last_batch)  # checks them
+        if self.releases is None:
+            return
+        BATCHES.validate("steps", self.releases)
+        if self.last_batch != "kept":
+            raise ValueError(f"Expected last_batch={self.last_batch!r} with epochs alone: a stream has no last batch.")
+        if self.begun > MOST_PASSES:
+            raise ValueError(f"Expected steps={self.releases} to begin at most {MOST_PASSES:,} passes: {self.begun:,}.")
+
+    @property
+    def passes(self) -> Shuffled | None:
+        """The same passes, shuffled as a whole; None for a stream."""
+        if self.epochs is None:
+            return None
+        return Shuffled.of(self.records, self.batch, self.epochs, last_batch=self.last_batch)
+
+    @property
+    def begun(self) -> int:
+        """Passes of a stream of which the buffer holds a record before the last draw."""
+        return -(-((self.releases or 0) * self.batch + self.buffer - 1) // self.records)
+
+    @property
+    def steps(self) -> int:
+        """All releases."""
+        return self.releases or (self.passes.steps if self.passes else 0)
+
+    @property
+    def rate(self) -> float:
+        """A full batch."""
+        return self.batch / self.records
+
+    @property
+    def meets_twice(self) -> bool:
+        """Whether a record can be in one batch twice."""
+        return self.passes is None or self.passes.meets_twice
+
+    @property
+    def meetings(self) -> int:
+        """Of passes as if the whole were shuffled; of a stream all in one batch, which counts as their square."""
+        return self.begun**2 if self.passes is None else self.passes.meetings
+
+    @property
+    def keeps_others(self) -> bool:
+        """No: without the record all records behind it move up."""
+        return False
+
+    @property
+    def hidden_batches(self) -> int:
+        """Whole batches of a pass that the last record of the file can be in, in every pass at least so many."""
+        if self.last_batch == "straddling":
+            return max((self.buffer - self.batch + 1) // self.batch, 0)
+        return max(self.records // self.batch - self._first_hidden, 0)
+
+    @property
+    def _first_hidden(self) -> int:
+        return -(-max(self.records - self.buffer, 0) // self.batch)
+
+    @property
+    def whole_starts(self) -> list[int]:
+        """The first release of each pass that the game is about."""
+        if self.passes is None:
+            return []
+        if self.last_batch == "straddling":
+            ends = (epoch * self.records for epoch in range(1, self.passes.epochs + 1))
+            return [-(-(end - self.buffer) // self.batch) for end in ends]
+        first = self._first_hidden if self.hidden_batches else 0
+        return [epoch * self.passes.batches + first for epoch in range(self.passes.epochs)]
+
+    def games(self, *, replace_one: bool) -> Sequence[PassGame]:
+        """All others contribute -clip, the record +clip, as of shuffled batches; those of a stream overlap.
+
+        The last record of the file enters the buffer when nothing follows, and is equally likely to be drawn in any of
+        the last `buffer` draws. A record cannot be better hidden by a batch of some other draws: each has it with
+        probability 1/buffer at most. Where no whole batch lies in them the first record of the file is looked at, in
+        the first batch of a pass or elsewhere.
+        """
+        if self.passes is None:
+            return ()
+        if self.buffer >= self.records:
+            return self.passes.games(replace_one=replace_one)
+        count, inside = self.hidden_batches, self.hidden_batches * self.batch / self.buffer
+        if not count:
+            if self.last_batch == "straddling":
+                return ()
+            count, inside = 1, self._in_the_first_batch()
+        absent: Slots = ((1.0 - inside, (count, 0, 0)),) if inside < 1 else ()
+        without = (count, 0, 0) if replace_one else (count - 1, 1, 0)
+        first, second = ((inside, (count - 1, 0, 1)), *absent), ((inside, without), *absent)
+        return (PassGame(first, second, self.passes.epochs, assumption=OPPOSED),)
+
+    def _in_the_first_batch(self) -> float:
+        """Probability that the first record of the file is: 1/buffer in every draw until no more records follow."""
+        full = min(self.batch, self.records - self.buffer + 1)
+        left = (1.0 - 1.0 / self.buffer) ** full
+        if self.batch > full:
+            left *= (self.records - self.batch) / (self.buffer - 1) if self.buffer > 1 else 0.0
+        return 1.0 - left
+
+    def draw(self, rng: np.random.Generator, records: int) -> Batches:
+        """Draws one by one."""
+        if self.releases is not None:
+            stream = _drawn(rng, cycle(range(records)), self.buffer)
+            return [np.array(list(islice(stream, self.batch))) for _ in range(self.releases)]
+        assert self.passes is not None
+        orders = [np.array(list(_drawn(rng, range(records), self.buffer))) for _ in range(self.passes.epochs)]
+        if self.last_batch == "straddling":
+            orders = [np.concatenate(orders)]
+        cuts = range(self.passes.batches if self.last_batch != "straddling" else len(orders[0]) // self.batch)
+        return [order[i * self.batch : (i + 1) * self.batch] for order in orders for i in cuts]
+
+
+def _drawn(rng: np.random.Generator, records: Iterable[int], size: int) -> Iterator[int]:
+    """What a buffer of so many records gives out."""
+    following = iter(records)
+    held = list(islice(following, size))
+    while held:
+        place = int(rng.integers(len(held)))
+        yield held[place]
+        new = next(following, None)
+        if new is None:
+            held[place] = held[-1]
+            held.pop()
+        else:
+            held[place] = new
