@@ -12,16 +12,13 @@ been drawn but for a probability of the elementary symmetric polynomial of degre
 further: P' is a normal law with mean m - r and T variances, and c one minus that.
 
 Windows. Take record B - 1 of the file, B <= n, of which no earlier copy is in the buffer: its e-th copy can be drawn
-from draw e n on. The window of copy e are the first h whole batches from there on, h so small that all end before copy
-e + 1 comes. Look at windows alone, and at histories of which no copy is drawn in the window of a later one. Given the
-draws of all older copies, of which one at most is still held and leaves before the window begins, each draw takes copy
-e with probability 1/B if it holds no other, 1/(B - 1) if that stays, 0 if it takes that. With d draws before the window
-the copy is held at its beginning with probability between (1 - 1/(B-1))^d and (1 - 1/B)^(d-1), and then in its j-th
-batch with the odds of a geometric law. Forget the order of the batches of a window: a copy is in one of them, uniformly
-random, with probability w_e at least, or in a batch that is not looked at, with u_e, whatever older ones did. Of each
-window w_e/(w_e + u_e) is at least the least of them, w: draw the noise anew for some of those that are larger, which
-changes nothing without the record. So P >= c P', c the product of the w_e + u_e, where P' has the record in one of h
-releases, with probability w, in independent passes.
+from draw e n on. The window of copy e are h batches from the one on that has that draw, h so small that all end where
+the next one begins. Look at windows alone, and at histories of which each copy is drawn before the next window begins,
+as it is, whatever the older ones did, with probability g_e = 1 - (1 - 1/B)^m, m the draws until then. Then no older one
+is held when it comes, and each draw takes it with probability 1/B: it is in its window, of which m' draws are left, with
+probability w_e = 1 - (1 - 1/B)^m', and else in a batch that is not looked at. Forget the order of the batches of a
+window. So P >= c P', c the product of the g_e, where P' has the record in one of h releases, in independent passes, with
+probability w_e/g_e, or with a smaller one: draw the noise anew for some, which changes nothing without the record.
 """
 
 import math
@@ -30,6 +27,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpaudit.mechanisms import Gaussian
 from dpaudit.mechanisms.base import Array, NormalCoordinates
@@ -52,7 +50,8 @@ THEOREM = (
     "definition of delta: P(S) - e^epsilon Q(S) of one event S for one feasible pair of neighbours; where copies of a "
     "record are in a stream through a buffer (verify/lower/buffered_streams.py)"
 )
-SHARES = (0.15, 0.25, 0.4, 0.6, 0.8, 1.0)  # of the windows: of more of them fewer histories are looked at
+SHARES = (0.25, 0.5, 1.0)  # of the windows: of more of them fewer histories are looked at
+WEIGHTS = 4  # that windows have
 WIDE = 1.25  # length of a window that tells most, in batches of the buffer
 ALMOST_SURE = 0.999  # beyond which fewer copies say less
 HOPELESS = 1e-4  # c below which nothing is looked for
@@ -166,18 +165,22 @@ class Windows:
 
     Args:
         length: Releases of a window.
-        weight: Probability that its copy is in it, of those histories that are looked at.
+        weights: Of each window, the probability that its copy is in it, of those histories that are looked at.
         chances: How likely these are of the first window, the first two, ..., from below.
     """
 
     length: int
-    weight: float
-    chances: tuple[float, ...]
+    weights: Array
+    chances: Array
 
-    def game(self, count: int) -> PassGame:
-        """The first so many."""
-        law = (self.weight, (self.length - 1, 1, 0)), (1.0 - self.weight, (self.length, 0, 0))
-        return PassGame(law, ((1.0, (self.length, 0, 0)),), count, assumption=SILENT)
+    def kinds(self) -> list[tuple[PassGame, NDArray[np.int64]]]:
+        """Weights rounded down to a few: the game of each, and which windows have it."""
+        parts = np.array_split(np.argsort(self.weights, kind="stable"), min(len(self.weights), WEIGHTS))
+        return [(self._game(float(self.weights[part].min())), part) for part in parts]
+
+    def _game(self, weight: float) -> PassGame:
+        law = (weight, (self.length - 1, 1, 0)), (1.0 - weight, (self.length, 0, 0))
+        return PassGame(law, ((1.0, (self.length, 0, 0)),), len(self.weights), assumption=SILENT)
 
 
 def windows(sampler: BufferedShuffle) -> Windows | None:
@@ -186,32 +189,31 @@ def windows(sampler: BufferedShuffle) -> Windows | None:
     if not 2 <= size <= n:
         return None
     copies = np.arange(sampler.begun + 1, dtype=np.int64) * n
-    first = -(-copies // b)
-    room = int((copies[1:] // b - first[:-1]).min())
-    length = min(room, max(1, round(WIDE * size / b)), sampler.steps)
+    first = copies // b
+    length = min(int(np.diff(first).min()), max(1, round(WIDE * size / b)), sampler.steps)
     count = int((first + length <= sampler.steps).sum())
-    if length < 1 or not count:
+    if length < 1 or count < 1:
         return None
-    before = (first * b - copies)[:count].astype(np.float64)
-    after = (np.diff(first)[:count] - length) * b
-    stays = math.log1p(-1.0 / size)
-    held, drawn = (1.0 - 1.0 / (size - 1)) ** before, 1.0 - np.exp(stays * np.maximum(before - 1.0, 0.0))
-    inside, behind = held * -math.expm1(length * b * stays), held * math.exp(length * b * stays)
-    whole = inside + behind * -np.expm1(after * stays) + drawn
-    last = inside + behind + drawn  # no window follows
-    chances = np.concatenate([[1.0], np.cumprod(whole[:-1])]) * last * (1.0 - ROUNDING * np.arange(1, count + 1))
-    return Windows(length, float((inside / last).min()) * (1.0 - ROUNDING), tuple(chances.tolist()))
+
+    def drawn(before: NDArray[np.int64]) -> Array:
+        """Probability that each copy is drawn before a release."""
+        return -np.expm1((before * b - copies[:count]).astype(np.float64) * math.log1p(-1.0 / size))
+
+    inside, whole = drawn(first[:count] + length), drawn(first[1 : count + 1])
+    chances = np.cumprod(whole) * (1.0 - ROUNDING * np.arange(1, count + 1))
+    return Windows(length, np.minimum(inside / whole, 1.0) * (1.0 - ROUNDING), chances)
 
 
 def _windows(claim: Claim, phase: Phase, sampler: BufferedShuffle) -> Iterator[tuple[_Scaled, Witness]]:
     found = windows(sampler)
     if found is None:
         return
-    likely = [count for count, chance in enumerate(found.chances, start=1) if chance > HOPELESS]
-    counts = sorted({max(1, round(share * len(likely))) for share in SHARES}) if likely else []
-    for name, masses in removal_masses(phase, found.game(1), claim) if counts else ():
+    likely = int((found.chances > HOPELESS).sum())
+    counts, kinds = sorted({max(1, round(share * likely)) for share in SHARES}), found.kinds()
+    for masses in zip(*(removal_masses(phase, game, claim) for game, _ in kinds), strict=True):
         for count in counts:
-            chance = found.chances[count - 1]
-            asked, points = _scaled(claim, chance), composed([(masses, count)])
-            seen = f"privacy loss of {count} windows of {found.length} releases, seen through the {name},"
+            chance, sizes = float(found.chances[count - 1]), [int((part < count).sum()) for _, part in kinds]
+            points = composed([(pair, size) for (_, pair), size in zip(masses, sizes, strict=True) if size])
+            asked = _scaled(claim, chance)
+            seen = f"privacy loss of {count} windows of {found.length} releases, seen through the {masses[0][0]},"
             yield _Scaled(points, chance), _witness(claim, phase, points, asked, chance, seen)
