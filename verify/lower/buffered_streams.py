@@ -15,10 +15,10 @@ Windows. Take record B - 1 of the file, B <= n, of which no earlier copy is in t
 from draw e n on. The window of copy e are h batches from the one on that has that draw, h so small that all end where
 the next one begins. Look at windows alone, and at histories of which each copy is drawn before the next window begins,
 as it is, whatever the older ones did, with probability g_e = 1 - (1 - 1/B)^m, m the draws until then. Then no older one
-is held when it comes, and each draw takes it with probability 1/B: it is in its window, of which m' draws are left, with
-probability w_e = 1 - (1 - 1/B)^m', and else in a batch that is not looked at. Forget the order of the batches of a
-window. So P >= c P', c the product of the g_e, where P' has the record in one of h releases, in independent passes, with
-probability w_e/g_e, or with a smaller one: draw the noise anew for some, which changes nothing without the record.
+is held when it comes, and each draw takes it with probability 1/B: it is in its window, of which m' draws are left,
+with probability w_e = 1 - (1 - 1/B)^m', and else in a batch that is not looked at. Forget the order of the batches of a
+window. So P >= c P', c the product of the g_e, where P' has the record in one of h releases, in independent passes,
+with probability w_e/g_e, or with a smaller one: draw the noise anew for some, which changes nothing without the record.
 """
 
 import math

@@ -16,7 +16,7 @@ when the others leave, of at most p = 1 - (1 - 1/(B - N))^b, each draw that take
 probability at most 1/(B - N): the moment is linear in that probability, and so at most what it is at 0 or at p. Where
 in the file the record is decides in which batches its copies come. With first draws b c, ..., b c + b - 1 of the first
 copy that is not in the buffer from the beginning, the e-th one comes in batch floor((b c + e n)/b) or the next: both
-are tried, the larger value counts, for every c. More batches than there are only add to S.
+are tried, the larger value counts, for every c. More batches after the last copy came in only add to S.
 
 More than M copies at once are counted as a failure of the whole. Of r copies, all are still held after m more draws
 with probability (1 - r/B)^m <= (1 - 1/B)^(r m): so when the l-th copy comes in, M others are held with a probability
@@ -99,7 +99,7 @@ def _delta(shifts: Array, beyond: Array, lost: float, epsilon: Array) -> Array:
 
 
 def _arrivals(sampler: BufferedShuffle) -> int:
-    """Copies of a record that can come in while it is drawn, and one more."""
+    """The most copies of a record that come in between the first draw and the last, and one more."""
     return -(-sampler.steps * sampler.batch // sampler.records) + 1
 
 
@@ -190,14 +190,16 @@ def _log_moments(sampler: BufferedShuffle, most: int, thetas: Array) -> Array:
 
     values, logs = np.ones((len(thetas), len(cells), most + 1)), np.zeros(len(thetas))
     for copy in reversed(range(arrivals)):
+        before = values
         values = batch(values, silence)
         for extra in range(int(gaps[:, copy].max()) - least):
             values = np.where((gaps[:, copy] > least + extra)[None, :, None], batch(values, quiet), values)
         values = np.maximum(arrival(batch(values, quiet)), batch(arrival(values), quiet))
+        values = np.where((coming[:, copy] < sampler.steps)[None, :, None], values, before)
         largest = values.max(axis=(1, 2))
         values, logs = values / largest[:, None, None], logs + np.log(largest)
-    for before in range(int(cells[-1])):
-        values = np.where((cells > before)[None, :, None], batch(values, quiet), values)
+    for early in range(int(cells[-1])):
+        values = np.where((cells > early)[None, :, None], batch(values, quiet), values)
     starts = _beginnings(sampler, range(len(cells)), most)
     first = np.array([max(float(values[t, c, held].max()) for c, held in starts) for t in range(len(thetas))])
     draws = (float(coming[:, -1].max()) + 2.0) * b
