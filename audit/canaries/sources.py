@@ -183,14 +183,23 @@ def open_source(data: str, *, label: str | None = None, text: str | None = None)
             return ImageSource(image_folders.read_image_folder(path))
         records = dataset_folders.read_dataset_folder(path)
         columns = tuple(records.column_names)
+        _check_no_ids(columns, data)
         return DatasetSource(
             records, Table(columns, list(records), *chosen_columns(columns, data, label=label, text=text))
         )
     if path.suffix == ".npz":
         return _arrays(read_npz(path, native=True), data)
     if path.suffix in SUFFIXES:
-        return TableSource(read_table(path, label=label, text=text), path.suffix)
+        table = read_table(path, label=label, text=text)
+        _check_no_ids(table.columns, data)
+        return TableSource(table, path.suffix)
     return _known(data)
+
+
+def _check_no_ids(columns: Sequence[str], name: str) -> None:
+    """The column id of the queries is the canaries' own: the scores come back under it."""
+    if "id" in columns:
+        raise InputError(f"Expected {name} to have no column id, which the queries get: give it another name.")
 
 
 def _known(name: str) -> Source:

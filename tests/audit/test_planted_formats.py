@@ -210,6 +210,10 @@ def test_kinds_that_do_not_apply_are_refused(tmp_path: Path) -> None:
         planted(tmp_path, text, "mislabelled", 31)
     with pytest.raises(InputError, match="a column 'stars'"):
         planted(tmp_path, text, "mislabelled", label="stars")
+    for suffix in (".csv", ".jsonl"):  # its cells would take the place of the canaries' ids in the queries
+        named = table_file(tmp_path, [{"id": f"r{row['who']}", **row} for row in SENTENCES], suffix)
+        with pytest.raises(InputError, match=f"data{suffix} to have no column id"):
+            planted(tmp_path, named, "mislabelled")
     assert not (tmp_path / "coins.json").exists()
 
 
