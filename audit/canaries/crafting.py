@@ -72,8 +72,11 @@ def blank(records: Records, count: int | None = None) -> Records:
     count, features = len(flat) if count is None else count, flat.shape[1]
     if count > features:
         raise InputError(f"Expected count={count} to be at most {features}: blank canaries have a feature each.")
-    order = np.argsort((flat**2).sum(axis=0), kind="stable")[:count]
-    length = float(np.median(np.linalg.norm(flat, axis=1))) or 1.0
+    with np.errstate(over="ignore"):
+        order = np.argsort((flat**2).sum(axis=0), kind="stable")[:count]
+        length = float(np.median(np.linalg.norm(flat, axis=1))) or 1.0
+    if not math.isfinite(length):
+        raise InputError("Expected records for blank canaries whose length is a number: the median one is infinite.")
     if records.dtype.kind in "iu":
         length = min(round(length), np.iinfo(records.dtype).max)
     canaries = np.zeros((count, features))

@@ -47,6 +47,8 @@ def craft_rows(kind: str, table: Table, places: NDArray[np.int64], rng: np.rando
 
 def _relabel(rows: Sequence[dict[str, Any]], kind: str, table: Table, column: str, rng: np.random.Generator) -> None:
     """Every row with the label that the kind gives it."""
+    if any(isinstance(row[column], (dict, list)) for row in table.rows):
+        raise InputError(f"Expected column {column} to hold labels, not lists or objects.")
     classes = sorted({row[column] for row in table.rows}, key=lambda label: (str(type(label)), label))
     if len(classes) < 2 or len(classes) > len(table.rows) // 2:
         raise InputError(f"Expected column {column} to hold labels of at least two classes, not {len(classes)}.")

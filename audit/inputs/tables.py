@@ -93,7 +93,7 @@ def as_number(cell: Any) -> float | None:
         return None
     try:
         value = float(cell)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return value if math.isfinite(value) else None
 
@@ -134,6 +134,7 @@ def _json_lines(lines: str, path: Path) -> list[dict[str, Any]]:
             continue
         try:
             row = json.loads(line)
+            json.dumps(row, ensure_ascii=False).encode()  # half of a letter, such as \\ud800, can be written nowhere
         except (ValueError, RecursionError) as error:
             raise InputError(f"Expected line {number} of {path} to be JSON: {error}.") from error
         if not isinstance(row, dict) or (rows and row.keys() != rows[0].keys()):

@@ -206,6 +206,13 @@ def test_kinds_that_do_not_apply_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=named):
             planted(tmp_path, data, kind)
+    for change, kind, named in (
+        ({"a": 10**400}, "blank", "columns of numbers"),
+        ({"a": 10**200}, "blank", "infinite"),
+        ({"label": [1]}, "random-label", "not lists"),
+    ):
+        with pytest.raises(InputError, match=named):
+            planted(tmp_path, table_file(tmp_path, [{**row, "b": 1, **change} for row in NUMBERS], ".jsonl"), kind, 2)
     with pytest.raises(InputError, match="count=31 to be at most 30"):
         planted(tmp_path, text, "mislabelled", 31)
     with pytest.raises(InputError, match="a column 'stars'"):
@@ -229,6 +236,7 @@ def test_kinds_that_do_not_apply_are_refused(tmp_path: Path) -> None:
         ("a.jsonl", b'{"label": 1}\n{"y": 1}\n', "line 2"),
         ("a.jsonl", b"[" * 100_000, "line 1"),
         ("a.jsonl", b'{"label": 1, "a": 1}\n', "at least two records"),
+        ("a.jsonl", b'{"label": 1, "a": "x"}\n{"label": 1, "a": "\\ud800"}\n', "line 2 .*surrogates"),
     ],
 )  # fmt: skip
 def test_damaged_tables_are_refused_in_one_line(tmp_path: Path, name: str, content: bytes, named: str) -> None:
