@@ -2,7 +2,6 @@
 
 import os
 import zipfile
-import zlib
 from tokenize import TokenError
 from typing import BinaryIO
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from dpaudit.audit.inputs.archives import open_zip
+from dpaudit.audit.inputs.archives import UNREADABLE, open_zip
 from dpaudit.audit.inputs.files import InputError, open_regular
 from dpaudit.audit.inputs.formats import Raw
 
@@ -18,9 +17,9 @@ LARGEST_ARRAYS = 2 << 30  # bytes of all arrays together
 SMALL = 64 << 20  # below this the ratio is nobody's concern
 LARGEST_RATIO = 100  # unpacked : packed; 0/1 features in float64 reach about 60, a bomb 1000
 
-# What numpy and zipfile raise over damaged content; NotImplementedError is a RuntimeError.
-_DAMAGED = (ValueError, EOFError, OSError, RuntimeError, zipfile.BadZipFile, zlib.error, SyntaxError, TypeError,
-            TokenError)  # fmt: skip
+# What numpy and zipfile raise over damaged content.
+DAMAGED_HEADER = (*UNREADABLE, SyntaxError, TypeError, TokenError, MemoryError)  # the last where it nests too deeply
+_DAMAGED = (*UNREADABLE, SyntaxError, TypeError, TokenError)
 _TRAIN, _TEST = ("x", "y"), ("x_test", "y_test")
 
 
@@ -67,8 +66,8 @@ def _declared(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> tup
             header = stream.tell()
     except InputError:
         raise
-    except _DAMAGED as error:
-        raise InputError(f"Expected {name} to be an array: {error}.") from error
+    except DAMAGED_HEADER as error:
+        raise InputError(f"Expected {name} to be an array: {error or type(error).__name__}.") from error
     if dtype.hasobject or dtype.kind not in "biuf":
         raise InputError(f"Expected {name} of dtype {dtype} to hold numbers: objects and text are refused.")
     # Python integers: a shape whose product overflows int64 must not look small.

@@ -5,11 +5,11 @@ import io
 import os
 import re
 from pathlib import Path
-from tokenize import TokenError
 
 import numpy as np
 from numpy.lib import format as npy
 
+from dpaudit.audit.inputs.arrays import DAMAGED_HEADER
 from dpaudit.audit.inputs.files import InputError, open_regular, read_regular
 from dpaudit.mechanisms.base import Array
 
@@ -70,8 +70,10 @@ def _array(path: Path) -> Array:
                 raise ValueError(f"{dtype} of shape {shape} in {left:,} bytes")
             file.seek(0)
             return np.asarray(npy.read_array(file, allow_pickle=False), np.float64)
-        except (ValueError, KeyError, EOFError, OSError, SyntaxError, TypeError, TokenError) as error:
-            raise InputError(f"Expected {path} to be a .npy file of numbers: {error}.") from error
+        except (KeyError, *DAMAGED_HEADER) as error:
+            raise InputError(
+                f"Expected {path} to be a .npy file of numbers: {error or type(error).__name__}."
+            ) from error
 
 
 def _column(path: Path) -> Array:

@@ -578,6 +578,23 @@ def npz_with_a_header_that_is_no_literal(path: Path) -> None:
             )
 
 
+@case("data", "a.npz", "to be an array")
+def npz_with_a_header_that_nests_too_deeply(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("x.npy", "y.npy"):
+            archive.writestr(name, b"\x93NUMPY\x01\x00" + struct.pack("<H", 9000) + b"-" * 8999 + b"1")
+
+
+@case("data", "a.npz", "to be an array")
+def npz_with_a_damaged_lzma_stream(path: Path) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
+        for name in ("x.npy", "y.npy"):
+            archive.writestr(name, bytes(100))
+    content = bytearray(path.read_bytes())
+    content[30 + len("x.npy") + 4] = 255  # the first of the coder's properties
+    path.write_bytes(bytes(content))
+
+
 @case("data", "a.npz", "zip archive")
 def npz_of_two_gigabytes_of_zeros(path: Path) -> None:
     sparse(path, 2 * GIB)
@@ -595,6 +612,25 @@ def archive_bomb_in_the_data_folder(path: Path) -> None:
     member.size = 2 * GIB
     zeros = gzip.compress(bytes(16 << 20), 1)  # what is compressed part by part unpacks as one
     (path / "dataset_purchase.tgz").write_bytes(gzip.compress(member.tobuf()) + 40 * zeros)
+
+
+def with_byte(path: Path, place: Callable[[bytes, zipfile.ZipInfo], int], record: str, value: int) -> None:
+    good(path)
+    content = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        info = next(info for info in archive.infolist() if info.filename.endswith(record))
+    content[place(bytes(content), info)] ^= value
+    path.write_bytes(bytes(content))
+
+
+@case("bundle", "a.pt", "'.*data/0' .* checksum")
+def bundle_with_a_flipped_bit_in_a_weight(path: Path) -> None:
+    with_byte(path, lambda content, info: content.index(bytes(64), info.header_offset + 100), "data/0", 64)
+
+
+@case("bundle", "a.pt", "to be readable")
+def bundle_with_a_damaged_name_of_a_record(path: Path) -> None:
+    with_byte(path, lambda content, info: info.header_offset + 31, "data.pkl", 128)
 
 
 @pytest.fixture(scope="module")

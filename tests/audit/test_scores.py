@@ -239,6 +239,7 @@ def test_the_command(files: Path, dpaudit: Callable[..., subprocess.CompletedPro
     [
         ("a.npy", b"\x93NUMPY\x01\x00\x10\x00{'descr': '|O'  }", "npy file of numbers"),
         ("a.npy", b"nothing", "npy file of numbers"),
+        ("a.npy", b"\x93NUMPY\x01\x00\x28\x23" + b"-" * 8999 + b"1", "npy file of numbers"),
         ("a.csv", b"score\n1\nred\n", "line 3 .* 'red'"),
         ("a.csv", b"1\nnan\n", "NaN"),
         ("a.csv", b"", "vector of scores"),

@@ -11,6 +11,7 @@ import hashlib
 import io
 from dataclasses import dataclass, field
 from functools import cached_property
+from tokenize import TokenError
 from typing import ClassVar
 
 import numpy as np
@@ -23,6 +24,8 @@ from dpaudit.verify.correlated.toeplitz import ENTRY, SMALLEST
 
 MAX_STEPS, MAX_ROWS = 4096, 8192
 MAX_BYTES = 8 * MAX_STEPS * MAX_ROWS + 4096  # of a file
+# What numpy raises over damaged headers.
+_DAMAGED = (ValueError, KeyError, SyntaxError, TypeError, EOFError, MemoryError, RecursionError, TokenError)
 MAX_WORK = 2e10  # additions: about a minute
 SWEEPS = 50
 
@@ -94,7 +97,7 @@ def matrix_from_bytes(data: bytes, file: str) -> Matrix:
         version = npy.read_magic(stream)
         read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
         shape, fortran, dtype = read(stream)
-    except (ValueError, KeyError, SyntaxError, TypeError, EOFError, MemoryError, RecursionError) as error:
+    except _DAMAGED as error:
         raise ValueError(f"Expected {file} in version 1.0 or 2.0 of the .npy format.") from error
     if dtype.hasobject or dtype.kind not in "iuf" or dtype.itemsize > 8:
         raise ValueError(f"Expected {file} of dtype {dtype} to hold integers, or floats of at most 8 bytes.")

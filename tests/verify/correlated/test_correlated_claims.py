@@ -335,6 +335,7 @@ class _Payload:
         (b"PK\x03\x04" + bytes(100), "in version 1.0 or 2.0 of the .npy format"),
         (b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (99999999, 99999999), }", "format"),
         (b"", "in version 1.0 or 2.0 of the .npy format"),
+        (b"\x93NUMPY\x01\x00\x03\x00(((", "in version 1.0 or 2.0 of the .npy format"),
     ],
 )
 def test_hostile_matrices_are_refused(
