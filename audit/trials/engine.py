@@ -136,7 +136,7 @@ class TrialRunner:
         done: dict[Place, Scores] = {}
 
         def known(place: Place) -> bool:
-            if (scores := store.get(keys[place])) is not None:
+            if (scores := store.get(keys[place], models=len(blocks[place]))) is not None:
                 done[place] = scores
                 advance(len(scores))
             return place in done

@@ -8,11 +8,13 @@ import errno
 import hashlib
 import io
 import json
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from os import PathLike
 from pathlib import Path
+from tokenize import TokenError
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,19 +76,28 @@ class TrialStore(AbstractContextManager["TrialStore"]):
             if path != self._path and path not in self._others and path.stat().st_size:
                 self._others[path] = _open(path)
 
-    def get(self, key: str) -> NDArray[np.float64] | None:
+    def get(self, key: str, *, models: int | None = None) -> NDArray[np.float64] | None:
         """The scores under a key, or None; where the stores differ (`disputed`), those of the first that has some.
+
+        Args:
+            key: From `block_keys`.
+            models: How many models they are of, where that is known.
 
         Raises:
             InputError: They are not what was written.
         """
-        read = (_read(db, path, f"scores {key}") for path, db in self._stores())
-        values = [value for value in read if value is not None]
+        read = ((path, _read(db, path, f"scores {key}")) for path, db in self._stores())
+        values = [(path, value) for path, value in read if value is not None]
         if not values:
             return None
-        if len(set(values)) > 1:
+        if len({value for _, value in values}) > 1:
             self.disputed.add(key)
-        return np.asarray(np.load(io.BytesIO(values[0]), allow_pickle=False), dtype=np.float64)
+        path, value = values[0]
+        with _as_written(path):
+            scores = np.asarray(np.lib.format.read_array(io.BytesIO(value), allow_pickle=False), dtype=np.float64)
+            if np.isnan(scores).any() or (models is not None and scores.shape[:1] != (models,)):
+                raise ValueError
+            return scores
 
     def put(self, key: str, scores: NDArray[np.float64]) -> None:
         """Keep the scores of one block, their shape with them.
@@ -128,7 +139,7 @@ class TrialStore(AbstractContextManager["TrialStore"]):
                 db.execute("BEGIN IMMEDIATE")
                 try:
                     known = _read(db, path, name)
-                    looks: list[str] = [] if known is None else json.loads(known)
+                    looks = [] if known is None else _look_list(known, path)
                     if evidence not in looks:
                         looks.append(evidence)
                         if count:
@@ -183,6 +194,8 @@ def stored_seed(path: Path, *, shared: bool = False) -> int | None:
         if file.exists() and file.stat().st_size:
             with closing(_open(file)) as db:
                 value = _read(db, file, "seed")
+            if value is not None and not re.fullmatch(rb"\d{1,1000}", value):
+                raise _damaged(file)
             if value is not None and not shared:
                 return int(value)
             found |= set() if value is None else {int(value)}
@@ -249,14 +262,34 @@ def _insert(db: sqlite3.Connection, key: str, value: bytes) -> None:
 
 
 def _read(db: sqlite3.Connection, path: Path | None, key: str) -> bytes | None:
-    with _errors(path, reading=True):
-        row = db.execute("SELECT CAST(value AS BLOB), checksum FROM entries WHERE key = ?", (key,)).fetchone()
+    with _errors(path, reading=True):  # CAST: what is no longer bytes is compared as such
+        row = db.execute(
+            "SELECT CAST(value AS BLOB), CAST(checksum AS BLOB) FROM entries WHERE key = ?", (key,)
+        ).fetchone()
     if row is None:
         return None
-    value, checksum = bytes(row[0]), row[1]
-    if _checksum(key, value) != checksum:
+    value, checksum = row
+    if value is None or _checksum(key, value) != checksum:
         raise _damaged(path)
-    return value
+    return bytes(value)
+
+
+def _look_list(value: bytes, path: Path | None) -> list[str]:
+    """The looks under a key."""
+    with _as_written(path):
+        looks = json.loads(value)
+        if not isinstance(looks, list):
+            raise TypeError
+        return looks
+
+
+@contextmanager
+def _as_written(path: Path | None) -> Iterator[None]:
+    """A value with the right checksum that is none of ours was put there by somebody else."""
+    try:
+        yield
+    except (ValueError, TypeError, EOFError, MemoryError, RecursionError, SyntaxError, TokenError) as error:
+        raise _damaged(path) from error
 
 
 def _damaged(path: Path | None) -> DamagedError:

@@ -1,6 +1,7 @@
 """The trial store: what is believed, what is refused in one line, and what happens where nothing can be written."""
 
 import functools
+import hashlib
 import platform
 import sqlite3
 import sys
@@ -72,6 +73,43 @@ def test_scores_that_were_emptied_shortened_or_changed_are_not_believed(path: Pa
         store.get("a")
     with TrialStore(path, fresh=True) as store:
         assert store.get("a") is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("scores a", b""),
+        ("scores a", b"no array"),
+        ("scores a", b"\x93NUMPY\x01\x00\x03\x00((("),
+        ("fewer models", b""),
+        ("seed", b"seven"),
+        ("seed", b"-7"),
+        ("look game", b"{"),
+        ("look game", b"1"),
+        ("look game", b"\xff"),
+    ],
+)
+def test_what_somebody_else_put_there_with_its_checksum_is_damage(path: Path, key: str, value: bytes) -> None:
+    """The checksum has no key: anybody can compute it."""
+    if key == "fewer models":
+        with TrialStore(path) as store:
+            store.put("a", SCORES[:2])
+    else:
+        file = path.with_name("looks.sqlite") if key.startswith("look") else path
+        checksum = hashlib.sha256(key.encode() + b"\0" + value).digest()
+        change(file, "UPDATE entries SET value = ?, checksum = ? WHERE key = ?", value, checksum, key)
+    with pytest.raises(InputError, match=r"\.sqlite to be as it was written: it is damaged"):
+        stored_seed(path)
+        with TrialStore(path) as store:
+            store.get("a", models=6)
+            store.look("game", "12 models")
+
+
+@pytest.mark.parametrize("checksum", ["x'80'", "CAST(x'80' AS TEXT)", "5"])
+def test_a_checksum_that_is_no_longer_bytes_is_damage(path: Path, checksum: str) -> None:
+    change(path, f"UPDATE entries SET checksum = {checksum} WHERE key = 'scores a'")
+    with TrialStore(path) as store, pytest.raises(InputError, match="it is damaged"):
+        store.get("a")
 
 
 def test_scores_of_other_trials_are_not_believed(path: Path) -> None:
