@@ -161,6 +161,11 @@ def load_coins(path: Path, *, commitment: str | None = None) -> SealedCoins:
         draw = Draw(data.seed, data.runs, data.count, data.group_size, data.every)
     except ValidationError as error:
         raise InputError(f"{path}: expected sealed coins: {one_line(error, _File)}") from error
+    except ValueError as error:  # of Draw, or of an integer too long to be printed
+        raise InputError(f"{path}: expected sealed coins: {error}") from error
+    records = draw.runs * draw.units * draw.group_size
+    if not len(data.ids) == len(data.included) == records:  # before as many are drawn
+        raise InputError(f"Expected {path} to have {records:,} ids and coins: it was changed.")
     if data.ids != [name for run in draw.ids() for name in run] or data.nonce != draw.nonce():
         raise InputError(f"Expected the ids and the nonce of {path} to be those of its seed: it was changed.")
     if data.included != np.repeat(draw.included().ravel(), draw.group_size).tolist():

@@ -132,8 +132,9 @@ def test_another_plantings_coins_are_not_those_committed_to(tmp_path: Path, plan
         ({"format": "dpaudit-coins/9"}, "format"),
         ({"nonce": "no"}, "nonce"),
         ({"ids": 3}, "ids"),
-        ({"group_size": 0}, "group size=0"),
-        ({"count": 10**9}, "at most"),
+        ({"group_size": 0}, r"coins\.json: .*group size=0"),
+        ({"count": 10**9}, r"coins\.json: .* at most"),
+        ({"count": 10**7}, r"coins\.json to have 10,000,000 ids"),
     ],
 )
 def test_what_is_no_coins_file_is_refused_in_one_line(
