@@ -113,7 +113,8 @@ def _load(out: Path) -> dict[str, Any]:
     try:
         document: dict[str, Any] = json.loads((out / DATA).read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"Expected {out / DATA} to hold the register: {error}") from error
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"Expected {out / DATA} to hold the register: {reason}.") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise InputError(f"Expected {out / DATA} to be of format {FORMAT!r}.")
     expected = f"Expected {out / DATA} to hold versions and sources, as dpaudit register build writes them"

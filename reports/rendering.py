@@ -14,6 +14,7 @@ from jsonschema.exceptions import best_match
 from markupsafe import Markup, escape
 
 from dpaudit._files import write_whole
+from dpaudit._plain_text import printable
 from dpaudit.reports import plots, summary, wording
 from dpaudit.reports.drawing import ATTACK, BAD, GREY, GRID, INK, PROOF
 from dpaudit.verify.results import AuditResult
@@ -85,13 +86,17 @@ def load_json(path: Path, kind: str) -> dict[str, Any]:
         ValueError: The file cannot be read, is no JSON, or does not follow its schema; one line.
     """
     try:
-        data: dict[str, Any] = json.loads(path.read_bytes(), parse_constant=_refuse)
+        data: dict[str, Any] = json.loads(path.read_bytes(), parse_constant=_refuse, object_pairs_hook=_each_once)
         problem = best_match(Draft202012Validator(schema(kind)).iter_errors(data))
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
         what = "an audit" if kind == "result" else "verdicts"
-        raise ValueError(f"Expected {path} to hold the JSON of {what}: {_line(str(error))}") from error
+        raise ValueError(f"Expected {path} to hold the JSON of {what}: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"Expected {path} to hold JSON: {_line(str(error))}") from error
     if problem is not None:
-        raise ValueError(f"Expected {path} to follow {kind}.schema.json: {problem.json_path}: {_line(problem.message)}")
+        raise ValueError(
+            f"Expected {path} to follow {kind}.schema.json: {_line(problem.json_path)}: {_line(problem.message)}"
+        )
     return data
 
 
@@ -104,8 +109,18 @@ def _refuse(constant: str) -> float:
     raise ValueError(f'{constant} is no JSON; infinity is written as "inf".')
 
 
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):  # readers differ in which of two they take
+        names = [name for name, _ in pairs]
+        raise ValueError(
+            f"the key {next(name for name in names if names.count(name) > 1)!r} is there twice in a table."
+        )
+    return found
+
+
 def _line(text: str) -> str:
-    flat = " ".join(text.split())
+    flat = printable(" ".join(text.split()))
     return flat if len(flat) <= 160 else f"{flat[:80]} ... {flat[-75:]}"
 
 

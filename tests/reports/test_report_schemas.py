@@ -71,6 +71,7 @@ def replaced(*path: Any, value: Any) -> Callable[[dict[str, Any]], None]:
         (replaced("claim_check", "verdict", value="proven"), "$.claim_check.verdict"),
         (replaced("epsilon_claimed", value=10**400), "$.epsilon_claimed"),
         (replaced("attacks", 1, "curve_test", "inputs", "fp", value=None), "$.attacks[1].curve_test"),
+        (replaced("attacks", 1, "details", value={"look": "second"}), "$.attacks[1].details.look"),
         (replaced("claim_check", "gdp_mu", value=1.0), "'tpr_at_fpr' is a dependency of 'gdp_mu'"),
         (lambda data: data.pop("attacks"), "'attacks' is a required property"),
     ],

@@ -255,6 +255,23 @@ def test_numbers_and_tables_out_of_all_bounds_are_refused(value: Any, samples: M
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("format_", ["dpaudit-verdicts/1", "dpaudit-result/2"])
+def test_a_key_that_is_there_twice_is_refused(format_: str, tmp_path: Path) -> None:
+    """Whoever reads the file elsewhere may take the other one."""
+    (tmp_path / "bad.json").write_text(f'{{"format": "{format_}", "verdict": "refuted", "verdict": "certified"}}')
+    with pytest.raises(ValueError, match=r"bad\.json to hold JSON: the key 'verdict' is there twice"):
+        write_again(tmp_path / "bad.json", tmp_path / "out")
+
+
+def test_what_is_no_whole_json_or_no_file_is_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "half.json").write_text('{"format": "dpaudit-verdicts/1", "claims": [{"id": "a')
+    with pytest.raises(ValueError, match=r"half\.json to hold JSON: Unterminated string"):
+        write_again(tmp_path / "half.json", tmp_path / "out")
+    for name, named in (("none.json", "No such file"), ("", "Is a directory")):
+        with pytest.raises(ValueError, match=f"{tmp_path / name} to hold the JSON of an audit: {named}"):
+            write_again(tmp_path / name, tmp_path / "out")
+
+
 @pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b'{"format": "dpaudit-verdicts/2"}', b'{"format": NaN}'])
 def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_bytes(content)
