@@ -49,6 +49,20 @@ def test_a_missing_file_is_one_line_and_exit_2(tmp_path: Path, dpaudit: Command)
     assert "Traceback" not in done.stderr
 
 
+def test_control_characters_of_a_name_reach_no_terminal(tmp_path: Path, dpaudit: Command) -> None:
+    for words in (("report", "\x07.json"), ("verify", "\x07.toml"), ("report", "\x07.json", "--verify")):
+        done = dpaudit(*words, folder=tmp_path)
+        assert done.returncode == 2
+        assert "?." in done.stderr
+        assert done.stderr.strip().isprintable()
+
+
+def test_a_folder_in_the_place_of_a_file_is_told_before_the_work(tmp_path: Path, dpaudit: Command) -> None:
+    done = dpaudit("calibrate", "--mechanism", "gaussian", "--epsilon", "1", "--delta", "1e-5", "--json", tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"dpaudit: Expected --json={tmp_path} to be a file, not a folder.\n"
+
+
 def test_version_names_python_and_torch(dpaudit: Command) -> None:
     done = dpaudit("--version")
     assert done.returncode == 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpaudit._plain_text import printable
 from dpaudit.audit.commands.console import LACKING, REFUTED, one_of, os_reason, written_apart
 
 if TYPE_CHECKING:
@@ -64,8 +65,8 @@ def plant(
     shown = [(done.planted, "train on"), (done.queries, "score afterwards")]
     for paths, what in shown:
         more = f" ... {paths[-1]}" if len(paths) > 1 else ""
-        typer.echo(f"{paths[0]}{more}: {what}")
-    typer.echo(f"{sealed}: the coins, for the auditor alone")
+        typer.echo(printable(f"{paths[0]}{more}: {what}"))
+    typer.echo(printable(f"{sealed}: the coins, for the auditor alone"))
     typer.echo(f"commitment {done.coins.commitment}")
     guesses = runs * guesses_per_run(draw)
     if 0 < guesses <= MOST_GUESSES:  # more take minutes
@@ -134,7 +135,6 @@ def judge(
 def _deliver(result: "AuditResult", folder: Path, json: str | None) -> None:
     """The report into the folder, whether or not anybody reads on; verdict and power, or the JSON, on stdout."""
     from dpaudit._files import write_whole
-    from dpaudit._plain_text import printable
     from dpaudit.audit.delivery import report_folder
     from dpaudit.reports import result_json, verdict_sentence, write_report
     from dpaudit.reports.wording import at_least, at_most, control_sentence

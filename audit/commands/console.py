@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from dpaudit._plain_text import printable
+
 # commands find them here: their files load nothing else at the start
 from dpaudit.audit.exit_status import BAD_INPUT as BAD_INPUT
 from dpaudit.audit.exit_status import GAVE_UP as GAVE_UP
@@ -105,6 +107,10 @@ def written_apart(json: str | None, *read: Path | str | None) -> None:
     if json in (None, "-"):
         return
     in_a_folder("--json", Path(str(json)))
+    if os.path.isdir(str(json)):
+        from dpaudit.audit.inputs.files import InputError
+
+        raise InputError(f"Expected --json={json} to be a file, not a folder.")
     if not os.path.isfile(str(json)):
         return
     for path in (path for path in read if path is not None and os.path.exists(path)):
@@ -116,7 +122,7 @@ def written_apart(json: str | None, *read: Path | str | None) -> None:
 
 def fail(message: str, status: int) -> NoReturn:
     """One line on stderr, and the end of the process with that status."""
-    typer.echo(f"dpaudit: {message}", err=True)
+    typer.echo(f"dpaudit: {printable(message)}", err=True)
     sys.exit(status)
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from dpaudit._plain_text import printable
 from dpaudit.audit.commands.console import BAD_INPUT, fail
 
 
@@ -35,15 +36,15 @@ def report(
         if verify:
             by = verify_report(page_beside(result), result, key=key)
             compare = "" if key is not None else "; compare it with the signer's own: the key lay beside the report"
-            typer.echo(f"{result} and its page are as they were signed by the key {by}{compare}")
+            typer.echo(f"{printable(str(result))} and its page are as they were signed by the key {by}{compare}")
             return
         rendered = sign is None or out is not None or not page_beside(result).exists()
         page = write_again(result, out or result.parent) if rendered else page_beside(result)
         if sign is None:
-            typer.echo(str(page))
+            typer.echo(printable(str(page)))
             return
         by = sign_report(page, data_beside(page) if rendered else result, sign, passphrase=_passphrase)
-        typer.echo(f"{page}, signed by the key {by}")
+        typer.echo(f"{printable(str(page))}, signed by the key {by}")
     except ValueError as error:
         fail(str(error), BAD_INPUT)
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from dpaudit._plain_text import printable
 from dpaudit.audit.commands.console import Device, Seed, in_a_folder, progress_bars, seed_or_drawn, users_words_aside
 
 
@@ -29,4 +30,4 @@ def train(
     chosen = seed_or_drawn(loaded.seed if seed is None else seed)
     with progress_bars() as stage, users_words_aside():
         summary = train_bundle(loaded, out, seed=chosen, device=device, stage=stage)
-    typer.echo(summary)
+    typer.echo(printable(summary))

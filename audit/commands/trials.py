@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from dpaudit._plain_text import printable
 from dpaudit.audit.commands.console import (
     GAVE_UP,
     Device,
@@ -56,7 +57,7 @@ def trials(
             bundle, bundle.recipe.load_dataset(data, progress=stage), settings, share, stage=stage
         )
     rest = f"stopped: {done.stopped}" if done.stopped else "with the other shares' all are there"
-    typer.echo(f"{file}: {done.trained:,} models trained here, {rest}")
+    typer.echo(f"{printable(str(file))}: {done.trained:,} models trained here, {rest}")
     raise typer.Exit(GAVE_UP if done.stopped else 0)
 
 
