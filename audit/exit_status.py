@@ -15,8 +15,8 @@ def os_reason(error: OSError) -> str:
 
 
 def os_status(error: OSError) -> int:
-    """Gave up where a disk is full; else what was asked for cannot be done."""
-    return GAVE_UP if error.errno in (errno.ENOSPC, errno.EDQUOT) else BAD_INPUT
+    """Gave up where a disk, a quota or the limit of a file is full; else what was asked for cannot be done."""
+    return GAVE_UP if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else BAD_INPUT
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """The command as a person meets it: help, typos, pipes, exit codes."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -131,6 +132,23 @@ def test_a_full_disk_hides_no_refutation(arguments: tuple[str, ...], status: int
             [BIN, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, cwd=folder, timeout=120, check=False
         )
     assert (done.returncode, done.stderr) == (status, FULL)
+
+
+@pytest.mark.parametrize("written", [("--json", "a.json"), ("--out", "page")])
+def test_a_file_that_cannot_grow_is_named(written: tuple[str, str], folder: Path) -> None:
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+
+    held = CLAIM.format(epsilon=9.0)
+    (folder / "held.toml").write_text(held)
+    for claims, status in (("held.toml", 4), ("claims.toml", 3)):
+        done = subprocess.run(
+            [BIN, "verify", claims, *written], capture_output=True, text=True, cwd=folder, timeout=120, check=False,
+            preexec_fn=limited,
+        )  # fmt: skip
+        file = "a.json" if "--json" in written else "page/verdicts.json"
+        assert (done.returncode, done.stderr) == (status, f"dpaudit: File too large: {file}\n")
+        assert not (folder / file).exists()
 
 
 def test_streams_that_are_closed_leave_the_exit_status_as_it_is(folder: Path) -> None:

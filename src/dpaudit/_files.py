@@ -21,7 +21,7 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     if not target.name:
         raise OSError(f"Expected to be able to write {target}: it is a folder.")
     if _is_stream(target):
-        with target.open("wb") as stream:
+        with _named(target), target.open("wb") as stream:
             yield stream
         return
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
@@ -30,13 +30,23 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise OSError(f"Expected to be able to write {target}: {error.strerror}.") from error
     try:
-        with file:
+        with _named(target), file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
     except BaseException:
         temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _named(target: Path) -> Iterator[None]:
+    """What the system refuses of an open file, such as a full disk, with the file's name."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(target)
         raise
 
 
