@@ -87,6 +87,8 @@ def _approximate(epsilon: float, delta: float, at: Array) -> Array:
 def headline(guarantee: Guarantee) -> tuple[float, float]:
     """An (epsilon, delta) that the guarantee implies: its own where it has one, else epsilon at delta 1e-5.
 
+    Bounds are the sharpest there. Of several points the one of the least delta above 0 is it, whatever their order.
+
     >>> epsilon, delta = headline(GaussianDP(1.0))
     >>> print(f"{epsilon:.4f} {delta}")
     4.3772 1e-05
@@ -97,7 +99,7 @@ def headline(guarantee: Guarantee) -> tuple[float, float]:
         case ApproximateDP(epsilon, delta):
             return epsilon, delta
         case PrivacyCurve(points):
-            return points[0]
+            return min(points, key=lambda point: (point[1] == 0, point[1], point[0]))
         case GaussianDP(mu):
             return gaussian_epsilon(mu, HEADLINE_DELTA), HEADLINE_DELTA
         case ZeroConcentratedDP(rho):

@@ -779,3 +779,12 @@ def test_a_rho_and_an_order_beyond_floats_are_refused_as_they_are_written() -> N
         ZeroConcentratedDP(1e308)
     with pytest.raises(ValueError, match=r"^Expected order=1e\+300 in \(1, 1e\+100\]\.$"):
         RenyiDP(1e300, 1.0)
+
+
+def test_the_order_of_the_points_of_a_curve_does_not_matter() -> None:
+    phase = Phase(Product(sigma=9.52, clip=0.5, dimension=2))
+    points = ((0.0, 0.08), (8.0, 1e-5))  # of which the first says nothing of how far tails matter
+    for order in (points, points[::-1]):
+        assert check(claim_stating(PrivacyCurve(order), [phase])).verdict == "certified"
+    assert headline(PrivacyCurve(((9.0, 0.0), *points))) == points[1]
+    assert headline(PrivacyCurve(((9.0, 0.0),))) == (9.0, 0.0)
