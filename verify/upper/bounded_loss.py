@@ -23,9 +23,15 @@ h e^epsilon, in the other order where h = f e^epsilon and g = f, which is less:
 
     e' = log (1 - q + q e^(2 epsilon)) / (1 - q + q e^epsilon),
 
-which Laplace noise reaches where all others are alike and opposed. What is e-differentially private costs at
-most what randomized response does, losses e and -e with probabilities e^e/(1 + e^e) and 1/(1 + e^e) (Kairouz, Oh and
-Viswanath 2015, Theorem 3.2 and section 4.1), in any adaptive composition.
+which Laplace noise reaches where all others are alike and opposed.
+
+Shuffled batches that straddle two passes can hold a record twice, in a release of twice the shift: by the triangle
+inequality through one shift, that has twice the epsilon. Reveal the order (`met_releases`): a record enters E places,
+of which 2 k are in k batches, k at most K. Two releases of epsilon each are one of 2 epsilon, so that K of those and
+E - 2 K of epsilon cost the most, E epsilon in all.
+
+What is e-differentially private costs at most what randomized response does, losses e and -e with probabilities e^e/(1
++ e^e) and 1/(1 + e^e) (Kairouz, Oh and Viswanath 2015, Theorem 3.2 and section 4.1), in any adaptive composition.
 """
 
 import math
@@ -39,8 +45,9 @@ from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.fourier import Lattice
 from dpaudit.verify.pld.gamma_scale import laplace_given_gamma
 from dpaudit.verify.pld.pair_curve import LEAST_STEP
-from dpaudit.verify.samplers import WithoutReplacement
+from dpaudit.verify.samplers import Shuffled, WithoutReplacement
 from dpaudit.verify.upper import laplace_pure
+from dpaudit.verify.upper.met_releases import REVEALED
 from dpaudit.verify.upper.shift_norms import radius, sampling_is_known
 
 PURE_THEOREM = "densities of bounded ratio: pure epsilon of each release, amplified and added up; Dwork et al. (2006)"
@@ -98,17 +105,31 @@ def _fixed_size_epsilon(claim: Claim, mechanism: Mechanism, rate: float) -> floa
     return (twice - once) * (1.0 + ROUNDING) + 4e-16 * twice
 
 
+def phase_releases(claim: Claim, phase: Phase) -> list[tuple[float, int]] | None:
+    """Pure epsilons of the releases of a phase, and how many there are of each; None where one has none."""
+    sampler = phase.sampler
+    if not isinstance(sampler, Shuffled) or not sampler.meets_twice:
+        found = phase_epsilon(claim, phase)
+        return None if found is None else [(found, phase.steps)]
+    once = release_epsilon(phase.mechanism, claim.adjacency)
+    twice = (sampler.meetings - sampler.epochs) // 2
+    parts = [] if once is None else [(2.0 * once, twice), (once, sampler.epochs - 2 * twice)]
+    return None if once is None else [(one, steps) for one, steps in parts if steps]
+
+
 def pure_epsilon(claim: Claim) -> float:
     """Pure epsilon of a history at delta = 0, rounded up; inf where a release has none."""
     if laplace_pure.applies(claim):
         return laplace_pure.pure_epsilon(claim)
-    found = [(phase_epsilon(claim, phase), phase.steps) for phase in claim.phases]
-    return sum(math.inf if one is None else steps * one for one, steps in found) * (1.0 + ROUNDING)
+    found = [phase_releases(claim, phase) for phase in claim.phases]
+    if None in found:
+        return math.inf
+    return sum(steps * one for parts in found for one, steps in parts or ()) * (1.0 + ROUNDING)
 
 
 def applies(claim: Claim) -> bool:
-    """Densities of bounded ratio in every phase, Poisson sampling, fixed sizes or none; not Laplace noise alone."""
-    return not laplace_pure.applies(claim) and all(phase_epsilon(claim, phase) is not None for phase in claim.phases)
+    """Densities of bounded ratio in every phase whose sampling is covered; not Laplace noise alone."""
+    return not laplace_pure.applies(claim) and all(phase_releases(claim, phase) is not None for phase in claim.phases)
 
 
 def bound(claim: Claim) -> Curve:
@@ -119,8 +140,10 @@ def bound(claim: Claim) -> Curve:
     """
     if not applies(claim):
         raise ValueError(f"Expected claim {claim.id!r} to have noise of a known bounded ratio in every phase.")
-    releases = [(phase_epsilon(claim, phase) or 0.0, phase.steps) for phase in claim.phases]
-    return responses_curve(claim, releases, THEOREM, PURE_THEOREM)
+    releases = [part for phase in claim.phases for part in phase_releases(claim, phase) or ()]
+    straddling = any(isinstance(phase.sampler, Shuffled) for phase in claim.phases)
+    shown = f"{REVEALED}; " if straddling else ""
+    return responses_curve(claim, releases, shown + THEOREM, shown + PURE_THEOREM)
 
 
 def responses_curve(claim: Claim, releases: list[tuple[float, int]], theorem: str, pure_theorem: str) -> Curve:

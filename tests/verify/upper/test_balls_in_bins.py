@@ -8,9 +8,9 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from dpaudit.mechanisms import Gaussian, Laplace
+from dpaudit.mechanisms import Gaussian, GeneralizedGaussian, Laplace
 from dpaudit.mechanisms.numerics import gaussian_delta
-from dpaudit.verify import Claim, check
+from dpaudit.verify import Claim, PureDP, check, claim_stating
 from dpaudit.verify.claims import Adjacency, Phase
 from dpaudit.verify.samplers import BallsInBins, RandomAllocation, Sampler, Shuffled
 from dpaudit.verify.upper import upper_curve
@@ -138,12 +138,30 @@ def test_an_order_revealed_costs_the_releases_that_a_record_meets(
 
 
 def test_other_noise_has_the_same_theorem_but_where_a_record_is_twice_in_a_batch() -> None:
+    phase = Phase(GeneralizedGaussian(1.5, 4.0, dimension=1), sampler=Shuffled(30, 3))
+    assert check(Claim(3.0, 1e-5, [phase], "zero-out")).verdict == "certified"
+    straddling = Shuffled.of(100, 30, 3, last_batch="straddling")
+    verdict = check(Claim(3.0, 1e-5, [Phase(phase.mechanism, sampler=straddling)], "zero-out"))
+    assert verdict.verdict == "undecided"
+    assert verdict.epsilon_upper == math.inf
+    for sampler in (Shuffled.of(90, 30, 3, last_batch="straddling"), replace(straddling, reshuffle="once")):
+        once = Claim(3.0, 1e-5, [Phase(phase.mechanism, sampler=sampler)], "zero-out")
+        assert check(once).verdict == "certified"
+
+
+def test_pure_epsilons_add_up_where_a_record_is_twice_in_a_batch() -> None:
     phase = Phase(Laplace(2.0, clip_norm=1.0, dimension=4), sampler=Shuffled(30, 3))
     assert check(Claim(1.5, 0.0, [phase], "zero-out")).verdict == "certified"  # 3 releases of 1/2
     straddling = Shuffled.of(100, 30, 3, last_batch="straddling")
-    verdict = check(Claim(1.5, 0.0, [Phase(phase.mechanism, sampler=straddling)], "zero-out"))
-    assert verdict.verdict == "undecided"
-    assert verdict.epsilon_upper == math.inf
+    history = [Phase(phase.mechanism, sampler=straddling)]
+    verdict = check(Claim(1.5 + 1e-9, 0.0, history, "zero-out"))  # 1 and 1/2 cost as much
+    assert verdict.verdict == "certified"
+    assert verdict.epsilon_upper == pytest.approx(1.5)
+    assert check(claim_stating(PureDP(1.5), history, "zero-out")).verdict == "certified"
+    # responses of 1 and of 1/2: both are as likely with the record as e^1.5 times without it, or one alone
+    one, half = (1.0 / (1.0 + math.exp(-epsilon)) for epsilon in (1.0, 0.5))
+    exact = one * half - math.e * (1.0 - one) * (1.0 - half)
+    assert exact <= verdict.delta(1.0)[1] <= 1.001 * exact
     for sampler in (Shuffled.of(90, 30, 3, last_batch="straddling"), replace(straddling, reshuffle="once")):
         once = Claim(1.5, 0.0, [Phase(phase.mechanism, sampler=sampler)], "zero-out")
         assert check(once).verdict == "certified"
