@@ -26,7 +26,7 @@ from dpaudit.verify.lower.histories import LEAST_MASS
 from dpaudit.verify.lower.shifts import candidate_counts, centre_multiples, pair_of
 from dpaudit.verify.pld.cells import FARTHEST, MixturePair, interval_masses, mix
 from dpaudit.verify.rdp import Moments, between_versions, laplace_moments, replaced_moment
-from dpaudit.verify.samplers import PassGame, Shuffled, TruncatedPoisson, WithoutReplacement
+from dpaudit.verify.samplers import BufferedShuffle, PassGame, Shuffled, TruncatedPoisson, WithoutReplacement
 from dpaudit.verify.upper import (
     bounded_loss,
     laplace_gaussian_domination,
@@ -172,14 +172,17 @@ def _pure_release(claim: Claim, phase: Phase) -> tuple[float, int] | None:
 def pure_upper(claim: Claim) -> float:
     """A pure epsilon of the history, those of the releases that the record enters added up; inf where one has none.
 
-    A release that holds the record twice, in batches that straddle two passes, has twice the epsilon of one.
+    A release that holds the record several times has so many times the epsilon of one.
     """
     total = Fraction(0)
     for phase in claim.phases:
         release = _pure_release(claim, phase)
         if release is None:
             return math.inf
-        total += Fraction(release[0]) * (phase.sampler.epochs if isinstance(phase.sampler, Shuffled) else release[1])
+        sampler, count = phase.sampler, release[1]
+        if isinstance(sampler, Shuffled | BufferedShuffle):
+            count = sum(times * releases for times, releases in sampler.worst_meetings)
+        total += Fraction(release[0]) * count
     nearest = float(total)
     return nearest if nearest >= total else math.nextafter(nearest, math.inf)
 

@@ -84,9 +84,14 @@ class BufferedShuffle:
         return self.passes is None or self.passes.meets_twice
 
     @property
+    def worst_meetings(self) -> list[tuple[int, int]]:
+        """As of `Shuffled`; of a stream all copies of a record in one batch."""
+        return [(self.begun, 1)] if self.passes is None else self.passes.worst_meetings
+
+    @property
     def meetings(self) -> int:
-        """Of passes as if the whole were shuffled; of a stream all in one batch, which counts as their square."""
-        return self.begun**2 if self.passes is None else self.passes.meetings
+        """As of `Shuffled`: so often in one release counts as the square of it."""
+        return sum(times**2 * count for times, count in self.worst_meetings)
 
     @property
     def keeps_others(self) -> bool:

@@ -137,17 +137,23 @@ class Shuffled:
         return self.straddles and self.reshuffle == "every-epoch"
 
     @property
-    def meetings(self) -> int:
-        """One release a pass; a straddling batch can hold a record twice, which counts as four releases, not two.
+    def worst_meetings(self) -> list[tuple[int, int]]:
+        """The costliest way for a record to be in releases: (how often in one, how many such).
 
         Every (batch / gcd(records, batch))-th pass ends with a batch. No batch is longer than a pass, so a record is in
         one twice by its places in two neighbouring passes of such a run, and either place is in that batch alone: a run
-        of k passes has k // 2 such pairs at most, and each has 2^2 - 2 releases more.
+        of k passes has k // 2 such pairs at most.
         """
         if not self.meets_twice or self.records is None or self.batch is None:
-            return self.epochs
+            return [(1, self.epochs)]
         run = self.batch // math.gcd(self.records, self.batch)
-        return self.epochs + 2 * (self.epochs // run * (run // 2) + self.epochs % run // 2)
+        twice = self.epochs // run * (run // 2) + self.epochs % run // 2
+        return [(times, count) for times, count in ((2, twice), (1, self.epochs - 2 * twice)) if count]
+
+    @property
+    def meetings(self) -> int:
+        """One release a pass; a straddling batch can hold a record twice, which counts as four releases, not two."""
+        return sum(times**2 * count for times, count in self.worst_meetings)
 
     @property
     def keeps_others(self) -> bool:

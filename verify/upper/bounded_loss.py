@@ -28,7 +28,7 @@ which Laplace noise reaches where all others are alike and opposed.
 Shuffled batches that straddle two passes can hold a record twice, in a release of twice the shift: by the triangle
 inequality through one shift, that has twice the epsilon. Reveal the order (`met_releases`): a record enters E places,
 of which 2 k are in k batches, k at most K. Two releases of epsilon each are one of 2 epsilon, so that K of those and
-E - 2 K of epsilon cost the most, E epsilon in all.
+E - 2 K of epsilon cost the most, E epsilon in all. Of a stream through a buffer all copies may be in one release.
 
 What is e-differentially private costs at most what randomized response does, losses e and -e with probabilities e^e/(1
 + e^e) and 1/(1 + e^e) (Kairouz, Oh and Viswanath 2015, Theorem 3.2 and section 4.1), in any adaptive composition.
@@ -45,7 +45,7 @@ from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.fourier import Lattice
 from dpaudit.verify.pld.gamma_scale import laplace_given_gamma
 from dpaudit.verify.pld.pair_curve import LEAST_STEP
-from dpaudit.verify.samplers import Shuffled, WithoutReplacement
+from dpaudit.verify.samplers import BufferedShuffle, Shuffled, WithoutReplacement
 from dpaudit.verify.upper import laplace_pure
 from dpaudit.verify.upper.met_releases import REVEALED
 from dpaudit.verify.upper.shift_norms import radius, sampling_is_known
@@ -108,13 +108,11 @@ def _fixed_size_epsilon(claim: Claim, mechanism: Mechanism, rate: float) -> floa
 def phase_releases(claim: Claim, phase: Phase) -> list[tuple[float, int]] | None:
     """Pure epsilons of the releases of a phase, and how many there are of each; None where one has none."""
     sampler = phase.sampler
-    if not isinstance(sampler, Shuffled) or not sampler.meets_twice:
+    if not isinstance(sampler, Shuffled | BufferedShuffle) or not sampler.meets_twice:
         found = phase_epsilon(claim, phase)
         return None if found is None else [(found, phase.steps)]
     once = release_epsilon(phase.mechanism, claim.adjacency)
-    twice = (sampler.meetings - sampler.epochs) // 2
-    parts = [] if once is None else [(2.0 * once, twice), (once, sampler.epochs - 2 * twice)]
-    return None if once is None else [(one, steps) for one, steps in parts if steps]
+    return None if once is None else [(times * once, count) for times, count in sampler.worst_meetings]
 
 
 def pure_epsilon(claim: Claim) -> float:
@@ -141,8 +139,8 @@ def bound(claim: Claim) -> Curve:
     if not applies(claim):
         raise ValueError(f"Expected claim {claim.id!r} to have noise of a known bounded ratio in every phase.")
     releases = [part for phase in claim.phases for part in phase_releases(claim, phase) or ()]
-    straddling = any(isinstance(phase.sampler, Shuffled) for phase in claim.phases)
-    shown = f"{REVEALED}; " if straddling else ""
+    revealed = any(isinstance(phase.sampler, Shuffled | BufferedShuffle) for phase in claim.phases)
+    shown = f"{REVEALED}; " if revealed else ""
     return responses_curve(claim, releases, shown + THEOREM, shown + PURE_THEOREM)
 
 
