@@ -28,6 +28,7 @@ from dpaudit.verify.implied import claim_stating
 from dpaudit.verify.results import Verdict
 from dpaudit.verify.samplers import (
     BallsInBins,
+    BufferedShuffle,
     Deterministic,
     RandomAllocation,
     Sampler,
@@ -40,7 +41,7 @@ from dpaudit.verify.samplers.shuffled import LastBatch, Reshuffle
 WIDE = 0.25  # share of the claims that are drawn here
 STATED = 0.25  # share of these that state a guarantee of another kind
 NUMBERS = {"pure": "epsilon", "gdp": "mu", "zcdp": "rho", "rdp": "epsilon"}  # what a kind of guarantee is about
-UNPROVEN = ("buffered-shuffle", "shuffled", "balls-in-bins")  # a rate alone: no theorem
+UNPROVEN = ("buffered-shuffle", "shuffled", "balls-in-bins")  # of which a rate alone says nothing
 
 
 def drawn_claim(rng: np.random.Generator, index: int = 0, wide: float = WIDE) -> Claim:
@@ -138,7 +139,13 @@ def drawn_sampler(rng: np.random.Generator) -> Sampler:
         last: LastBatch = get_args(LastBatch)[int(rng.integers(3))]
         batch = max(1, int(records / min(batches * spread(rng, 1.0, 2.0), records)))
         return Shuffled.of(records, batch, epochs, last_batch=last, reshuffle=reshuffle)
-    if kind < 0.6:
+    if kind < 0.52:
+        records = _count(rng, 1e5, 1e12)
+        batch, buffer = (max(1, int(records / spread(rng, 1.0, 1e3))) for _ in range(2))
+        if rng.random() < 0.5:
+            return BufferedShuffle(records, batch, buffer * _count(rng, 2.0, 100.0), releases=batches)
+        return BufferedShuffle(records, batch, buffer, epochs, get_args(LastBatch)[int(rng.integers(3))])
+    if kind < 0.62:
         return BallsInBins(batches, epochs, reshuffle)
     if kind < 0.75:
         return RandomAllocation(batches, min(batches, _count(rng, 30.0, 1e4)))

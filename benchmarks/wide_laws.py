@@ -34,6 +34,7 @@ from dpaudit.verify.implied import implied_delta
 from dpaudit.verify.results import Verdict
 from dpaudit.verify.samplers import (
     BallsInBins,
+    BufferedShuffle,
     Deterministic,
     RandomAllocation,
     Sampler,
@@ -73,7 +74,7 @@ def _plain(phase: Phase, steps: int, rate: float = 1.0) -> list[Phase]:
 
 def _shared_laws(phase: Phase, sampler: Sampler) -> Changed:
     """Against known releases, and against Poisson batches at the rate of one release of every pass."""
-    if not (isinstance(sampler, Shuffled) and sampler.meets_twice):
+    if not (isinstance(sampler, Shuffled | BufferedShuffle) and sampler.meets_twice):
         known: Relation = "equal" if isinstance(sampler, Deterministic) else "dearer"
         yield "releases known", _plain(phase, sampler.meetings), known  # revealed
     rate = sampler.rate
@@ -114,6 +115,10 @@ def _own_laws(phase: Phase, sampler: Sampler, more: int) -> Changed:
                 way = "dropped" if last == "straddling" else "straddling"
                 same = Shuffled.of(records, batch, last_batch=way, **of)  # type: ignore[arg-type]
                 yield "nothing straddles", _under(phase, same), "equal"
+        case BufferedShuffle(epochs=int(epochs)):
+            yield "more passes", _under(phase, replace(sampler, epochs=epochs + more)), "dearer"  # prefix
+        case BufferedShuffle(releases=int(releases)):
+            yield "more releases", _under(phase, replace(sampler, releases=releases + more)), "dearer"  # prefix
         case RandomAllocation(releases, times):
             if times == 1:
                 yield "bins of one pass", _under(phase, BallsInBins(releases, 1)), "equal"

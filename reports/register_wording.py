@@ -27,7 +27,11 @@ SKETCHES = {
         "uniform. The onlooker adds up, over a pass, a rounded log likelihood ratio of each batch, an integer whose "
         "law is known exactly; passes compose. Upper bound: as if the order were known, the record is met once a pass."
     ),
-    "buffered-shuffle": "No theorem covers a buffered shuffle, in either direction: nothing is proved or refuted.",
+    "buffered-shuffle": (
+        "Lower bound: all other records contribute nothing. A record that comes into the buffer is drawn within a few "
+        "buffers' worth of draws, so that it is known in which few batches to look, or the sum of all outputs tells of "
+        "it. Upper bound: as if all draws were known, by how often copies of one record meet in one batch."
+    ),
     "without-replacement": (
         "Lower bound: the others contribute -1, the record +1, so that a batch of fixed size is moved by 2 with the "
         "record and by 1 without it. Upper bound: composition of the single release's certified profile."

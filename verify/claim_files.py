@@ -19,7 +19,13 @@ from dpaudit.verify.correlated import Matrix, correlation_from_dict, matrix_from
 from dpaudit.verify.correlated.matrix import MAX_BYTES as MAX_MATRIX_BYTES
 from dpaudit.verify.guarantees import Guarantee, guarantee_from_dict, guarantee_to_dict
 from dpaudit.verify.implied import claim_stating
-from dpaudit.verify.samplers import SAMPLERS, required_keys, sampler_from_dict, sampler_keys, sampler_to_dict
+from dpaudit.verify.samplers import (
+    SAMPLERS,
+    required_keys,
+    sampler_from_dict,
+    sampler_to_dict,
+    takes_steps,
+)
 from dpaudit.verify.validation import one_line
 
 MAX_BYTES = 64 * 2**20
@@ -263,7 +269,7 @@ def _built_phase(phase: _Phase, noise: Mechanism, folder: Path | None) -> Phase:
         return Phase(noise, steps, 1.0 if phase.sampling_prob is None else phase.sampling_prob)
     given = phase.sampling.model_dump(exclude_none=True, exclude={"kind"})
     kind, prob = phase.sampling.kind, phase.sampling.prob
-    if phase.steps is not None and _takes_steps(kind, given):
+    if phase.steps is not None and takes_steps(kind, given):
         given.setdefault("steps", phase.steps)
     if set(given) == {"prob"} and set(required_keys(kind)) == {"prob", "steps"}:  # one release, as of a Poisson rate
         given["steps"] = steps
@@ -276,12 +282,6 @@ def _built_phase(phase: _Phase, noise: Mechanism, folder: Path | None) -> Phase:
     if kind != "none" and prob is None:
         raise ValueError(f"expected sampling.prob to be given with kind {kind!r}.")
     return released
-
-
-def _takes_steps(kind: str, given: Mapping[str, Any]) -> bool:
-    """Whether steps beside a sampler's table are a key of it: not where they follow, nor beside a rate alone."""
-    keys = sampler_keys(kind)
-    return "steps" in keys and "epochs" not in given and ("prob" in keys or set(given) != {"prob"})
 
 
 def _matrix(folder: Path | None, name: str) -> Matrix:

@@ -37,7 +37,7 @@ _STEPS_LACKING: Schema = {
     "properties": {"kind": {"enum": [kind for kind in SAMPLERS if "steps" in sampler_keys(kind)]}, "steps": False},
     "minProperties": 3,
 }
-ALTERNATIVES = {"shuffled": (("batches",), ("records", "batch")), "buffered-shuffle": (("epochs",), ("steps",))}  # of sampler keys, one of which must be there
+ALTERNATIVES = {"shuffled": (("batches",), ("records", "batch"))}  # of sampler keys, one of which must be there
 
 
 def claims_schema() -> Schema:

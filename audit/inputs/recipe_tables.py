@@ -20,7 +20,7 @@ from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.learning.update_rules import UpdateRule
 from dpaudit.mechanisms.registry import from_dict, to_dict
 from dpaudit.verify.claims import PLAIN_KINDS, Adjacency, Phase
-from dpaudit.verify.samplers import SAMPLERS, Sampler, sampler_from_dict, sampler_keys, sampler_to_dict
+from dpaudit.verify.samplers import SAMPLERS, Sampler, sampler_from_dict, sampler_keys, sampler_to_dict, takes_steps
 
 PROBABILITY = Field(gt=0, le=1)
 
@@ -199,7 +199,7 @@ class SamplingTable(Table):
         if self.kind not in SAMPLERS:
             return None
         keys = self.model_dump(exclude_none=True, exclude={"kind"})
-        if steps is not None and "steps" in sampler_keys(self.kind):
+        if steps is not None and takes_steps(self.kind, keys):
             keys.setdefault("steps", steps)
         try:
             return sampler_from_dict(self.kind, keys)

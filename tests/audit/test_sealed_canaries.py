@@ -544,7 +544,7 @@ mechanism = {{name = "gaussian", noise_multiplier = 100.0}}
 """
 SHUFFLED = 'sampling = {kind = "shuffled", records = 1438, batch = 719, epochs = 1}'
 POISSON = 'steps = 2\nsampling = {kind = "poisson", prob = 0.5}'
-UNPROVEN = 'steps = 2\nsampling = {kind = "buffered-shuffle", prob = 0.5}'
+RATE_ALONE = 'steps = 2\nsampling = {kind = "buffered-shuffle", prob = 0.5}'
 TREE = 'steps = 4\ncorrelation = {{strategy = "identity", participation = {{{}}}}}'
 
 
@@ -553,7 +553,7 @@ TREE = 'steps = 4\ncorrelation = {{strategy = "identity", participation = {{{}}}
     [
         ("zero-out", SHUFFLED, True),
         ("add-remove", SHUFFLED, True),
-        ("zero-out", UNPROVEN, True),
+        ("zero-out", RATE_ALONE, True),
         ("zero-out", TREE.format('kind = "fixed-order", separation = 2'), True),
         ("zero-out", TREE.format('kind = "fixed-order", separation = 1'), False),
         ("add-remove", 'sampling = {kind = "balls-in-bins", batches = 2, epochs = 1}', False),

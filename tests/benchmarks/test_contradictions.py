@@ -41,7 +41,7 @@ CHEAP = {"gaussian", "laplace", "gamma-scale-laplace"}
 
 
 WIDE = {
-    *("none", "poisson", "buffered-shuffle", *SAMPLERS),
+    *("none", "poisson", *SAMPLERS),
     *("correlated single", "correlated fixed-order", "correlated min-sep", "correlated cyclic-poisson"),
     *GUARANTEES, *get_args(Adjacency), *get_args(Unit),
 }  # fmt: skip

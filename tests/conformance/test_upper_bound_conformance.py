@@ -20,6 +20,7 @@ from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.samplers import (
     BallsInBins,
+    BufferedShuffle,
     Deterministic,
     RandomAllocation,
     Sampler,
@@ -70,6 +71,7 @@ def tabulated() -> Iterator[Claim]:
     for sampler in (BallsInBins(5, 3), RandomAllocation(7, 3)):
         yield Claim(1.0, 1e-6, (Phase(normal, sampler=sampler),))
     yield Claim(1.0, 1e-6, (Phase(Gaussian(8.0, dimension=3), sampler=Shuffled(60, 3)),))
+    yield Claim(1.0, 1e-6, (Phase(Gaussian(8.0, dimension=3), sampler=BufferedShuffle(60, 4, 20, releases=50)),))
     for noise in (normal, interior("laplace", dimension=1), interior("generalized-gaussian", dimension=1)):
         yield Claim.single(noise, epsilon=1.0, delta=1e-6, steps=30, sampling_prob=0.1, adjacency="replace-one")
         yield Claim(1.0, 1e-6, (Phase(noise, sampler=WithoutReplacement(0.2, 6)),))

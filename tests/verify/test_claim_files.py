@@ -76,7 +76,7 @@ mechanism = {name = "laplace", scale = 2.0, clip_norm = 1}
         ("sampling_prob = 0.01", "sampling_prob = nan", "sampling_prob"),
         ("sampling_prob = 0.01", 'sampling = {kind = "none", prob = 0.01}', "sampling_prob=0.01"),
         ("sampling_prob = 0.01", 'sampling = {kind = "shufled", batches = 4}', "sampling_kind='shufled'"),
-        ("sampling_prob = 0.01", 'sampling = {kind = "buffered-shuffle", batches = 4}', "'sampling.batches'"),
+        ("sampling_prob = 0.01", 'sampling = {kind = "none", batches = 4}', "'sampling.batches'"),
         ("delta = 1e-5", "delta = 1.0", "delta=1.0"),
         ("epsilon = 1.606", "epsilon = -1.0", "epsilon=-1.0"),
         ("epsilon = 1.606", "epsilon = inf", "epsilon"),

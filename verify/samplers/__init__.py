@@ -48,6 +48,16 @@ def required_keys(kind: str) -> list[str]:
     return [key for key, field in sampler_keys(kind).items() if parameters[field.name].default is Parameter.empty]
 
 
+def takes_steps(kind: str, given: Mapping[str, Any]) -> bool:
+    """Whether steps beside a sampler's table are a key of it: not where they follow, nor beside a rate alone.
+
+    >>> takes_steps("buffered-shuffle", {"records": 9, "batch": 2, "buffer": 3, "epochs": 4})
+    False
+    """
+    keys = sampler_keys(kind)
+    return "steps" in keys and "epochs" not in given and ("prob" in keys or set(given) != {"prob"})
+
+
 def _builder(kind: str) -> Callable[..., Sampler]:
     return cast(Callable[..., Sampler], getattr(SAMPLERS[kind], "from_keys", SAMPLERS[kind]))
 
@@ -99,4 +109,5 @@ __all__ = [
     "sampler_from_dict",
     "sampler_keys",
     "sampler_to_dict",
+    "takes_steps",
 ]
