@@ -34,7 +34,11 @@ FOLDER = Path(__file__).parents[2] / "reports/schemas"
 GUARANTEE_DOMAINS = {"epsilon": EPSILON, "delta": DELTA, "mu": MU, "rho": RHO, "order": ORDER}
 # a sampler's table without the steps that it needs, which then stand beside it; two keys are a kind and its rate alone
 _STEPS_LACKING: Schema = {
-    "properties": {"kind": {"enum": [kind for kind in SAMPLERS if "steps" in sampler_keys(kind)]}, "steps": False},
+    "properties": {
+        "kind": {"enum": [kind for kind in SAMPLERS if "steps" in sampler_keys(kind)]},
+        "steps": False,
+        "epochs": False,  # from which they follow
+    },
     "minProperties": 3,
 }
 ALTERNATIVES = {"shuffled": (("batches",), ("records", "batch"))}  # of sampler keys, one of which must be there

@@ -55,6 +55,19 @@ steps = 10
 sampling = {kind = "buffered-shuffle", prob = 0.1}
 mechanism = {name = "gaussian", noise_multiplier = 1.0}
 [[claim]]
+id = "passes of a buffer"
+epsilon = 1.0
+delta = 1e-5
+sampling = {kind = "buffered-shuffle", records = 300, batch = 50, buffer = 100, epochs = 3, last_batch = "dropped"}
+mechanism = {name = "gaussian", noise_multiplier = 1.0}
+[[claim]]
+id = "a stream"
+epsilon = 1.0
+delta = 1e-5
+steps = 10
+sampling = {kind = "buffered-shuffle", records = 300, batch = 50, buffer = 100}
+mechanism = {name = "gaussian", noise_multiplier = 1.0}
+[[claim]]
 id = "steps beside"
 epsilon = 1.0
 delta = 1e-5
