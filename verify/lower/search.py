@@ -197,6 +197,8 @@ def _promising(claim: Claim, phases: Sequence[Phase]) -> list[Shift]:
     smallest = min((phase.mechanism for phase in phases), key=lambda m: m.dimension or 1)
     structure, distance = main.mechanism.structure, 1.0 if claim.adjacency == "add-remove" else 2.0
     first = phases[0].mechanism
+    if _all_normal(phases):
+        return [equal(first, longest_count(first))]
     if isinstance(structure, Radial | NormalCoordinates):
         return [equal(first, min(longest_count(main.mechanism), max(smallest.dimension or 1, 1)))]
     if isinstance(structure, ScaleMixture):
@@ -221,6 +223,10 @@ def _promising(claim: Claim, phases: Sequence[Phase]) -> list[Shift]:
     return [carried(shift, main.mechanism, first) for shift in best]
 
 
+def _all_normal(phases: Sequence[Phase]) -> bool:
+    return all(isinstance(phase.mechanism.structure, NormalCoordinates) for phase in phases)
+
+
 def directions(claim: Claim, phases: Sequence[Phase]) -> list[str]:
     """Directions of the privacy loss to certify: "remove" and "add", or one where they are mirror images."""
     sampled = any(phase.sampling_prob < 1.0 for phase in phases)
@@ -232,8 +238,13 @@ def directions(claim: Claim, phases: Sequence[Phase]) -> list[str]:
 
 def _certify(claim: Claim, phases: Sequence[Phase], shift: Shift, direction: str) -> _Finding:
     """Operating points of the history under a shift of its first phase, in one direction."""
-    owner = phases[0].mechanism
-    releases = tuple(shifted_phase(claim, phase, carried(shift, owner, phase.mechanism)) for phase in phases)
+    owner, others = phases[0].mechanism, [phase.mechanism for phase in phases[1:]]
+    if _all_normal(phases):  # a record moves each as far as it can, in whatever coordinates
+        apart = [equal(mechanism, longest_count(mechanism)) for mechanism in others]
+    else:
+        apart = [carried(shift, owner, mechanism) for mechanism in others]
+    moved = zip(phases, [carried(shift, owner, owner), *apart], strict=True)
+    releases = tuple(shifted_phase(claim, phase, own) for phase, own in moved)
     return _Finding(releases, direction, history_points(releases, direction, claim))
 
 

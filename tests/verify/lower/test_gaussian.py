@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from dpaudit.mechanisms import Gaussian
 from dpaudit.verify.checking import check
-from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.lower.families import equal
 from dpaudit.verify.lower.histories import history_points, shifted_phase
@@ -196,3 +196,14 @@ def test_an_immense_shift_beside_hardly_sampled_ones(rate: float) -> None:
     verdict = check(Claim(0.1, 0.1, [Phase(noise, 1000, rate), Phase(noise)]))
     assert verdict.verdict == "refuted"
     assert 0.999 < verdict.delta_lower <= verdict.delta_upper
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+def test_phases_of_different_dimensions_each_move_as_far_as_they_can(adjacency: Adjacency) -> None:
+    """Four coordinates of half a clip are a shift of one, however few coordinates the other phase has."""
+    wide = Phase(Gaussian(3.0, clip=0.5, clip_norm=math.inf, dimension=4), 2)  # sigma is noise_multiplier * clip
+    narrow = Phase(Gaussian(1.5, clip=1.0, clip_norm=math.inf, dimension=1), 2)
+    apart, epsilons = Phase(Gaussian(1.5, clip=0.5, clip_norm=math.inf, dimension=1), 3, 0.4), np.array([0.1, 1.0, 3.0])
+    one, same = (certified_lower(Claim(1.0, 1e-5, (first, apart), adjacency)) for first in (wide, narrow))
+    assert (same.delta(epsilons) > 0).all()
+    np.testing.assert_allclose(one.delta(epsilons), same.delta(epsilons), rtol=1e-4)
