@@ -18,7 +18,7 @@ from dpaudit.verify.rigorous.bracket import upper_proof
 from dpaudit.verify.rigorous.choices import chosen_event, pass_statistics
 from dpaudit.verify.rigorous.events import Event, event_probabilities
 from dpaudit.verify.rigorous.hidden_scale_choices import most_coordinates, tells_scale
-from dpaudit.verify.samplers import sampler_to_dict
+from dpaudit.verify.samplers import BufferedShuffle, sampler_to_dict
 
 FORMAT = "dpaudit-certificate/1"
 COUNTS = (1, 4, 16, 64, 256, 1024, 4096, 16_384)
@@ -63,6 +63,8 @@ def certificate(claim: Claim, verdict: Verdict) -> dict[str, Any] | NotCovered:
         return NotCovered("an undecided claim has nothing to certify")
     if claim.guarantee is not None:
         return NotCovered(f"certificates are of an (epsilon, delta), and {claim.guarantee} is none")
+    if any(isinstance(phase.sampler, BufferedShuffle) for phase in claim.phases):
+        return NotCovered(f"sampling_kind={BufferedShuffle.kind!r} is beyond the checker")
     with precision():
         return _refuted(claim, verdict) if verdict.verdict == "refuted" else _certified(claim)
 

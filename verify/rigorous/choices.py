@@ -140,7 +140,7 @@ def pass_statistics(claim: Claim) -> list[tuple[int, int]]:
 def _pass_part(phase: Phase, statistic: tuple[int, int], *, swaps: bool) -> LabelledPass | Unavailable:
     """Cells and whole scores of a release; the labels of their sums are still to be chosen."""
     games = phase.games(replace_one=swaps)
-    if not games or not isinstance(phase.mechanism.structure, IIDCoordinates):
+    if not pass_pairs(phase, swaps=swaps) or not isinstance(phase.mechanism.structure, IIDCoordinates):
         return Unavailable(f"sampling_kind={phase.sampling_kind!r} has no pair of passes for this noise or adjacency")
     index = min(statistic[0], len(games) - 1)
     game = games[index]

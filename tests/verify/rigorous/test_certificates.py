@@ -20,10 +20,12 @@ from dpaudit.mechanisms.gamma_scale_laplace import GammaScaleLaplace
 from dpaudit.verify import Claim, check
 from dpaudit.verify.claims import Phase
 from dpaudit.verify.rigorous import check_certificate as checker
+from dpaudit.verify.rigorous.bracket import RigorousBracket, rigorous_bracket
 from dpaudit.verify.rigorous.certificates import NotCovered, certificate
 from dpaudit.verify.samplers import (
     SAMPLERS,
     BallsInBins,
+    BufferedShuffle,
     Deterministic,
     RandomAllocation,
     Sampler,
@@ -619,6 +621,20 @@ def test_a_rate_beside_fixed_batches_puts_nobody_into_every_release() -> None:
     found["claim"]["phases"][0]["sampling_kind"] = "buffered-shuffle"  # a kind of which no key is known
     with pytest.raises(AssertionError, match="a sampler's key is not its own"):
         checker.accepted(json.dumps(found))
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
+@pytest.mark.parametrize("noise", [Gaussian(20.0), Laplace(20.0, dimension=1)])
+def test_no_certificate_is_written_of_a_buffer_that_the_checker_does_not_know(noise: Mechanism, epsilon: float) -> None:
+    claim = Claim(epsilon, 1e-5, [Phase(noise, sampler=BufferedShuffle(100, 10, 30, epochs=10))], "zero-out")
+    verdict = check(claim)
+    assert verdict.verdict != "undecided"
+    found = certificate(claim, verdict)
+    assert isinstance(found, NotCovered)
+    assert "beyond the checker" in found.reason
+    bracket = rigorous_bracket(claim.canonical(), verdict.witness)
+    assert isinstance(bracket, RigorousBracket)
+    assert bracket.delta_lower == 0  # pairs of floats have none of fractions
 
 
 def test_the_checker_says_how_it_is_used(capsys: pytest.CaptureFixture[str]) -> None:
