@@ -25,6 +25,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -125,12 +126,13 @@ def _witness(claim: Claim, phase: Phase, points: Events, asked: Claim, scale: fl
 def drawn_copies(sampler: BufferedShuffle) -> list[tuple[int, float]]:
     """(copies, at least with which probability so many have been drawn in the end) of the first record of the file."""
     draws, size = sampler.steps * sampler.batch, sampler.buffer
-    came = np.maximum(np.arange(sampler.begun, dtype=np.float64) * sampler.records - size + 1.0, 0.0)
-    held = np.exp((draws - came) * math.log1p(-1.0 / size)) * (1.0 + ROUNDING)
+    since = [draws - max(copy * sampler.records - size + 1, 0) for copy in range(sampler.begun)]  # whole: no rounding
+    held = np.exp(np.array(since, dtype=np.float64) * math.log1p(-1.0 / size)) * (1.0 + ROUNDING)
     left = np.zeros(sampler.begun + 1)
     left[0] = 1.0
-    for chance in held[held > 1e-300]:
-        left[1:] += chance * left[:-1]
+    with np.errstate(over="ignore"):  # of ten thousands of copies that are likely to be held
+        for chance in held[held > 1e-300]:
+            left[1:] += chance * left[:-1]
     sure = 1.0 - left[1:] * (1.0 + ROUNDING * sampler.begun) - 1e-15
     enough = int(np.argmax(sure > ALMOST_SURE)) + 1 if (sure > ALMOST_SURE).any() else len(sure)
     return [(sampler.begun - r, float(c)) for r, c in enumerate(sure[:enough]) if c > HOPELESS and r < sampler.begun]
@@ -166,7 +168,7 @@ class Windows:
     Args:
         length: Releases of a window.
         weights: Of each window, the probability that its copy is in it, of those histories that are looked at.
-        chances: How likely these are of the first window, the first two, ..., from below.
+        chances: How likely these are of the first window, the first two, ..., from below, as long as they are.
     """
 
     length: int
@@ -188,28 +190,29 @@ def windows(sampler: BufferedShuffle) -> Windows | None:
     n, b, size = sampler.records, sampler.batch, sampler.buffer
     if not 2 <= size <= n:
         return None
-    copies = np.arange(sampler.begun + 1, dtype=np.int64) * n
+    copies = np.arange(sampler.begun + 1).astype(object) * n  # of any size
     first = copies // b
     length = min(int(np.diff(first).min()), max(1, round(WIDE * size / b)), sampler.steps)
     count = int((first + length <= sampler.steps).sum())
     if length < 1 or count < 1:
         return None
 
-    def drawn(before: NDArray[np.int64]) -> Array:
+    def drawn(before: NDArray[Any]) -> Array:
         """Probability that each copy is drawn before a release."""
-        return -np.expm1((before * b - copies[:count]).astype(np.float64) * math.log1p(-1.0 / size))
+        return np.asarray(-np.expm1((before * b - copies[:count]).astype(np.float64) * math.log1p(-1.0 / size)))
 
     inside, whole = drawn(first[:count] + length), drawn(first[1 : count + 1])
     chances = np.cumprod(whole) * (1.0 - ROUNDING * np.arange(1, count + 1))
-    return Windows(length, np.minimum(inside / whole, 1.0) * (1.0 - ROUNDING), chances)
+    likely = chances > HOPELESS  # the first ones
+    weights = np.minimum(inside / whole, 1.0) * (1.0 - ROUNDING)
+    return Windows(length, weights[likely], chances[likely]) if likely.any() else None
 
 
 def _windows(claim: Claim, phase: Phase, sampler: BufferedShuffle) -> Iterator[tuple[_Scaled, Witness]]:
     found = windows(sampler)
     if found is None:
         return
-    likely = int((found.chances > HOPELESS).sum())
-    counts, kinds = sorted({max(1, round(share * likely)) for share in SHARES}), found.kinds()
+    counts, kinds = sorted({max(1, round(share * len(found.chances))) for share in SHARES}), found.kinds()
     for masses in zip(*(removal_masses(phase, game, claim) for game, _ in kinds), strict=True):
         for count in counts:
             chance, sizes = float(found.chances[count - 1]), [int((part < count).sum()) for _, part in kinds]

@@ -16,7 +16,7 @@ from dpaudit.verify.claims import Phase
 from dpaudit.verify.rigorous.balls import ball
 from dpaudit.verify.rigorous.coordinates import CoordinateLaw, cell_masses, coordinate_law
 from dpaudit.verify.rigorous.scores import ScoreWindow
-from dpaudit.verify.samplers import BallsInBins, RandomAllocation, Shuffled, WithoutReplacement
+from dpaudit.verify.samplers import BallsInBins, BufferedShuffle, RandomAllocation, Shuffled, WithoutReplacement
 
 Counts = tuple[int, int, int]
 Slots = tuple[tuple[Fraction, Counts], ...]
@@ -69,6 +69,9 @@ def pass_pairs(phase: Phase, *, swaps: bool) -> tuple[PassPair, ...]:
     match phase.sampler:
         case Shuffled() as sampler:
             return _shuffled(sampler, swaps=swaps)
+        case BufferedShuffle(passes=Shuffled() as passes) as sampler if sampler.hidden_batches:
+            inside = Fraction(sampler.hidden_batches * sampler.batch, sampler.buffer)
+            return (_hidden(sampler.hidden_batches, inside, passes.epochs, swaps=swaps),)
         case BallsInBins() as sampler if not swaps:
             return (_silent(sampler.batches, 1, sampler.epochs, once=sampler.reshuffle == "once"),)
         case RandomAllocation() as sampler if not swaps:
@@ -85,17 +88,15 @@ def _shuffled(sampler: Shuffled, *, swaps: bool) -> tuple[PassPair, ...]:
         return ()
     if sampler.records is not None and sampler.batch is not None and sampler.last_batch != "kept":
         inside = Fraction(count * sampler.batch, sampler.records)
+    passes, orders = (1, len(sampler.whole_starts)) if sampler.reshuffle == "once" else (sampler.epochs, 1)
+    return (_hidden(count, inside, passes, orders, swaps=swaps),)
+
+
+def _hidden(count: int, inside: Fraction, passes: int, orders: int = 1, *, swaps: bool) -> PassPair:
+    """The record in one of so many batches of a pass, with a probability, all others against it."""
     rest = ((1 - inside, (count, 0, 0)),) if inside < 1 else ()
     without = (count, 0, 0) if swaps else (count - 1, 1, 0)
-    once = sampler.reshuffle == "once"
-    return (
-        PassPair(
-            ((inside, (count - 1, 0, 1)), *rest),
-            ((inside, without), *rest),
-            1 if once else sampler.epochs,
-            len(sampler.whole_starts) if once else 1,
-        ),
-    )
+    return PassPair(((inside, (count - 1, 0, 1)), *rest), ((inside, without), *rest), passes, orders)
 
 
 def _silent(releases: int, times: int, epochs: int, *, once: bool) -> PassPair:

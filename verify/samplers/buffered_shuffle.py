@@ -85,8 +85,11 @@ class BufferedShuffle:
 
     @property
     def worst_meetings(self) -> list[tuple[int, int]]:
-        """As of `Shuffled`; of a stream all copies of a record in one batch."""
-        return [(self.begun, 1)] if self.passes is None else self.passes.worst_meetings
+        """As of `Shuffled`; of a stream all copies of a record in the fewest batches."""
+        if self.passes is not None:
+            return self.passes.worst_meetings
+        full, rest = divmod(min(self.begun, self.steps * self.batch), self.batch)
+        return [(times, count) for times, count in ((self.batch, full), (rest, 1)) if times * count]
 
     @property
     def meetings(self) -> int:

@@ -28,7 +28,7 @@ which Laplace noise reaches where all others are alike and opposed.
 Shuffled batches that straddle two passes can hold a record twice, in a release of twice the shift: by the triangle
 inequality through one shift, that has twice the epsilon. Reveal the order (`met_releases`): a record enters E places,
 of which 2 k are in k batches, k at most K. Two releases of epsilon each are one of 2 epsilon, so that K of those and
-E - 2 K of epsilon cost the most, E epsilon in all. Of a stream through a buffer all copies may be in one release.
+E - 2 K of epsilon cost the most, E epsilon in all. Of a stream through a buffer all copies count as in one release.
 
 What is e-differentially private costs at most what randomized response does, losses e and -e with probabilities e^e/(1
 + e^e) and 1/(1 + e^e) (Kairouz, Oh and Viswanath 2015, Theorem 3.2 and section 4.1), in any adaptive composition.
@@ -112,7 +112,11 @@ def phase_releases(claim: Claim, phase: Phase) -> list[tuple[float, int]] | None
         found = phase_epsilon(claim, phase)
         return None if found is None else [(found, phase.steps)]
     once = release_epsilon(phase.mechanism, claim.adjacency)
-    return None if once is None else [(times * once, count) for times, count in sampler.worst_meetings]
+    if once is None:
+        return None
+    if isinstance(sampler, BufferedShuffle) and sampler.passes is None:
+        return [(once * sum(times * count for times, count in sampler.worst_meetings), 1)]
+    return [(times * once, count) for times, count in sampler.worst_meetings]
 
 
 def pure_epsilon(claim: Claim) -> float:

@@ -17,6 +17,9 @@ probability at most 1/(B - N): the moment is linear in that probability, and so 
 in the file the record is decides in which batches its copies come. With first draws b c, ..., b c + b - 1 of the first
 copy that is not in the buffer from the beginning, the e-th one comes in batch floor((b c + e n)/b) or the next: both
 are tried, the larger value counts, for every c. More batches after the last copy came in only add to S.
+With too many copies for that, either number of batches between two of them is tried, too, and c is forgotten: then the
+values before a copy are F of those after it, F the same for all, and as F is monotone and homogeneous F(v) <= g v gives
+F(F(v)) <= g^2 v, and so on.
 
 More than M copies at once are counted as a failure of the whole. Of r copies, all are still held after m more draws
 with probability (1 - r/B)^m <= (1 - 1/B)^(r m): so when the l-th copy comes in, M others are held with a probability
@@ -49,6 +52,10 @@ THETAS = np.geomspace(1e-3, 1.5, 40)
 LEVELS = 80
 FORGOTTEN = 60  # passes after which what was held at the beginning counts as it did then
 LARGEST_POWER = 600.0  # of e
+MOST_CASES = 3e6  # copies times first batches times entries of a matrix; of more c is forgotten
+SETTLED = 200  # copies after which, coming so, each adds as much as the one before
+LARGEST_DRAW = 2**62  # that has a number in numpy
+LEAST_VALUE = 1e-200  # relative to the largest one
 
 
 @dataclass(frozen=True)
@@ -168,10 +175,11 @@ def _log_moments(sampler: BufferedShuffle, most: int, thetas: Array) -> Array:
     cost = np.exp(thetas[:, None, None] * np.maximum(fell, 0) ** 2)
     quiet = np.where(fell >= 0, leaving * cost, 0.0)  # theta, N, N'
     soon = 1.0 if size - most < 2 else -math.expm1(b * math.log1p(-1.0 / (size - most)))
-    cells = np.arange(n // b + 1)
-    coming = (cells[:, None] * b + np.arange(arrivals + 1)[None, :] * n) // b
-    gaps = np.diff(coming, axis=1) - 2  # batches between those in which a copy may come
-    least = int(gaps.min())
+    cells, least = np.arange(n // b + 1), n // b - 2  # batches at least between those in which a copy may come
+    alike = len(cells) * arrivals * (most + 1) ** 2 > MOST_CASES or (arrivals + 2) * n > LARGEST_DRAW
+    if not alike:
+        coming = (cells[:, None] * b + np.arange(arrivals + 1)[None, :] * n) // b
+        longer, late = np.diff(coming, axis=1) - 2 > least, coming >= sampler.steps
     silence = np.stack([np.linalg.matrix_power(one, least) for one in quiet])
 
     def batch(values: Array, kernel: Array) -> Array:
@@ -188,21 +196,27 @@ def _log_moments(sampler: BufferedShuffle, most: int, thetas: Array) -> Array:
             found[:, :, k:] += weights[:, None, :] * worst
         return found
 
-    values, logs = np.ones((len(thetas), len(cells), most + 1)), np.zeros(len(thetas))
+    values, logs = np.ones((len(thetas), 1 if alike else len(cells), most + 1)), np.zeros(len(thetas))
     for copy in reversed(range(arrivals)):
-        before = values
-        values = batch(values, silence)
-        for extra in range(int(gaps[:, copy].max()) - least):
-            values = np.where((gaps[:, copy] > least + extra)[None, :, None], batch(values, quiet), values)
+        after, values = values, batch(values, silence)
+        if n % b:
+            later = batch(values, quiet)
+            values = np.maximum(values, later) if alike else np.where(longer[:, copy][None, :, None], later, values)
         values = np.maximum(arrival(batch(values, quiet)), batch(arrival(values), quiet))
-        values = np.where((coming[:, copy] < sampler.steps)[None, :, None], values, before)
+        if not alike:
+            values = np.where(late[:, copy][None, :, None], after, values)
+        elif arrivals - copy >= SETTLED:
+            logs = logs + (copy + 1.0) * np.log((values / after).max(axis=(1, 2)))
+            values = after
+            break
         largest = values.max(axis=(1, 2))
-        values, logs = values / largest[:, None, None], logs + np.log(largest)
+        values, logs = np.maximum(values / largest[:, None, None], LEAST_VALUE), logs + np.log(largest)
+    values = np.broadcast_to(values, (len(thetas), len(cells), most + 1))
     for early in range(int(cells[-1])):
         values = np.where((cells > early)[None, :, None], batch(values, quiet), values)
     starts = _beginnings(sampler, range(len(cells)), most)
     first = np.array([max(float(values[t, c, held].max()) for c, held in starts) for t in range(len(thetas))])
-    draws = (float(coming[:, -1].max()) + 2.0) * b
+    draws = (arrivals + 1.0) * n + 4.0 * b
     return np.asarray(logs + np.log(first) + 8.0 * UNIT * (most + 4.0) * (draws + 1e3))
 
 
