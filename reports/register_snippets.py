@@ -63,6 +63,25 @@ P, Q = (np.fft.irfft(np.fft.rfft(np.bincount(score, p, n)) ** T, n) for p in (P,
 print(np.maximum(P - np.exp(epsilon) * (np.maximum(Q, 0) + 1e-15), 0).sum())
 """
 
+_STREAM = """\
+import numpy as np
+
+n, b, B, T = {records}, {batch}, {buffer}, {steps}  # records, of a batch, of the buffer; releases
+s, epsilon, histories = {noise!r}, {epsilon!r}, 4000  # noise multiplier, claimed
+came = np.arange(0, T * b, n)  # draws from which on a copy of record B - 1 is in the buffer; the others are silent
+first = came // b
+h = max(1, min(np.diff(first).min(), round(1.25 * B / b)))  # batches from there on that are looked at
+came, first = came[first + h <= T], first[first + h <= T]
+drawn = lambda batch: -np.expm1((batch * b - came) * np.log1p(-1 / B))  # probability, before a batch
+inside, whole = drawn(first + h), drawn((came + n) // b)  # the copy is drawn there; before the next one is looked for
+c, w, rng, losses = whole.prod(), inside / whole, np.random.default_rng(1), []
+for _ in range(histories):
+    x = rng.normal(0, s, (len(w), h))
+    x[np.arange(len(w)), rng.integers(h, size=len(w))] += rng.random(len(w)) < w
+    losses.append(np.log1p(w * (np.exp((x - 0.5) / s**2).mean(axis=1) - 1)).sum())
+print(c * np.maximum(0, 1 - np.exp(epsilon - np.log(c) - np.array(losses))).mean())
+"""
+
 _COORDINATES = """\
 import numpy as np
 from scipy import stats
@@ -201,6 +220,13 @@ def _gaussian(claim: Mapping[str, Any], sampling: Mapping[str, Any], values: dic
         return _SHUFFLED.format(**given, **values), ""
     if kind == "without-replacement":
         return _FIXED_SIZE.format(noise=noise, **values), ""
+    if (
+        kind == "buffered-shuffle"
+        and "epochs" not in sampling
+        and sampling.get("buffer", 0) <= sampling.get("records", -1)
+    ):
+        given = {key: sampling[key] for key in ("records", "batch", "buffer")}
+        return _STREAM.format(noise=noise, **given, **values), ""
     return None, f"no short program was written for the sampler {kind}"
 
 
