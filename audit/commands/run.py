@@ -128,7 +128,9 @@ def _deliver(result: "AuditResult", folder: Path, json: str | None) -> None:
     stopped = result.reproduce.get("stopped")
     if stopped not in (None, "", "budget", "interrupted"):
         typer.echo(f"dpaudit: {stopped}", err=True)
-    if result.verdict == "gave_up" or stopped:
+    if stopped and stopped.startswith("Expected"):  # what models break they would break again
+        typer.echo("to go on: change the recipe or the loop; with the same seed the same models are trained", err=True)
+    elif result.verdict == "gave_up" or stopped:
         typer.echo("to go on: repeat the command with the same --out; finished trials and the seed are kept", err=True)
     if failure is not None and result.verdict in ("refuted", "gave_up"):  # the exit status must say so
         typer.echo(f"dpaudit: {os_reason(failure)}", err=True)

@@ -148,6 +148,8 @@ def _check_module(architecture: Architecture) -> None:
     if output.shape != (3, architecture.classes):
         shapes = f"(3, {architecture.inputs}) to (3, {architecture.classes})"
         raise ValueError(f"{expected} to map {shapes}, not to {tuple(output.shape)}.")
+    if not torch.isfinite(output).all():
+        raise ValueError(f"{expected} with finite outputs at normal weights and records.")
     first, others = (
         _repeatable(module, torch.cat([records[:1], rest]))
         for rest in (records[1:], _probe(module, len(records.T))[1:])

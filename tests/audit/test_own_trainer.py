@@ -130,6 +130,8 @@ def test_a_loop_that_trains_to_nan_is_one_line_and_exit_4(audit: Any) -> None:
     assert done.returncode == 4
     assert done.stdout.startswith("gave_up: ")
     assert done.stderr.splitlines()[0] == "dpaudit: Expected finite models, but 200 of 200 trained to infinity or NaN."
+    assert "change the recipe or the loop" in done.stderr
+    assert "repeat" not in done.stderr
 
 
 @pytest.mark.slow

@@ -181,9 +181,17 @@ class Centred(nn.Module):
         return x - x.mean(dim=0)
 
 
+class Rooted(nn.Module):
+    """A layer that has no number for half of its inputs."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sqrt()
+
+
 @pytest.mark.parametrize(
     ("layer", "reason"),
     [
+        (Rooted, "with finite outputs at normal weights and records"),
         (lambda: nn.BatchNorm1d(8), r"1 \(BatchNorm1d\)"),
         (lambda: nn.BatchNorm1d(8, affine=False, track_running_stats=False), r"1 \(BatchNorm1d\)"),
         (lambda: nn.LSTM(8, 8), r"1 \(LSTM\)"),
