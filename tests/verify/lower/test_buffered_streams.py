@@ -9,8 +9,9 @@ import pytest
 from dpaudit.mechanisms import Gaussian, GeneralizedGaussian, Laplace
 from dpaudit.verify import check
 from dpaudit.verify.claims import Claim, Phase
-from dpaudit.verify.lower.buffered_streams import drawn_copies, stream_curve, windows
+from dpaudit.verify.lower.buffered_streams import _half_lines, drawn_copies, stream_curve, windows
 from dpaudit.verify.samplers import BufferedShuffle
+from dpaudit.verify.upper.gaussian_pld import analytic_delta
 from tests.verify.stream_chains import batch_counts
 
 EPSILONS = np.array([0.0, 0.2, 0.5, 1.0, 2.0])
@@ -97,3 +98,11 @@ def test_other_phases_are_left_out() -> None:
     beside = check(Claim(1.0, 1e-5, (stream, Phase(Gaussian(50.0), 2)), "zero-out"))
     assert beside.epsilon_lower == pytest.approx(alone.epsilon_lower, rel=1e-6)
     assert any("left out" in text for text in beside.assumptions)
+
+
+def test_half_lines_prove_nearly_what_a_normal_shift_costs() -> None:
+    epsilons = np.array([0.0, 0.5, 1.0, 3.0])
+    for mu in (0.05, 0.3, 2.0):
+        found, exact = _half_lines(mu).delta(epsilons), analytic_delta(mu, epsilons)
+        assert (found <= exact).all()
+        np.testing.assert_allclose(found[exact > 1e-12], exact[exact > 1e-12], rtol=1e-4)
