@@ -43,6 +43,12 @@ is a profile, taken at whole multiples of a step in epsilon, joined by chords an
 (Zhu, Dong and Wang 2022, Theorem 10). At each place the deterministic bound, N(mu) against N(0), counts where it is
 less.
 
+6. Buffers. In a pass through a buffer of B records the record comes in when B are held. Every later draw takes a random
+place of those that are filled, so that the law of what is drawn is the same whichever way the B records lie in their
+places: let it be a uniform one. The draws at which the places come up are independent of that, and known; then the
+record is in the place that comes up first, after a swap with whoever is at the place K, uniform. That is the swap of 1,
+J the batch in which place K comes up, p_J at most batch/B. Records that come later have places of their own.
+
 It needs 1/max p well above e^(mu (9 + 2 mu)), the price of release 1: for mu near 1, many thousand batches. A last
 batch that is dropped: a record in it is nowhere, and else a pass is one over whole batches. Orders that are drawn
 once, and batches that straddle two passes, are not covered.
@@ -62,7 +68,7 @@ from dpaudit.verify.pld.fourier import UNIT, Lattice
 from dpaudit.verify.pld.pair_curve import worst_delta
 from dpaudit.verify.pld.shuffled_pass import ShuffledPass, excess, mean_excess
 from dpaudit.verify.results import Direction
-from dpaudit.verify.samplers import Shuffled
+from dpaudit.verify.samplers import BufferedShuffle, Shuffled
 from dpaudit.verify.upper.gaussian_pld import analytic_delta, shift_over_sigma
 
 THEOREM = (
@@ -90,16 +96,19 @@ def shuffled_passes(claim: Claim) -> list[ShuffledPass] | None:
 
 def _shuffled(phase: Phase) -> ShuffledPass | None:
     mu, sampler = shift_over_sigma(phase, "add-remove"), phase.sampler
-    if mu is None or not isinstance(sampler, Shuffled):
+    passes = sampler.passes if isinstance(sampler, BufferedShuffle) else sampler
+    if mu is None or mu > MOST_SHIFT or not isinstance(passes, Shuffled):
         return None
-    if sampler.straddles or sampler.reshuffle == "once":
+    if passes.straddles or passes.reshuffle == "once":
         return None
-    if mu > MOST_SHIFT:
-        return None
-    mu, batches = max(mu, LEAST_SHIFT), float(sampler.batches)
-    if sampler.records is not None and sampler.batch is not None and sampler.last_batch == "kept":
-        batches = sampler.records / sampler.batch
-    return ShuffledPass(batches, mu * (1.0 + 4.0 * UNIT), sampler.epochs)
+    batches = float(passes.batches)
+    if passes.records is not None and passes.batch is not None:
+        held = sampler.buffer if isinstance(sampler, BufferedShuffle) else passes.records
+        left_out = passes.records % passes.batch if passes.last_batch != "kept" else 0
+        batches = (min(held, passes.records) - left_out) / passes.batch
+        if batches < 1:
+            return None
+    return ShuffledPass(batches, max(mu, LEAST_SHIFT) * (1.0 + 4.0 * UNIT), passes.epochs)
 
 
 def _terms(claim: Claim, part: ShuffledPass, count: int) -> int:

@@ -5,6 +5,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
+from buffers import batch_counts
 
 from dpaudit.mechanisms import Gaussian, GeneralizedGaussian, Laplace
 from dpaudit.verify import check
@@ -12,7 +13,6 @@ from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.lower.buffered_streams import _half_lines, drawn_copies, stream_curve, windows
 from dpaudit.verify.samplers import BufferedShuffle
 from dpaudit.verify.upper.gaussian_pld import analytic_delta
-from tests.verify.stream_chains import batch_counts
 
 EPSILONS = np.array([0.0, 0.2, 0.5, 1.0, 2.0])
 

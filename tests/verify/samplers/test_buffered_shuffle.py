@@ -1,13 +1,13 @@
 """Buffered shuffles against every history that a small buffer can have, one random choice after the other."""
 
 from collections import defaultdict
-from collections.abc import Iterator
 from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+from buffers import orders
 from scipy.stats import chisquare
 
 from dpaudit.mechanisms import Gaussian
@@ -16,21 +16,6 @@ from dpaudit.verify.claim_files import claim_from_dict, claim_to_dict
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.samplers import BufferedShuffle, Shuffled
 from dpaudit.verify.samplers.shuffled import LastBatch
-
-
-def orders(records: int, buffer: int) -> Iterator[tuple[Fraction, tuple[int, ...]]]:
-    """Every order in which a pass can leave the buffer, with its probability."""
-
-    def following(held: tuple[int, ...], new: int, drawn: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
-        if not held:
-            yield 1, drawn
-        for place, record in enumerate(held):
-            rest = held[:place] + held[place + 1 :] + ((new,) if new < records else ())
-            for ways, order in following(rest, new + 1, (*drawn, record)):
-                yield ways * len(held), order
-
-    for ways, order in following(tuple(range(min(buffer, records))), min(buffer, records), ()):
-        yield Fraction(1, ways), order
 
 
 @pytest.mark.parametrize("last_batch", ["kept", "dropped", "straddling"])

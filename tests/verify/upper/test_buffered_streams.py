@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from buffers import batch_counts
 
 from dpaudit.mechanisms import Gaussian, GeneralizedGaussian, Laplace
 from dpaudit.verify import check
@@ -13,7 +14,6 @@ from dpaudit.verify.guarantees import PureDP
 from dpaudit.verify.samplers import BufferedShuffle
 from dpaudit.verify.upper import buffered_streams
 from dpaudit.verify.upper.gaussian_pld import analytic_delta
-from tests.verify.stream_chains import batch_counts
 
 EPSILONS = np.array([0.0, 0.3, 1.0, 2.0, 4.0])
 SETTINGS = [

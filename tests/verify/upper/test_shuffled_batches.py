@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from buffers import orders
 from scipy.stats import norm
 
 from dpaudit.mechanisms import Gaussian, Laplace
@@ -15,7 +16,8 @@ from dpaudit.verify.claims import Adjacency, Phase
 from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.pld.shuffled_pass import ShuffledPass, excess, mean_excess
 from dpaudit.verify.results import Direction
-from dpaudit.verify.samplers import Shuffled
+from dpaudit.verify.samplers import BufferedShuffle, Sampler, Shuffled
+from dpaudit.verify.samplers.shuffled import LastBatch
 from dpaudit.verify.upper import shuffled_batches
 from dpaudit.verify.upper.shuffled_batches import pass_delta
 
@@ -27,7 +29,7 @@ FARTHEST: dict[Direction, tuple[float, float, float]] = {  # |a - b|, |a|, |b|
 }
 
 
-def claim(sigma: float, sampler: Shuffled, adjacency: Adjacency = "zero-out") -> Claim:
+def claim(sigma: float, sampler: Sampler, adjacency: Adjacency = "zero-out") -> Claim:
     return Claim(1.0, 1e-5, [Phase(Gaussian(sigma, dimension=3), sampler=sampler)], adjacency).canonical("upper")
 
 
@@ -107,6 +109,34 @@ def test_no_pass_that_is_simulated_costs_more(value: float, absent: float) -> No
                 assert seen < min(pass_delta(part, m, way, epsilon)[0] for m in (1, 2, 3, 4))
 
 
+@pytest.mark.parametrize("record", [0, 2, 4])
+def test_no_pass_through_a_buffer_that_is_simulated_costs_more(record: int) -> None:
+    """Five records in batches of one through a buffer of four, all 96 orders; 5 deviations of the estimate."""
+    sigma, rng, known = 8.0, np.random.default_rng(3), list(orders(5, 4))
+    chances, part = np.array([float(chance) for chance, _ in known]), ShuffledPass(4.0, 1.0 / sigma, 1)
+    for others in ([-1.0] * 5, [0.0] * 5, [-1.0, 1.0, -1.0, 1.0, -1.0]):
+        present, absent = (np.array([*others[:record], value, *others[record + 1 :]]) for value in (1.0, 0.0))
+        laws = [np.array([values[list(order)] for _, order in known]) for values in (present, absent)]
+        for way, (law, rest) in (("remove", laws), ("add", laws[::-1])):
+            outputs = rest[rng.choice(len(known), size=20_000, p=chances)] + sigma * rng.normal(size=(20_000, 5))
+            densities = [np.exp((outputs @ m.T - (m**2).sum(axis=1) / 2) / sigma**2) @ chances for m in (law, rest)]
+            for epsilon in (0.0, 0.03, 0.1):
+                gains = np.maximum(densities[0] / densities[1] - math.exp(epsilon), 0.0)
+                seen = float(gains.mean()) - 5.0 * float(gains.std()) / math.sqrt(len(gains))
+                direction: Direction = "remove" if way == "remove" else "add"
+                assert seen < min(pass_delta(part, m, direction, epsilon)[0] for m in (1, 2, 3, 4))
+
+
+@pytest.mark.parametrize(
+    ("last_batch", "batches"), [("kept", Shuffled(60, 3)), ("dropped", Shuffled.of(597, 10, 3, last_batch="dropped"))]
+)
+def test_a_pass_through_a_buffer_is_one_of_the_batches_that_it_holds(last_batch: LastBatch, batches: Shuffled) -> None:
+    """Of 10,007 records seven are dropped, as of 597."""
+    buffered = claim(8.0, BufferedShuffle(10_007, 10, 600 if last_batch == "kept" else 597, 3, last_batch))
+    assert epsilon_upper(buffered) == pytest.approx(epsilon_upper(claim(8.0, batches)), rel=1e-12)
+    assert float(certified_lower(buffered).epsilon(DELTA)[0]) < epsilon_upper(buffered)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("sigma", "sampler", "adjacency", "most", "revealed"),
@@ -149,9 +179,11 @@ def test_batches_that_divide_the_records_do_not_straddle() -> None:
         (Gaussian(8.0), Shuffled(1000, 3, reshuffle="once")),
         (Gaussian(8.0), Shuffled.of(905, 10, 3, last_batch="straddling")),
         (Laplace(8.0, clip_norm=1.0), Shuffled(1000, 3)),
+        (Gaussian(8.0), BufferedShuffle(905, 10, 300, releases=270)),
+        (Gaussian(8.0), BufferedShuffle(905, 10, 300, 3, "straddling")),
     ],
 )
-def test_what_is_not_covered_has_no_bound(noise: Gaussian | Laplace, sampler: Shuffled) -> None:
+def test_what_is_not_covered_has_no_bound(noise: Gaussian | Laplace, sampler: Sampler) -> None:
     history = Claim(1.0, 1e-5, [Phase(noise, sampler=sampler)], "zero-out").canonical("upper")
     assert not shuffled_batches.applies(history)
     with pytest.raises(ValueError, match="many shuffled batches"):

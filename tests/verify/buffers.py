@@ -1,7 +1,8 @@
-"""Where the copies of one record are in a stream through a buffer, exactly: an oracle, one draw after the other."""
+"""What a buffer gives out, exactly: orders of a pass, and where copies of one record are in a stream, draw by draw."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
 
 from dpaudit.verify.samplers import BufferedShuffle
 
@@ -27,3 +28,18 @@ def batch_counts(sampler: BufferedShuffle, record: int) -> Law:
     for (_, counts), mass in law.items():
         found[counts] += mass
     return found
+
+
+def orders(records: int, buffer: int) -> Iterator[tuple[Fraction, tuple[int, ...]]]:
+    """Every order in which a pass can leave the buffer, with its probability."""
+
+    def following(held: tuple[int, ...], new: int, drawn: tuple[int, ...]) -> Iterator[tuple[int, tuple[int, ...]]]:
+        if not held:
+            yield 1, drawn
+        for place, record in enumerate(held):
+            rest = held[:place] + held[place + 1 :] + ((new,) if new < records else ())
+            for ways, order in following(rest, new + 1, (*drawn, record)):
+                yield ways * len(held), order
+
+    for ways, order in following(tuple(range(min(buffer, records))), min(buffer, records), ()):
+        yield Fraction(1, ways), order
