@@ -41,7 +41,7 @@ from dpaudit.verify.samplers.shuffled import LastBatch, Reshuffle
 WIDE = 0.25  # share of the claims that are drawn here
 STATED = 0.25  # share of these that state a guarantee of another kind
 NUMBERS = {"pure": "epsilon", "gdp": "mu", "zcdp": "rho", "rdp": "epsilon"}  # what a kind of guarantee is about
-UNPROVEN = ("buffered-shuffle", "shuffled", "balls-in-bins")  # of which a rate alone says nothing
+RATE_ALONE = ("buffered-shuffle", "shuffled", "balls-in-bins")  # of which a rate alone says nothing
 
 
 def drawn_claim(rng: np.random.Generator, index: int = 0, wide: float = WIDE) -> Claim:
@@ -105,7 +105,7 @@ def _wide_phase(rng: np.random.Generator, mu: float) -> Phase:
     names = ("gaussian",) if rng.random() < 0.4 else tuple(MECHANISMS)
     if kind < 0.17:
         noise = drawn_mechanism(rng, drawn_strength(rng, mu, 1.0, 1.0), names)
-        return Phase(noise, 1, spread(rng, 1e-3, 1.0), str(rng.choice(UNPROVEN)))
+        return Phase(noise, 1, spread(rng, 1e-3, 1.0), str(rng.choice(RATE_ALONE)))
     if kind < 0.35:
         return _correlated(rng, mu, ("gaussian",) if rng.random() < 0.7 else names)
     sampler = drawn_sampler(rng)

@@ -70,7 +70,7 @@ n, b, B, T = {records}, {batch}, {buffer}, {steps}  # records, of a batch, of th
 s, epsilon, histories = {noise!r}, {epsilon!r}, 4000  # noise multiplier, claimed
 came = np.arange(0, T * b, n)  # draws from which on a copy of record B - 1 is in the buffer; the others are silent
 first = came // b
-h = max(1, min(np.diff(first).min(), round(1.25 * B / b)))  # batches from there on that are looked at
+h = max(1, min(np.diff(first).min(initial=T), round(1.25 * B / b)))  # batches from there on that are looked at
 came, first = came[first + h <= T], first[first + h <= T]
 drawn = lambda batch: -np.expm1((batch * b - came) * np.log1p(-1 / B))  # probability, before a batch
 inside, whole = drawn(first + h), drawn((came + n) // b)  # the copy is drawn there; before the next one is looked for
@@ -223,7 +223,8 @@ def _gaussian(claim: Mapping[str, Any], sampling: Mapping[str, Any], values: dic
     if (
         kind == "buffered-shuffle"
         and "epochs" not in sampling
-        and sampling.get("buffer", 0) <= sampling.get("records", -1)
+        and {"records", "buffer"} <= sampling.keys()
+        and sampling["buffer"] <= sampling["records"]
     ):
         given = {key: sampling[key] for key in ("records", "batch", "buffer")}
         return _STREAM.format(noise=noise, **given, **values), ""

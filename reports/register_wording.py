@@ -28,9 +28,11 @@ SKETCHES = {
         "law is known exactly; passes compose. Upper bound: as if the order were known, the record is met once a pass."
     ),
     "buffered-shuffle": (
-        "Lower bound: all other records contribute nothing. A record that comes into the buffer is drawn within a few "
-        "buffers' worth of draws, so that it is known in which few batches to look, or the sum of all outputs tells of "
-        "it. Upper bound: as if all draws were known, by how often copies of one record meet in one batch."
+        "Of passes that empty the buffer: the last record of the file is in each of the last draws alike, as many as "
+        "the buffer holds, and all others contribute against it; upper bound as of so many batches, or as if the order "
+        "were known. Of one stream of passes: all other records contribute nothing. A record is drawn within a few "
+        "buffers' worth of draws after it came in, so that it is known where to look, or the sum of all outputs tells "
+        "of it. Upper bound: as if all draws were known, by how often copies of one record meet in one batch."
     ),
     "without-replacement": (
         "Lower bound: the others contribute -1, the record +1, so that a batch of fixed size is moved by 2 with the "

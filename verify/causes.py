@@ -6,6 +6,7 @@ from dpaudit.verify.samplers import SAMPLERS, BufferedShuffle
 from dpaudit.verify.upper.shift_norms import sampling_is_known
 
 DEFAULT_NORM = 2.0
+COVERED = "only normal noise, and a pure epsilon, have bounds from above"
 
 
 def first_cause(claim: Claim) -> str:
@@ -22,7 +23,7 @@ def first_cause(claim: Claim) -> str:
 def _of_sampling(phase: Phase) -> str:
     if isinstance(phase.sampler, BufferedShuffle) and phase.sampler.passes is None:
         normal = isinstance(phase.mechanism.structure, NormalCoordinates)
-        return "" if normal else "Of a stream through a buffer only normal noise is known: empty it in every pass."
+        return "" if normal else f"Of a stream through a buffer {COVERED}: empty it in every pass."
     if phase.sampler is not None or sampling_is_known(phase) or phase.correlation is not None:
         return ""
     kind = phase.sampling_kind

@@ -197,7 +197,7 @@ def open_source(data: str, *, label: str | None = None, text: str | None = None)
 
 
 def _check_no_ids(columns: Sequence[str], name: str) -> None:
-    """The column id of the queries is the canaries' own: the scores come back under it."""
+    """Refuse a column id: in the queries it is the canaries' own, under which the scores come back."""
     if "id" in columns:
         raise InputError(f"Expected {name} to have no column id, which the queries get: give it another name.")
 

@@ -285,7 +285,7 @@ def _look_list(value: bytes, path: Path | None) -> list[str]:
 
 @contextmanager
 def _as_written(path: Path | None) -> Iterator[None]:
-    """A value with the right checksum that is none of ours was put there by somebody else."""
+    """Take what cannot be read as damage: with the right checksum, somebody else put it there."""
     try:
         yield
     except (ValueError, TypeError, EOFError, MemoryError, RecursionError, SyntaxError, TokenError) as error:

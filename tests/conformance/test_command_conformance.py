@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from dpaudit.audit.cli import app
 
-LIGHT = {"typer", "dpaudit.audit.commands.console", *sys.stdlib_module_names}
+LIGHT = {"typer", "dpaudit._plain_text", "dpaudit.audit.commands.console", *sys.stdlib_module_names}
 
 
 def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -1,15 +1,15 @@
 """Passes that go through one buffer as a stream, from below: where copies of one record are likely to be.
 
-All others contribute nothing, so that without the record every release is the noise alone, Q. With it, if a law P of
-the outputs has P >= c P' for a probability law P' and c in (0, 1], then for every event P(S) - e^epsilon Q(S) >=
-c (P'(S) - e^(epsilon + log 1/c) Q(S)): the history costs at least c times delta' at epsilon + log 1/c. B is the buffer,
-b the batch, n the records, T the releases.
+All others contribute nothing, so that without the record every release is the noise alone, Q. With it, if the law P of
+the outputs has P(S) >= c P'(S) for a probability law P', c in (0, 1] and the events S that are looked at, then
+P(S) - e^epsilon Q(S) >= c (P'(S) - e^(epsilon + log 1/c) Q(S)): the history costs at least c times what these events
+prove of P' at epsilon + log 1/c. B is the buffer, b the batch, n the records, T the releases.
 
 Sum of all outputs, normal noise. A record at the beginning of the file has entered the buffer m = ceil((T b + B - 1)/n)
 times before the last draw. A copy that a draw could have taken in j draws is still held with probability (1 - 1/B)^j,
 and r of them all are with at most the product (of the copies that are held each draw takes one at most). So m - r have
-been drawn but for a probability of the elementary symmetric polynomial of degree r + 1, and more of them move the sum
-further: P' is a normal law with mean m - r and T variances, and c one minus that.
+been drawn but for a probability of the elementary symmetric polynomial of degree r + 1, and more of them only make
+{sum >= t} likelier: on such half-lines P >= c P', P' normal with mean m - r and T variances, c one minus that.
 
 Windows. Take record B - 1 of the file, B <= n, of which no earlier copy is in the buffer: its e-th copy can be drawn
 from draw e n on. The window of copy e are h batches from the one on that has that draw, h so small that all end where
@@ -37,7 +37,7 @@ from dpaudit.verify.curves import Curve
 from dpaudit.verify.inversion import epsilon_at
 from dpaudit.verify.lower.histories import SKIPPED, has_cells
 from dpaudit.verify.lower.pass_cells import release_shift
-from dpaudit.verify.lower.passes import REPLACED_BY_NOTHING, composed, removal_masses
+from dpaudit.verify.lower.passes import REPLACED_BY_NOTHING, TAIL, composed, removal_masses
 from dpaudit.verify.lower.strongest import Bounds, aim, event, strongest_curve
 from dpaudit.verify.pld.operating_points import Events, Points
 from dpaudit.verify.results import Witness
@@ -61,7 +61,7 @@ FARTHEST, HALF_LINES = 37.0, 30_000  # deviations, and how many half-lines betwe
 
 @dataclass(frozen=True)
 class _Scaled:
-    """What c times a law proves, of which these are bounds."""
+    """Bounds of a history that has c times a law, of which `of` are the bounds."""
 
     of: Bounds
     scale: float
@@ -124,7 +124,7 @@ def _witness(claim: Claim, phase: Phase, points: Events, asked: Claim, scale: fl
 
 
 def drawn_copies(sampler: BufferedShuffle) -> list[tuple[int, float]]:
-    """(copies, at least with which probability so many have been drawn in the end) of the first record of the file."""
+    """Copies of the first record that have been drawn in the end: (how many, with which probability at least)."""
     draws, size = sampler.steps * sampler.batch, sampler.buffer
     since = [draws - max(copy * sampler.records - size + 1, 0) for copy in range(sampler.begun)]  # whole: no rounding
     held = np.exp(np.array(since, dtype=np.float64) * math.log1p(-1.0 / size)) * (1.0 + ROUNDING)
@@ -217,6 +217,8 @@ def _windows(claim: Claim, phase: Phase, sampler: BufferedShuffle) -> Iterator[t
         return
     counts, kinds = sorted({max(1, round(share * len(found.chances))) for share in SHARES}), found.kinds()
     for masses in zip(*(removal_masses(phase, game, claim) for game, _ in kinds), strict=True):
+        if any(pair[0].sum() <= TAIL for _, pair in masses):  # next to nothing is known of the statistic
+            continue
         for count in counts:
             chance, sizes = float(found.chances[count - 1]), [int((part < count).sum()) for _, part in kinds]
             points = composed([(pair, size) for (_, pair), size in zip(masses, sizes, strict=True) if size])

@@ -206,6 +206,8 @@ def removal_masses(phase: Phase, game: PassGame, claim: Claim) -> Iterator[tuple
     The claim says where tightness matters.
     """
     cells = cells_of_a_release(phase, game, claim)
+    if not (cells.masses.lower.sum(axis=1) > TAIL).all():
+        return
     for statistic in statistics(cells, game):
         yield statistic.name, pass_masses(cells.masses, statistic, game)["remove"]
 

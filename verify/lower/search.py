@@ -139,7 +139,8 @@ def replayed_lower(claim: Claim, witness: Witness) -> Curve:
     Args:
         claim: The history.
         witness: Its shift, [[value, count], ...] in the first phase's units, and direction; the other fields are not
-            used. Other phases are shifted by the same shape, as far out in their ball.
+            used. Other phases are shifted by the same shape, as far out in their ball; where all noise is normal, each
+            by its own longest shift.
 
     Returns:
         A curve of side "lower", with the witness computed again.

@@ -75,7 +75,7 @@ def chosen_event(
 
     Args:
         claim: The history.
-        count: At most the dimension; 1 for Gaussian and radial noise is as good as any.
+        count: Of which a phase moves as many as it has; normal noise by its longest shift, radial noise along one line.
         direction: "remove" or "add".
         cells: Of the radius, with radial noise.
         statistic: With passes, which pair of the sampler's and which sum over a pass: from `pass_statistics`.
@@ -119,6 +119,10 @@ def _part(claim: Claim, phase: Phase, count: int, direction: str, cells: int, *,
             return Unavailable("a hidden scale is covered for Laplace noise and a Gamma law")
         scale = shared_scale(claim, phase, law, count, gauged=gauged)
         structure = law.given(float(law.scale_ppf(np.array([0.5]))[0]))
+    if isinstance(structure, NormalCoordinates):
+        count = longest_count(mechanism)  # l2 norms alone tell, and phases may differ in coordinates
+    elif mechanism.dimension is not None:
+        count = min(count, mechanism.dimension)
     value = equal_value(mechanism, count, distance)
     moved, length = count, value
     if isinstance(structure, NormalCoordinates):

@@ -75,7 +75,7 @@ class BufferedShuffle:
 
     @property
     def rate(self) -> float:
-        """A full batch."""
+        """Share of the records that a full batch holds."""
         return self.batch / self.records
 
     @property
@@ -85,7 +85,7 @@ class BufferedShuffle:
 
     @property
     def worst_meetings(self) -> list[tuple[int, int]]:
-        """As of `Shuffled`; of a stream all copies of a record in the fewest batches."""
+        """The costliest way for a record to be in releases, as of `Shuffled`; of a stream in the fewest batches."""
         if self.passes is not None:
             return self.passes.worst_meetings
         full, rest = divmod(min(self.begun, self.steps * self.batch), self.batch)
@@ -93,7 +93,7 @@ class BufferedShuffle:
 
     @property
     def meetings(self) -> int:
-        """As of `Shuffled`: so often in one release counts as the square of it."""
+        """Releases that a record costs at most: k times in one count as k^2."""
         return sum(times**2 * count for times, count in self.worst_meetings)
 
     @property
@@ -104,22 +104,26 @@ class BufferedShuffle:
     @property
     def hidden_batches(self) -> int:
         """Whole batches of a pass that the last record of the file can be in, in every pass at least so many."""
-        if self.last_batch == "straddling":
-            return max((self.buffer - self.batch + 1) // self.batch, 0)
+        if self.passes is not None and self.passes.straddles:
+            return max((self._held - self.batch + 1) // self.batch, 0)
         return max(self.records // self.batch - self._first_hidden, 0)
 
     @property
+    def _held(self) -> int:
+        return min(self.buffer, self.records)
+
+    @property
     def _first_hidden(self) -> int:
-        return -(-max(self.records - self.buffer, 0) // self.batch)
+        return -(-(self.records - self._held) // self.batch)
 
     @property
     def whole_starts(self) -> list[int]:
         """The first release of each pass that the game is about."""
         if self.passes is None:
             return []
-        if self.last_batch == "straddling":
+        if self.passes.straddles:
             ends = (epoch * self.records for epoch in range(1, self.passes.epochs + 1))
-            return [-(-(end - self.buffer) // self.batch) for end in ends]
+            return [-(-(end - self._held) // self.batch) for end in ends]
         first = self._first_hidden if self.hidden_batches else 0
         return [epoch * self.passes.batches + first for epoch in range(self.passes.epochs)]
 
@@ -127,8 +131,8 @@ class BufferedShuffle:
         """All others contribute -clip, the record +clip, as of shuffled batches; those of a stream overlap.
 
         The last record of the file enters the buffer when nothing follows, and is equally likely to be drawn in any of
-        the last `buffer` draws. A record cannot be better hidden by a batch of some other draws: each has it with
-        probability 1/buffer at most. Where no whole batch lies in them the first record of the file is looked at, in
+        the last `buffer` draws. No other record is likelier to be in some batch: while the buffer is full each draw has
+        it with probability 1/buffer. Where no whole batch lies in them the first record of the file is looked at, in
         the first batch of a pass or elsewhere.
         """
         if self.passes is None:
@@ -137,7 +141,7 @@ class BufferedShuffle:
             return self.passes.games(replace_one=replace_one)
         count, inside = self.hidden_batches, self.hidden_batches * self.batch / self.buffer
         if not count:
-            if self.last_batch == "straddling":
+            if self.passes.straddles:
                 return ()
             count, inside = 1, self._in_the_first_batch()
         absent: Slots = ((1.0 - inside, (count, 0, 0)),) if inside < 1 else ()
@@ -146,7 +150,7 @@ class BufferedShuffle:
         return (PassGame(first, second, self.passes.epochs, assumption=OPPOSED),)
 
     def _in_the_first_batch(self) -> float:
-        """Probability that the first record of the file is: 1/buffer in every draw until no more records follow."""
+        """Probability that the first record of the file is in the first batch: 1/buffer a draw until no more follow."""
         full = min(self.batch, self.records - self.buffer + 1)
         left = (1.0 - 1.0 / self.buffer) ** full
         if self.batch > full:
@@ -154,7 +158,7 @@ class BufferedShuffle:
         return 1.0 - left
 
     def draw(self, rng: np.random.Generator, records: int) -> Batches:
-        """Draws one by one."""
+        """The batches, draw by draw."""
         if self.releases is not None:
             stream = _drawn(rng, cycle(range(records)), self.buffer)
             return [np.array(list(islice(stream, self.batch))) for _ in range(self.releases)]

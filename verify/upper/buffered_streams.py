@@ -60,7 +60,7 @@ LEAST_VALUE = 1e-200  # relative to the largest one
 
 @dataclass(frozen=True)
 class _Meetings:
-    """P(S > levels[j]) <= beyond[j], both arrays of one shape."""
+    """How often copies meet: P(S > levels[j]) <= beyond[j], arrays of one shape."""
 
     levels: Array
     beyond: Array

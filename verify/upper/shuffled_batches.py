@@ -47,10 +47,11 @@ less.
 place of those that are filled, so that the law of what is drawn is the same whichever way the B records lie in their
 places: let it be a uniform one. The draws at which the places come up are independent of that, and known; then the
 record is in the place that comes up first, after a swap with whoever is at the place K, uniform. That is the swap of 1,
-J the batch in which place K comes up, p_J at most batch/B. Records that come later have places of their own.
+J the batch in which place K comes up, p_J at most batch/B, or batch/(B - what is dropped) given that it is not dropped.
+Records that come later have places of their own.
 
-It needs 1/max p well above e^(mu (9 + 2 mu)), the price of release 1: for mu near 1, many thousand batches. A last
-batch that is dropped: a record in it is nowhere, and else a pass is one over whole batches. Orders that are drawn
+The bound needs 1/max p well above e^(mu (9 + 2 mu)), the price of release 1: for mu near 1, many thousand batches. A
+last batch that is dropped: a record in it is nowhere, and else a pass is one over whole batches. Orders that are drawn
 once, and batches that straddle two passes, are not covered.
 """
 

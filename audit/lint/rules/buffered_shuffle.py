@@ -40,7 +40,7 @@ RULE = Rule(
     name="buffered-shuffle",
     level="warning",
     summary="A shuffle with a buffer smaller than the data set",
-    reason="A record comes out near where it went in, so its batch is all but known: no theorem amplifies that.",
+    reason="A record comes out near where it went in, so its batch is all but known: Poisson batches hide far more.",
     source="https://www.tensorflow.org/api_docs/python/tf/data/Dataset#shuffle; Chua et al. (2024), "
     "https://arxiv.org/abs/2403.17673",
     fix="Take a buffer of all records before repeat(), or draw Poisson batches by index.",

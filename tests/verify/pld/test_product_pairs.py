@@ -102,7 +102,7 @@ def test_points_further_apart_than_floats_of_their_exponentials_are_joined_by_a_
     inner = epsilons + np.log(2.0 - np.exp(-epsilons))  # of the base
     left = np.where(inner < 1000.0, 0.9, 0.5) - 0.4 * np.exp(np.where(inner < 1000.0, inner - 1000.0, inner - 2000.0))
     assert (found >= 0.5 * left * (1 - 1e-9)).all()
-    assert found == pytest.approx(0.5 * left, rel=1e-2)
+    assert found == pytest.approx(0.5 * left, rel=2e-2)  # a step of the grid is 0.012
 
 
 @pytest.mark.parametrize(("shift", "count"), [(1e-5, 1_000_000), (1e-150, 3), (1e-300, 10)])

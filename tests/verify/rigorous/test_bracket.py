@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("flint")
 
-from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, GeneralizedGaussian, Laplace, Product
+from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian, GeneralizedGaussian, Laplace, Product
 from dpaudit.verify import Claim, Phase, Verdict, check
 from dpaudit.verify.claim_files import load_claims
 from dpaudit.verify.rigorous.balls import Unavailable
@@ -179,3 +179,15 @@ def test_one_dimensional_noise_is_bounded_from_both_sides() -> None:
     found = rigorous_bracket(claim)
     assert isinstance(found, RigorousBracket)
     assert found.delta_lower < 4.27278094104e-14 < found.delta_upper
+
+
+@pytest.mark.parametrize("wide_first", [True, False])
+def test_no_phase_is_moved_in_more_coordinates_than_it_has(*, wide_first: bool) -> None:
+    wide = Phase(Gaussian(3.0, clip=0.5, clip_norm=math.inf, dimension=4), 2)
+    narrow = Phase(Gaussian(1.5, clip=1.0, clip_norm=math.inf, dimension=1), 3)
+    phases = (wide, narrow) if wide_first else (narrow, wide)
+    claim = Claim(2.0, 1e-5, phases)
+    verdict = check(claim)
+    bracket = rigorous_bracket(claim, verdict.witness)
+    assert isinstance(bracket, RigorousBracket)
+    assert 0.99 * verdict.delta_lower < bracket.delta_lower <= verdict.delta_upper

@@ -14,6 +14,7 @@ from dpaudit.verify import Claim, GaussianDP, check, claim_stating
 from dpaudit.verify.claims import Phase
 from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.renyi import mu_upper, rho_upper
+from dpaudit.verify.samplers import Shuffled
 from dpaudit.verify.upper import bounded_loss, laplace_pure
 
 NOISES: list[Mechanism] = [
@@ -146,3 +147,12 @@ def test_a_bounded_ratio_bounds_rho_by_half_its_square_and_no_less() -> None:
     claim = Claim.single(GammaPLRV(5.0, 0.1, dimension=4), epsilon=1.0, delta=1e-5)
     pure = 9 * math.log(1.2)
     assert rho_upper(claim) == pytest.approx(pure**2 / 2, rel=1e-10)
+
+
+def test_passes_that_straddle_compose_with_passes_that_do_not() -> None:
+    """Each alone has a bound: three passes of either kind cost three epsilons at most."""
+    noise = Laplace(20.0, clip_norm=1.0)
+    straddling = Phase(noise, sampler=Shuffled.of(100, 30, 3, last_batch="straddling"))
+    verdict = check(Claim(0.3001, 1e-9, (straddling, Phase(noise, sampler=Shuffled(30, 3))), "zero-out"))
+    assert verdict.verdict == "certified"
+    assert verdict.epsilon_upper <= 0.3001

@@ -105,8 +105,11 @@ def test_moments_are_those_of_the_worst_record_or_more(
 
 
 @pytest.mark.parametrize(("records", "batch", "buffer", "steps"), SETTINGS)
-def test_as_many_copies_at_once_are_as_rare_as_is_charged(records: int, batch: int, buffer: int, steps: int) -> None:
+def test_as_many_copies_at_once_are_as_rare_as_is_charged(
+    records: int, batch: int, buffer: int, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a record that comes in, how many older copies are held, by the chain of one draw after the other."""
+    monkeypatch.setattr(buffered_streams, "SHARE", 1e3)  # a tenth, so that some settings charge for it
     sampler = BufferedShuffle(records, batch, buffer, releases=steps)
     most, lost = buffered_streams._copies(sampler, claim(sampler)) or (0, 1.0)
     assert 0 < most <= buffer
@@ -123,6 +126,7 @@ def test_as_many_copies_at_once_are_as_rare_as_is_charged(records: int, batch: i
             more += sum(mass for count, mass in after.items() if count > most)
             held = {count: mass for count, mass in after.items() if count <= most}
         assert more <= lost + 1e-15
+    assert lost > 0 or (records, buffer) != (9, 5)
 
 
 def test_it_covers_normal_noise_in_one_stream_alone() -> None:
@@ -167,5 +171,6 @@ def test_noise_with_a_pure_epsilon_adds_it_up_for_all_copies() -> None:
     for delta, guarantee in ((0.0, PureDP(0.5501)), (1e-9, None)):
         claim = Claim(0.5501, delta, (Phase(Laplace(20.0, dimension=1), sampler=sampler),), "zero-out")
         assert check(replace(claim, guarantee=guarantee)).verdict == "certified"
-    other = check(Claim(0.5, 1e-6, (Phase(GeneralizedGaussian(3.0, 2.0, dimension=1), sampler=sampler),), "zero-out"))
-    assert "only normal noise is known" in other.reason or other.verdict == "refuted"
+    other = check(Claim(50.0, 1e-6, (Phase(GeneralizedGaussian(3.0, 2.0, dimension=1), sampler=sampler),), "zero-out"))
+    assert other.verdict == "undecided"
+    assert "only normal noise, and a pure epsilon, have bounds from above" in other.reason
