@@ -127,16 +127,17 @@ class Draws:
 
 
 def draws(setting: Setting, runs: int, rng: np.random.Generator) -> Draws:
-    """So many histories of record 0, each from a `draw` of its own."""
+    """So many histories of one record, each from a `draw` of its own: of a buffer the file's last, else the first."""
     if setting.sampler is None:  # as training draws it: a coin for every record and step
         counts = (rng.random((runs, setting.steps)) < setting.rate).astype(int)
         return Draws(counts, np.zeros_like(counts))
+    record = setting.records - 1 if isinstance(setting.sampler, BufferedShuffle) else 0
     counts = np.zeros((runs, setting.sampler.steps), dtype=int)
     sizes = np.zeros_like(counts)
     for run in range(runs):
         batches = setting.sampler.draw(rng, setting.records)
         sizes[run] = [len(batch) for batch in batches]
-        places = np.flatnonzero(np.concatenate(batches) == 0)
+        places = np.flatnonzero(np.concatenate(batches) == record)
         np.add.at(counts[run], np.searchsorted(np.cumsum(sizes[run]), places, side="right"), 1)
     return Draws(counts, sizes)
 

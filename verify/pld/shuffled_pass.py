@@ -24,6 +24,7 @@ WIDTH, MOST_POINTS = 24.0, 2.0**18  # deviations of the sum that are represented
 CORE, GROWTH = 400, 0.01  # multiples around the mean, all of them, and a ladder outside
 FARTHEST = 2**19  # multiples of the step at most
 REACH, DEPTH = 8.3, 5.0  # deviations of the noise at K and at L
+GENTLE, ENDS = 5e-3, 20.0  # deviation of Y below which K and L are so many of them from its mean
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,8 @@ def _term(part: ShuffledPass, growth: float, terms: int, direction: Direction) -
     far, away = {"remove": (2.0, 1.0), "add": (1.0, 2.0), "swap": (2.0, 2.0)}[direction]
     high = math.exp(min(shift * far * (REACH + shift * far / 2.0), 600.0))
     low = min(1.0 - growth - 6.0 * spread, -growth * math.exp(min(shift * away * DEPTH, 600.0)))
+    if spread < GENTLE:  # Y is nearly normal
+        low, high = max(low, 1.0 - growth - ENDS * spread), min(high, 1.0 - growth + ENDS * spread)
     places = _knots(1.0 - growth, low, high, step)
     levels = places * step
     values, error = excess(levels, growth, shift, direction)
