@@ -66,16 +66,26 @@ class _Meetings:
     beyond: Array
 
 
-def _stream(claim: Claim) -> tuple[BufferedShuffle, float] | None:
-    """The sampler of the only phase and mu of one contribution; None for another claim."""
+@dataclass(frozen=True)
+class _Stream:
+    """The sampler of the only phase, mu of one contribution, M, and how likely more copies than M are."""
+
+    sampler: BufferedShuffle
+    mu: float
+    most: int
+    lost: float
+
+
+def _stream(claim: Claim) -> _Stream | None:
+    """What the theorem needs of a claim; None where it does not apply."""
     if len(claim.phases) != 1:
         return None
     [phase] = claim.phases
     mu, sampler = shift_over_sigma(phase, claim.adjacency), phase.sampler
     if mu is None or not isinstance(sampler, BufferedShuffle) or sampler.passes is not None:
         return None
-    batches = sampler.records / sampler.batch
-    return (sampler, mu) if 2 <= batches <= MOST_BATCHES and _copies(sampler, claim) is not None else None
+    copies = _copies(sampler, claim) if 2 <= sampler.records / sampler.batch <= MOST_BATCHES else None
+    return None if copies is None else _Stream(sampler, mu, *copies)
 
 
 def applies(claim: Claim) -> bool:
@@ -92,11 +102,9 @@ def bound(claim: Claim) -> Curve:
     found = _stream(claim)
     if found is None:
         raise ValueError(f"Expected claim {claim.id!r} to have one phase, of normal noise and a buffered stream.")
-    sampler, mu = found
-    most, lost = _copies(sampler, claim) or (0, 1.0)
-    meetings = _meetings(sampler, most, SHARE * (claim.delta or 1e-10))
-    shifts = mu * np.sqrt(meetings.levels) * (1.0 + 8.0 * UNIT)
-    return Curve.upper("exact-integral", THEOREM, partial(_delta, shifts, meetings.beyond, lost))
+    meetings = _meetings(found.sampler, found.most, SHARE * (claim.delta or 1e-10))
+    shifts = found.mu * np.sqrt(meetings.levels) * (1.0 + 8.0 * UNIT)
+    return Curve.upper("exact-integral", THEOREM, partial(_delta, shifts, meetings.beyond, found.lost))
 
 
 def _delta(shifts: Array, beyond: Array, lost: float, epsilon: Array) -> Array:
