@@ -82,13 +82,15 @@ class IIDCoordinates:
         cdf: Distribution function of one coordinate; vectorised. By symmetry P(X > x) = cdf(-x).
         ppf: Inverse of `cdf`; vectorised.
         lipschitz: A proved Lipschitz constant of the log-density, else None.
-        reciprocal_convex: Whether it is proved that -log f is concave and 1/f convex on (0, inf), as for heavy tails.
+        log_convex: Whether it is proved that log f is convex on (0, inf), as for mixtures of exponentials.
+        reciprocal_convex: Whether besides that 1/f is convex there, as for heavy tails.
     """
 
     logpdf: Function
     cdf: Function
     ppf: Function
     lipschitz: float | None = None
+    log_convex: bool = False
     reciprocal_convex: bool = False
 
 

@@ -73,6 +73,7 @@ class GammaPLRVIID:
             partial(_cdf, k=k, theta=theta),
             partial(_ppf, k=k, theta=theta),
             lipschitz=(k + 1.0) * theta,
+            log_convex=True,
             reciprocal_convex=True,  # 1/f is (1 + theta x)^(k+1) up to a factor
             k=k,
             theta=theta,

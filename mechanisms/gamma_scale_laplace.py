@@ -227,6 +227,7 @@ class GammaScaleLaplace:
             partial(_cdf, k=k, theta=theta),
             partial(_ppf, k=k, theta=theta),
             lipschitz=1.0 / ((k - 2.0) * theta),
+            log_convex=True,
             reciprocal_convex=k >= 4.0,
         )
 

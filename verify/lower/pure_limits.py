@@ -94,7 +94,7 @@ def _drop(mechanism: Mechanism) -> _Drop | None:
     if isinstance(structure, LomaxCoordinates):
         once, twice = (n * (structure.k + 1.0) * math.log1p(structure.theta * times * length / n) for times in (1, 2))
         return _Drop(once, twice, CLOSED * twice)
-    if isinstance(structure, IIDCoordinates) and structure.reciprocal_convex:
+    if isinstance(structure, IIDCoordinates) and structure.log_convex:
         here, once, twice = (float(x) for x in structure.logpdf(np.array([0.0, length / n, 2.0 * length / n])))
         return _Drop(n * (here - once), n * (here - twice), n * INTEGRATED * (abs(here) + abs(twice)))
     return None

@@ -11,7 +11,16 @@ from dpaudit.verify.claims import PLAIN_KINDS, Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower.buffered_streams import stream_curve
 from dpaudit.verify.lower.cut_batches import cut_curve
-from dpaudit.verify.lower.families import MAX_COORDINATES, Shift, carried, equal, feasible, majorization, two_level
+from dpaudit.verify.lower.families import (
+    MAX_COORDINATES,
+    Group,
+    Shift,
+    carried,
+    equal,
+    feasible,
+    majorization,
+    two_level,
+)
 from dpaudit.verify.lower.histories import (
     EVENT,
     SKIPPED,
@@ -34,6 +43,7 @@ from dpaudit.verify.samplers.balls_in_bins import SILENT
 
 HOPELESS_LOSS = 1e6  # nats of one coordinate at its centre, beyond which grids of losses are out of reach
 CERTIFIED_SHIFTS = 3  # shifts of equal coordinates that are certified after the ranking
+APART = "apart"  # family of a shift beside which every other phase is moved by a shape of its own
 RIVAL_FACTOR = 1.01  # by how much the score of another family must exceed theirs, to be worth its time
 THEOREM = (
     "definition of delta: P(S) - e^epsilon Q(S) of one event S for one feasible pair of neighbours, with both "
@@ -127,7 +137,13 @@ def _stronger(curves: Sequence[Curve], claim: Claim) -> Curve:
 def _shift_curve(claim: Claim, phases: Sequence[Phase]) -> Curve:
     """The lower bound of these phases by the best of the shifts."""
     ways = directions(claim, phases)
-    findings = [_certify(claim, phases, shift, ways[0]) for shift in _promising(claim, phases)]
+    shifts = _promising(claim, phases)
+    if len(phases) > 1:
+        apart = replace(_own_shift(claim, phases[0]), family=APART)
+        known = [_moves(claim, phases, shift) for shift in shifts]
+        if _groups(_moves(claim, phases, apart)) not in [_groups(moves) for moves in known]:
+            shifts.append(apart)
+    findings = [_certify(claim, phases, shift, ways[0]) for shift in shifts]
     releases = max(findings, key=lambda finding: merit(finding.points, claim)).releases
     findings += [_Finding(releases, way, history_points(releases, way, claim)) for way in ways[1:]]
     return _curve(findings, claim, phases)
@@ -139,8 +155,8 @@ def replayed_lower(claim: Claim, witness: Witness) -> Curve:
     Args:
         claim: The history.
         witness: Its shift, [[value, count], ...] in the first phase's units, and direction; the other fields are not
-            used. Other phases are shifted by the same shape, as far out in their ball; where all noise is normal, each
-            by its own longest shift.
+            used. Other phases are shifted by the same shape, as far out in their ball; where all noise is normal or the
+            family is "apart", each by the shape that is most promising for it alone.
 
     Returns:
         A curve of side "lower", with the witness computed again.
@@ -228,6 +244,23 @@ def _all_normal(phases: Sequence[Phase]) -> bool:
     return all(isinstance(phase.mechanism.structure, NormalCoordinates) for phase in phases)
 
 
+def _own_shift(claim: Claim, phase: Phase) -> Shift:
+    """The most promising shift of a phase, whatever the record does in others."""
+    return _promising(claim, [phase])[0]
+
+
+def _moves(claim: Claim, phases: Sequence[Phase], shift: Shift) -> list[Shift]:
+    """The shift of every phase that goes with one of the first: its proportions, or each phase's own."""
+    owner, others = phases[0].mechanism, phases[1:]
+    if shift.family == APART or _all_normal(phases):
+        return [shift, *(_own_shift(claim, phase) for phase in others)]
+    return [shift, *(carried(shift, owner, phase.mechanism) for phase in others)]
+
+
+def _groups(moves: Sequence[Shift]) -> list[tuple[Group, ...]]:
+    return [move.groups for move in moves]
+
+
 def directions(claim: Claim, phases: Sequence[Phase]) -> list[str]:
     """Directions of the privacy loss to certify: "remove" and "add", or one where they are mirror images."""
     sampled = any(phase.sampling_prob < 1.0 for phase in phases)
@@ -239,12 +272,7 @@ def directions(claim: Claim, phases: Sequence[Phase]) -> list[str]:
 
 def _certify(claim: Claim, phases: Sequence[Phase], shift: Shift, direction: str) -> _Finding:
     """Operating points of the history under a shift of its first phase, in one direction."""
-    owner, others = phases[0].mechanism, [phase.mechanism for phase in phases[1:]]
-    if _all_normal(phases):  # a record moves each as far as it can, in whatever coordinates
-        apart = [equal(mechanism, longest_count(mechanism)) for mechanism in others]
-    else:
-        apart = [carried(shift, owner, mechanism) for mechanism in others]
-    moved = zip(phases, [carried(shift, owner, owner), *apart], strict=True)
+    moved = zip(phases, _moves(claim, phases, shift), strict=True)
     releases = tuple(shifted_phase(claim, phase, own) for phase, own in moved)
     return _Finding(releases, direction, history_points(releases, direction, claim))
 

@@ -24,6 +24,7 @@ from dpaudit.verify.upper import (
     mixed,
     never_sampled,
     one_dimensional,
+    phase_by_phase,
     radial_pld,
     replaced_coins,
     replaced_moments,
@@ -113,6 +114,9 @@ def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) ->
         ]
         curves += own
         when_cut += own if fixed else []
+    of_parts = [upper_curves(part, theorems) for part in phase_by_phase.parts(read)]
+    if of_parts and all(of_parts):
+        curves.append(phase_by_phase.bound(read, of_parts))
     reductions = [p.correlation.theorem(p.mechanism) for p in claim.phases if p.correlation is not None]
     if reductions:
         curves = [replace(curve, theorem="; ".join(dict.fromkeys([*reductions, curve.theorem]))) for curve in curves]

@@ -4,7 +4,7 @@ A release has epsilon = sup of log f(z)/f(z - v), over outputs z and allowed shi
 l1 norm of a shift:
 
 - Independent coordinates whose phi = -log f is concave and nondecreasing on (0, inf) (Lomax laws; the laws that declare
-  `reciprocal_convex`): phi(|x - s|) - phi(|x|) <= phi(|x| + |s|) - phi(|x|) <= phi(|s|) - phi(0), which x = 0 reaches.
+  `log_convex`): phi(|x - s|) - phi(|x|) <= phi(|x| + |s|) - phi(|x|) <= phi(|s|) - phi(0), which x = 0 reaches.
   By Jensen's inequality the sum over n coordinates is at most n (phi(R/n) - phi(0)): equal shifts are the worst.
 - Independent coordinates with a Lipschitz log-density: the constant times R.
 - One scale of all coordinates, 1/u with u ~ Gamma(k, theta): f(z) is proportional to (1 + theta |z|_1)^-(n+k), so that
@@ -72,7 +72,7 @@ def release_epsilon(mechanism: Mechanism, adjacency: Adjacency) -> float | None:
         found = n * (structure.k + 1.0) * math.log1p(structure.theta * length / n)
     elif isinstance(structure, IIDCoordinates) and structure.lipschitz is not None:
         found = structure.lipschitz * length
-        if structure.reciprocal_convex and n is not None:
+        if structure.log_convex and n is not None:
             here, there = structure.logpdf(np.array([0.0, length / n]))
             # the difference cancels where the shift is small, and there the Lipschitz bound is as good
             found = min(found, n * float(here - there + 2e-13 * (abs(here) + abs(there))))

@@ -1,8 +1,9 @@
-"""One coordinate of an exponential power law or a Lomax law: the pair of the longest shift dominates.
+"""One coordinate of an exponential power law or one of log-convex tails: the pair of the longest shift dominates.
 
 For symmetric unimodal noise delta grows with the shift (boundary lemma, `shift_norms`), so the shift of length clip is
 the worst and the pair f(x - clip), f(x) dominates (Zhu, Dong and Wang 2022, Definition 7). For a log-concave law its
-loss is monotone in the output, for a Lomax law it exceeds a level between two outputs: the cells are level sets of it.
+loss is monotone in the output, for log-convex tails it exceeds a level between two outputs: the cells are its level
+sets.
 
 One unsampled release needs no cells: with L the loss,
 
@@ -13,10 +14,17 @@ from functools import partial
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array, LaplaceCoordinates, LomaxCoordinates, NormalCoordinates, PowerCoordinates
+from dpaudit.mechanisms.base import (
+    Array,
+    IIDCoordinates,
+    LaplaceCoordinates,
+    LomaxCoordinates,
+    NormalCoordinates,
+    PowerCoordinates,
+)
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import SMALLEST_DELTA, Curve
-from dpaudit.verify.pld.dominating_pairs import DominatingPair, logconcave_pair, lomax_pair
+from dpaudit.verify.pld.dominating_pairs import DominatingPair, logconcave_pair, lomax_pair, peaked_pair
 from dpaudit.verify.pld.pair_curve import PairPhase, pair_curve
 from dpaudit.verify.upper.shift_norms import radius, sampling_is_known
 
@@ -30,20 +38,25 @@ EXACT_THEOREM = "one dimension: the longest shift dominates (boundary lemma); de
 def pair_phase(claim: Claim, phase: Phase) -> PairPhase | None:
     """Dominating pair of a phase in one dimension; None for Gaussian and Laplace noise, with theorems of their own."""
     structure = phase.mechanism.structure
-    if not isinstance(structure, PowerCoordinates | LomaxCoordinates) or phase.mechanism.dimension != 1:
+    if not isinstance(structure, IIDCoordinates) or phase.mechanism.dimension != 1:
+        return None
+    if not (structure.log_convex or isinstance(structure, PowerCoordinates)):
         return None
     if isinstance(structure, NormalCoordinates | LaplaceCoordinates) or not sampling_is_known(phase):
         return None
     length = radius(phase.mechanism, 2.0, claim.adjacency)
     assert length is not None  # one dimension: every norm is the same
-    pair = (
-        lomax_pair(structure, length) if isinstance(structure, LomaxCoordinates) else logconcave_pair(structure, length)
-    )
-    return PairPhase(pair, phase.sampling_prob, phase.steps)
+    return PairPhase(_pair(structure, length), phase.sampling_prob, phase.steps)
+
+
+def _pair(law: IIDCoordinates, shift: float) -> DominatingPair:
+    if isinstance(law, LomaxCoordinates):
+        return lomax_pair(law, shift)
+    return logconcave_pair(law, shift) if isinstance(law, PowerCoordinates) else peaked_pair(law, shift)
 
 
 def applies(claim: Claim) -> bool:
-    """exp(-|x|^beta) or Lomax noise in one dimension in every phase, Poisson sampling or none."""
+    """exp(-|x|^beta) noise or log-convex tails in one dimension in every phase, Poisson sampling or none."""
     return all(pair_phase(claim, phase) is not None for phase in claim.phases)
 
 
@@ -56,7 +69,7 @@ def bound(claim: Claim) -> Curve:
     pairs = [pair_phase(claim, phase) for phase in claim.phases]
     phases = [phase for phase in pairs if phase is not None]
     if len(phases) < len(pairs):
-        raise ValueError(f"Expected claim {claim.id!r} to have power or Lomax noise in one dimension in every phase.")
+        raise ValueError(f"Expected claim {claim.id!r} to have noise of such a law in one dimension in every phase.")
     if len(phases) == 1 and phases[0].steps == 1 and phases[0].sampling_prob == 1:
         return Curve.upper("exact-integral", EXACT_THEOREM, partial(_single_delta, phases[0].pair))
     return pair_curve(claim, phases, THEOREM)

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from dpaudit.mechanisms import GammaPLRVIID, Gaussian, GeneralizedGaussian, Laplace
+from dpaudit.mechanisms import GammaPLRVIID, GammaScaleLaplace, Gaussian, GeneralizedGaussian, Laplace
+from dpaudit.verify import check
 from dpaudit.verify.claims import Claim, Phase
-from dpaudit.verify.pld.dominating_pairs import logconcave_pair, lomax_pair
+from dpaudit.verify.pld.dominating_pairs import logconcave_pair, lomax_pair, peaked_pair
 from dpaudit.verify.rdp import gaussian_moments
 from dpaudit.verify.upper import mixed, one_dimensional, upper_curves
 
@@ -189,6 +190,68 @@ def test_composed_lomax_releases_are_within_brackets_of_histograms() -> None:
     assert value == pytest.approx(np.mean(bracket, axis=0), rel=2e-2)
 
 
+def bessel_tail(k: float, y: Any) -> Any:
+    """P(X > x) of Laplace noise of a Gamma(k) scale at y = x/theta >= 0 (Gradshteyn and Ryzhik, 3.471.9)."""
+    return mpmath.mpf(1) / 2 if y == 0 else y ** (k / 2) * mpmath.besselk(k, 2 * mpmath.sqrt(y)) / mpmath.gamma(k)
+
+
+def bessel_log_density(k: float, y: Any) -> Any:
+    """log f(x) theta at y = |x|/theta."""
+    if y == 0:
+        return -mpmath.log(2 * (k - 1))
+    return mpmath.log(y ** ((k - 1) / 2) * mpmath.besselk(k - 1, 2 * mpmath.sqrt(y)) / mpmath.gamma(k))
+
+
+def peaked_tails(k: float, shift: float, level: float) -> tuple[Any, Any]:
+    """P(L > level) and Q(L > level) of that noise, theta = 1, moved by a shift; level >= 0."""
+    k_, d, half = mpmath.mpf(k), mpmath.mpf(shift), mpmath.mpf(1) / 2
+
+    def loss(x: Any) -> Any:
+        return bessel_log_density(k_, abs(x - d)) - bessel_log_density(k_, abs(x))
+
+    def crossing(inside: Any, outside: Any) -> Any:
+        for _ in range(110):
+            middle = (inside + outside) / 2
+            inside, outside = (middle, outside) if loss(middle) > level else (inside, middle)
+        return inside
+
+    if level >= loss(d):
+        return mpmath.mpf(0), mpmath.mpf(0)
+    left = crossing(d, d / 2)
+    right = crossing(d, d + 2000 * k_) if level > 0 else mpmath.inf
+    far = [0 if right == mpmath.inf else bessel_tail(k_, right - centre) for centre in (d, mpmath.mpf(0))]
+    return (half - far[0]) + (half - bessel_tail(k_, d - left)), bessel_tail(k_, left) - far[1]
+
+
+@pytest.mark.parametrize(("k", "shift"), [(2.05, 0.3), (2.5, 5.5), (3.7, 40.0), (60.0, 20.0)])
+def test_a_release_of_laplace_noise_with_a_random_scale_against_mpmath(k: float, shift: float) -> None:
+    """k below 4, where no other theorem but the pure epsilon knew the law, and above."""
+    claim = Claim.single(GammaScaleLaplace(k, 1.0, clip=shift, dimension=1), epsilon=1.0, delta=1e-5)
+    curve = one_dimensional.bound(claim)
+    with mpmath.workdps(30):
+        largest = float(bessel_log_density(mpmath.mpf(k), 0) - bessel_log_density(mpmath.mpf(k), mpmath.mpf(shift)))
+        epsilon = largest * np.array([0.0, 0.3, 0.9, 0.999])
+        for value, at in zip(curve.delta(epsilon), epsilon, strict=True):
+            p, q = peaked_tails(k, shift, float(at))
+            assert p - mpmath.exp(at) * q <= value <= (p - mpmath.exp(at) * q) * (1 + 1e-4) + 1e-8 * p
+        pair = peaked_pair(claim.phases[0].mechanism.structure, shift)  # type: ignore[arg-type]
+        tails = pair.tails(epsilon)
+        exact = np.array([[float(part) for part in peaked_tails(k, shift, float(at))] for at in epsilon])
+    np.testing.assert_allclose(np.transpose([tails.p_sf, tails.q_sf]), exact, rtol=1e-6)
+    assert pair.largest == pytest.approx(largest, rel=1e-9)
+    assert float(curve.delta(np.array([largest * 1.0001]))[0]) <= 1e-300
+    mirrored = pair.tails(-epsilon[1:])  # -L under Q has the law of L under P
+    np.testing.assert_array_equal([mirrored.p_cdf, mirrored.q_cdf], [tails.q_sf[1:], tails.p_sf[1:]])
+
+
+@pytest.mark.parametrize(("steps", "rate"), [(1, 0.2), (1000, 0.01), (50, 1.0)])
+def test_releases_of_laplace_noise_with_a_random_scale_compose_from_both_sides(steps: int, rate: float) -> None:
+    noise = GammaScaleLaplace(2.5, 0.4, dimension=1)
+    claim = Claim.single(noise, epsilon=0.5, delta=1e-6, steps=steps, sampling_prob=rate)
+    verdict = check(claim)
+    assert 0 < verdict.epsilon_lower <= verdict.epsilon_upper <= verdict.epsilon_lower * 1.002
+
+
 def test_laws_with_theorems_of_their_own_are_left_to_them() -> None:
     for beta in (1.0, 2.0):
         assert not one_dimensional.applies(
@@ -215,14 +278,14 @@ def test_mixed_history_by_pairs() -> None:
 def test_mixed_history_by_moments() -> None:
     """Gaussian and l2 Laplace phases: the moments are those of one longer Gaussian history."""
     claim = Claim(1.0, 1e-5, [Phase(Gaussian(3.0), 10, 0.2), Phase(Laplace(3.0), 15, 0.2)])
-    curve, _ = upper_curves(claim)  # the other one is that of never having been sampled
+    [curve] = upper_curves(claim, [mixed])  # type: ignore[list-item]
     assert curve.method == "rdp"  # by moments: smoothing is for phases of one kind
     lam = np.linspace(1.0, 60.0, 20_000)
     alpha = 25 * gaussian_moments(1 / 3, 0.2, lam)
     best = float((alpha / lam + np.log(lam / (lam + 1)) - (math.log(1e-5) + np.log1p(lam)) / lam).min())
     assert best * (1 - 1e-9) <= float(curve.epsilon(np.array([1e-5]))[0]) <= best * 1.002
     more = Claim(1.0, 1e-5, [*claim.phases, Phase(GammaPLRVIID(50.0, 0.01), 1)])
-    [longer] = upper_curves(more)
+    [longer] = upper_curves(more, [mixed])  # type: ignore[list-item]
     assert float(longer.epsilon(np.array([1e-5]))[0]) > float(curve.epsilon(np.array([1e-5]))[0])
 
 
