@@ -161,6 +161,8 @@ def _pure_release(claim: Claim, phase: Phase) -> tuple[float, int] | None:
     known = Phase(phase.mechanism, 1, phase.sampling_prob) if phase.sampler is None else replace(releases[0], steps=1)
     if isinstance(phase.sampler, WithoutReplacement):
         known = Phase(phase.mechanism, sampler=replace(phase.sampler, releases=1))
+    elif isinstance(phase.sampler, TruncatedPoisson):  # as of fixed size, whether it is cut or not
+        known = Phase(phase.mechanism, sampler=WithoutReplacement(phase.sampler.crowded(0.0)[0], 1))
     alone = replace(claim, phases=[known])
     epsilon = bounded_loss.pure_epsilon(alone)
     of_its_coin = replaced_coins.release_epsilon(alone, known) if replaced_coins.applies(alone) else None
@@ -235,8 +237,7 @@ def divergence_upper(claim: Claim, orders: Array) -> Array:
     """
     best = np.minimum(rho_upper(claim) * orders, pure_upper(claim))
     met = met_claim(claim) or claim
-    cut = any(isinstance(phase.sampler, TruncatedPoisson) for phase in claim.phases)
-    if cut or not all(sampling_is_known(p) or isinstance(p.sampler, WithoutReplacement) for p in met.phases):
+    if not all(sampling_is_known(p) or isinstance(p.sampler, WithoutReplacement) for p in met.phases):
         return np.asarray(best)
     total = np.zeros(len(orders))
     for own, phase in zip(claim.phases, met.phases, strict=True):
@@ -244,7 +245,10 @@ def divergence_upper(claim: Claim, orders: Array) -> Array:
         if isinstance(own.sampler, WithoutReplacement):  # fixed sizes put another record in one's place
             found = _fixed_size_moments(claim, own, orders - 1.0)
         if phase.sampler is None:
-            found = np.minimum(found, _release_moments(met, phase, orders - 1.0, poisson=own.sampler is None))
+            coins = own.sampler is None or isinstance(own.sampler, TruncatedPoisson)
+            found = np.minimum(found, _release_moments(met, phase, orders - 1.0, poisson=coins))
+        if isinstance(own.sampler, TruncatedPoisson):
+            found = _cut_moments(claim, own, own.sampler, orders - 1.0, found)
         found = phase.steps * found
         passes = pass_moments(own, orders - 1.0) if claim.adjacency == "add-remove" else None
         total += found if passes is None else np.minimum(found, passes)
@@ -286,6 +290,22 @@ def _fixed_size_moments(claim: Claim, phase: Phase, lams: Array) -> Array:
     found = replaced_moments.carried(claim, phase, at)(lams)
     normal = sampled_normal.halves(phase, claim.adjacency)
     return found if normal is None else np.minimum(found, half_moments(normal, lams))
+
+
+def _cut_moments(claim: Claim, phase: Phase, sampler: TruncatedPoisson, lams: Array, uncut: Array) -> Array:
+    """Of one release of a batch that is cut: a Poisson one, `uncut`, unless the others alone fill it.
+
+    Whether they do has one law for both neighbours, whatever was released before, and moments are jointly convex. Where
+    they do, and where they do not, the batch is as one of fixed size (`upper.met_releases`); what holds at a rate holds
+    at smaller ones, whose coin is that of the rate and another one, revealed.
+    """
+    rate = sampler.crowded(0.0)[0]
+    fixed = Phase(phase.mechanism, sampler=WithoutReplacement(rate, 1))
+    full = _fixed_size_moments(_as_met(claim, phase), fixed, lams)
+    chance = replace(sampler, releases=1).overflow
+    if not 0.0 < chance < 1.0:
+        return full if chance else uncut
+    return np.minimum(full, np.logaddexp(math.log1p(-chance) + uncut, math.log(chance) + full))
 
 
 def _version_moments(claim: Claim, phase: Phase, lams: Array) -> Array:

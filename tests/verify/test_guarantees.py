@@ -688,6 +688,53 @@ def test_batches_that_nothing_cuts_are_poisson_batches(adjacency: Adjacency) -> 
     assert found == told
 
 
+@pytest.mark.parametrize(
+    ("adjacency", "out"), [("zero-out", "ghost"), ("add-remove", "nobody"), ("replace-one", "opposite")]
+)
+def test_renyi_of_batches_that_are_cut_is_amplified(adjacency: Adjacency, out: str) -> None:
+    # hardly ever cut, they are Poisson batches
+    noise, stated = Gaussian(2.0), RenyiDP(8.0, 1.0)
+    rarely, never = (
+        check(claim_stating(stated, [phase], adjacency)).guarantee
+        for phase in (Phase(noise, sampler=TruncatedPoisson(0.01, 60, 1000, 500)), Phase(noise, 500, 0.01))
+    )
+    assert rarely is not None
+    assert never is not None
+    assert rarely["upper"] <= never["upper"] * (1.0 + 1e-6)
+    # three records at 0.3, places for one: the record's part, and what the others leave, at every value of theirs
+    kept, nobody = 0.3 * (0.49 + 0.42 / 2 + 0.09 / 3), 0.7 * 0.49
+    phase = Phase(Gaussian(1.0), sampler=TruncatedPoisson(0.3, 1, 3, 4))
+    for others in (-1.0, 0.0, 1.0):
+        rest = [(nobody, 0.0), (1.0 - kept - nobody, others)]
+        first = [(kept, 1.0), *rest]
+        second = {
+            "ghost": [(kept, 0.0), *rest],
+            "nobody": [(0.49, 0.0), (0.51, others)],
+            "opposite": [(kept, -1.0), *rest],
+        }[out]
+        x = np.linspace(-16.0, 16.0, 32_001)
+        p, q = (sum(weight * norm.pdf(x - centre) for weight, centre in law) for law in (first, second))
+        found = check(claim_stating(RenyiDP(3.0, 1.0), [phase], adjacency)).guarantee
+        assert found is not None
+        for one, other in ((p, q), (q, p)):
+            truth = 4.0 * math.log(float(np.sum(one**3 / other**2)) * 1e-3) / 2.0
+            assert truth <= found["upper"] < 4.0 * 3.0 / 2.0 * (1.0 if adjacency == "zero-out" else 4.0)
+
+
+def test_a_rho_of_laplace_noise_in_batches_that_are_cut_is_that_of_the_amplified_pure_epsilon() -> None:
+    # two records, places for one: where both are drawn one of them is in, and the other one is at -1
+    phase = Phase(Laplace(1.0, dimension=1), sampler=TruncatedPoisson(0.1, 1, 2, 3))
+    found = check(claim_stating(ZeroConcentratedDP(0.1), [phase], "add-remove")).guarantee
+    assert found is not None
+
+    def ratio(x: float) -> float:
+        out, record, other = (math.exp(-abs(x - centre)) / 2.0 for centre in (0.0, 1.0, -1.0))
+        return (0.81 * out + 0.095 * (record + other)) ** 2 / (0.9 * out + 0.1 * other)
+
+    least = 3.0 * math.log(float(mpmath.quad(ratio, [-40, -1, 0, 1, 40]))) / 2.0
+    assert least <= found["upper"] <= 3.0 * math.log1p(0.1 * math.expm1(2.0)) ** 2 / 2.0 * (1.0 + 1e-9)
+
+
 @pytest.mark.parametrize("sampler", [TruncatedPoisson(0.5, 1, 3, 2), WithoutReplacement(0.9, 2)])
 def test_a_record_and_its_ghost_are_in_the_same_batches_and_pure_epsilons_add_up(
     sampler: TruncatedPoisson | WithoutReplacement,
