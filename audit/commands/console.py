@@ -95,26 +95,29 @@ def audit_settings(seed: int, attacks: str | None, trainer: str | None, **option
 
 
 def in_a_folder(option: str, path: Path) -> None:
-    """Refuses, before the work, a file to be written in a folder that does not exist."""
-    if not path.parent.is_dir():
-        from dpaudit.audit.inputs.files import InputError
+    """Refuses, before the work, a file to be written in a folder that does not exist, or that takes no files."""
+    from dpaudit.audit.inputs.files import InputError
 
+    if not path.parent.is_dir():
         raise InputError(f"Expected the folder of {option}={path} to exist.")
+    if not os.access(path.parent if path.is_file() or not path.exists() else path, os.W_OK):  # a pipe takes no other's
+        raise InputError(f"Expected the folder of {option}={path} to be one that can be written to.")
 
 
 def written_apart(json: str | None, *read: Path | str | None) -> None:
     """Refuses, before the work, a --json file in no folder, or in the place of one that the command reads."""
     if json in (None, "-"):
         return
-    in_a_folder("--json", Path(str(json)))
-    if os.path.isdir(str(json)):
+    json = str(Path(str(json)))  # as it will be opened: a slash at its end is no other file
+    in_a_folder("--json", Path(json))
+    if os.path.isdir(json):
         from dpaudit.audit.inputs.files import InputError
 
         raise InputError(f"Expected --json={json} to be a file, not a folder.")
-    if not os.path.isfile(str(json)):
+    if not os.path.isfile(json):
         return
     for path in (path for path in read if path is not None and os.path.exists(path)):
-        if os.path.samefile(str(json), path):
+        if os.path.samefile(json, path):
             from dpaudit.audit.inputs.files import InputError
 
             raise InputError(f"Expected --json={json} to be another file than {path}, which is read.")

@@ -1,6 +1,7 @@
 """What a stranger runs into: a file for another command, other tools' names, models of no use; each in one line."""
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -163,9 +164,10 @@ def test_no_json_takes_the_place_of_what_is_read(
         (folder / name).write_text("1\n2\n3\n")
     torch.save(nn.Linear(64, 10).state_dict(), folder / "model.pt")
     before = (folder / json_file).read_bytes()
-    line = refusal(dpaudit(*words, "--json", json_file, folder=folder))
-    assert line == f"dpaudit: Expected --json={json_file} to be another file than {json_file}, which is read.\n"
-    assert (folder / json_file).read_bytes() == before
+    for written in (json_file, f"{json_file}/"):  # the slash is dropped where the file is opened
+        line = refusal(dpaudit(*words, "--json", written, folder=folder))
+        assert line == f"dpaudit: Expected --json={json_file} to be another file than {json_file}, which is read.\n"
+        assert (folder / json_file).read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -186,6 +188,20 @@ def test_a_folder_that_is_missing_is_told_before_the_work(
     done = dpaudit(*words, option, "none/x", folder=folder)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"dpaudit: Expected the folder of {option}=none/x to exist.\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "words"), [("--json", ("verify", "claims.toml")), ("--out", ("train", "recipe.toml"))]
+)
+def test_a_folder_that_takes_no_files_is_told_before_the_work(
+    option: str, words: tuple[str, ...], folder: Path, dpaudit: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "claims.toml").write_text(CLAIMS)
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != "locked")  # root may write anywhere
+    (folder / "locked").mkdir()
+    done = dpaudit(*words, option, "locked/x", folder=folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"dpaudit: Expected the folder of {option}=locked/x to be one that can be written to.\n"
 
 
 def test_files_that_an_editor_begins_with_a_byte_order_mark_are_read(tmp_path: Path) -> None:
