@@ -143,6 +143,8 @@ def _made_lasting(name: str, descriptor: int) -> None:
 def main() -> None:
     """Entry point; a refutation is told by the exit status even where it cannot be printed."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # else it is ignored: nohup
+        signal.signal(signal.SIGHUP, signal.default_int_handler)
     _made_lasting("stderr", 2)
     _made_lasting("stdout", 1)
     try:

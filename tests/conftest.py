@@ -67,7 +67,8 @@ def dpaudit() -> Callable[..., subprocess.CompletedProcess[str]]:
     def call(
         *arguments: str | Path, folder: Path | None = None, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        words, status, handler = ["dpaudit", *map(str, arguments)], 0, signal.getsignal(signal.SIGTERM)
+        words, status = ["dpaudit", *map(str, arguments)], 0
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
         with (
             contextlib.chdir(folder or Path.cwd()),
             mock.patch.dict(os.environ, {"NO_COLOR": "1", **environment}),
@@ -80,7 +81,8 @@ def dpaudit() -> Callable[..., subprocess.CompletedProcess[str]]:
             except SystemExit as ended:
                 status = int(ended.code or 0)
             finally:
-                signal.signal(signal.SIGTERM, handler)
+                for number, handler in handlers.items():
+                    signal.signal(number, handler)
         return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
 
     return call

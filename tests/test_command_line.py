@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from dpaudit.audit import cli
+
 BIN = Path(sys.executable).with_name("dpaudit")
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -182,3 +184,17 @@ def test_an_interruption_is_one_line_and_exit_4() -> None:
         process.send_signal(signal.SIGINT)
         told = process.communicate(timeout=120)
     assert (process.returncode, told) == (4, ("", "dpaudit: interrupted before it was done\n"))
+
+
+def test_a_lost_terminal_ends_a_command_as_ctrl_c_does_unless_it_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+    monkeypatch.setattr(cli, "app", lambda: seen.append(signal.getsignal(signal.SIGHUP)))
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        for handler in (signal.SIG_DFL, signal.SIG_IGN):
+            signal.signal(signal.SIGHUP, handler)
+            cli.main()
+    finally:
+        for number, handler_before in before.items():
+            signal.signal(number, handler_before)
+    assert seen == [signal.default_int_handler, signal.SIG_IGN]

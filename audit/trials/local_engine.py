@@ -19,6 +19,7 @@ from dpaudit.mechanisms.learning.training import train
 SERIAL_SECONDS = 6.0  # starting workers takes a few seconds, which shorter work does not repay
 HANDING_SECONDS = 5.0  # that loky's thread may take to take up a block, on a busy machine
 MOST_DEATHS = 3  # of workers, one after another without a finished block between them
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 Pending = Iterator[tuple[Place, Block]]
@@ -121,7 +122,8 @@ def workers_start_undisturbed() -> Iterator[None]:
     It goes to the whole process group. A worker is a new interpreter, which imports for a second or two before its
     initializer can ignore it: until then it must be blocked, and what is blocked stays so from the parent through exec.
     Trackers of resources, where they are started meanwhile, would unblock it again, so they are started before. Here it
-    is taken note of, for a start that breaks off leaves a worker half told what to do.
+    is taken note of, for a start that breaks off leaves a worker half told what to do, which it prints on stdout; so
+    are SIGTERM and SIGHUP, which end the command as Ctrl-C does.
     """
     if threading.current_thread() is not threading.main_thread():  # to which Python hands all signals
         yield
@@ -129,15 +131,17 @@ def workers_start_undisturbed() -> Iterator[None]:
     resource_tracker.ensure_running()
     loky_tracker.ensure_running()
     pressed: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
+    handled = (number for number in ENDING if signal.getsignal(number) not in (signal.SIG_DFL, signal.SIG_IGN, None))
+    before = {number: signal.signal(number, lambda number, frame: pressed.append(number)) for number in handled}
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
         if pressed:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(pressed[0])
 
 
 def _begin(setup: TrialSetup) -> None:

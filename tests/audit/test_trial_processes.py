@@ -152,6 +152,25 @@ def test_ctrl_c_waits_while_workers_start_and_never_reaches_what_is_started() ->
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_ends_the_command_as_ctrl_c_does_waits_as_well(number: signal.Signals) -> None:
+    done = []
+    before = signal.signal(number, signal.default_int_handler)
+
+    def start() -> None:
+        with local_engine.workers_start_undisturbed():
+            os.kill(os.getpid(), number)
+            done.append("told all")
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start()
+        assert done == ["told all"]
+        assert signal.getsignal(number) is signal.default_int_handler
+    finally:
+        signal.signal(number, before)
+
+
 @pytest.mark.slow
 def test_ctrl_c_as_workers_start_is_told_by_nobody_but_the_audit(tmp_path: Path) -> None:
     """It comes when the interpreter of a worker has begun, seconds before it can ignore what its parent decides."""
