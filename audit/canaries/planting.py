@@ -65,7 +65,10 @@ def plant(
         raise InputError(
             f"Expected count={count} to be at most {source.templates}, the records canaries are made from."
         )
-    base = out.with_name(out.name.removesuffix(source.suffix) if source.suffix else out.name)
+    name = out.name.removesuffix(source.suffix)
+    if not name.strip("."):
+        raise InputError(f"Expected out={str(out)!r} to be the name of a file or of a new folder.")
+    base = out.with_name(name)
     parts = [""] if draw.runs == 1 else [f"-{run}" for run in range(1, draw.runs + 1)]
     planted = tuple(base.with_name(f"{base.name}{part}{source.suffix}") for part in parts)
     queries = tuple(base.with_name(f"{base.name}{part}.queries{source.suffix}") for part in parts)

@@ -38,11 +38,15 @@ def read_image_folder(folder: Path) -> ImageFolder:
     """The images under `folder`/<class>/, without opening them.
 
     Raises:
-        InputError: Fewer than two class folders, a class without images, or something else in a class folder.
+        InputError: Fewer than two class folders, one whose name is no UTF-8, a class without images, or something else
+            in a class folder.
     """
     classes = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
     if len(classes) < 2:
         raise InputError(f"Expected {folder} to hold a folder of images for each of at least two classes.")
+    unnamed = next((name for name in classes if not _is_text(name)), None)
+    if unnamed is not None:
+        raise InputError(f"Expected the folders of classes in {folder} to have names in UTF-8, not {unnamed!r}.")
     files: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
@@ -87,6 +91,11 @@ def file_bytes(path: Path) -> bytes:
     """An image file as it is."""
     with open_regular(path) as file:
         return file.read()
+
+
+def _is_text(name: str) -> bool:
+    """Whether the name of a file can be written into a table."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)  # bytes that are no UTF-8
 
 
 def _pillow() -> Any:

@@ -28,7 +28,9 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     try:
         file = temporary.open("xb")
     except OSError as error:
-        raise OSError(f"Expected to be able to write {target}: {error.strerror}.") from error
+        refused = OSError(f"Expected to be able to write {target}: {error.strerror}.")
+        refused.errno = error.errno  # a full disk is told apart by it
+        raise refused from error
     try:
         with _named(target), file:
             yield file
@@ -46,7 +48,8 @@ def _named(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        error.filename = error.filename or str(target)
+        if error.strerror:  # else it is one of ours, of another file, and says all
+            error.filename = error.filename or str(target)
         raise
 
 

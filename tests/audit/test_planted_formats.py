@@ -1,6 +1,7 @@
 """Canaries in every format: what comes out is what went in, and the canaries whose coin says in."""
 
 import json
+import os
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from dpaudit.audit.canaries.crafting import craft_arrays, craft_labels, craft_sentences
 from dpaudit.audit.canaries.planting import Planting, plant
 from dpaudit.audit.canaries.sealing import Draw, files_sha256
+from dpaudit.audit.exit_status import os_reason
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.image_folders import image_bytes, read_image
 from dpaudit.audit.inputs.tables import read_table, write_table
@@ -259,3 +261,29 @@ def test_damaged_images_are_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "data/cat/a.png").write_bytes(b"")
     with pytest.raises(InputError, match=r"images alone, not notes\.txt"):
         planted(tmp_path, tmp_path / "data", "blank")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "/", ".npz"])
+def test_a_name_that_is_none_is_refused_before_anything_is_written(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match="to be the name of a file or of a new folder"):
+        plant("digits", out=Path(name), sealed=tmp_path / "coins.json", draw=Draw(3, 1, 12))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_file_that_cannot_be_written_is_the_one_that_is_named(tmp_path: Path) -> None:
+    out = tmp_path / "none" / "planted"
+    with pytest.raises(OSError, match=r"planted\.npz") as refused:
+        plant("digits", out=out, sealed=tmp_path / "coins.json", draw=Draw(3, 1, 12))
+    assert os_reason(refused.value) == f"Expected to be able to write {out}.npz: No such file or directory."
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_classes_whose_names_no_table_can_hold_are_refused(tmp_path: Path) -> None:
+    for name in (b"good", b"\xff"):
+        folder = tmp_path / "data" / os.fsdecode(name)
+        folder.mkdir(parents=True)
+        for number in range(12):
+            (folder / f"{number}.png").write_bytes(image_bytes(np.zeros((4, 4), np.uint8)))
+    with pytest.raises(InputError, match="to have names in UTF-8"):
+        planted(tmp_path, tmp_path / "data", "mislabelled")
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
