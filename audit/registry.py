@@ -27,12 +27,13 @@ from dpaudit.verify.inversion import epsilon_at
 
 Status = Literal["consistent", "inconsistent", "not checkable"]
 SECOND_HAND = "A registry entry is second-hand: the primary source decides."
+LARGEST = 700.0  # of an epsilon or a rho that is converted: floats hold e to its power
 NEEDS = {
     "Pure DP": ("epsilon",),
     "Approximate DP": ("epsilon", "delta"),
     "Zero-concentrated DP": ("rho",),
 }
-_NUMBER = r"(\d+(?:\.\d+)?(?:e-?\d+)?)"
+_NUMBER = r"(\d{1,20}(?:\.\d+)?(?:e-?\d{1,2})?)(?!\d|\.\d|e-?\d)"  # longer ones are no privacy parameters
 _VALUE = {  # a subscript or a prime is part of the name
     name: re.compile(rf"\b{name}(?:_\{{?\w+\}}?)?'*\s*(?:=|of|is)\s*{_NUMBER}") for name in ("epsilon", "rho")
 }
@@ -227,7 +228,7 @@ def _conversions(entry: Entry) -> Iterator[Finding]:
     if given.rho and given.epsilon and isinstance(given.delta, float):
         found.append((given.rho, given.epsilon, given.delta))
     for rho, epsilon, delta in found:
-        if delta is None or not 0 < delta < 1 or rho <= 0:
+        if delta is None or not 0 < delta < 1 or not 0 < rho <= LARGEST or epsilon > LARGEST:
             continue
         least = float(epsilon_at(implied_delta(GaussianDP(math.sqrt(2 * rho))), np.array([delta]))[0])
         tight = float(epsilon_at(implied_delta(ZeroConcentratedDP(rho)), np.array([delta]))[0])
@@ -248,6 +249,8 @@ def _amplification(entry: Entry) -> Iterator[Finding]:
     if before is None or factor is None or given.epsilon is None:
         return
     rate, epsilon = float(factor[1]), float(before[1])
+    if not 0 < rate <= 1 or epsilon > LARGEST:
+        return
     amplified = math.log1p(rate * math.expm1(epsilon))
     what = f"epsilon = {epsilon:g} at rate {rate:g} becomes {amplified:.4g}, and {given.epsilon:g} is stated"
     yield Finding("amplification", abs(amplified - given.epsilon) <= 5e-3 * amplified + 5e-3, what)

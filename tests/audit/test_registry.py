@@ -100,6 +100,29 @@ def test_a_file_that_is_no_entry_is_refused_in_one_line(tmp_path: Path, text: st
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "pre-amplification epsilon = 1000 and amplification factor of 0.1",
+        "pre-amplification epsilon = 1e999 and amplification factor of 0.1",
+        "pre-amplification epsilon = 3 and amplification factor of 1e99",
+        "rho = 1e999 corresponding to epsilon = 1 and delta = 10^-5",
+        "epsilon = 1\n- epsilon = 1e-99999999999999999999\n- epsilon = 1e999999999999999999999",
+        "Laplace sensitivity = 1e999 with scale = 1e999",
+    ],
+)
+def test_numbers_that_no_float_can_convert_decide_nothing(text: str) -> None:
+    loss = {"privacy_parameters": {"epsilon": 1.0, "delta": 1e-6}, "privacy_parameters_details": text}
+    deployment = {"basic": {"name": "a"}, "privacy_loss": loss, "implementation": {"mechanisms": text}}
+    assert check_entry(Entry.model_validate({"url_slug": "a", "deployment": deployment})).findings == []
+
+
+def test_a_rho_that_no_conversion_takes_is_left_alone() -> None:
+    loss = {"privacy_parameters": {"rho": 1e300, "epsilon": 1e300, "delta": 1e-6}}
+    deployment = {"basic": {"name": "a"}, "privacy_loss": loss}
+    assert check_entry(Entry.model_validate({"url_slug": "a", "deployment": deployment})).status == "not checkable"
+
+
 def test_the_command_exits_3_and_writes_a_block_for_each_entry(dpaudit: Command, tmp_path: Path) -> None:
     for name, given in (("good", CASES[0][1]), ("bad", CASES[1][1])):
         table = {**given.model_dump(), "url_slug": name}
