@@ -85,6 +85,8 @@ def load_json(path: Path, kind: str) -> dict[str, Any]:
     Raises:
         ValueError: The file cannot be read, is no JSON, or does not follow its schema; one line.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise ValueError(f"Expected {path} to be a file, not a pipe or device.")
     try:
         data: dict[str, Any] = json.loads(path.read_bytes(), parse_constant=_refuse, object_pairs_hook=_each_once)
         problem = best_match(Draft202012Validator(schema(kind)).iter_errors(data))

@@ -129,7 +129,7 @@ def data_beside(page: Path) -> Path:
 
 def _holds_verdicts(path: Path) -> bool:
     try:
-        return bool(json.loads(path.read_bytes()).get("format") == VERDICTS_FORMAT)
+        return path.is_file() and bool(json.loads(path.read_bytes()).get("format") == VERDICTS_FORMAT)
     except (OSError, ValueError, AttributeError, RecursionError):
         return False  # whoever reads it as a result refuses it, in words
 

@@ -93,9 +93,11 @@ def load_claims(path: str | Path) -> list[Claim]:
     """
     path = Path(path)
     try:
-        if path.stat().st_size > MAX_BYTES:
+        with path.open(encoding="utf-8-sig") as file:  # some editors begin with a mark
+            text = file.read(MAX_BYTES + 1)  # a device has no size, and no end
+        if len(text) > MAX_BYTES or path.stat().st_size > MAX_BYTES:
             raise ClaimFileError(f"{path}: expected a claims file of at most {MAX_BYTES} bytes.")
-        data = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors begin with a mark
+        data = tomllib.loads(text)
     except OSError as error:
         raise ClaimFileError(f"{path}: {error.strerror}") from error
     except ClaimFileError:

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dpaudit.audit.cli import app
+from dpaudit.reports import load_result, page_beside
 from dpaudit.reports.signing import sign_report, verify_report
 
 pytest.importorskip("cryptography")
@@ -127,3 +128,9 @@ def test_the_commands_of_the_page_on_reports(report: tuple[Path, Path], tmp_path
     assert call(data, "--key", key)[0] == 2
     assert call(data, "--out", tmp_path / "again", "--sign", key)[0] == 0
     assert (tmp_path / "again" / "report.sha256").exists()
+
+
+def test_a_device_without_an_end_is_no_result() -> None:
+    with pytest.raises(ValueError, match="Expected /dev/zero to be a file, not a pipe or device"):
+        load_result(Path("/dev/zero"))
+    assert page_beside(Path("/dev/zero")) == Path("/dev/report.html")

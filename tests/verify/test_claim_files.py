@@ -170,3 +170,8 @@ def test_a_thousand_claims_share_their_mechanism(tmp_path: Path) -> None:
     claims = load_claims(path)
     assert len(claims) == 1000
     assert len({id(claim.phases[0].mechanism) for claim in claims}) == 1
+
+
+def test_a_device_without_an_end_is_no_claims_file() -> None:
+    with pytest.raises(ClaimFileError, match="/dev/zero: expected a claims file of at most"):
+        load_claims(Path("/dev/zero"))
