@@ -69,9 +69,10 @@ def run(
 
     began = time.monotonic()
     seconds_left(budget, began)
-    written_apart(json, model, recipe, data)
+    written_apart(json, model, recipe, data, (trainer or "").rpartition(":")[0])
     lacking = LACKING if require is not None and one_of("require", require, ("power",)) else 0
     bundle = load_bundle(model, recipe=None if recipe is None else load_recipe(recipe))
+    written_apart(json, *bundle.recipe.files)
 
     from dpaudit.audit import runner  # after the file: a bad one is refused before this loads
     from dpaudit.audit.trials.store import stored_seed

@@ -141,6 +141,12 @@ class Recipe(Table):
         data = self.model_dump(mode="json", exclude_none=True)
         return {key: data[key] for key in KEY_ORDER if key in data}
 
+    @property
+    def files(self) -> list[Path]:
+        """The user's files that it names: records, and code that builds the network."""
+        code = self.architecture.name.rpartition(":")[0] if self.architecture.code else None
+        return [Path(self._folder or "", name) for name in (self.dataset.file, code) if name]
+
     def load_dataset(self, data: str | None = None, *, progress: Stage | None = None) -> Dataset:
         """The records that the recipe names.
 

@@ -170,6 +170,24 @@ def test_no_json_takes_the_place_of_what_is_read(
         assert (folder / json_file).read_bytes() == before
 
 
+@pytest.mark.parametrize("name", ["data.npz", "network.py"])
+def test_nothing_takes_the_place_of_what_the_recipe_names(name: str, tmp_path: Path, dpaudit: Command) -> None:
+    (tmp_path / "network.py").write_text(
+        "from torch import nn\n\ndef build(features, classes):\n    return nn.Linear(2, 2)\n"
+    )
+    np.savez(tmp_path / "data.npz", x=np.zeros((20, 2), np.float32), y=np.arange(20) % 2)
+    recipe = RECIPE.replace('name = "digits"', 'file = "data.npz"').replace(
+        'name = "linear"', 'name = "network.py:build"'
+    )
+    (tmp_path / "recipe.toml").write_text(recipe)
+    torch.save(nn.Linear(2, 2).state_dict(), tmp_path / "model.pt")
+    before = (tmp_path / name).read_bytes()
+    for option, words in (("--out", ("train",)), ("--json", ("run", "model.pt", "--dry-run", "--recipe"))):
+        line = refusal(dpaudit(*words, "recipe.toml", option, name, folder=tmp_path))
+        assert line == f"dpaudit: Expected {option}={name} to be another file than {tmp_path / name}, which is read.\n"
+        assert (tmp_path / name).read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("option", "words"),
     [
