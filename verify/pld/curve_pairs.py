@@ -1,96 +1,132 @@
 """The dominating pair behind a bound on delta(epsilon), whoever proved it: so bounds of different theorems compose.
 
-Let D bound delta(epsilon) of neighbouring outputs in both orders. With a = e^epsilon, the hockey-stick divergence of
-one order is convex in a, at most D for a >= 1 and at most 1 - a + a D(-epsilon) for a < 1 (the other order's). So it is
-at most the largest convex function H below these values at the points e^(k h), k whole, which falls from H(0) = 1 and
-is the profile of a pair (Zhu, Dong and Wang 2022, Lemma 8); pairs compose (their Theorem 10). H is piecewise linear:
-with slopes s_k before and s_k+1 behind a point, the pair has P-mass e^(k h) (s_k+1 - s_k) at the loss k h. Between
-neighbouring points k < m of H,
+Any convex, falling curve of a = e^epsilon above the true one is that of a pair that dominates (Zhu, Dong and Wang 2022,
+Lemma 8): here the largest convex one below the bounds at some losses, straight in a between those. Its slope at a loss
+is -Q(L > loss), and P(L > loss) is its value and a times that; what it does not fall below is an infinite loss.
 
-    e^(k h) slope = (H_m - H_k) / (e^((m-k) h) - 1),    e^(m h) slope = (H_m - H_k) / (1 - e^(-(m-k) h)),
-
-and behind the last point lies an infinite loss, of mass H there. H is its own mirror image, so at -k h lies e^(-k h)
-times the mass at k h.
+Of a curve that bounds neighbours in both orders the pair is its own mirror image: at a < 1 a bound is 1 - a + a D, with
+D that at 1/a. Where a bound says little near a = 1 the largest convex curve is straight from the mirror image of a
+point to the point, and its value at a = 1 less than the bound there.
 """
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import Array
-from dpaudit.verify.pld.fourier import UNIT, Lattice
+from dpaudit.verify.pld.cells import SMALLEST_MASS
+from dpaudit.verify.pld.dominating_pairs import DominatingPair, Tails
+from dpaudit.verify.pld.fourier import UNIT
 
-ROUNDING = 16.0 * UNIT  # of a few operations on the two slopes at a point
-LARGEST_LOSS = 700.0  # e to it is a float
 
-
-def curve_lattice(delta: Callable[[Array], Array], step: float, places: NDArray[np.int64]) -> tuple[Lattice, float]:
-    """P-masses of the pair's loss on multiples of a step, rounded up, and that of an infinite loss.
+def bounded_pair(delta: Callable[[Array], Array], losses: Array) -> DominatingPair:
+    """The pair of the largest convex curve below a bound in both orders at some losses, and below its mirror image.
 
     Args:
-        delta: Bound on delta(epsilon) in both orders, for epsilon >= 0 (1-d array).
-        step: h.
-        places: Multiples k of h at which the bound is asked: 0 = k_0 < k_1 < ...
+        delta: Bound on delta(epsilon), for epsilon >= 0 (1-d array).
+        losses: Where it is asked, ascending from 0.
 
-    >>> curve, mass = curve_lattice(lambda e: np.maximum(1 - np.exp(e - 1), 0.0) / 2, 0.5, np.arange(4))
-    >>> curve.first, np.round(curve.masses, 3).tolist(), mass
-    (-3, [0.0, 0.184, 0.0, 0.316, 0.0, 0.5, 0.0], 0.0)
+    >>> pair = bounded_pair(lambda e: np.maximum(1 - np.exp(e - 1), 0.0), np.array([0.0, 1.0]))
+    >>> round(float(pair.tails(np.array([0.5])).p_sf[0]), 3)  # randomized response: e/(1 + e)
+    0.731
     """
-    points = np.asarray(places * step, dtype=np.float64)
-    values = np.minimum.accumulate(np.minimum(delta(points), 1.0))
-    knots = _hull(values, points)
-    losses, heights = points[knots], values[knots]
-    gaps, falls = np.diff(losses), -np.diff(heights)
-    with np.errstate(over="ignore"):
-        before, behind = falls / -np.expm1(-gaps), falls / np.expm1(gaps)
-    first = _middle(float(losses[0]), float(heights[0]))
-    steep = np.concatenate([[first], before])
-    flat = np.append(behind, 0.0)
-    masses = np.maximum(steep - flat, 0.0) + ROUNDING * (steep + flat)
-    last = int(places[knots[-1]])
-    grid = np.zeros(2 * last + 1)
-    grid[last + places[knots]] = masses
-    grid[last - places[knots]] = masses * np.exp(-losses) * (1.0 + ROUNDING * (1.0 + losses))
-    if knots[0] == 0:  # both slopes, each with the mirror image of the other
-        grid[last] = max(1.0 - heights[0] - 2.0 * float(flat[0]), 0.0) + ROUNDING * (1.0 + float(flat[0]))
-    return Lattice(grid, -last), float(heights[-1])
+    values = np.minimum.accumulate(np.minimum(delta(losses), 1.0))
+    kept = convex(losses, values)
+    return pair_of_curve(*_met_at_one(losses[kept], values[kept]))
 
 
-def _middle(loss: float, height: float) -> float:
-    """Minus e^loss times the slope from a point's mirror image to the point."""
-    if loss == 0:
-        return 0.0
-    # (H(-l) - H(l)) / (e^l - e^-l) e^l, with H(-l) = 1 - e^-l + e^-l H(l)
-    fall = -math.expm1(-loss) * (1.0 - height)
-    return fall / -math.expm1(-2.0 * loss)
+def _met_at_one(losses: Array, deltas: Array) -> tuple[Array, Array]:
+    """A convex curve from 0 on, lowered where it would not be convex with its mirror image."""
+    shares = -np.diff(deltas) / np.expm1(np.minimum(np.diff(losses), 700.0))  # e^loss times the slope behind a point
+    if not len(shares) or 2.0 * shares[0] <= 1.0 - deltas[0]:
+        return losses, deltas
+    # e^loss times the slope from a point's mirror image to the point
+    middle = (1.0 - deltas[1:]) * np.expm1(-losses[1:]) / np.expm1(-2.0 * losses[1:])
+    first = 1 + int(np.argmax(np.append(shares[1:], 0.0) <= middle))
+    at_one = deltas[first] + middle[first - 1] * -math.expm1(-losses[first])
+    lowered = min(float(at_one) * (1.0 + 8.0 * UNIT), float(deltas[0]))
+    return np.append(0.0, losses[first:]), np.append(lowered, deltas[first:])
 
 
-def _hull(values: Array, losses: Array) -> NDArray[np.int64]:
-    """Points of the largest convex function of e^loss below the values and their mirror images, from 0 on."""
-    found: list[int] = []
-    for index in range(len(values)):
-        while len(found) > 1 and not _below(values, losses, found[-2], found[-1], index):
-            found.pop()
-        found.append(index)
-    while len(found) > 1:  # the middle: from a point's mirror image to the point, or through 0
-        here, there = found[0], found[1]
-        gap = float(losses[there] - losses[here])
-        behind = float(values[here] - values[there]) / math.expm1(min(gap, LARGEST_LOSS))
-        if here == 0:
-            kept = 2.0 * behind <= 1.0 - float(values[0])
-        else:
-            kept = behind <= _middle(float(losses[here]), float(values[here]))
-        if kept:
-            break
-        found.pop(0)
-    return np.array(found)
+def convex(losses: Array, deltas: Array) -> NDArray[np.int64]:
+    """Which points lie on the largest convex function of e^loss that is nowhere above them."""
+    kept, falls = [0], [math.inf]
+    for k in range(1, len(losses)):
+        while (fall := _log_fall(losses, deltas, kept[-1], k)) >= falls[-1]:
+            kept.pop()
+            falls.pop()
+        kept.append(k)
+        falls.append(fall)
+    return np.array(kept)
 
 
-def _below(values: Array, losses: Array, left: int, middle: int, right: int) -> bool:
-    """Whether the middle one of three points lies below the chord of the others, in e^loss."""
-    whole = math.exp(float(losses[left] - losses[right]))
-    part = math.exp(float(losses[middle] - losses[right]))
-    chord = float(values[left]) * (1.0 - part) + float(values[right]) * (part - whole)
-    return float(values[middle]) * (1.0 - whole) < chord
+def _log_fall(losses: Array, deltas: Array, i: int, j: int) -> float:
+    """log of how fast the deltas fall in e^loss between two points."""
+    fallen, apart = float(deltas[i] - deltas[j]), float(losses[j] - losses[i])
+    if fallen <= 0:
+        return -math.inf
+    return math.log(fallen) - float(losses[i]) - (math.log(math.expm1(apart)) if apart < 700.0 else apart)
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """What a discrete pair has above each of its losses, an infinite loss left out, with bounds on the errors.
+
+    Args:
+        p: P(inf > L > loss).
+        q: Q(L > loss).
+        p_off, q_off: Their errors at most.
+        infinite: P(L = inf), which is Q(L = -inf).
+    """
+
+    p: Array
+    q: Array
+    p_off: Array
+    q_off: Array
+    infinite: float
+
+    @classmethod
+    def of_curve(cls, losses: Array, deltas: Array) -> Self:
+        """Of the pair whose delta(epsilon) is straight in e^epsilon between these points, and constant beyond them."""
+        fallen, apart = -np.diff(deltas), np.diff(losses)
+        rounding = 8.0 * UNIT * (deltas[:-1] / np.maximum(fallen, SMALLEST_MASS) + 1.0 + np.abs(losses[:-1]))
+        with np.errstate(under="ignore"):
+            near = np.minimum(apart, 700.0)
+            share = fallen / np.expm1(near) * np.exp(near - apart)  # e^loss Q(L > loss)
+            q = np.append(share * np.exp(-losses[:-1]), 0.0)
+        p = np.append(share + (deltas[:-1] - deltas[-1]), 0.0)
+        p_off = np.append(rounding * share, 0.0) + 8.0 * UNIT * (deltas + p)
+        return cls(p, q, p_off, np.append(rounding, 0.0) * q, float(deltas[-1]))
+
+
+def pair_of_curve(losses: Array, deltas: Array, mirrored: tuple[Array, Array] | None = None) -> DominatingPair:
+    """The pair whose delta(epsilon) is straight in e^epsilon between points of a convex curve.
+
+    Args:
+        losses: Ascending from 0.
+        deltas: Falling; the last one is the mass of an infinite loss.
+        mirrored: The same of the second law against the first, of as much mass at an infinite loss; without it the
+            pair is its own mirror image.
+    """
+    above, below = Beyond.of_curve(losses, deltas), Beyond.of_curve(*(mirrored or (losses, deltas)))
+    down = mirrored[0] if mirrored else losses
+
+    def tails(at: Array) -> Tails:
+        size, positive = np.abs(at), at >= 0
+        i = np.searchsorted(losses, np.maximum(at, 0.0), side="right") - 1  # of L > at
+        j = np.maximum(np.searchsorted(down, size, side="left") - 1, 0)  # of -L >= size, where that is not 0
+        within = size <= down[-1]
+        small = np.where(within, below.q[j], 0.0)  # P(L <= -size)
+        large = np.where(within, below.p[j], 0.0) + below.infinite  # Q(L <= -size)
+        p_cdf = np.where(positive, 1.0 - above.infinite - above.p[i], small)
+        p_sf = np.where(positive, above.p[i], 1.0 - above.infinite - small)
+        q_cdf, q_sf = np.where(positive, 1.0 - above.q[i], large), np.where(positive, above.q[i], 1.0 - large)
+        off = np.where(positive, above.p_off[i], below.q_off[j]), np.where(positive, above.q_off[i], below.p_off[j])
+        ends = [np.maximum(np.minimum(*pair), SMALLEST_MASS) for pair in ((p_cdf, p_sf), (q_cdf, q_sf))]
+        return Tails(p_cdf, p_sf, q_cdf, q_sf, off[0] / ends[0], off[1] / ends[1])
+
+    return DominatingPair(tails, largest=float(max(losses[-1], down[-1])), lost=above.infinite)

@@ -21,8 +21,8 @@ On the line, for noise whose loss rises with the output, half-lines attain the f
 import numpy as np
 
 from dpaudit.mechanisms.base import Array
+from dpaudit.verify.pld.curve_pairs import Beyond, convex, pair_of_curve
 from dpaudit.verify.pld.dominating_pairs import DominatingPair
-from dpaudit.verify.pld.product_pairs import Beyond, convex, pair_of_curve
 from dpaudit.verify.pld.replaced_pairs import LARGEST, MOST, largest_difference, least_mass
 
 Curves = tuple[Array, Array]  # losses and deltas, as `product_pairs.product_curve` gives them

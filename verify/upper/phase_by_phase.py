@@ -16,7 +16,8 @@ from dpaudit.mechanisms.base import Array, LaplaceCoordinates
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.pld.composition import Composed
-from dpaudit.verify.pld.curve_pairs import curve_lattice
+from dpaudit.verify.pld.curve_pairs import bounded_pair
+from dpaudit.verify.pld.loss_grid import SampledPair, grid_masses, lattice
 from dpaudit.verify.pld.pair_curve import LEAST_STEP, infinite_mass
 from dpaudit.verify.upper.mixed import PAIRS, pair_phase
 
@@ -76,14 +77,14 @@ def _composed(claim: Claim, curves: Sequence[Sequence[Curve]]) -> list[Composed]
 def _capped(curves: Sequence[Sequence[Curve]], ends: Array) -> Composed:
     """The total loss of parts, each of whose losses are infinite beyond its end."""
     step = max(float(ends.min()) / FINENESS, float(ends.max()) / MOST_PLACES, LEAST_STEP)
-    grids, infinite = [], 0.0
-    for part, end in zip(curves, ends, strict=True):
-        last = max(1, math.ceil(end / step))
-        places = np.arange(0, last + 1, -(-last // POINTS))
-        lattice, mass = curve_lattice(partial(_least, part), step, places)
-        grids.append((lattice, 1))
-        infinite += mass
-    return Composed(grids, step, infinite * (1.0 + 1e-15), 4e-16 * float(ends.sum()))
+    grids, infinite, slack = [], 0.0, 0.0
+    for part, end in zip(curves, np.maximum(ends, step), strict=True):
+        pair = bounded_pair(partial(_least, part), np.linspace(0.0, end, POINTS + 1))
+        sampled = SampledPair(pair, 1.0, float(end))
+        masses, lost = lattice(sampled, grid_masses(sampled, step), step, "remove")
+        grids.append((masses, 1))
+        infinite, slack = infinite + lost, slack + pair.slack * (1.0 + float(end))
+    return Composed(grids, step, infinite * (1.0 + 1e-15), slack)
 
 
 def _least(curves: Sequence[Curve], epsilon: Array) -> Array:

@@ -9,9 +9,10 @@ from scipy.stats import norm
 
 from dpaudit.mechanisms import GeneralizedGaussian
 from dpaudit.mechanisms.base import Array, PowerCoordinates
+from dpaudit.verify.pld.curve_pairs import convex, pair_of_curve
 from dpaudit.verify.pld.dominating_pairs import gaussian_pair, laplace_pair, logconcave_pair
 from dpaudit.verify.pld.pair_curve import PairPhase, compose_pairs, worst_delta
-from dpaudit.verify.pld.product_pairs import convex, pair_of_curve, product_pair
+from dpaudit.verify.pld.product_pairs import product_pair
 
 
 def profile(pair_tails: object, at: Array) -> Array:
