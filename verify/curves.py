@@ -1,15 +1,19 @@
 """A one-sided bound on the privacy curve delta(epsilon), whoever proved it."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
+
+import numpy as np
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.inversion import epsilon_at
 from dpaudit.verify.results import Witness
 
 SMALLEST_DELTA = 1e-300  # of an upper bound that is computed: an underflow must not pass for a proof of delta = 0
+HEADROOM = 30.0  # losses this far above an epsilon may count as infinite: of e^-30 of their mass that is wrong
 FARTHEST_EPSILON = 1e250  # whose products and quotients are floats: an upper bound there is one for all beyond
 
 
@@ -41,3 +45,23 @@ class Curve:
     ) -> "Curve":
         """An upper bound whose epsilon is found from its delta."""
         return cls("upper", method, theorem, delta, partial(epsilon_at, delta), assumptions)
+
+
+def least_delta(curves: Sequence[Curve], epsilon: Array) -> Array:
+    """The least of several upper bounds on delta at each epsilon."""
+    return np.asarray(np.minimum.reduce([np.ones(len(epsilon)), *(curve.delta(epsilon) for curve in curves)]))
+
+
+def end_of(curves: Sequence[Curve], delta: float, tail: float, otherwise: float) -> float:
+    """Epsilon where the least of several upper bounds falls to a tail, or else to a part of delta.
+
+    Args:
+        curves: The bounds.
+        delta: Of which a thousandth, or a tenth, will do.
+        tail: What is wanted, in (0, 1).
+        otherwise: Where they fall to none of these.
+    """
+    wanted = np.array([tail, max(1e-3 * delta, tail), max(0.1 * delta, tail)])
+    found = np.min([np.full(len(wanted), math.inf), *(curve.epsilon(wanted) for curve in curves)], axis=0)
+    finite = found[np.isfinite(found)]
+    return float(finite[0]) if len(finite) else otherwise

@@ -24,6 +24,7 @@ from dpaudit.verify.upper import (
     mixed,
     never_sampled,
     one_dimensional,
+    pass_by_pass,
     phase_by_phase,
     radial_pld,
     replaced_coins,
@@ -114,6 +115,9 @@ def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) ->
         ]
         curves += own
         when_cut += own if fixed else []
+    of_releases = [upper_curves(release, theorems) for release in pass_by_pass.releases(read)]
+    if of_releases and all(of_releases):
+        curves.append(pass_by_pass.bound(read, of_releases))
     of_parts = [upper_curves(part, theorems) for part in phase_by_phase.parts(read)]
     if of_parts and all(of_parts):
         curves.append(phase_by_phase.bound(read, of_parts))

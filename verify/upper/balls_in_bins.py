@@ -24,6 +24,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 
@@ -33,8 +34,9 @@ from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.pld.cells import interval_masses
 from dpaudit.verify.pld.composition import Composed
-from dpaudit.verify.pld.fourier import Lattice, log_mgf, tilted_power
-from dpaudit.verify.pld.loss_grid import deposit
+from dpaudit.verify.pld.dominating_pairs import DominatingPair
+from dpaudit.verify.pld.fourier import UNIT, Lattice, log_mgf, tilted_power
+from dpaudit.verify.pld.loss_grid import SampledPair, cell_masses, deposit, sampled_pair
 from dpaudit.verify.pld.pair_curve import FINENESS, SHORT_HISTORY, worst_delta
 from dpaudit.verify.samplers import BallsInBins, RandomAllocation
 from dpaudit.verify.upper.gaussian_pld import LEAST_SHIFT, shift_over_sigma
@@ -47,6 +49,7 @@ SIZE, LARGEST_SIZE = 2**18, 2**21  # lattice points of X
 COARSEST = 0.5  # deviations of a likelihood ratio between them, unless they are as many as there may be
 TAIL = 1e-4  # of the claimed delta: probability that some release of the history leaves the lattice
 MOST_CELLS = 2**20  # of the loss of a pass, between its least and its largest
+LEVELS = 2001  # of the loss of a release in a first look
 MOST_LOSS = 600.0  # log likelihood ratios of a release beyond which none is represented
 
 
@@ -63,6 +66,23 @@ class Pass:
     releases: int
     shift: float
     count: int
+
+
+@dataclass(frozen=True)
+class PairPass:
+    """A pass of T releases of which the record enters one, each dominated by a pair, and how often it is repeated.
+
+    Args:
+        releases: T.
+        pair: Of one release.
+        count: Independent passes.
+        most: Loss of a release above which all count as infinite.
+    """
+
+    releases: int
+    pair: DominatingPair
+    count: int
+    most: float = MOST_LOSS
 
 
 @dataclass(frozen=True)
@@ -129,6 +149,20 @@ def bound(claim: Claim) -> Curve:
     parts = passes(claim)
     if parts is None:
         raise ValueError(f"Expected claim {claim.id!r} to draw bins or releases with Gaussian noise in every phase.")
+    return passes_curve(claim, parts, THEOREM)
+
+
+def passes_curve(
+    claim: Claim, parts: Sequence[Pass | PairPass], theorem: str, assumptions: tuple[str, ...] = ()
+) -> Curve:
+    """Upper bound on delta(epsilon) of such passes.
+
+    Args:
+        claim: Where tightness matters.
+        parts: All its passes.
+        theorem: What proves it.
+        assumptions: What the reader must accept.
+    """
     count = sum(part.count for part in parts)
     tail = max(TAIL * (claim.delta or 1e-10) / count, 1e-100)
     laws = [(pass_law(part, tail), part.count) for part in parts]
@@ -141,7 +175,66 @@ def bound(claim: Claim) -> Curve:
         grids = [(_on_loss_grid(law, step, direction), n) for law, n in laws]
         infinite = sum(n * lost for (_, lost), n in grids)
         composed.append(Composed([(grid, n) for (grid, _), n in grids], step, infinite, 0.0))
-    return Curve.upper("pld", THEOREM, partial(worst_delta, composed))
+    return Curve.upper("pld", theorem, partial(worst_delta, composed), assumptions)
+
+
+class _Release(Protocol):
+    """The likelihood ratio r of one release."""
+
+    def reach(self, tail: float) -> tuple[float, float, float]:
+        """Least and largest r, less 1, but for a tail of the law with the record, and the deviation of r; guides."""
+
+    def cells(self, logs: Array) -> tuple[Array, Array]:
+        """Masses between values of log r, without the record and with it, and bounds on their errors: (2, cells)."""
+
+    def slip(self, logs: Array) -> Array:
+        """How far, relatively, r at an edge may be from its value for other reasons than the edge's own rounding."""
+
+
+@dataclass(frozen=True)
+class _NormalRelease:
+    """r(w) = exp(mu w - mu^2/2) for standard normal w."""
+
+    mu: float
+
+    def reach(self, tail: float) -> tuple[float, float, float]:
+        mu = self.mu
+        far = -float(Gaussian(1.0).structure.ppf(np.array([tail]))[0])
+        largest = math.expm1(min(mu * (far + mu) - mu * mu / 2.0, MOST_LOSS))
+        return math.expm1(-mu * far - mu * mu / 2.0), largest, math.sqrt(math.expm1(min(mu * mu, MOST_LOSS)))
+
+    def cells(self, logs: Array) -> tuple[Array, Array]:
+        edges = (logs + self.mu * self.mu / 2.0) / self.mu
+        found = interval_masses(Gaussian(1.0).structure, edges, np.array([0.0, self.mu]))
+        return found.upper, found.upper - found.lower
+
+    def slip(self, logs: Array) -> Array:
+        return np.asarray(8.0 * UNIT * (np.abs(logs) + self.mu * self.mu))
+
+
+@dataclass(frozen=True)
+class _PairRelease:
+    """r of a dominating pair, whose loss is log r; an infinite one lies above all edges, and what is beyond `most`."""
+
+    pair: DominatingPair
+    most: float
+
+    def reach(self, tail: float) -> tuple[float, float, float]:
+        whole = sampled_pair(self.pair, 1.0, tail, self.most)
+        levels = whole.cutoff * np.linspace(-1.0, 1.0, LEVELS)
+        ends = np.concatenate([levels[:1], 0.5 * (levels[1:] + levels[:-1]), levels[-1:]])
+        deviation = math.sqrt(float(cell_masses(whole, levels)[1] @ np.expm1(ends) ** 2))
+        end = whole.cutoff * (1.0 + 1e-6) + 2.0 * self.pair.slack  # an atom there lies within
+        return math.expm1(-end), math.expm1(end), max(deviation, 1e-300)
+
+    def cells(self, logs: Array) -> tuple[Array, Array]:
+        first, second, first_error, second_error = cell_masses(SampledPair(self.pair, 1.0, math.inf), logs)
+        masses, errors = np.array([second, first]), np.array([second_error, first_error])
+        masses[1, -1] += self.pair.lost
+        return masses + errors, 2.0 * errors
+
+    def slip(self, logs: Array) -> Array:
+        return np.asarray(8.0 * UNIT * np.abs(logs) + self.pair.slack * (1.0 + np.abs(logs)))
 
 
 @dataclass(frozen=True)
@@ -163,12 +256,9 @@ class _Ratios:
     size: int
 
 
-def _ratios(releases: int, mu: float, tail: float) -> _Ratios:
+def _ratios(releases: int, release: _Release, tail: float) -> _Ratios:
     """X is about its mean T: of deviations from it, Bernstein's inequality leaves out less than e^-80 here."""
-    far = -float(Gaussian(1.0).structure.ppf(np.array([tail / (2.0 * releases)]))[0])
-    largest = math.expm1(min(mu * (far + mu) - mu * mu / 2.0, MOST_LOSS))
-    smallest = math.expm1(-mu * far - mu * mu / 2.0)
-    deviation = math.sqrt(math.expm1(min(mu * mu, MOST_LOSS)))
+    smallest, largest, deviation = release.reach(tail / (2.0 * releases))
     spread = 15.0 * math.sqrt(releases) * deviation
     above = spread + min(1.05 * (largest + 1.0) + 0.2 * releases, 55.0 * largest)
     below = spread - 55.0 * smallest
@@ -184,28 +274,28 @@ def _ratios(releases: int, mu: float, tail: float) -> _Ratios:
     return _Ratios(smallest, unit, max(1, math.ceil((largest - smallest) / unit)), start, size)
 
 
-def pass_law(part: Pass, tail: float) -> PassLaw:
+def pass_law(part: Pass | PairPass, tail: float) -> PassLaw:
     """The law of X = sum_t r(w_t) on a lattice, spread so that it is convexly larger.
 
     Args:
-        part: T and the shift over sigma, mu; r(w) = exp(mu w - mu^2/2) for standard normal w.
+        part: T and the law of a likelihood ratio.
         tail: Probability with the record that some r may lie beyond the lattice.
     """
-    law, mu, releases = Gaussian(1.0).structure, part.shift, part.releases
-    lattice = _ratios(releases, mu, tail)
+    releases = part.releases
+    release = _NormalRelease(part.shift) if isinstance(part, Pass) else _PairRelease(part.pair, part.most)
+    lattice = _ratios(releases, release, tail)
     unit, whole = lattice.unit, lattice.least == -1.0
     steps = np.arange(lattice.top + 1) * unit
     excess = lattice.least + steps  # the ratio less 1
     points, logs = (steps, np.log(steps[1:])) if whole else (1.0 + excess, np.log1p(excess))
-    cells = interval_masses(law, (logs + mu * mu / 2.0) / mu, np.array([0.0, mu]))  # nothing lies below a ratio of 0
+    upper, spread = release.cells(logs)  # nothing lies below a ratio of 0
     inside = slice(0 if whole else 1, -1)
-    zero, one = cells.upper[0][inside], cells.upper[1][inside]
-    error = (cells.upper - cells.lower)[:, inside]
+    zero, one = upper[0][inside], upper[1][inside]
+    error = spread[:, inside]
     values = points[:-1]  # r at the left ends of the cells that are bounded on the right
     # edges are rounded: r at an edge is its value up to a few units in the last place of what its logarithm is made of
     rounded = 1.0 if whole else (abs(lattice.least) + np.abs(excess[:-1]) + unit) / values
-    parts = rounded + np.abs(logs[: len(values)]) + mu * mu
-    slip = 8.0 * 2.0**-53 * parts * (values + unit)
+    slip = (8.0 * UNIT * rounded + release.slip(logs[: len(values)])) * (values + unit)
     up = np.clip((one - values * zero) / unit + error[0] * values / unit + slip * zero / unit, 0.0, None)
     down = np.maximum(zero - np.maximum((one - error[1] - values * zero) / unit - slip * zero / unit, 0.0), 0.0)
     masses = np.zeros(lattice.top + 1)
@@ -214,7 +304,7 @@ def pass_law(part: Pass, tail: float) -> PassLaw:
     masses *= 1.0 + 1e-15
     tilted = masses * points * (1.0 + 1e-15)
     sums = lattice.start + np.arange(lattice.size, dtype=np.float64)
-    beyond = cells.upper[:, -1] + (0.0 if whole else cells.upper[:, 0])
+    beyond = upper[:, -1] + (0.0 if whole else upper[:, 0])
     second, noise, wrapped = _sum_law([(masses, releases)], lattice)
     first, first_noise, first_wrapped = _sum_law([(masses, releases - 1), (tilted, 1)], lattice)
     lost = float(beyond[1] + (releases - 1) * beyond[0]) + first_wrapped, float(releases * beyond[0]) + wrapped

@@ -7,6 +7,7 @@ if every phase has one, and by moments if every phase has them.
 
 from functools import partial
 
+from dpaudit.mechanisms.base import LaplaceCoordinates
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.pld.dominating_pairs import gaussian_pair
@@ -35,6 +36,14 @@ def pair_phase(claim: Claim, phase: Phase) -> PairPhase | None:
         return PairPhase(gaussian_pair(mu), phase.sampling_prob, phase.steps)
     pairs = laplace_pure.pair_phase(claim, phase), one_dimensional.pair_phase(claim, phase)
     return pairs[0] or pairs[1] or radial_pld.pair_phase(claim, phase)
+
+
+def attained_pair(claim: Claim, phase: Phase) -> PairPhase | None:
+    """A phase's pair where some contribution of the record attains it, so that no other theorem says more."""
+    law, mechanism = phase.mechanism.structure, phase.mechanism
+    if isinstance(law, LaplaceCoordinates) and mechanism.dimension != 1 and mechanism.clip_norm > 1:
+        return None  # its pair is of the largest l1 norm, which is the worst shift under l1 clipping alone
+    return pair_phase(claim, phase)
 
 
 def moments_of(claim: Claim, phase: Phase, rate: float | None = None) -> Moments | None:

@@ -5,27 +5,25 @@ A bound on delta(epsilon) of a phase, whatever was released before it, is at lea
 own are one group, composed release by release; of the others those with noise and sampling of one kind are.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array, LaplaceCoordinates
+from dpaudit.mechanisms.base import Array
 from dpaudit.verify.claims import Claim, Phase
-from dpaudit.verify.curves import Curve
+from dpaudit.verify.curves import HEADROOM, Curve, end_of, least_delta
 from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.curve_pairs import bounded_pair
 from dpaudit.verify.pld.loss_grid import SampledPair, grid_masses, lattice
 from dpaudit.verify.pld.pair_curve import LEAST_STEP, infinite_mass
-from dpaudit.verify.upper.mixed import PAIRS, pair_phase
+from dpaudit.verify.upper.mixed import PAIRS, attained_pair
 
 THEOREM = "every phase by the theorem that is best for it, their curves composed: Zhu, Dong and Wang (2022), Theorem 10"
 POINTS, FINENESS, MOST_PLACES = 512, 512, 1 << 16  # of a group's curve; steps of the shortest and of the longest one
 SHARE = 0.1  # of delta, beyond which a part's losses may count as infinite
 COARSER = 0.25  # of the longest loss: a cap above that share of it would gain no grid worth its time
-HEADROOM = 30.0  # losses this far above the claimed epsilon may count as infinite: of e^-30 of their mass that is wrong
 
 
 def parts(claim: Claim) -> list[Claim]:
@@ -38,12 +36,9 @@ def parts(claim: Claim) -> list[Claim]:
 
 def _kind(claim: Claim, phase: Phase) -> object:
     """What phases of one group have in common: a pair that is attained, or noise and sampling of one kind."""
-    law = phase.mechanism.structure
-    # the pair of Laplace noise is of the largest l1 norm, which is the worst shift under l1 clipping alone
-    other = isinstance(law, LaplaceCoordinates) and phase.mechanism.dimension != 1 and phase.mechanism.clip_norm > 1
-    if not other and pair_phase(claim, phase) is not None:
+    if attained_pair(claim, phase) is not None:
         return PAIRS
-    return type(law), type(phase.sampler), phase.correlation is None
+    return type(phase.mechanism.structure), type(phase.sampler), phase.correlation is None
 
 
 def bound(claim: Claim, curves: Sequence[Sequence[Curve]]) -> Curve:
@@ -68,9 +63,10 @@ def bound(claim: Claim, curves: Sequence[Sequence[Curve]]) -> Curve:
 def _composed(claim: Claim, curves: Sequence[Sequence[Curve]]) -> list[Composed]:
     """The total loss, and again with losses far above where it matters as infinite ones, on finer grids."""
     tail = infinite_mass(claim.least_delta) / len(curves)
-    ends = np.array([_end(part, claim, tail) for part in curves])
-    apart = sum(_end(part, claim, max(SHARE * claim.delta / len(curves), tail)) for part in curves)
-    caps = [cap for cap in {claim.epsilon + HEADROOM, apart + HEADROOM} if cap < COARSER * ends.max()]
+    far, less = claim.epsilon + HEADROOM, max(SHARE * claim.delta / len(curves), tail)
+    ends = np.array([end_of(part, claim.delta, tail, far) for part in curves])
+    apart = sum(end_of(part, claim.delta, less, far) for part in curves)
+    caps = [cap for cap in {far, apart + HEADROOM} if cap < COARSER * ends.max()]
     return [_capped(curves, ends), *(_capped(curves, np.minimum(ends, cap)) for cap in caps)]
 
 
@@ -79,21 +75,9 @@ def _capped(curves: Sequence[Sequence[Curve]], ends: Array) -> Composed:
     step = max(float(ends.min()) / FINENESS, float(ends.max()) / MOST_PLACES, LEAST_STEP)
     grids, infinite, slack = [], 0.0, 0.0
     for part, end in zip(curves, np.maximum(ends, step), strict=True):
-        pair = bounded_pair(partial(_least, part), np.linspace(0.0, end, POINTS + 1))
+        pair = bounded_pair(partial(least_delta, part), np.linspace(0.0, end, POINTS + 1))
         sampled = SampledPair(pair, 1.0, float(end))
         masses, lost = lattice(sampled, grid_masses(sampled, step), step, "remove")
         grids.append((masses, 1))
         infinite, slack = infinite + lost, slack + pair.slack * (1.0 + float(end))
     return Composed(grids, step, infinite * (1.0 + 1e-15), slack)
-
-
-def _least(curves: Sequence[Curve], epsilon: Array) -> Array:
-    return np.asarray(np.minimum.reduce([np.ones(len(epsilon)), *(curve.delta(epsilon) for curve in curves)]))
-
-
-def _end(curves: Sequence[Curve], claim: Claim, tail: float) -> float:
-    """Epsilon where a part's delta falls to a tail, or as far as it falls."""
-    wanted = np.array([tail, max(1e-3 * claim.delta, tail), max(0.1 * claim.delta, tail)])
-    found = np.min([np.full(len(wanted), math.inf), *(curve.epsilon(wanted) for curve in curves)], axis=0)
-    finite = found[np.isfinite(found)]
-    return float(finite[0]) if len(finite) else claim.epsilon + HEADROOM
