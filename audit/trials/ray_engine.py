@@ -14,6 +14,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.trials.blocks import Block, OutOfTimeError, Place, Scores, TrialSetup, train_block
 from dpaudit.audit.trials.local_engine import MOST_DEATHS, Pending, WorkersDiedError
 
@@ -28,11 +29,10 @@ def train_blocks(
         workers: Of no account: the cluster has as many as it has cores, or GPUs.
 
     Raises:
-        OutOfTimeError, WorkersDiedError: As there.
+        OutOfTimeError, WorkersDiedError: As there; the latter also where Ray does not start.
+        InputError: RAY_ADDRESS names no cluster.
     """
-    if not ray.is_initialized():
-        os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's 15 starves workers beside anything else
-        ray.init(logging_level=logging.ERROR, log_to_driver=False)
+    _start()
     resource = "GPU" if setup.device == "cuda" else "CPU"
     task = ray.remote(**{f"num_{resource.lower()}s": 1}, max_retries=MOST_DEATHS)(train_block)
     flying: dict[Any, tuple[Place, Block]] = {}
@@ -62,6 +62,19 @@ def train_blocks(
     finally:
         for reference in flying:
             ray.cancel(reference, force=True)
+
+
+def _start() -> None:
+    if ray.is_initialized():
+        return
+    os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's 15 starves workers beside anything else
+    try:
+        ray.init(logging_level=logging.ERROR, log_to_driver=False)
+    except Exception as error:  # Ray raises this very class where its node does not come up in time
+        address = os.environ.get("RAY_ADDRESS")
+        if address:
+            raise InputError(f"Expected RAY_ADDRESS={address!r} to name a Ray cluster that runs: {error}") from error
+        raise WorkersDiedError(f"Ray did not start: {' '.join(str(error).split())}") from error
 
 
 def _first_done(references: list[Any], deadline: float | None) -> Any:

@@ -20,6 +20,7 @@ import pytest
 from small_trials import SMALL_BLOCKS, arms, setup
 
 from dpaudit.audit.attacks import canary_game, pilot
+from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.recipes import load_recipe
 from dpaudit.audit.inputs.user_code import UserFunction, UserTrainer
 from dpaudit.audit.training_run import train_bundle
@@ -404,6 +405,22 @@ def test_a_ray_cluster_of_two_nodes_gives_the_bits_of_this_process(tmp_path: Pat
     late = TrialRunner(engine="ray", deadline=time.monotonic())
     assert [len(scores) for scores in late.run(setup(), *arms(MODELS))] == [0, 0]
     assert late.stopped == "budget"
+
+
+def test_a_ray_that_does_not_start_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'dpaudit[cluster]'")
+    monkeypatch.setenv("RAY_ADDRESS", "nonsense")
+    with pytest.raises(InputError, match="Expected RAY_ADDRESS='nonsense' to name a Ray cluster that runs: Invalid"):
+        TrialRunner(engine="ray").run(setup(), *arms(MODELS))
+    monkeypatch.delenv("RAY_ADDRESS")
+
+    def died(**_: object) -> None:
+        raise Exception("The current node timed out\n during startup.")
+
+    monkeypatch.setattr(ray, "init", died)
+    late = TrialRunner(engine="ray")
+    assert [len(scores) for scores in late.run(setup(), *arms(MODELS))] == [0, 0]
+    assert late.stopped == "Ray did not start: The current node timed out during startup."
 
 
 def test_an_engine_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
