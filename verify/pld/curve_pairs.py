@@ -34,9 +34,18 @@ def bounded_pair(delta: Callable[[Array], Array], losses: Array) -> DominatingPa
     >>> round(float(pair.tails(np.array([0.5])).p_sf[0]), 3)  # randomized response: e/(1 + e)
     0.731
     """
+    return pair_of_curve(*mirrored_hull(delta, losses))
+
+
+def mirrored_hull(delta: Callable[[Array], Array], losses: Array) -> tuple[Array, Array]:
+    """Losses and deltas of that pair's curve, which is straight in e^epsilon between them.
+
+    Args:
+        delta, losses: As of `bounded_pair`.
+    """
     values = np.minimum.accumulate(np.minimum(delta(losses), 1.0))
     kept = convex(losses, values)
-    return pair_of_curve(*_met_at_one(losses[kept], values[kept]))
+    return _met_at_one(losses[kept], values[kept])
 
 
 def _met_at_one(losses: Array, deltas: Array) -> tuple[Array, Array]:

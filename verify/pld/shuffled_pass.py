@@ -8,13 +8,15 @@ same holds of an excess that came out too small by d: E (x + Y/m)_+ is (1/m) E (
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from scipy.special import ndtr
 
 from dpaudit.mechanisms.base import Array
+from dpaudit.verify.pld.curve_pairs import Beyond, mirrored_hull
 from dpaudit.verify.pld.fourier import UNIT, Lattice, log_mgf, tilted_power
 from dpaudit.verify.pld.normal_tails import tail_error
 from dpaudit.verify.results import Direction
@@ -24,6 +26,15 @@ WIDTH, MOST_POINTS = 24.0, 2.0**18  # deviations of the sum that are represented
 CORE, GROWTH = 400, 0.01  # multiples around the mean, all of them, and a ladder outside
 FARTHEST = 2**19  # multiples of the step at most
 REACH, DEPTH = 8.3, 5.0  # deviations of the noise at K and at L
+# mass of large likelihood ratios that are subtracted, and logarithm of one, beyond which they need not be told apart
+DEEP, DEEPEST = 1e-8, 7.0
+LARGEST_LOG = 600.0  # of a likelihood ratio
+# distances of the law with the record from the other one, of it from the noise alone, and of the other one from that
+APART: dict[Direction, tuple[float, float, float]] = {
+    "remove": (1.0, 2.0, 1.0),
+    "add": (1.0, 1.0, 2.0),
+    "swap": (2.0, 2.0, 2.0),
+}
 GENTLE, ENDS = 5e-3, 20.0  # deviation of Y below which K and L are so many of them from its mean
 
 
@@ -47,6 +58,126 @@ class ShuffledPass:
         if direction == "swap":
             return 2.0 * math.sqrt(math.expm1(4.0 * square))
         return math.sqrt(math.exp(4.0 * square) - 2.0 * math.exp(2.0 * square) + math.exp(square))
+
+    def excess(self, levels: Array, growth: float, direction: Direction) -> tuple[Array, Array]:
+        """The largest E (Y - k)_+ at each level k, and its float error."""
+        return excess(levels, growth, self.shift, direction)
+
+    def ends(self, growth: float, direction: Direction) -> tuple[float, float]:
+        """Least and largest Y that are told apart."""
+        _, far, away = APART[direction]
+        high = math.exp(min(self.shift * far * (REACH + self.shift * far / 2.0), LARGEST_LOG))
+        return -growth * math.exp(min(self.shift * away * DEPTH, LARGEST_LOG)), high
+
+
+@dataclass(frozen=True)
+class Tradeoff:
+    """The largest P(S) for every Q(S) that a bound on delta(epsilon) in both orders leaves, rounded up.
+
+    Args:
+        second, first: Corners of it, (Q(S), P(S)), rising from (0, P(L = inf)) to (1, 1); straight between them.
+        losses: Of the slopes above 1, ascending from 0.
+        deltas: The bound there, and straight in e^epsilon between them.
+    """
+
+    second: Array
+    first: Array
+    losses: Array
+    deltas: Array
+
+    @classmethod
+    def of_bound(cls, delta: Callable[[Array], Array], losses: Array) -> Self:
+        """Of a bound at some losses, ascending from 0."""
+        at, values = mirrored_hull(delta, losses)
+        beyond = Beyond.of_curve(at, values)
+        q = np.maximum(beyond.q - beyond.q_off, 0.0)[::-1]
+        p = np.minimum(beyond.p + beyond.p_off + beyond.infinite, 1.0)[::-1]
+        rising = np.maximum.accumulate(np.concatenate([q, 1.0 - p[::-1], [1.0]]))
+        return cls(rising, np.maximum.accumulate(np.concatenate([p, 1.0 - q[::-1], [1.0]])), at, values)
+
+    def delta(self, epsilon: Array) -> Array:
+        """The bound at each epsilon >= 0."""
+        if len(self.losses) == 1:
+            return np.full(len(epsilon), self.deltas[0])
+        at = np.clip(np.searchsorted(self.losses, epsilon, side="right") - 1, 0, len(self.losses) - 2)
+        gap, width = np.maximum(epsilon - self.losses[at], 0.0), np.diff(self.losses)[at]
+        share = np.exp(np.minimum(gap - width, 0.0)) * np.expm1(-gap) / np.expm1(-width)  # expm1(gap)/expm1(width)
+        share = np.where(gap < width, share * (1.0 - 16.0 * UNIT * (1.0 + width)), 1.0)
+        found = self.deltas[at] - (self.deltas[at] - self.deltas[at + 1]) * share
+        return np.asarray(found * (1.0 + 4.0 * UNIT))
+
+    def most(self, second: Array) -> Array:
+        """The largest P(S) where Q(S) is known."""
+        return np.asarray(np.interp(second, self.second, self.first))
+
+    def least(self, first: Array) -> Array:
+        """The least Q(S) where P(S) is known."""
+        at = np.unique(self.first, return_index=True)[1]  # where P(S) is 1, the smallest
+        return np.asarray(np.interp(first, self.first[at], self.second[at]))
+
+    def far_out(self, mass: float) -> float:
+        """A loss above which Q has at most so much mass."""
+        outside = self.second[: len(self.losses)][::-1] <= mass
+        return float(self.losses[int(np.argmax(outside))]) if outside.any() else float(self.losses[-1])
+
+
+@dataclass(frozen=True)
+class CurvePass:
+    """Passes over shuffled batches of any noise, by what distances of one and of two contributions leave.
+
+    Args:
+        batches, count: As of `ShuffledPass`.
+        once, twice: Of releases that far apart.
+        most: Loss beyond which likelihood ratios are not told apart.
+    """
+
+    batches: float
+    count: int
+    once: Tradeoff
+    twice: Tradeoff
+    most: float
+
+    def _apart(self, direction: Direction) -> list[Tradeoff]:
+        return [self.once if times == 1.0 else self.twice for times in APART[direction]]
+
+    def spread(self, direction: Direction) -> float:
+        """Deviation of Y without growth, roughly."""
+        low, high = self.ends(1.0, direction)
+        total = 0.0
+        for end in (low, high):
+            levels = math.copysign(1.0, end) * np.append(0.0, np.geomspace(1e-6, 1.0, 300) * abs(end))
+            values = self.excess(levels, 1.0, direction)[0] + np.minimum(levels, 0.0)
+            total += 2.0 * float(np.trapezoid(np.maximum(values, 0.0), np.abs(levels)))
+        return max(math.sqrt(total), 1e-12)
+
+    def excess(self, levels: Array, growth: float, direction: Direction) -> tuple[Array, Array]:
+        """The largest E (Y - k)_+ at each level k, and its float error.
+
+        For k >= 0 the largest P_a(S) - growth P_b(S) - k P_0(S), where P_a(S) leaves the others a least mass; for k < 0
+        the largest P_a(S) - growth P_b(S) + |k| P_0(S), where P_b(S) leaves them a largest one. In that mass both are
+        concave and piecewise linear: largest at a corner. At the largest nothing that is subtracted exceeds 1.
+        """
+        between, first, second = self._apart(direction)
+        found, high = np.empty(len(levels)), levels >= 0
+        masses = np.unique(np.concatenate([between.first, first.first]))
+        lines = masses - growth * between.least(masses), -first.least(masses)
+        found[high] = _largest(*lines, levels[high])
+        masses = np.unique(np.concatenate([between.second, second.second]))
+        found[~high] = _largest(between.most(masses) - growth * masses, second.most(masses), -levels[~high])
+        size = 1.0 + growth + np.where(high, 0.0, np.abs(levels))
+        return np.maximum(found, 0.0), 64.0 * UNIT * size
+
+    def ends(self, growth: float, direction: Direction) -> tuple[float, float]:
+        """Least and largest Y that are told apart."""
+        _, first, second = self._apart(direction)
+        high = math.exp(min(float(first.losses[-1]), self.most))
+        return -growth * math.exp(min(second.far_out(DEEP), DEEPEST)), high
+
+
+def _largest(values: Array, slopes: Array, at: Array) -> Array:
+    """max over lines of value + slope x, at every x >= 0."""
+    parts = [np.max(values + np.outer(x, slopes), axis=1) for x in np.array_split(at, len(at) // 256 + 1)]
+    return np.concatenate(parts)
 
 
 def excess(levels: Array, growth: float, shift: float, direction: Direction) -> tuple[Array, Array]:
@@ -121,18 +252,19 @@ def _knots(mean: float, low: float, high: float, step: float) -> Array:
     return np.concatenate([centre - sides[0][::-1], [float(centre)], centre + sides[1]])
 
 
-def _term(part: ShuffledPass, growth: float, terms: int, direction: Direction) -> tuple[Lattice, float, float]:
+def _term(
+    part: ShuffledPass | CurvePass, growth: float, terms: int, direction: Direction
+) -> tuple[Lattice, float, float]:
     """Y on a lattice, the step, and what is to be added to the mean's E (...)_+."""
-    spread, shift = part.spread(direction), part.shift
+    spread = part.spread(direction)
     step = spread * max(1.0 / POINTS, WIDTH * math.sqrt(terms) / MOST_POINTS)
-    far, away = {"remove": (2.0, 1.0), "add": (1.0, 2.0), "swap": (2.0, 2.0)}[direction]
-    high = math.exp(min(shift * far * (REACH + shift * far / 2.0), 600.0))
-    low = min(1.0 - growth - 6.0 * spread, -growth * math.exp(min(shift * away * DEPTH, 600.0)))
+    low, high = part.ends(growth, direction)
+    low = min(1.0 - growth - 6.0 * spread, low)
     if spread < GENTLE:  # Y is nearly normal
         low, high = max(low, 1.0 - growth - ENDS * spread), min(high, 1.0 - growth + ENDS * spread)
     places = _knots(1.0 - growth, low, high, step)
     levels = places * step
-    values, error = excess(levels, growth, shift, direction)
+    values, error = part.excess(levels, growth, direction)
     beyond = float(values[-1] + error[-1])
     slopes = np.diff(values - values[-1]) / np.diff(levels)
     masses = np.maximum(np.concatenate([[0.0], np.diff(slopes), [-slopes[-1]]]), 0.0)
@@ -147,7 +279,7 @@ def _term(part: ShuffledPass, growth: float, terms: int, direction: Direction) -
     return Lattice(grid, int(places[0])), step, beyond + max(short, 0.0)
 
 
-def mean_excess(part: ShuffledPass, growth: float, terms: int, direction: Direction) -> float:
+def mean_excess(part: ShuffledPass | CurvePass, growth: float, terms: int, direction: Direction) -> float:
     """Upper bound on E (mean of independent Y)_+.
 
     Args:

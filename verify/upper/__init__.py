@@ -32,6 +32,7 @@ from dpaudit.verify.upper import (
     replaced_records,
     sampled_normal,
     shuffled_batches,
+    shuffled_by_curve,
 )
 from dpaudit.verify.upper.met_releases import (
     DRAWN,
@@ -118,6 +119,10 @@ def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) ->
     of_releases = [upper_curves(release, theorems) for release in pass_by_pass.releases(read)]
     if of_releases and all(of_releases):
         curves.append(pass_by_pass.bound(read, of_releases))
+    of_batches = [upper_curves(release, theorems) for release in shuffled_by_curve.releases(read)]
+    if of_batches and all(of_batches):
+        shuffled = shuffled_by_curve.bound(read, of_batches)
+        curves += [] if shuffled is None else [shuffled]
     of_parts = [upper_curves(part, theorems) for part in phase_by_phase.parts(read)]
     if of_parts and all(of_parts):
         curves.append(phase_by_phase.bound(read, of_parts))

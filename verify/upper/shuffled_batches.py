@@ -56,6 +56,7 @@ once, and batches that straddle two passes, are not covered.
 """
 
 import math
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -67,7 +68,7 @@ from dpaudit.verify.inversion import epsilon_at
 from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.fourier import UNIT, Lattice
 from dpaudit.verify.pld.pair_curve import worst_delta
-from dpaudit.verify.pld.shuffled_pass import ShuffledPass, excess, mean_excess
+from dpaudit.verify.pld.shuffled_pass import CurvePass, ShuffledPass, mean_excess
 from dpaudit.verify.results import Direction
 from dpaudit.verify.samplers import BufferedShuffle, Shuffled
 from dpaudit.verify.upper.gaussian_pld import analytic_delta, shift_over_sigma
@@ -87,18 +88,31 @@ SPARSE = 1.03  # ratio of neighbouring epsilons in the tail
 
 def shuffled_passes(claim: Claim) -> list[ShuffledPass] | None:
     """The passes of a claim; None where a phase has another sampler or other noise, or no bound would be better."""
-    found = [_shuffled(phase) for phase in claim.phases]
+    found = [normal_pass(phase) for phase in claim.phases]
     known = [part for part in found if part is not None]
-    if len(known) < len(found):
+    return known if len(known) == len(found) and gained(claim, known) else None
+
+
+def gained(claim: Claim, parts: Sequence[ShuffledPass | CurvePass]) -> bool:
+    """Whether so many batches hide anything."""
+    count = sum(part.count for part in parts)
+    return all(_terms(claim, part, count) > 1 for part in parts)
+
+
+def normal_pass(phase: Phase) -> ShuffledPass | None:
+    """The passes of a phase with normal noise; None where it has another sampler or other noise."""
+    mu, passes = shift_over_sigma(phase, "add-remove"), hiding_batches(phase)
+    if mu is None or mu > MOST_SHIFT or passes is None:
         return None
-    count = sum(part.count for part in known)
-    return known if all(_terms(claim, part, count) > 1 for part in known) else None
+    batches, epochs = passes
+    return ShuffledPass(batches, max(mu, LEAST_SHIFT) * (1.0 + 4.0 * UNIT), epochs)
 
 
-def _shuffled(phase: Phase) -> ShuffledPass | None:
-    mu, sampler = shift_over_sigma(phase, "add-remove"), phase.sampler
+def hiding_batches(phase: Phase) -> tuple[float, int] | None:
+    """Among how many batches a pass hides a record, and how many passes there are; None for other samplers."""
+    sampler = phase.sampler
     passes = sampler.passes if isinstance(sampler, BufferedShuffle) else sampler
-    if mu is None or mu > MOST_SHIFT or not isinstance(passes, Shuffled):
+    if not isinstance(passes, Shuffled):
         return None
     if passes.straddles or passes.reshuffle == "once":
         return None
@@ -109,17 +123,24 @@ def _shuffled(phase: Phase) -> ShuffledPass | None:
         batches = (min(held, passes.records) - left_out) / passes.batch
         if batches < 1:
             return None
-    return ShuffledPass(batches, max(mu, LEAST_SHIFT) * (1.0 + 4.0 * UNIT), passes.epochs)
+    return batches, passes.epochs
 
 
-def _terms(claim: Claim, part: ShuffledPass, count: int) -> int:
+def _apart(part: ShuffledPass | CurvePass, contributions: float, epsilon: Array) -> Array:
+    """delta of a release moved by so many contributions against one that is not."""
+    if isinstance(part, ShuffledPass):
+        return analytic_delta(contributions * part.shift, epsilon)
+    return (part.once if contributions == 1.0 else part.twice).delta(epsilon)
+
+
+def _terms(claim: Claim, part: ShuffledPass | CurvePass, count: int) -> int:
     """m, so that large weights cost SHARE of the claimed delta in so many passes."""
     direction: Direction = "swap" if claim.adjacency == "replace-one" else "remove"
-    tau = float(excess(np.zeros(1), 1.0, part.shift, direction)[0][0])
+    tau = float(part.excess(np.zeros(1), 1.0, direction)[0][0])
     spent = SHARE * (claim.delta or 1e-10) / (count * tau)
     if spent >= 1.0:
         return int(part.batches)
-    most = float(epsilon_at(partial(analytic_delta, 2.0 * part.shift), np.array([spent]))[0])
+    most = float(epsilon_at(partial(_apart, part, 2.0), np.array([spent]))[0])
     return int(part.batches * math.exp(-most))
 
 
@@ -137,6 +158,20 @@ def bound(claim: Claim) -> Curve:
     parts = shuffled_passes(claim)
     if parts is None:
         raise ValueError(f"Expected claim {claim.id!r} to have normal noise and many shuffled batches in every phase.")
+    return passes_curve(claim, parts, THEOREM)
+
+
+def passes_curve(
+    claim: Claim, parts: Sequence[ShuffledPass | CurvePass], theorem: str, assumptions: tuple[str, ...] = ()
+) -> Curve:
+    """Upper bound on delta(epsilon) of such passes.
+
+    Args:
+        claim: Where tightness matters.
+        parts: All its passes.
+        theorem: What proves it.
+        assumptions: What the reader must accept.
+    """
     swaps = claim.adjacency == "replace-one"
     count = sum(part.count for part in parts)
     terms = [_terms(claim, part, count) for part in parts]
@@ -150,10 +185,10 @@ def bound(claim: Claim) -> Curve:
         grids = [(lattice, part.count) for (lattice, _), part in zip(losses, parts, strict=True)]
         infinite = sum(part.count * lost for (_, lost), part in zip(losses, parts, strict=True))
         composed.append(Composed(grids, step, infinite, 0.0))
-    return Curve.upper("pld", THEOREM, partial(worst_delta, composed))
+    return Curve.upper("pld", theorem, partial(worst_delta, composed), assumptions)
 
 
-def pass_delta(part: ShuffledPass, terms: int, direction: Direction, epsilon: float) -> tuple[float, float]:
+def pass_delta(part: ShuffledPass | CurvePass, terms: int, direction: Direction, epsilon: float) -> tuple[float, float]:
     """Upper bound on delta(epsilon) of one pass, and what of it large weights cost.
 
     Args:
@@ -167,19 +202,19 @@ def pass_delta(part: ShuffledPass, terms: int, direction: Direction, epsilon: fl
     return mean_excess(part, growth, terms, direction) + cost, cost
 
 
-def _cost(part: ShuffledPass, terms: int, direction: Direction, growth: float) -> float:
+def _cost(part: ShuffledPass | CurvePass, terms: int, direction: Direction, growth: float) -> float:
     """What weights above 1/m cost: tau times delta of N(2 mu) against N(0) at log(batches/m)."""
-    value, error = excess(np.array([1.0 - growth]), growth, part.shift, direction)
+    value, error = part.excess(np.array([1.0 - growth]), growth, direction)
     level = max(0.0, math.log(part.batches / terms) * (1.0 - 8.0 * UNIT) - 8.0 * UNIT)
-    return float((value + error)[0]) * float(analytic_delta(2.0 * part.shift, np.array([level]))[0]) * (1.0 + 1e-13)
+    return float((value + error)[0]) * float(_apart(part, 2.0, np.array([level]))[0]) * (1.0 + 1e-13)
 
 
-def _profile(part: ShuffledPass, terms: int, direction: Direction, step: float) -> tuple[Array, Array]:
+def _profile(part: ShuffledPass | CurvePass, terms: int, direction: Direction, step: float) -> tuple[Array, Array]:
     """(multiples of the step, upper bounds on delta there), from 0 to where nothing is left."""
-    mu = part.shift * (2.0 if direction == "swap" else 1.0)
+    contributions = 2.0 if direction == "swap" else 1.0
 
     def known(places: Array) -> Array:
-        return analytic_delta(mu, places * step * (1.0 - 4.0 * UNIT))
+        return _apart(part, contributions, places * step * (1.0 - 4.0 * UNIT))
 
     places, values = [0], list[float]()
     while True:
