@@ -54,7 +54,7 @@ def _met_at_one(losses: Array, deltas: Array) -> tuple[Array, Array]:
     if not len(shares) or 2.0 * shares[0] <= 1.0 - deltas[0]:
         return losses, deltas
     # e^loss times the slope from a point's mirror image to the point
-    middle = (1.0 - deltas[1:]) * np.expm1(-losses[1:]) / np.expm1(-2.0 * losses[1:])
+    middle = (1.0 - deltas[1:]) / (1.0 + np.exp(-losses[1:]))
     first = 1 + int(np.argmax(np.append(shares[1:], 0.0) <= middle))
     at_one = deltas[first] + middle[first - 1] * -math.expm1(-losses[first])
     lowered = min(float(at_one) * (1.0 + 8.0 * UNIT), float(deltas[0]))

@@ -166,6 +166,8 @@ def passes_curve(
     count = sum(part.count for part in parts)
     tail = max(TAIL * (claim.delta or 1e-10) / count, 1e-100)
     laws = [(pass_law(part, tail), part.count) for part in parts]
+    if any(max(law.infinite) >= 1.0 for law, _ in laws):
+        return Curve.upper("pld", theorem, np.ones_like, assumptions)
     # one pass has its loss on as fine a grid as several would need for their sum
     fineness = FINENESS if count > SHORT_HISTORY else FINENESS / 16
     step = fineness * math.sqrt(sum(_variance(law) * n for law, n in laws) / count)
@@ -223,9 +225,9 @@ class _PairRelease:
         whole = sampled_pair(self.pair, 1.0, tail, self.most)
         levels = whole.cutoff * np.linspace(-1.0, 1.0, LEVELS)
         ends = np.concatenate([levels[:1], 0.5 * (levels[1:] + levels[:-1]), levels[-1:]])
-        deviation = math.sqrt(float(cell_masses(whole, levels)[1] @ np.expm1(ends) ** 2))
+        square = float(cell_masses(whole, levels)[1] @ np.expm1(np.minimum(ends, 0.5 * MOST_LOSS)) ** 2)
         end = whole.cutoff * (1.0 + 1e-6) + 2.0 * self.pair.slack  # an atom there lies within
-        return math.expm1(-end), math.expm1(end), max(deviation, 1e-300)
+        return math.expm1(-end), math.expm1(end), math.sqrt(max(square, 1e-300))
 
     def cells(self, logs: Array) -> tuple[Array, Array]:
         first, second, first_error, second_error = cell_masses(SampledPair(self.pair, 1.0, math.inf), logs)

@@ -31,7 +31,7 @@ THEOREM = (
     "mean of T likelihood ratios of a pair that dominates a release, the worst law of a pass by convexity; connect the "
     "dots of Doroshenko et al. (2022), Theorem 4.3, for every release and for the loss"
 )
-POINTS = 256  # of a release's curve
+POINTS, LEAST_END = 256, 1e-6  # of a release's curve, which may be below all tails at 0
 FAR_ABOVE = 7.0  # nats above the claimed epsilon, of which e^-7 is left out
 
 
@@ -95,5 +95,5 @@ def _release_pair(claim: Claim, phase: Phase, curves: Sequence[Curve], tail: flo
 
 
 def _curve_pair(curves: Sequence[Curve], claim: Claim, tail: float, most: float) -> DominatingPair:
-    end = min(end_of(curves, claim.delta, tail, most), most)
+    end = max(min(end_of(curves, claim.delta, tail, most), most), LEAST_END)
     return bounded_pair(partial(least_delta, curves), np.linspace(0.0, end, POINTS + 1))

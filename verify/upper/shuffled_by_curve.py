@@ -16,10 +16,8 @@ from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.curves import HEADROOM, Curve, end_of, least_delta
 from dpaudit.verify.pld.pair_curve import infinite_mass
 from dpaudit.verify.pld.shuffled_pass import LARGEST_LOG, CurvePass, Tradeoff
+from dpaudit.verify.upper.pass_by_pass import FAR_ABOVE, LEAST_END, POINTS
 from dpaudit.verify.upper.shuffled_batches import THEOREM, gained, hiding_batches, passes_curve, shuffled_passes
-
-POINTS = 256  # of a release's curve
-FAR_ABOVE = 7.0  # nats above the claimed epsilon, of which e^-7 is left out
 
 
 def releases(claim: Claim) -> list[Claim]:
@@ -62,5 +60,5 @@ def _pass(claim: Claim, phase: Phase, once: Sequence[Curve], twice: Sequence[Cur
 
 
 def _tradeoff(curves: Sequence[Curve], claim: Claim, tail: float, most: float) -> Tradeoff:
-    end = min(end_of(curves, claim.delta, tail, claim.epsilon + HEADROOM), most)
+    end = max(min(end_of(curves, claim.delta, tail, claim.epsilon + HEADROOM), most), LEAST_END)
     return Tradeoff.of_bound(partial(least_delta, curves), np.linspace(0.0, end, POINTS + 1))

@@ -5,7 +5,15 @@ import math
 import numpy as np
 import pytest
 
-from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, GammaScaleLaplace, Gaussian, GeneralizedGaussian, Laplace
+from dpaudit.mechanisms import (
+    GammaPLRV,
+    GammaPLRVIID,
+    GammaScaleLaplace,
+    Gaussian,
+    GeneralizedGaussian,
+    Laplace,
+    Product,
+)
 from dpaudit.mechanisms.base import Array, Mechanism
 from dpaudit.verify import check
 from dpaudit.verify.claims import Claim, Phase
@@ -96,6 +104,23 @@ def test_brackets_are_as_narrow_as_those_of_one_release(noise: Mechanism, sample
     verdict = check(claim(noise, sampler))
     assert 0 < verdict.epsilon_lower <= verdict.epsilon_upper <= ratio * verdict.epsilon_lower
     assert verdict.delta_lower <= verdict.delta_upper
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("noise", "sampler"),
+    [
+        (GammaScaleLaplace(2.1, 0.5, dimension=8_723_640), RandomAllocation(47_030, 21)),  # no bound on one release
+        (Product(1e6, clip_norm=1.0, dimension=3055), BallsInBins(3, 1)),  # losses of hundreds
+        (GammaPLRV(0.05, 8.0, dimension=36), BallsInBins(100, 3)),
+        (Laplace(1e-6, dimension=1), BallsInBins(10**6, 2)),
+        (Laplace(1e6, dimension=None), BallsInBins(10**6, 2)),
+        (Laplace(1.4e90, dimension=176), BallsInBins(132, 16)),  # nothing is lost
+    ],
+)
+def test_what_cannot_be_bounded_so_is_no_crash(noise: Mechanism, sampler: Sampler) -> None:
+    verdict = check(claim(noise, sampler, delta=2e-10))
+    assert verdict.epsilon_lower <= verdict.epsilon_upper
 
 
 def test_what_the_theorem_leaves_to_others() -> None:

@@ -7,7 +7,15 @@ from functools import partial
 import numpy as np
 import pytest
 
-from dpaudit.mechanisms import GammaPLRVIID, Gaussian, GeneralizedGaussian, Laplace
+from dpaudit.mechanisms import (
+    GammaPLRV,
+    GammaPLRVIID,
+    GammaScaleLaplace,
+    Gaussian,
+    GeneralizedGaussian,
+    Laplace,
+    Product,
+)
 from dpaudit.mechanisms.base import Array, IIDCoordinates, Mechanism
 from dpaudit.verify import check
 from dpaudit.verify.claims import Adjacency, Claim, Phase
@@ -122,6 +130,25 @@ def test_normal_noise_beside_other_noise_is_hidden_as_well() -> None:
     laplace = Phase(Laplace(5.0, clip_norm=1.0, dimension=100), sampler=sampler)
     both = check(Claim(0.5, 1e-6, [Phase(Gaussian(8.0), sampler=sampler), laplace]))
     assert both.epsilon_lower < both.epsilon_upper < 0.08  # was .639
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("noise", "sampler"),
+    [
+        (GammaScaleLaplace(2.1, 0.5, dimension=8_723_640), Shuffled(47_030, 21)),
+        (Product(1e6, clip_norm=1.0, dimension=3055), Shuffled(30_000, 2)),
+        (GammaPLRV(0.05, 8.0, dimension=36), Shuffled(10**5, 3)),
+        (Laplace(1e-6, dimension=1), Shuffled(10**6, 2)),
+        (Laplace(1e6, dimension=None), Shuffled(10**6, 2)),
+        (Laplace(1.4e90, dimension=176), Shuffled(132, 16)),
+        (GeneralizedGaussian(30.0, 0.01, dimension=5), BufferedShuffle(10**9, 3, 10**6, 2)),
+    ],
+)
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
+def test_what_cannot_be_bounded_so_is_no_crash(noise: Mechanism, sampler: Sampler, adjacency: Adjacency) -> None:
+    verdict = check(Claim(0.5, 2e-10, [Phase(noise, sampler=sampler)], adjacency))
+    assert verdict.epsilon_lower <= verdict.epsilon_upper
 
 
 def test_what_is_left_to_other_theorems() -> None:
