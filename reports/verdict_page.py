@@ -18,6 +18,7 @@ from dpaudit._files import write_whole
 from dpaudit.reports import rendering, verdict_wording
 from dpaudit.reports.epsilon_axis import verdict_figure
 from dpaudit.reports.rendering import fill, load_json, load_result, write_report
+from dpaudit.verify.claims import PLAIN_KINDS
 from dpaudit.verify.results import VERDICTS_FORMAT, Verdict, to_json
 
 PAGE, DATA = "verdicts.html", "verdicts.json"
@@ -25,19 +26,19 @@ DETAILED, LISTED = 30, 1000  # claims explained one by one, and rows of the tabl
 ORDER = ("refuted", "undecided", "certified")
 
 _SNIPPET = """\
-# Lower bounds on delta at the claimed epsilon and on epsilon at the claimed delta, from the witness alone.
+# Lower bounds on delta at the claimed epsilon and on epsilon at the claimed delta, {how}.
 # Needs dpaudit and nothing else.
 import numpy as np
 
 from dpaudit.verify.claim_files import parse_claims
-from dpaudit.verify.lower import replayed_lower
+from dpaudit.verify.lower import {name}
 from dpaudit.verify.results import Witness
 
 claim = {claim}
 witness = {witness}
 
 [parsed] = parse_claims({{"claim": [claim]}}, source="this snippet")
-curve = replayed_lower(parsed, Witness(**witness))
+curve = {call}
 print(float(curve.delta(np.array([parsed.epsilon]))[0]))
 print(float(curve.epsilon(np.array([parsed.delta]))[0]))
 """
@@ -144,7 +145,23 @@ def snippet(entry: ClaimEntry) -> str | None:
     if entry.claim is None or entry.verdict.witness is None:
         return None
     python = partial(pformat, width=100, sort_dicts=False)
-    return _SNIPPET.format(claim=python(dict(entry.claim)), witness=python(entry.verdict.witness.to_dict()))
+    # the witness of batches that are drawn otherwise is one of many a search goes through
+    alone = all(_kind(table) in PLAIN_KINDS for table in (entry.claim, *_phases(entry.claim)))
+    how, name = ("from the witness alone", "replayed_lower") if alone else ("searched again", "certified_lower")
+    call = f"{name}(parsed, Witness(**witness))" if alone else f"{name}(parsed)"
+    claim, witness = python(dict(entry.claim)), python(entry.verdict.witness.to_dict())
+    return _SNIPPET.format(how=how, name=name, call=call, claim=claim, witness=witness)
+
+
+def _phases(claim: Mapping[str, Any]) -> list[Any]:
+    phases = claim.get("phase", [])
+    return phases if isinstance(phases, list) else []
+
+
+def _kind(table: object) -> object:
+    """How a claim's or a phase's batches are drawn, as it says."""
+    sampling = table.get("sampling") if isinstance(table, Mapping) else None
+    return sampling.get("kind", "poisson") if isinstance(sampling, Mapping) else "poisson"
 
 
 def _by_weight(verdicts: Sequence[Verdict]) -> list[int]:

@@ -74,6 +74,8 @@ class Composed:
         Args:
             epsilon: Any 1-d array.
         """
+        if self.infinite >= 1 or not all(part.masses.any() for part, _ in self.parts):
+            return np.ones(len(epsilon))  # nothing finite is left
         epsilon = np.minimum(epsilon, FARTHEST_EPSILON)  # delta falls
         result, alone = np.ones(len(epsilon)), sum(count for _, count in self.parts) == 1
         for index, aim in enumerate(AIMS):

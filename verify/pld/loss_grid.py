@@ -141,8 +141,9 @@ def loss_moments(sampled: SampledPair) -> tuple[float, float, float]:
         low, high = np.interp([0.05, 0.95], np.cumsum(p) / p.sum(), losses)
         variance = float(((high - low) / 3.29) ** 2)
         return variance, float(0.5 * (low + high)), variance
-    means = [float(w @ losses) / float(w.sum()) for w in (p, q)]
-    variances = [float(w @ (losses - m) ** 2) / float(w.sum()) for w, m in zip((p, q), means, strict=True)]
+    whole = [max(float(w.sum()), 1e-300) for w in (p, q)]  # all of it may lie beyond
+    means = [float(w @ losses) / mass for w, mass in zip((p, q), whole, strict=True)]
+    variances = [float(w @ (losses - m) ** 2) / mass for w, m, mass in zip((p, q), means, whole, strict=True)]
     return min(variances), means[0], variances[0]
 
 

@@ -24,7 +24,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from dpaudit.mechanisms import Gaussian
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
-from dpaudit.verify.pld.cells import interval_masses
+from dpaudit.verify.pld.cells import SMALLEST_MASS, interval_masses
 from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.dominating_pairs import DominatingPair
 from dpaudit.verify.pld.fourier import UNIT, Lattice, log_mgf, tilted_power
@@ -181,7 +181,13 @@ def passes_curve(
 
 
 class _Release(Protocol):
-    """The likelihood ratio r of one release."""
+    """The likelihood ratio r of one release.
+
+    Args:
+        finest: Least distance of lattice points, of which errors of masses are a small part.
+    """
+
+    finest: ClassVar[float]
 
     def reach(self, tail: float) -> tuple[float, float, float]:
         """Least and largest r, less 1, but for a tail of the law with the record, and the deviation of r; guides."""
@@ -197,6 +203,7 @@ class _Release(Protocol):
 class _NormalRelease:
     """r(w) = exp(mu w - mu^2/2) for standard normal w."""
 
+    finest: ClassVar[float] = 0.0
     mu: float
 
     def reach(self, tail: float) -> tuple[float, float, float]:
@@ -218,6 +225,7 @@ class _NormalRelease:
 class _PairRelease:
     """r of a dominating pair, whose loss is log r; an infinite one lies above all edges, and what is beyond `most`."""
 
+    finest: ClassVar[float] = 1e-7
     pair: DominatingPair
     most: float
 
@@ -271,7 +279,7 @@ def _ratios(releases: int, release: _Release, tail: float) -> _Ratios:
     whole = 2.0 * below > releases or above + below > finest * size
     if whole:
         size, below, smallest = SIZE, float(releases), -1.0
-    unit = (above + below) / size
+    unit = max((above + below) / size, release.finest)
     start = 0 if whole else math.floor((-releases * smallest - below) / unit)
     return _Ratios(smallest, unit, max(1, math.ceil((largest - smallest) / unit)), start, size)
 
@@ -336,7 +344,7 @@ def _sum_law(parts: Sequence[tuple[Array, int]], window: _Ratios) -> tuple[Array
 
 def _variance(law: PassLaw) -> float:
     """Of the loss with the record; a guide to the grid."""
-    weight = law.first / law.first.sum()
+    weight = law.first / max(float(law.first.sum()), SMALLEST_MASS)  # all of it may be infinite
     return max(float(weight @ (law.loss - weight @ law.loss) ** 2), 1e-300)
 
 

@@ -116,11 +116,25 @@ def test_brackets_are_as_narrow_as_those_of_one_release(noise: Mechanism, sample
         (Laplace(1e-6, dimension=1), BallsInBins(10**6, 2)),
         (Laplace(1e6, dimension=None), BallsInBins(10**6, 2)),
         (Laplace(1.4e90, dimension=176), BallsInBins(132, 16)),  # nothing is lost
+        (Laplace(1e12, dimension=1), RandomAllocation(10**5, 1)),
+        (GammaScaleLaplace(2.5, 4e11, dimension=1), BallsInBins(10**5, 1)),
+        (GammaScaleLaplace(2.5, 4e11, clip_norm=1, dimension=10), RandomAllocation(10**5, 1)),
+        (GeneralizedGaussian(3.0, 1e12, dimension=1), BallsInBins(10**8, 2)),
+        (GeneralizedGaussian(100.0, 0.3875, clip_norm=math.inf, dimension=3), BallsInBins(10**6, 10**4, "once")),
     ],
 )
 def test_what_cannot_be_bounded_so_is_no_crash(noise: Mechanism, sampler: Sampler) -> None:
     verdict = check(claim(noise, sampler, delta=2e-10))
     assert verdict.epsilon_lower <= verdict.epsilon_upper
+
+
+def test_releases_of_which_no_loss_is_known_to_be_finite_have_a_bound_of_one() -> None:
+    same_bins = Phase(GammaPLRV(30.0, 0.014, clip_norm=1.0), sampler=BallsInBins(100, 10_000, "once"))
+    little = Phase(GammaPLRV(30.0, 1 / 3e7, dimension=2), sampler=BallsInBins(7, 2, "once"))
+    for phases in ([same_bins], [same_bins, little]):
+        given = Claim(1.0, 1e-5, phases)
+        curves = [upper_curves(release) for release in pass_by_pass.releases(given)]
+        assert pass_by_pass.bound(given, curves).delta(EPSILONS).tolist() == [1.0, 1.0, 1.0]
 
 
 def test_what_the_theorem_leaves_to_others() -> None:
