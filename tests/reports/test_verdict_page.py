@@ -14,11 +14,16 @@ from typing import Any
 
 import pytest
 
+from dpaudit.mechanisms import Laplace
 from dpaudit.reports import ClaimEntry, verdicts_json, write_again, write_report, write_verdicts
 from dpaudit.reports.rendering import load_json
 from dpaudit.reports.verdict_page import DETAILED, LISTED, shown_in_detail, snippet
 from dpaudit.reports.verdict_wording import in_words
+from dpaudit.verify import Claim, check
+from dpaudit.verify.claim_files import claim_to_dict
+from dpaudit.verify.claims import Phase
 from dpaudit.verify.results import Verdict, Witness
+from dpaudit.verify.samplers import BallsInBins
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>&amp;$\\frac{ \x00 {{ 7*191 }} \\' '''"
 CLAIM = {"id": "digits-gaussian", "epsilon": 2.445, "delta": 1e-5, "mechanism": {"name": "gaussian", "clip": 1.0}}
@@ -164,6 +169,19 @@ def test_hostile_text_stays_text(samples: ModuleType, tmp_path: Path) -> None:
         node.func.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call) and hasattr(node.func, "id")
     }
     assert calls == {"parse_claims", "replayed_lower", "Witness", "print", "float"}
+
+
+@pytest.mark.parametrize("kind", ["poisson", "balls-in-bins"])
+def test_the_snippet_prints_the_bounds_of_the_verdict(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A witness of batches that are drawn otherwise proves less alone than the search did."""
+    noise = Laplace(1.0, dimension=2)
+    phase = Phase(noise, 10, 0.1) if kind == "poisson" else Phase(noise, sampler=BallsInBins(10, 3))
+    claim = Claim(1.0, 1e-5, [Phase(noise, 1, 0.5), phase], id="drawn")
+    verdict = check(claim)
+    text = snippet(ClaimEntry(verdict, claim_to_dict(claim)))
+    assert text is not None
+    exec(text, {})
+    assert capsys.readouterr().out.split() == [str(verdict.delta_lower), str(verdict.epsilon_lower)]
 
 
 def test_the_snippet_holds_the_claim_and_the_witness_themselves(samples: ModuleType) -> None:

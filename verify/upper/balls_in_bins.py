@@ -49,6 +49,7 @@ SIZE, LARGEST_SIZE = 2**18, 2**21  # lattice points of X
 COARSEST = 0.5  # deviations of a likelihood ratio between them, unless they are as many as there may be
 TAIL = 1e-4  # of the claimed delta: probability that some release of the history leaves the lattice
 MOST_CELLS = 2**20  # of the loss of a pass, between its least and its largest
+MOST_GROWTH = 50.0  # log of what errors make of all mass in T releases, beyond which there is no bound
 LEVELS = 2001  # of the loss of a release in a first look
 MOST_LOSS = 600.0  # log likelihood ratios of a release beyond which none is represented
 
@@ -328,6 +329,8 @@ def _sum_law(parts: Sequence[tuple[Array, int]], window: _Ratios) -> tuple[Array
     """Upper bounds on the masses of a sum of independent draws, their error, and the mass that wraps at most."""
     lattices = [(Lattice(masses, 0), count) for masses, count in parts if count]
     power = tilted_power(lattices, 0.0, window.start, window.size)
+    if power.log_scale > MOST_GROWTH:
+        return np.zeros(window.size), (0.0, 0.0), 1.0
     scale = math.exp(power.log_scale) * (1.0 + power.relative + 1e-15)
     wrapped = 0.0
     for sign, end in ((1.0, window.start + window.size), (-1.0, window.start)):
