@@ -18,11 +18,11 @@ from dpaudit._files import write_whole
 from dpaudit.reports import rendering, verdict_wording
 from dpaudit.reports.epsilon_axis import verdict_figure
 from dpaudit.reports.rendering import fill, load_json, load_result, write_report
-from dpaudit.verify.claims import PLAIN_KINDS
 from dpaudit.verify.results import VERDICTS_FORMAT, Verdict, to_json
 
 PAGE, DATA = "verdicts.html", "verdicts.json"
 DETAILED, LISTED = 30, 1000  # claims explained one by one, and rows of the table
+READ_ALONE = ("poisson", "none")  # kinds of sampling whose witness proves alone what the verdict says
 ORDER = ("refuted", "undecided", "certified")
 
 _SNIPPET = """\
@@ -146,7 +146,7 @@ def snippet(entry: ClaimEntry) -> str | None:
         return None
     python = partial(pformat, width=100, sort_dicts=False)
     # the witness of batches that are drawn otherwise is one of many a search goes through
-    alone = all(_kind(table) in PLAIN_KINDS for table in (entry.claim, *_phases(entry.claim)))
+    alone = all(_kind(table) in READ_ALONE for table in (entry.claim, *_phases(entry.claim)))
     how, name = ("from the witness alone", "replayed_lower") if alone else ("searched again", "certified_lower")
     call = f"{name}(parsed, Witness(**witness))" if alone else f"{name}(parsed)"
     claim, witness = python(dict(entry.claim)), python(entry.verdict.witness.to_dict())
