@@ -223,7 +223,10 @@ def _profile(part: ShuffledPass | CurvePass, terms: int, direction: Direction, s
         if value < FLAT * least or value >= float(known(np.array([float(places[-1])]))[0]):
             break
         places.append(_following(places[-1]))
-    while float(known(np.array([float(places[-1])]))[0]) > TAIL:
+    end = math.inf  # beyond the end of a curve it falls no further
+    if isinstance(part, CurvePass):
+        end = float((part.once if contributions == 1.0 else part.twice).losses[-1])
+    while float(known(np.array([float(places[-1])]))[0]) > TAIL and places[-1] * step <= end:
         places.append(_following(places[-1]))
     found = np.array(places, dtype=np.float64)
     whole = np.minimum(np.append(values, np.full(len(places) - len(values), values[-1])), known(found))

@@ -151,6 +151,12 @@ def test_what_cannot_be_bounded_so_is_no_crash(noise: Mechanism, sampler: Sample
     assert verdict.epsilon_lower <= verdict.epsilon_upper
 
 
+def test_a_curve_that_never_falls_to_nothing_is_followed_to_its_end() -> None:
+    noise = Product(0.0278464, clip=0.00204353, dimension=2)
+    verdict = check(Claim(2.5, 1e-5, [Phase(noise, sampler=Shuffled(40_795, 1))]))
+    assert verdict.epsilon_lower <= verdict.epsilon_upper < 8.0
+
+
 def test_what_is_left_to_other_theorems() -> None:
     assert shuffled_by_curve.releases(claim(Gaussian(8.0), Shuffled(600, 3))) == []
     assert shuffled_by_curve.releases(claim(Laplace(8.0), Shuffled(600, 3, reshuffle="once"))) == []
