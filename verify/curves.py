@@ -13,7 +13,6 @@ from dpaudit.verify.inversion import epsilon_at
 from dpaudit.verify.results import Witness
 
 SMALLEST_DELTA = 1e-300  # of an upper bound that is computed: an underflow must not pass for a proof of delta = 0
-HEADROOM = 30.0  # losses this far above an epsilon may count as infinite: of e^-30 of their mass that is wrong
 FARTHEST_EPSILON = 1e250  # whose products and quotients are floats: an upper bound there is one for all beyond
 
 
@@ -50,6 +49,11 @@ class Curve:
 def least_delta(curves: Sequence[Curve], epsilon: Array) -> Array:
     """The least of several upper bounds on delta at each epsilon."""
     return np.asarray(np.minimum.reduce([np.ones(len(epsilon)), *(curve.delta(epsilon) for curve in curves)]))
+
+
+def assumptions_of(parts: Sequence[Sequence[Curve]]) -> tuple[str, ...]:
+    """What the reader must accept for any of the bounds on several parts, each said once."""
+    return tuple(dict.fromkeys(text for curves in parts for curve in curves for text in curve.assumptions))
 
 
 def end_of(curves: Sequence[Curve], delta: float, tail: float, otherwise: float) -> float:

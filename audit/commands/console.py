@@ -114,13 +114,18 @@ def written_apart(json: str | None, *read: Path | str | None) -> None:
         from dpaudit.audit.inputs.files import InputError
 
         raise InputError(f"Expected --json={json} to be a file, not a folder.")
-    if not os.path.isfile(json):
+    another_file("--json", json, *read)
+
+
+def another_file(option: str, written: Path | str, *read: Path | str | None) -> None:
+    """Refuses, before the work, to write in the place of a file that the command reads."""
+    if not os.path.isfile(written):
         return
     for path in (path for path in read if path is not None and os.path.exists(path)):
-        if os.path.samefile(json, path):
+        if os.path.samefile(written, path):
             from dpaudit.audit.inputs.files import InputError
 
-            raise InputError(f"Expected --json={json} to be another file than {path}, which is read.")
+            raise InputError(f"Expected {option}={written} to be another file than {path}, which is read.")
 
 
 def fail(message: str, status: int) -> NoReturn:

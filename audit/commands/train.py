@@ -6,7 +6,15 @@ from typing import Annotated
 import typer
 
 from dpaudit._plain_text import printable
-from dpaudit.audit.commands.console import Device, Seed, in_a_folder, progress_bars, seed_or_drawn, users_words_aside
+from dpaudit.audit.commands.console import (
+    Device,
+    Seed,
+    another_file,
+    in_a_folder,
+    progress_bars,
+    seed_or_drawn,
+    users_words_aside,
+)
 
 
 def train(
@@ -24,9 +32,9 @@ def train(
     # before the work, and before it takes the place of what it was made from
     if out.is_dir():
         raise InputError(f"Expected --out={out} to be a file, not a folder.")
-    for read, what in ((recipe, "the recipe"), *((file, f"{file}, which is read") for file in loaded.files)):
-        if out.exists() and read.exists() and out.samefile(read):
-            raise InputError(f"Expected --out={out} to be another file than {what}.")
+    if out.exists() and out.samefile(recipe):
+        raise InputError(f"Expected --out={out} to be another file than the recipe.")
+    another_file("--out", out, *loaded.files)
     in_a_folder("--out", out)
     chosen = seed_or_drawn(loaded.seed if seed is None else seed)
     with progress_bars() as stage, users_words_aside():

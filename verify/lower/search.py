@@ -137,13 +137,12 @@ def _stronger(curves: Sequence[Curve], claim: Claim) -> Curve:
 def _shift_curve(claim: Claim, phases: Sequence[Phase]) -> Curve:
     """The lower bound of these phases by the best of the shifts."""
     ways = directions(claim, phases)
-    shifts = _promising(claim, phases)
+    tried = [_moves(claim, phases, shift) for shift in _promising(claim, phases)]
     if len(phases) > 1:
-        apart = replace(_own_shift(claim, phases[0]), family=APART)
-        known = [_moves(claim, phases, shift) for shift in shifts]
-        if _groups(_moves(claim, phases, apart)) not in [_groups(moves) for moves in known]:
-            shifts.append(apart)
-    findings = [_certify(claim, phases, shift, ways[0]) for shift in shifts]
+        apart = _moves(claim, phases, replace(_own_shift(claim, phases[0]), family=APART))
+        if _groups(apart) not in map(_groups, tried):
+            tried.append(apart)
+    findings = [_certify(claim, phases, moves, ways[0]) for moves in tried]
     releases = max(findings, key=lambda finding: merit(finding.points, claim)).releases
     findings += [_Finding(releases, way, history_points(releases, way, claim)) for way in ways[1:]]
     return _curve(findings, claim, phases)
@@ -182,7 +181,8 @@ def replayed_lower(claim: Claim, witness: Witness) -> Curve:
         raise ValueError(f"Expected direction={witness.direction!r} to fit adjacency={claim.adjacency!r}.")
     shift = feasible(phases[0].mechanism, witness.shift, witness.family)
     ways = directions(claim, phases) if swaps else [witness.direction]
-    return _without_pure(_curve([_certify(claim, phases, shift, way) for way in ways], claim, phases), claim)
+    moves = _moves(claim, phases, shift)
+    return _without_pure(_curve([_certify(claim, phases, moves, way) for way in ways], claim, phases), claim)
 
 
 def _curve(findings: Sequence[_Finding], claim: Claim, phases: Sequence[Phase]) -> Curve:
@@ -270,9 +270,9 @@ def directions(claim: Claim, phases: Sequence[Phase]) -> list[str]:
     return ["remove", "add"] if sampled else ["remove"]
 
 
-def _certify(claim: Claim, phases: Sequence[Phase], shift: Shift, direction: str) -> _Finding:
-    """Operating points of the history under a shift of its first phase, in one direction."""
-    moved = zip(phases, _moves(claim, phases, shift), strict=True)
+def _certify(claim: Claim, phases: Sequence[Phase], moves: Sequence[Shift], direction: str) -> _Finding:
+    """Operating points of the history under a shift of each phase, in one direction."""
+    moved = zip(phases, moves, strict=True)
     releases = tuple(shifted_phase(claim, phase, own) for phase, own in moved)
     return _Finding(releases, direction, history_points(releases, direction, claim))
 

@@ -58,6 +58,12 @@ class RandomAllocation:
         """Yes: everybody draws alone."""
         return True
 
+    @property
+    def groups(self) -> list[tuple[int, int]]:
+        """(size, how many) of groups of the releases that would hold one of the record's each: no harder to tell."""
+        size, larger = divmod(self.releases, self.times)
+        return [(size + 1, larger), (size, self.times - larger)] if larger else [(size, self.times)]
+
     def games(self, *, replace_one: bool) -> Sequence[PassGame]:
         """The others are silent: `times` releases around 1 with the record, none without it."""
         return silent_game(self.releases, self.times, 1, 1.0, replace_one=replace_one)

@@ -62,6 +62,18 @@ class UpperBound(Protocol):
         ...
 
 
+class BoundByParts(Protocol):
+    """A theorem that bounds delta(epsilon) of a claim by upper bounds of simpler ones."""
+
+    def parts(self, claim: Claim) -> list[Claim]:
+        """The simpler claims; empty where the theorem does not apply or would gain nothing."""
+        ...
+
+    def bound(self, claim: Claim, curves: Sequence[Sequence[Curve]]) -> Curve | None:
+        """The curve that bounds of each of them prove; None where it says nothing."""
+        ...
+
+
 UPPER_BOUNDS: tuple[UpperBound, ...] = (
     gaussian_pld,
     sampled_normal,
@@ -83,6 +95,7 @@ UPPER_BOUNDS: tuple[UpperBound, ...] = (
     fixed_size_batches,
     replaced_moments,
 )
+BY_PARTS: tuple[BoundByParts, ...] = (pass_by_pass, shuffled_by_curve, phase_by_phase)
 # false of batches of fixed size that are read as Poisson ones: where the record is not in, another one is
 OF_COINS: tuple[UpperBound, ...] = (replaced_coins, replaced_moments, replaced_records)
 
@@ -116,16 +129,10 @@ def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) ->
         ]
         curves += own
         when_cut += own if fixed else []
-    of_releases = [upper_curves(release, theorems) for release in pass_by_pass.releases(read)]
-    if of_releases and all(of_releases):
-        curves.append(pass_by_pass.bound(read, of_releases))
-    of_batches = [upper_curves(release, theorems) for release in shuffled_by_curve.releases(read)]
-    if of_batches and all(of_batches):
-        shuffled = shuffled_by_curve.bound(read, of_batches)
-        curves += [] if shuffled is None else [shuffled]
-    of_parts = [upper_curves(part, theorems) for part in phase_by_phase.parts(read)]
-    if of_parts and all(of_parts):
-        curves.append(phase_by_phase.bound(read, of_parts))
+    for whole in BY_PARTS:
+        of_parts = [upper_curves(part, theorems) for part in whole.parts(read)]
+        found = whole.bound(read, of_parts) if of_parts and all(of_parts) else None
+        curves += [] if found is None else [found]
     reductions = [p.correlation.theorem(p.mechanism) for p in claim.phases if p.correlation is not None]
     if reductions:
         curves = [replace(curve, theorem="; ".join(dict.fromkeys([*reductions, curve.theorem]))) for curve in curves]

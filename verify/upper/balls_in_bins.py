@@ -130,9 +130,7 @@ def passes_of(phase: Phase) -> list[Pass] | None:
         shift = mu * math.sqrt(sampler.epochs) * (1.0 + 1e-15) if once else mu
         return [Pass(sampler.batches, shift, 1 if once else sampler.epochs)]
     if isinstance(sampler, RandomAllocation):
-        size, larger = divmod(sampler.releases, sampler.times)
-        groups = [(size + 1, larger), (size, sampler.times - larger)]
-        return [Pass(releases, mu, count) for releases, count in groups if count]
+        return [Pass(releases, mu, count) for releases, count in sampler.groups]
     return None
 
 

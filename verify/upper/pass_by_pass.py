@@ -2,13 +2,13 @@
 
 Let (P*, Q*) dominate one release that the record enters against one that it does not, whatever came before, and r* be
 its likelihood ratio under Q*. That is, E phi(r) <= E phi(r*) for every release's ratio r under the law without the
-record, and every convex phi. In a pass of T releases of which the record enters one, uniformly, and with the
-same release in each of E passes if the bins are drawn once, the ratio of the history is X/T, X = sum_t prod_e r_(t, e).
+record, and every convex phi. In a pass of T releases of which the record enters one, uniformly, and with the same
+release in each of E passes if the bins are drawn once, the ratio of the history is X/T, X = sum_t prod_e r_(t, e).
 E phi(X/T) is convex in each ratio given the past, the others being at least 0: backwards over the releases each may be
 replaced by an independent r*, so that the mean of T independent products of E of them against 1 dominates, in both
 orders (`balls_in_bins`, of which this is the general case; Feldman and Shenfeld 2025, "Privacy amplification by random
-allocation", section 3). The pair is a known one of the release, or that of the best bound
-on its delta(epsilon) (`curve_pairs`).
+allocation", section 3). The pair is a known one of the release, or that of the best bound on its delta(epsilon)
+(`curve_pairs`).
 """
 
 import math
@@ -18,8 +18,9 @@ from functools import partial
 
 import numpy as np
 
-from dpaudit.verify.claims import Claim, Phase
-from dpaudit.verify.curves import Curve, end_of, least_delta
+from dpaudit.mechanisms.base import Array
+from dpaudit.verify.claims import Adjacency, Claim, Phase
+from dpaudit.verify.curves import Curve, assumptions_of, end_of, least_delta
 from dpaudit.verify.pld.curve_pairs import bounded_pair
 from dpaudit.verify.pld.dominating_pairs import DominatingPair
 from dpaudit.verify.pld.pair_curve import PairPhase, compose_pairs, infinite_mass, worst_delta
@@ -35,38 +36,40 @@ POINTS, LEAST_END = 256, 1e-6  # of a release's curve, which may be below all ta
 FAR_ABOVE = 7.0  # nats above the claimed epsilon, of which e^-7 is left out
 
 
-def releases(claim: Claim) -> list[Claim]:
+def parts(claim: Claim) -> list[Claim]:
     """One release of every phase as a claim; empty where some phase has another sampler, or all have normal noise."""
     drawn = all(isinstance(phase.sampler, BallsInBins | RandomAllocation) for phase in claim.phases)
     if not drawn or claim.adjacency == "replace-one" or passes(claim) is not None:
         return []
-    return [_release(claim, phase) for phase in claim.phases]
+    return [
+        one_release(claim, phase, phase.sampler.steps / phase.sampler.meetings, claim.adjacency)
+        for phase in claim.phases
+        if phase.sampler is not None
+    ]
 
 
-def _release(claim: Claim, phase: Phase) -> Claim:
-    """Where a release matters: with T of them, at T times the likelihood ratio."""
-    bins = max(1.0, phase.sampler.steps / phase.sampler.meetings) if phase.sampler is not None else 1.0
+def one_release(claim: Claim, phase: Phase, bins: float, adjacency: Adjacency) -> Claim:
+    """A claim on one release, where it matters: a pass's loss is that of a release with `bins` times the ratio."""
     epsilon = claim.epsilon + math.log(bins)
-    return replace(claim, epsilon=epsilon, phases=(Phase(phase.mechanism, 1),), guarantee=None)
+    return replace(claim, epsilon=epsilon, phases=(Phase(phase.mechanism, 1),), adjacency=adjacency, guarantee=None)
 
 
 def bound(claim: Claim, curves: Sequence[Sequence[Curve]]) -> Curve:
     """Upper bound on delta(epsilon) of a history of passes.
 
     Args:
-        claim: Whose `releases` are bounded.
-        curves: Upper bounds of one release of every phase.
+        claim: Whose `parts` are bounded.
+        curves: Upper bounds of each of them.
     """
-    parts = [part for phase, own in zip(claim.phases, curves, strict=True) for part in _passes(claim, phase, own)]
-    assumptions = dict.fromkeys(text for own in curves for curve in own for text in curve.assumptions)
-    return passes_curve(claim, parts, THEOREM, tuple(assumptions))
+    found = [part for phase, own in zip(claim.phases, curves, strict=True) for part in _passes(claim, phase, own)]
+    return passes_curve(claim, found, THEOREM, assumptions_of(curves))
 
 
 def _passes(claim: Claim, phase: Phase, curves: Sequence[Curve]) -> list[PairPass]:
     tail = infinite_mass(claim.least_delta) / sum(part.steps for part in claim.phases)
     match phase.sampler:
         case BallsInBins() as sampler if sampler.reshuffle == "once" and sampler.epochs > 1:
-            most = _most(claim, sampler.batches)
+            most = most_loss(claim, sampler.batches)
             pair = _release_pair(claim, phase, curves, tail, most)
             whole = compose_pairs([PairPhase(pair, 1.0, sampler.epochs)], ("remove",), claim.delta)
             curve = Curve.upper("pld", THEOREM, partial(worst_delta, whole))
@@ -74,16 +77,15 @@ def _passes(claim: Claim, phase: Phase, curves: Sequence[Curve]) -> list[PairPas
         case BallsInBins() as sampler:
             groups = [(sampler.batches, sampler.epochs)]
         case RandomAllocation() as sampler:
-            size, larger = divmod(sampler.releases, sampler.times)
-            groups = [(size + 1, larger), (size, sampler.times - larger)]
+            groups = sampler.groups
         case _:
             raise ValueError(f"Expected sampling_kind={phase.sampling_kind!r} to draw bins or releases.")
-    most = _most(claim, groups[0][0])
+    most = most_loss(claim, groups[0][0])
     pair = _release_pair(claim, phase, curves, tail, most)
-    return [PairPass(bins, pair, count, most) for bins, count in groups if count]
+    return [PairPass(bins, pair, count, most) for bins, count in groups]
 
 
-def _most(claim: Claim, bins: int) -> float:
+def most_loss(claim: Claim, bins: float) -> float:
     """Loss of a release above which that of its pass is so far above the claimed epsilon that it may be infinite."""
     return min(claim.epsilon + FAR_ABOVE + math.log(bins), MOST_LOSS)
 
@@ -95,5 +97,10 @@ def _release_pair(claim: Claim, phase: Phase, curves: Sequence[Curve], tail: flo
 
 
 def _curve_pair(curves: Sequence[Curve], claim: Claim, tail: float, most: float) -> DominatingPair:
+    return bounded_pair(partial(least_delta, curves), asked_losses(curves, claim, tail, most))
+
+
+def asked_losses(curves: Sequence[Curve], claim: Claim, tail: float, most: float) -> Array:
+    """Losses up to `most` at which bounds on one release are asked: from 0 to where next to nothing is left."""
     end = max(min(end_of(curves, claim.delta, tail, most), most), LEAST_END)
-    return bounded_pair(partial(least_delta, curves), np.linspace(0.0, end, POINTS + 1))
+    return np.linspace(0.0, end, POINTS + 1)

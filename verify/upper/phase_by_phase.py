@@ -13,11 +13,11 @@ import numpy as np
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.claims import Claim, Phase
-from dpaudit.verify.curves import HEADROOM, Curve, end_of, least_delta
+from dpaudit.verify.curves import Curve, assumptions_of, end_of, least_delta
 from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.curve_pairs import bounded_pair
 from dpaudit.verify.pld.loss_grid import SampledPair, grid_masses, lattice
-from dpaudit.verify.pld.pair_curve import LEAST_STEP, infinite_mass
+from dpaudit.verify.pld.pair_curve import LEAST_STEP, LOSS_HEADROOM, infinite_mass
 from dpaudit.verify.upper.mixed import PAIRS, attained_pair
 
 THEOREM = "every phase by the theorem that is best for it, their curves composed: Zhu, Dong and Wang (2022), Theorem 10"
@@ -48,7 +48,6 @@ def bound(claim: Claim, curves: Sequence[Sequence[Curve]]) -> Curve:
         claim: Where tightness matters.
         curves: Those of every part.
     """
-    assumptions = dict.fromkeys(text for part in curves for curve in part for text in curve.assumptions)
 
     @cache
     def composed() -> list[Composed]:
@@ -57,16 +56,16 @@ def bound(claim: Claim, curves: Sequence[Sequence[Curve]]) -> Curve:
     def delta(epsilon: Array) -> Array:
         return np.asarray(np.min([total.delta(epsilon) for total in composed()], axis=0))
 
-    return Curve.upper("pld", THEOREM, delta, tuple(assumptions))
+    return Curve.upper("pld", THEOREM, delta, assumptions_of(curves))
 
 
 def _composed(claim: Claim, curves: Sequence[Sequence[Curve]]) -> list[Composed]:
     """The total loss, and again with losses far above where it matters as infinite ones, on finer grids."""
     tail = infinite_mass(claim.least_delta) / len(curves)
-    far, less = claim.epsilon + HEADROOM, max(SHARE * claim.delta / len(curves), tail)
+    far, less = claim.epsilon + LOSS_HEADROOM, max(SHARE * claim.delta / len(curves), tail)
     ends = np.array([end_of(part, claim.delta, tail, far) for part in curves])
     apart = sum(end_of(part, claim.delta, less, far) for part in curves)
-    caps = [cap for cap in {far, apart + HEADROOM} if cap < COARSER * ends.max()]
+    caps = [cap for cap in {far, apart + LOSS_HEADROOM} if cap < COARSER * ends.max()]
     return [_capped(curves, ends), *(_capped(curves, np.minimum(ends, cap)) for cap in caps)]
 
 

@@ -133,15 +133,15 @@ def test_releases_of_which_no_loss_is_known_to_be_finite_have_a_bound_of_one() -
     little = Phase(GammaPLRV(30.0, 1 / 3e7, dimension=2), sampler=BallsInBins(7, 2, "once"))
     for phases in ([same_bins], [same_bins, little]):
         given = Claim(1.0, 1e-5, phases)
-        curves = [upper_curves(release) for release in pass_by_pass.releases(given)]
+        curves = [upper_curves(release) for release in pass_by_pass.parts(given)]
         assert pass_by_pass.bound(given, curves).delta(EPSILONS).tolist() == [1.0, 1.0, 1.0]
 
 
 def test_what_the_theorem_leaves_to_others() -> None:
     bins = BallsInBins(10, 2)
-    assert pass_by_pass.releases(claim(Gaussian(2.0), bins)) == []
-    assert pass_by_pass.releases(Claim(1.0, 1e-6, [Phase(Laplace(2.0), sampler=bins)], "replace-one")) == []
-    assert pass_by_pass.releases(Claim(1.0, 1e-6, [Phase(Laplace(2.0), sampler=bins), Phase(Laplace(2.0))])) == []
+    assert pass_by_pass.parts(claim(Gaussian(2.0), bins)) == []
+    assert pass_by_pass.parts(Claim(1.0, 1e-6, [Phase(Laplace(2.0), sampler=bins)], "replace-one")) == []
+    assert pass_by_pass.parts(Claim(1.0, 1e-6, [Phase(Laplace(2.0), sampler=bins), Phase(Laplace(2.0))])) == []
     mixed = Claim(1.0, 1e-6, [Phase(Laplace(2.0), sampler=bins), Phase(Gaussian(2.0), sampler=bins)])
-    assert len(pass_by_pass.releases(mixed)) == 2
+    assert len(pass_by_pass.parts(mixed)) == 2
     assert any(curve.theorem == pass_by_pass.THEOREM for curve in upper_curves(mixed))

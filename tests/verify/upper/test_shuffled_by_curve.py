@@ -158,8 +158,8 @@ def test_a_curve_that_never_falls_to_nothing_is_followed_to_its_end() -> None:
 
 
 def test_what_is_left_to_other_theorems() -> None:
-    assert shuffled_by_curve.releases(claim(Gaussian(8.0), Shuffled(600, 3))) == []
-    assert shuffled_by_curve.releases(claim(Laplace(8.0), Shuffled(600, 3, reshuffle="once"))) == []
-    assert shuffled_by_curve.releases(claim(Laplace(8.0), Shuffled.of(100, 30, 3, last_batch="straddling"))) == []
+    assert shuffled_by_curve.parts(claim(Gaussian(8.0), Shuffled(600, 3))) == []
+    assert shuffled_by_curve.parts(claim(Laplace(8.0), Shuffled(600, 3, reshuffle="once"))) == []
+    assert shuffled_by_curve.parts(claim(Laplace(8.0), Shuffled.of(100, 30, 3, last_batch="straddling"))) == []
     few = claim(Laplace(0.5), Shuffled(3, 1))
-    assert shuffled_by_curve.bound(few, [upper_curves(one) for one in shuffled_by_curve.releases(few)]) is None
+    assert shuffled_by_curve.bound(few, [upper_curves(one) for one in shuffled_by_curve.parts(few)]) is None
