@@ -86,9 +86,11 @@ def _rest(s: Array, order: float) -> Array:
     with np.errstate(divide="ignore"):
         t = np.log(s)
     inside = (t >= _CELLS[0]) & (t < _CELLS[-1] + 1.0)
-    result = np.empty(len(s))
+    result = np.zeros(len(s))
     result[inside] = _clenshaw(_table(order)[0], t[inside]) * np.log1p(2.0 * s[inside])
-    result[~inside] = _rest_by_quadrature(s[~inside], order)
+    beyond = ~inside & (s > 0)
+    if beyond.any():
+        result[beyond] = _rest_by_quadrature(s[beyond], order)
     return result
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.pld.cells import MassBounds
-from dpaudit.verify.pld.fourier import Lattice, Power, tilted_power
+from dpaudit.verify.pld.fourier import Lattice, Power, Tilted, mixed_power
 from dpaudit.verify.samplers.base import Slots
 
 # integers to a deviation of V without the record per root of their number, of several passes and of one, within these
@@ -23,6 +23,7 @@ REACH, LARGEST = 1000.0, 2**20  # deviations of V that are told apart, and how m
 # blocks of integers that are told apart no more: so many to a deviation below NEAR deviations above the mean of V, then
 # longer by so much each, as the loss grows with log V at most; the transform's error is that of their number
 BLOCKS, BELOW, NEAR, GROWTH = 50.0, 15.0, 25.0, 1.03
+FARTHEST = 700.0  # log of a total of masses from above, at most: e^709 is infinite
 
 
 @dataclass(frozen=True)
@@ -86,13 +87,10 @@ def mass_bounds(
         laws: Mixtures of (weight, number of parts around each centre).
         usual: The law, by its place, in whose first part most of V's mass is; the blocks are about there.
     """
-    powers = {
-        up: [_powers(side, statistic, slots, upper=up) for slots in laws]
-        for up, side in ((False, masses.lower), (True, masses.upper))
-    }
-    most = int(np.argmax(powers[False][usual][0][1].values))
+    powers = {up: _laws(side, statistic, laws, upper=up) for up, side in ((False, masses.lower), (True, masses.upper))}
+    most = int(np.argmax(powers[False][usual][0].values))
     start, blocks = most - int(BELOW * statistic.fineness), blocks_of(statistic)
-    sides = [[_block_masses(law, start, blocks, upper=up) for law in laws] for up, laws in powers.items()]
+    sides = [[_block_masses(*law, start, blocks, upper=up) for law in found] for up, found in powers.items()]
     return list(zip(*sides, strict=True))
 
 
@@ -104,35 +102,34 @@ def blocks_of(statistic: Statistic) -> NDArray[np.int64]:
     return np.unique(np.concatenate([np.arange(0, near, short), far[far < statistic.size]]))
 
 
-def _powers(masses: Array, statistic: Statistic, slots: Slots, *, upper: bool) -> list[tuple[float, Power]]:
-    """Law of V modulo its size for every part of a mixture, from bounds on a part's cells around each centre."""
+def _laws(masses: Array, statistic: Statistic, laws: Sequence[Slots], *, upper: bool) -> list[tuple[Power, float]]:
+    """Every law of V modulo its size, from bounds on a part's cells around each centre, and its weight that is unknown.
+
+    Nothing is known of a part of a mixture beyond the range of floats but that its mass is at most its weight.
+    """
     labels = statistic.labels
     drift = 2.0**-52 * float(np.bincount(labels).max()) * (1.0 if upper else -1.0)
     counted = [np.asarray(np.bincount(labels, weights=row), np.float64) for row in masses]
-    lattices = [Lattice(row * (1.0 + drift), 0) for row in counted]
-    return [
-        (
-            weight,
-            tilted_power([(part, n) for part, n in zip(lattices, counts, strict=True) if n], 0.0, 0, statistic.size),
-        )
-        for weight, counts in slots
-    ]
+    ones = [Tilted.of(Lattice(row * (1.0 + drift), 0), 0.0) for row in counted]
+    transformed = [(one, one.transform(statistic.size)) for one in ones]
+    found = []
+    for slots in laws:
+        far = [sum(n * one.log_total for n, one in zip(counts, ones, strict=True)) > FARTHEST for _, counts in slots]
+        known = [part for part, beyond in zip(slots, far, strict=True) if not beyond]
+        unknown = sum(weight for (weight, _), beyond in zip(slots, far, strict=True) if beyond)
+        found.append((mixed_power(transformed, known, statistic.size), unknown))
+    return found
 
 
-def _block_masses(laws: Sequence[tuple[float, Power]], start: int, blocks: NDArray[np.int64], *, upper: bool) -> Array:
+def _block_masses(power: Power, unknown: float, start: int, blocks: NDArray[np.int64], *, upper: bool) -> Array:
     """Bounds on the masses of blocks of V, counted from `start` on.
 
     The errors of a transform add up to at most sqrt(b) times their l2 norm over b integers (Cauchy-Schwarz).
     """
-    sign, sizes = (1.0 if upper else -1.0), np.diff(blocks, append=len(laws[0][1].values))
-    total = np.zeros(len(blocks))
-    for weight, power in laws:
-        error = np.minimum(sizes * power.error_sup, np.sqrt(sizes) * power.error_l2) * (1.0 + 1e-12)
-        sums = np.add.reduceat(np.roll(power.values, -start), blocks)
-        if upper and power.log_scale > 700.0:  # e^709 is infinite; nothing is known then but that a mass is at most 1
-            total += weight
-            continue
-        scale = math.exp(power.log_scale) * (1.0 + sign * (power.relative + 1e-15))
-        total += weight * np.maximum(sums + sign * error, 0.0) * scale
+    sign, sizes = (1.0 if upper else -1.0), np.diff(blocks, append=len(power.values))
+    error = np.minimum(sizes * power.error_sup, np.sqrt(sizes) * power.error_l2) * (1.0 + 1e-12)
+    sums = np.add.reduceat(np.roll(power.values, -start), blocks)
+    scale = math.exp(power.log_scale) * (1.0 + sign * (power.relative + 1e-15))
+    total = np.maximum(sums + sign * error, 0.0) * scale + (unknown if upper else 0.0)
     # sums of at most LARGEST terms, and of a few parts
-    return total * (1.0 + sign * 1e-9) + (1e-300 if upper else 0.0)
+    return np.asarray(total * (1.0 + sign * 1e-9) + (1e-300 if upper else 0.0))

@@ -24,6 +24,7 @@ both factors nondecreasing: from where E' < 0 on E is concave, and the integral 
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,9 +60,13 @@ class Coordinate:
     fisher: float
     quartile: float
 
+    @cached_property
+    def _at_zero(self) -> float:
+        return float(self.law.logpdf(np.zeros(1))[0])
+
     def phi(self, x: Array) -> Array:
         """-log f(x) + log f(0)."""
-        return np.asarray(self.law.logpdf(np.zeros(1))[0] - self.law.logpdf(x))
+        return np.asarray(self._at_zero - self.law.logpdf(x))
 
     def slope(self, x: Array) -> Array:
         """phi'(x) of a power law at x > 0."""

@@ -8,7 +8,7 @@ relative to it: an error of 1e-9 on the tilted scale is 1e-9 of the Chernoff bou
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,6 +118,89 @@ def _power(base: NDArray[Number], count: int) -> NDArray[Number]:
     return np.ones_like(base) if result is None else result
 
 
+@dataclass(frozen=True)
+class Tilted:
+    """Masses of one draw, tilted and divided by their total.
+
+    Args:
+        places: Of the positive ones.
+        masses: Theirs.
+        log_total: What they were divided by.
+        relative: Error of each of them.
+    """
+
+    places: NDArray[np.int64]
+    masses: Array
+    log_total: float
+    relative: float
+
+    @classmethod
+    def of(cls, lattice: Lattice, theta: float) -> Self:
+        """Of a lattice and a tilt per integer."""
+        support = np.flatnonzero(lattice.masses > 0)
+        places = lattice.first + support
+        exponents = np.log(lattice.masses[support]) + theta * places
+        top = float(exponents.max())
+        log_m = top + math.log(float(np.exp(exponents - top).sum()))
+        # relative error of each tilted mass: its exponent is a sum of three rounded terms, then one exp
+        largest, farthest = float(np.abs(exponents).max()), float(np.abs(places).max())
+        relative = 4.0 * UNIT * (4.0 + largest + 2.0 * abs(theta) * farthest + abs(log_m))
+        return cls(places, np.exp(exponents - log_m), log_m, relative)
+
+    def transform(self, size: int) -> NDArray[np.complex128]:
+        """At the frequencies 0, ..., size/2."""
+        return np.asarray(fft.rfft(np.bincount(self.places % size, weights=self.masses, minlength=size)))
+
+
+class _Product:
+    """A product of powers of transforms, at the frequencies where it does not vanish, with its error.
+
+    Args:
+        alive: Frequencies.
+        depth: Bound on the componentwise error of every transform.
+        vanished: Error that is there before.
+    """
+
+    def __init__(self, alive: NDArray[np.int64], depth: float, vanished: float = 0.0) -> None:
+        self.alive, self._depth, self._vanished, self._draws = alive, depth, vanished, 0
+        self.values: NDArray[np.complex128] = np.ones(len(alive), dtype=np.complex128)
+        # sum of count_i |F_i|^(count_i - 1) prod_others |F_j|^count_j
+        self._slope = np.zeros(len(alive))
+
+    def times(self, factor: NDArray[np.complex128], count: int, depth: float = 0.0) -> None:
+        """Multiply by a transform, at the frequencies that are alive, to the power `count`.
+
+        Args:
+            factor: The transform.
+            count: Draws.
+            depth: Its error, if that is larger than of the others.
+        """
+        self._depth = depth = max(self._depth, depth)
+        modulus = np.sqrt(factor.real**2 + factor.imag**2)
+        if count > 1:
+            floor = math.exp(LOG_VANISHING / count)
+            kept = modulus > floor
+            if not kept.all():
+                self.alive, factor, modulus = self.alive[kept], factor[kept], modulus[kept]
+                self.values, self._slope = self.values[kept], self._slope[kept]
+            self._vanished += math.exp(count * math.log(floor + depth))
+        largest = np.minimum(modulus + 2.0 * depth, 1.0)  # of what the true one is at most, and of the rounded one
+        raised = _power(largest, count - 1)
+        power = _power(factor, count)
+        if self._draws:
+            self._slope = self._slope * raised * largest + count * raised * np.abs(self.values)
+            self.values = self.values * power
+        else:
+            self._slope, self.values = count * raised, power
+        self._draws += count
+
+    def error(self) -> tuple[Array, float]:
+        """Of each value, |F^ - F| <= depth and 3 u more for the powers; and of each that is taken for zero."""
+        growth = math.exp(2.0 * self._draws * self._depth)
+        error = growth * ((self._depth + 3.0 * UNIT) * self._slope + 2.0 * self._depth * np.abs(self.values))
+        return error, growth * self._vanished
+
+
 def tilted_power(parts: Sequence[tuple[Lattice, int]], theta: float, start: int, size: int, block: int = 1) -> Power:
     """Masses of the sum of `count` draws from each lattice, tilted by theta, on [start, start + size) with wrap-around.
 
@@ -129,68 +212,103 @@ def tilted_power(parts: Sequence[tuple[Lattice, int]], theta: float, start: int,
         block: Integers that are counted together, a power of two. Sums over blocks come from the spectrum itself, of
             which a long sum has a few frequencies, by a transform of size/block places: for many draws.
     """
-    depth = BUTTERFLY * math.log2(size) if block == 1 else 0.0
-    alive = np.arange(size // 2 + 1 if block == 1 else 0)  # frequencies whose part in the spectrum does not vanish
-    spectrum: NDArray[np.complex128] = np.ones(len(alive), dtype=np.complex128)
-    log_scale, relative, total, vanished = 0.0, 0.0, 0, 0.0
-    slope = np.zeros(len(alive))  # sum of count_i |F_i|^(count_i - 1) prod_others |F_j|^count_j
-    for lattice, count in sorted(parts, key=lambda part: -part[1]):
-        support = np.flatnonzero(lattice.masses > 0)
-        places = lattice.first + support
-        exponents = np.log(lattice.masses[support]) + theta * places
-        top = float(exponents.max())
-        log_m = top + math.log(float(np.exp(exponents - top).sum()))
-        tilted = np.exp(exponents - log_m)
-        # relative error of each tilted mass: its exponent is a sum of three rounded terms, then one exp
-        relative += (
-            count
-            * 4.0
-            * UNIT
-            * (4.0 + float(np.abs(exponents).max()) + 2.0 * abs(theta) * float(np.abs(places).max()) + abs(log_m))
-        )
-        if block == 1:
-            factor = fft.rfft(np.bincount(places % size, weights=tilted, minlength=size))
-            if len(alive) < len(factor):
-                factor = factor[alive]
-        else:
-            if not total:
-                alive = _significant(tilted, places, size, LOG_VANISHING / count)
-                spectrum, slope = np.ones(len(alive), dtype=np.complex128), np.zeros(len(alive))
-                vanished += math.exp(LOG_VANISHING)
-            factor = _frequencies(tilted, places, size, alive)
-            depth = max(depth, (20.0 + 2.0 * math.log2(2 * len(places))) * UNIT)
-        modulus = np.sqrt(factor.real**2 + factor.imag**2)
-        if count > 1:
-            floor = math.exp(LOG_VANISHING / count)
-            kept = modulus > floor
-            if not kept.all():
-                alive, factor, modulus = alive[kept], factor[kept], modulus[kept]
-                spectrum, slope = spectrum[kept], slope[kept]
-            vanished += math.exp(count * math.log(floor + depth))
-        largest = np.minimum(modulus + 2.0 * depth, 1.0)  # of what the true one is at most, and of the rounded one
-        raised = _power(largest, count - 1)
-        slope = slope * raised * largest + count * raised * np.abs(spectrum)
-        spectrum = spectrum * _power(factor, count)
-        log_scale += count * log_m
-        total += count
-    # |F^ - F| <= depth componentwise; the powers add 3 u each; then the inverse transform
-    growth = math.exp(2.0 * total * depth)
-    error = growth * ((depth + 3.0 * UNIT) * slope + 2.0 * depth * np.abs(spectrum))
-    vanished *= growth
-    weight = np.where((alive == 0) | (alive == size // 2), 1.0, 2.0)  # the half spectrum stands for both halves
+    ordered = [(Tilted.of(lattice, theta), count) for lattice, count in sorted(parts, key=lambda part: -part[1])]
+    log_scale = sum(count * one.log_total for one, count in ordered)
+    relative = sum(count * one.relative for one, count in ordered) + 4.0 * UNIT * abs(log_scale)
     if block == 1:
+        product = _Product(np.arange(size // 2 + 1), BUTTERFLY * math.log2(size))
+        for one, count in ordered:
+            product.times(one.transform(size)[product.alive], count)
+    else:
+        first, count = ordered[0]
+        frequencies = _significant(first.masses, first.places, size, LOG_VANISHING / count)
+        product = _Product(frequencies, 0.0, math.exp(LOG_VANISHING))
+        for one, count in ordered:
+            depth = (20.0 + 2.0 * math.log2(2 * len(one.places))) * UNIT
+            product.times(_frequencies(one.masses, one.places, size, product.alive), count, depth)
+    error, vanished = product.error()
+    if block == 1:
+        return _inverse(product.alive, product.values, error, vanished, start, size, (theta, log_scale, relative))
+    weight = _both_halves(product.alive, size)
+    values, most, rounding = _block_sums(product.values * weight, product.alive, theta, start, size, block)
+    error = most * (error + rounding * np.abs(product.values))
+    return _power_of(values, weight, error, most * vanished, size, (theta, log_scale, relative), most)
+
+
+def mixed_power(
+    ones: Sequence[tuple[Tilted, NDArray[np.complex128]]],
+    parts: Sequence[tuple[float, Sequence[int]]],
+    size: int,
+) -> Power:
+    """Masses of a mixture of sums of draws on [0, size) with wrap-around, by one inverse transform.
+
+    Args:
+        ones: Masses of one draw, not tilted, and their transforms of this size.
+        parts: Positive weights, each with the number of independent draws from each.
+        size: Length of the window, a power of two.
+    """
+    spectrum, error, vanished = np.zeros(size // 2 + 1, dtype=np.complex128), np.zeros(size // 2 + 1), 0.0
+    logs = [sum(n * one.log_total for n, (one, _) in zip(counts, ones, strict=True)) for _, counts in parts]
+    log_scale = max(logs, default=0.0)
+    relative = 0.0
+    for (weight, counts), log in zip(parts, logs, strict=True):
+        drawn = sorted(((n, i) for i, n in enumerate(counts) if n), reverse=True)
+        product = _Product(np.arange(size // 2 + 1), BUTTERFLY * math.log2(size))
+        for n, i in drawn:
+            transform = ones[i][1]
+            product.times(transform if len(product.alive) == len(transform) else transform[product.alive], n)
+        share = weight * math.exp(log - log_scale)
+        own, lost = product.error()
+        spectrum[product.alive] += share * product.values
+        # the sum over parts is rounded once for each, and the share a few times
+        error[product.alive] += share * (own + (len(parts) + 8.0 + 4.0 * abs(log)) * UNIT * np.abs(product.values))
+        vanished += share * lost
+        relative = max(relative, sum(n * ones[i][0].relative for n, i in drawn) + 4.0 * UNIT * abs(log))
+    every = np.arange(size // 2 + 1)
+    return _inverse(every, spectrum, error * (1.0 + len(parts) * UNIT), vanished, 0, size, (0.0, log_scale, relative))
+
+
+def _both_halves(alive: NDArray[np.int64], size: int) -> Array:
+    """How often each frequency of the half spectrum counts, which stands for both halves."""
+    return np.where((alive == 0) | (alive == size // 2), 1.0, 2.0)
+
+
+def _inverse(
+    alive: NDArray[np.int64],
+    spectrum: NDArray[np.complex128],
+    error: Array,
+    vanished: float,
+    start: int,
+    size: int,
+    scales: tuple[float, float, float],
+) -> Power:
+    """What has a spectrum, whose part that is not alive is 0; `scales` are those of `_power_of`."""
+    if len(alive) < size // 2 + 1:
         whole = np.zeros(size // 2 + 1, dtype=np.complex128)
         whole[alive] = spectrum
-        values, most = np.roll(fft.irfft(whole, size), -(start % size)), 1.0
-    else:
-        values, most, rounding = _block_sums(spectrum * weight, alive, theta, start, size, block)
-        error = most * (error + rounding * np.abs(spectrum))
-        vanished *= most
+        spectrum = whole
+    values = fft.irfft(spectrum, size)
+    if start % size:
+        values = np.roll(values, -(start % size))
+    return _power_of(values, _both_halves(alive, size), error, vanished, size, scales)
+
+
+def _power_of(
+    values: Array,
+    weight: Array,
+    error: Array,
+    vanished: float,
+    size: int,
+    scales: tuple[float, float, float],
+    most: float = 1.0,
+) -> Power:
+    """Values of an inverse transform, from errors of the spectrum; `scales` are theta, log_scale and relative."""
+    theta, log_scale, relative = scales
     return Power(
         values=np.asarray(values),
         theta=theta,
         log_scale=log_scale,
-        relative=relative + 4.0 * UNIT * abs(log_scale),
+        relative=relative,
         error_sup=float((weight * error).sum()) / size + vanished,
         error_l2=math.sqrt(float((weight * error**2).sum()) / size) + vanished,
         weight=most,

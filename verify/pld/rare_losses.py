@@ -36,6 +36,7 @@ LARGE = 1e-3  # error of the masses of a history, relative
 WORTH = 0.2  # of the width of all losses: where those that are not rare have more, one grid serves all
 OWN = 100.0  # times both: what is less is looked at with one grid for all losses
 BLOCK = 512  # epsilons that are looked at together
+MANY = 128  # epsilons of one question, from which on delta is known at places, whatever is asked next
 BULK, FAR = 8.0, 12.0  # deviations of the usual losses below and above 0 whose delta is known at places of its own
 FARTHEST = 1e4  # times as far: beyond, delta is taken for that there
 FINE = 0.004  # between these places, in deviations and then relative
@@ -83,13 +84,24 @@ class WithRareLosses:
         Args:
             epsilon: Any 1-d array.
         """
-        found = self.usual.delta(epsilon)
-        for block in np.array_split(np.arange(len(epsilon)), -(-len(epsilon) // BLOCK)) if len(epsilon) else ():
-            found[block] += self._usual(epsilon[block][:, None] - self.losses) @ self.expected * (1.0 + 1e-12)
+        found = self._apart(epsilon) if len(epsilon) <= MANY else _chords(self._values[0], self._all_values, epsilon)
         small = found < OWN * (TWICE + BEYOND) * self.delta_claimed
         if small.any():
             found[small] = np.minimum(found[small], self.together().delta(epsilon[small]))
         return np.minimum(found, 1.0)
+
+    def _apart(self, epsilon: Array) -> Array:
+        """Of the usual losses, with or without one of the rare ones."""
+        found = self.usual.delta(epsilon)
+        for block in np.array_split(np.arange(len(epsilon)), -(-len(epsilon) // BLOCK)) if len(epsilon) else ():
+            apart = epsilon[block][:, None] - self.losses
+            found[block] += _chords(*self._values, apart) @ self.expected * (1.0 + 1e-12)
+        return found
+
+    @cached_property
+    def _all_values(self) -> Array:
+        """Of `_apart` at the places of `_values`."""
+        return self._apart(self._values[0])
 
     @cached_property
     def _values(self) -> tuple[Array, Array]:
@@ -99,16 +111,16 @@ class WithRareLosses:
         x = np.concatenate([near, near[-1] * np.exp(FINE * np.arange(1.0, math.log(FARTHEST) / FINE))])
         return x, self.usual.delta(x)
 
-    def _usual(self, x: Array) -> Array:
-        """Upper bound on delta of the usual losses anywhere: by chords in e^x, of which it is a convex function."""
-        places, values = self._values
-        x = x - 16 * UNIT * np.abs(x)
-        left = np.clip(np.searchsorted(places, x, side="right") - 1, 0, len(places) - 2)
-        with np.errstate(over="ignore", invalid="ignore"):
-            share = np.expm1(x - places[left]) / np.expm1(places[left + 1] - places[left])
-            between = values[left] + np.clip(np.nan_to_num(share), 0.0, 1.0) * (values[left + 1] - values[left])
-        ratio = np.minimum(x - places[0], 0.0)  # below all places delta is 1 where e^x is 0
-        return np.asarray(np.where(ratio < 0, np.exp(ratio) * values[0] - np.expm1(ratio), between))
+
+def _chords(places: Array, values: Array, x: Array) -> Array:
+    """Upper bound anywhere on a delta that is known at places: by chords in e^x, of which it is a convex function."""
+    x = x - 16 * UNIT * np.abs(x)
+    left = np.clip(np.searchsorted(places, x, side="right") - 1, 0, len(places) - 2)
+    with np.errstate(over="ignore", invalid="ignore"):
+        share = np.expm1(x - places[left]) / np.expm1(places[left + 1] - places[left])
+        between = values[left] + np.clip(np.nan_to_num(share), 0.0, 1.0) * (values[left + 1] - values[left])
+    ratio = np.minimum(x - places[0], 0.0)  # below all places delta is 1 where e^x is 0
+    return np.asarray(np.where(ratio < 0, np.exp(ratio) * values[0] - np.expm1(ratio), between))
 
 
 def rare_losses(first: Array, second: Array, first_error: Array, second_error: Array, edges: Array) -> RareLosses:

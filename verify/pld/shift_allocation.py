@@ -104,7 +104,7 @@ class SpreadMoment:
                 break
         s, h = s[::-1], h[::-1]
         for _ in range(ROUNDS):
-            ratio, ends = _largest_ratios(self._noise, s, h, p), h / s**p
+            ratio, ends = _largest_ratios(self._noise, s, h, p, eta), h / s**p
             top = max(near_zero, best, float(ratio.max(initial=0.0)))
             most = max(near_zero, best) * (1 + TOLERANCE)
             bad = np.flatnonzero(ratio > most)
@@ -118,7 +118,8 @@ class SpreadMoment:
             shares = [np.arange(1, count) / count for count in pieces]
             middles = [s[at] * (s[at + 1] / s[at]) ** share for at, share in zip(bad, shares, strict=True)]
             place = np.repeat(bad, pieces - 1)
-            middle, added = np.concatenate(middles), np.concatenate([self._moments(part, eta) for part in middles])
+            middle = np.concatenate(middles)
+            added = self._moments(middle, eta)
             best = max(best, float((added / middle**p).max()))
             s, h = np.insert(s, place + 1, middle), np.insert(h, place + 1, added)
         return float(self._clip**p * top)
@@ -138,7 +139,7 @@ class SpreadMoment:
         h = self._moments(self._clip * s, eta)
         if not np.isfinite(h).all():
             return math.inf, 0.0
-        t, height = _vertices(self._noise, s, h, p)
+        t, height = _vertices(self._noise, s, h, p, eta)
         x = np.concatenate([[0.0], s**p, t])
         y = np.concatenate([[h[0]], h, height])
         # in one coordinate x ends at 1, up to rounding
@@ -147,22 +148,27 @@ class SpreadMoment:
             return bound, float(np.nanmax(h / s**p))
 
 
-def _end_slopes(noise: Coordinate, s: Array, h: Array) -> tuple[Array, Array]:
-    """Slopes by s, at both ends of every interval, of the chord drawn in e^h - 1, or in h where that is convex too."""
+def _end_slopes(noise: Coordinate, s: Array, h: Array, eta: float) -> tuple[Array, Array]:
+    """Slopes by s, at both ends of every interval, of lines above h.
+
+    They touch the chord drawn in e^h - 1, or in h where that is convex too. Where the log-density has a largest slope,
+    h rises by no more than (eta - 1) times that: h' = (eta-1) E phi'(y+s) under the law ~ f(y)^eta f(y+s)^(1-eta).
+    """
     width, change = s[1:] - s[:-1], h[1:] - h[:-1]
     if noise.convex:
         return change / width, change / width
     rise = np.expm1(np.minimum(change, 600.0)) / width  # of e^h, over its value at the first end
-    return rise, rise * np.exp(-change)
+    steepest = math.inf if noise.law.lipschitz is None else (eta - 1.0) * noise.law.lipschitz * (1.0 + 1e-12)
+    return np.minimum(rise, steepest), -np.expm1(-change) / width
 
 
-def _largest_ratios(noise: Coordinate, s: Array, h: Array, p: float) -> Array:
+def _largest_ratios(noise: Coordinate, s: Array, h: Array, p: float, eta: float) -> Array:
     """Upper bounds on h/s^p, one per interval of shifts: of one end tangent up to where they meet, then of the other.
 
     A line over s^p has its largest value at an end, or where its derivative is 0.
     """
     a, b, ha, hb = s[:-1], s[1:], h[:-1], h[1:]
-    slope_a, slope_b = _end_slopes(noise, s, h)
+    slope_a, slope_b = _end_slopes(noise, s, h, eta)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         meet = (hb - ha + slope_a * a - slope_b * b) / (slope_a - slope_b)
         meet = np.clip(np.where(np.isfinite(meet), meet, b), a, b)
@@ -174,10 +180,10 @@ def _largest_ratios(noise: Coordinate, s: Array, h: Array, p: float) -> Array:
     return np.asarray(np.max(ratios, axis=0) * (1.0 + 1e-9))
 
 
-def _vertices(noise: Coordinate, s: Array, h: Array, p: float) -> tuple[Array, Array]:
+def _vertices(noise: Coordinate, s: Array, h: Array, p: float, eta: float) -> tuple[Array, Array]:
     """Vertices (t, height) above h: where the chords' end tangents meet, one per interval of shifts."""
     a, b, ha, hb = s[:-1], s[1:], h[:-1], h[1:]
-    slope_a, slope_b = _end_slopes(noise, s, h)
+    slope_a, slope_b = _end_slopes(noise, s, h, eta)
     ta, tb = a**p, b**p
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         # dt = p s^(p-1) ds, which may be too small for a float: the tangent is then vertical

@@ -49,6 +49,7 @@ from dpaudit.verify.curves import FARTHEST_EPSILON
 
 WIDTHS = np.geomspace(1e-3, 12.0, 28)  # the best width is flat: a step of a third in it costs about 1% of delta
 COARSE = 4  # every so many of them are tried before those beside the best
+TOGETHER = 64  # epsilons that are looked at at once
 NEAR_NODES, FAR_NODES = 60, 140  # nodes within three widths and beyond
 COST_ERROR = 1e-6  # relative, of the factor c
 REMAINDER = 1e-25  # what may remain of the integral past the last node
@@ -108,24 +109,33 @@ class Smoothed:
 
     def delta(self, epsilon: Array) -> Array:
         """Upper bound on delta at each epsilon > 0; 1 where no width fits, as at 0."""
-        epsilon = np.minimum(epsilon, FARTHEST_EPSILON)  # delta falls
-        for point in map(float, epsilon):
-            if point not in self._known:
-                self._known[point] = self._at(point)
-        return np.array([self._known[point] for point in map(float, epsilon)])
+        asked = [min(float(point), FARTHEST_EPSILON) for point in epsilon]  # delta falls
+        fresh = np.array(sorted({point for point in asked if point not in self._known}))
+        for block in np.array_split(fresh, math.ceil(len(fresh) / TOGETHER)) if len(fresh) else ():
+            self._known.update(zip(block.tolist(), self._at(block).tolist(), strict=True))
+        return np.array([self._known[point] for point in asked])
 
-    def _at(self, epsilon: float) -> float:
-        widths = WIDTHS[epsilon >= WIDTHS]
-        if not len(widths) or not len(self.orders):
-            return 1.0
-        found, wanted = np.full(len(widths), np.inf), np.arange(0, len(widths), COARSE)
-        for step in (COARSE // 2, COARSE // 4, 0):  # every width proves a bound: look closer about the best one
-            chosen = widths[wanted]
+    def _at(self, epsilon: Array) -> Array:
+        """The least over the widths that fit, all of which prove a bound: some first, then those beside the best."""
+        fitting = np.searchsorted(WIDTHS, epsilon, side="right")
+        if not len(self.orders):
+            return np.ones(len(epsilon))
+        found, every, places = (
+            np.full((len(epsilon), len(WIDTHS)), np.inf),
+            np.arange(len(epsilon)),
+            np.arange(len(WIDTHS)),
+        )
+        wanted = (places % COARSE == 0) & (places < fitting[:, None])
+        for step in (COARSE // 2, COARSE // 4, 0):
+            row, column = np.nonzero(wanted)
+            chosen = WIDTHS[column]
             costs = np.array([smoothing_cost(float(width)) for width in chosen])
-            found[wanted] = costs * self._integrals(np.nextafter(epsilon - chosen, -np.inf), chosen)
-            beside = int(found.argmin()) + np.array([-step, step])
-            wanted = beside[(beside >= 0) & (beside < len(widths))]
-        return float(min(1.0, found.min() * (1 + 1e-12)))
+            found[row, column] = costs * self._integrals(np.nextafter(epsilon[row] - chosen, -np.inf), chosen)
+            wanted = np.zeros(found.shape, dtype=bool)
+            for beside in (found.argmin(axis=1) + side for side in (-step, step)):
+                fits = (beside >= 0) & (beside < fitting)
+                wanted[every[fits], beside[fits]] = True
+        return np.minimum(1.0, found.min(axis=1) * (1 + 1e-12))
 
     def _integrals(self, low: Array, widths: Array) -> Array:
         """Integral of (1 - e^(low - y)) delta(y) over y > low, rounded up.
