@@ -6,6 +6,7 @@ from functools import lru_cache, partial
 from typing import ClassVar
 
 import numpy as np
+from scipy.special import gammaln, zeta
 
 from dpaudit.mechanisms.base import Array, Domain, IIDCoordinates, require_dimension, validate_fields
 from dpaudit.mechanisms.numerics import aligned, magnitude_drop
@@ -88,10 +89,31 @@ def _rest(s: Array, order: float) -> Array:
     inside = (t >= _CELLS[0]) & (t < _CELLS[-1] + 1.0)
     result = np.zeros(len(s))
     result[inside] = _clenshaw(_table(order)[0], t[inside]) * np.log1p(2.0 * s[inside])
-    beyond = ~inside & (s > 0)
+    near, beyond = (s > 0) & (t < _CELLS[0]), t >= _CELLS[-1] + 1.0
+    if near.any():
+        result[near] = s[near] * (_slope(order) if order >= 2 else _steep_slope(t[near], order))
     if beyond.any():
         result[beyond] = _rest_by_quadrature(s[beyond], order)
     return result
+
+
+@lru_cache(maxsize=256)
+def _slope(order: float) -> float:
+    """Derivative of the rest at 0: nothing else counts below the table, as what follows is s^2 log s for order 2."""
+    weight, bowl, _ = _peak(np.zeros(1), order)
+    return 2.0 * order * float((weight * bowl).sum() / weight.sum())
+
+
+def _steep_slope(t: Array, order: float) -> Array:
+    """The rest over s below the table for an order in (1, 2), where its derivative at 0 is infinite or nearly so.
+
+    With d = order - 1 the exponent is y/d (1 - Gamma(1-d)/Gamma(2+d) y^d), up to terms of order y^2
+    (DLMF 10.27.4 and 10.25.2), and y = order^2 s; of that order s belongs to the saddle point.
+    """
+    d = max(order - 1.0, 1e-300)
+    odd = d * (2.0 * np.euler_gamma + d * d * (2.0 * zeta(3.0) / 3.0 + d * d * 2.0 * zeta(5.0) / 5.0))
+    log_ratio = (odd if d < 0.01 else gammaln(1.0 - d) - gammaln(1.0 + d)) - math.log1p(d)
+    return np.asarray(-np.expm1(log_ratio + d * (t + 2.0 * math.log(order))) * order**2 / d - order)
 
 
 def _rest_drop(low: Array, rise: Array, order: float) -> Array:

@@ -135,7 +135,7 @@ class Smoothed:
             for beside in (found.argmin(axis=1) + side for side in (-step, step)):
                 fits = (beside >= 0) & (beside < fitting)
                 wanted[every[fits], beside[fits]] = True
-        return np.minimum(1.0, found.min(axis=1) * (1 + 1e-12))
+        return np.asarray(np.minimum(1.0, found.min(axis=1) * (1 + 1e-12)))
 
     def _integrals(self, low: Array, widths: Array) -> Array:
         """Integral of (1 - e^(low - y)) delta(y) over y > low, rounded up.

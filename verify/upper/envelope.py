@@ -15,6 +15,7 @@ For Laplace the supremum lies at s -> 0; there the bound is that of the Gaussian
 """
 
 import math
+from collections.abc import Callable
 from functools import lru_cache, partial
 
 import numpy as np
@@ -89,7 +90,8 @@ def _table(mechanism: Mechanism, clip: float) -> EnvelopeMoments | None:
     return None if law is None else EnvelopeMoments(law, clip, float(mechanism.clip_norm), mechanism.dimension)
 
 
-_kept_table = lru_cache(maxsize=4)(_table)  # several phases ask, and several readings of a claim
+# several phases ask, and several readings of a claim
+_kept_table: Callable[[Mechanism, float], EnvelopeMoments | None] = lru_cache(maxsize=4)(_table)
 
 
 def _law(mechanism: Mechanism) -> Coordinate | None:

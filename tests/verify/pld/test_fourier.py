@@ -6,7 +6,16 @@ import mpmath
 import numpy as np
 import pytest
 
-from dpaudit.verify.pld.fourier import LOG_WRAP, Lattice, chernoff_window, decayed_sums, log_mgf, tilted_power
+from dpaudit.verify.pld.fourier import (
+    LOG_WRAP,
+    Lattice,
+    Tilted,
+    chernoff_window,
+    decayed_sums,
+    log_mgf,
+    mixed_power,
+    tilted_power,
+)
 
 
 def binomial_pmf(count: int, p: float, k: int) -> mpmath.mpf:
@@ -31,6 +40,29 @@ def test_a_tilted_power_is_within_its_stated_error_of_the_exact_binomial(count: 
         # windows narrower than the support wrap: at most 2 e^LOG_WRAP where the window holds, which it does here
         assert gap <= power.error_sup + 2.0 * math.exp(LOG_WRAP) + power.relative * float(exact)
     assert power.error_sup + power.relative < 1e-7 * power.values[target - start]
+
+
+def test_a_mixture_of_sums_is_the_sum_of_its_parts_within_its_stated_error() -> None:
+    """Against integer convolutions, exact: masses in thirds and in fifths of one, weights in quarters."""
+    size = 64
+    one, other, third = ([1, 2, 0], 3), ([2, 0, 3], 5), ([0, 1], 1)
+    lattices = [Lattice(np.array(masses) / whole, 0) for masses, whole in (one, other, third)]
+    ones = [(tilted := Tilted.of(lattice, 0.0), tilted.transform(size)) for lattice in lattices]
+    parts = [(0.25, (3, 1, 0)), (0.5, (0, 20, 7)), (0.25, (0, 0, 0))]
+    exact = np.zeros(size)
+    for weight, counts in parts:
+        sums, whole = np.ones(1, dtype=object), 1
+        for (masses, unit), n in zip((one, other, third), counts, strict=True):
+            for _ in range(n):
+                sums, whole = np.convolve(sums, np.array(masses, dtype=object)), whole * unit
+        exact[: len(sums)] += [weight * int(mass) / whole for mass in sums]
+    found = mixed_power(ones, parts, size)
+    off = np.abs(found.values * math.exp(found.log_scale) - exact)
+    assert off.max() <= found.error_sup + found.relative * exact.max()
+    assert np.linalg.norm(off) <= found.error_l2 + found.relative * np.linalg.norm(exact)
+    assert found.error_sup + found.relative < 1e-11
+    # nothing is known of an empty mixture but that it has no mass
+    assert not mixed_power(ones, [], size).values.any()
 
 
 @pytest.mark.parametrize("target", [0.0, 5.0])

@@ -1,6 +1,7 @@
 """The coordinate envelope: one coordinate in long arithmetic, searched spreads of the shift, the papers' rows."""
 
 import math
+from collections.abc import Iterable
 from functools import cache
 
 import mpmath
@@ -8,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.optimize import brentq
 
-from dpaudit.mechanisms import GammaPLRVIID, GeneralizedGaussian, Laplace
-from dpaudit.mechanisms.base import IIDCoordinates
+from dpaudit.mechanisms import GammaPLRVIID, GammaScaleLaplace, GeneralizedGaussian, Laplace
+from dpaudit.mechanisms.base import Array, IIDCoordinates
 from dpaudit.verify import check
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.pld.coordinate_moments import GAP, coordinate, log_moment, small_shift_bound
@@ -192,6 +193,34 @@ def test_gentle_losses_need_no_cells(
 
 
 @cache
+@pytest.mark.parametrize("name", ["gamma-plrv", "gamma-plrv, high k", "gamma-scale-laplace"])
+@pytest.mark.parametrize(("clip", "clip_norm", "dimension"), [(4.0, 1.0, None), (4.0, 1.6, None), (4.0, 1.0, 5)])
+def test_large_orders_are_bounded_from_few_shifts(
+    name: str, clip: float, clip_norm: float, dimension: int | None
+) -> None:
+    """h_eta rises by no more than (eta-1) times the largest slope of log f; no spread of the shift beats the bound."""
+    one = coordinate({"gamma-scale-laplace": GammaScaleLaplace(3000.0, 1 / 3000.0).structure, **LAWS}[name])
+    assert one is not None
+    assert one.law.lipschitz is not None
+    bound, looked_at = SpreadMoment(one, clip, clip_norm, dimension), 0
+    log_moments = bound._moments
+
+    def counted(shifts: Iterable[float], eta: float) -> Array:
+        nonlocal looked_at
+        looked_at += len(found := log_moments(shifts, eta))
+        return found
+
+    bound._moments = counted  # type: ignore[method-assign]
+    eta = 900.0
+    found = bound(eta)
+    assert looked_at < 150
+    counts = np.unique(np.rint(np.geomspace(1.0, dimension or 1e6, 200)))
+    best = float((counts * log_moment(one, clip * counts ** (-1 / clip_norm), eta)).max())
+    assert best <= found * (1 + GAP)
+    steepest = (eta - 1) * one.law.lipschitz * clip if clip_norm == 1 else math.inf
+    assert found <= min(steepest, 1.02 * best) * (1 + 2 * TOLERANCE)
+
+
 def in_any_dimension(name: str, clip_norm: float) -> float:
     one = coordinate(LAWS[name])
     assert one is not None
