@@ -91,7 +91,7 @@ def _table(mechanism: Mechanism, clip: float) -> EnvelopeMoments | None:
 
 
 # several phases ask, and several readings of a claim
-_kept_table: Callable[[Mechanism, float], EnvelopeMoments | None] = lru_cache(maxsize=4)(_table)
+_kept_table: Callable[[Mechanism, float], EnvelopeMoments | None] = lru_cache(maxsize=4)(_table)  # type: ignore[assignment]
 
 
 def _law(mechanism: Mechanism) -> Coordinate | None:
