@@ -43,6 +43,7 @@ from dpaudit.verify.samplers.balls_in_bins import SILENT
 
 HOPELESS_LOSS = 1e6  # nats of one coordinate at its centre, beyond which grids of losses are out of reach
 CERTIFIED_SHIFTS = 3  # shifts of equal coordinates that are certified after the ranking
+AS_GOOD, MUCH_FEWER = 0.998, 8  # of the largest score, and times as few coordinates
 APART = "apart"  # family of a shift beside which every other phase is moved by a shape of its own
 RIVAL_FACTOR = 1.01  # by how much the score of another family must exceed theirs, to be worth its time
 THEOREM = (
@@ -231,9 +232,14 @@ def _promising(claim: Claim, phases: Sequence[Phase]) -> list[Shift]:
     epsilons = scores(structure, main, distance, alike + others, claim.delta)
     if epsilons[0] > max(DECISIVE_LOSS, 2 * claim.epsilon):
         return [equal(first, 1)]
-    best = [alike[i] for i in np.argsort(-epsilons[: len(alike)], kind="stable")[:CERTIFIED_SHIFTS]]
-    if best[0].coordinates > MANY:  # half as many are as good, but the rounding of fewer masses adds up to less
+    ranked = np.argsort(-epsilons[: len(alike)], kind="stable")
+    best = [alike[i] for i in ranked[:CERTIFIED_SHIFTS]]
+    if best[0].coordinates > MANY:  # half as many are as good
         best = [best[0], alike[max(i for i, shift in enumerate(alike) if shift.coordinates <= MANY)]]
+    # what a few coordinates tell nearly as well they tell more surely: the rounding of fewer masses adds up to less
+    few = alike[int(np.argmax(epsilons[: len(alike)] >= AS_GOOD * epsilons[ranked[0]]))]
+    if MUCH_FEWER * few.coordinates < min(shift.coordinates for shift in best):
+        best.append(few)
     rival = int(np.argmax(epsilons))
     if rival >= len(alike) and epsilons[rival] > RIVAL_FACTOR * epsilons[: len(alike)].max():
         best.append(others[rival - len(alike)])
