@@ -60,11 +60,14 @@ def cells_of_a_release(phase: Phase, game: PassGame, claim: Claim, *, spread: bo
         claim: Where tightness matters.
         spread: Whether a shift of independent coordinates may be one of several.
     """
-    structure = phase.mechanism.structure
+    structure, releases = phase.mechanism.structure, round(game.stretch**2)
     if not isinstance(structure, IIDCoordinates):
-        return _other_cells(phase, game, claim)
+        cells = _other_cells(phase, game, claim)
+        return cells if isinstance(structure, Radial) else _summed(cells, game, releases)
     count = spread_count(phase.mechanism) if spread else 1
-    return line_cells(phase, game) if count == 1 else _spread_cells(phase, game, count)
+    if isinstance(structure, NormalCoordinates) or count * releases == 1:
+        return line_cells(phase, game)
+    return _summed(_along(structure, equal(phase.mechanism, count).groups[0][0]), game, count * releases)
 
 
 def spread_count(mechanism: Mechanism) -> int:
@@ -98,7 +101,7 @@ def line_cells(phase: Phase, game: PassGame) -> ReleaseCells:
     """Cells of one release of independent coordinates along the record's contribution."""
     law = phase.mechanism.structure
     assert isinstance(law, IIDCoordinates)
-    # one order in all passes makes them a pass of longer shifts for normal noise; of other noise one pass is looked at
+    # one order in all passes makes them a pass of longer shifts for normal noise
     normal = isinstance(law, NormalCoordinates)
     stretch = game.stretch if normal else 1.0
     shift = equal(phase.mechanism, longest_count(phase.mechanism) if normal else 1)
@@ -130,17 +133,22 @@ def _edges(law: IIDCoordinates, length: float, further: float) -> Array:
     return np.unique(np.concatenate([centres, *(centres + sign * around[:, None] for sign in (-1.0, 1.0))], None))
 
 
-def _spread_cells(phase: Phase, game: PassGame, count: int) -> ReleaseCells:
-    """Blocks of the sum over equal coordinates of the log likelihood ratio between the game's outermost centres."""
-    law = phase.mechanism.structure
-    assert isinstance(law, IIDCoordinates)
-    one = _along(law, equal(phase.mechanism, count).groups[0][0])
+def _summed(one: ReleaseCells, game: PassGame, alike: int) -> ReleaseCells:
+    """Blocks of a sum over parts of a release of the log likelihood ratio between the game's outermost centres.
+
+    Args:
+        one: Cells of a part.
+        game: Its centres.
+        alike: Parts: coordinates that share a contribution, in all passes that one order serves.
+    """
+    if alike == 1:
+        return one
     far = 2 if any(twice for _, (_, _, twice) in (*game.first, *game.second)) else 1
     values = np.clip(one.log_density[far] - one.log_density[0], -LARGEST_SCORE, LARGEST_SCORE)
-    fineness, size = integer_sums.scale(count, alone=True)
-    labels = integer_sums.rounded_scores(values, one.masses.lower[0], count, fineness, size // 2 - 1)
-    statistic = integer_sums.Statistic("log likelihood ratios of the coordinates", labels, fineness, size)
-    around: list[Slots] = [((1.0, (count, 0, 0)),), ((1.0, (0, count, 0)),), ((1.0, (0, 0, count)),)]
+    fineness, size = integer_sums.scale(alike, alone=True)
+    labels = integer_sums.rounded_scores(values, one.masses.lower[0], alike, fineness, size // 2 - 1)
+    statistic = integer_sums.Statistic("log likelihood ratios of the parts", labels, fineness, size)
+    around: list[Slots] = [((1.0, (alike, 0, 0)),), ((1.0, (0, alike, 0)),), ((1.0, (0, 0, alike)),)]
     found = integer_sums.mass_bounds(one.masses, statistic, around, usual=0)
     lower, upper = (np.stack(side) for side in zip(*found, strict=True))
     return ReleaseCells(np.zeros(0), np.log(np.maximum(upper, 1e-300)), MassBounds(lower, upper))

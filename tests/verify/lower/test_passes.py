@@ -1,6 +1,7 @@
 """Passes in a random order: certified lower bounds against printed values, exact integrals and simulation."""
 
 import math
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -234,6 +235,33 @@ def test_one_order_for_all_passes_is_one_pass_of_longer_shifts() -> None:
     longer = certified_lower(claim(1.0, Shuffled(50, 1)))
     at = np.array([0.5, 1.0, 2.0])
     assert once.delta(at) == pytest.approx(longer.delta(at), rel=1e-6)
+
+
+@pytest.mark.parametrize(("noise", "bins", "epochs"), [(Laplace(1.0), 100, 5), (GeneralizedGaussian(3.0, 3.0), 50, 4)])
+def test_one_order_for_all_passes_of_other_noise_is_one_pass_of_as_many_releases(
+    noise: Mechanism, bins: int, epochs: int
+) -> None:
+    """Against the mean of likelihood ratios of all releases of a bin, from above, and normal noise's longer shift."""
+    sampler = BallsInBins(bins, epochs, reshuffle="once")
+    found = check(Claim(1.0, 1e-5, [Phase(replace(noise, dimension=1), sampler=sampler)]))  # type: ignore[type-var]
+    assert 0.99 * found.epsilon_upper < found.epsilon_lower <= found.epsilon_upper
+    normal, same = (
+        certified_lower(Claim(1.0, 1e-5, [Phase(one, sampler=sampler)]))
+        for one in (Gaussian(2.0, dimension=1), GeneralizedGaussian(2.0, math.sqrt(8.0), dimension=1))
+    )
+    at = np.array([0.2, 0.6])
+    assert same.delta(at) == pytest.approx(normal.delta(at), rel=1e-4)
+
+
+@pytest.mark.parametrize("adjacency", ["zero-out", "replace-one"])
+def test_one_order_for_all_passes_of_noise_with_a_hidden_scale(adjacency: Adjacency) -> None:
+    noise, least = GammaPLRV(2000.0, 1 / 4000.0, dimension=1), []
+    for one in (noise, Laplace(2.0, dimension=1)):  # which it is nearly
+        sampler = Shuffled(60, 8, reshuffle="once")
+        found = check(Claim(1.0, 1e-5, [Phase(one, sampler=sampler)], adjacency))  # type: ignore[arg-type]
+        least.append(found.epsilon_lower)
+        assert found.epsilon_lower <= found.epsilon_upper
+    assert least[0] == pytest.approx(least[1], rel=0.02)
 
 
 def test_fixed_batches_cost_what_their_releases_cost_unsampled() -> None:
