@@ -80,6 +80,14 @@ class SpreadMoment:
         """h_eta at shifts; their cells are kept for other orders."""
         return self._at(tuple(map(float, shifts))).log_moment(eta)
 
+    def _steepest(self, eta: float) -> float:
+        """The largest slope of h: (eta - 1) times that of the log-density, inf where it has none.
+
+        h' = (eta-1) E phi'(y+s) under the law ~ f(y)^eta f(y+s)^(1-eta).
+        """
+        slope = self._noise.law.lipschitz
+        return math.inf if slope is None else (eta - 1.0) * slope * (1.0 + 1e-12)
+
     def _ratio_below(self, shift: float, eta: float) -> float:
         """Upper bound on h/t at all shifts up to one; infinite where there is none yet."""
         with np.errstate(over="ignore"):
@@ -104,7 +112,7 @@ class SpreadMoment:
                 break
         s, h = s[::-1], h[::-1]
         for _ in range(ROUNDS):
-            ratio, ends = _largest_ratios(self._noise, s, h, p, eta), h / s**p
+            ratio, ends = _largest_ratios(self._noise, s, h, p, self._steepest(eta)), h / s**p
             top = max(near_zero, best, float(ratio.max(initial=0.0)))
             most = max(near_zero, best) * (1 + TOLERANCE)
             bad = np.flatnonzero(ratio > most)
@@ -139,7 +147,7 @@ class SpreadMoment:
         h = self._moments(self._clip * s, eta)
         if not np.isfinite(h).all():
             return math.inf, 0.0
-        t, height = _vertices(self._noise, s, h, p, eta)
+        t, height = _vertices(self._noise, s, h, p, self._clip * self._steepest(eta))
         x = np.concatenate([[0.0], s**p, t])
         y = np.concatenate([[h[0]], h, height])
         # in one coordinate x ends at 1, up to rounding
@@ -148,27 +156,25 @@ class SpreadMoment:
             return bound, float(np.nanmax(h / s**p))
 
 
-def _end_slopes(noise: Coordinate, s: Array, h: Array, eta: float) -> tuple[Array, Array]:
-    """Slopes by s, at both ends of every interval, of lines above h.
+def _end_slopes(noise: Coordinate, s: Array, h: Array, steepest: float) -> tuple[Array, Array]:
+    """Slopes by s, at both ends of every interval, of lines above h, whose slope is at most `steepest`.
 
-    They touch the chord drawn in e^h - 1, or in h where that is convex too. Where the log-density has a largest slope,
-    h rises by no more than (eta - 1) times that: h' = (eta-1) E phi'(y+s) under the law ~ f(y)^eta f(y+s)^(1-eta).
+    They touch the chord drawn in e^h - 1, or in h where that is convex too.
     """
     width, change = s[1:] - s[:-1], h[1:] - h[:-1]
     if noise.convex:
         return change / width, change / width
     rise = np.expm1(np.minimum(change, 600.0)) / width  # of e^h, over its value at the first end
-    steepest = math.inf if noise.law.lipschitz is None else (eta - 1.0) * noise.law.lipschitz * (1.0 + 1e-12)
     return np.minimum(rise, steepest), -np.expm1(-change) / width
 
 
-def _largest_ratios(noise: Coordinate, s: Array, h: Array, p: float, eta: float) -> Array:
+def _largest_ratios(noise: Coordinate, s: Array, h: Array, p: float, steepest: float) -> Array:
     """Upper bounds on h/s^p, one per interval of shifts: of one end tangent up to where they meet, then of the other.
 
     A line over s^p has its largest value at an end, or where its derivative is 0.
     """
     a, b, ha, hb = s[:-1], s[1:], h[:-1], h[1:]
-    slope_a, slope_b = _end_slopes(noise, s, h, eta)
+    slope_a, slope_b = _end_slopes(noise, s, h, steepest)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         meet = (hb - ha + slope_a * a - slope_b * b) / (slope_a - slope_b)
         meet = np.clip(np.where(np.isfinite(meet), meet, b), a, b)
@@ -180,10 +186,10 @@ def _largest_ratios(noise: Coordinate, s: Array, h: Array, p: float, eta: float)
     return np.asarray(np.max(ratios, axis=0) * (1.0 + 1e-9))
 
 
-def _vertices(noise: Coordinate, s: Array, h: Array, p: float, eta: float) -> tuple[Array, Array]:
+def _vertices(noise: Coordinate, s: Array, h: Array, p: float, steepest: float) -> tuple[Array, Array]:
     """Vertices (t, height) above h: where the chords' end tangents meet, one per interval of shifts."""
     a, b, ha, hb = s[:-1], s[1:], h[:-1], h[1:]
-    slope_a, slope_b = _end_slopes(noise, s, h, eta)
+    slope_a, slope_b = _end_slopes(noise, s, h, steepest)
     ta, tb = a**p, b**p
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         # dt = p s^(p-1) ds, which may be too small for a float: the tangent is then vertical
