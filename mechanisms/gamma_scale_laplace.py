@@ -24,6 +24,7 @@ _NEWTON_STEPS = 40
 _CELLS = np.arange(-36.0, 36.0)  # left ends
 _DEGREE = 15
 _SMALL_GAP = 0.05  # differences of log s below this go by the derivative
+_GENTLE = 1.99  # orders from here on: below the table the rest is its derivative at 0
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)
 
 
@@ -91,24 +92,18 @@ def _rest(s: Array, order: float) -> Array:
     result[inside] = _clenshaw(_table(order)[0], t[inside]) * np.log1p(2.0 * s[inside])
     near, beyond = (s > 0) & (t < _CELLS[0]), t >= _CELLS[-1] + 1.0
     if near.any():
-        result[near] = s[near] * (_slope(order) if order >= 2 else _steep_slope(t[near], order))
+        result[near] = s[near] * (order / (order - 1.0) if order >= _GENTLE else _steep_slope(t[near], order))
     if beyond.any():
         result[beyond] = _rest_by_quadrature(s[beyond], order)
     return result
 
 
-@lru_cache(maxsize=256)
-def _slope(order: float) -> float:
-    """Derivative of the rest at 0: nothing else counts below the table, as what follows is s^2 log s for order 2."""
-    weight, bowl, _ = _peak(np.zeros(1), order)
-    return 2.0 * order * float((weight * bowl).sum() / weight.sum())
-
-
 def _steep_slope(t: Array, order: float) -> Array:
-    """The rest over s below the table for an order in (1, 2), where its derivative at 0 is infinite or nearly so.
+    """The rest over s below the table for an order below _GENTLE, where its slope at 0 is infinite or nearly so.
 
-    With d = order - 1 the exponent is y/d (1 - Gamma(1-d)/Gamma(2+d) y^d), up to terms of order y^2
-    (DLMF 10.27.4 and 10.25.2), and y = order^2 s; of that order s belongs to the saddle point.
+    With d = order - 1 the exponent is y/d (1 - Gamma(1-d)/Gamma(2+d) y^d + y/(2-2d)), up to terms of order y^2 without
+    a pole at d = 1 (DLMF 10.27.4 and 10.25.2), and y = order^2 s; of that order s belongs to the saddle point. The
+    last two terms count for nothing from _GENTLE on, where their poles cancel: the rest is order/d s.
     """
     d = max(order - 1.0, 1e-300)
     odd = d * (2.0 * np.euler_gamma + d * d * (2.0 * zeta(3.0) / 3.0 + d * d * 2.0 * zeta(5.0) / 5.0))

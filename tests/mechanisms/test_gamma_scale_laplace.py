@@ -74,17 +74,17 @@ def test_small_and_large_exponents_keep_their_digits(order: float) -> None:
         y = share * order * order
         with mpmath.workdps(60):
             exact = -mpmath.log(oracle(order, y))
-        assert float(laplace_exponent(np.array(y), order)) == pytest.approx(float(exact), rel=1e-13)
+        assert float(laplace_exponent(np.array(y), order)) == pytest.approx(float(exact), rel=1e-13, abs=0.0)
 
 
-@pytest.mark.parametrize("order", [1.0, 1.0 + 2.0**-40, 1.004, 1.02, 1.9, 2.0 - 2.0**-40, 2.0, 2.1, 40.0])
+@pytest.mark.parametrize("order", [1.0, 1.0 + 2.0**-40, 1.004, 1.02, 1.9, 2.0 - 2.0**-40, 2.0, 2.1, 24.0])
 def test_exponents_below_the_table_keep_their_digits(order: float) -> None:
     """Where the derivative at 0 is infinite or nearly so, too."""
     for share in (1e-250, 1e-90, 1e-30, 1e-17, 1e-16, 2.0**-52):
         y = share * order * order
         with mpmath.workdps(560):
             exact = -mpmath.log(oracle(order, y))
-        assert float(laplace_exponent(np.array(y), order)) == pytest.approx(float(exact), rel=1e-13)
+        assert float(laplace_exponent(np.array(y), order)) == pytest.approx(float(exact), rel=1e-13, abs=0.0)
 
 
 def test_the_table_and_the_ends_beyond_it_join() -> None:
