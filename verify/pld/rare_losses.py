@@ -84,7 +84,7 @@ class WithRareLosses:
         Args:
             epsilon: Any 1-d array.
         """
-        found = self._apart(epsilon) if len(epsilon) <= MANY else _chords(self._values[0], self._all_values, epsilon)
+        found = self._apart(epsilon) if len(epsilon) <= MANY else chords(self._values[0], self._all_values, epsilon)
         small = found < OWN * (TWICE + BEYOND) * self.delta_claimed
         if small.any():
             found[small] = np.minimum(found[small], self.together().delta(epsilon[small]))
@@ -95,7 +95,7 @@ class WithRareLosses:
         found = self.usual.delta(epsilon)
         for block in np.array_split(np.arange(len(epsilon)), -(-len(epsilon) // BLOCK)) if len(epsilon) else ():
             apart = epsilon[block][:, None] - self.losses
-            found[block] += _chords(*self._values, apart) @ self.expected * (1.0 + 1e-12)
+            found[block] += chords(*self._values, apart) @ self.expected * (1.0 + 1e-12)
         return found
 
     @cached_property
@@ -112,7 +112,7 @@ class WithRareLosses:
         return x, self.usual.delta(x)
 
 
-def _chords(places: Array, values: Array, x: Array) -> Array:
+def chords(places: Array, values: Array, x: Array) -> Array:
     """Upper bound anywhere on a delta that is known at places: by chords in e^x, of which it is a convex function."""
     x = x - 16 * UNIT * np.abs(x)
     left = np.clip(np.searchsorted(places, x, side="right") - 1, 0, len(places) - 2)

@@ -15,13 +15,11 @@ For Laplace the supremum lies at s -> 0; there the bound is that of the Gaussian
 """
 
 import math
-from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 
 import numpy as np
 
 from dpaudit.mechanisms.base import Array, IIDCoordinates, LaplaceCoordinates, Mechanism, NormalCoordinates
-from dpaudit.mechanisms.registry import MECHANISMS
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.pld.coordinate_moments import Coordinate, coordinate
@@ -75,23 +73,14 @@ def moments(phase: Phase, claim: Claim, rate: float | None = None) -> Moments | 
         claim: Its adjacency says how long a shift is.
         rate: Probability of the shift, else none; that of the phase under add-remove, else 1, if None.
     """
-    clip = float(phase.mechanism.clip) * (1.0 if claim.adjacency == "add-remove" else 2.0)
-    # of own mechanisms equality may not say all
-    table = (_kept_table if type(phase.mechanism) in MECHANISMS.values() else _table)(phase.mechanism, clip)
-    if table is None:
+    law = _law(phase.mechanism)
+    if law is None:
         return None
     if rate is None:
         rate = phase.sampling_prob if claim.adjacency == "add-remove" else 1.0
+    clip = float(phase.mechanism.clip) * (1.0 if claim.adjacency == "add-remove" else 2.0)
+    table = EnvelopeMoments(law, clip, float(phase.mechanism.clip_norm), phase.mechanism.dimension)
     return partial(table.release, rate)
-
-
-def _table(mechanism: Mechanism, clip: float) -> EnvelopeMoments | None:
-    law = _law(mechanism)
-    return None if law is None else EnvelopeMoments(law, clip, float(mechanism.clip_norm), mechanism.dimension)
-
-
-# several phases ask, and several readings of a claim
-_kept_table: Callable[[Mechanism, float], EnvelopeMoments | None] = lru_cache(maxsize=4)(_table)  # type: ignore[assignment]
 
 
 def _law(mechanism: Mechanism) -> Coordinate | None:
