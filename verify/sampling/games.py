@@ -5,14 +5,13 @@ and what the batches as drawn (`Sampler.draw`) show of either neighbour. No boun
 not be the best one, and whoever plays counts what happened.
 """
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.mechanisms.base import Array, Mechanism, NormalCoordinates, with_dimension
+from dpaudit.mechanisms.base import Array, Mechanism, with_dimension
 from dpaudit.verify.claims import Phase
 from dpaudit.verify.samplers import (
     BufferedShuffle,
@@ -61,12 +60,11 @@ class HistoryGame:
             outputs: What each release showed along the line, counted from that of places which are all the others',
                 shape (histories, releases).
         """
-        noise, repeats = with_dimension(noise, 1), self.releases.shape[1]
-        seen = outputs[:, self.releases].sum(axis=2) / math.sqrt(repeats)
-        flat, length = seen.reshape(-1, seen.shape[-1]), step * math.sqrt(repeats)
-        losses = log_likelihood_ratios(noise, length, self.game, flat)
+        noise, seen = with_dimension(noise, 1), outputs[:, self.releases]
+        passes = seen.reshape(-1, *seen.shape[2:])
+        losses = log_likelihood_ratios(noise, step, self.game, passes)
         if self.swapped:  # noise is symmetric
-            losses = losses - log_likelihood_ratios(noise, length, self.game, -flat)
+            losses = losses - log_likelihood_ratios(noise, step, self.game, -passes)
         return np.asarray(losses.reshape(len(outputs), -1).sum(axis=1))
 
 
@@ -77,7 +75,7 @@ def history_games(phase: Phase, *, replace_one: bool) -> list[HistoryGame]:
         phase: Its noise and its sampler, or a Poisson rate.
         replace_one: The record is replaced by its opposite; else by a ghost that contributes nothing.
     """
-    sampler, normal = phase.sampler, isinstance(phase.mechanism.structure, NormalCoordinates)
+    sampler = phase.sampler
     match sampler:
         case None if phase.sampling_kind in ("none", "poisson"):
             return [_poisson(phase.sampling_prob, np.arange(phase.steps), swapped=replace_one)]
@@ -92,8 +90,8 @@ def history_games(phase: Phase, *, replace_one: bool) -> list[HistoryGame]:
         games = [(game, True) for game in sampler.games(replace_one=False)]
     return [
         HistoryGame(
-            game=game if normal else replace(game, stretch=1.0),
-            releases=_releases(sampler, game, normal=normal),
+            game=game,
+            releases=_releases(sampler, game),
             opposed=any(twos for _, (_, _, twos) in game.first),
             swapped=swapped,
         )
@@ -126,14 +124,12 @@ def _cut_batches(sampler: TruncatedPoisson, *, replace_one: bool) -> list[Histor
     return [silent, HistoryGame(game, releases.reshape(-1, 1, 1), opposed=True)]
 
 
-def _releases(sampler: Sampler, game: PassGame, *, normal: bool) -> NDArray[np.int_]:
-    """The releases of every pass of a game; of noise that is not normal, one pass of those with one order."""
+def _releases(sampler: Sampler, game: PassGame) -> NDArray[np.int_]:
+    """The releases of every pass of a game."""
     places = sum(game.first[0][1])
     if isinstance(sampler, Shuffled | BufferedShuffle):
         starts: Sequence[int] = sampler.whole_starts
     else:
         starts = range(0, sampler.steps, places)
     table = np.array([start + np.arange(places) for start in starts])
-    if game.passes == 1:
-        return table[None] if normal else table[None, :1]
-    return table[:, None]
+    return table[None] if game.passes == 1 else table[:, None]

@@ -102,11 +102,14 @@ def log_likelihood_ratios(noise: Mechanism, step: float, game: PassGame, outputs
 
     Args:
         noise: Of one coordinate.
-        step: One contribution, stretched as the game says.
+        step: One contribution: stretched as the game says, or not where repeats are told one by one.
         game: Both laws.
-        outputs: What the releases of each pass showed along the line, shape (passes, releases).
+        outputs: What the releases of each pass showed along the line, shape (passes, releases), or (passes, repeats,
+            releases) where one order serves several.
     """
     ratios = _ratios(noise, step, outputs)
+    if outputs.ndim == 3:
+        ratios = {k: logs.sum(axis=1) for k, logs in ratios.items()}
     return _log_ratio(ratios, game.first) - _log_ratio(ratios, game.second)
 
 
