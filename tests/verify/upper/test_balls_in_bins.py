@@ -12,8 +12,9 @@ from dpaudit.mechanisms import Gaussian, GeneralizedGaussian, Laplace
 from dpaudit.mechanisms.numerics import gaussian_delta
 from dpaudit.verify import Claim, PureDP, check, claim_stating
 from dpaudit.verify.claims import Adjacency, Phase
+from dpaudit.verify.curves import least_delta
 from dpaudit.verify.samplers import BallsInBins, RandomAllocation, Sampler, Shuffled
-from dpaudit.verify.upper import upper_curve
+from dpaudit.verify.upper import through_a_ghost, upper_curve, upper_curves
 from dpaudit.verify.upper.balls_in_bins import Pass, pass_law
 
 DELTA = 1e-5
@@ -132,9 +133,10 @@ def test_masses_of_a_pass_are_a_pair_of_laws() -> None:
 def test_an_order_revealed_costs_the_releases_that_a_record_meets(
     sampler: Sampler, adjacency: Adjacency, mu: float
 ) -> None:
-    curve = upper_curve(claim(2.0, sampler, adjacency))
+    curves = [one for one in upper_curves(claim(2.0, sampler, adjacency)) if one.theorem != through_a_ghost.THEOREM]
     for epsilon in (1.0, 4.0):
-        assert float(curve(np.array([epsilon]))[0]) == pytest.approx(gaussian_delta(mu, epsilon), rel=1e-9)
+        found = float(least_delta(curves, np.array([epsilon]))[0])
+        assert found == pytest.approx(gaussian_delta(mu, epsilon), rel=1e-9)
 
 
 def test_other_noise_has_the_same_theorem_but_where_a_record_is_twice_in_a_batch() -> None:
