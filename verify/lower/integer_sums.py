@@ -85,7 +85,7 @@ def mass_bounds(
         masses: Of the cells of one part, around each centre.
         statistic: What is summed.
         laws: Mixtures of (weight, number of parts around each centre).
-        usual: The law, by its place, in whose first part most of V's mass is; the blocks are about there.
+        usual: The law, by its place, about whose likeliest V the blocks are.
     """
     powers = {up: _laws(side, statistic, laws, upper=up) for up, side in ((False, masses.lower), (True, masses.upper))}
     most = int(np.argmax(powers[False][usual][0].values))

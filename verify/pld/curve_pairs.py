@@ -73,6 +73,17 @@ def convex(losses: Array, deltas: Array) -> NDArray[np.int64]:
     return np.array(kept)
 
 
+def chords(places: Array, values: Array, x: Array) -> Array:
+    """Upper bound anywhere on a delta that is known at places: by chords in e^x, of which it is a convex function."""
+    x = x - 16 * UNIT * np.abs(x)
+    left = np.clip(np.searchsorted(places, x, side="right") - 1, 0, len(places) - 2)
+    with np.errstate(over="ignore", invalid="ignore"):
+        share = np.expm1(x - places[left]) / np.expm1(places[left + 1] - places[left])
+        between = values[left] + np.clip(np.nan_to_num(share), 0.0, 1.0) * (values[left + 1] - values[left])
+    ratio = np.minimum(x - places[0], 0.0)  # below all places delta is 1 where e^x is 0
+    return np.asarray(np.where(ratio < 0, np.exp(ratio) * values[0] - np.expm1(ratio), between))
+
+
 def _log_fall(losses: Array, deltas: Array, i: int, j: int) -> float:
     """log of how fast the deltas fall in e^loss between two points."""
     fallen, apart = float(deltas[i] - deltas[j]), float(losses[j] - losses[i])

@@ -25,6 +25,7 @@ from scipy.special import logsumexp
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.pld.composition import Composed
+from dpaudit.verify.pld.curve_pairs import chords
 from dpaudit.verify.pld.fourier import UNIT, Lattice
 from dpaudit.verify.pld.loss_grid import GridMasses, SampledPair, cell_masses, dots
 from dpaudit.verify.results import Direction
@@ -110,17 +111,6 @@ class WithRareLosses:
         near = unit * np.arange(-BULK, FAR, FINE)
         x = np.concatenate([near, near[-1] * np.exp(FINE * np.arange(1.0, math.log(FARTHEST) / FINE))])
         return x, self.usual.delta(x)
-
-
-def chords(places: Array, values: Array, x: Array) -> Array:
-    """Upper bound anywhere on a delta that is known at places: by chords in e^x, of which it is a convex function."""
-    x = x - 16 * UNIT * np.abs(x)
-    left = np.clip(np.searchsorted(places, x, side="right") - 1, 0, len(places) - 2)
-    with np.errstate(over="ignore", invalid="ignore"):
-        share = np.expm1(x - places[left]) / np.expm1(places[left + 1] - places[left])
-        between = values[left] + np.clip(np.nan_to_num(share), 0.0, 1.0) * (values[left + 1] - values[left])
-    ratio = np.minimum(x - places[0], 0.0)  # below all places delta is 1 where e^x is 0
-    return np.asarray(np.where(ratio < 0, np.exp(ratio) * values[0] - np.expm1(ratio), between))
 
 
 def rare_losses(first: Array, second: Array, first_error: Array, second_error: Array, edges: Array) -> RareLosses:

@@ -121,12 +121,11 @@ class SpreadMoment:
             # a chord's error falls with the square of its length
             known = np.maximum(ends[bad], ends[bad + 1])
             wanted = np.ceil(np.sqrt((ratio[bad] - known) / np.maximum(most - known, TOLERANCE * known)))
-            # 4 or 16, so that shifts are met again at the next order, where their cells are kept
+            # 4 or 16, so that a round's shifts are often met again at the next order, where their cells are kept
             pieces = np.where(wanted > math.sqrt(MOST_PIECES), MOST_PIECES, math.isqrt(MOST_PIECES))
             shares = [np.arange(1, count) / count for count in pieces]
-            middles = [s[at] * (s[at + 1] / s[at]) ** share for at, share in zip(bad, shares, strict=True)]
             place = np.repeat(bad, pieces - 1)
-            middle = np.concatenate(middles)
+            middle = s[place] * (s[place + 1] / s[place]) ** np.concatenate(shares)
             added = self._moments(middle, eta)
             best = max(best, float((added / middle**p).max()))
             s, h = np.insert(s, place + 1, middle), np.insert(h, place + 1, added)

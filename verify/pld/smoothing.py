@@ -120,11 +120,8 @@ class Smoothed:
         fitting = np.searchsorted(WIDTHS, epsilon, side="right")
         if not len(self.orders):
             return np.ones(len(epsilon))
-        found, every, places = (
-            np.full((len(epsilon), len(WIDTHS)), np.inf),
-            np.arange(len(epsilon)),
-            np.arange(len(WIDTHS)),
-        )
+        every, places = np.arange(len(epsilon)), np.arange(len(WIDTHS))
+        found = np.full((len(every), len(places)), np.inf)
         wanted = (places % COARSE == 0) & (places < fitting[:, None])
         for step in (COARSE // 2, COARSE // 4, 0):
             row, column = np.nonzero(wanted)

@@ -22,7 +22,8 @@ class PassGame:
         first: The law with the record, ((weight, (releases around 0, around 1, around 2)), ...).
         second: The law without it, or with another value of it.
         passes: How many independent passes there are.
-        stretch: Factor on all contributions: the same order in E passes is one pass with sqrt(E), for normal noise.
+        stretch: Factor on all contributions: the same order in E passes is one pass with sqrt(E), for normal noise; of
+            other noise as many releases as its square are told together.
         assumption: How the other records contribute.
     """
 

@@ -19,7 +19,7 @@ import numpy as np
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import Curve, assumptions_of, least_delta
-from dpaudit.verify.pld.rare_losses import chords
+from dpaudit.verify.pld.curve_pairs import chords
 from dpaudit.verify.samplers import BallsInBins, RandomAllocation
 
 THEOREM = (

@@ -13,7 +13,7 @@ from dpaudit.mechanisms import Gaussian, GeneralizedGaussian, Laplace
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify import Claim, check
 from dpaudit.verify.claims import Phase
-from dpaudit.verify.pld import pair_curve, rare_losses
+from dpaudit.verify.pld import curve_pairs, pair_curve
 from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.dominating_pairs import DominatingPair, Tails, gaussian_pair, laplace_pair
 from dpaudit.verify.pld.fourier import Lattice
@@ -211,7 +211,7 @@ def test_usual_losses_have_a_bound_at_any_distance(monkeypatch: pytest.MonkeyPat
     assert found.delta(epsilon) == pytest.approx(found.together().delta(epsilon), rel=2e-2)
     at = np.concatenate([np.linspace(-800.0, 9000.0, 5001), np.geomspace(1e4, 1e9, 50)])
     exact = found.usual.delta(at)
-    bound = rare_losses.chords(*found._values, at)
+    bound = curve_pairs.chords(*found._values, at)
     assert (bound >= exact * (1.0 - 1e-6)).all()  # both are bounds
     nearer = found.usual.delta(at - 0.005 * np.abs(at) - 3.0)
     assert (bound <= nearer * (1.0 + 1e-6)).all()
