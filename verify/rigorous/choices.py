@@ -112,6 +112,10 @@ def _part(claim: Claim, phase: Phase, count: int, direction: str, cells: int, *,
         if direction != "remove":
             return Unavailable("direction add is not covered for radial noise")
         return _radial_part(claim, phase, distance, cells)
+    if isinstance(structure, NormalCoordinates):
+        count = longest_count(mechanism)  # l2 norms alone tell, and phases may differ in coordinates
+    elif mechanism.dimension is not None:
+        count = min(count, mechanism.dimension)
     scale = None
     if isinstance(structure, ScaleMixture):
         law = laplace_given_gamma(structure)
@@ -119,10 +123,6 @@ def _part(claim: Claim, phase: Phase, count: int, direction: str, cells: int, *,
             return Unavailable("a hidden scale is covered for Laplace noise and a Gamma law")
         scale = shared_scale(claim, phase, law, count, gauged=gauged)
         structure = law.given(float(law.scale_ppf(np.array([0.5]))[0]))
-    if isinstance(structure, NormalCoordinates):
-        count = longest_count(mechanism)  # l2 norms alone tell, and phases may differ in coordinates
-    elif mechanism.dimension is not None:
-        count = min(count, mechanism.dimension)
     value = equal_value(mechanism, count, distance)
     moved, length = count, value
     if isinstance(structure, NormalCoordinates):

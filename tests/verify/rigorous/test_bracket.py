@@ -24,6 +24,8 @@ from dpaudit.verify.rigorous.balls import Unavailable
 from dpaudit.verify.rigorous.bracket import RigorousBracket, rigorous_bracket
 from dpaudit.verify.rigorous.certificates import NotCovered, certificate
 from dpaudit.verify.rigorous.check_certificate import accepted
+from dpaudit.verify.rigorous.choices import chosen_event
+from dpaudit.verify.rigorous.events import Event, LabelledSum
 from dpaudit.verify.samplers import WithoutReplacement
 
 ROOT = Path(__file__).parents[3]
@@ -191,3 +193,13 @@ def test_no_phase_is_moved_in_more_coordinates_than_it_has(*, wide_first: bool) 
     bracket = rigorous_bracket(claim, verdict.witness)
     assert isinstance(bracket, RigorousBracket)
     assert 0.99 * verdict.delta_lower < bracket.delta_lower <= verdict.delta_upper
+
+
+def test_a_shared_scale_is_told_by_no_more_coordinates_than_are_left() -> None:
+    few = Phase(GammaPLRV(k=16.98, theta=1.3, clip=0.07, clip_norm=1.0, dimension=3))
+    many = Phase(Laplace(3.0, clip=1.0, clip_norm=2.0, dimension=1000))
+    claim = Claim(2.0, 1e-5, (many, few))
+    event = chosen_event(claim, 100, "remove", gauged=True)
+    assert isinstance(event, Event)
+    assert [part.count for part in event.parts if isinstance(part, LabelledSum)] == [100, 3]
+    overlaps(rigorous_bracket(claim, check(claim).witness), check(claim))
