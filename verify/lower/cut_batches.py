@@ -13,6 +13,7 @@ of roundings; the sum of those in the window, which is at most 1, is known throu
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,10 +21,10 @@ from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import IIDCoordinates, NormalCoordinates
 from dpaudit.verify.binomial_tails import binomial_tail
-from dpaudit.verify.claims import PLAIN_KINDS, Claim, Phase, lets_another_in
+from dpaudit.verify.claims import Claim, Phase, lets_another_in
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower.families import Shift, equal
-from dpaudit.verify.lower.histories import EVENT, SKIPPED, ShiftedPhase, history_points, shifted_phase
+from dpaudit.verify.lower.histories import EVENT, SKIPPED, ShiftedPhase, history_points
 from dpaudit.verify.lower.shifts import longest_count
 from dpaudit.verify.lower.strongest import aim, event, strongest_curve
 from dpaudit.verify.pld.cells import MixturePair
@@ -101,44 +102,39 @@ def cut_release(sampler: TruncatedPoisson, *, absent: bool, replaced: bool) -> C
     return CutRelease(multiples, MixturePair(low[0], high[1]), MixturePair(low[1], high[0]), lost + UNDERFLOW)
 
 
-def cut_curve(claim: Claim) -> Curve | None:
+def cut_curve(claim: Claim, beside: Sequence[ShiftedPhase] = ()) -> Curve | None:
     """The lower bound of batches that are cut with all others at -clip; None where that says no more than silent ones.
 
-    Other phases of a known sampling compose with them, if their noise is on independent coordinates; what else there
-    is is left out of the history (post-processing).
+    Phases that are neither cut nor beside them are left out of the history (post-processing).
+
+    Args:
+        claim: The history.
+        beside: Phases without sampling or with Poisson batches that compose with them.
     """
-    phases, lost = list[tuple[Phase, Shift, CutRelease | None]](), 0.0
+    cuts, lost, swaps = list[tuple[Phase, Shift, CutRelease]](), 0.0, claim.adjacency == "replace-one"
     for phase in claim.phases:
         noise, sampler = phase.mechanism, phase.sampler
-        if not isinstance(noise.structure, IIDCoordinates):
-            continue
-        shift = equal(noise, longest_count(noise) if isinstance(noise.structure, NormalCoordinates) else 1)
-        if isinstance(sampler, TruncatedPoisson) and sampler.prob < 1:
-            swaps = claim.adjacency == "replace-one"
+        if isinstance(noise.structure, IIDCoordinates) and isinstance(sampler, TruncatedPoisson) and sampler.prob < 1:
+            shift = equal(noise, longest_count(noise) if isinstance(noise.structure, NormalCoordinates) else 1)
             release = cut_release(sampler, absent=lets_another_in(claim, phase), replaced=swaps)
-            if release is None:
-                continue
-            lost += sampler.steps * release.lost
-            phases.append((Phase(noise, sampler.steps, sampler.kept_rate), shift, release))
-        elif phase.sampling_kind in PLAIN_KINDS:
-            phases.append((phase, shift, None))
-    cuts = [phase.sampler.overflow for phase in claim.phases if isinstance(phase.sampler, TruncatedPoisson)]
-    if not any(release for _, _, release in phases) or sum(cuts) < NEGLIGIBLE * claim.least_delta:
+            if release is not None:
+                lost += sampler.steps * release.lost
+                cuts.append((Phase(noise, sampler.steps, sampler.kept_rate), shift, release))
+    overflow = [phase.sampler.overflow for phase in claim.phases if isinstance(phase.sampler, TruncatedPoisson)]
+    if not cuts or sum(overflow) < NEGLIGIBLE * claim.least_delta:
         return None
     found, ways = [], ("remove", "add")
     for way in ways:
-        releases = [_shifted(claim, *item, turned=way == "add") for item in phases]
-        direction = "swap" if claim.adjacency == "replace-one" else way
-        found.append(Charged(history_points(releases, direction, claim), lost))
-    notes = (OPPOSED, SKIPPED) if len(phases) < len(claim.phases) else (OPPOSED,)
+        releases = [*(_shifted(*cut, turned=way == "add") for cut in cuts), *beside]
+        found.append(Charged(history_points(releases, "swap" if swaps else way, claim), lost))
+    notes = (OPPOSED, SKIPPED) if len(cuts) + len(beside) < len(claim.phases) else (OPPOSED,)
     return strongest_curve(
-        found, claim, THEOREM, notes, lambda index: _witness(found[index], ways[index], phases[0][1], claim)
+        found, claim, THEOREM, notes, lambda index: _witness(found[index], ways[index], cuts[0][1], claim)
     )
 
 
-def _shifted(claim: Claim, phase: Phase, shift: Shift, release: CutRelease | None, *, turned: bool) -> ShiftedPhase:
-    if release is None:
-        return shifted_phase(claim, phase, shift)
+def _shifted(phase: Phase, shift: Shift, release: CutRelease, *, turned: bool) -> ShiftedPhase:
+    """A phase of such releases along the line of the shift."""
     middle = release.multiples[len(release.multiples) // 2]  # all centres may be moved: a bijection of the outputs
     multiples = tuple(m - middle for m in release.multiples)
     assert isinstance(phase.mechanism.structure, IIDCoordinates)

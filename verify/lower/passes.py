@@ -13,8 +13,8 @@ sum is the log likelihood ratio if the record entered Poisson many of the T rele
 of r_2 - r_1, in which single large ratios count for more. Rounding T values blurs the sum by sqrt(T/12) integers,
 against FINENESS sqrt(T) in its deviation; a single pass, whose upper bound may be as sharp, has more.
 
-Passes compose (post-processing of each by its own V), with each other and with releases of other phases that have noise
-on independent coordinates, whatever each record contributes to those.
+Passes compose (post-processing of each by its own V), with each other and with releases of other phases, whatever each
+record contributes to those.
 
 Noise of any structure has passes: all that is needed of a release are the masses of its cells (`pass_cells`). A record
 that contributes v with the others silent moves its own release from 0 to v, under every sampler. Under replace-one a
@@ -29,11 +29,11 @@ from functools import partial
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array, IIDCoordinates, Radial
-from dpaudit.verify.claims import PLAIN_KINDS, Claim, Phase, lets_another_in
+from dpaudit.mechanisms.base import Array, Radial
+from dpaudit.verify.claims import Claim, Phase, lets_another_in
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower.families import Shift
-from dpaudit.verify.lower.histories import ShiftedPhase, gathered, has_cells, shifted_phase, tail_probability
+from dpaudit.verify.lower.histories import ShiftedPhase, gathered, has_cells, tail_probability
 from dpaudit.verify.lower.integer_sums import Statistic, mass_bounds, rounded_scores, scale
 from dpaudit.verify.lower.pass_cells import ReleaseCells, cells_of_a_release, release_shift, spread_count
 from dpaudit.verify.lower.strongest import FIRST_RELEASES, FIRST_SEEN, aim, event, of_first_releases, strongest_curve
@@ -127,21 +127,21 @@ def usual_centre(game: PassGame) -> int:
     return counts.index(max(counts))
 
 
-def pass_curve(claim: Claim, *, spread: bool = False) -> Curve | None:
+def pass_curve(claim: Claim, beside: Sequence[ShiftedPhase] = (), *, spread: bool = False) -> Curve | None:
     """The lower bound of the claim's passes by the best of the statistics; None where no phase has a game.
 
-    With `spread` a record may move several coordinates alike; None where no noise tells more by that, or where other
-    releases would have to compose, which are along one line.
+    Phases that are neither passes nor beside them are left out of the history (post-processing).
 
-    Phases without sampling or with Poisson batches compose with them, if their noise is on independent coordinates.
-    Others are left out of the history (post-processing).
+    Args:
+        claim: The history, and where tightness matters.
+        beside: Phases without sampling or with Poisson batches that compose with the passes.
+        spread: Whether a record may move several coordinates of a pass alike; None where no noise tells more by that.
     """
-    beside = [shifted_phase(claim, phase, release_shift(phase, claim)) for phase in claim.phases if composes(phase)]
     phases = [phase for phase in claim.phases if applies(phase)]
     swaps = claim.adjacency == "replace-one"
     offered = [(phase, pass_games(phase, replace_one=swaps)) for phase in phases]
     offered = [(phase, games) for phase, games in offered if games]
-    if not offered or (spread and (beside or all(spread_count(phase.mechanism) == 1 for phase, _ in offered))):
+    if not offered or (spread and all(spread_count(phase.mechanism) == 1 for phase, _ in offered)):
         return None
     found = []
     for index in range(max(len(games) for _, games in offered)):  # one way of the others to contribute after the other
@@ -173,11 +173,6 @@ def _hardly_met(claim: Claim) -> bool:
         drawn = phase.sampler if isinstance(phase.sampler, WithoutReplacement) else None
         met += 1.0 if phase.sampler and not drawn else phase.steps * (drawn.prob if drawn else phase.sampling_prob)
     return claim.guarantee is None and met <= claim.delta
-
-
-def composes(phase: Phase) -> bool:
-    """Whether releases without passes compose with passes here: Poisson or no sampling, independent coordinates."""
-    return phase.sampling_kind in PLAIN_KINDS and isinstance(phase.mechanism.structure, IIDCoordinates)
 
 
 def _findings(
@@ -284,11 +279,15 @@ def pass_masses(masses: MassBounds, statistic: Statistic, game: PassGame) -> dic
 
 @dataclass(frozen=True)
 class _Releases:
-    """Other releases: `count` of them, a first look at their masses, and the masses on cells that follow a grid."""
+    """Other releases: `count` of them, a first look at their masses, and the masses on cells that follow a grid.
+
+    `ordered` as for `on_grid`.
+    """
 
     look: tuple[Array, Array]
     masses: Callable[[float], tuple[Array, Array]]
     count: int
+    ordered: bool
 
 
 def releases_beside(beside: Sequence[ShiftedPhase], way: str, claim: Claim) -> list[_Releases]:
@@ -296,15 +295,17 @@ def releases_beside(beside: Sequence[ShiftedPhase], way: str, claim: Claim) -> l
     direction = "swap" if claim.adjacency == "replace-one" else way
     tail, found = tail_probability(claim), []
     for item in gathered(beside) if beside else ():
-        masses = partial(_on_line, item, item.pair(direction), tail)
-        found.append(_Releases(item.masses(direction, tail), masses, item.phase.steps))
+        look = item.masses(direction, tail)
+        masses = partial(_following, item, look, item.pair(direction), tail)
+        found.append(_Releases(look, masses, item.phase.steps, item.tails is not None))
     return found
 
 
-def _on_line(item: ShiftedPhase, pair: MixturePair, tail: float, step: float) -> tuple[Array, Array]:
-    """Masses of one release along the line of its shift, on cells that follow a grid of the loss."""
-    assert item.line is not None
-    return mix(one_coordinate(*item.line, pair, step, tail), pair)
+def _following(
+    item: ShiftedPhase, look: tuple[Array, Array], pair: MixturePair, tail: float, step: float
+) -> tuple[Array, Array]:
+    """Masses of one release, along the line of a shift of one coordinate on cells that follow a grid of the loss."""
+    return look if item.line is None else mix(one_coordinate(*item.line, pair, step, tail), pair)
 
 
 def composed(passes: Sequence[tuple[tuple[Array, Array], int]], others: Sequence[_Releases] = ()) -> Events:
@@ -314,8 +315,9 @@ def composed(passes: Sequence[tuple[tuple[Array, Array], int]], others: Sequence
     looks = [*passes, *((other.look, other.count) for other in others)]
     step, deviation = grid_step([(loss_variance(*masses), count) for masses, count in looks])
     step = max(step, max(largest_loss(*masses, TAIL) for masses, _ in looks) / MAX_LABEL)
-    fine = [*passes, *((other.masses(step), other.count) for other in others)]
-    return operating_points([on_grid(*masses, step, count, TAIL) for masses, count in fine], step, deviation)
+    steps = [on_grid(*masses, step, count, TAIL) for masses, count in passes]
+    steps += [on_grid(*other.masses(step), step, other.count, TAIL, ordered=other.ordered) for other in others]
+    return operating_points(steps, step, deviation)
 
 
 def _witness(finding: _Finding, shift: Shift, claim: Claim) -> Witness:

@@ -31,7 +31,7 @@ from dpaudit.verify.lower.histories import (
     pure_at_least,
     shifted_phase,
 )
-from dpaudit.verify.lower.passes import REPLACED_BY_NOTHING, composes, pass_curve, silent_others
+from dpaudit.verify.lower.passes import REPLACED_BY_NOTHING, pass_curve, silent_others
 from dpaudit.verify.lower.pure_limits import pure_limit
 from dpaudit.verify.lower.shifts import DECISIVE_LOSS, candidate_counts, longest_count, mixture_counts, scores
 from dpaudit.verify.lower.strongest import FIRST_RELEASES, FIRST_SEEN, aim, event, merit, strongest_curve
@@ -84,7 +84,7 @@ def certified_lower(claim: Claim) -> Curve:
         1.83
     """
     read = claim.canonical("lower")
-    claim, others = silent_others(read), (cut_curve(read), stream_curve(read))
+    claim, others = silent_others(read), (cut_curve(read, _beside(read)), stream_curve(read))
     curves = _part_curves(claim) + [curve for curve in others if curve is not None]
     if any(_in_more_coordinates(phase) for phase in claim.phases):
         drawn = silent_others(claim, drawn=True)
@@ -122,11 +122,21 @@ def _in_more_coordinates(phase: Phase) -> bool:
 
 def _part_curves(claim: Claim) -> list[Curve]:
     """Lower bounds by the passes of a history with what composes with them, and by the releases without passes."""
+    phases, beside = [phase for phase in claim.phases if _bounded(phase)], _beside(claim)
+    radial = [item for item in beside if item.tails is not None]
+    passes = [pass_curve(claim, beside), pass_curve(claim, beside, spread=True)]
+    if radial:  # the grid for their tails may be too coarse for all else
+        passes.append(pass_curve(claim, [item for item in beside if item.tails is None]))
+    found = [curve for curve in passes if curve is not None]
+    return found + ([_shift_curve(claim, phases)] if phases and (radial or not found) else [])
+
+
+def _beside(claim: Claim) -> list[ShiftedPhase]:
+    """Phases of a history with other samplers that compose with those, each under its own most promising shift."""
     phases = [phase for phase in claim.phases if _bounded(phase)]
-    passes = pass_curve(claim)
-    rest = phases if passes is None else [phase for phase in phases if not composes(phase)]
-    found = [curve for curve in (passes, pass_curve(claim, spread=True)) if curve is not None]
-    return found + ([_shift_curve(claim, phases)] if rest else [])
+    if len(phases) == len(claim.phases):
+        return []
+    return [shifted_phase(claim, phase, _own_shift(claim, phase)) for phase in phases]
 
 
 def _stronger(curves: Sequence[Curve], claim: Claim) -> Curve:
