@@ -1,6 +1,7 @@
 """Files that are written whole or not at all."""
 
 import os
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -24,7 +25,9 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         with _named(target), target.open("wb") as stream:
             yield stream
         return
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    # a name of its own each time: in a container every command has the same process id, and one that was killed leaves
+    # its file; short, as the target's own may be as long as a name can be
+    temporary = target.with_name(f".dpaudit-{secrets.token_hex(8)}.tmp")
     try:
         file = temporary.open("xb")
     except OSError as error:
@@ -54,9 +57,10 @@ def _named(target: Path) -> Iterator[None]:
 
 
 def _is_stream(target: Path) -> bool:
-    """Whether a path is a pipe, a device, or a name for an open file such as /dev/stdout."""
+    """Whether a path is a pipe, a device, or a name for an open file such as /dev/stdout; /dev/shm is a folder."""
     special = target.exists() and not target.is_file() and not target.is_dir()
-    return special or target.absolute().parts[1:2] in (("dev",), ("proc",))
+    top = target.absolute().parts[1:3]
+    return special or (top[:1] in (("dev",), ("proc",)) and top != ("dev", "shm"))
 
 
 def write_whole(parts: Mapping[str | os.PathLike[str], bytes]) -> None:

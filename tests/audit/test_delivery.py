@@ -4,6 +4,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -101,3 +102,33 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
     assert pipe.is_fifo()
     write_whole({"/dev/null": b"nothing"})
     assert Path("/dev/null").is_char_device()
+
+
+def test_what_a_killed_command_left_behind_is_in_nobodys_way(tmp_path: Path) -> None:
+    """In a container every command has the same process id, and a name of its temporary file was that of the last."""
+    target = tmp_path / "model.pt"
+    (tmp_path / f".model.pt.{os.getpid()}.tmp").touch()
+    write_whole({target: b"trained for hours"})
+    assert target.read_bytes() == b"trained for hours"
+
+
+def test_a_name_may_be_as_long_as_names_can_be(tmp_path: Path) -> None:
+    longest = tmp_path / ("n" * os.pathconf(tmp_path, "PC_NAME_MAX"))
+    write_whole({longest: b"what was found"})
+    assert [path.name for path in tmp_path.iterdir()] == [longest.name]
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="there is no memory to write files into")
+def test_files_in_shared_memory_are_written_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lies below /dev, and is no device: what was there was lost where it was full."""
+
+    def disk_full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with TemporaryDirectory(dir="/dev/shm") as folder:
+        target = Path(folder) / "result.json"
+        target.write_bytes(b"before")
+        monkeypatch.setattr(os, "fsync", disk_full)
+        with pytest.raises(OSError, match="No space left"):
+            write_whole({target: b"after"})
+        assert [path.read_bytes() for path in Path(folder).iterdir()] == [b"before"]
