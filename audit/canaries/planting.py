@@ -1,6 +1,7 @@
 """`dpaudit canaries plant`: canaries into data by coins that are sealed."""
 
 import hashlib
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -79,15 +80,23 @@ def plant(
         raise InputError(f"Expected sealed={sealed} to be another file than those that the trainer is given.")
     canaries = source.craft(kind, count, generator(draw.seed, "canaries"))
     ids = draw.ids()
-    with atomic_write(sealed) as file:  # opened first: a planting without its coins is good for nothing
-        for run, coins in enumerate(draw.included()):
-            chosen = np.flatnonzero(np.repeat(coins, draw.group_size))
-            order = generator(draw.seed, "order", run).permutation(source.records + len(chosen))
-            source.write_planted(planted[run], canaries, chosen, order)
-            source.write_queries(queries[run], canaries, ids[run])
-        unsigned = SealedCoins(draw, kind, files_sha256(planted), files_sha256(queries), data)
-        content = unsigned.to_bytes()
-        file.write(content)
+    try:
+        with atomic_write(sealed) as file:  # opened first: a planting without its coins is good for nothing
+            for run, coins in enumerate(draw.included()):
+                chosen = np.flatnonzero(np.repeat(coins, draw.group_size))
+                order = generator(draw.seed, "order", run).permutation(source.records + len(chosen))
+                source.write_planted(planted[run], canaries, chosen, order)
+                source.write_queries(queries[run], canaries, ids[run])
+            unsigned = SealedCoins(draw, kind, files_sha256(planted), files_sha256(queries), data)
+            content = unsigned.to_bytes()
+            file.write(content)
+    except BaseException:
+        for path in (*planted, *queries):  # none existed before, and nobody shall train on what cannot be judged
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        raise
     return Planting(replace(unsigned, commitment=hashlib.sha256(content).hexdigest()), planted, queries)
 
 

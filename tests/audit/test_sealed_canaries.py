@@ -185,6 +185,21 @@ def test_coins_that_cannot_be_sealed_leave_nothing_planted(tmp_path: Path, name:
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_a_disk_that_is_full_for_the_coins_leaves_nothing_planted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Data whose coins are lost can be trained on and never judged, and stood in the way of the next planting."""
+
+    def full(self: SealedCoins) -> bytes:
+        raise OSError(28, "No space left on device")
+
+    np.savez(tmp_path / "data.npz", x=np.ones((60, 8)), y=np.arange(60) % 3)
+    monkeypatch.setattr(SealedCoins, "to_bytes", full)
+    with pytest.raises(OSError, match="No space left"):
+        plant(str(tmp_path / "data.npz"), out=tmp_path / "planted", sealed=tmp_path / "coins.json", draw=Draw(3, 2, 10))
+    assert [path.name for path in tmp_path.iterdir()] == ["data.npz"]
+
+
 def sealed(draw: Draw) -> SealedCoins:
     return SealedCoins(draw, "mislabelled", "0" * 64, "0" * 64, "nothing")
 
