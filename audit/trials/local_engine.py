@@ -90,8 +90,7 @@ def _until_a_worker_dies(
                     flying[executor.submit(_train, item[1])] = item[0]
             if not flying:
                 return
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            finished, _ = loky.wait(flying, timeout=left, return_when=loky.FIRST_COMPLETED)
+            finished, _ = loky.wait(flying, timeout=seconds_until(deadline), return_when=loky.FIRST_COMPLETED)
             if not finished:
                 raise OutOfTimeError
             for future in finished:
@@ -103,6 +102,11 @@ def _until_a_worker_dies(
             _handed_to_workers(flying)
         finally:
             executor.shutdown(wait=True, kill_workers=True)
+
+
+def seconds_until(deadline: float | None) -> float | None:
+    """How long to wait at most, which a system takes no number for beyond its own largest; None without a deadline."""
+    return None if deadline is None else min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX)
 
 
 def _handed_to_workers(flying: Iterable[loky.Future]) -> None:

@@ -7,7 +7,6 @@ Its nodes need the same dpaudit, and the user's own files under the same paths.
 
 import logging
 import os
-import time
 from collections.abc import Generator
 from typing import Any
 
@@ -16,7 +15,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.trials.blocks import Block, OutOfTimeError, Place, Scores, TrialSetup, train_block
-from dpaudit.audit.trials.local_engine import MOST_DEATHS, Pending, WorkersDiedError
+from dpaudit.audit.trials.local_engine import MOST_DEATHS, Pending, WorkersDiedError, seconds_until
 
 
 def train_blocks(
@@ -78,8 +77,7 @@ def _start() -> None:
 
 
 def _first_done(references: list[Any], deadline: float | None) -> Any:
-    left = None if deadline is None else max(0.0, deadline - time.monotonic())
-    done, _ = ray.wait(references, num_returns=1, timeout=left)
+    done, _ = ray.wait(references, num_returns=1, timeout=seconds_until(deadline))
     if not done:
         raise OutOfTimeError
     return done[0]

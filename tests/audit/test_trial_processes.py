@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from joblib.externals import loky
 from small_trials import SMALL_BLOCKS, arms, setup
 
 from dpaudit.audit.attacks import canary_game, pilot
@@ -95,6 +97,14 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path: Path, undisturbed: Any) -
     np.testing.assert_array_equal(runner.run(setup(dying(tmp_path)), *arms(MODELS)), undisturbed)
     assert (tmp_path / "died").exists()
     assert runner.stopped == ""
+
+
+@pytest.mark.parametrize("deadline", [math.inf, 1e17])
+def test_a_budget_of_ages_is_waited_for(deadline: float) -> None:
+    """`--budget 99999999999999h` was an OverflowError as soon as workers trained."""
+    future = loky.Future()
+    threading.Timer(0.05, future.set_result, [1]).start()
+    assert loky.wait([future], timeout=local_engine.seconds_until(deadline)).done == {future}
 
 
 INTERRUPTED = """
