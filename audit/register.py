@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import random
 import shlex
 import warnings
@@ -13,7 +14,7 @@ from typing import Any
 import joblib
 
 from dpaudit._files import write_whole
-from dpaudit.audit.inputs.files import InputError
+from dpaudit.audit.inputs.files import InputError, read_regular
 from dpaudit.audit.inputs.register_sources import Source, load_sources, names_a_page
 from dpaudit.audit.inputs.sources import Stage
 from dpaudit.audit.register_entries import LARGEST_CERTIFICATE, difference, judged
@@ -23,6 +24,7 @@ from dpaudit.verify.claims import Claim
 from dpaudit.verify.results import to_json
 
 CERTIFICATES = "certificates"
+LARGEST_REGISTER = 1 << 28  # bytes of register.json
 SEED = 1  # of every Monte Carlo check
 _ENTRY = {"claim", "verdict", "curve", "program", "ways", "command"}  # keys of a claim's entry
 
@@ -41,7 +43,7 @@ def build_register(
         show: Prints the result.
 
     Raises:
-        InputError: A source is wrong, or there is none of that name.
+        InputError: A source is wrong, or there is none of that name, or the folder takes no files.
     """
     sources = load_sources(claims)
     if only is not None and only not in {source.name for source in sources}:
@@ -49,6 +51,8 @@ def build_register(
     wanted = [source for source in sources if only in (None, source.name)]
     old = {source["name"]: source for source in _load(out)["sources"]} if only and (out / DATA).is_file() else {}
     (out / CERTIFICATES).mkdir(parents=True, exist_ok=True)
+    for folder in (folder for folder in (out, out / CERTIFICATES) if not os.access(folder, os.W_OK)):
+        raise InputError(f"Expected {folder} to be a folder that can be written to.")  # before hours of work
     found = _judge(wanted, workers, stage)
     new = {source.name: _entry(source, found, out) for source in wanted}
     both = {**old, **new}
@@ -111,10 +115,11 @@ def check_register(
 
 def _load(out: Path) -> dict[str, Any]:
     try:
-        document: dict[str, Any] = json.loads((out / DATA).read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"Expected {out / DATA} to hold the register: {reason}.") from error
+        document: dict[str, Any] = json.loads(read_regular(out / DATA, limit=LARGEST_REGISTER))
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"Expected {out / DATA} to hold the register: {error}.") from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise InputError(f"Expected {out / DATA} to be of format {FORMAT!r}.")
     expected = f"Expected {out / DATA} to hold versions and sources, as dpaudit register build writes them"
@@ -178,7 +183,7 @@ def _refused(stored: dict[str, Any], proof: dict[str, Any] | None, out: Path) ->
     from dpaudit.verify.rigorous.check_certificate import accepted
 
     try:
-        text = (out / file).read_text("utf-8")
+        text = read_regular(out / file, limit=LARGEST_CERTIFICATE).decode()
         accepted(text)
         same = json.loads(text)["claim"] == json.loads(json.dumps(proof["claim"]))
     except Exception as error:  # whatever a file that is none leads to

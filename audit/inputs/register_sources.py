@@ -16,12 +16,13 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from dpaudit.audit.inputs.files import InputError
+from dpaudit.audit.inputs.files import InputError, read_regular
 from dpaudit.verify.claim_files import ClaimFileError, load_claims
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.validation import one_line
 
 FOLDER = "sources"
+LARGEST_SOURCE = 1 << 24  # bytes
 
 
 class _Strict(BaseModel):
@@ -128,9 +129,11 @@ def names_a_page(name: object) -> bool:
 
 def _load(path: Path, folder: Path) -> Source:
     try:
-        read = _Source.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        read = _Source.model_validate(tomllib.loads(read_regular(path, limit=LARGEST_SOURCE).decode()))
     except ValidationError as error:
         raise InputError(f"{path}: {one_line(error, _Source)}") from error
+    except InputError:
+        raise
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not TOML: {error}") from error
     claims: dict[str, Claim] = {}

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import math
+import os
 import re
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ from urllib.parse import unquote
 
 import pytest
 
+import dpaudit.audit.register
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.register_sources import load_sources
 from dpaudit.audit.register import _digest, build_register, check_register, render_register
@@ -272,6 +274,38 @@ def test_a_register_that_is_nested_too_deeply_is_refused_in_one_line(tmp_path: P
     (tmp_path / DATA).write_text("[" * 100_000)
     with pytest.raises(InputError, match="to hold the register"):
         render_register(tmp_path, show=lambda line: None)
+
+
+@pytest.mark.parametrize("name", ["register.json", "certificates/small-as-accounted.json", "sources/small.toml"])
+@pytest.mark.parametrize("device", ["/dev/zero", ""])
+def test_no_device_or_pipe_is_read_as_a_part_of_the_register(
+    built: tuple[Path, Path], tmp_path: Path, name: str, device: str
+) -> None:
+    """A pipe was waited for, and /dev/zero took all memory."""
+    claims, out = tmp_path / "claims", tmp_path / "register"
+    shutil.copytree(built[0], claims)
+    shutil.copytree(built[1], out)
+    path = (claims if name.startswith("sources") else out) / name
+    path.unlink()
+    if device:
+        path.symlink_to(device)
+    else:
+        os.mkfifo(path)
+    if name.startswith("certificates"):
+        refused = f"{name}: InputError: Expected {path} to be a regular file"
+        assert any(refused in line for line in differences(claims, out))
+    else:
+        with pytest.raises(InputError, match="to be a regular file"):
+            differences(claims, out)
+
+
+def test_a_folder_that_takes_no_files_is_told_before_the_work(
+    built: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(dpaudit.audit.register, "_judge", lambda *arguments: pytest.fail("it was judged"))
+    with pytest.raises(InputError, match="to be a folder that can be written to"):
+        build_register(built[0], tmp_path / "out", stage=quiet, show=lambda line: None)
 
 
 def test_outside_text_stays_text(built: tuple[Path, Path]) -> None:
