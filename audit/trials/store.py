@@ -115,7 +115,9 @@ class TrialStore(AbstractContextManager["TrialStore"]):
         Raises:
             StorageError: It cannot be written.
         """
-        self._write("seed", str(seed).encode())
+        value = str(seed).encode()
+        if _read(self._db, self._path, "seed") != value:  # a finished store may be one that takes nothing any more
+            self._write("seed", value)
 
     def look(self, game: str, evidence: str, *, count: bool = True) -> int:
         """Count a look at growing evidence: 1 for the first verdict from it, 2 for the second.
@@ -136,10 +138,12 @@ class TrialStore(AbstractContextManager["TrialStore"]):
         name = f"look {game}"
         try:
             with self._looks() as (db, path), _errors(path):
+                looks = _look_list(db, path, name)
+                if evidence in looks:  # looks are never taken back: no lock is needed
+                    return looks.index(evidence) + 1
                 db.execute("BEGIN IMMEDIATE")
                 try:
-                    known = _read(db, path, name)
-                    looks = [] if known is None else _look_list(known, path)
+                    looks = _look_list(db, path, name)
                     if evidence not in looks:
                         looks.append(evidence)
                         if count:
@@ -274,8 +278,10 @@ def _read(db: sqlite3.Connection, path: Path | None, key: str) -> bytes | None:
     return bytes(value)
 
 
-def _look_list(value: bytes, path: Path | None) -> list[str]:
+def _look_list(db: sqlite3.Connection, path: Path | None, name: str) -> list[str]:
     """The looks under a key."""
+    if (value := _read(db, path, name)) is None:
+        return []
     with _as_written(path):
         looks = json.loads(value)
         if not isinstance(looks, list):

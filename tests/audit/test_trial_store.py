@@ -205,6 +205,23 @@ def test_a_full_disk_is_a_storage_error_and_an_unwritten_look_spends_nothing(
         assert store.look("game", "6 models") == 1
 
 
+def test_a_store_that_takes_nothing_more_gives_what_it_holds(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a file system that is mounted for reading, a finished audit could not be reported again."""
+    connect = sqlite3.connect
+    with TrialStore(path) as store:
+        store.put_seed(7)
+    monkeypatch.setattr(
+        sqlite3, "connect", lambda file, **options: connect(f"file:{file}?mode=ro", uri=True, **options)
+    )
+    with TrialStore(path) as store:
+        store.put_seed(7)
+        np.testing.assert_array_equal(store.get("a"), SCORES)
+        assert store.look("game", "6 models") == 1
+        assert store.look("game", "12 models") == UNRECORDED
+        with pytest.raises(StorageError, match="readonly"):
+            store.put_seed(8)
+
+
 def test_looks_are_counted_by_the_evidence_looked_at(path: Path) -> None:
     with TrialStore(path) as store:
         assert [store.look("game", f"{trials} models") for trials in (6, 12, 12, 6, 24)] == [1, 2, 2, 1, 3]
