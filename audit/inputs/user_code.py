@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from dpaudit.audit.inputs.files import InputError, read_regular
 
@@ -89,13 +89,31 @@ def its_own_settings(code: UserFunction) -> Iterator[None]:
     _set_to({**before, **theirs})
     _inside.append(True)
     try:
-        yield
+        with _left_by_exceptions():
+            yield
     finally:
         _inside.clear()
         left = _settings()
         theirs.clear()
         theirs.update({name: value for name, value in left.items() if value != before[name]})
         _set_to(before)
+
+
+@contextmanager
+def _left_by_exceptions() -> Iterator[None]:
+    """Inside, `os._exit`, with which scripts end whose threads hang, raises: status 0 would be read as a finding."""
+    leave, here = os._exit, os.getpid()
+
+    def refused(status: int) -> NoReturn:
+        if os.getpid() != here:  # a process that the user's code forked
+            leave(status)
+        raise SystemExit(status)
+
+    os._exit = refused
+    try:
+        yield
+    finally:
+        os._exit = leave
 
 
 def _settings() -> dict[str, Any]:

@@ -113,6 +113,13 @@ def test_the_example_has_fifteen_lines_and_is_judged_by_what_it_does_each_time(a
         ("def tain(): pass\n", "to be there: AttributeError"),
         ("import sys\nsys.exit(3)\n", "to be there: SystemExit: 3, which ends a program, not an audit"),
         ("def train(*a, **k):\n    exit(0)\n", "to train models: SystemExit: 0, which ends a program, not an audit"),
+        ("import os\nos._exit(0)\n", "to be there: SystemExit: 0, which ends a program, not an audit"),
+        ("from os import _exit\ndef train(*a, **k):\n    _exit(0)\n", "to train models: SystemExit: 0, which ends"),
+        (
+            "import os\n\ndef train(*a, **k):\n    child = os.fork()\n    if not child:\n        os._exit(5)\n"
+            "    raise ValueError(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n",
+            "to train models: ValueError: 5",
+        ),
         ("def train(*a, **k):\n    raise BaseException('enough')\n", "to train models: BaseException: enough"),
         ("raise GeneratorExit\n", "to be there: GeneratorExit"),
     ],
