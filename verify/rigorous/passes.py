@@ -88,7 +88,7 @@ def _shuffled(sampler: Shuffled, *, swaps: bool) -> tuple[PassPair, ...]:
         return ()
     if sampler.records is not None and sampler.batch is not None and sampler.last_batch != "kept":
         inside = Fraction(count * sampler.batch, sampler.records)
-    passes, orders = (1, len(sampler.whole_starts)) if sampler.reshuffle == "once" else (sampler.epochs, 1)
+    passes, orders = (1, len(sampler.whole_passes)) if sampler.reshuffle == "once" else (sampler.epochs, 1)
     return (_hidden(count, inside, passes, orders, swaps=swaps),)
 
 

@@ -170,17 +170,23 @@ class Shuffled:
         return max((self.records - self.batch + 1) // self.batch, 0)
 
     @property
-    def whole_starts(self) -> list[int]:
-        """The first release of each pass that lower bounds look at.
+    def whole_passes(self) -> range:
+        """The passes that lower bounds look at.
 
         Straddling batches cut one order in another place in every pass: a record in batch j of one pass need not be in
         batch j of the next, and contributions do not add up. They do in passes that begin with a batch, as every
         (batch / gcd(records, batch))-th one does.
         """
+        if self.records is None or self.batch is None or not self.straddles or self.reshuffle != "once":
+            return range(self.epochs)
+        return range(0, self.epochs, self.batch // math.gcd(self.records, self.batch))
+
+    @property
+    def whole_starts(self) -> list[int]:
+        """The first release of each of them."""
         if self.records is None or self.batch is None or not self.straddles:
-            return list(range(0, self.steps, self.batches))
-        period = self.batch // math.gcd(self.records, self.batch) if self.reshuffle == "once" else 1
-        return [-(-epoch * self.records // self.batch) for epoch in range(0, self.epochs, period)]
+            return [epoch * self.batches for epoch in self.whole_passes]
+        return [-(-epoch * self.records // self.batch) for epoch in self.whole_passes]
 
     def games(self, *, replace_one: bool) -> Sequence[PassGame]:
         """All others contribute -clip, the record +clip: slots around 2 with it, 1 (a ghost) or 0 (replaced) without.
@@ -203,7 +209,7 @@ class Shuffled:
                 first=((1.0 - out, (count - 1, 0, 1)), *absent),
                 second=((1.0 - out, ghost), *absent),
                 passes=1 if once else self.epochs,
-                stretch=math.sqrt(len(self.whole_starts)) if once else 1.0,
+                stretch=math.sqrt(len(self.whole_passes)) if once else 1.0,
                 assumption=OPPOSED,
             ),
         )

@@ -122,6 +122,18 @@ def test_wrong_keys_are_refused_by_name(kind: str, keys: dict[str, Any], message
         sampler_from_dict(kind, keys)
 
 
+@pytest.mark.parametrize(
+    ("sampler", "alike"),
+    [
+        (Shuffled(100, 10**9 - 1, reshuffle="once"), 10**9 - 1),
+        (Shuffled.of(62, 26, 10**9 - 1, last_batch="straddling", reshuffle="once"), -(-(10**9 - 1) // 13)),
+    ],
+)
+def test_passes_of_one_order_are_counted_without_a_list_of_them(sampler: Shuffled, alike: int) -> None:
+    [game] = sampler.games(replace_one=False)
+    assert game.stretch**2 == pytest.approx(alike)
+
+
 def test_batches_of_the_last_one() -> None:
     """60,000 records in batches of 256 are 234.375 batches."""
     assert Shuffled.of(60_000, 256, 60).steps == 235 * 60
