@@ -30,7 +30,7 @@ FARTHEST = 1e-17  # tail probability out to which releases are resolved
 HEAVY, NEAREST, OUTERMOST = 1e3, 1e-3, 1e12
 LONGEST = 1e6  # shift over that; a longer one tells no more, and the rounding of its centres takes all masses
 RADIAL_LEVELS = 40  # of either sign: the errors of so many tails are small against a pass of thousands of releases
-MOST_SPREAD = 10**6  # coordinates, beyond which the errors of their masses add up
+MOST_SPREAD = 10**6  # coordinates and passes, beyond which the errors of their masses add up
 TOLD = 1e-15  # masses below which a ratio is a matter of rounding
 LARGEST_SCORE = 700.0
 UNKNOWN = 0.25  # error of a tail beyond which a level tells nothing
@@ -139,8 +139,10 @@ def _summed(one: ReleaseCells, game: PassGame, alike: int) -> ReleaseCells:
     Args:
         one: Cells of a part.
         game: Its centres.
-        alike: Parts: coordinates that share a contribution, in all passes that one order serves.
+        alike: Parts: coordinates that share a contribution, in all passes that one order serves; of more than
+            MOST_SPREAD the others are not looked at (post-processing).
     """
+    alike = min(alike, MOST_SPREAD)
     if alike == 1:
         return one
     far = 2 if any(twice for _, (_, _, twice) in (*game.first, *game.second)) else 1

@@ -11,7 +11,7 @@ around can only add, except that above the window, which is bounded by Chernoff 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -27,6 +27,9 @@ MAX_SIZE = 1 << 21
 LEAST_TILT = 1e-7  # least tilt in units of 1/deviation: practically none
 LOG_OUTSIDE = -25.0  # log of the tilted mass outside the window, which costs tightness only
 BULK = 8.0  # deviations below 0, beyond which practically no losses lie
+SMALL = 1 << 16  # cells of a window up to which it is kept whole
+MARGINS = (1e3, 1e9)  # factors above and below the deltas that a tail is for, up to which it is kept
+PLACES = 4097  # of a tail at which is seen what is to be kept
 RUNS = 1 << 13  # of cells, by which a tilt is chosen
 FARTHEST = 2.0**62  # cells, beyond which every loss of a window counts as small
 
@@ -36,8 +39,10 @@ class Tail:
     """Tail sums of a history's loss under one exponential tilt: A_j, B_j over k >= j, weighted back to j.
 
     delta(epsilon) = scale_j (A_j - e^(epsilon - l_j) B_j + error) + beyond, with j the first loss above epsilon, from
-    the integer `lowest` on. Below, where the error would be scaled up, the bound is a chord: delta is convex in
-    e^epsilon, and 1 where that is 0.
+    the integer `lowest` to `highest`. Below, where the error would be scaled up, the bound is a chord: delta is convex
+    in e^epsilon, and 1 where that is 0. Above, it is that at the highest: delta falls.
+
+    Each sum is of `terms` numbers at most.
     """
 
     start: int
@@ -49,6 +54,8 @@ class Tail:
     relative: float
     beyond: float
     lowest: int
+    highest: float
+    terms: int
 
 
 @dataclass
@@ -84,7 +91,8 @@ class Composed:
                 break
             tail = self._tails[index]
             if tail is None:
-                tail = self._tails[index] = self._tilted_tail(aim, alone)
+                tail = self._tilted_tail(aim, alone)
+                tail = self._tails[index] = tail if alone else self._asked(tail, index)
             result[wanted] = np.minimum(result[wanted], self._evaluate(tail, epsilon[wanted] - self.slack))
         return np.clip(result, SMALLEST_DELTA, 1.0)
 
@@ -116,6 +124,25 @@ class Composed:
         return _suffix_sums(
             power.values, start, self.step, error, theta, power.log_scale, power.relative, beyond, lowest
         )
+
+    def _asked(self, tail: Tail, index: int) -> Tail:
+        """The part of a tail that queries look at, from where its delta is known to where the next tail knows more."""
+        if len(tail.upper) <= SMALL:
+            return tail
+        first, last = tail.lowest, tail.start + len(tail.upper)
+        places = np.linspace(first, last - 1, PLACES).astype(np.int64)
+        found = self._evaluate(tail, np.asarray(places * self.step, dtype=np.float64))
+        above = np.flatnonzero(found >= BORDERS[index] * MARGINS[0])
+        below = np.flatnonzero(found <= (*BORDERS[1:], 0.0)[index] / MARGINS[1])
+        lowest = int(places[above[-1]]) if len(above) else first
+        if not len(below) or places[below[0]] <= lowest:
+            highest, end = math.inf, last
+        else:
+            highest = int(places[below[0]])
+            end = highest + 2
+        kept = slice(max(lowest - tail.start, 0), end - tail.start)
+        upper, lower = tail.upper[kept].copy(), tail.lower[kept].copy()
+        return replace(tail, start=tail.start + kept.start, upper=upper, lower=lower, lowest=lowest, highest=highest)
 
     def _aimed(self, aim: float, deviation: float) -> float:
         """The tilt at whose mean the Chernoff bound on the tail is e^aim."""
@@ -158,7 +185,7 @@ class Composed:
 
     def _evaluate(self, tail: Tail, epsilon: Array) -> Array:
         wanted, lowest = epsilon, tail.lowest * self.step
-        epsilon = np.maximum(wanted, lowest)
+        epsilon = np.clip(wanted, lowest, tail.highest * self.step)
         within = np.clip(epsilon / self.step, -FARTHEST, FARTHEST)
         first = np.floor(within).astype(np.int64) + 1  # the first loss above epsilon
         index = first - tail.start
@@ -167,14 +194,14 @@ class Composed:
         gap = np.minimum(epsilon - place * self.step, 0.0)
         value = tail.upper[inside] - np.exp(gap) * tail.lower[inside]
         # sums of at most len(upper) nonnegative terms, whose difference cancels
-        value += tail.error + tail.upper[inside] * 4.0 * UNIT * (len(tail.upper) + 4 + np.abs(epsilon))
+        value += tail.error + tail.upper[inside] * 4.0 * UNIT * (tail.terms + 4 + np.abs(epsilon))
         exponent = tail.log_scale - tail.theta * place
         exponent += tail.relative + 8.0 * UNIT * (abs(tail.log_scale) + np.abs(tail.theta * place))
         with np.errstate(over="ignore"):
             value = np.maximum(value, 0.0) * np.exp(np.minimum(exponent, 700.0))
         value = np.where(index >= len(tail.upper), 0.0, value) + tail.beyond + self.infinite
-        ratio = wanted - epsilon  # log of where e^epsilon is on the chord
-        chord = -np.expm1(ratio) + np.exp(ratio) * np.minimum(value, 1.0)
+        ratio = wanted - epsilon  # log of where e^epsilon is on the chord, where negative
+        chord = -np.expm1(np.minimum(ratio, 0.0)) + np.exp(np.minimum(ratio, 0.0)) * np.minimum(value, 1.0)
         return np.asarray(np.where(ratio < 0, chord * (1.0 + 8.0 * UNIT), value))
 
 
@@ -198,4 +225,4 @@ def _suffix_sums(
     """Both families of weighted suffix sums; negative masses are float error, covered by `error`."""
     masses = np.maximum(values, 0.0)
     upper, lower = (decayed_sums(masses, rate) for rate in (theta, theta + step))
-    return Tail(start, upper, lower, error, theta, log_scale, relative, beyond, lowest)
+    return Tail(start, upper, lower, error, theta, log_scale, relative, beyond, lowest, math.inf, len(upper))

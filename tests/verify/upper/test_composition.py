@@ -178,3 +178,19 @@ def test_losses_near_the_end_of_the_floats_have_a_grid(noise: Mechanism, adjacen
     """A rate of 1e-300 of much noise: a step of the grid underflowed, and its inverse was infinite."""
     found = check(Claim.single(noise, epsilon=0.5, delta=1e-5, sampling_prob=1e-300, adjacency=adjacency))
     assert found.verdict == "certified"
+
+
+def test_a_tail_keeps_only_what_queries_look_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole windows of 2^21 cells, two sums by eight tilts, took gigabytes."""
+    cells = np.arange(-4000, 4001)
+    part = Lattice(np.exp(-0.5 * (cells / 1000.0) ** 2) / 1000.0 / math.sqrt(2.0 * math.pi), -4000)
+    epsilons = np.concatenate([np.linspace(-9.0, 45.0, 2000), [1e3, 1e6]]) * 32e3 * 1e-4
+    found = []
+    for smallest in (1 << 30, 1 << 16):
+        monkeypatch.setattr("dpaudit.verify.pld.composition.SMALL", smallest)
+        total = Composed([(part, 1000)], 1e-4, 0.0, 0.0)
+        found.append((total.delta(epsilons), [tail for tail in total._tails if tail is not None]))
+    (whole, tails), (trimmed, kept) = found
+    assert len(tails) == len(kept) == 8
+    np.testing.assert_allclose(trimmed, whole, rtol=1e-9)
+    assert 3 * sum(len(tail.upper) for tail in kept) < sum(len(tail.upper) for tail in tails)
