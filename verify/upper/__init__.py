@@ -21,6 +21,7 @@ from dpaudit.verify.upper import (
     gaussian_pld,
     laplace_gaussian_domination,
     laplace_pure,
+    met_twice,
     mixed,
     never_sampled,
     one_dimensional,
@@ -96,7 +97,7 @@ UPPER_BOUNDS: tuple[UpperBound, ...] = (
     fixed_size_batches,
     replaced_moments,
 )
-BY_PARTS: tuple[BoundByParts, ...] = (pass_by_pass, shuffled_by_curve, through_a_ghost, phase_by_phase)
+BY_PARTS: tuple[BoundByParts, ...] = (pass_by_pass, shuffled_by_curve, met_twice, through_a_ghost, phase_by_phase)
 # false of batches of fixed size that are read as Poisson ones: where the record is not in, another one is
 OF_COINS: tuple[UpperBound, ...] = (replaced_coins, replaced_moments, replaced_records)
 

@@ -6,8 +6,8 @@ at most `meetings` releases, known to the adversary, and all others are post-pro
 delta(epsilon) is a hockey-stick divergence, jointly convex, so that of the mixture over orders is at most the largest
 of a given order (Balle, Barthe and Gaboardi 2018, section 2). Under zero-out and replace-one the batches of both data
 sets are the same; under add-remove too where everybody is sampled alone. Where batches straddle two passes a record can
-be in one batch twice: for normal noise that is one release of twice the shift, which costs as much as four; other noise
-has a pure epsilon there at most (`bounded_loss`). In a stream of passes through a buffer as many copies as a batch has
+be in one batch twice: for normal noise that is one release of twice the shift, which costs as much as four; for other
+noise it is one of half the noise (`met_twice`). In a stream of passes through a buffer as many copies as a batch has
 places might meet in one.
 
 Without replacement at rate g. With the record in, a release is moved from that of the other neighbour by at most a

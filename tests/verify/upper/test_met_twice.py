@@ -1,0 +1,79 @@
+"""Batches that straddle two passes: every way to be in them against integrals of the two laws."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+
+from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian, Laplace
+from dpaudit.mechanisms.base import IIDCoordinates, Mechanism
+from dpaudit.verify import Claim, Phase, check
+from dpaudit.verify.samplers import BufferedShuffle, Shuffled
+from dpaudit.verify.upper import met_twice, upper_curve
+from dpaudit.verify.upper.met_twice import blocks
+
+STRADDLING = Shuffled.of(3, 2, 2, last_batch="straddling")  # batches 01, 20, 12: one of them may hold a record twice
+
+
+def two_releases(noise: Mechanism, epsilon: float) -> float:
+    """delta of two releases around 1 against two around 0: E (1 - e^(epsilon - L1 - L2))+, on a grid of both."""
+    law = noise.structure
+    assert isinstance(law, IIDCoordinates)
+    ends = np.unique([0.0, 1.0, *(sign * 10.0**k for sign in (-1.0, 1.0) for k in np.linspace(-3, 6, 1200))])
+    masses = [np.diff(np.append(np.insert(law.cdf(ends - centre), 0, 0.0), 1.0)) for centre in (1.0, 0.0)]
+    p, q = (np.outer(mass, mass) for mass in masses)
+    return float(np.maximum(p - math.exp(epsilon) * q, 0.0).sum())
+
+
+def one_release(noise: Mechanism, shift: float, epsilon: float) -> float:
+    law = noise.structure
+    assert isinstance(law, IIDCoordinates)
+
+    def excess(x: float) -> float:
+        p, q = (math.exp(float(law.logpdf(np.array([x - centre]))[0])) for centre in (shift, 0.0))
+        return max(p - math.exp(epsilon) * q, 0.0)
+
+    found = [quad(excess, a, b, limit=400)[0] for a, b in ((-100, 0), (0, shift), (shift, 100), (100, 1e4))]
+    return float(sum(found))
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.3, 0.9])
+@pytest.mark.parametrize("noise", [Laplace(2.0, dimension=1), GammaPLRVIID(k=1.5, theta=0.4, dimension=1)])
+def test_the_bound_is_that_of_the_costliest_way_to_be_in_the_batches(noise: Mechanism, epsilon: float) -> None:
+    claim = Claim(epsilon, 1e-2, [Phase(noise, sampler=STRADDLING)], "zero-out")
+    costliest = max(two_releases(noise, epsilon), one_release(noise, 2.0, epsilon))
+    found = float(upper_curve(claim)(np.array([epsilon]))[0])
+    assert costliest * 0.9999 <= found <= costliest * 1.01
+
+
+def test_two_places_apart_can_cost_more_than_both_in_one_batch() -> None:
+    """Heavy tails have a largest loss of (k + 1) log(1 + theta v) a release, at twice the shift less than two"""
+    noise = GammaPLRVIID(k=1.5, theta=0.4, dimension=1)
+    epsilon = (noise.k + 1.0) * math.log1p(0.8) * 1.01
+    claim = Claim(epsilon, 1e-3, [Phase(noise, sampler=STRADDLING)], "zero-out")
+    assert one_release(noise, 2.0, epsilon) < 1e-9 < two_releases(noise, epsilon)
+    assert two_releases(noise, epsilon) * 0.9999 <= float(upper_curve(claim)(np.array([epsilon]))[0])
+
+
+@pytest.mark.parametrize(("most", "epochs"), [(0, 1), (1, 2), (3, 6), (4, 8), (4, 9), (77, 160), (10**6, 2 * 10**6)])
+def test_blocks_cover_every_number_of_batches_with_the_record_twice(most: int, epochs: int) -> None:
+    found = blocks(most, epochs)
+    for j in {*range(min(most, 200) + 1), most // 3, most - 1, most}:
+        assert j < 0 or any(twice >= j and once >= epochs - 2 * j for twice, once in found)
+    assert all(once >= 0 for _, once in found)
+    assert 4 * found[-1][0] + found[-1][1] <= 1.06 * (4 * most + epochs - 2 * most) or most <= 4
+
+
+def test_noise_of_a_shared_scale_has_more_than_a_pure_bound() -> None:
+    """It was 267.6, the pure epsilon of every place; 12 releases cost at most .2557."""
+    noise = GammaPLRV(k=5666.49, theta=0.0031285, clip=0.00120869, dimension=48126)
+    verdict = check(Claim(2.0, 1e-5, [Phase(noise, sampler=Shuffled.of(267, 16, 6, last_batch="straddling"))]))
+    assert 0.03 < verdict.epsilon_lower < verdict.epsilon_upper < 0.27
+    assert verdict.verdict == "certified"
+
+
+def test_it_is_for_such_batches_alone() -> None:
+    whole, stream = Shuffled(5, 2), BufferedShuffle(100, 10, 20, releases=30)
+    for noise, sampler in ((Laplace(1.0), whole), (Gaussian(1.0), STRADDLING), (Laplace(1.0), stream)):
+        assert met_twice.parts(Claim(1.0, 1e-5, [Phase(noise, sampler=sampler)])) == []
