@@ -84,8 +84,10 @@ def certified_lower(claim: Claim) -> Curve:
         1.83
     """
     read = claim.canonical("lower")
-    claim, others = silent_others(read), (cut_curve(read, _beside(read)), stream_curve(read))
-    curves = _part_curves(claim) + [curve for curve in others if curve is not None]
+    claim, beside = silent_others(read), _beside(read)
+    stream = stream_curve(read)
+    curves = _part_curves(claim) + _noted([cut_curve(read, beside)], read, beside)
+    curves += [] if stream is None else [stream]
     if any(_in_more_coordinates(phase) for phase in claim.phases):
         drawn = silent_others(claim, drawn=True)
         curves += [replace(curve, assumptions=(*curve.assumptions, SILENT)) for curve in _part_curves(drawn)]
@@ -127,8 +129,16 @@ def _part_curves(claim: Claim) -> list[Curve]:
     passes = [pass_curve(claim, beside), pass_curve(claim, beside, spread=True)]
     if radial:  # the grid for their tails may be too coarse for all else
         passes.append(pass_curve(claim, [item for item in beside if item.tails is None]))
-    found = [curve for curve in passes if curve is not None]
+    found = _noted(passes, claim, beside)
     return found + ([_shift_curve(claim, phases)] if phases and (radial or not found) else [])
+
+
+def _noted(curves: Sequence[Curve | None], claim: Claim, beside: Sequence[ShiftedPhase]) -> list[Curve]:
+    """The curves that there are, with what the reader must accept for the phases beside their own."""
+    phases = tuple(item.phase for item in beside)
+    notes = _assumptions(replace(claim, phases=phases), phases) if phases else ()
+    found = [curve for curve in curves if curve is not None]
+    return [replace(one, assumptions=tuple(dict.fromkeys([*one.assumptions, *notes]))) for one in found]
 
 
 def _beside(claim: Claim) -> list[ShiftedPhase]:

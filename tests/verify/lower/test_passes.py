@@ -15,6 +15,7 @@ from dpaudit.verify.claims import Adjacency, Phase
 from dpaudit.verify.lower import certified_lower, integer_sums, pass_cells, passes
 from dpaudit.verify.lower.pass_cells import cells_of_a_release, line_cells, release_shift, spread_count
 from dpaudit.verify.lower.passes import pass_curve, pass_games, pass_masses, statistics
+from dpaudit.verify.lower.search import ONE_COORDINATE
 from dpaudit.verify.samplers import (
     BallsInBins,
     Deterministic,
@@ -251,6 +252,14 @@ def test_one_order_for_all_passes_of_other_noise_is_one_pass_of_as_many_releases
     )
     at = np.array([0.2, 0.6])
     assert same.delta(at) == pytest.approx(normal.delta(at), rel=1e-4)
+
+
+@pytest.mark.parametrize("sampler", [Shuffled(9, 2), TruncatedPoisson(0.2, 3, 20, 2)])
+def test_what_is_assumed_of_phases_beside_passes_is_said(sampler: Sampler) -> None:
+    phases = [Phase(Gaussian(2.5, dimension=3), sampler=sampler), Phase(Laplace(9.0))]
+    assert ONE_COORDINATE in certified_lower(Claim(0.3, DELTA, phases)).assumptions
+    phases += [Phase(Product(60.0, dimension=50), 3, 0.3)]
+    assert passes.REPLACED_BY_NOTHING in certified_lower(Claim(0.3, DELTA, phases, "replace-one")).assumptions
 
 
 def test_more_passes_of_one_order_prove_no_less() -> None:
