@@ -51,6 +51,12 @@ def least_delta(curves: Sequence[Curve], epsilon: Array) -> Array:
     return np.asarray(np.minimum.reduce([np.ones(len(epsilon)), *(curve.delta(epsilon) for curve in curves)]))
 
 
+def best_theorem(curves: Sequence[Curve], epsilon: float) -> str:
+    """What proves the least of several upper bounds on delta at an epsilon."""
+    at = np.array([min(epsilon, FARTHEST_EPSILON)])
+    return min(curves, key=lambda curve: float(curve.delta(at)[0])).theorem
+
+
 def assumptions_of(parts: Sequence[Sequence[Curve]]) -> tuple[str, ...]:
     """What the reader must accept for any of the bounds on several parts, each said once."""
     return tuple(dict.fromkeys(text for curves in parts for curve in curves for text in curve.assumptions))

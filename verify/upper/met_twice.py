@@ -14,7 +14,7 @@ import numpy as np
 
 from dpaudit.mechanisms.base import Array, Mechanism, NormalCoordinates, with_noise_factor
 from dpaudit.verify.claims import Claim, Phase
-from dpaudit.verify.curves import Curve, assumptions_of, least_delta
+from dpaudit.verify.curves import Curve, assumptions_of, best_theorem, least_delta
 from dpaudit.verify.samplers import BufferedShuffle, Shuffled
 
 THEOREM = (
@@ -53,7 +53,7 @@ def bound(claim: Claim, curves: Sequence[Sequence[Curve]]) -> Curve:
     def delta(epsilon: Array) -> Array:
         return np.asarray(np.max([least_delta(part, epsilon) for part in curves], axis=0))
 
-    return Curve.upper("pld", THEOREM, delta, assumptions_of(curves))
+    return Curve.upper("pld", f"{THEOREM}; {best_theorem(curves[-1], claim.epsilon)}", delta, assumptions_of(curves))
 
 
 def blocks(most: int, epochs: int) -> list[tuple[int, int]]:

@@ -18,7 +18,7 @@ import numpy as np
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.claims import Claim
-from dpaudit.verify.curves import Curve, assumptions_of, least_delta
+from dpaudit.verify.curves import Curve, assumptions_of, best_theorem, least_delta
 from dpaudit.verify.pld.curve_pairs import chords
 from dpaudit.verify.samplers import BallsInBins, RandomAllocation
 
@@ -53,7 +53,8 @@ def bound(claim: Claim, curves: Sequence[Sequence[Curve]]) -> Curve:
     def delta(epsilon: Array) -> Array:
         return np.array([_least(known, float(point)) for point in epsilon])
 
-    return Curve.upper("pld", THEOREM, delta, assumptions_of(curves))
+    theorem = f"{THEOREM}; {best_theorem(curves[0], claim.epsilon / 2.0)}"
+    return Curve.upper("pld", theorem, delta, assumptions_of(curves))
 
 
 def _least(known: Array, epsilon: float) -> float:
