@@ -4,7 +4,8 @@ With the order revealed (`met_releases`) a record is in E places, two of which m
 hold it twice (`Shuffled.worst_meetings`). If j do, the history is j releases that it moves by up to two clips, which
 cost what a clip costs under half the noise, and E - 2 j that it moves by one. delta is at most the largest of any j.
 Two releases can cost more than one of twice the shift, as where tails are heavy, so that all j count. Many are looked
-at in blocks: of j from a to b, b releases of half the noise and E - 2 a others cost at least as much.
+at in blocks: of j from a to b, b releases of half the noise and E - 2 a others cost at least as much. So it is with
+all j in one block where several phases have such batches, the blocks of which would be multiplied.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array, Mechanism, NormalCoordinates, with_noise_factor
+from dpaudit.mechanisms.base import (
+    Array,
+    Mechanism,
+    NormalCoordinates,
+    Radial,
+    ScaleMixture,
+    Structure,
+    with_noise_factor,
+)
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve, assumptions_of, best_theorem, least_delta
 from dpaudit.verify.samplers import BufferedShuffle, Shuffled
@@ -23,23 +32,25 @@ THEOREM = (
 )
 FEW = 3  # batches with the record twice, up to which every number of them is looked at by itself
 SHARES = (0.5, 0.75, 0.9)  # of them, at which blocks end: of a normal law the last has at most 1.05 times the cost
+PROBABILITIES = np.array([0.6, 0.9, 0.999])  # at which the noise is seen to be halved
 
 
 def parts(claim: Claim) -> list[Claim]:
-    """The history of every block for its first phase of such batches; empty where there is none."""
-    for index, phase in enumerate(claim.phases):
-        sampler = phase.sampler.passes if isinstance(phase.sampler, BufferedShuffle) else phase.sampler
-        if isinstance(sampler, Shuffled) and sampler.meets_twice and not _normal(phase):
-            before, after = claim.phases[:index], claim.phases[index + 1 :]
-            try:
-                half = with_noise_factor(phase.mechanism, 0.5)
-            except ValueError:  # out of the range of floats
+    """The history of every block of a phase of such batches; with several, one that covers all; empty without any."""
+    found = [_twice(phase) for phase in claim.phases]
+    several = sum(sampler is not None for sampler in found) > 1  # else the blocks of all would be multiplied
+    histories: list[list[Phase]] = [[]]
+    for phase, sampler in zip(claim.phases, found, strict=True):
+        ways = [[phase]]
+        if sampler is not None:
+            half = _halved(phase.mechanism)
+            if half is None:
                 return []
-            return [
-                replace(claim, phases=(*before, *_releases(half, twice, phase.mechanism, once), *after), guarantee=None)
-                for twice, once in blocks(dict(sampler.worst_meetings).get(2, 0), sampler.epochs)
-            ]
-    return []
+            most = dict(sampler.worst_meetings).get(2, 0)
+            counts = [(most, sampler.epochs)] if several else blocks(most, sampler.epochs)
+            ways = [_releases(half, twice, phase.mechanism, once) for twice, once in counts]
+        histories = [[*before, *way] for before in histories for way in ways]
+    return [replace(claim, phases=phases, guarantee=None) for phases in histories] if any(found) else []
 
 
 def bound(claim: Claim, curves: Sequence[Sequence[Curve]]) -> Curve:
@@ -71,5 +82,26 @@ def _releases(half: Mechanism, twice: int, noise: Mechanism, once: int) -> list[
     return [Phase(one, count, 1.0, "none") for one, count in ((half, twice), (noise, once)) if count]
 
 
-def _normal(phase: Phase) -> bool:
-    return isinstance(phase.mechanism.structure, NormalCoordinates)
+def _twice(phase: Phase) -> Shuffled | None:
+    """The passes of a phase with batches that can hold a record twice; None of other phases and of normal noise."""
+    sampler = phase.sampler.passes if isinstance(phase.sampler, BufferedShuffle) else phase.sampler
+    if not isinstance(sampler, Shuffled) or not sampler.meets_twice:
+        return None
+    return None if isinstance(phase.mechanism.structure, NormalCoordinates) else sampler
+
+
+def _halved(mechanism: Mechanism) -> Mechanism | None:
+    """Half the noise; None out of the range of floats, and where a mechanism's domains do not say how it scales."""
+    try:
+        half = with_noise_factor(mechanism, 0.5)
+    except (ValueError, AttributeError):  # some mechanisms name no domains
+        return None
+    whole, halved = (_quantiles(one.structure) for one in (mechanism, half))
+    return half if np.allclose(2.0 * halved, whole, rtol=1e-9, atol=0.0) else None
+
+
+def _quantiles(noise: Structure) -> Array:
+    """Of the size of the noise."""
+    if isinstance(noise, ScaleMixture):
+        return np.concatenate([_quantiles(noise.given(float(scale))) for scale in noise.scale_ppf(PROBABILITIES)])
+    return noise.radius_ppf(PROBABILITIES) if isinstance(noise, Radial) else noise.ppf(PROBABILITIES)
