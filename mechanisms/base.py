@@ -66,6 +66,7 @@ class Domain:
             raise ValueError(f"Expected {name}={value!r} in {self}{point}.")
 
 
+SEEN_AT = np.array([0.6, 0.9, 0.999])  # probabilities at which noise is seen to be scaled
 MULTIPLES_OF_CLIP = "multiples of clip"  # unit of noise that is given relative to the clip
 CLIP = Domain(0.0, math.inf, (0.1, 10.0), "norm of one record's contribution", length_power=1)
 CLIP_NORM = Domain(1.0, math.inf, (1.0, 4.0), "order p of the l_p norm", closed_low=True, closed_high=True)
@@ -281,16 +282,31 @@ def with_noise_factor(mechanism: Mechanism, factor: float) -> Mechanism:
         mechanism: With its noise as accounted.
         factor: In (0, inf); 0.5 is half the noise.
 
+    Raises:
+        ValueError: Its fields would leave their domains, or these do not say how the noise scales.
+
     >>> from dpaudit.mechanisms import Gaussian, Laplace
     >>> with_noise_factor(Laplace(scale=2.0), 0.5).scale, with_noise_factor(Gaussian(noise_multiplier=2.0), 0.5).sigma
     (1.0, 1.0)
     """
     powers = {
         name: 1.0 if domain.unit == MULTIPLES_OF_CLIP else domain.length_power
-        for name, domain in mechanism.domains.items()
+        for name, domain in getattr(mechanism, "domains", {}).items()
     }
     noise = {name: getattr(mechanism, name) * factor**power for name, power in powers.items() if power}
-    return cast(Mechanism, replace(cast(Any, mechanism), **noise))
+    found = cast(Mechanism, replace(cast(Any, mechanism), **noise))
+    wanted, sizes = factor * _sizes(mechanism.structure), _sizes(found.structure)
+    known = np.isfinite(wanted) & np.isfinite(sizes)
+    if not np.allclose(sizes[known], wanted[known], rtol=1e-6, atol=1e-300):  # of a user's mechanism
+        raise ValueError(f"Expected the domains of {mechanism.name} to say by length_power what scales with its noise.")
+    return found
+
+
+def _sizes(noise: Structure) -> Array:
+    """Some quantiles of the size of a coordinate or of a radius, with a hidden scale given each of its quantiles."""
+    if isinstance(noise, ScaleMixture):
+        return np.concatenate([_sizes(noise.given(float(scale))) for scale in noise.scale_ppf(SEEN_AT)])
+    return noise.radius_ppf(SEEN_AT) if isinstance(noise, Radial) else noise.ppf(SEEN_AT)
 
 
 def with_dimension(mechanism: Mechanism, dimension: int) -> Mechanism:

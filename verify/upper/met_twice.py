@@ -13,15 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dpaudit.mechanisms.base import (
-    Array,
-    Mechanism,
-    NormalCoordinates,
-    Radial,
-    ScaleMixture,
-    Structure,
-    with_noise_factor,
-)
+from dpaudit.mechanisms.base import Array, Mechanism, NormalCoordinates, with_noise_factor
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve, assumptions_of, best_theorem, least_delta
 from dpaudit.verify.samplers import BufferedShuffle, Shuffled
@@ -32,7 +24,6 @@ THEOREM = (
 )
 FEW = 3  # batches with the record twice, up to which every number of them is looked at by itself
 SHARES = (0.5, 0.75, 0.9)  # of them, at which blocks end: of a normal law the last has at most 1.05 times the cost
-PROBABILITIES = np.array([0.6, 0.9, 0.999])  # at which the noise is seen to be halved
 
 
 def parts(claim: Claim) -> list[Claim]:
@@ -43,8 +34,9 @@ def parts(claim: Claim) -> list[Claim]:
     for phase, sampler in zip(claim.phases, found, strict=True):
         ways = [[phase]]
         if sampler is not None:
-            half = _halved(phase.mechanism)
-            if half is None:
+            try:
+                half = with_noise_factor(phase.mechanism, 0.5)
+            except ValueError:  # out of the range of floats, or not known to be half
                 return []
             most = dict(sampler.worst_meetings).get(2, 0)
             counts = [(most, sampler.epochs)] if several else blocks(most, sampler.epochs)
@@ -88,20 +80,3 @@ def _twice(phase: Phase) -> Shuffled | None:
     if not isinstance(sampler, Shuffled) or not sampler.meets_twice:
         return None
     return None if isinstance(phase.mechanism.structure, NormalCoordinates) else sampler
-
-
-def _halved(mechanism: Mechanism) -> Mechanism | None:
-    """Half the noise; None out of the range of floats, and where a mechanism's domains do not say how it scales."""
-    try:
-        half = with_noise_factor(mechanism, 0.5)
-    except (ValueError, AttributeError):  # some mechanisms name no domains
-        return None
-    whole, halved = (_quantiles(one.structure) for one in (mechanism, half))
-    return half if np.allclose(2.0 * halved, whole, rtol=1e-9, atol=0.0) else None
-
-
-def _quantiles(noise: Structure) -> Array:
-    """Of the size of the noise."""
-    if isinstance(noise, ScaleMixture):
-        return np.concatenate([_quantiles(noise.given(float(scale))) for scale in noise.scale_ppf(PROBABILITIES)])
-    return noise.radius_ppf(PROBABILITIES) if isinstance(noise, Radial) else noise.ppf(PROBABILITIES)

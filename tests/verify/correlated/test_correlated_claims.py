@@ -4,16 +4,16 @@ import itertools
 import json
 import math
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import mpmath
 import numpy as np
 import pytest
 
 from dpaudit.mechanisms import Gaussian, Laplace
-from dpaudit.mechanisms.base import Mechanism, with_noise_factor
+from dpaudit.mechanisms.base import Domain, Mechanism, with_noise_factor
 from dpaudit.verify import Claim, check
 from dpaudit.verify.claim_files import ClaimFileError, claim_from_dict, claim_to_dict, load_claims
 from dpaudit.verify.claims import Adjacency, Phase
@@ -389,3 +389,16 @@ def test_mistakes_are_named(old: str, new: str, reason: str, tmp_path: Path) -> 
         load_claims(path)
     assert "\n" not in str(error.value)
     assert "claim 'a'" in str(error.value)
+
+
+def test_noise_whose_domains_do_not_say_how_it_scales_is_refused() -> None:
+    """Divided by the sensitivity it stayed as it was, and so did the bound."""
+
+    @dataclass(frozen=True)
+    class Undeclared(Gaussian):
+        domains: ClassVar[dict[str, Domain]] = {"noise_multiplier": Domain(0.0, math.inf, (1.0, 9.0), "deviation")}
+
+    with pytest.raises(ValueError, match="length_power"):
+        with_noise_factor(Undeclared(1.0), 0.5)
+    with pytest.raises(ValueError, match="length_power"):
+        check(claim(TREE, 16, Undeclared(6.0, dimension=3)))
