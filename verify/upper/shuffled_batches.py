@@ -83,6 +83,7 @@ FINENESS = 0.1  # step of epsilon in deviations of a pass's loss: chords add 0.2
 FLAT = 1.05  # within this factor of what large weights cost the bound falls no further
 TAIL = 1e-18  # of a pass: mass of an infinite loss
 LEAST_SHIFT, MOST_SHIFT = 1e-5, 20.0  # shorter ones count as that, and no number of batches helps longer ones
+MOST_LOSS, LONGEST_STEP = 600.0, 1.0  # beyond the former, losses of a pass count as infinite: their growth is no float
 SPARSE = 1.03  # ratio of neighbouring epsilons in the tail
 
 
@@ -177,7 +178,7 @@ def passes_curve(
     terms = [_terms(claim, part, count) for part in parts]
     ways: tuple[Direction, ...] = ("swap",) if swaps else ("remove", "add")
     variance = sum(part.count * part.spread(ways[0]) ** 2 / m for part, m in zip(parts, terms, strict=True))
-    step = FINENESS * math.sqrt(variance / count)
+    step = min(FINENESS * math.sqrt(variance / count), LONGEST_STEP)  # the variance is a guide, and can be any number
     profiles = [{way: _profile(part, m, way, step) for way in ways} for part, m in zip(parts, terms, strict=True)]
     composed = []
     for way in ways:
@@ -220,12 +221,13 @@ def _profile(part: ShuffledPass | CurvePass, terms: int, direction: Direction, s
     while True:
         value, least = pass_delta(part, terms, direction, places[-1] * step)
         values.append(value)
-        if value < FLAT * least or value >= float(known(np.array([float(places[-1])]))[0]):
+        falls = least * FLAT <= value < float(known(np.array([float(places[-1])]))[0])
+        if not falls or places[-1] * step > MOST_LOSS:
             break
         places.append(_following(places[-1]))
-    end = math.inf  # beyond the end of a curve it falls no further
+    end = MOST_LOSS  # beyond it, or the end of a curve, it falls no further
     if isinstance(part, CurvePass):
-        end = float((part.once if contributions == 1.0 else part.twice).losses[-1])
+        end = min(end, float((part.once if contributions == 1.0 else part.twice).losses[-1]))
     while float(known(np.array([float(places[-1])]))[0]) > TAIL and places[-1] * step <= end:
         places.append(_following(places[-1]))
     found = np.array(places, dtype=np.float64)

@@ -163,3 +163,11 @@ def test_what_is_left_to_other_theorems() -> None:
     assert shuffled_by_curve.parts(claim(Laplace(8.0), Shuffled.of(100, 30, 3, last_batch="straddling"))) == []
     few = claim(Laplace(0.5), Shuffled(3, 1))
     assert shuffled_by_curve.bound(few, [upper_curves(one) for one in shuffled_by_curve.parts(few)]) is None
+
+
+def test_a_spread_beyond_floats_only_guides_the_grid() -> None:
+    """A step of 5e7 nats had growths that are no floats: a traceback, where no record costs more than .155."""
+    noise = GammaPLRV(k=529.904, theta=5.7406e-07, clip=0.00406538, clip_norm=math.inf, dimension=30722700)
+    verdict = check(Claim(51.5, 5.4e-7, [Phase(noise, sampler=Shuffled(117, 8))], "replace-one"))
+    assert verdict.verdict == "certified"
+    assert 0.0 < verdict.epsilon_lower < verdict.epsilon_upper < 0.16
