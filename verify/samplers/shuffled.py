@@ -183,7 +183,7 @@ class Shuffled:
 
     @property
     def whole_starts(self) -> list[int]:
-        """The first release of each of them."""
+        """The first release of each pass that lower bounds look at."""
         if self.records is None or self.batch is None or not self.straddles:
             return [epoch * self.batches for epoch in self.whole_passes]
         return [-(-epoch * self.records // self.batch) for epoch in self.whole_passes]

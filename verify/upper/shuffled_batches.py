@@ -83,7 +83,8 @@ FINENESS = 0.1  # step of epsilon in deviations of a pass's loss: chords add 0.2
 FLAT = 1.05  # within this factor of what large weights cost the bound falls no further
 TAIL = 1e-18  # of a pass: mass of an infinite loss
 LEAST_SHIFT, MOST_SHIFT = 1e-5, 20.0  # shorter ones count as that, and no number of batches helps longer ones
-MOST_LOSS, LONGEST_STEP = 600.0, 1.0  # beyond the former, losses of a pass count as infinite: their growth is no float
+MOST_LOSS = 600.0  # of a pass, beyond which losses count as infinite: their growth is no float
+LONGEST_STEP = 1.0  # nats of the grid, whatever guides it
 SPARSE = 1.03  # ratio of neighbouring epsilons in the tail
 
 
