@@ -1,13 +1,14 @@
-"""CPU seconds to train one model: the ensemble engine against Opacus, one thread each, interleaved, in one run.
+"""Seconds to train one model: the ensemble engine against Opacus, one thread each, interleaved, in one run.
 
-    python benchmarks/ensemble.py [--models 48] [--repeats 5] [--json FILE]
+    python benchmarks/ensemble.py [--models 48] [--repeats 5] [--device cpu] [--json FILE]
 
 1000 records, 24 epochs, l2 clipping, Gaussian noise; a 784-32-10 network and 784-10 softmax regression, full batches
 and Poisson batches of 250. Opacus is used as its documentation says (PrivacyEngine.make_private with its Poisson
 loader), with its default hooks and with grad_sample_mode="ghost", and once more on batches drawn before the clock
 starts, without the loader. Useful arithmetic is two operations for every weight in the forward pass, two in the sum of
 the gradients, two for every weight after the first layer in the backward pass; the machine's rate is torch.mm's on
-square float32 matrices, measured in every round.
+square float32 matrices, measured in every round. On a CPU seconds are the processor's; on a GPU ("--device cuda") they
+are the clock's, after all its work is done; Opacus's loader sends it every batch.
 """
 
 import argparse
@@ -32,7 +33,8 @@ from dpaudit.mechanisms.learning.architectures import build_module
 from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool
 
 RECORDS, INPUTS, CLASSES, EPOCHS, LEARNING_RATE = 1000, 784, 10, 24, 0.15
-SIDE = 1536  # of the square matrices that measure the machine
+SIDE = {"cpu": 1536, "cuda": 8192}  # of the square matrices that measure the machine
+DEVICE = torch.device("cpu")  # set by the command line
 CASES = {
     "fnn 784-32-10, full batch": ("fnn", 1.0),
     "fnn 784-32-10, Poisson 250": ("fnn", 0.25),
@@ -66,12 +68,12 @@ def ours(pool: Pool, name: str, sampling_prob: float, models: int) -> None:
         architecture=Architecture(name, INPUTS, CLASSES), mechanism=Gaussian(1.0), steps=steps,
         sampling_prob=sampling_prob, expected_batch_size=batch, learning_rate=LEARNING_RATE,
     )  # fmt: skip
-    ensemble.train(spec, pool, np.ones((models, RECORDS), dtype=bool), range(models))
+    ensemble.train(spec, pool, np.ones((models, RECORDS), dtype=bool), range(models), device=DEVICE.type)
 
 
 def private(pool: Pool, name: str, sampling_prob: float, mode: str) -> tuple[Any, Any, Any, Any]:
     """Module, optimizer, criterion and loader, made private by Opacus."""
-    module = build_module(Architecture(name, INPUTS, CLASSES))
+    module = build_module(Architecture(name, INPUTS, CLASSES)).to(DEVICE)
     dataset = TensorDataset(torch.from_numpy(pool.x), torch.from_numpy(pool.y))
     criterion = nn.CrossEntropyLoss()
     common = {
@@ -102,12 +104,12 @@ def opacus(pool: Pool, name: str, sampling_prob: float, mode: str) -> None:
     module, optimizer, criterion, loader = private(pool, name, sampling_prob, mode)
     for _ in range(EPOCHS):
         for x, y in loader:
-            step(module, optimizer, criterion, x, y)
+            step(module, optimizer, criterion, x.to(DEVICE), y.to(DEVICE))
 
 
 def opacus_without_loader(pool: Pool, name: str, sampling_prob: float, mode: str) -> Callable[[], None]:
     """The same on batches already drawn; a full batch is the data themselves."""
-    x, y = torch.from_numpy(pool.x), torch.from_numpy(pool.y)
+    x, y = pool.tensors(DEVICE)
     generator = torch.Generator().manual_seed(0)
     batches = []
     for _ in range(round(EPOCHS / sampling_prob)):
@@ -124,16 +126,23 @@ def opacus_without_loader(pool: Pool, name: str, sampling_prob: float, mode: str
 
 def rate(multiply: Callable[[Tensor, Tensor], Tensor]) -> float:
     """GFLOP/s of one product of square float32 matrices, the best of five."""
-    a, b = torch.randn(SIDE, SIDE), torch.randn(SIDE, SIDE)
+    side = SIDE[DEVICE.type]
+    a, b = torch.randn(2, side, side, device=DEVICE)
     multiply(a, b)
-    return 2.0 * SIDE**3 / min(seconds(lambda: multiply(a, b)) for _ in range(5)) / 1e9
+    return 2.0 * side**3 / min(seconds(lambda: multiply(a, b)) for _ in range(5)) / 1e9
 
 
 def seconds(run: Callable[[], object]) -> float:
-    """CPU time of one call: the processor may be busy with other things meanwhile."""
-    start = time.process_time()
+    """Time of one call: the processor's own, for it may be busy with other things, or the clock's with a GPU."""
+    if DEVICE.type == "cpu":
+        start = time.process_time()
+        run()
+        return time.process_time() - start
+    torch.cuda.synchronize()
+    start = time.perf_counter()
     run()
-    return time.process_time() - start
+    torch.cuda.synchronize()
+    return time.perf_counter() - start
 
 
 def measure(case: str, models: int, repeats: int) -> dict[str, Any]:
@@ -189,20 +198,25 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=48, help="trained in one call of the engine")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", metavar="FILE", help="'-' for stdout, in place of the table")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options = parser.parse_args()
+    global DEVICE
+    DEVICE = torch.device(options.device)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # Opacus remarks on its random source and on torch's hooks at every start
     results = {case: measure(case, options.models, options.repeats) for case in CASES}
     lines = verdicts(results)
     report = {
         "records": RECORDS, "epochs": EPOCHS, "models": options.models, "repeats": options.repeats, "threads": 1,
+        "device": torch.cuda.get_device_name() if DEVICE.type == "cuda" else "cpu",
         "torch": torch.__version__, "cases": results, "targets": lines,
     }  # fmt: skip
     if options.json == "-":
         json.dump(report, sys.stdout, indent=2)
         return
     print(
-        f"Per model, medians of {options.repeats} interleaved rounds, one thread; ours: {options.models} models a call"
+        f"Per model on {report['device']}, medians of {options.repeats} interleaved rounds, one thread; "
+        f"ours: {options.models} models a call"
     )
     for case, result in results.items():
         print(

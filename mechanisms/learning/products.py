@@ -84,13 +84,41 @@ class OwnRecords:
 
 @contextmanager
 def full_float32() -> Iterator[None]:
-    """Inside, float32 products are computed in float32, whatever the caller allows elsewhere."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
+    """Inside, products and convolutions are in full float32 and by one algorithm, whatever the caller allows elsewhere.
+
+    Since 2.9 torch has newer names for what is allowed. Where a caller has used them, the older ones fail.
+    """
+    cudnn = torch.backends.cudnn
+    algorithm = cudnn.benchmark, cudnn.deterministic
     try:
+        older = torch.get_float32_matmul_precision(), cudnn.allow_tf32
+    except RuntimeError:
+        older, newer = None, _newer_names()
+    try:
+        cudnn.benchmark, cudnn.deterministic = False, True
+        if older is None:
+            for place, _ in newer:
+                place.fp32_precision = "ieee"
+        else:
+            torch.set_float32_matmul_precision("highest")
+            cudnn.allow_tf32 = False
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        cudnn.benchmark, cudnn.deterministic = algorithm
+        if older is None:
+            for place, before in newer:
+                place.fp32_precision = before
+        else:
+            torch.set_float32_matmul_precision(older[0])
+            cudnn.allow_tf32 = older[1]
+
+
+def _newer_names() -> list[tuple[Any, str]]:
+    """The kinds of products whose precision torch sets one by one, and what each is set to: "none" as all together."""
+    backends: Any = torch.backends
+    mkldnn, cudnn, of_all = backends.mkldnn, backends.cudnn, backends.fp32_precision
+    kinds = (backends.cuda.matmul, cudnn.conv, cudnn.rnn, mkldnn.matmul, mkldnn.conv, mkldnn.rnn)
+    return [(kind, "none" if kind.fp32_precision == of_all else kind.fp32_precision) for kind in kinds]
 
 
 def times_transposed(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:

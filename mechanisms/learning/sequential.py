@@ -13,6 +13,7 @@ from dpaudit.mechanisms.learning import poisson
 from dpaudit.mechanisms.learning.architectures import build_module
 from dpaudit.mechanisms.learning.gradient_canaries import GradientCanaries
 from dpaudit.mechanisms.learning.noise import Streams, draw, noise_stream
+from dpaudit.mechanisms.learning.products import full_float32
 from dpaudit.mechanisms.learning.spec import DPSGDSpec, GradientSpec, Ledger, TrainedModels
 
 # (streams, members, canaries) -> parameters, batch sizes, releases that any one record entered at most, phase by phase
@@ -142,8 +143,7 @@ def train_each(
     """
     models, sizes, releases, observed = [], [], [], list[Tensor]()
     with (
-        # TF32 would round products to 10 bits, and cuDNN's fastest algorithms are not the same from run to run
-        torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False),
+        full_float32(),  # TF32 would round to 10 bits, and cuDNN's fastest algorithms differ from run to run
         torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),  # `initialised` seeds it
     ):
         for model, (row, seed) in enumerate(zip(members, seeds, strict=True)):

@@ -1,23 +1,30 @@
 """The oracle of every training path: one model, one record at a time, autograd in float64. Never made clever."""
 
 import math
+import os
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.learning.architectures import build_module
 from dpaudit.mechanisms.learning.noise import Streams, draw
 from dpaudit.mechanisms.learning.poisson import draws
 from dpaudit.mechanisms.learning.spec import GradientSpec, Pool
 
-CPU = torch.device("cpu")
+DEVICE = torch.device(os.environ.get("DPAUDIT_TEST_DEVICE", "cpu"))  # where the networks under test are trained
+
+
+def noise_vector(mechanism: Mechanism, streams: Streams, size: int) -> NDArray[np.float64]:
+    """One noise vector."""
+    return draw(mechanism, streams.noise, size, DEVICE).double().cpu().numpy()
 
 
 def first_module(spec: GradientSpec, seed: int) -> nn.Module:
     """The module with its first weights, drawn in float32."""
-    source = Streams(seed if spec.init_seed is None else spec.init_seed, CPU)
+    source = Streams(seed if spec.init_seed is None else spec.init_seed, DEVICE)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(source.init.initial_seed())
         module = build_module(spec.architecture)
@@ -26,7 +33,8 @@ def first_module(spec: GradientSpec, seed: int) -> nn.Module:
             if spec.init == "zeros" or (parameter.dim() == 1 and name.endswith("bias")):
                 parameter.fill_(0.0)
             elif parameter.dim() >= 2:
-                nn.init.xavier_normal_(parameter, generator=source.init)
+                fresh = torch.empty_like(parameter, device=DEVICE)
+                parameter.copy_(nn.init.xavier_normal_(fresh, generator=source.init))
     return module
 
 
@@ -45,7 +53,8 @@ def poisson_batch(streams: Streams, records: int, q: float) -> list[int]:
     """
     batch, at = list[int](), -1
     while True:
-        for u in torch.rand(draws(q, records), dtype=torch.float64, generator=streams.sampling).tolist():
+        uniform = torch.rand(draws(q, records), dtype=torch.float64, generator=streams.sampling, device=DEVICE)
+        for u in uniform.tolist():
             at += 1 + math.floor(math.log1p(-u) / math.log1p(-q))
             batch.append(at)
         if at >= records:
@@ -77,7 +86,7 @@ def train_one(spec: GradientSpec, pool: Pool, members: NDArray[np.bool_], seed: 
     """The parameters of one model after all steps, flat, in torch's parameter order."""
     defect = spec.defect
     order = spec.mechanism.clip_norm if defect.clip_norm is None else defect.clip_norm
-    streams = Streams(seed, CPU)
+    streams = Streams(seed, DEVICE)
     module = first_module(spec, seed).double()
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     x, y = torch.from_numpy(pool.x).double(), torch.from_numpy(pool.y)
@@ -99,7 +108,7 @@ def train_one(spec: GradientSpec, pool: Pool, members: NDArray[np.bool_], seed: 
             total += gradient if exempt else clipped(gradient, spec.mechanism.clip, order)
         if defect.fixed_seed is not None:
             streams.noise.manual_seed(defect.fixed_seed)
-        noise = draw(spec.mechanism, streams.noise, len(weights), CPU).double().numpy() * defect.noise_factor
+        noise = noise_vector(spec.mechanism, streams, len(weights)) * defect.noise_factor
         if defect.divide_before_noise:
             noise = noise / spec.expected_batch_size
         velocity = spec.momentum * velocity + (total + noise) / spec.expected_batch_size

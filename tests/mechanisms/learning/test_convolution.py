@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from reference import first_module, train_one
+from reference import DEVICE, first_module, train_one
 
 from dpaudit.mechanisms import Gaussian
 from dpaudit.mechanisms.defects import DEFECTS, Defect
@@ -174,7 +174,7 @@ def test_the_ledger_says_what_happened() -> None:
         spec, images(24, 28, 13), np.ones((1, 24), dtype=bool), [1], progress=steps.append
     ).ledger
     assert (ledger.noise_draws, len(ledger.batch_sizes), sum(steps)) == (4, 4, 4)
-    assert (ledger.engine, ledger.device, ledger.divisor) == ("convolution", "cpu", 12.0)
+    assert (ledger.engine, ledger.device, ledger.divisor) == ("convolution", DEVICE.type, 12.0)
     assert (ledger.clip, ledger.clip_norm, ledger.sampling_prob) == (380.0, 1.0, 0.5)
     assert len(set(ledger.batch_sizes)) > 1  # Poisson, not fixed-size, batches
 

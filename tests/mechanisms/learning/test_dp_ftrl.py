@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from reference import CPU, clipped, first_module, record_gradient
+from reference import DEVICE, clipped, first_module, noise_vector, record_gradient
 from torch import nn
 
 from dpaudit.mechanisms import GammaPLRV, Gaussian, Laplace
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.learning.dp_ftrl import TreeNoise, releases_per_record
-from dpaudit.mechanisms.learning.noise import Streams, draw
+from dpaudit.mechanisms.learning.noise import Streams
 from dpaudit.mechanisms.learning.spec import Architecture, DPFTRLSpec, Pool
 from dpaudit.mechanisms.learning.training import train
 
@@ -50,7 +50,7 @@ def pool(seed: int = 1) -> Pool:
 
 def prefix_sums(spec: DPFTRLSpec, data: Pool, members: NDArray[np.bool_], seed: int) -> NDArray[np.float64]:
     """w_t = w_(start of pass) - rate/batch (sum of clipped gradients + sum of node noise), one record at a time."""
-    module, streams = first_module(spec, seed).double(), Streams(seed, CPU)
+    module, streams = first_module(spec, seed).double(), Streams(seed, DEVICE)
     parameters = list(module.parameters())
     x, y = torch.from_numpy(data.x).double(), torch.from_numpy(data.y)
     weights = nn.utils.parameters_to_vector(parameters).detach().numpy().copy()
@@ -63,7 +63,7 @@ def prefix_sums(spec: DPFTRLSpec, data: Pool, members: NDArray[np.bool_], seed: 
                     total += clipped(record_gradient(module, x[i], y[i]), spec.mechanism.clip, 2.0)
             for node in nodes_of(leaf + 1):
                 if node not in noise:
-                    noise[node] = draw(spec.mechanism, streams.noise, len(weights), CPU).double().numpy()
+                    noise[node] = noise_vector(spec.mechanism, streams, len(weights))
             noisy = total + sum(noise[node] for node in nodes_of(leaf + 1))
             weights = start - spec.learning_rate / spec.expected_batch_size * noisy
             with torch.no_grad():

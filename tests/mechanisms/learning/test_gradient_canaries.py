@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from reference import CPU, clipped, first_module, poisson_batch, record_gradient
+from reference import DEVICE, clipped, first_module, noise_vector, poisson_batch, record_gradient
 from torch import nn
 
 from dpaudit.mechanisms import Gaussian
 from dpaudit.mechanisms.learning.architectures import parameter_shapes
-from dpaudit.mechanisms.learning.noise import Streams, draw
+from dpaudit.mechanisms.learning.noise import Streams
 from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool
 from dpaudit.mechanisms.learning.training import train
 
@@ -53,7 +53,7 @@ def released(
     spec: DPSGDSpec, pool: Pool, members: NDArray[np.bool_], seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The final weights, and noisy sums less the records' own at the canaries' places, shape (steps, canaries)."""
-    streams, module = Streams(seed, CPU), first_module(spec, seed).double()
+    streams, module = Streams(seed, DEVICE), first_module(spec, seed).double()
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     flags = np.concatenate([np.full(parameter.numel(), parameter.dim() > 1) for parameter in parameters])
     places = np.flatnonzero(flags)[np.arange(CANARIES) * flags.sum() // CANARIES]
@@ -64,7 +64,7 @@ def released(
         if spec.sampling_prob < 1:
             drawn = np.zeros(RECORDS, dtype=bool)
             drawn[poisson_batch(streams, RECORDS, spec.sampling_prob)] = True
-            coins = torch.rand(CANARIES, generator=streams.sampling).numpy() < spec.sampling_prob
+            coins = torch.rand(CANARIES, generator=streams.sampling, device=DEVICE).cpu().numpy() < spec.sampling_prob
             batch &= np.concatenate([drawn, coins])
         known = np.zeros_like(weights)
         for i in np.flatnonzero(batch[:RECORDS]):
@@ -73,7 +73,7 @@ def released(
         total = known.copy()
         for canary in np.flatnonzero(batch[RECORDS:]):
             total[places[canary]] += 0.5
-        total += draw(spec.mechanism, streams.noise, len(weights), CPU).double().numpy()
+        total += noise_vector(spec.mechanism, streams, len(weights))
         seen.append((total - known)[places])
         velocity = spec.momentum * velocity + total / spec.expected_batch_size
         weights -= spec.learning_rate * velocity

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from reference import DEVICE, noise_vector
 from scipy import special, stats
 
 from dpaudit.mechanisms import (
@@ -23,7 +24,6 @@ from dpaudit.mechanisms.base import Domain, Mechanism
 from dpaudit.mechanisms.learning.noise import SAMPLERS, Streams, draw
 from dpaudit.mechanisms.registry import MECHANISMS
 
-CPU = torch.device("cpu")
 SIZE = 40_000
 ALPHA = 1e-6  # error probability of each test below; the seeds are fixed
 
@@ -55,12 +55,12 @@ def bessel_cdf(x: NDArray[np.float64], k: float, theta: float) -> NDArray[np.flo
 
 
 def noise_of(mechanism: Mechanism, size: int, seed: int = 1) -> NDArray[np.float64]:
-    return draw(mechanism, Streams(seed, CPU).noise, size, CPU).double().numpy()
+    return noise_vector(mechanism, Streams(seed, DEVICE), size)
 
 
 def many(mechanism: Mechanism, dimension: int, count: int) -> NDArray[np.float64]:
-    generator = Streams(2, CPU).noise
-    return np.stack([draw(mechanism, generator, dimension, CPU).double().numpy() for _ in range(count)])
+    streams = Streams(2, DEVICE)
+    return np.stack([noise_vector(mechanism, streams, dimension) for _ in range(count)])
 
 
 @pytest.mark.parametrize("case", IID)
@@ -141,29 +141,32 @@ def test_an_unknown_mechanism_is_drawn_by_its_own_sampler() -> None:
     assert stats.kstest(noise, stats.triang(0.5, loc=-2, scale=4).cdf).pvalue > ALPHA
     assert np.array_equal(noise, noise_of(Triangular(), SIZE))  # type: ignore[arg-type]
     assert not np.array_equal(noise, noise_of(Triangular(), SIZE, seed=2))  # type: ignore[arg-type]
-    generator = Streams(3, CPU).noise
-    assert not draw(Triangular(), generator, 5, CPU).equal(draw(Triangular(), generator, 5, CPU))  # type: ignore[arg-type]
+    generator = Streams(3, DEVICE).noise
+    assert not draw(Triangular(), generator, 5, DEVICE).equal(draw(Triangular(), generator, 5, DEVICE))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("mechanism", [case[0] for case in IID.values()] + [GammaPLRV(0.01, 1.0), Product(1.0)])
 def test_no_draw_is_nan_and_a_given_tensor_is_filled(mechanism: Mechanism) -> None:
-    out = torch.full((1001,), math.nan)
+    out = torch.full((1001,), math.nan, device=DEVICE)
     for seed in range(20):
-        assert draw(mechanism, Streams(seed, CPU).noise, 1001, CPU, out=out) is out
+        assert draw(mechanism, Streams(seed, DEVICE).noise, 1001, DEVICE, out=out) is out
         assert not out.isnan().any()
     assert out.dtype == torch.float32
-    assert np.array_equal(out.double().numpy(), noise_of(mechanism, 1001, seed=19))
+    assert np.array_equal(out.double().cpu().numpy(), noise_of(mechanism, 1001, seed=19))
 
 
 def test_another_dimension_is_refused() -> None:
     with pytest.raises(ValueError, match=r"Expected gaussian.dimension=7 to be the 8 numbers released"):
-        draw(Gaussian(1.0, dimension=7), Streams(0, CPU).noise, 8, CPU)
+        draw(Gaussian(1.0, dimension=7), Streams(0, DEVICE).noise, 8, DEVICE)
 
 
 def test_streams_differ_between_seeds_and_purposes_and_repeat() -> None:
     def first(seed: int) -> list[bytes]:
-        streams = Streams(seed, CPU)
-        return [torch.rand(8, generator=g).numpy().tobytes() for g in (streams.init, streams.sampling, streams.noise)]
+        streams = Streams(seed, DEVICE)
+        return [
+            torch.rand(8, generator=g, device=DEVICE).cpu().numpy().tobytes()
+            for g in (streams.init, streams.sampling, streams.noise)
+        ]
 
     # the last three seeds are 7 in their low 32 bits, which is all that torch's own seeding looks at; the first of
     # them and a stream number are also what SeedSequence([7, 1, 0]) would make of seed 7 and another stream
@@ -171,11 +174,12 @@ def test_streams_differ_between_seeds_and_purposes_and_repeat() -> None:
     drawn = [value for seed in seeds for value in first(seed)]
     assert len(set(drawn)) == 3 * len(seeds)
     assert first(5) == first(5)
-    assert len({Streams(seed, CPU).init.initial_seed() for seed in seeds}) == len(seeds)
+    assert len({Streams(seed, DEVICE).init.initial_seed() for seed in seeds}) == len(seeds)
 
 
 def test_streams_of_neighbouring_seeds_are_uncorrelated() -> None:
-    values = np.stack([torch.rand(500, generator=Streams(seed, CPU).noise).double().numpy() for seed in range(200)])
+    first = [torch.rand(500, generator=Streams(seed, DEVICE).noise, device=DEVICE) for seed in range(200)]
+    values = torch.stack(first).double().cpu().numpy()
     assert stats.kstest(values.ravel(), "uniform").pvalue > ALPHA
     centred = (values - 0.5) * math.sqrt(12)
     # 199 correlations of neighbours, each of standard error 1/sqrt(500): a union bound at 5.5 of them, P < 1e-5

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from reference import train_one
+from reference import DEVICE, train_one
 from torch import Tensor, nn
 
 from dpaudit.mechanisms import Gaussian
@@ -170,7 +170,7 @@ def test_the_ledger_says_what_happened() -> None:
     spec, steps = specification(order=1), []
     ledger = opacus_path.train(spec, records(20, 9), np.ones((1, 20), dtype=bool), [1], progress=steps.append).ledger
     assert (ledger.noise_draws, len(ledger.batch_sizes), sum(steps)) == (4, 4, 4)
-    assert (ledger.engine, ledger.device, ledger.divisor) == ("opacus", "cpu", 10.0)
+    assert (ledger.engine, ledger.device, ledger.divisor) == ("opacus", DEVICE.type, 10.0)
     assert (ledger.clip, ledger.clip_norm, ledger.sampling_prob) == (52.0, 1.0, 0.5)
 
 

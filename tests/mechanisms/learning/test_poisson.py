@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from reference import CPU, poisson_batch
+from reference import DEVICE, poisson_batch
 from scipy import stats
 
 from dpaudit.mechanisms.learning import poisson
@@ -13,13 +13,13 @@ from dpaudit.mechanisms.learning.noise import Streams
 
 
 def generators(count: int) -> list[torch.Generator]:
-    return [Streams(seed, CPU).sampling for seed in range(count)]
+    return [Streams(seed, DEVICE).sampling for seed in range(count)]
 
 
 @pytest.mark.parametrize("q", [0.07, 0.5, 0.95])
 def test_every_subset_has_the_probability_that_coins_give_it(q: float) -> None:
     records, count, several = 5, 100_000, generators(1000)
-    places = torch.cat([poisson.places(several, q, records)[:, : records + 1] for _ in range(100)])
+    places = torch.cat([poisson.places(several, q, records)[:, : records + 1].cpu() for _ in range(100)])
     member = torch.zeros(count, records + 1, dtype=torch.int64).scatter_(1, places, 1)[:, :records]
     subsets = np.arange(2**records)
     sizes = np.array([subset.bit_count() for subset in subsets])
@@ -43,7 +43,7 @@ def test_a_rate_below_the_resolution_of_float32_is_kept() -> None:
 
 
 def test_batches_equal_those_of_a_plain_loop_one_after_another() -> None:
-    several, streams = generators(4), [Streams(seed, CPU) for seed in range(4)]
+    several, streams = generators(4), [Streams(seed, DEVICE) for seed in range(4)]
     for _ in range(3):
         places = poisson.places(several, 0.2, 50)
         assert [row[row < 50].tolist() for row in places] == [poisson_batch(stream, 50, 0.2) for stream in streams]

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from reference import CPU, clipped, first_module, record_gradient, train_one
+from reference import DEVICE, clipped, first_module, noise_vector, record_gradient, train_one
 from torch import nn
 
 from dpaudit.mechanisms import Gaussian
-from dpaudit.mechanisms.learning.noise import Streams, draw
+from dpaudit.mechanisms.learning.noise import Streams
 from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool
 from dpaudit.mechanisms.learning.training import train
 from dpaudit.verify.samplers import SAMPLERS, RandomAllocation, Sampler, Shuffled, sampler_from_dict
@@ -82,9 +82,9 @@ def test_a_watched_direction_shows_the_noisy_sums() -> None:
     assert seen is not None
     assert seen.shape == (2, 10, 1)
     for model, seed in enumerate((5, 6)):
-        streams, module = Streams(seed, CPU), first_module(spec, seed)
+        streams, module = Streams(seed, DEVICE), first_module(spec, seed)
         for step, batch in enumerate(sampler.draw(streams.batches, RECORDS)):
-            total = draw(spec.mechanism, streams.noise, 43, CPU).double().numpy()
+            total = noise_vector(spec.mechanism, streams, 43)
             for i in batch:
                 gradient = record_gradient(module, torch.from_numpy(pool.x[i]), torch.tensor(pool.y[i]))
                 total = total + clipped(gradient, 1.0, 2.0)

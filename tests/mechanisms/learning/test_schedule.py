@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from reference import CPU, clipped, first_module, poisson_batch, record_gradient, train_one
+from reference import DEVICE, clipped, first_module, noise_vector, poisson_batch, record_gradient, train_one
 from torch import nn
 
 from dpaudit.mechanisms import Gaussian, Laplace
 from dpaudit.mechanisms.base import Mechanism, at_clip
-from dpaudit.mechanisms.learning.noise import Streams, draw
+from dpaudit.mechanisms.learning.noise import Streams
 from dpaudit.mechanisms.learning.schedule import Decay, occurrences, step_mechanisms
 from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool
 from dpaudit.mechanisms.learning.training import train
@@ -60,13 +60,13 @@ def test_training_is_the_plain_loop_with_each_steps_own_clip_and_noise(architect
 
 def plain_loop(spec: DPSGDSpec, data: Pool, members: NDArray[np.bool_], seed: int) -> NDArray[np.float64]:
     """One record at a time."""
-    module, streams = first_module(spec, seed).double(), Streams(seed, CPU)
+    module, streams = first_module(spec, seed).double(), Streams(seed, DEVICE)
     parameters = list(module.parameters())
     x, y = torch.from_numpy(data.x).double(), torch.from_numpy(data.y)
     weights = nn.utils.parameters_to_vector(parameters).detach().numpy().copy()
     for clip, scale in zip(CHANGING["clip"], CHANGING["scale"], strict=True):
         drawn = poisson_batch(streams, RECORDS, spec.sampling_prob)
-        total = draw(Laplace(scale), streams.noise, len(weights), CPU).double().numpy()
+        total = noise_vector(Laplace(scale), streams, len(weights))
         for i in (i for i in drawn if members[i]):
             total += clipped(record_gradient(module, x[i], y[i]), clip, 2.0)
         weights -= spec.learning_rate / spec.expected_batch_size * total

@@ -1,6 +1,9 @@
 """The one training function: the right path, clear refusals, and outputs equal to the modules' own."""
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -101,6 +104,50 @@ def test_the_callers_random_state_is_left_alone() -> None:
             pool_for(architecture).x,
         )
     assert torch.random.get_rng_state().equal(before)
+
+
+IN_A_PROCESS_OF_ITS_OWN = """
+import hashlib, sys
+import numpy as np, torch
+torch.set_num_threads(1)
+sys.path.insert(0, sys.argv[1])
+import conftest, test_training as t
+
+def bits():
+    spec = t.specification(t.ARCHITECTURES[sys.argv[2]])
+    pool, members = t.pool_for(spec.architecture), np.ones((2, t.RECORDS), dtype=bool)
+    models = t.training.train(spec, pool, members, [1, 2], device=conftest.DEVICE.type)
+    return [tensor.numpy().tobytes() for tensor in models.parameters.values()]
+
+full = bits()
+if sys.argv[3] == "older":
+    torch.set_float32_matmul_precision("medium")
+    torch.backends.cudnn.allow_tf32 = True
+else:
+    exec("torch.backends." + sys.argv[3])
+
+def allowed():
+    b = torch.backends
+    places = [b.cuda.matmul, b.cudnn.conv, b.cudnn.rnn, b.mkldnn.matmul, b.mkldnn.conv]
+    return [getattr(place, "fp32_precision", None) for place in places], b.cudnn.benchmark, b.cudnn.deterministic
+
+before = allowed()
+print(full == bits(), before == allowed())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "allowed",
+    ["older", "fp32_precision = 'tf32'", "fp32_precision = 'ieee'", "cuda.matmul.fp32_precision = 'tf32'"],
+)
+@pytest.mark.parametrize("case", ["ensemble", "convolution", "opacus"])
+def test_the_callers_low_precision_is_neither_used_nor_lost(case: str, allowed: str) -> None:
+    if "=" in allowed and not hasattr(torch.backends.cuda.matmul, "fp32_precision"):
+        pytest.skip("needs torch 2.9")
+    command = [sys.executable, "-c", IN_A_PROCESS_OF_ITS_OWN, str(Path(__file__).parent), case, allowed]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert result.stdout == "True True\n", result.stderr
 
 
 def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
