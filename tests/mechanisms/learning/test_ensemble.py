@@ -174,7 +174,7 @@ import hashlib, sys
 import numpy as np, torch
 torch.set_num_threads(1)
 sys.path.insert(0, sys.argv[1])
-import test_ensemble as t
+import conftest, test_ensemble as t
 models = t.ensemble.train(t.specification(), t.records(9), t.some(0.8), range(3))
 print(hashlib.sha256(np.stack([t.flat(models, i) for i in range(3)]).tobytes()).hexdigest())
 """

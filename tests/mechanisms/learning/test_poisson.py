@@ -50,6 +50,7 @@ def test_batches_equal_those_of_a_plain_loop_one_after_another() -> None:
         assert bool((places[:, -1] == 50).all())
 
 
+@pytest.mark.skipif(DEVICE.type != "cpu", reason="a GPU's generator draws in blocks, however few numbers are asked for")
 def test_a_batch_that_needs_more_draws_than_expected_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     at_once = poisson.places(generators(6), 0.3, 40)
     monkeypatch.setattr(poisson, "draws", lambda q, records: 1)
