@@ -193,7 +193,7 @@ def _sampled(weights: Tensor, x: Tensor, own: OwnRecords) -> Tensor:
     columns = entry.div(own.all.shape[1], rounding_mode="floor")[:, None] * units + torch.arange(units)
     nothing, shape = x.new_zeros(columns.numel()), (len(x), models * units)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta|Sparse invariant checks are implicitly")
         wanted = torch.sparse_csr_tensor(ends * units, columns.flatten(), nothing, shape, check_invariants=False)
         found = torch.sparse.sampled_addmm(wanted, x, weights.flatten(0, 1).T, beta=0.0).values()
     out = x.new_zeros(own.all.numel(), units).index_copy_(0, entry, found.view(-1, units))

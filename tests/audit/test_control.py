@@ -186,6 +186,8 @@ def test_a_dry_run_plans_by_the_pilot(target: tuple[Bundle, Dataset]) -> None:
 def test_require_power_is_an_exit_status(
     model: Path, tmp_path: Path, dpaudit: Callable[..., subprocess.CompletedProcess[str]], trials: str, status: int
 ) -> None:
-    done = dpaudit("run", model, "--trials", trials, "--require", "power", "--seed", "3", "--out", tmp_path)
+    done = dpaudit(
+        "run", model, "--trials", trials, "--require", "power", "--seed", "3", "--out", tmp_path, "--device", "cpu"
+    )
     assert done.returncode == status, done.stderr
     assert f"would have found half the noise: {'no' if status else 'yes'}" in done.stdout

@@ -267,6 +267,7 @@ def small_audit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run_words(workers: int) -> list[str]:
     options = {"trainer": "slow.py:train", "attacks": "clipbkd", "trials": TRIALS, "workers": workers, "seed": 2}
+    options["device"] = "cpu"  # with a GPU there would be one process
     return ["m.pt", *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
 
 
