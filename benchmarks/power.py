@@ -63,6 +63,7 @@ def main() -> None:
     parser.add_argument("--twin", choices=("correct", *DEFECTS), default="half-noise")
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     arguments = parser.parse_args()
     made = recipe(arguments.recipe, None if arguments.twin == "correct" else arguments.twin)
     data = made.load_dataset()
@@ -73,7 +74,7 @@ def main() -> None:
     refuted = 0
     for seed in range(arguments.first, arguments.first + arguments.seeds):
         began = time.process_time()
-        result = run(bundle, data, Settings(seed=seed, attacks=("clipbkd",), device="cpu", workers=1))
+        result = run(bundle, data, Settings(seed=seed, attacks=("clipbkd",), device=arguments.device, workers=1))
         refuted += result.verdict == "refuted"
         (attack,) = result.attacks
         control = result.control or {}
