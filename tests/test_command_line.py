@@ -24,6 +24,12 @@ def test_help_names_every_command_and_the_exit_codes() -> None:
         assert word in " ".join(done.stdout.split())
 
 
+def test_it_is_a_module_too() -> None:
+    command = [sys.executable, "-m", "dpaudit", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == subprocess.run([BIN, "--version"], capture_output=True, text=True, check=True).stdout
+
+
 def test_help_loads_nothing_heavy() -> None:
     code = """
 import sys

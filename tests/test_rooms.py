@@ -182,7 +182,14 @@ def test_the_source_tree_is_links_to_the_rooms() -> None:
     source = ROOT / "src/dpaudit"
     links = {path.name: str(path.readlink()) for path in source.iterdir() if path.is_symlink()}
     assert links == {folder: f"../../{folder}" for folder in FOLDERS}
-    assert {path.stem for path in source.glob("*.py")} == {"__init__", "_files", "_lazy", "_plain_text", "_version"}
+    assert {path.stem for path in source.glob("*.py")} == {
+        "__init__",
+        "__main__",
+        "_files",
+        "_lazy",
+        "_plain_text",
+        "_version",
+    }
 
 
 def test_every_package_is_listed_for_the_build() -> None:

@@ -28,6 +28,7 @@ ROUNDS = 14
 GENTLE = 1e-4  # nats of eta times the largest loss, below which the bound for small shifts is off by no more
 KEPT = 40  # sets of shifts whose cells are kept for the next orders: more than an order or two asks for
 MOST_PIECES = 16  # of an interval of shifts at once
+LEAST_CLIP = 2e-12  # quartiles of a power law: a shorter clip counts as this, for rounding hides how small moments are
 BLOCK, MOST_HALVINGS = 8, 64  # halvings of the shift at once, and in all
 
 
@@ -42,7 +43,8 @@ class SpreadMoment:
     """
 
     def __init__(self, noise: Coordinate, clip: float, clip_norm: float, dimension: int | None) -> None:
-        self._noise, self._clip, self._norm, self._dimension = noise, clip, clip_norm, dimension
+        self._noise, self._norm, self._dimension = noise, clip_norm, dimension
+        self._clip = max(clip, LEAST_CLIP * noise.quartile) if noise.convex else clip
         self._at = lru_cache(KEPT)(lambda shifts: ShiftedCoordinate(noise, np.array(shifts)))
 
     def __call__(self, eta: float) -> float:

@@ -14,7 +14,7 @@ from dpaudit.mechanisms.base import Array, IIDCoordinates
 from dpaudit.verify import check
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.pld.coordinate_moments import GAP, coordinate, log_moment, small_shift_bound
-from dpaudit.verify.pld.shift_allocation import GENTLE, TOLERANCE, SpreadMoment
+from dpaudit.verify.pld.shift_allocation import GENTLE, LEAST_CLIP, TOLERANCE, SpreadMoment
 from dpaudit.verify.upper import envelope
 
 LAWS = {
@@ -379,3 +379,12 @@ def test_noise_far_below_the_clip_is_never_certified(
     assert law is not None
     assert log_moment(law, np.ones(1), 2.0)[0] > 1e20
     assert log_moment(law, np.full(1, 1e70), 2.0)[0] == math.inf  # losses that are beyond floats
+
+
+def test_a_clip_that_is_next_to_nothing_counts_as_a_longer_one() -> None:
+    """Moments of 1e-36 are lost in the rounding of their sums: cells were halved for a quarter of a minute."""
+    one = coordinate(LAWS["beta 1.5"])
+    assert one is not None
+    least = SpreadMoment(one, LEAST_CLIP * one.quartile, 1.5, 1000)(30.0)
+    assert SpreadMoment(one, 1e-18, 1.5, 1000)(30.0) == least
+    assert 0.0 < least < 1e-18
