@@ -1,5 +1,6 @@
 """Shuffles that see a buffer of the records at a time, as those of data pipelines do."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
@@ -121,6 +122,8 @@ class BufferedShuffle:
         """The first release of each pass that the game is about."""
         if self.passes is None:
             return []
+        if self.passes.straddles and not self.hidden_batches:
+            return [epoch * self.records // self.batch for epoch in self._beginning]
         if self.passes.straddles:
             ends = (epoch * self.records for epoch in range(1, self.passes.epochs + 1))
             return [-(-(end - self._held) // self.batch) for end in ends]
@@ -133,7 +136,7 @@ class BufferedShuffle:
         The last record of the file enters the buffer when nothing follows, and is equally likely to be drawn in any of
         the last `buffer` draws. No other record is likelier to be in some batch: while the buffer is full each draw has
         it with probability 1/buffer. Where no whole batch lies in them the first record of the file is looked at, in
-        the first batch of a pass or elsewhere.
+        the first batch of a pass or elsewhere; where batches straddle, of the passes that begin with a batch.
         """
         if self.passes is None:
             return ()
@@ -141,13 +144,19 @@ class BufferedShuffle:
             return self.passes.games(replace_one=replace_one)
         count, inside = self.hidden_batches, self.hidden_batches * self.batch / self.buffer
         if not count:
-            if self.passes.straddles:
-                return ()
             count, inside = 1, self._in_the_first_batch()
         absent: Slots = ((1.0 - inside, (count, 0, 0)),) if inside < 1 else ()
         without = (count, 0, 0) if replace_one else (count - 1, 1, 0)
         first, second = ((inside, (count - 1, 0, 1)), *absent), ((inside, without), *absent)
-        return (PassGame(first, second, self.passes.epochs, assumption=OPPOSED),)
+        passes = self.passes.epochs if self.hidden_batches else len(self._beginning)
+        return (PassGame(first, second, passes, assumption=OPPOSED),)
+
+    @property
+    def _beginning(self) -> range:
+        """The passes that begin with a batch."""
+        epochs = self.passes.epochs if self.passes else 0
+        straddles = self.passes is not None and self.passes.straddles
+        return range(0, epochs, self.batch // math.gcd(self.records, self.batch) if straddles else 1)
 
     def _in_the_first_batch(self) -> float:
         """Probability that the first record of the file is in the first batch: 1/buffer a draw until no more follow."""

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -13,6 +14,7 @@ from dpaudit.verify.samplers.base import Batches, PassGame
 BATCHES = Domain(1, 10**9, (2, 1000), "batches of one pass", closed_low=True, integer=True)
 EPOCHS = Domain(1, 10**9, (1, 100), "passes", closed_low=True, integer=True)
 RECORDS = Domain(1, 10**15, (100, 10**6), "records", closed_low=True, integer=True)
+MOST_COUNTED = 10**6  # passes that are looked at one by one
 LastBatch = Literal["kept", "dropped", "straddling"]
 Reshuffle = Literal["every-epoch", "once"]
 OPPOSED = (
@@ -162,23 +164,28 @@ class Shuffled:
 
     @property
     def whole_batches(self) -> int:
-        """Batches that lie wholly inside one pass, in every pass that `whole_starts` counts at least so many."""
+        """Batches that lie wholly inside one pass, in every one of `whole_passes` at least so many."""
         if self.records is None or self.batch is None or not self.straddles:
             return self.batches
         if self.reshuffle == "once":
             return self.records // self.batch
-        return max((self.records - self.batch + 1) // self.batch, 0)
+        return max((self.records - self.batch + 1) // self.batch, 1)
 
     @property
-    def whole_passes(self) -> range:
+    def whole_passes(self) -> Sequence[int]:
         """The passes that lower bounds look at.
 
         Straddling batches cut one order in another place in every pass: a record in batch j of one pass need not be in
         batch j of the next, and contributions do not add up. They do in passes that begin with a batch, as every
-        (batch / gcd(records, batch))-th one does.
+        (batch / gcd(records, batch))-th one does. Of orders that are drawn anew, batches of more than half of the
+        records lie wholly inside some passes only: of many passes the first million is looked at.
         """
-        if self.records is None or self.batch is None or not self.straddles or self.reshuffle != "once":
+        if self.records is None or self.batch is None or not self.straddles:
             return range(self.epochs)
+        if self.reshuffle == "every-epoch":
+            if 2 * self.batch <= self.records + 1:
+                return range(self.epochs)
+            return _with_a_whole_batch(self.records, self.batch, min(self.epochs, MOST_COUNTED))
         return range(0, self.epochs, self.batch // math.gcd(self.records, self.batch))
 
     @property
@@ -196,8 +203,6 @@ class Shuffled:
         Where one order serves all passes, those that are cut alike add up.
         """
         count = self.whole_batches
-        if not count:
-            return ()
         out = 0.0
         if self.records is not None and self.batch is not None and self.last_batch != "kept":
             out = 1.0 - count * self.batch / self.records
@@ -208,7 +213,7 @@ class Shuffled:
             PassGame(
                 first=((1.0 - out, (count - 1, 0, 1)), *absent),
                 second=((1.0 - out, ghost), *absent),
-                passes=1 if once else self.epochs,
+                passes=1 if once else len(self.whole_passes),
                 stretch=math.sqrt(len(self.whole_passes)) if once else 1.0,
                 assumption=OPPOSED,
             ),
@@ -229,6 +234,11 @@ class Shuffled:
             else:
                 batches += [order[i * self.batch : (i + 1) * self.batch] for i in range(self.batches)]
         return batches
+
+
+@lru_cache(8)
+def _with_a_whole_batch(records: int, batch: int, epochs: int) -> list[int]:
+    return [epoch for epoch in range(epochs) if -epoch * records % batch + batch <= records]
 
 
 def passes_batches(records: int, batch: int, last_batch: LastBatch) -> int:

@@ -73,6 +73,22 @@ def test_squared_meetings_of_every_place_in_straddling_batches(
         assert sampler.meets_twice == twice
 
 
+def test_looked_at_are_all_passes_with_so_many_whole_batches() -> None:
+    """Batch by batch of every stream of up to 12 records and 7 passes."""
+    for records, batch, epochs in product(range(2, 13), range(1, 13), range(2, 8)):
+        if batch > records:
+            continue
+        sampler = Shuffled.of(records, batch, epochs, last_batch="straddling")
+        first = [place // records for place in range(0, sampler.steps * batch, batch)]
+        last = [place // records for place in range(batch - 1, sampler.steps * batch, batch)]
+        whole = [[j for j in range(sampler.steps) if first[j] == last[j] == epoch] for epoch in range(epochs)]
+        if sampler.straddles:
+            count = sampler.whole_batches
+            assert 1 <= count <= max(min(map(len, whole)), 1)
+            assert list(sampler.whole_passes) == [epoch for epoch in range(epochs) if len(whole[epoch]) >= count]
+            assert sampler.whole_starts == [whole[epoch][0] for epoch in sampler.whole_passes]
+
+
 @pytest.mark.parametrize("sampler", [e for e in EXAMPLES if e.games(replace_one=False)], ids=repr)
 def test_the_record_is_in_each_release_as_often_as_its_game_says(sampler: Sampler) -> None:
     """Of the releases that the game counts, the record enters the stated number, and every one equally often.
