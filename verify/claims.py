@@ -42,6 +42,7 @@ class Phase:
         sampling_kind: "poisson" and "none" need no more than the rate; the others have theorems as a `sampler`.
         sampler: A sampler from `verify.samplers`; steps and kind then follow from it.
         correlation: How the noise of the steps hangs together, from `verify.correlated`; its participation is the kind.
+        part_of: Of what `independent` gives, the phase in whose releases one contribution is seen again and again.
 
     Raises:
         TypeError: The mechanism is none, such as the name of one.
@@ -55,6 +56,7 @@ class Phase:
     sampling_kind: str = "poisson"
     sampler: Sampler | None = None
     correlation: Correlation | None = None
+    part_of: "Phase | None" = None
 
     def __post_init__(self) -> None:
         if not hasattr(type(self.mechanism), "name"):  # the structure can be a field, and some compute theirs
@@ -90,7 +92,10 @@ class Phase:
         parts = self.correlation.independent(self.mechanism, self.steps, side)
         if parts is None:
             return None
-        return [Phase(noise, steps, prob, "none" if prob == 1 else "poisson") for noise, steps, prob in parts]
+        whole = None if len(parts) == 1 or self.correlation.participation.sampled else self  # a round is seen once
+        return [
+            Phase(noise, steps, prob, "none" if prob == 1 else "poisson", part_of=whole) for noise, steps, prob in parts
+        ]
 
     def games(self, *, replace_one: bool) -> Sequence[PassGame]:
         """Pairs of laws of a pass that neighbours can have under the sampler; () without one."""

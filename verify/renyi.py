@@ -10,6 +10,7 @@ sum_k binom(a, k) (1-q)^(a-k) q^k e^(k(k-1) mu^2/2) over a - 1, of which every t
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -325,26 +326,39 @@ def _laplace_moments(claim: Claim, phase: Phase, lams: Array) -> Array:
 def divergence_lower(claim: Claim, orders: Array) -> Array:
     """Lower bounds on the Renyi divergence of the history, by one pair of neighbours in one direction.
 
-    The record's contribution may differ from release to release, its presence may not. Phases without a pair here are
-    left out.
+    The record's contribution may differ from release to release, its presence may not; what is seen in several
+    releases (`Phase.part_of`) is one contribution. Phases without a pair here are left out.
 
     Args:
         claim: The history.
         orders: Above 1, shape (orders,).
     """
     total = np.zeros((2, len(orders)))  # with the record against without it, and the reverse
-    for phase in claim.phases:
+    for parts in _by_contribution(claim.phases):
+        phase = parts[0]
         law, known = phase.mechanism.structure, phase.sampler is None and sampling_is_known(phase)
         if not isinstance(law, IIDCoordinates) or not (known or phase.sampler is not None):
             continue
         fixed = isinstance(phase.sampler, WithoutReplacement)
-        best = _coordinate_lower(claim, phase, law, orders) if known or fixed else np.zeros_like(total)
+        best = _coordinate_lower(claim, parts, law, orders) if known or fixed else np.zeros_like(total)
         if isinstance(law, NormalCoordinates):
             remove = _gaussian_lower(claim, phase, orders)
             both = known and phase.sampling_prob == 1.0  # two normal laws are alike from either side
             best = np.maximum(best, [remove, remove] if both else [remove, np.zeros_like(remove)])
         total += best
     return np.asarray(total.max(axis=0) * (1.0 - ROUNDING))
+
+
+def _by_contribution(phases: Sequence[Phase]) -> list[list[Phase]]:
+    """The phases, those together that show one contribution."""
+    groups: list[list[Phase]] = []
+    for phase in phases:
+        same = [group for group in groups if phase.part_of and group[0].part_of == phase.part_of]
+        if same:
+            same[0].append(phase)
+        else:
+            groups.append([phase])
+    return groups
 
 
 def _gaussian_lower(claim: Claim, phase: Phase, orders: Array) -> Array:
@@ -426,26 +440,42 @@ def _log_moment(mu: float, q: float, order: int) -> float:
     return float(np.logaddexp(0.0, total - margin))
 
 
-def _coordinate_lower(claim: Claim, phase: Phase, law: IIDCoordinates, orders: Array) -> Array:
+def _coordinate_lower(claim: Claim, parts: Sequence[Phase], law: IIDCoordinates, orders: Array) -> Array:
     """Of all releases of a phase, both directions: equal coordinates moved, or one of them if it is sampled or rotates.
+
+    Args:
+        claim: Its adjacency.
+        parts: The phase, or those that show one contribution, which are alike but for the scale of their noise.
+        law: Of a coordinate of the first one.
+        orders: Above 1, shape (orders,).
 
     Returns:
         Shape (2, orders).
     """
-    fixed = isinstance(phase.sampler, WithoutReplacement)
-    multiples = np.array([-1.0, 0.0, 1.0] if fixed else centre_multiples(phase, claim.adjacency))
-    pairs = _fixed_size_pairs(claim, phase) if fixed else [pair_of(phase, tuple(multiples), "remove")]
-    alone = fixed or phase.sampling_prob < 1.0 or isinstance(law, NormalCoordinates)
+    phase = parts[0]
+    alone = phase.sampler is not None or phase.sampling_prob < 1.0 or isinstance(law, NormalCoordinates)
     best = np.zeros((2, len(orders)))
     for count in [1] if alone else _counts(phase.mechanism, law):
-        value = equal(phase.mechanism, count).groups[0][0]
-        cells = interval_masses(law, _edges(law, multiples * value), multiples * value)
-        for pair in pairs:
-            ways = mix(cells, pair), mix(cells, pair.swapped())
-            for way, (one, other) in enumerate((ways, ways[::-1])):
-                found = np.maximum(_cell_sums(*one, orders), _kullback_leibler((one[0], other[1]), other[0], one[1]))
-                best[way] = np.maximum(best[way], count * found)
-    return np.asarray(best * phase.steps)
+        found = [part.steps * count * _one_coordinate(claim, part, count, orders) for part in parts]
+        best = np.maximum(best, np.sum(found, axis=0))
+    return best
+
+
+def _one_coordinate(claim: Claim, phase: Phase, count: int, orders: Array) -> Array:
+    """Of one coordinate of a release where so many are moved alike; shape (2, orders)."""
+    fixed, law = isinstance(phase.sampler, WithoutReplacement), phase.mechanism.structure
+    assert isinstance(law, IIDCoordinates)
+    multiples = np.array([-1.0, 0.0, 1.0] if fixed else centre_multiples(phase, claim.adjacency))
+    pairs = _fixed_size_pairs(claim, phase) if fixed else [pair_of(phase, tuple(multiples), "remove")]
+    value = equal(phase.mechanism, count).groups[0][0]
+    cells = interval_masses(law, _edges(law, multiples * value), multiples * value)
+    best = np.zeros((2, len(orders)))
+    for pair in pairs:
+        ways = mix(cells, pair), mix(cells, pair.swapped())
+        for way, (one, other) in enumerate((ways, ways[::-1])):
+            found = np.maximum(_cell_sums(*one, orders), _kullback_leibler((one[0], other[1]), other[0], one[1]))
+            best[way] = np.maximum(best[way], found)
+    return best
 
 
 def _counts(mechanism: Mechanism, law: IIDCoordinates) -> list[int]:

@@ -44,7 +44,7 @@ from dpaudit.verify.samplers.balls_in_bins import SILENT
 HOPELESS_LOSS = 1e6  # nats of one coordinate at its centre, beyond which grids of losses are out of reach
 CERTIFIED_SHIFTS = 3  # shifts of equal coordinates that are certified after the ranking
 AS_GOOD, MUCH_FEWER = 0.998, 8  # of the largest score, and times as few coordinates
-APART = "apart"  # family of a shift beside which every other phase is moved by a shape of its own
+APART = "apart"  # family of a shift beside which every other phase may be moved by a shape of its own
 RIVAL_FACTOR = 1.01  # by how much the score of another family must exceed theirs, to be worth its time
 THEOREM = (
     "definition of delta: P(S) - e^epsilon Q(S) of one event S for one feasible pair of neighbours, with both "
@@ -146,7 +146,7 @@ def _beside(claim: Claim) -> list[ShiftedPhase]:
     phases = [phase for phase in claim.phases if _bounded(phase)]
     if len(phases) == len(claim.phases):
         return []
-    return [shifted_phase(claim, phase, _own_shift(claim, phase)) for phase in phases]
+    return [shifted_phase(claim, *moved) for moved in zip(phases, _own_shifts(claim, phases), strict=True)]
 
 
 def _stronger(curves: Sequence[Curve], claim: Claim) -> Curve:
@@ -176,7 +176,8 @@ def replayed_lower(claim: Claim, witness: Witness) -> Curve:
         claim: The history.
         witness: Its shift, [[value, count], ...] in the first phase's units, and direction; the other fields are not
             used. Other phases are shifted by the same shape, as far out in their ball; where all noise is normal or the
-            family is "apart", each by the shape that is most promising for it alone.
+            family is "apart", each by the shape that is most promising for it alone;
+            parts of one correlated phase by one shape.
 
     Returns:
         A curve of side "lower", with the witness computed again.
@@ -275,11 +276,23 @@ def _own_shift(claim: Claim, phase: Phase) -> Shift:
     return _promising(claim, [phase])[0]
 
 
+def _own_shifts(claim: Claim, phases: Sequence[Phase], first: Shift | None = None) -> list[Shift]:
+    """Such a shift of every phase, of the first one as given; in all parts of one a contribution has one shape."""
+    found = [] if first is None else [first]
+    for phase in phases[len(found) :]:
+        parts = [i for i in range(len(found)) if phase.part_of and phases[i].part_of == phase.part_of]
+        if parts:
+            found.append(carried(found[parts[0]], phases[parts[0]].mechanism, phase.mechanism))
+        else:
+            found.append(_own_shift(claim, phase))
+    return found
+
+
 def _moves(claim: Claim, phases: Sequence[Phase], shift: Shift) -> list[Shift]:
     """The shift of every phase that goes with one of the first: its proportions, or each phase's own."""
     owner, others = phases[0].mechanism, phases[1:]
     if shift.family == APART or _all_normal(phases):
-        return [shift, *(_own_shift(claim, phase) for phase in others)]
+        return _own_shifts(claim, phases, shift)
     return [shift, *(carried(shift, owner, phase.mechanism) for phase in others)]
 
 

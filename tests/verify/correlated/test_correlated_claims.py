@@ -31,6 +31,7 @@ from dpaudit.verify.correlated import (
 from dpaudit.verify.correlated.correlation import Strategy
 from dpaudit.verify.correlated.toeplitz import square_root_coefficients
 from dpaudit.verify.lower import certified_lower, replayed_lower
+from dpaudit.verify.renyi import divergence_lower
 from dpaudit.verify.results import Witness
 from dpaudit.verify.upper import upper_curve
 
@@ -402,3 +403,32 @@ def test_noise_whose_domains_do_not_say_how_it_scales_is_refused() -> None:
         with_noise_factor(Undeclared(1.0), 0.5)
     with pytest.raises(ValueError, match="length_power"):
         check(claim(TREE, 16, Undeclared(6.0, dimension=3)))
+
+
+def test_the_rows_of_one_participation_are_moved_by_one_contribution() -> None:
+    """Noise .2 under an l1.5 bound: one coordinate tells most of the first row, two of the others, never both at once.
+
+    Truth over contributions (w, 1 - w)^(1/1.5): delta by losses rounded up to a grid, divergences in closed form.
+    """
+    rows, scale, p, orders = (1.0, *[0.1] * 10), 0.2, 1.5, np.array([1.5, 2.0, 3.0, 4.0])
+    once = Correlation(BandedToeplitz(diagonals=rows), Participation("single"))
+    told = claim(once, 20, Laplace(scale, dimension=2, clip_norm=p), epsilon=4.0)
+    step, delta, divergence = 2e-3, 0.0, np.zeros(len(orders))
+    for w in np.linspace(0.5, 1.0, 6):
+        shifts = [row * value ** (1 / p) / scale for row in rows for value in (w, 1.0 - w) if value > 0]
+        first = [
+            (orders * np.exp((orders - 1) * t) + (orders - 1) * np.exp(-orders * t)) / (2 * orders - 1) for t in shifts
+        ]
+        divergence = np.maximum(divergence, np.log(first).sum(axis=0) / (orders - 1))
+        masses, last = np.ones(1), 0
+        for t in shifts:
+            reach = math.ceil(t / step)
+            losses = step * np.arange(-reach, reach + 1)
+            below = np.where(losses < t, 0.5 * np.exp((np.clip(losses, -t, t) - t) / 2), 1.0)  # P(L <= loss)
+            masses, last = np.convolve(masses, np.diff(np.append(0.0, below))), last + reach
+        losses = step * (np.arange(len(masses)) - last)
+        delta = max(delta, float(masses @ np.maximum(-np.expm1(4.0 - losses), 0.0)))
+    found = certified_lower(told).delta(np.array([4.0]))[0]
+    assert 0.98 * delta < found <= delta
+    np.testing.assert_allclose(divergence_lower(told.canonical("lower"), orders), divergence, rtol=1e-6)
+    assert (divergence_lower(told.canonical("lower"), orders) <= divergence).all()
