@@ -102,13 +102,17 @@ BY_PARTS: tuple[BoundByParts, ...] = (pass_by_pass, shuffled_by_curve, met_twice
 OF_COINS: tuple[UpperBound, ...] = (replaced_coins, replaced_moments, replaced_records)
 
 
-def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) -> list[Curve]:
+def upper_curves(
+    claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS, known: dict[Claim, list[Curve]] | None = None
+) -> list[Curve]:
     """Upper bounds on delta(epsilon) of a claim, one for every theorem that applies.
 
     Args:
         claim: The claim.
         theorems: Which to try.
+        known: What was found of parts of it, which have parts of their own in common; more is put there.
     """
+    known = {} if known is None else known
     read = claim.canonical("upper")
     curves = _own_curves(read, theorems)
     when_cut: list[Curve] = []
@@ -132,13 +136,21 @@ def upper_curves(claim: Claim, theorems: Sequence[UpperBound] = UPPER_BOUNDS) ->
         curves += own
         when_cut += own if fixed else []
     for whole in BY_PARTS:
-        of_parts = [upper_curves(part, theorems) for part in whole.parts(read)]
+        of_parts = [_of_part(part, theorems, known) for part in whole.parts(read)]
         found = whole.bound(read, of_parts) if of_parts and all(of_parts) else None
         curves += [] if found is None else [found]
     reductions = [p.correlation.theorem(p.mechanism) for p in claim.phases if p.correlation is not None]
     if reductions:
         curves = [replace(curve, theorem="; ".join(dict.fromkeys([*reductions, curve.theorem]))) for curve in curves]
     return curves
+
+
+def _of_part(part: Claim, theorems: Sequence[UpperBound], known: dict[Claim, list[Curve]]) -> list[Curve]:
+    try:
+        found = known.get(part)
+    except TypeError:  # parameters that are arrays have no hash
+        return upper_curves(part, theorems, known)
+    return known.setdefault(part, upper_curves(part, theorems, known)) if found is None else found
 
 
 def _own_curves(claim: Claim, theorems: Sequence[UpperBound]) -> list[Curve]:
