@@ -115,6 +115,8 @@ SETTINGS = (
     Setting("without-replacement", WithoutReplacement(0.25, 8), 1.2, records=24),
     Setting("truncated-poisson, rarely", TruncatedPoisson(0.25, 20, 24, 8), 0.8, records=24),
     Setting("truncated-poisson, often", TruncatedPoisson(0.5, 10, 24, 8), 1.0, records=24),
+    Setting("shuffled, straddling halves", Shuffled.of(23, 14, 5, last_batch="straddling"), 1.2),
+    Setting("buffered, straddling, short", BufferedShuffle(23, 9, 4, 6, "straddling"), 1.2),
 )
 
 
@@ -127,11 +129,12 @@ class Draws:
 
 
 def draws(setting: Setting, runs: int, rng: np.random.Generator) -> Draws:
-    """So many histories of one record, each from a `draw` of its own: of a buffer the file's last, else the first."""
+    """So many histories of one record, each from a `draw` of its own: of a buffer the file's last, if it hides."""
     if setting.sampler is None:  # as training draws it: a coin for every record and step
         counts = (rng.random((runs, setting.steps)) < setting.rate).astype(int)
         return Draws(counts, np.zeros_like(counts))
-    record = setting.records - 1 if isinstance(setting.sampler, BufferedShuffle) else 0
+    last = isinstance(setting.sampler, BufferedShuffle) and setting.sampler.hidden_batches > 0
+    record = setting.records - 1 if last else 0
     counts = np.zeros((runs, setting.sampler.steps), dtype=int)
     sizes = np.zeros_like(counts)
     for run in range(runs):
