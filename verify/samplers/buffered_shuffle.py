@@ -142,13 +142,13 @@ class BufferedShuffle:
             return ()
         if self.buffer >= self.records:
             return self.passes.games(replace_one=replace_one)
-        count, inside = self.hidden_batches, self.hidden_batches * self.batch / self.buffer
+        count, passes = self.hidden_batches, self.passes.epochs
+        inside = count * self.batch / self.buffer
         if not count:
-            count, inside = 1, self._in_the_first_batch()
+            count, passes, inside = 1, len(self._beginning), self._in_the_first_batch()
         absent: Slots = ((1.0 - inside, (count, 0, 0)),) if inside < 1 else ()
         without = (count, 0, 0) if replace_one else (count - 1, 1, 0)
         first, second = ((inside, (count - 1, 0, 1)), *absent), ((inside, without), *absent)
-        passes = self.passes.epochs if self.hidden_batches else len(self._beginning)
         return (PassGame(first, second, passes, assumption=OPPOSED),)
 
     @property

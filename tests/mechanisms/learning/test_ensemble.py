@@ -158,6 +158,17 @@ def test_a_batch_of_nobody_has_a_gradient_of_zeros(monkeypatch: pytest.MonkeyPat
     assert torch.equal(out, torch.zeros(3, 6))
 
 
+def test_the_callers_low_precision_is_neither_used_nor_lost() -> None:
+    spec, pool, members = specification(sampling_prob=1.0), records(7), some(0.9)
+    full = flat(ensemble.train(spec, pool, members, range(3)), 0)
+    torch.set_float32_matmul_precision("medium")
+    try:
+        assert np.array_equal(flat(ensemble.train(spec, pool, members, range(3)), 0), full)
+        assert torch.get_float32_matmul_precision() == "medium"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
 def test_the_same_seed_gives_the_same_model_in_any_company() -> None:
     spec, pool, members = specification(), records(8), some(0.8, models=6)
     together = ensemble.train(spec, pool, members, range(6))

@@ -107,7 +107,7 @@ def test_the_callers_random_state_is_left_alone() -> None:
 
 
 IN_A_PROCESS_OF_ITS_OWN = """
-import hashlib, sys
+import sys
 import numpy as np, torch
 torch.set_num_threads(1)
 sys.path.insert(0, sys.argv[1])
