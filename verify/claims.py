@@ -209,6 +209,12 @@ class Claim:
         return [phase] if parts is None else parts
 
 
+def first_seen(phases: Sequence[Phase]) -> list[int]:
+    """For each phase the first one whose releases show the same contribution, mostly itself; see `Phase.part_of`."""
+    wholes = [phase.part_of for phase in phases]
+    return [i if whole is None else wholes.index(whole) for i, whole in enumerate(wholes)]
+
+
 def _with_ghost(phase: Phase) -> Phase:
     """The phase as it is under zero-out."""
     sampler = phase.sampler

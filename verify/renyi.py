@@ -21,7 +21,7 @@ from scipy.special import erfinv, gammaln, logsumexp, ndtri
 
 from dpaudit.mechanisms import Gaussian, GeneralizedGaussian
 from dpaudit.mechanisms.base import Array, IIDCoordinates, LaplaceCoordinates, Mechanism, NormalCoordinates
-from dpaudit.verify.claims import Adjacency, Claim, Phase, lets_another_in
+from dpaudit.verify.claims import Adjacency, Claim, Phase, first_seen, lets_another_in
 from dpaudit.verify.lower.families import equal
 from dpaudit.verify.lower.histories import LEAST_MASS
 from dpaudit.verify.lower.shifts import candidate_counts, centre_multiples, pair_of
@@ -351,14 +351,10 @@ def divergence_lower(claim: Claim, orders: Array) -> Array:
 
 def _by_contribution(phases: Sequence[Phase]) -> list[list[Phase]]:
     """The phases, those together that show one contribution."""
-    groups: list[list[Phase]] = []
-    for phase in phases:
-        same = [group for group in groups if phase.part_of and group[0].part_of == phase.part_of]
-        if same:
-            same[0].append(phase)
-        else:
-            groups.append([phase])
-    return groups
+    groups: dict[int, list[Phase]] = {}
+    for phase, at in zip(phases, first_seen(phases), strict=True):
+        groups.setdefault(at, []).append(phase)
+    return list(groups.values())
 
 
 def _gaussian_lower(claim: Claim, phase: Phase, orders: Array) -> Array:

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 
 from dpaudit.mechanisms.base import Array, NormalCoordinates, Radial, ScaleMixture
-from dpaudit.verify.claims import PLAIN_KINDS, Claim, Phase
+from dpaudit.verify.claims import PLAIN_KINDS, Claim, Phase, first_seen
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower.buffered_streams import stream_curve
 from dpaudit.verify.lower.cut_batches import cut_curve
@@ -278,13 +278,12 @@ def _own_shift(claim: Claim, phase: Phase) -> Shift:
 
 def _own_shifts(claim: Claim, phases: Sequence[Phase], first: Shift | None = None) -> list[Shift]:
     """Such a shift of every phase, of the first one as given; in all parts of one a contribution has one shape."""
-    found = [] if first is None else [first]
-    for phase in phases[len(found) :]:
-        parts = [i for i in range(len(found)) if phase.part_of and phases[i].part_of == phase.part_of]
-        if parts:
-            found.append(carried(found[parts[0]], phases[parts[0]].mechanism, phase.mechanism))
+    found: list[Shift] = []
+    for i, (phase, at) in enumerate(zip(phases, first_seen(phases), strict=True)):
+        if at < i:
+            found.append(carried(found[at], phases[at].mechanism, phase.mechanism))
         else:
-            found.append(_own_shift(claim, phase))
+            found.append(_own_shift(claim, phase) if i or first is None else first)
     return found
 
 

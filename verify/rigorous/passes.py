@@ -84,7 +84,7 @@ def pass_pairs(phase: Phase, *, swaps: bool) -> tuple[PassPair, ...]:
 
 def _shuffled(sampler: Shuffled, *, swaps: bool) -> tuple[PassPair, ...]:
     count, inside = sampler.whole_batches, Fraction(1)
-    if sampler.meets_twice and sampler.records and sampler.batch and 2 * sampler.batch > sampler.records + 1:
+    if sampler.has_passes_without_a_batch:
         return ()  # passes that are looked at one by one, of which certificates do not know
     if sampler.records is not None and sampler.batch is not None and sampler.last_batch != "kept":
         inside = Fraction(count * sampler.batch, sampler.records)

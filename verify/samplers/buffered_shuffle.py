@@ -1,6 +1,5 @@
 """Shuffles that see a buffer of the records at a time, as those of data pipelines do."""
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
@@ -9,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dpaudit.verify.samplers.base import Batches, PassGame, Slots
-from dpaudit.verify.samplers.shuffled import BATCHES, OPPOSED, RECORDS, LastBatch, Shuffled
+from dpaudit.verify.samplers.shuffled import BATCHES, OPPOSED, RECORDS, LastBatch, Shuffled, passes_of_whole_batches
 
 MOST_PASSES = 10**5  # that an endless stream begins: their square is a number of releases
 
@@ -156,7 +155,7 @@ class BufferedShuffle:
         """The passes that begin with a batch."""
         epochs = self.passes.epochs if self.passes else 0
         straddles = self.passes is not None and self.passes.straddles
-        return range(0, epochs, self.batch // math.gcd(self.records, self.batch) if straddles else 1)
+        return range(0, epochs, passes_of_whole_batches(self.records, self.batch) if straddles else 1)
 
     def _in_the_first_batch(self) -> float:
         """Probability that the first record of the file is in the first batch: 1/buffer a draw until no more follow."""

@@ -142,13 +142,13 @@ class Shuffled:
     def worst_meetings(self) -> list[tuple[int, int]]:
         """The costliest way for a record to be in releases: (how often in one, how many such).
 
-        Every (batch / gcd(records, batch))-th pass ends with a batch. No batch is longer than a pass, so a record is in
-        one twice by its places in two neighbouring passes of such a run, and either place is in that batch alone: a run
-        of k passes has k // 2 such pairs at most.
+        After every run of `passes_of_whole_batches` one ends with a batch. No batch is longer than a pass, so a record
+        is in one twice by its places in two neighbouring passes of such a run, and either place is in that batch alone:
+        a run of k passes has k // 2 such pairs at most.
         """
         if not self.meets_twice or self.records is None or self.batch is None:
             return [(1, self.epochs)]
-        run = self.batch // math.gcd(self.records, self.batch)
+        run = passes_of_whole_batches(self.records, self.batch)
         twice = self.epochs // run * (run // 2) + self.epochs % run // 2
         return [(times, count) for times, count in ((2, twice), (1, self.epochs - 2 * twice)) if count]
 
@@ -172,21 +172,25 @@ class Shuffled:
         return max((self.records - self.batch + 1) // self.batch, 1)
 
     @property
+    def has_passes_without_a_batch(self) -> bool:
+        """Whether passes that are drawn anew can lie in two batches that straddle: those of more than half of them."""
+        return self.meets_twice and 2 * (self.batch or 0) > (self.records or 0) + 1
+
+    @property
     def whole_passes(self) -> Sequence[int]:
         """The passes that lower bounds look at.
 
         Straddling batches cut one order in another place in every pass: a record in batch j of one pass need not be in
-        batch j of the next, and contributions do not add up. They do in passes that begin with a batch, as every
-        (batch / gcd(records, batch))-th one does. Of orders that are drawn anew, batches of more than half of the
-        records lie wholly inside some passes only: of many passes the first million is looked at.
+        batch j of the next, and contributions do not add up. They do in passes that begin with a batch. Of orders that
+        are drawn anew, all passes are looked at that hold a whole batch, among the first million where others do not.
         """
         if self.records is None or self.batch is None or not self.straddles:
             return range(self.epochs)
-        if self.reshuffle == "every-epoch":
-            if 2 * self.batch <= self.records + 1:
-                return range(self.epochs)
+        if self.reshuffle == "once":
+            return range(0, self.epochs, passes_of_whole_batches(self.records, self.batch))
+        if self.has_passes_without_a_batch:
             return _with_a_whole_batch(self.records, self.batch, min(self.epochs, MOST_COUNTED))
-        return range(0, self.epochs, self.batch // math.gcd(self.records, self.batch))
+        return range(self.epochs)
 
     @property
     def whole_starts(self) -> list[int]:
@@ -239,6 +243,15 @@ class Shuffled:
 @lru_cache(8)
 def _with_a_whole_batch(records: int, batch: int, epochs: int) -> list[int]:
     return [epoch for epoch in range(epochs) if -epoch * records % batch + batch <= records]
+
+
+def passes_of_whole_batches(records: int, batch: int) -> int:
+    """Passes of straddling batches after which one begins with a batch again.
+
+    >>> passes_of_whole_batches(10, 4), passes_of_whole_batches(9, 4)
+    (2, 4)
+    """
+    return batch // math.gcd(records, batch)
 
 
 def passes_batches(records: int, batch: int, last_batch: LastBatch) -> int:
