@@ -1,5 +1,6 @@
 """Shuffles that see a buffer of the records at a time, as those of data pipelines do."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
@@ -7,9 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dpaudit.mechanisms.base import Array
+from dpaudit.verify.samplers import seams
 from dpaudit.verify.samplers.base import Batches, PassGame, Slots
-from dpaudit.verify.samplers.shuffled import BATCHES, OPPOSED, RECORDS, LastBatch, Shuffled, passes_of_whole_batches
+from dpaudit.verify.samplers.shuffled import BATCHES, OPPOSED, RECORDS, LastBatch, Shuffled
 
+SURE = -1e4  # logarithm of a probability that counts as 0
 MOST_PASSES = 10**5  # that an endless stream begins: their square is a number of releases
 
 
@@ -92,6 +96,31 @@ class BufferedShuffle:
         return [(times, count) for times, count in ((self.batch, full), (rest, 1)) if times * count]
 
     @property
+    def twice_chances(self) -> Array | None:
+        """As of `Shuffled`, of records that are in such batches at least as often as any; None where too many can be.
+
+        The record of place e in the file, from 0, comes in before draw i = max(e - buffer + 1, 0) and is taken by each
+        draw with probability 1/buffer, until no more follow. So it is in the first s draws only if i < s, and then with
+        a probability that is largest for i = 0, and held until the last t with one that is largest for i = s - 1.
+        """
+        if self.passes is None or not self.passes.meets_twice or self.passes.epochs > seams.MOST_PASSES:
+            return None
+        begun, over = seams.ends(self.records, self.batch, self.passes.epochs)
+        last_draw = float(self.records - self._held)  # before which a record comes in
+        comes_in = np.minimum(np.maximum(self.batch - over - 1.0, 0.0), last_draw)  # and can be met in the next pass
+        first = -np.expm1(self._log_held(begun, 0.0)) * (1.0 + 1e-12)
+        last = np.exp(self._log_held(self.records - over, comes_in)) * (over > 0) * (1.0 + 1e-12)
+        return None if np.any(first + last > 1.0) else seams.chances_of_twice(first, last)
+
+    def _log_held(self, draws: Array, comes_in: Array | float) -> Array:
+        """Logarithm of the probability that so many draws leave a record that comes in before draw `comes_in`."""
+        full = np.minimum(draws, self.records - self._held)
+        left = np.minimum((self.records - draws) / self._held, 1.0)
+        one = math.log1p(-1.0 / self._held) if self._held > 1 else SURE
+        with np.errstate(divide="ignore"):  # the last draw takes it
+            return np.asarray(np.maximum(full - comes_in, 0.0) * one + np.log(left))
+
+    @property
     def meetings(self) -> int:
         """Releases that a record costs at most: k times in one count as k^2."""
         return sum(times**2 * count for times, count in self.worst_meetings)
@@ -155,15 +184,11 @@ class BufferedShuffle:
         """The passes that begin with a batch."""
         epochs = self.passes.epochs if self.passes else 0
         straddles = self.passes is not None and self.passes.straddles
-        return range(0, epochs, passes_of_whole_batches(self.records, self.batch) if straddles else 1)
+        return range(0, epochs, seams.passes_of_whole_batches(self.records, self.batch) if straddles else 1)
 
     def _in_the_first_batch(self) -> float:
-        """Probability that the first record of the file is in the first batch: 1/buffer a draw until no more follow."""
-        full = min(self.batch, self.records - self.buffer + 1)
-        left = (1.0 - 1.0 / self.buffer) ** full
-        if self.batch > full:
-            left *= (self.records - self.batch) / (self.buffer - 1) if self.buffer > 1 else 0.0
-        return 1.0 - left
+        """Probability that the first record of the file is in the first batch."""
+        return -math.expm1(float(self._log_held(np.array(self.batch, dtype=np.float64), 0.0)))
 
     def draw(self, rng: np.random.Generator, records: int) -> Batches:
         """The batches, draw by draw."""

@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Domain
+from dpaudit.mechanisms.base import Array, Domain
 from dpaudit.verify.samplers.base import Batches, PassGame
+from dpaudit.verify.samplers.seams import MOST_PASSES, chances_of_twice, ends, passes_of_whole_batches
 
 BATCHES = Domain(1, 10**9, (2, 1000), "batches of one pass", closed_low=True, integer=True)
 EPOCHS = Domain(1, 10**9, (1, 100), "passes", closed_low=True, integer=True)
@@ -153,6 +154,14 @@ class Shuffled:
         return [(times, count) for times, count in ((2, twice), (1, self.epochs - 2 * twice)) if count]
 
     @property
+    def twice_chances(self) -> Array | None:
+        """Upper bounds on the probabilities that so many batches hold a record twice; None of too many passes."""
+        if not self.meets_twice or self.records is None or self.batch is None or self.epochs > MOST_PASSES:
+            return None
+        first, last = ends(self.records, self.batch, self.epochs)
+        return chances_of_twice(first / self.records, last / self.records)
+
+    @property
     def meetings(self) -> int:
         """One release a pass; a straddling batch can hold a record twice, which counts as four releases, not two."""
         return sum(times**2 * count for times, count in self.worst_meetings)
@@ -243,15 +252,6 @@ class Shuffled:
 @lru_cache(8)
 def _with_a_whole_batch(records: int, batch: int, epochs: int) -> list[int]:
     return [epoch for epoch in range(epochs) if -epoch * records % batch + batch <= records]
-
-
-def passes_of_whole_batches(records: int, batch: int) -> int:
-    """Passes of straddling batches after which one begins with a batch again.
-
-    >>> passes_of_whole_batches(10, 4), passes_of_whole_batches(9, 4)
-    (2, 4)
-    """
-    return batch // math.gcd(records, batch)
 
 
 def passes_batches(records: int, batch: int, last_batch: LastBatch) -> int:

@@ -1,19 +1,26 @@
-"""Batches that straddle two passes, of any noise: a release that holds a record twice is one of half the noise.
+"""Batches that straddle two passes: how many of them hold a record twice, which is a release of half the noise.
 
 With the order revealed (`met_releases`) a record is in E places, two of which may be in one batch; at most t batches
 hold it twice (`Shuffled.worst_meetings`). If j do, the history is j releases that it moves by up to two clips, which
-cost what a clip costs under half the noise, and E - 2 j that it moves by one. delta is at most the largest of any j.
-Two releases can cost more than one of twice the shift, as where tails are heavy, so that all j count. Many are looked
-at in blocks: of j from a to b, b releases of half the noise and E - 2 a others cost at least as much. So it is with
-all j in one block where several phases have such batches, the blocks of which would be multiplied.
+cost what a clip costs under half the noise, and E - 2 j that it moves by one. The order has one law for both
+neighbours, so that delta, which is jointly convex, is at most the mean of that over j, whose law is known
+(`Shuffled.twice_chances`): in large data there is hardly ever such a batch. Where the law is not known it is at most
+the largest of any j. Many j are looked at in blocks: of j from a to b, b releases of half the noise and E - 2 a others
+cost at least as much, and under normal noise, where two clips in one release cost as much as four releases of one,
+E + 2 b of these. In a buffer of less than the data the law depends on where in the file the record is. It is known for
+one that is in such batches at least as often as any, which is the worst one under normal noise.
+
+Where several phases have such batches, their blocks would be multiplied. There one block covers all that have few of
+them; that some phase has more has a small probability, which is added.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array, Mechanism, NormalCoordinates, with_noise_factor
+from dpaudit.mechanisms.base import Array, NormalCoordinates, with_noise_factor
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve, assumptions_of, best_theorem, least_delta
 from dpaudit.verify.samplers import BufferedShuffle, Shuffled
@@ -24,25 +31,28 @@ THEOREM = (
 )
 FEW = 3  # batches with the record twice, up to which every number of them is looked at by itself
 SHARES = (0.5, 0.75, 0.9)  # of them, at which blocks end: of a normal law the last has at most 1.05 times the cost
+BLOCKS, NORMAL_BLOCKS = 4, 12  # where the law is known, the last of which has the most
+TAIL = 1e-3  # of the claimed delta: the chance of more than all blocks but the last have
+
+
+@dataclass(frozen=True)
+class _Blocks:
+    """Simpler claims, in one of which the history is.
+
+    Args:
+        histories: The claims.
+        chances: Upper bounds on the probabilities of each; None where they are not known.
+        lost: Upper bound on the probability of none.
+    """
+
+    histories: list[Claim]
+    chances: Array | None = None
+    lost: float = 0.0
 
 
 def parts(claim: Claim) -> list[Claim]:
     """The history of every block of a phase of such batches; with several, one that covers all; empty without any."""
-    found = [_twice(phase) for phase in claim.phases]
-    several = sum(sampler is not None for sampler in found) > 1  # else the blocks of all would be multiplied
-    histories: list[list[Phase]] = [[]]
-    for phase, sampler in zip(claim.phases, found, strict=True):
-        ways = [[phase]]
-        if sampler is not None:
-            try:
-                half = with_noise_factor(phase.mechanism, 0.5)
-            except ValueError:  # out of the range of floats, or not known to be half
-                return []
-            most = dict(sampler.worst_meetings).get(2, 0)
-            counts = [(most, sampler.epochs)] if several else blocks(most, sampler.epochs)
-            ways = [_releases(half, twice, phase.mechanism, once) for twice, once in counts]
-        histories = [[*before, *way] for before in histories for way in ways]
-    return [replace(claim, phases=phases, guarantee=None) for phases in histories] if any(found) else []
+    return _blocks(claim).histories
 
 
 def bound(claim: Claim, curves: Sequence[Sequence[Curve]]) -> Curve:
@@ -52,31 +62,110 @@ def bound(claim: Claim, curves: Sequence[Sequence[Curve]]) -> Curve:
         claim: Whose `parts` are bounded.
         curves: Upper bounds of each of them.
     """
-
-    def delta(epsilon: Array) -> Array:
-        return np.asarray(np.max([least_delta(part, epsilon) for part in curves], axis=0))
-
-    return Curve.upper("pld", f"{THEOREM}; {best_theorem(curves[-1], claim.epsilon)}", delta, assumptions_of(curves))
+    theorem = f"{THEOREM}; {best_theorem(curves[0], claim.epsilon)}"
+    return Curve.upper("pld", theorem, partial(_delta, _blocks(claim), curves), assumptions_of(curves))
 
 
-def blocks(most: int, epochs: int) -> list[tuple[int, int]]:
-    """(releases of half the noise, releases as they are) for each block.
+def _delta(blocks: _Blocks, curves: Sequence[Sequence[Curve]], epsilon: Array) -> Array:
+    """The mean over blocks, or the largest of any where their probabilities are not known."""
+    found = np.array([least_delta(block, epsilon) for block in curves])
+    if blocks.chances is None:
+        return np.asarray(np.max(found, axis=0))
+    return np.asarray(np.minimum((blocks.chances @ found + blocks.lost) * (1.0 + 1e-14), 1.0))
 
-    >>> blocks(2, 4), blocks(100, 200)
-    ([(0, 4), (1, 2), (2, 0)], [(50, 200), (75, 98), (90, 48), (100, 18)])
+
+@dataclass(frozen=True)
+class _Straddling:
+    """A phase whose batches can hold a record twice.
+
+    Args:
+        phase: The phase.
+        epochs: Its passes.
+        most: The most such batches.
+        law: Upper bounds on the probabilities of 0, 1, ..., `most` of them; None where they are not known.
     """
-    ends = range(most + 1) if most <= FEW else [*(int(share * most) for share in SHARES), most]
-    starts = [0, *(end + 1 for end in ends[:-1])]
-    return [(end, epochs - 2 * start) for start, end in zip(starts, ends, strict=True)]
+
+    phase: Phase
+    epochs: int
+    most: int
+    law: Array | None
+
+    @property
+    def normal(self) -> bool:
+        """Whether its noise is."""
+        return isinstance(self.phase.mechanism.structure, NormalCoordinates)
+
+    def releases(self, start: int, end: int) -> list[Phase]:
+        """What costs at least as much as any number of such batches from `start` to `end`.
+
+        Raises:
+            ValueError: Half the noise is out of the range of floats, or is not known to be that.
+        """
+        noise, once = self.phase.mechanism, self.epochs - 2 * start
+        if self.normal:
+            return [Phase(noise, self.epochs + 2 * end, 1.0, "none")]
+        half = with_noise_factor(noise, 0.5)
+        return [Phase(one, count, 1.0, "none") for one, count in ((half, end), (noise, once)) if count]
+
+    def few(self, tail: float) -> tuple[int, float]:
+        """A number of such batches, and a probability of more of at most `tail`, of 0 where the law is not known."""
+        if self.law is None:
+            return self.most, 0.0
+        more = np.append(np.cumsum(self.law[:0:-1])[::-1] * (1.0 + 1e-15 * len(self.law)), 0.0)
+        at = int(np.argmax(more <= tail))
+        return at, float(more[at])
+
+    def blocks(self, tail: float) -> list[tuple[int, int]]:
+        """Numbers of such batches, from and to; all but the last leave out a probability of `tail` if it is known."""
+        if self.law is None:
+            few = self.most <= FEW
+            ends = range(self.most + 1) if few else [*(int(share * self.most) for share in SHARES), self.most]
+        else:
+            tails = np.geomspace(0.5, min(tail, 0.1), (NORMAL_BLOCKS if self.normal else BLOCKS) - 1)
+            ends = sorted({self.most, *(self.few(more)[0] for more in tails)})
+        return list(zip([0, *(end + 1 for end in ends[:-1])], ends, strict=True))
+
+    def chances(self, blocks: Sequence[tuple[int, int]]) -> Array:
+        """Upper bounds on the probabilities of each, where the law is known."""
+        assert self.law is not None
+        return np.array([self.law[start : end + 1].sum() for start, end in blocks]) * (1.0 + 1e-15 * len(self.law))
 
 
-def _releases(half: Mechanism, twice: int, noise: Mechanism, once: int) -> list[Phase]:
-    return [Phase(one, count, 1.0, "none") for one, count in ((half, twice), (noise, once)) if count]
-
-
-def _twice(phase: Phase) -> Shuffled | None:
-    """The passes of a phase with batches that can hold a record twice; None of other phases and of normal noise."""
-    sampler = phase.sampler.passes if isinstance(phase.sampler, BufferedShuffle) else phase.sampler
-    if not isinstance(sampler, Shuffled) or not sampler.meets_twice:
+def _straddling(phase: Phase) -> _Straddling | None:
+    """What is known of batches that can hold a record twice; None without any, and where only the most is known."""
+    sampler, normal = phase.sampler, isinstance(phase.mechanism.structure, NormalCoordinates)
+    if not isinstance(sampler, Shuffled | BufferedShuffle) or not sampler.meets_twice:
         return None
-    return None if isinstance(phase.mechanism.structure, NormalCoordinates) else sampler
+    passes = sampler.passes if isinstance(sampler, BufferedShuffle) else sampler
+    law = sampler.twice_chances if normal or isinstance(sampler, Shuffled) else None
+    if passes is None or (normal and law is None):
+        return None
+    most = dict(passes.worst_meetings).get(2, 0)
+    return _Straddling(phase, passes.epochs, most, None if law is None else law[: most + 1])
+
+
+def _blocks(claim: Claim) -> _Blocks:
+    """What a claim's batches that can hold a record twice make of it; no histories without any."""
+    found = [_straddling(phase) for phase in claim.phases]
+    known, tail = [one for one in found if one is not None], TAIL * (claim.least_delta or 1e-10)
+    try:
+        if len(known) == 1:
+            [one], blocks = known, known[0].blocks(tail)
+            histories = [_history(claim, found, [block]) for block in blocks]
+            return _Blocks(histories, None if one.law is None else one.chances(blocks))
+        covered = [one.few(tail / len(known)) for one in known]
+        histories = [_history(claim, found, [(0, few) for few, _ in covered])] if known else []
+        return _Blocks(histories, np.ones(1), sum(more for _, more in covered))
+    except ValueError:  # half the noise is out of the range of floats, or is not known to be that
+        return _Blocks([])
+
+
+def _history(claim: Claim, found: Sequence[_Straddling | None], blocks: Sequence[tuple[int, int]]) -> Claim:
+    """The claim with so many such batches in the phases that have any."""
+    left = iter(blocks)
+    phases = [
+        part
+        for phase, one in zip(claim.phases, found, strict=True)
+        for part in ([phase] if one is None else one.releases(*next(left)))
+    ]
+    return replace(claim, phases=phases, guarantee=None)

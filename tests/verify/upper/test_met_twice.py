@@ -1,20 +1,25 @@
 """Batches that straddle two passes: every way to be in them against integrals of the two laws."""
 
 import math
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import ClassVar
 
 import numpy as np
 import pytest
 from scipy.integrate import quad
+from scipy.special import ndtr
 
 from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian, Laplace
 from dpaudit.mechanisms.base import Domain, IIDCoordinates, Mechanism
 from dpaudit.verify import Claim, Phase, check
 from dpaudit.verify.samplers import BufferedShuffle, Shuffled
 from dpaudit.verify.upper import met_twice, upper_curve
-from dpaudit.verify.upper.met_twice import blocks
 
+FEW_PASSES = Shuffled.of(3, 2, 7, last_batch="straddling")
+MANY_PASSES = Shuffled.of(1000, 300, 400, last_batch="straddling")
 STRADDLING = Shuffled.of(3, 2, 2, last_batch="straddling")  # batches 01, 20, 12: one of them may hold a record twice
 
 
@@ -42,11 +47,38 @@ def one_release(noise: Mechanism, shift: float, epsilon: float) -> float:
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.3, 0.9])
 @pytest.mark.parametrize("noise", [Laplace(2.0, dimension=1), GammaPLRVIID(k=1.5, theta=0.4, dimension=1)])
-def test_the_bound_is_that_of_the_costliest_way_to_be_in_the_batches(noise: Mechanism, epsilon: float) -> None:
+def test_the_bound_is_the_mean_over_the_ways_to_be_in_the_batches(noise: Mechanism, epsilon: float) -> None:
     claim = Claim(epsilon, 1e-2, [Phase(noise, sampler=STRADDLING)], "zero-out")
-    costliest = max(two_releases(noise, epsilon), one_release(noise, 2.0, epsilon))
+    mean = (8.0 * two_releases(noise, epsilon) + one_release(noise, 2.0, epsilon)) / 9.0
     found = float(upper_curve(claim)(np.array([epsilon]))[0])
-    assert costliest * 0.9999 <= found <= costliest * 1.01
+    assert mean * 0.9999 <= found <= mean * 1.01
+
+
+@pytest.mark.parametrize("sampler", [STRADDLING, Shuffled.of(4, 3, 6, last_batch="straddling")])
+@pytest.mark.parametrize("sigma", [0.7, 3.0])
+@pytest.mark.parametrize("epsilon", [0.05, 1.0, 6.0])
+def test_normal_noise_costs_the_mean_over_all_places(sampler: Shuffled, sigma: float, epsilon: float) -> None:
+    records, batch = sampler.records or 0, sampler.batch or 1
+    mean = 0.0
+    for at in product(range(records), repeat=sampler.epochs):
+        batches = [(i * records + place) // batch for i, place in enumerate(at)]
+        mu = math.sqrt(sum(count**2 for count in Counter(batches).values())) / sigma
+        mean += ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu)
+    mean /= records**sampler.epochs
+    claim = Claim(epsilon, 1e-2, [Phase(Gaussian(sigma), sampler=sampler)], "zero-out")
+    found = float(upper_curve(claim)(np.array([epsilon]))[0])
+    left_over = (
+        sampler.records * sampler.epochs % batch if sampler.records else 0
+    )  # in no batch, which is not looked at
+    assert mean * (1.0 - 1e-9) <= found <= mean * (1.3 if left_over else 1.0 + 1e-8)
+
+
+def test_large_data_hardly_ever_has_a_batch_with_a_record_twice() -> None:
+    """It was 91.2, that of 30 such batches; the order known, no such batch at all costs 54.0458."""
+    phase = Phase(Gaussian(1.1), sampler=Shuffled.of(60_000, 256, 60, last_batch="straddling"))
+    assert 54.0458 < check(Claim(1.0, 1e-5, [phase])).epsilon_upper < 54.047
+    short = Phase(Gaussian(1.1), sampler=BufferedShuffle(60_000, 256, 10_000, 60, last_batch="straddling"))
+    assert 54.0458 < check(Claim(1.0, 1e-5, [short])).epsilon_upper < 54.047
 
 
 def test_two_places_apart_can_cost_more_than_both_in_one_batch() -> None:
@@ -55,16 +87,28 @@ def test_two_places_apart_can_cost_more_than_both_in_one_batch() -> None:
     epsilon = (noise.k + 1.0) * math.log1p(0.8) * 1.01
     claim = Claim(epsilon, 1e-3, [Phase(noise, sampler=STRADDLING)], "zero-out")
     assert one_release(noise, 2.0, epsilon) < 1e-9 < two_releases(noise, epsilon)
-    assert two_releases(noise, epsilon) * 0.9999 <= float(upper_curve(claim)(np.array([epsilon]))[0])
+    assert two_releases(noise, epsilon) * 8.0 / 9.0 * 0.9999 <= float(upper_curve(claim)(np.array([epsilon]))[0])
 
 
-@pytest.mark.parametrize(("most", "epochs"), [(0, 1), (1, 2), (3, 6), (4, 8), (4, 9), (77, 160), (10**6, 2 * 10**6)])
-def test_blocks_cover_every_number_of_batches_with_the_record_twice(most: int, epochs: int) -> None:
-    found = blocks(most, epochs)
+@pytest.mark.parametrize("sampler", [FEW_PASSES, MANY_PASSES, replace(MANY_PASSES, epochs=10**6)])
+@pytest.mark.parametrize("noise", [Gaussian(1.0), Laplace(5.0)])
+def test_blocks_cover_every_number_of_batches_with_the_record_twice(noise: Mechanism, sampler: Shuffled) -> None:
+    parts = met_twice.parts(Claim(1.0, 1e-5, [Phase(noise, sampler=sampler)]))
+    normal, most = isinstance(noise, Gaussian), dict(sampler.worst_meetings)[2]
+    if normal and sampler.twice_chances is None:
+        assert parts == []
+        return
+    costs = [[phase.steps for phase in part.phases] for part in parts]
     for j in {*range(min(most, 200) + 1), most // 3, most - 1, most}:
-        assert j < 0 or any(twice >= j and once >= epochs - 2 * j for twice, once in found)
-    assert all(once >= 0 for _, once in found)
-    assert 4 * found[-1][0] + found[-1][1] <= 1.06 * (4 * most + epochs - 2 * most) or most <= 4
+        once = sampler.epochs - 2 * j
+        assert (
+            any(cost[0] >= once + 4 * j for cost in costs) if normal else any(_covers(cost, j, once) for cost in costs)
+        )
+
+
+def _covers(cost: Sequence[int], twice: int, once: int) -> bool:
+    halved, whole = cost if len(cost) == 2 else (0, cost[0])
+    return halved >= twice and whole >= once
 
 
 def test_noise_of_a_shared_scale_has_more_than_a_pure_bound() -> None:
@@ -77,15 +121,16 @@ def test_noise_of_a_shared_scale_has_more_than_a_pure_bound() -> None:
 
 def test_it_is_for_such_batches_alone() -> None:
     whole, stream = Shuffled(5, 2), BufferedShuffle(100, 10, 20, releases=30)
-    for noise, sampler in ((Laplace(1.0), whole), (Gaussian(1.0), STRADDLING), (Laplace(1.0), stream)):
+    for noise, sampler in ((Laplace(1.0), whole), (Gaussian(1.0), whole), (Laplace(1.0), stream)):
         assert met_twice.parts(Claim(1.0, 1e-5, [Phase(noise, sampler=sampler)])) == []
 
 
 def test_phases_of_such_batches_are_not_multiplied() -> None:
     """Three took 74 s, each of whose blocks was looked at beside all of the others."""
-    phases = [Phase(Laplace(20.0 + i), sampler=Shuffled.of(23, 5, 9, last_batch="straddling")) for i in range(6)]
+    noises = [Laplace(20.0), Gaussian(20.0), Laplace(22.0)]
+    phases = [Phase(noise, sampler=Shuffled.of(2300, 7, 9, last_batch="straddling")) for noise in noises]
     (part,) = met_twice.parts(Claim(2.0, 1e-5, phases))
-    assert [phase.steps for phase in part.phases] == [4, 9] * 6
+    assert [phase.steps for phase in part.phases] == [1, 9, 11, 1, 9]  # more than one has a probability of 1e-10
 
 
 @dataclass(frozen=True)

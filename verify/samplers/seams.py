@@ -1,0 +1,55 @@
+"""Batches that straddle two passes: where passes begin in them, and how many of them hold one record twice."""
+
+import math
+
+import numpy as np
+
+from dpaudit.mechanisms.base import Array
+
+MOST_PASSES = 10_000  # that are gone through one by one
+ROUNDING = 4e-16  # of a difference of probabilities
+LEAST = 1e-290  # above all that underflows
+
+
+def passes_of_whole_batches(records: int, batch: int) -> int:
+    """Passes after which one begins with a batch again.
+
+    >>> passes_of_whole_batches(10, 4), passes_of_whole_batches(9, 4)
+    (2, 4)
+    """
+    return batch // math.gcd(records, batch)
+
+
+def ends(records: int, batch: int, epochs: int) -> tuple[Array, Array]:
+    """Places at the beginning of every pass that are in a batch of the pass before, and at its end in one of the next.
+
+    What the last pass leaves over is in no batch.
+
+    >>> ends(10, 4, 3)
+    (array([0., 2., 0.]), array([2., 0., 0.]))
+    """
+    over = np.array([passed * records % batch for passed in range(epochs)], dtype=np.float64)
+    begun = np.where(over > 0, batch - over, 0.0)
+    return begun, np.append(over[1:], 0.0)
+
+
+def chances_of_twice(first: Array, last: Array) -> Array:
+    """Upper bounds on the probabilities that 0, 1, 2, ... batches hold the record twice.
+
+    Its places in the passes are independent. No batch is longer than a pass, so that a place is in one batch, and a
+    batch has the record twice if and only if the record is at the end of a pass and at the beginning of the next.
+
+    Args:
+        first: Of being in the batch that the pass before began, for each of at most `MOST_PASSES` passes.
+        last: Of being in the batch that the next pass ends, for each pass; with `first` at most 1.
+
+    Returns:
+        Shape (len(first) // 2 + 1,): larger than the probabilities by at most 1e-10 of them and 1e-11.
+    """
+    at_end, elsewhere = np.zeros((2, len(first) // 2 + 1))
+    elsewhere[0] = 1.0
+    for start, end in zip(first, last, strict=True):
+        between, before = max(1.0 - start - end, 0.0) + ROUNDING, 1.0 - end + ROUNDING
+        met = np.concatenate([[0.0], at_end[:-1]]) * start
+        at_end, elsewhere = (at_end + elsewhere) * end, elsewhere * before + at_end * between + met
+    return np.asarray((at_end + elsewhere) * (1.0 + 2e-15 * (len(first) + 1)) + LEAST)
