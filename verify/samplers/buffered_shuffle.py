@@ -110,7 +110,9 @@ class BufferedShuffle:
         comes_in = np.minimum(np.maximum(self.batch - over - 1.0, 0.0), last_draw)  # and can be met in the next pass
         first = -np.expm1(self._log_held(begun, 0.0)) * (1.0 + 1e-12)
         last = np.exp(self._log_held(self.records - over, comes_in)) * (over > 0) * (1.0 + 1e-12)
-        return None if np.any(first + last > 1.0) else seams.chances_of_twice(first, last)
+        if np.any(first + last > 1.0):
+            return None
+        return seams.chances(first, last, place=0, pair=1, most=self.passes.epochs // 2)
 
     def _log_held(self, draws: Array, comes_in: Array | float) -> Array:
         """Logarithm of the probability that so many draws leave a record that comes in before draw `comes_in`."""

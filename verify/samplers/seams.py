@@ -33,8 +33,8 @@ def ends(records: int, batch: int, epochs: int) -> tuple[Array, Array]:
     return begun, np.append(over[1:], 0.0)
 
 
-def chances_of_twice(first: Array, last: Array) -> Array:
-    """Upper bounds on the probabilities that 0, 1, 2, ... batches hold the record twice.
+def chances(first: Array, last: Array, *, place: int, pair: int, most: int) -> Array:
+    """Upper bounds on the probabilities of sums of `place` for every such place of a record and `pair` for every two.
 
     Its places in the passes are independent. No batch is longer than a pass, so that a place is in one batch, and a
     batch has the record twice if and only if the record is at the end of a pass and at the beginning of the next.
@@ -42,14 +42,29 @@ def chances_of_twice(first: Array, last: Array) -> Array:
     Args:
         first: Of being in the batch that the pass before began, for each of at most `MOST_PASSES` passes.
         last: Of being in the batch that the next pass ends, for each pass; with `first` at most 1.
+        place: What every place in a batch that straddles counts, at least 0.
+        pair: What a batch with the record twice counts beside.
+        most: Larger sums count as that.
 
     Returns:
-        Shape (len(first) // 2 + 1,): larger than the probabilities by at most 1e-10 of them and 1e-11.
+        Of sums of 0, ..., `most`: larger than the probabilities by at most 1e-10 of them and 1e-11.
     """
-    at_end, elsewhere = np.zeros((2, len(first) // 2 + 1))
+
+    def with_more(sums: Array, more: int) -> Array:
+        kept, moved = max(most + 1 - more, 0), np.zeros(most + 1)
+        moved[most + 1 - kept :] = sums[:kept]
+        moved[most] += sums[kept:].sum()
+        return moved
+
+    at_end, elsewhere = np.zeros((2, most + 1))
     elsewhere[0] = 1.0
     for start, end in zip(first, last, strict=True):
-        between, before = max(1.0 - start - end, 0.0) + ROUNDING, 1.0 - end + ROUNDING
-        met = np.concatenate([[0.0], at_end[:-1]]) * start
-        at_end, elsewhere = (at_end + elsewhere) * end, elsewhere * before + at_end * between + met
-    return np.asarray((at_end + elsewhere) * (1.0 + 2e-15 * (len(first) + 1)) + LEAST)
+        either, between = at_end + elsewhere, max(1.0 - start - end, 0.0) + ROUNDING
+        begun = with_more(elsewhere, place) + with_more(at_end, place + pair)
+        at_end, elsewhere = with_more(either, place) * end, begun * start + either * between
+    return np.asarray((at_end + elsewhere) * (1.0 + 3e-15 * (len(first) + 1)) + LEAST)
+
+
+def more_than(law: Array) -> Array:
+    """Upper bounds on the probabilities of more than 0, 1, 2, ... from those of 0, 1, 2, ...; the last is 0."""
+    return np.append(np.cumsum(law[:0:-1])[::-1] * (1.0 + 1e-15 * len(law)), 0.0)

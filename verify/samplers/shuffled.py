@@ -10,11 +10,12 @@ import numpy as np
 
 from dpaudit.mechanisms.base import Array, Domain
 from dpaudit.verify.samplers.base import Batches, PassGame
-from dpaudit.verify.samplers.seams import MOST_PASSES, chances_of_twice, ends, passes_of_whole_batches
+from dpaudit.verify.samplers.seams import MOST_PASSES, chances, ends, passes_of_whole_batches
 
 BATCHES = Domain(1, 10**9, (2, 1000), "batches of one pass", closed_low=True, integer=True)
 EPOCHS = Domain(1, 10**9, (1, 100), "passes", closed_low=True, integer=True)
 RECORDS = Domain(1, 10**15, (100, 10**6), "records", closed_low=True, integer=True)
+FAR = 16.0  # deviations from the mean up to which batches that straddle are counted
 MOST_COUNTED = 10**6  # passes that are looked at one by one
 LastBatch = Literal["kept", "dropped", "straddling"]
 Reshuffle = Literal["every-epoch", "once"]
@@ -159,7 +160,20 @@ class Shuffled:
         if not self.meets_twice or self.records is None or self.batch is None or self.epochs > MOST_PASSES:
             return None
         first, last = ends(self.records, self.batch, self.epochs)
-        return chances_of_twice(first / self.records, last / self.records)
+        return chances(first / self.records, last / self.records, place=0, pair=1, most=self.epochs // 2)
+
+    @property
+    def seam_chances(self) -> Array | None:
+        """Upper bounds on the probabilities that batches that straddle cost as much as 0, 1, 2, ... releases.
+
+        One that holds the record twice costs four. The last is of more than that; None as of `twice_chances`.
+        """
+        if not self.meets_twice or self.records is None or self.batch is None or self.epochs > MOST_PASSES:
+            return None
+        first, last = ends(self.records, self.batch, self.epochs)
+        mean = float((first + last).sum()) / self.records
+        most = min(2 * self.epochs + 1, math.ceil(mean + FAR * (math.sqrt(mean) + 3.0)))
+        return chances(first / self.records, last / self.records, place=1, pair=2, most=most)
 
     @property
     def meetings(self) -> int:

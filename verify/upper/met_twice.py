@@ -24,6 +24,7 @@ from dpaudit.mechanisms.base import Array, NormalCoordinates, with_noise_factor
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve, assumptions_of, best_theorem, least_delta
 from dpaudit.verify.samplers import BufferedShuffle, Shuffled
+from dpaudit.verify.samplers.seams import more_than
 
 THEOREM = (
     "the order revealed, a record meets at most so many releases, some of them twice, which is half the noise: joint "
@@ -111,7 +112,7 @@ class _Straddling:
         """A number of such batches, and a probability of more of at most `tail`, of 0 where the law is not known."""
         if self.law is None:
             return self.most, 0.0
-        more = np.append(np.cumsum(self.law[:0:-1])[::-1] * (1.0 + 1e-15 * len(self.law)), 0.0)
+        more = more_than(self.law)
         at = int(np.argmax(more <= tail))
         return at, float(more[at])
 

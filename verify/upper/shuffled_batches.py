@@ -50,13 +50,21 @@ record is in the place that comes up first, after a swap with whoever is at the 
 J the batch in which place K comes up, p_J at most batch/B, or batch/(B - what is dropped) given that it is not dropped.
 Records that come later have places of their own.
 
+7. Batches that straddle. Reveal for every pass whether the record is in a batch that straddles, before or after it, or
+in one of the whole ones, at least `whole_batches`: that has one law for both sides. In the whole ones a uniform place
+is left for it, so that 1 holds of these. Batches that straddle and hold it k times are known releases moved by k
+contributions, so that all together cost one of the root of the sum S of the k^2; delta is at most the mean over S,
+whose law is known (`Shuffled.seam_chances`). Every pass counts as one with the record in a whole batch. Unsampled
+releases of other phases are known ones, too: all have the profile of one normal pair, which composes like the others.
+
 The bound needs 1/max p well above e^(mu (9 + 2 mu)), the price of release 1: for mu near 1, many thousand batches. A
 last batch that is dropped: a record in it is nowhere, and else a pass is one over whole batches. Orders that are drawn
-once, and batches that straddle two passes, are not covered.
+once are not covered.
 """
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -71,7 +79,9 @@ from dpaudit.verify.pld.pair_curve import worst_delta
 from dpaudit.verify.pld.shuffled_pass import CurvePass, ShuffledPass, mean_excess
 from dpaudit.verify.results import Direction
 from dpaudit.verify.samplers import BufferedShuffle, Shuffled
+from dpaudit.verify.samplers.seams import more_than
 from dpaudit.verify.upper.gaussian_pld import analytic_delta, shift_over_sigma
+from dpaudit.verify.upper.shift_norms import sampling_is_known
 
 THEOREM = (
     "shuffled batches: one swap of a random order, worst terms by Neyman-Pearson (verify/upper/shuffled_batches.py); "
@@ -85,14 +95,65 @@ TAIL = 1e-18  # of a pass: mass of an infinite loss
 LEAST_SHIFT, MOST_SHIFT = 1e-5, 20.0  # shorter ones count as that, and no number of batches helps longer ones
 MOST_LOSS = 600.0  # of a pass, beyond which losses count as infinite: their growth is no float
 LONGEST_STEP = 1.0  # nats of the grid, whatever guides it
-SPARSE = 1.03  # ratio of neighbouring epsilons in the tail
+SPARSE, FINE = 1.03, 1.01  # ratio of neighbouring epsilons in the tail of a pass, and of a known release
+STRAY = 1e-3  # of the claimed delta: the chance that batches that straddle cost more than is looked at
+BLOCKS = 12  # of what they cost
 
 
-def shuffled_passes(claim: Claim) -> list[ShuffledPass] | None:
-    """The passes of a claim; None where a phase has another sampler or other noise, or no bound would be better."""
-    found = [normal_pass(phase) for phase in claim.phases]
-    known = [part for part in found if part is not None]
-    return known if len(known) == len(found) and gained(claim, known) else None
+@dataclass(frozen=True)
+class KnownReleases:
+    """Normal releases that a record is known to be in, beside passes that hide it; what they cost may be random.
+
+    Args:
+        shifts: Over sigma, of all such releases as one; 0 for none.
+        chances: Upper bounds on the probabilities of each.
+        lost: Upper bound on the probability of none of them.
+    """
+
+    shifts: Array
+    chances: Array
+    lost: float = 0.0
+
+
+NONE_KNOWN = KnownReleases(np.zeros(1), np.ones(1))
+
+
+def shuffled_passes(claim: Claim) -> tuple[list[ShuffledPass], KnownReleases] | None:
+    """The passes of a claim, and what is beside; None where a phase has no bound, or no bound would be better."""
+    passes, known, seams = list[ShuffledPass](), 0.0, list[tuple[float, Array]]()
+    for phase in claim.phases:
+        mu, own = shift_over_sigma(phase, claim.adjacency), normal_pass(phase)
+        if own is not None:
+            passes.append(own)
+        elif mu is None or phase.sampler is not None or phase.sampling_prob != 1.0 or not sampling_is_known(phase):
+            return None
+        else:
+            known += phase.steps * mu * mu
+        law = phase.sampler.seam_chances if own is not None and isinstance(phase.sampler, Shuffled) else None
+        if law is not None and mu is not None:
+            seams.append((mu * mu, law))
+    tail = STRAY * (claim.least_delta or 1e-10) / max(len(seams), 1)
+    return (passes, _known(known, seams, tail)) if passes and gained(claim, passes) else None
+
+
+def _known(square: float, seams: Sequence[tuple[float, Array]], tail: float) -> KnownReleases:
+    """Of the squared shift of what is known anyway, and that of one release with the law of how many more there are."""
+    squares, chances, lost = np.array([square]), np.ones(1), 0.0
+    for one, law in seams:  # the last of which is of all larger numbers
+        counts = np.arange(len(law) - 1.0)
+        squares, chances, more = _blocks(np.add.outer(squares, one * counts), np.outer(chances, law[:-1]), tail)
+        lost += float(law[-1]) + more
+    return KnownReleases(np.sqrt(squares) * (1.0 + 8.0 * UNIT), chances, lost * (1.0 + 1e-12))
+
+
+def _blocks(values: Array, chances: Array, tail: float) -> tuple[Array, Array, float]:
+    """Few of the values for all below them, and what is above the last, at most `tail`."""
+    order = np.argsort(values, axis=None)
+    found, law = values.ravel()[order], chances.ravel()[order]
+    more = more_than(law)
+    ends = np.unique([np.argmax(more <= level) for level in np.geomspace(tail, 0.5, BLOCKS)])
+    sums = np.add.reduceat(law[: ends[-1] + 1], [0, *(ends[:-1] + 1)]) * (1.0 + 2.0 * UNIT * len(law))
+    return found[ends], sums, float(more[ends[-1]])
 
 
 def gained(claim: Claim, parts: Sequence[ShuffledPass | CurvePass]) -> bool:
@@ -103,7 +164,9 @@ def gained(claim: Claim, parts: Sequence[ShuffledPass | CurvePass]) -> bool:
 
 def normal_pass(phase: Phase) -> ShuffledPass | None:
     """The passes of a phase with normal noise; None where it has another sampler or other noise."""
-    mu, passes = shift_over_sigma(phase, "add-remove"), hiding_batches(phase)
+    mu, passes, sampler = shift_over_sigma(phase, "add-remove"), hiding_batches(phase), phase.sampler
+    if isinstance(sampler, Shuffled) and sampler.seam_chances is not None and not sampler.has_passes_without_a_batch:
+        passes = float(sampler.whole_batches), sampler.epochs
     if mu is None or mu > MOST_SHIFT or passes is None:
         return None
     batches, epochs = passes
@@ -147,7 +210,7 @@ def _terms(claim: Claim, part: ShuffledPass | CurvePass, count: int) -> int:
 
 
 def applies(claim: Claim) -> bool:
-    """Normal noise and whole shuffled batches in every phase, many of them, an order for every pass."""
+    """Normal noise in every phase, and many shuffled batches, an order for every pass, or no sampling."""
     return shuffled_passes(claim) is not None
 
 
@@ -157,14 +220,18 @@ def bound(claim: Claim) -> Curve:
     Raises:
         ValueError: `applies(claim)` is false.
     """
-    parts = shuffled_passes(claim)
-    if parts is None:
-        raise ValueError(f"Expected claim {claim.id!r} to have normal noise and many shuffled batches in every phase.")
-    return passes_curve(claim, parts, THEOREM)
+    found = shuffled_passes(claim)
+    if found is None:
+        raise ValueError(f"Expected claim {claim.id!r} to have normal noise, in many shuffled batches or unsampled.")
+    return passes_curve(claim, found[0], THEOREM, known=found[1])
 
 
 def passes_curve(
-    claim: Claim, parts: Sequence[ShuffledPass | CurvePass], theorem: str, assumptions: tuple[str, ...] = ()
+    claim: Claim,
+    parts: Sequence[ShuffledPass | CurvePass],
+    theorem: str,
+    assumptions: tuple[str, ...] = (),
+    known: KnownReleases = NONE_KNOWN,
 ) -> Curve:
     """Upper bound on delta(epsilon) of such passes.
 
@@ -173,6 +240,7 @@ def passes_curve(
         parts: All its passes.
         theorem: What proves it.
         assumptions: What the reader must accept.
+        known: Releases beside them.
     """
     swaps = claim.adjacency == "replace-one"
     count = sum(part.count for part in parts)
@@ -181,13 +249,33 @@ def passes_curve(
     variance = sum(part.count * part.spread(ways[0]) ** 2 / m for part, m in zip(parts, terms, strict=True))
     step = min(FINENESS * math.sqrt(variance / count), LONGEST_STEP)  # the variance is a guide, and can be any number
     profiles = [{way: _profile(part, m, way, step) for way in ways} for part, m in zip(parts, terms, strict=True)]
-    composed = []
+    beside = [_known_loss(shift, step) for shift in known.shifts]
+    composed: list[list[Composed]] = [[] for _ in beside]
     for way in ways:
         losses = [_losses(own[way], own[MIRRORED[way]], step) for own in profiles]
         grids = [(lattice, part.count) for (lattice, _), part in zip(losses, parts, strict=True)]
         infinite = sum(part.count * lost for (_, lost), part in zip(losses, parts, strict=True))
-        composed.append(Composed(grids, step, infinite, 0.0))
-    return Curve.upper("pld", theorem, partial(worst_delta, composed), assumptions)
+        for block, (lattices, lost) in zip(composed, beside, strict=True):
+            block.append(Composed([*grids, *lattices], step, infinite + lost, 0.0))
+    return Curve.upper("pld", theorem, partial(_mean_delta, composed, known), assumptions)
+
+
+def _mean_delta(composed: Sequence[Sequence[Composed]], known: KnownReleases, epsilon: Array) -> Array:
+    """The mean over what known releases cost."""
+    found = sum(chance * worst_delta(block, epsilon) for chance, block in zip(known.chances, composed, strict=True))
+    return np.asarray(np.minimum((found + known.lost) * (1.0 + 1e-14), 1.0))
+
+
+def _known_loss(shift: float, step: float) -> tuple[list[tuple[Lattice, int]], float]:
+    """The loss of one normal pair so far apart, and its infinite mass; no lattice where they are the same."""
+    if not shift:
+        return [], 0.0
+    places = [0]
+    while analytic_delta(shift, np.array([places[-1] * step]))[0] > TAIL and places[-1] * step <= MOST_LOSS:
+        places.append(max(places[-1] + 1, round(places[-1] * FINE)))
+    profile = np.array(places, dtype=np.float64), analytic_delta(shift, np.array(places) * step * (1.0 - 4.0 * UNIT))
+    lattice, lost = _losses(profile, profile, step)
+    return [(lattice, 1)], lost
 
 
 def pass_delta(part: ShuffledPass | CurvePass, terms: int, direction: Direction, epsilon: float) -> tuple[float, float]:

@@ -1,6 +1,7 @@
 """Where batches straddle two passes: the law of how many hold a record twice, by enumeration of all its places."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from itertools import product
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from dpaudit.verify.samplers import BufferedShuffle, Shuffled
-from dpaudit.verify.samplers.seams import MOST_PASSES, chances_of_twice
+from dpaudit.verify.samplers.seams import MOST_PASSES, chances
 
 Law = Sequence[float]
 
@@ -22,6 +23,17 @@ def buffer_places(records: int, buffer: int, own: int) -> Law:
             law[draw] = left / held
             left -= law[draw]
     return law
+
+
+def seams_by_enumeration(records: int, batch: int, epochs: int) -> dict[int, float]:
+    """Law of the sum of squares of how often the batches that straddle hold the record"""
+    found: dict[int, float] = {}
+    for at in product(range(records), repeat=epochs):
+        times = Counter((i * records + place) // batch for i, place in enumerate(at))
+        seams = [b for b in times if b * batch // records < ((b + 1) * batch - 1) // records < epochs]
+        cost = sum(times[b] ** 2 for b in seams)
+        found[cost] = found.get(cost, 0.0) + records ** -float(epochs)
+    return found
 
 
 def twice_by_enumeration(records: int, batch: int, epochs: int, places: Law) -> Law:
@@ -43,6 +55,10 @@ def test_the_law_is_that_of_all_places(records: int, batch: int, epochs: int) ->
         assert truth[0] == pytest.approx(1.0)
         assert sampler.twice_chances is None
         return
+    assert sampler.seam_chances is not None
+    seams = seams_by_enumeration(records, batch, epochs)
+    truth_of_all = [seams.get(k, 0.0) for k in range(2 * epochs + 2)]
+    assert sampler.seam_chances == pytest.approx(truth_of_all, rel=1e-10, abs=1e-11)
     assert sampler.twice_chances is not None
     assert sampler.twice_chances == pytest.approx(truth, rel=1e-10, abs=1e-11)
     assert np.all(sampler.twice_chances >= np.array(truth) * (1.0 - 1e-14))
@@ -75,9 +91,19 @@ def test_a_short_buffer_hardly_ever_has_one_in_a_large_file() -> None:
 def test_a_mean_is_that_of_all_seams() -> None:
     """By linearity: the sum over seams of what the two ends are of a pass."""
     first, last = np.array([0.0, 0.3, 0.2, 0.5, 0.1]), np.array([0.4, 0.6, 0.8, 0.1, 0.9])
-    found = chances_of_twice(first, last)
-    assert found.sum() == pytest.approx(1.0, abs=1e-13)
-    assert found @ np.arange(len(found)) == pytest.approx(last[:-1] @ first[1:], rel=1e-12)
+    for place, pair in ((0, 1), (1, 2), (3, 0)):
+        found = chances(first, last, place=place, pair=pair, most=30)
+        assert found.sum() == pytest.approx(1.0, abs=1e-13)
+        mean = place * (first + last).sum() + pair * (last[:-1] @ first[1:])
+        assert found @ np.arange(len(found)) == pytest.approx(mean, rel=1e-12)
+
+
+def test_larger_sums_count_as_the_largest() -> None:
+    first, last = np.array([0.0, 0.3, 0.2, 0.5, 0.1]), np.array([0.4, 0.6, 0.8, 0.1, 0.9])
+    whole = chances(first, last, place=1, pair=2, most=20)
+    for most in (0, 1, 2, 7):
+        found = chances(first, last, place=1, pair=2, most=most)
+        assert found == pytest.approx([*whole[:most], whole[most:].sum()], abs=1e-13)
 
 
 def test_too_many_passes_have_no_law() -> None:

@@ -172,12 +172,81 @@ def test_batches_that_divide_the_records_do_not_straddle() -> None:
     assert epsilon_upper(one_pass) == epsilon_upper(claim(8.0, Shuffled.of(905, 10, 1, last_batch="dropped")))
 
 
+def test_batches_that_straddle_are_known_releases_beside_whole_ones() -> None:
+    """Of 905 places in three passes 20 are in one, and then a whole release tells of the record."""
+    straddling = claim(8.0, Shuffled.of(905, 10, 3, last_batch="straddling"))
+    dropped = epsilon_upper(claim(8.0, Shuffled.of(905, 10, 3, last_batch="dropped")))
+    assert dropped < epsilon_upper(straddling) < 0.3
+    assert gaussian_delta(1.0 / 8.0, 0.4) > 1e-5
+    assert gaussian_delta(math.sqrt(3.0) / 8.0, 0.75) > 1e-5
+    assert float(certified_lower(straddling).epsilon(DELTA)[0]) < epsilon_upper(straddling)
+
+
+def means_of_releases(sampler: Shuffled, own: float, others: float) -> tuple[Array, Array]:
+    """Of straddling passes with one record of `own` and others alike: all that occur, and their probabilities."""
+    records, batch = sampler.records or 0, sampler.batch or 1
+    found = np.full((records**sampler.epochs, sampler.steps + 1), batch * others)
+    for row, places in zip(found, itertools.product(range(records), repeat=sampler.epochs), strict=True):
+        for epoch, place in enumerate(places):
+            row[min((epoch * records + place) // batch, sampler.steps)] += own - others  # the last is no batch
+    different, times = np.unique(found[:, :-1], axis=0, return_counts=True)
+    return different, times / len(found)
+
+
+@pytest.mark.parametrize("others", [-1.0, 0.0])
+@pytest.mark.parametrize(("adjacency", "absent"), [("zero-out", 0.0), ("replace-one", -1.0)])
+def test_no_straddling_passes_that_are_simulated_cost_more(others: float, adjacency: Adjacency, absent: float) -> None:
+    """61 records in batches of four, two passes, exact likelihood ratios; 5 deviations of the estimate."""
+    sigma, epsilons, rng = 6.0, np.array([0.0, 0.03, 0.1, 0.2]), np.random.default_rng(4)
+    sampler = Shuffled.of(61, 4, 2, last_batch="straddling")
+    history = Claim(1.0, 1e-2, [Phase(Gaussian(sigma), sampler=sampler)], adjacency).canonical("upper")
+    bound = shuffled_batches.bound(history).delta(epsilons)
+    revealed = math.sqrt(2.0) / sigma * (2.0 if absent else 1.0)
+    assert (bound < [0.7 * gaussian_delta(revealed, epsilon) for epsilon in epsilons]).all()
+    laws = [means_of_releases(sampler, own, others) for own in (1.0, absent)]
+    for (law, weights), (rest, chances) in (laws, laws[::-1]):
+        outputs = rest[rng.choice(len(rest), size=20_000, p=chances)] - sampler.batch * others  # type: ignore[operator]
+        outputs += sigma * rng.normal(size=outputs.shape)
+        moved = [mean - sampler.batch * others for mean in (law, rest)]  # type: ignore[operator]
+        exponents = [(outputs @ mean.T - (mean**2).sum(axis=1) / 2) / sigma**2 for mean in moved]
+        ratio = (np.exp(exponents[0]) @ weights) / (np.exp(exponents[1]) @ chances)
+        gains = np.maximum(ratio - np.exp(epsilons)[:, None], 0.0)
+        seen = gains.mean(axis=1) - 5.0 * gains.std(axis=1) / math.sqrt(gains.shape[1])
+        assert (seen < bound).all()
+        assert seen[0] > 0.4 * bound[0]
+
+
+def test_releases_that_are_not_sampled_add_their_shifts() -> None:
+    """Passes that cost next to nothing beside, and two phases of known releases as one."""
+    passes, known = (
+        Phase(Gaussian(50.0), sampler=Shuffled(10_000, 1)),
+        [Phase(Gaussian(2.0), 2), Phase(Gaussian(3.0), 9)],
+    )
+    alone = math.sqrt(2.0 / 4.0 + 1.0)
+    for adjacency, factor in (("zero-out", 1.0), ("replace-one", 2.0)):
+        history = Claim(1.0, 1e-5, [passes, *known], adjacency).canonical("upper")  # type: ignore[arg-type]
+        found = shuffled_batches.bound(history).delta(epsilons := np.array([1.0, 3.0, 6.0]))
+        truth = np.array([gaussian_delta(factor * alone, epsilon) for epsilon in epsilons])
+        assert (truth < found).all()
+        assert (found < truth * 1.03).all()
+
+
+def test_several_phases_that_straddle_are_looked_at_together() -> None:
+    sampler = Shuffled.of(6005, 10, 3, last_batch="straddling")
+    history = Claim(1.0, 1e-5, [Phase(Gaussian(sigma), sampler=sampler) for sigma in (8.0, 9.0)], "zero-out")
+    both = epsilon_upper(history.canonical("upper"))
+    apart = [epsilon_upper(claim(sigma, sampler)) for sigma in (8.0, 9.0)]
+    assert max(apart) < both
+    assert gaussian_delta(math.sqrt(3.0 / 64.0 + 3.0 / 81.0), both) > 1e-5
+    assert float(certified_lower(history.canonical("lower")).epsilon(DELTA)[0]) < both
+
+
 @pytest.mark.parametrize(
     ("noise", "sampler"),
     [
         (Gaussian(1.1), Shuffled(234, 60)),  # too few batches for so little noise
         (Gaussian(8.0), Shuffled(1000, 3, reshuffle="once")),
-        (Gaussian(8.0), Shuffled.of(905, 10, 3, last_batch="straddling")),
+        (Gaussian(8.0), Shuffled.of(905, 500, 3, last_batch="straddling")),  # passes without a whole batch
         (Laplace(8.0, clip_norm=1.0), Shuffled(1000, 3)),
         (Gaussian(8.0), BufferedShuffle(905, 10, 300, releases=270)),
         (Gaussian(8.0), BufferedShuffle(905, 10, 300, 3, "straddling")),
