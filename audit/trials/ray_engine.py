@@ -7,7 +7,10 @@ Its nodes need the same dpaudit, and the user's own files under the same paths.
 
 import logging
 import os
-from collections.abc import Generator
+import signal
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import ray
@@ -15,7 +18,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.trials.blocks import Block, OutOfTimeError, Place, Scores, TrialSetup, train_block
-from dpaudit.audit.trials.local_engine import MOST_DEATHS, Pending, WorkersDiedError, seconds_until
+from dpaudit.audit.trials.local_engine import ENDING, MOST_DEATHS, Pending, WorkersDiedError, seconds_until
 
 
 def train_blocks(
@@ -68,12 +71,28 @@ def _start() -> None:
         return
     os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's 15 starves workers beside anything else
     try:
-        ray.init(logging_level=logging.ERROR, log_to_driver=False)
+        with _signals_as_they_were():
+            ray.init(logging_level=logging.ERROR, log_to_driver=False)
     except Exception as error:  # Ray raises this very class where its node does not come up in time
         address = os.environ.get("RAY_ADDRESS")
         if address:
             raise InputError(f"Expected RAY_ADDRESS={address!r} to name a Ray cluster that runs: {error}") from error
         raise WorkersDiedError(f"Ray did not start: {' '.join(str(error).split())}") from error
+
+
+@contextmanager
+def _signals_as_they_were() -> Iterator[None]:
+    """Ray puts handlers of its own in the place of SIGTERM's: sys.exit(15) at its start, later a dump of the stack."""
+    before = {number: signal.getsignal(number) for number in ENDING}
+    try:
+        yield
+    except SystemExit:
+        raise KeyboardInterrupt from None
+    finally:
+        if threading.current_thread() is threading.main_thread():  # no other may
+            for number, handler in before.items():
+                if handler is not None:
+                    signal.signal(number, handler)
 
 
 def _first_done(references: list[Any], deadline: float | None) -> Any:

@@ -434,6 +434,30 @@ def test_a_ray_that_does_not_start_is_one_line(monkeypatch: pytest.MonkeyPatch) 
     assert late.stopped == "Ray did not start: The current node timed out during startup."
 
 
+def test_what_ends_the_command_ends_it_as_before_when_ray_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's own answer to SIGTERM is sys.exit(15) at its start, and a dump of the stack from then on."""
+    ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'dpaudit[cluster]'")
+    from dpaudit.audit.trials import ray_engine
+
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    ending = list[int]()
+
+    def started(**_: object) -> None:
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(number))
+        for number in ending:
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(ray, "init", started)
+    try:
+        ray_engine._start()
+        assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+        ending.append(signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            ray_engine._start()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_an_engine_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.delitem(sys.modules, "dpaudit.audit.trials.ray_engine", raising=False)
