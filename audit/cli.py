@@ -26,6 +26,8 @@ from dpaudit.audit.commands.train import train
 from dpaudit.audit.commands.trials import trials
 from dpaudit.audit.commands.verify import verify
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 @contextmanager
 def in_one_line() -> Iterator[None]:
@@ -33,6 +35,7 @@ def in_one_line() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
+        _end_undisturbed()
         fail("interrupted before it was done", GAVE_UP)
     except OSError as error:
         fail(os_reason(error), os_status(error))
@@ -41,6 +44,12 @@ def in_one_line() -> Iterator[None]:
         if not {"InputError", "ToleranceError"} & {kind.__name__ for kind in type(error).__mro__}:
             raise
         fail(" ".join(str(error).split()), BAD_INPUT)
+
+
+def _end_undisturbed() -> None:
+    """Pressed again while the command ends, Ctrl-C would take its exit status away."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
 
 
 class Commands(TyperGroup):
@@ -151,6 +160,7 @@ def main() -> None:
         with in_one_line():
             app()
     except SystemExit as ended:
+        _end_undisturbed()
         failure = getattr(sys.stdout, "failure", None)
         if failure is None or failure.errno == errno.EPIPE:  # a reader may stop when it has seen enough
             raise

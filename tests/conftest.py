@@ -68,7 +68,7 @@ def dpaudit() -> Callable[..., subprocess.CompletedProcess[str]]:
         *arguments: str | Path, folder: Path | None = None, **environment: str
     ) -> subprocess.CompletedProcess[str]:
         words, status = ["dpaudit", *map(str, arguments)], 0
-        handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
         with (
             contextlib.chdir(folder or Path.cwd()),
             mock.patch.dict(os.environ, {"NO_COLOR": "1", **environment}),
