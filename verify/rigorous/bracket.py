@@ -43,6 +43,7 @@ from dpaudit.verify.rigorous.pairs import (
 )
 from dpaudit.verify.rigorous.passes import LabelledPass
 from dpaudit.verify.rigorous.radial import RadialNoise, radial_delta
+from dpaudit.verify.rigorous.seams import straddled_curve
 from dpaudit.verify.rigorous.shuffled_choices import shuffled_bound
 from dpaudit.verify.samplers import TruncatedPoisson, WithoutReplacement
 from dpaudit.verify.upper.met_releases import met_claim
@@ -244,9 +245,11 @@ def _sampler_proof(claim: Claim) -> UpperProof | Unavailable:
     if isinstance(proof, Unavailable):
         return proof
     proof, e = replace(proof, exact=False), ball(claim.epsilon)  # a known order attains it, one that is drawn need not
-    bound = proof.delta(e)
-    shuffled = Unavailable("a known order suffices") if bound <= ball(claim.delta) else shuffled_bound(claim)
-    if isinstance(shuffled, Unavailable) or not shuffled.delta(e) < bound:
+    straddled = Unavailable("a known order suffices") if proof.delta(e) <= ball(claim.delta) else straddled_curve(claim)
+    if not isinstance(straddled, Unavailable) and straddled(e) < proof.delta(e):
+        proof = UpperProof("straddling-mean", straddled)
+    shuffled = Unavailable("it suffices") if proof.delta(e) <= ball(claim.delta) else shuffled_bound(claim)
+    if isinstance(shuffled, Unavailable) or not shuffled.delta(e) < proof.delta(e):
         return proof
     return UpperProof("shuffled-grid", shuffled.delta, shuffled.inputs)
 
