@@ -32,7 +32,7 @@ THEOREM = (
 )
 FEW = 3  # batches with the record twice, up to which every number of them is looked at by itself
 SHARES = (0.5, 0.75, 0.9)  # of them, at which blocks end: of a normal law the last has at most 1.05 times the cost
-BLOCKS, NORMAL_BLOCKS = 4, 12  # where the law is known, the last of which has the most
+BLOCKS, NORMAL_BLOCKS = 4, 16  # where the law is known, the last of which has the most
 TAIL = 1e-3  # of the claimed delta: the chance of more than all blocks but the last have
 
 
@@ -122,8 +122,9 @@ class _Straddling:
             few = self.most <= FEW
             ends = range(self.most + 1) if few else [*(int(share * self.most) for share in SHARES), self.most]
         else:
-            tails = np.geomspace(0.5, min(tail, 0.1), (NORMAL_BLOCKS if self.normal else BLOCKS) - 1)
-            ends = sorted({self.most, *(self.few(more)[0] for more in tails)})
+            count = (NORMAL_BLOCKS if self.normal else BLOCKS) - 1
+            usual = np.linspace(self.few(0.5)[0], self.few(tail)[0], count)
+            ends = sorted({self.most, *map(int, np.ceil(usual))})
         return list(zip([0, *(end + 1 for end in ends[:-1])], ends, strict=True))
 
     def chances(self, blocks: Sequence[tuple[int, int]]) -> Array:

@@ -151,7 +151,8 @@ def _blocks(values: Array, chances: Array, tail: float) -> tuple[Array, Array, f
     order = np.argsort(values, axis=None)
     found, law = values.ravel()[order], chances.ravel()[order]
     more = more_than(law)
-    ends = np.unique([np.argmax(more <= level) for level in np.geomspace(tail, 0.5, BLOCKS)])
+    middle, last = np.argmax(more <= 0.5), np.argmax(more <= tail)
+    ends = np.unique([*np.searchsorted(found, np.linspace(found[middle], found[last], BLOCKS)[:-1]), last])
     sums = np.add.reduceat(law[: ends[-1] + 1], [0, *(ends[:-1] + 1)]) * (1.0 + 2.0 * UNIT * len(law))
     return found[ends], sums, float(more[ends[-1]])
 
