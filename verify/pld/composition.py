@@ -129,7 +129,8 @@ class Composed:
         """The part of a tail that queries look at, from where its delta is known to where the next tail knows more."""
         if len(tail.upper) <= SMALL:
             return tail
-        first, last = tail.lowest, tail.start + len(tail.upper)
+        last = tail.start + len(tail.upper)
+        first = min(tail.lowest, last - 1)  # what is usual can lie far below 0, where all large losses are rare
         places = np.linspace(first, last - 1, PLACES).astype(np.int64)
         found = self._evaluate(tail, np.asarray(places * self.step, dtype=np.float64))
         above = np.flatnonzero(found >= BORDERS[index] * MARGINS[0])

@@ -194,3 +194,14 @@ def test_a_tail_keeps_only_what_queries_look_at(monkeypatch: pytest.MonkeyPatch)
     assert len(tails) == len(kept) == 8
     np.testing.assert_allclose(trimmed, whole, rtol=1e-9)
     assert 3 * sum(len(tail.upper) for tail in kept) < sum(len(tail.upper) for tail in tails)
+
+
+@pytest.mark.parametrize("rise", [5, 50, 3000])
+def test_what_is_usual_can_lie_many_deviations_below_zero(rise: int) -> None:
+    """Rare large losses apart, a release in a million loses nothing: it ended in an IndexError."""
+    masses = np.zeros(58_068)
+    masses[[0, rise, -1]] = 1.0 - 1e-4, 1e-4, 1e-40
+    composed = Composed([(Lattice(masses, -29_033), 410)], 7e-18, 1e-6, 0.0)
+    far_below = 410 * -29_033 * 7e-18
+    assert composed.delta(np.array([0.0, 1.0])) == pytest.approx([1e-6, 1e-6], rel=1e-9)
+    assert 1e-6 <= composed.delta(np.array([far_below]))[0] <= 2e-6 + rise * 410 * 7e-18
