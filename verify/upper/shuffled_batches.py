@@ -64,7 +64,6 @@ once are not covered.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -79,8 +78,8 @@ from dpaudit.verify.pld.pair_curve import worst_delta
 from dpaudit.verify.pld.shuffled_pass import CurvePass, ShuffledPass, mean_excess
 from dpaudit.verify.results import Direction
 from dpaudit.verify.samplers import BufferedShuffle, Shuffled
-from dpaudit.verify.samplers.seams import more_than
 from dpaudit.verify.upper.gaussian_pld import analytic_delta, shift_over_sigma
+from dpaudit.verify.upper.known_releases import NONE_KNOWN, KnownReleases, known_releases
 from dpaudit.verify.upper.shift_norms import sampling_is_known
 
 THEOREM = (
@@ -97,25 +96,6 @@ MOST_LOSS = 600.0  # of a pass, beyond which losses count as infinite: their gro
 LONGEST_STEP = 1.0  # nats of the grid, whatever guides it
 SPARSE, FINE = 1.03, 1.01  # ratio of neighbouring epsilons in the tail of a pass, and of a known release
 STRAY = 1e-3  # of the claimed delta: the chance that batches that straddle cost more than is looked at
-BLOCKS = 12  # of what they cost
-
-
-@dataclass(frozen=True)
-class KnownReleases:
-    """Normal releases that a record is known to be in, beside passes that hide it; what they cost may be random.
-
-    Args:
-        shifts: Over sigma, of all such releases as one; 0 for none.
-        chances: Upper bounds on the probabilities of each.
-        lost: Upper bound on the probability of none of them.
-    """
-
-    shifts: Array
-    chances: Array
-    lost: float = 0.0
-
-
-NONE_KNOWN = KnownReleases(np.zeros(1), np.ones(1))
 
 
 def shuffled_passes(claim: Claim) -> tuple[list[ShuffledPass], KnownReleases] | None:
@@ -133,28 +113,7 @@ def shuffled_passes(claim: Claim) -> tuple[list[ShuffledPass], KnownReleases] | 
         if law is not None and mu is not None:
             seams.append((mu * mu, law))
     tail = STRAY * (claim.least_delta or 1e-10) / max(len(seams), 1)
-    return (passes, _known(known, seams, tail)) if passes and gained(claim, passes) else None
-
-
-def _known(square: float, seams: Sequence[tuple[float, Array]], tail: float) -> KnownReleases:
-    """Of the squared shift of what is known anyway, and that of one release with the law of how many more there are."""
-    squares, chances, lost = np.array([square]), np.ones(1), 0.0
-    for one, law in seams:  # the last of which is of all larger numbers
-        counts = np.arange(len(law) - 1.0)
-        squares, chances, more = _blocks(np.add.outer(squares, one * counts), np.outer(chances, law[:-1]), tail)
-        lost += float(law[-1]) + more
-    return KnownReleases(np.sqrt(squares) * (1.0 + 8.0 * UNIT), chances, lost * (1.0 + 1e-12))
-
-
-def _blocks(values: Array, chances: Array, tail: float) -> tuple[Array, Array, float]:
-    """Few of the values for all below them, and what is above the last, at most `tail`."""
-    order = np.argsort(values, axis=None)
-    found, law = values.ravel()[order], chances.ravel()[order]
-    more = more_than(law)
-    middle, last = np.argmax(more <= 0.5), np.argmax(more <= tail)
-    ends = np.unique([*np.searchsorted(found, np.linspace(found[middle], found[last], BLOCKS)[:-1]), last])
-    sums = np.add.reduceat(law[: ends[-1] + 1], [0, *(ends[:-1] + 1)]) * (1.0 + 2.0 * UNIT * len(law))
-    return found[ends], sums, float(more[ends[-1]])
+    return (passes, known_releases(known, seams, tail)) if passes and gained(claim, passes) else None
 
 
 def gained(claim: Claim, parts: Sequence[ShuffledPass | CurvePass]) -> bool:
