@@ -1,6 +1,7 @@
 """Batches that straddle two passes: where passes begin in them, and how many of them hold one record twice."""
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -63,6 +64,13 @@ def chances(first: Array, last: Array, *, place: int, pair: int, most: int) -> A
         begun = with_more(elsewhere, place) + with_more(at_end, place + pair)
         at_end, elsewhere = with_more(either, place) * end, begun * start + either * between
     return np.asarray((at_end + elsewhere) * (1.0 + 3e-15 * (len(first) + 1)) + LEAST)
+
+
+@lru_cache(8)
+def chances_in_order(records: int, batch: int, epochs: int, *, place: int, pair: int, most: int) -> Array:
+    """Such chances of passes in uniformly random orders."""
+    first, last = ends(records, batch, epochs)
+    return chances(first / records, last / records, place=place, pair=pair, most=most)
 
 
 def more_than(law: Array) -> Array:

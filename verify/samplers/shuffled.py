@@ -10,7 +10,7 @@ import numpy as np
 
 from dpaudit.mechanisms.base import Array, Domain
 from dpaudit.verify.samplers.base import Batches, PassGame
-from dpaudit.verify.samplers.seams import MOST_PASSES, chances, ends, passes_of_whole_batches
+from dpaudit.verify.samplers.seams import MOST_PASSES, chances_in_order, ends, passes_of_whole_batches
 
 BATCHES = Domain(1, 10**9, (2, 1000), "batches of one pass", closed_low=True, integer=True)
 EPOCHS = Domain(1, 10**9, (1, 100), "passes", closed_low=True, integer=True)
@@ -159,8 +159,7 @@ class Shuffled:
         """Upper bounds on the probabilities that so many batches hold a record twice; None of too many passes."""
         if not self.meets_twice or self.records is None or self.batch is None or self.epochs > MOST_PASSES:
             return None
-        first, last = ends(self.records, self.batch, self.epochs)
-        return chances(first / self.records, last / self.records, place=0, pair=1, most=self.epochs // 2)
+        return chances_in_order(self.records, self.batch, self.epochs, place=0, pair=1, most=self.epochs // 2)
 
     @property
     def seam_chances(self) -> Array | None:
@@ -173,7 +172,7 @@ class Shuffled:
         first, last = ends(self.records, self.batch, self.epochs)
         mean = float((first + last).sum()) / self.records
         most = min(2 * self.epochs + 1, math.ceil(mean + FAR * (math.sqrt(mean) + 3.0)))
-        return chances(first / self.records, last / self.records, place=1, pair=2, most=most)
+        return chances_in_order(self.records, self.batch, self.epochs, place=1, pair=2, most=most)
 
     @property
     def meetings(self) -> int:
