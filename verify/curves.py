@@ -51,6 +51,17 @@ def least_delta(curves: Sequence[Curve], epsilon: Array) -> Array:
     return np.asarray(np.minimum.reduce([np.ones(len(epsilon)), *(curve.delta(epsilon) for curve in curves)]))
 
 
+def mean_delta(deltas: Array, chances: Array, lost: float) -> Array:
+    """Upper bound on delta of a history that is one of several, which is revealed: delta is jointly convex.
+
+    Args:
+        deltas: Upper bounds of each of them, shape (histories, epsilons).
+        chances: Upper bounds on their probabilities.
+        lost: Upper bound on the probability of none of them.
+    """
+    return np.asarray(np.minimum((chances @ deltas + lost) * (1.0 + 1e-15 * (len(chances) + 8)), 1.0))
+
+
 def best_theorem(curves: Sequence[Curve], epsilon: float) -> str:
     """What proves the least of several upper bounds on delta at an epsilon."""
     at = np.array([min(epsilon, FARTHEST_EPSILON)])

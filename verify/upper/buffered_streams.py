@@ -36,7 +36,7 @@ import numpy as np
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.claims import Claim
-from dpaudit.verify.curves import Curve
+from dpaudit.verify.curves import Curve, mean_delta
 from dpaudit.verify.pld.fourier import UNIT
 from dpaudit.verify.samplers import BufferedShuffle
 from dpaudit.verify.upper.gaussian_pld import analytic_delta, shift_over_sigma
@@ -110,7 +110,7 @@ def bound(claim: Claim) -> Curve:
 def _delta(shifts: Array, beyond: Array, lost: float, epsilon: Array) -> Array:
     weights = -np.diff(np.concatenate([[1.0], beyond]))
     parts = analytic_delta(shifts[:, None], np.asarray(epsilon, dtype=np.float64)[None, :])
-    return np.asarray(np.minimum((weights @ parts + beyond[-1] + lost) * (1.0 + 1e-13), 1.0))
+    return mean_delta(parts, weights, float(beyond[-1]) + lost)
 
 
 def _arrivals(sampler: BufferedShuffle) -> int:

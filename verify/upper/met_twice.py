@@ -22,7 +22,7 @@ import numpy as np
 
 from dpaudit.mechanisms.base import Array, NormalCoordinates, with_noise_factor
 from dpaudit.verify.claims import Claim, Phase
-from dpaudit.verify.curves import Curve, assumptions_of, best_theorem, least_delta
+from dpaudit.verify.curves import Curve, assumptions_of, best_theorem, least_delta, mean_delta
 from dpaudit.verify.samplers import BufferedShuffle, Shuffled
 from dpaudit.verify.samplers.seams import more_than
 
@@ -72,7 +72,7 @@ def _delta(blocks: _Blocks, curves: Sequence[Sequence[Curve]], epsilon: Array) -
     found = np.array([least_delta(block, epsilon) for block in curves])
     if blocks.chances is None:
         return np.asarray(np.max(found, axis=0))
-    return np.asarray(np.minimum((blocks.chances @ found + blocks.lost) * (1.0 + 1e-14), 1.0))
+    return mean_delta(found, blocks.chances, blocks.lost)
 
 
 @dataclass(frozen=True)

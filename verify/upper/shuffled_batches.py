@@ -70,7 +70,7 @@ import numpy as np
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.claims import Claim, Phase
-from dpaudit.verify.curves import Curve
+from dpaudit.verify.curves import Curve, mean_delta
 from dpaudit.verify.inversion import epsilon_at
 from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.fourier import UNIT, Lattice
@@ -222,8 +222,7 @@ def passes_curve(
 
 def _mean_delta(composed: Sequence[Sequence[Composed]], known: KnownReleases, epsilon: Array) -> Array:
     """The mean over what known releases cost."""
-    found = sum(chance * worst_delta(block, epsilon) for chance, block in zip(known.chances, composed, strict=True))
-    return np.asarray(np.minimum((found + known.lost) * (1.0 + 1e-14), 1.0))
+    return mean_delta(np.array([worst_delta(block, epsilon) for block in composed]), known.chances, known.lost)
 
 
 def _known_loss(shift: float, step: float) -> tuple[list[tuple[Lattice, int]], float]:
