@@ -2,6 +2,7 @@
 
 import errno
 import io
+import logging
 import os
 import signal
 import sys
@@ -156,6 +157,7 @@ def main() -> None:
         signal.signal(signal.SIGHUP, signal.default_int_handler)
     _made_lasting("stderr", 2)
     _made_lasting("stdout", 1)
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns where it cannot write to HOME
     try:
         with in_one_line():
             app()

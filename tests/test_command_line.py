@@ -31,6 +31,16 @@ def test_it_is_a_module_too() -> None:
     assert done.stdout == subprocess.run([BIN, "--version"], capture_output=True, text=True, check=True).stdout
 
 
+def test_a_home_that_cannot_be_written_to_is_nothing_to_talk_about(tmp_path: Path) -> None:
+    (tmp_path / "claim.toml").write_text(
+        '[[claim]]\nid = "a"\nepsilon = 2.0\ndelta = 1e-5\nmechanism = {name = "gaussian", noise_multiplier = 5.0}\n'
+    )
+    command = [BIN, "verify", "claim.toml", "--out", "pages"]
+    homeless = {**os.environ, "HOME": "/proc/none", "XDG_CONFIG_HOME": "", "XDG_CACHE_HOME": "", "MPLCONFIGDIR": ""}
+    done = subprocess.run(command, cwd=tmp_path, env=homeless, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stderr == ""
+
+
 def test_help_loads_nothing_heavy() -> None:
     code = """
 import sys
