@@ -250,10 +250,23 @@ def divergence_upper(claim: Claim, orders: Array) -> Array:
             found = np.minimum(found, _release_moments(met, phase, orders - 1.0, poisson=coins))
         if isinstance(own.sampler, TruncatedPoisson):
             found = _cut_moments(claim, own, own.sampler, orders - 1.0, found)
-        found = phase.steps * found
+        found = np.minimum(phase.steps * found, _straddling_moments(own, found))
         passes = pass_moments(own, orders - 1.0) if claim.adjacency == "add-remove" else None
         total += found if passes is None else np.minimum(found, passes)
     return np.asarray(np.minimum(best, total / (orders - 1.0) * (1.0 + ROUNDING)))
+
+
+def _straddling_moments(phase: Phase, release: Array) -> Array:
+    """Of passes whose batches can hold a record twice, which costs as much as four releases of normal noise.
+
+    The mean over how many do (`upper.met_twice`): moments are jointly convex, and grow with that number.
+    """
+    sampler, normal = phase.sampler, isinstance(phase.mechanism.structure, NormalCoordinates)
+    if not isinstance(sampler, Shuffled | BufferedShuffle) or not normal or (law := sampler.twice_chances) is None:
+        return np.full(len(release), np.inf)
+    places = sum(times * count for times, count in sampler.worst_meetings)
+    twice = np.arange(dict(sampler.worst_meetings).get(2, 0) + 1)
+    return np.asarray(logsumexp(np.log(law[twice]) + np.multiply.outer(release, places + 2.0 * twice), axis=1))
 
 
 def _release_moments(claim: Claim, phase: Phase, lams: Array, *, poisson: bool) -> Array:

@@ -1,19 +1,22 @@
 """Renyi divergences from below: near order 1, and of many coordinates."""
 
 import math
+from collections import Counter
+from itertools import product
 
 import mpmath
 import numpy as np
 import pytest
 
-from dpaudit.mechanisms import GammaPLRVIID, GeneralizedGaussian, Laplace
+from dpaudit.mechanisms import GammaPLRVIID, Gaussian, GeneralizedGaussian, Laplace
 from dpaudit.mechanisms.base import IIDCoordinates, Mechanism
 from dpaudit.verify import guarantee_check
 from dpaudit.verify.checking import check
 from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.guarantees import RenyiDP, ZeroConcentratedDP
 from dpaudit.verify.implied import claim_stating
-from dpaudit.verify.renyi import _counts, _kullback_leibler, divergence_lower
+from dpaudit.verify.renyi import _counts, _kullback_leibler, divergence_lower, divergence_upper
+from dpaudit.verify.samplers import BufferedShuffle, Shuffled
 
 CLOSE = 1.0 + 1e-12  # an order
 
@@ -124,3 +127,29 @@ def test_what_is_refuted_by_a_pair_is_not_integrated_for_a_seventh_digit(monkeyp
     assert found.verdict == "refuted"
     assert found.guarantee is not None
     assert found.guarantee["upper"] == pytest.approx(laplace_divergence(8.0, 1.0), rel=1e-6)
+
+
+@pytest.mark.parametrize("order", [1.01, 2.0, 30.0])
+@pytest.mark.parametrize(("adjacency", "clips"), [("zero-out", 1), ("replace-one", 2)])
+def test_batches_that_straddle_have_the_mean_moment_over_all_places(
+    order: float, adjacency: Adjacency, clips: int
+) -> None:
+    records, batch, epochs, sigma = 4, 3, 6, 3.0
+    moment = mpmath.mpf(0)
+    for at in product(range(records), repeat=epochs):
+        times = Counter((i * records + place) // batch for i, place in enumerate(at))
+        squares = sum(count**2 for count in times.values()) * clips**2 / sigma**2
+        moment += mpmath.exp(order * (order - 1.0) / 2.0 * squares)
+    truth = float(mpmath.log(moment / records**epochs) / (order - 1.0))
+    sampler = Shuffled.of(records, batch, epochs, last_batch="straddling")
+    claim = Claim(0.0, 0.0, [Phase(Gaussian(sigma), sampler=sampler)], adjacency).canonical("upper")
+    found = divergence_upper(claim, np.array([order]))[0]
+    assert truth * (1.0 - 1e-12) <= found <= truth * (1.0 + 1e-9)
+    worst = order / 2.0 * (epochs + 2 * 2) * clips**2 / sigma**2
+    assert found < worst * 0.999
+
+
+def test_a_record_of_a_short_buffer_is_hardly_ever_twice_in_one_batch() -> None:
+    for sampler in (BufferedShuffle(60_000, 256, 10_000, 60, "straddling"), Shuffled.of(60_000, 256, 60)):
+        claim = Claim(0.0, 0.0, [Phase(Gaussian(8.0), sampler=sampler)]).canonical("upper")
+        assert divergence_upper(claim, np.array([8.0]))[0] == pytest.approx(8.0 / 2.0 * 60.0 / 64.0, rel=1e-3)
