@@ -14,7 +14,7 @@ from dpaudit.verify import Claim, PureDP, check, claim_stating
 from dpaudit.verify.claims import Adjacency, Phase
 from dpaudit.verify.curves import least_delta
 from dpaudit.verify.samplers import BallsInBins, RandomAllocation, Sampler, Shuffled
-from dpaudit.verify.upper import through_a_ghost, upper_curve, upper_curves
+from dpaudit.verify.upper import met_twice, through_a_ghost, upper_curve, upper_curves
 from dpaudit.verify.upper.balls_in_bins import Pass, pass_law
 
 DELTA = 1e-5
@@ -133,11 +133,8 @@ def test_masses_of_a_pass_are_a_pair_of_laws() -> None:
 def test_an_order_revealed_costs_the_releases_that_a_record_meets(
     sampler: Sampler, adjacency: Adjacency, mu: float
 ) -> None:
-    curves = [
-        one
-        for one in upper_curves(claim(2.0, sampler, adjacency))
-        if not one.theorem.startswith(through_a_ghost.THEOREM)
-    ]
+    others = (through_a_ghost.THEOREM, met_twice.THEOREM)  # the latter knows how likely the worst order is
+    curves = [one for one in upper_curves(claim(2.0, sampler, adjacency)) if not one.theorem.startswith(others)]
     for epsilon in (1.0, 4.0):
         found = float(least_delta(curves, np.array([epsilon]))[0])
         assert found == pytest.approx(gaussian_delta(mu, epsilon), rel=1e-9)
@@ -148,9 +145,10 @@ def test_of_other_noise_a_batch_with_a_record_twice_is_one_of_half_the_noise() -
     assert check(Claim(3.0, 1e-5, [phase], "zero-out")).verdict == "certified"
     straddling = Shuffled.of(100, 30, 3, last_batch="straddling")
     verdict = check(Claim(3.0, 1e-5, [Phase(phase.mechanism, sampler=straddling)], "zero-out"))
-    known = Claim(3.0, 1e-5, [Phase(GeneralizedGaussian(1.5, scale, dimension=1)) for scale in (2.0, 4.0)], "zero-out")
+    ways = [[Phase(GeneralizedGaussian(1.5, s, dimension=1)) for s in scales] for scales in ((2.0, 4.0), (4.0,) * 3)]
+    twice, apart = (check(Claim(3.0, 1e-5, way, "zero-out")).epsilon_upper for way in ways)
     assert verdict.verdict == "certified"
-    assert verdict.epsilon_upper == pytest.approx(check(known).epsilon_upper, rel=1e-9)
+    assert apart < verdict.epsilon_upper < twice
     for sampler in (Shuffled.of(90, 30, 3, last_batch="straddling"), replace(straddling, reshuffle="once")):
         once = Claim(3.0, 1e-5, [Phase(phase.mechanism, sampler=sampler)], "zero-out")
         assert check(once).verdict == "certified"
