@@ -121,7 +121,7 @@ class Tradeoff:
         return float(self.losses[int(np.argmax(outside))]) if outside.any() else float(self.losses[-1])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CurvePass:
     """Passes over shuffled batches of any noise, by what distances of one and of two contributions leave.
 

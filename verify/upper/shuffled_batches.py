@@ -64,7 +64,7 @@ once are not covered.
 
 import math
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -258,6 +258,7 @@ def _cost(part: ShuffledPass | CurvePass, terms: int, direction: Direction, grow
     return float((value + error)[0]) * float(_apart(part, 2.0, np.array([level]))[0]) * (1.0 + 1e-13)
 
 
+@lru_cache(8)  # blocks of one claim ask for the same
 def _profile(part: ShuffledPass | CurvePass, terms: int, direction: Direction, step: float) -> tuple[Array, Array]:
     """(multiples of the step, upper bounds on delta there), from 0 to where nothing is left."""
     contributions = 2.0 if direction == "swap" else 1.0
