@@ -117,10 +117,11 @@ class BufferedShuffle:
     def _log_held(self, draws: Array, comes_in: Array | float) -> Array:
         """Logarithm of the probability that so many draws leave a record that comes in before draw `comes_in`."""
         full = np.minimum(draws, self.records - self._held)
-        left = np.minimum((self.records - draws) / self._held, 1.0)
+        gone = (draws - full) / self._held
         one = math.log1p(-1.0 / self._held) if self._held > 1 else SURE
         with np.errstate(divide="ignore"):  # the last draw takes it
-            return np.asarray(np.maximum(full - comes_in, 0.0) * one + np.log(left))
+            left = np.where(gone < 0.5, np.log1p(-gone), np.log((self.records - draws) / self._held))
+        return np.asarray(np.maximum(full - comes_in, 0.0) * one + left)
 
     @property
     def meetings(self) -> int:

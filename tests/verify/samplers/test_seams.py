@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -109,3 +110,14 @@ def test_larger_sums_count_as_the_largest() -> None:
 def test_too_many_passes_have_no_law() -> None:
     assert Shuffled.of(5, 2, MOST_PASSES, last_batch="straddling").twice_chances is not None
     assert Shuffled.of(5, 2, MOST_PASSES + 1, last_batch="straddling").twice_chances is None
+
+
+def test_few_draws_from_a_large_buffer_are_not_lost_in_rounding() -> None:
+    """What three draws of 10^15 leave is 1 less few units in the last place: the chance was 5e-4 of it too small."""
+    records, batch = 10**15 - 11, 499_999_999_999_996
+    buffer, over = records - 1, records % batch
+    first = 1 - (1 - Fraction(1, buffer)) * Fraction(records - (batch - over), buffer)
+    twice = first * (1 - Fraction(1, buffer)) * Fraction(over, buffer)
+    found = BufferedShuffle(records, batch, buffer, 2, "straddling").twice_chances
+    assert found is not None
+    assert twice <= Fraction(float(found[1])) <= twice * (1 + Fraction(1, 10**11))
