@@ -94,6 +94,8 @@ TAIL = 1e-18  # of a pass: mass of an infinite loss
 LEAST_SHIFT, MOST_SHIFT = 1e-5, 20.0  # shorter ones count as that, and no number of batches helps longer ones
 MOST_LOSS = 600.0  # of a pass, beyond which losses count as infinite: their growth is no float
 LONGEST_STEP = 1.0  # nats of the grid, whatever guides it
+COARSE = 0.01  # as `FINENESS`, of the loss of known releases: chords add 25e-6 to its variance
+REACH = 200.0  # deviations of a pass's loss, beyond which it need not fall
 SPARSE, FINE = 1.03, 1.01  # ratio of neighbouring epsilons in the tail of a pass, and of a known release
 STRAY = 1e-3  # of the claimed delta: the chance that batches that straddle cost more than is looked at
 
@@ -207,7 +209,9 @@ def passes_curve(
     terms = [_terms(claim, part, count) for part in parts]
     ways: tuple[Direction, ...] = ("swap",) if swaps else ("remove", "add")
     variance = sum(part.count * part.spread(ways[0]) ** 2 / m for part, m in zip(parts, terms, strict=True))
-    step = min(FINENESS * math.sqrt(variance / count), LONGEST_STEP)  # the variance is a guide, and can be any number
+    coarse = COARSE * 2.0 ** (math.frexp(known.shifts.min())[1] - 1) if known.shifts.all() else 0.0  # few of them
+    fine = max(FINENESS * math.sqrt(variance), coarse)
+    step = min(fine / math.sqrt(count), LONGEST_STEP)  # the variance is a guide, and can be any number
     profiles = [{way: _profile(part, m, way, step) for way in ways} for part, m in zip(parts, terms, strict=True)]
     beside = [_known_loss(shift, step) for shift in known.shifts]
     composed: list[list[Composed]] = [[] for _ in beside]
@@ -266,14 +270,16 @@ def _profile(part: ShuffledPass | CurvePass, terms: int, direction: Direction, s
     def known(places: Array) -> Array:
         return _apart(part, contributions, places * step * (1.0 - 4.0 * UNIT))
 
+    far = REACH * part.spread(direction) / math.sqrt(terms)
     places, values = [0], list[float]()
     while True:
         value, least = pass_delta(part, terms, direction, places[-1] * step)
         values.append(value)
         falls = least * FLAT <= value < float(known(np.array([float(places[-1])]))[0])
-        if not falls or places[-1] * step > MOST_LOSS:
+        following = _following(places[-1])
+        if not falls or following * step > min(MOST_LOSS, far):
             break
-        places.append(_following(places[-1]))
+        places.append(following)
     end = MOST_LOSS  # beyond it, or the end of a curve, it falls no further
     if isinstance(part, CurvePass):
         end = min(end, float((part.once if contributions == 1.0 else part.twice).losses[-1]))
