@@ -102,7 +102,7 @@ STRAY = 1e-3  # of the claimed delta: the chance that batches that straddle cost
 
 def shuffled_passes(claim: Claim) -> tuple[list[ShuffledPass], KnownReleases] | None:
     """The passes of a claim, and what is beside; None where a phase has no bound, or no bound would be better."""
-    passes, known, seams = list[ShuffledPass](), 0.0, list[tuple[float, Array]]()
+    passes, known, seams = list[ShuffledPass](), list[float](), list[tuple[float, Array]]()
     for phase in claim.phases:
         mu, own = shift_over_sigma(phase, claim.adjacency), normal_pass(phase)
         if own is not None:
@@ -110,12 +110,12 @@ def shuffled_passes(claim: Claim) -> tuple[list[ShuffledPass], KnownReleases] | 
         elif mu is None or phase.sampler is not None or phase.sampling_prob != 1.0 or not sampling_is_known(phase):
             return None
         else:
-            known += phase.steps * mu * mu
+            known.append(phase.steps * mu * mu)
         law = phase.sampler.seam_chances if own is not None and isinstance(phase.sampler, Shuffled) else None
         if law is not None and mu is not None:
             seams.append((mu * mu, law))
     tail = STRAY * (claim.least_delta or 1e-10) / max(len(seams), 1)
-    return (passes, known_releases(known, seams, tail)) if passes and gained(claim, passes) else None
+    return (passes, known_releases(math.fsum(known), seams, tail)) if passes and gained(claim, passes) else None
 
 
 def gained(claim: Claim, parts: Sequence[ShuffledPass | CurvePass]) -> bool:
