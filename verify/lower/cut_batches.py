@@ -29,7 +29,7 @@ from dpaudit.verify.lower.shifts import longest_count
 from dpaudit.verify.lower.strongest import aim, event, strongest_curve
 from dpaudit.verify.pld.cells import MixturePair
 from dpaudit.verify.pld.fourier import UNIT
-from dpaudit.verify.pld.operating_points import Charged
+from dpaudit.verify.pld.operating_points import Events
 from dpaudit.verify.results import Witness
 from dpaudit.verify.samplers import TruncatedPoisson
 from dpaudit.verify.samplers.shuffled import OPPOSED
@@ -126,7 +126,7 @@ def cut_curve(claim: Claim, beside: Sequence[ShiftedPhase] = ()) -> Curve | None
     found, ways = [], ("remove", "add")
     for way in ways:
         releases = [*(_shifted(*cut, turned=way == "add") for cut in cuts), *beside]
-        found.append(Charged(history_points(releases, "swap" if swaps else way, claim), lost))
+        found.append(history_points(releases, "swap" if swaps else way, claim).charged(lost))
     notes = (OPPOSED, SKIPPED) if len(cuts) + len(beside) < len(claim.phases) else (OPPOSED,)
     return strongest_curve(
         found, claim, THEOREM, notes, lambda index: _witness(found[index], ways[index], cuts[0][1], claim)
@@ -142,7 +142,7 @@ def _shifted(phase: Phase, shift: Shift, release: CutRelease, *, turned: bool) -
     return ShiftedPhase(phase, shift, multiples, line=line, laws=release.turned if turned else release.laws)
 
 
-def _witness(points: Charged, way: str, shift: Shift, claim: Claim) -> Witness:
+def _witness(points: Events, way: str, shift: Shift, claim: Claim) -> Witness:
     return Witness(
         family=shift.family,
         coordinates=shift.coordinates,

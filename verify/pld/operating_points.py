@@ -12,6 +12,7 @@ in the unsafe direction, and the grid costs only the variance of the loss inside
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from scipy.optimize import isotonic_regression
@@ -85,6 +86,11 @@ class Points:
         """The events among which the best one at epsilon is: these."""
         return self
 
+    def charged(self, lost: float) -> "Points":
+        """The same events where the second probability of any may be larger by `lost`, above 0."""
+        more = np.logaddexp(self.log_second_upper, math.log(lost))
+        return Points(self.first_lower, more + 4.0 * UNIT * (np.abs(more) + 1.0), self.threshold)
+
     def best_event(self, epsilon: float) -> int:
         """Index of the event with the largest certified P - e^epsilon Q."""
         return int(np.argmax(self._excess(epsilon)))
@@ -149,6 +155,10 @@ class TiltedPoints:
         """The events by every tilt."""
         return self._seeing(0.0)
 
+    def charged(self, lost: float) -> "TiltedPoints":
+        """As of `Points`, of events that are asked through it alone from then on."""
+        return TiltedPoints((points.charged(lost), seen) for points, seen in chain(self._known, self._ladder))
+
     def _seeing(self, tail: float) -> Points:
         depth = 0
         while self._upto(depth)[1] > tail:
@@ -174,35 +184,12 @@ class Several:
         """The events among which the best one at epsilon is."""
         return merge([part.near(epsilon) for part in self.parts])
 
-
-@dataclass(frozen=True)
-class Charged:
-    """Events whose second probability may be larger by `lost`, whichever they are.
-
-    Args:
-        points: Without that.
-        lost: Mass.
-    """
-
-    points: "Events"
-    lost: float
-
-    def delta(self, epsilon: Array) -> Array:
-        """Lower bound on delta at each epsilon."""
-        with np.errstate(over="ignore"):
-            return np.maximum(self.points.delta(epsilon) - self.lost * np.exp(epsilon) * (1.0 + 1e-12), 0.0)
-
-    def epsilon(self, delta: Array) -> Array:
-        """Lower bound on epsilon at each delta: where the points have it and the charge at a larger epsilon."""
-        most = self.points.epsilon(delta)
-        return self.points.epsilon(delta + self.lost * np.exp(np.minimum(most, 700.0)) * (1.0 + 1e-12))
-
-    def near(self, epsilon: float) -> Points:
-        """The events among which the best one at epsilon is."""
-        return self.points.near(epsilon)
+    def charged(self, lost: float) -> "Several":
+        """As of `Points`, of every grid's events."""
+        return Several([part.charged(lost) for part in self.parts])
 
 
-Events = Points | TiltedPoints | Several | Charged
+Events = Points | TiltedPoints | Several
 
 
 def on_grid(

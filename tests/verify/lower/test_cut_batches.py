@@ -107,3 +107,15 @@ def test_how_many_others_are_drawn_bounds_the_rate(records: int, cap: int, prob:
         if many:
             assert 7 * binom.cdf(many - 1, records - 1, prob) <= missed + 1e-300
         assert rate >= prob * cap / records
+
+
+def test_a_smaller_delta_needs_no_smaller_epsilon() -> None:
+    """It rose from 73.0 to 80.6 between deltas of 1e-30 and 1e-22: events were chosen without what is lost."""
+    phase = Phase(
+        Gaussian(0.522813), sampler=TruncatedPoisson(prob=0.27981, max_batch=9540, records=48986, releases=16)
+    )
+    curve = cut_curve(Claim(25.0, 8e-12, [phase], "zero-out"))
+    assert curve is not None
+    found = curve.epsilon(np.geomspace(1e-6, 1e-60, 40))
+    assert (np.diff(found) >= 0.0).all()
+    assert 81.0 < found[-1] < 81.5

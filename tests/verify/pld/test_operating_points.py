@@ -10,6 +10,7 @@ from scipy.stats import norm
 from dpaudit.verify.pld.operating_points import (
     SEEN,
     Points,
+    Several,
     TiltedPoints,
     grid_step,
     loss_variance,
@@ -125,3 +126,21 @@ def test_a_curve_is_what_the_best_of_all_events_proves(count: int) -> None:
     np.testing.assert_allclose(points.delta(epsilon), plain, rtol=1e-12, atol=1e-14)
     assert points.delta(epsilon).tolist() == [float(points.delta(np.array([e]))[0]) for e in epsilon]
     assert len({int(np.argmax(row)) for row in every}) >= min(count, 100)
+
+
+def test_what_any_event_may_have_beside_counts_in_the_choice_of_one() -> None:
+    """Events far out have next to nothing of the second law, and then what is lost."""
+    threshold, lost = np.linspace(-3.0, 12.0, 300), 1e-9
+    first, second = norm.sf(threshold - 2.0), norm.sf(threshold)
+    order = np.argsort(second)
+    points = Points(first[order], np.log(second[order]), threshold[order])
+    seen = float(points.first_lower[points.first_lower > 0].min())
+    deltas, epsilons = np.array([1e-30, 1e-12, 1e-7, 0.01, 0.4]), np.array([0.0, 2.0, 9.0, 16.0, 25.0])
+    room = np.maximum(first - deltas[:, None], 1e-300)
+    at_deltas = np.maximum(np.log(room) - np.log(second + lost), 0.0).max(axis=1)
+    at_epsilons = np.maximum(first - np.exp(epsilons)[:, None] * (second + lost), 0.0).max(axis=1)
+    for found in (points, Several([points]), TiltedPoints(iter([(points, seen), (points, 0.0)]))):
+        charged = found.charged(lost)
+        assert charged.epsilon(deltas) == pytest.approx(at_deltas, rel=1e-9)
+        assert charged.delta(epsilons) == pytest.approx(at_epsilons, rel=1e-9, abs=1e-15)
+        assert (charged.epsilon(deltas) <= at_deltas).all()
