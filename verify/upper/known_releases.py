@@ -43,7 +43,8 @@ def known_releases(square: float, seams: Sequence[tuple[float, Array]], tail: fl
         counts = np.arange(len(law) - 1.0)
         squares, chances, more = _blocks(np.add.outer(squares, one * counts), np.outer(chances, law[:-1]), tail)
         lost += float(law[-1]) + more
-    return KnownReleases(np.sqrt(squares) * (1.0 + 8.0 * UNIT), chances, lost * (1.0 + 1e-12))
+    rounding = (8.0 + len(seams)) * UNIT  # every sum may round down by a unit
+    return KnownReleases(np.sqrt(squares) * (1.0 + rounding), chances, lost * (1.0 + 1e-12))
 
 
 def _blocks(values: Array, chances: Array, tail: float) -> tuple[Array, Array, float]:

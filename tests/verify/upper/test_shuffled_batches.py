@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from dpaudit.verify.results import Direction
 from dpaudit.verify.samplers import BufferedShuffle, Sampler, Shuffled
 from dpaudit.verify.samplers.shuffled import LastBatch
 from dpaudit.verify.upper import shuffled_batches, upper_curves
+from dpaudit.verify.upper.known_releases import known_releases
 from dpaudit.verify.upper.shuffled_batches import pass_delta
 
 DELTA = np.array([1e-5])
@@ -266,6 +268,13 @@ def test_several_phases_that_straddle_are_looked_at_together() -> None:
     assert max(apart) < both
     assert gaussian_delta(math.sqrt(3.0 / 64.0 + 3.0 / 81.0), both) > 1e-5
     assert float(certified_lower(history.canonical("lower")).epsilon(DELTA)[0]) < both
+
+
+def test_squares_of_many_phases_that_straddle_are_not_rounded_down() -> None:
+    """1 and forty times half a unit in its last place are 1 in floats, one sum after another."""
+    once, unit = np.array([0.0, 1.0, 0.0]), 2.0**-53  # one release for sure
+    found = known_releases(0.0, [(1.0, once), *[(unit, once)] * 40], 1e-10)
+    assert Fraction(float(found.shifts[-1])) ** 2 >= 1 + 40 * Fraction(unit)
 
 
 @pytest.mark.parametrize(
