@@ -105,14 +105,16 @@ def shuffled_passes(claim: Claim) -> tuple[list[ShuffledPass], KnownReleases] | 
     passes, known, seams = list[ShuffledPass](), list[float](), list[tuple[float, Array]]()
     for phase in claim.phases:
         mu, own = shift_over_sigma(phase, claim.adjacency), normal_pass(phase)
+        if mu is None:
+            return None
         if own is not None:
             passes.append(own)
-        elif mu is None or phase.sampler is not None or phase.sampling_prob != 1.0 or not sampling_is_known(phase):
+        elif phase.sampler is not None or phase.sampling_prob != 1.0 or not sampling_is_known(phase):
             return None
         else:
             known.append(phase.steps * mu * mu)
         law = phase.sampler.seam_chances if own is not None and isinstance(phase.sampler, Shuffled) else None
-        if law is not None and mu is not None:
+        if law is not None:
             seams.append((mu * mu, law))
     tail = STRAY * (claim.least_delta or 1e-10) / max(len(seams), 1)
     return (passes, known_releases(math.fsum(known), seams, tail)) if passes and gained(claim, passes) else None
