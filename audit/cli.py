@@ -26,8 +26,7 @@ from dpaudit.audit.commands.selfcheck import selfcheck
 from dpaudit.audit.commands.train import train
 from dpaudit.audit.commands.trials import trials
 from dpaudit.audit.commands.verify import verify
-
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from dpaudit.audit.exit_status import ENDING
 
 
 @contextmanager
@@ -48,7 +47,7 @@ def in_one_line() -> Iterator[None]:
 
 
 def _end_undisturbed() -> None:
-    """Pressed again while the command ends, Ctrl-C would take its exit status away."""
+    """Ignore what ends a command while it ends: Ctrl-C, pressed again, would take its exit status away."""
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
 

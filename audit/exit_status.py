@@ -1,10 +1,12 @@
-"""Exit statuses, and what is told of files that cannot be written."""
+"""Exit statuses, signals that end a command, and what is told of files that cannot be written."""
 
 import errno
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 BAD_INPUT, REFUTED, GAVE_UP, LACKING = 2, 3, 4, 5
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def os_reason(error: OSError) -> str:

@@ -13,13 +13,13 @@ from multiprocessing import resource_tracker
 from joblib.externals import loky
 from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
+from dpaudit.audit.exit_status import ENDING
 from dpaudit.audit.trials.blocks import Block, OutOfTimeError, Place, Scores, TrialSetup, train_block
 from dpaudit.mechanisms.learning.training import train
 
 SERIAL_SECONDS = 6.0  # starting workers takes a few seconds, which shorter work does not repay
 HANDING_SECONDS = 5.0  # that loky's thread may take to take up a block, on a busy machine
 MOST_DEATHS = 3  # of workers, one after another without a finished block between them
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 Pending = Iterator[tuple[Place, Block]]

@@ -16,9 +16,10 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from dpaudit.audit.exit_status import ENDING
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.trials.blocks import Block, OutOfTimeError, Place, Scores, TrialSetup, train_block
-from dpaudit.audit.trials.local_engine import ENDING, MOST_DEATHS, Pending, WorkersDiedError, seconds_until
+from dpaudit.audit.trials.local_engine import MOST_DEATHS, Pending, WorkersDiedError, seconds_until
 
 
 def train_blocks(
