@@ -27,7 +27,7 @@ def buffer_places(records: int, buffer: int, own: int) -> Law:
 
 
 def seams_by_enumeration(records: int, batch: int, epochs: int) -> dict[int, float]:
-    """Law of the sum of squares of how often the batches that straddle hold the record"""
+    """Law of the sum of squares of how often the batches that straddle hold the record."""
     found: dict[int, float] = {}
     for at in product(range(records), repeat=epochs):
         times = Counter((i * records + place) // batch for i, place in enumerate(at))
