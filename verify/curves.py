@@ -56,7 +56,7 @@ def mean_delta(deltas: Array, chances: Array, lost: float) -> Array:
 
     Args:
         deltas: Upper bounds of each of them, shape (histories, epsilons).
-        chances: Upper bounds on their probabilities.
+        chances: Upper bounds on their probabilities, or on those of a law with more of the costlier ones.
         lost: Upper bound on the probability of none of them.
     """
     return np.asarray(np.minimum((chances @ deltas + lost) * (1.0 + 1e-15 * (len(chances) + 8)), 1.0))

@@ -97,17 +97,20 @@ class BufferedShuffle:
 
     @property
     def twice_chances(self) -> Array | None:
-        """As of `Shuffled`, of records that are in such batches at least as often as any; None where too many can be.
+        """Upper bounds as of `Shuffled`, for a record that is twice in a batch at least as often as any is.
+
+        None of too many passes, and where the chances of the two ends of a pass can add up to more than 1.
 
         The record of place e in the file, from 0, comes in before draw i = max(e - buffer + 1, 0) and is taken by each
-        draw with probability 1/buffer, until no more follow. So it is in the first s draws only if i < s, and then with
-        a probability that is largest for i = 0, and held until the last t with one that is largest for i = s - 1.
+        draw with probability 1/buffer, until no more follow. Of a batch that ends with the first s draws of a pass and
+        begins with the last t of that before: if i >= s it does not hold the record twice. Else the record is likeliest
+        to be in the first s draws for i = 0, and held until the last t for i = s - 1.
         """
         if self.passes is None or not self.passes.meets_twice or self.passes.epochs > seams.MOST_PASSES:
             return None
         begun, over = seams.ends(self.records, self.batch, self.passes.epochs)
         last_draw = float(self.records - self._held)  # before which a record comes in
-        comes_in = np.minimum(np.maximum(self.batch - over - 1.0, 0.0), last_draw)  # and can be met in the next pass
+        comes_in = np.minimum(np.maximum(self.batch - over - 1.0, 0.0), last_draw)  # and is met in the next pass
         first = -np.expm1(self._log_held(begun, 0.0)) * (1.0 + 1e-12)
         last = np.exp(self._log_held(self.records - over, comes_in)) * (over > 0) * (1.0 + 1e-12)
         if np.any(first + last > 1.0):

@@ -22,7 +22,7 @@ def passes_of_whole_batches(records: int, batch: int) -> int:
 
 
 def ends(records: int, batch: int, epochs: int) -> tuple[Array, Array]:
-    """Places at the beginning of every pass that are in a batch of the pass before, and at its end in one of the next.
+    """How many places at the beginning of every pass are in a batch of the pass before, at its end in one of the next.
 
     What the last pass leaves over is in no batch.
 
@@ -35,7 +35,7 @@ def ends(records: int, batch: int, epochs: int) -> tuple[Array, Array]:
 
 
 def chances(first: Array, last: Array, *, place: int, pair: int, most: int) -> Array:
-    """Upper bounds on the probabilities of sums of `place` for every such place of a record and `pair` for every two.
+    """Upper bounds on the probabilities of sums over batches that straddle, by how often they hold one record.
 
     Its places in the passes are independent. No batch is longer than a pass, so that a place is in one batch, and a
     batch has the record twice if and only if the record is at the end of a pass and at the beginning of the next.
@@ -43,8 +43,8 @@ def chances(first: Array, last: Array, *, place: int, pair: int, most: int) -> A
     Args:
         first: Of being in the batch that the pass before began, for each of at most `MOST_PASSES` passes.
         last: Of being in the batch that the next pass ends, for each pass; with `first` at most 1.
-        place: What every place in a batch that straddles counts, at least 0.
-        pair: What a batch with the record twice counts beside.
+        place: What every place of the record in such a batch counts, at least 0.
+        pair: What a batch with the record twice counts beside, at least 0.
         most: Larger sums count as that.
 
     Returns:
@@ -68,7 +68,7 @@ def chances(first: Array, last: Array, *, place: int, pair: int, most: int) -> A
 
 @lru_cache(8)
 def chances_in_order(records: int, batch: int, epochs: int, *, place: int, pair: int, most: int) -> Array:
-    """Such chances of passes in uniformly random orders."""
+    """`chances` of passes in uniformly random orders."""
     first, last = ends(records, batch, epochs)
     return chances(first / records, last / records, place=place, pair=pair, most=most)
 

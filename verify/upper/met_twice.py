@@ -30,10 +30,10 @@ THEOREM = (
     "the order revealed, a record meets at most so many releases, some of them twice, which is half the noise: joint "
     "convexity of the hockey-stick divergence"
 )
-FEW = 3  # batches with the record twice, up to which every number of them is looked at by itself
-SHARES = (0.5, 0.75, 0.9)  # of them, at which blocks end: of a normal law the last has at most 1.05 times the cost
-BLOCKS, NORMAL_BLOCKS = 4, 16  # where the law is known, the last of which has the most
-TAIL = 1e-3  # of the claimed delta: the chance of more than all blocks but the last have
+FEW = 3  # batches with the record twice, up to which each number is looked at by itself where no law is known
+SHARES = (0.5, 0.75, 0.9)  # of more, at which blocks end: the last counts at most 1.05 times the squares of the most
+BLOCKS, NORMAL_BLOCKS = 4, 16  # at most where a law is known, of other noise and of normal noise
+TAIL = 1e-3  # of the claimed delta: the chance of more such batches than all blocks but the last cover
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class _Straddling:
 
 
 def _straddling(phase: Phase) -> _Straddling | None:
-    """What is known of batches that can hold a record twice; None without any, and where only the most is known."""
+    """A phase with such batches; None without any, and of normal noise with no law: `met_releases` counts the most."""
     sampler, normal = phase.sampler, isinstance(phase.mechanism.structure, NormalCoordinates)
     if not isinstance(sampler, Shuffled | BufferedShuffle) or not sampler.meets_twice:
         return None

@@ -50,16 +50,18 @@ record is in the place that comes up first, after a swap with whoever is at the 
 J the batch in which place K comes up, p_J at most batch/B, or batch/(B - what is dropped) given that it is not dropped.
 Records that come later have places of their own.
 
-7. Batches that straddle. Reveal for every pass whether the record is in a batch that straddles, before or after it, or
-in one of the whole ones, at least `whole_batches`: that has one law for both sides. In the whole ones a uniform place
-is left for it, so that 1 holds of these. Batches that straddle and hold it k times are known releases moved by k
-contributions, so that all together cost one of the root of the sum S of the k^2; delta is at most the mean over S,
-whose law is known (`Shuffled.seam_chances`). Every pass counts as one with the record in a whole batch. Unsampled
-releases of other phases are known ones, too: all have the profile of one normal pair, which composes like the others.
+7. Batches that straddle. Reveal for every pass whether the record is in the batch that the pass before began, in that
+which the next one ends, left over at the very end, or in one of the whole batches, at least `whole_batches`: that has
+one law for both sides. In the whole ones a uniform place is left for it, so that 1 holds of these. Batches that
+straddle and hold it k times are known releases moved by k contributions, so that all together cost one of the root of
+the sum S of the k^2; delta is at most the mean over S, whose law is known (`Shuffled.seam_chances`). Every pass counts
+as one with the record in a whole batch. Unsampled releases of other phases are known ones, too: all have the profile of
+one normal pair, which composes like the others.
 
 The bound needs 1/max p well above e^(mu (9 + 2 mu)), the price of release 1: for mu near 1, many thousand batches. A
 last batch that is dropped: a record in it is nowhere, and else a pass is one over whole batches. Orders that are drawn
-once are not covered.
+once are not covered, nor are batches that straddle where they come out of a buffer or are of more than half of the
+records.
 """
 
 import math
@@ -174,7 +176,7 @@ def _terms(claim: Claim, part: ShuffledPass | CurvePass, count: int) -> int:
 
 
 def applies(claim: Claim) -> bool:
-    """Normal noise in every phase, and many shuffled batches, an order for every pass, or no sampling."""
+    """Normal noise in every phase, in many shuffled batches, an order for every pass, or without sampling."""
     return shuffled_passes(claim) is not None
 
 
