@@ -25,7 +25,8 @@ SKETCHES = {
         "Lower bound: all other records contribute -1 along one line and the record in question +1, which a linear "
         "loss can bring about. With the record one batch of each pass is moved by 2, without it by 1, and which one is "
         "uniform. The onlooker adds up, over a pass, a rounded log likelihood ratio of each batch, an integer whose "
-        "law is known exactly; passes compose. Upper bound: as if the order were known, the record is met once a pass."
+        "law is known exactly; passes compose. Upper bound: as if the order were known, the record in one batch of "
+        "each pass, or known but for one swap, which hides it among many batches."
     ),
     "buffered-shuffle": (
         "Of passes that empty the buffer: the last record of the file is in each of the last draws alike, as many as "
