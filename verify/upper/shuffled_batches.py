@@ -266,7 +266,7 @@ def _cost(part: ShuffledPass | CurvePass, terms: int, direction: Direction, grow
     return float((value + error)[0]) * float(_apart(part, 2.0, np.array([level]))[0]) * (1.0 + 1e-13)
 
 
-@lru_cache(8)  # blocks of one claim ask for the same
+@lru_cache(64)  # blocks of one claim ask for the same
 def _profile(part: ShuffledPass | CurvePass, terms: int, direction: Direction, step: float) -> tuple[Array, Array]:
     """(multiples of the step, upper bounds on delta there), from 0 to where nothing is left."""
     contributions = 2.0 if direction == "swap" else 1.0
