@@ -307,8 +307,8 @@ def trains_one_model(trainer: Callable[..., Any]) -> bool:
 def trainer_name(trainer: Callable[..., Any]) -> str:
     """What a training function is called in a report.
 
-    >>> trainer_name(print)
-    'builtins.print'
+    >>> trainer_name(len)
+    'builtins.len'
     """
     if isinstance(trainer, UserTrainer):
         return f"{trainer.code.where} (SHA-256 {trainer.code.sha256})"
