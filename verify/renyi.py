@@ -265,8 +265,8 @@ def _straddling_moments(phase: Phase, release: Array) -> Array:
     if not isinstance(sampler, Shuffled | BufferedShuffle) or not normal or (law := sampler.twice_chances) is None:
         return np.full(len(release), np.inf)
     places = sum(times * count for times, count in sampler.worst_meetings)
-    twice = np.arange(dict(sampler.worst_meetings).get(2, 0) + 1)
-    return np.asarray(logsumexp(np.log(law[twice]) + np.multiply.outer(release, places + 2.0 * twice), axis=1))
+    twice = np.arange(len(law))
+    return np.asarray(logsumexp(np.log(law) + np.multiply.outer(release, places + 2.0 * twice), axis=1))
 
 
 def _release_moments(claim: Claim, phase: Phase, lams: Array, *, poisson: bool) -> Array:

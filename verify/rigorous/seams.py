@@ -57,7 +57,7 @@ def straddled_curve(claim: Claim) -> Callable[[arb], arb] | Unavailable:
     if len(several) != 1 or len(squares) < len(mus):
         return Unavailable("not one phase of straddling batches")
     [(at, passes)] = several
-    most, records, batch = dict(passes.worst_meetings).get(2, 0), passes.records, passes.batch
+    most, records, batch = passes.most_twice, passes.records, passes.batch
     if records is None or batch is None or not most or passes.epochs > MOST_PASSES:
         return Unavailable("too many passes")
     chances = twice_chances(records, batch, passes.epochs, min(MOST_TOLD, most))

@@ -115,7 +115,7 @@ class BufferedShuffle:
         last = np.exp(self._log_held(self.records - over, comes_in)) * (over > 0) * (1.0 + 1e-12)
         if np.any(first + last > 1.0):
             return None
-        return seams.chances(first, last, place=0, pair=1, most=self.passes.epochs // 2)
+        return seams.chances(first, last, place=0, pair=1, most=self.passes.most_twice)
 
     def _log_held(self, draws: Array, comes_in: Array | float) -> Array:
         """Logarithm of the probability that so many draws leave a record that comes in before draw `comes_in`."""

@@ -155,11 +155,16 @@ class Shuffled:
         return [(times, count) for times, count in ((2, twice), (1, self.epochs - 2 * twice)) if count]
 
     @property
+    def most_twice(self) -> int:
+        """The most batches that hold a record twice."""
+        return dict(self.worst_meetings).get(2, 0)
+
+    @property
     def twice_chances(self) -> Array | None:
-        """Upper bounds on the probabilities that so many batches hold a record twice; None of too many passes."""
+        """Upper bounds on the chances that 0, ..., `most_twice` batches hold a record twice; None of many passes."""
         if not self.meets_twice or self.records is None or self.batch is None or self.epochs > MOST_PASSES:
             return None
-        return chances_in_order(self.records, self.batch, self.epochs, place=0, pair=1, most=self.epochs // 2)
+        return chances_in_order(self.records, self.batch, self.epochs, place=0, pair=1, most=self.most_twice)
 
     @property
     def seam_chances(self) -> Array | None:

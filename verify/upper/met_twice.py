@@ -142,8 +142,7 @@ def _straddling(phase: Phase) -> _Straddling | None:
     law = sampler.twice_chances if normal or isinstance(sampler, Shuffled) else None
     if passes is None or (normal and law is None):
         return None
-    most = dict(passes.worst_meetings).get(2, 0)
-    return _Straddling(phase, passes.epochs, most, None if law is None else law[: most + 1])
+    return _Straddling(phase, passes.epochs, passes.most_twice, law)
 
 
 def _blocks(claim: Claim) -> _Blocks:
