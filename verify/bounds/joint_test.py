@@ -116,7 +116,7 @@ class JointTest:
             curve: From a positive factor, on the noise say, to an upper bound on what it allows, falling in the factor.
         """
         low = high = 1.0
-        if self._inverted(curve(1.0)):
+        if self.rejects(curve(1.0)):  # as sharp as the verdict, so that the two agree
             while self._inverted(curve(low / 2.0)):
                 low = high = low / 2.0
                 if low < 1.0 / LARGEST_FACTOR:

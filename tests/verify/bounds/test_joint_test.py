@@ -12,7 +12,15 @@ from scipy.stats import hypergeom, norm
 
 from dpaudit.mechanisms import Laplace
 from dpaudit.verify.bounds import JointTest, Tradeoff, gaussian_delta, gaussian_epsilon
-from dpaudit.verify.bounds.joint_test import DRAWS, MOST_DRAWS, SPREAD_SHARE, _tail, spread_ranks, spread_samples
+from dpaudit.verify.bounds.joint_test import (
+    DRAWS,
+    INVERSION_DRAWS,
+    MOST_DRAWS,
+    SPREAD_SHARE,
+    _tail,
+    spread_ranks,
+    spread_samples,
+)
 
 IDENTICAL = Tradeoff.of_points([0.0], [0.0])
 
@@ -189,6 +197,14 @@ def test_inverting_the_noise_comes_near_the_best_unbiased_estimate() -> None:
     assert (lowers > mu).sum() <= 3  # more: probability 4e-4 at 5%
     assert 0.8 < (mu - lowers).mean() / (1.645 * math.sqrt(2 / n)) < 1.8
     assert gaussian_epsilon(float(lowers.mean()), 1e-5) > 8.4  # of 9.997
+
+
+def test_the_noise_of_a_rejected_claim_is_less_than_claimed() -> None:
+    rng = np.random.default_rng(2)  # a p-value of .0488
+    test = JointTest(rng.normal(1.15, 1, 300), rng.normal(0, 1, 300), gaussian(1.0), confidence=0.95, seed=2)
+    assert not test.rejects(gaussian(1.0), draws=INVERSION_DRAWS)
+    assert test.rejects(gaussian(1.0))
+    assert test.factor_upper(lambda factor: gaussian(1.0 / factor)) <= 1.0
 
 
 def test_arms_that_cannot_be_told_apart_refute_nothing() -> None:
