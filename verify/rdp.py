@@ -129,6 +129,11 @@ def sampled_moments(
 
         alpha(lam) <= log [sum_{j <= m} binom(a, j) (1-q)^(a-j) q^j e^(h_j) + q^a e^(h_a)].
 
+    In high noise they are twice too large near lam = 0. For 1 < a < 2 and u >= -q the second derivative of (1 + u)^a is
+    at most a (a-1) (1-q)^(a-2), and u = q (W - 1) has mean 0, so
+
+        alpha(lam) <= log [1 + a (a-1)/2 (1-q)^(a-2) q^2 (e^(h_2) - 1)].
+
     Args:
         log_ratio_moments: h_0, h_1, ..., at least up to ceil(max order) + 1.
         sampling_prob: q in (0, 1).
@@ -158,6 +163,9 @@ def sampled_moments(
     share = orders - np.floor(orders)
     with np.errstate(invalid="ignore"):
         chords = np.where(share == 0, low, np.where(np.isinf(high), np.inf, low + share * (high - low)))
+    small, a = orders < 1.0, orders[orders < 1.0] + 1.0
+    curvature = np.log(a * (a - 1.0) / 2.0) + (a - 2.0) * math.log1p(-q) + 2.0 * math.log(q) + excess[0] + margin
+    chords[small] = np.minimum(chords[small], np.logaddexp(0.0, curvature))
     if between is not None:
         for i in np.flatnonzero(share):
             chords[i] = min(chords[i], _fractional(log_ratio_moments, between, q, float(orders[i]) + 1.0))

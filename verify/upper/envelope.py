@@ -1,7 +1,7 @@
 """Coordinate envelope: moments of iid noise under any shift of bounded l_p norm.
 
 For iid noise and |v|_p <= C, with h_eta(s) = log E_Q[(dP/dQ)^eta] of ONE coordinate shifted by s, E over the vector
-factorises and every whole eta >= 2 has
+factorises and every eta >= 2, or > 1 for log-concave noise, has
 
     sum_i h_eta(|v_i|) <= C^p sup_{0 < s <= C} h_eta(s)/s^p,   and, in n dimensions,
     sum_i h_eta(|v_i|) <= n (concave envelope of t -> h_eta(t^(1/p)))(C^p/n),
@@ -15,6 +15,7 @@ For Laplace the supremum lies at s -> 0; there the bound is that of the Gaussian
 """
 
 import math
+from bisect import bisect_left
 from functools import partial
 
 import numpy as np
@@ -31,15 +32,18 @@ THEOREM = (
     "coordinate envelope: for iid noise the moments of any shift of norm at most clip are bounded by the best spread "
     "of one coordinate's moments; sampled by the binomial theorem; Balle et al. (2020), Theorem 21"
 )
-DENSE_ORDERS = 16  # orders evaluated one by one; beyond, by a factor of SPACING
+# orders evaluated, as far as there are bounds at them; beyond, by a factor of SPACING
+DENSE_ORDERS = (1.125, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, *map(float, range(4, 17)))
 SPACING = 1.06
+FEW_ORDERS = 8  # so many are evaluated themselves, not by chords
 
 
 class EnvelopeMoments:
-    """Bounds H_eta on log E_Q[(dP/dQ)^eta] of any shift at whole orders, computed once and joined by chords."""
+    """Bounds H_eta on log E_Q[(dP/dQ)^eta] of any shift, computed once for each order and joined by chords."""
 
     def __init__(self, noise: Coordinate, clip: float, clip_norm: float, dimension: int | None) -> None:
         self._compute = SpreadMoment(noise, clip, clip_norm, dimension)
+        self._least = 1.0 if noise.convex else 2.0  # above it any order has a bound
         self._orders = [0.0, 1.0]
         self._values = [0.0, 0.0]
 
@@ -47,22 +51,31 @@ class EnvelopeMoments:
         """Moment bounds of orders 0, ..., largest; inf beyond the largest order where they are finite."""
         while self._orders[-1] < largest and math.isfinite(self._values[-1]):
             last = self._orders[-1]
-            eta = last + 1 if last < DENSE_ORDERS else float(math.ceil(last * SPACING))
-            self._orders.append(eta)
-            self._values.append(self._compute(eta))
-        whole = np.arange(largest + 1.0)
-        # a chord to an infinite end is infinite
-        finite = np.isfinite(self._values)
-        values = np.interp(whole, np.array(self._orders)[finite], np.array(self._values)[finite])
-        values[whole > np.array(self._orders)[finite][-1]] = math.inf
-        return np.asarray(values)
+            dense = [order for order in DENSE_ORDERS if order > last and order >= self._least]
+            self._add(dense[0] if dense else float(math.ceil(last * SPACING)))
+        return self._joined(np.arange(largest + 1.0))
 
     def release(self, sampling_prob: float, orders: Array) -> Array:
         """Log-moments alpha(lam) of one release at each order."""
         table = self.upto(math.ceil(float(orders.max())) + 1)
+        for eta in orders[orders + 1 > self._least] + 1 if len(orders) <= FEW_ORDERS else []:
+            self._add(float(eta))
         if sampling_prob < 1:
-            return sampled_moments(table, sampling_prob, orders)
-        return np.interp(orders + 1, np.arange(len(table)), table)
+            return sampled_moments(table, sampling_prob, orders, self._joined)
+        return self._joined(orders + 1)
+
+    def _add(self, eta: float) -> None:
+        place = bisect_left(self._orders, eta)
+        if eta not in self._orders[place : place + 1]:
+            self._orders.insert(place, eta)
+            self._values.insert(place, self._compute(eta))
+
+    def _joined(self, orders: Array) -> Array:
+        """The bounds by chords: H is convex, and a chord to an infinite end is infinite."""
+        finite = np.isfinite(self._values)
+        known = np.array(self._orders)[finite]
+        values = np.interp(orders, known, np.array(self._values)[finite])
+        return np.where(orders > known[-1], math.inf, values)
 
 
 def moments(phase: Phase, claim: Claim, rate: float | None = None) -> Moments | None:

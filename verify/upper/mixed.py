@@ -5,9 +5,12 @@ moments (Mironov 2017, Proposition 1: the Renyi divergences of one order add up)
 if every phase has one, and by moments if every phase has them.
 """
 
+from collections.abc import Sequence
 from functools import partial
 
-from dpaudit.mechanisms.base import LaplaceCoordinates
+import numpy as np
+
+from dpaudit.mechanisms.base import Array, LaplaceCoordinates
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.pld.dominating_pairs import gaussian_pair
@@ -47,7 +50,7 @@ def attained_pair(claim: Claim, phase: Phase) -> PairPhase | None:
 
 
 def moments_of(claim: Claim, phase: Phase, rate: float | None = None) -> Moments | None:
-    """Log-moments of a phase by the first theorem that has them.
+    """Log-moments of a phase: exact ones of normal noise, else the least of the theorems that have them.
 
     Args:
         claim: Its adjacency says how long a shift is.
@@ -57,7 +60,13 @@ def moments_of(claim: Claim, phase: Phase, rate: float | None = None) -> Moments
     mu = shift_over_sigma(phase, claim.adjacency)
     if mu is not None:
         return partial(gaussian_moments, mu, phase.sampling_prob if rate is None else rate)
-    return laplace_gaussian_domination.moments(claim, phase, rate) or envelope.moments(phase, claim, rate)
+    found = laplace_gaussian_domination.moments(claim, phase, rate), envelope.moments(phase, claim, rate)
+    known = [moments for moments in found if moments is not None]
+    return partial(_least, known) if known else None
+
+
+def _least(known: Sequence[Moments], orders: Array) -> Array:
+    return np.asarray(np.minimum.reduce([moments(orders) for moments in known]))
 
 
 def _all_pairs(claim: Claim) -> list[PairPhase] | None:

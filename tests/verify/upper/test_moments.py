@@ -75,6 +75,17 @@ def test_whole_orders_agree_with_the_binomial_sum_and_chords_lie_above() -> None
     np.testing.assert_allclose(by_sum[2], (by_sum[1] + sampled_moments(table, q, np.array([3.0]))[0]) / 2, rtol=1e-12)
 
 
+def test_orders_below_one_are_nearly_exact_in_high_noise() -> None:
+    """By quadrature for normal noise; the chord alone is twice too large near order 0."""
+    orders = np.array([0.01, 0.1, 0.5, 0.9])
+    for mu, q, more in ((0.3, 0.01, 1.02), (0.3, 0.3, 1.5), (3.0, 0.1, 10.0)):
+        table = np.array([0.0, 0.0, mu * mu, 3.0 * mu * mu])
+        found, exact = sampled_moments(table, q, orders), gaussian_moments(mu, q, orders)
+        assert (exact <= found * (1 + 1e-12)).all()
+        assert (found <= exact * more).all() or mu > 1
+        assert (found <= orders * sampled_moments(table, q, np.ones(1))).all()
+
+
 def test_moments_are_infinite_where_those_that_they_are_made_of_are() -> None:
     table = np.array([0.0, 0.0, 0.1, 0.5, np.inf, np.inf, np.inf])
     found = sampled_moments(table, 0.02, np.array([1.5, 2.0, 2.5, 3.0, 3.5, 4.5]))
