@@ -50,6 +50,9 @@ def _end_undisturbed() -> None:
     """Ignore what ends a command while it ends: Ctrl-C, pressed again, would take its exit status away."""
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
+    # where Ctrl-C ended a text that a package hands to exec, as SciPy does when it loads, the interpreter would end by
+    # SIGINT in place of our status: the next such text makes it forget
+    exec("pass")
 
 
 class Commands(TyperGroup):

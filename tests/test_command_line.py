@@ -207,6 +207,15 @@ def test_an_interruption_is_one_line_and_exit_4() -> None:
     assert (process.returncode, told, rest) == (4, "dpaudit: interrupted before it was done\n", ("", ""))
 
 
+def test_an_interruption_of_a_text_that_is_executed_exits_4_as_any_other(tmp_path: Path) -> None:
+    """SciPy hands such a text to exec as it is imported; python -m then ended by SIGINT."""
+    code = "from dpaudit.audit import cli\ncli.app = lambda: exec('raise KeyboardInterrupt')\ncli.main()"
+    (tmp_path / "ended.py").write_text(code)
+    command = [sys.executable, "-m", "ended"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (4, "dpaudit: interrupted before it was done\n")
+
+
 def test_a_lost_terminal_ends_a_command_as_ctrl_c_does_unless_it_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
     monkeypatch.setattr(cli, "app", lambda: seen.append(signal.getsignal(signal.SIGHUP)))
