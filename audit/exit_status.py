@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 BAD_INPUT, REFUTED, GAVE_UP, LACKING = 2, 3, 4, 5
+_USED_UP = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM, errno.EAGAIN)  # EAGAIN: no more processes
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -17,8 +18,8 @@ def os_reason(error: OSError) -> str:
 
 
 def os_status(error: OSError) -> int:
-    """Gave up where a disk, a quota or the limit of a file is full; else what was asked for cannot be done."""
-    return GAVE_UP if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) else BAD_INPUT
+    """Gave up where a disk, a quota, memory or a limit is used up; else what was asked for cannot be done."""
+    return GAVE_UP if error.errno in _USED_UP else BAD_INPUT
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """The command as a person meets it: help, typos, pipes, exit codes."""
 
+import errno
 import os
 import resource
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from dpaudit.audit import cli
+from dpaudit.audit.exit_status import os_status
 
 BIN = Path(sys.executable).with_name("dpaudit")
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -214,6 +216,10 @@ def test_an_interruption_of_a_text_that_is_executed_exits_4_as_any_other(tmp_pat
     command = [sys.executable, "-m", "ended"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (4, "dpaudit: interrupted before it was done\n")
+
+
+def test_no_more_processes_is_giving_up() -> None:
+    assert os_status(OSError(errno.EAGAIN, "Resource temporarily unavailable")) == 4
 
 
 def test_a_lost_terminal_ends_a_command_as_ctrl_c_does_unless_it_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
