@@ -79,7 +79,7 @@ def _until_a_worker_dies(
     setup: TrialSetup, pending: Pending, unfinished: dict[Place, Block], workers: int, deadline: float | None
 ) -> Iterator[tuple[Place, Scores]]:
     """Results of the unfinished and of the pending blocks; `unfinished` holds what was handed out."""
-    executor = loky.ProcessPoolExecutor(workers, initializer=_begin, initargs=(setup,), env=ONE_THREAD)
+    executor = loky.ProcessPoolExecutor(workers, initializer=_begin, initargs=(setup, os.getpid()), env=ONE_THREAD)
     flying: dict[loky.Future, Place] = {}
     waiting = chain(list(unfinished.items()), pending)
     try:
@@ -148,14 +148,22 @@ def workers_start_undisturbed() -> Iterator[None]:
             signal.raise_signal(pressed[0])
 
 
-def _begin(setup: TrialSetup) -> None:
+def _begin(setup: TrialSetup, parent: int) -> None:
     """What a worker does first; the parent decides what becomes of Ctrl-C."""
     global _setup
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     os.environ.update(ONE_THREAD)
     sys.stdout = sys.stderr  # what a user's loop prints is no result
     _setup = setup
+
+
+def _end_with(parent: int) -> None:
+    """A parent that is killed tells its workers nothing: they would wait for the next block for good."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
 
 
 def _train(block: Block) -> Scores:

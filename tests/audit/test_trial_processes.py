@@ -201,6 +201,27 @@ def test_ctrl_c_as_workers_start_is_told_by_nobody_but_the_audit(tmp_path: Path)
     assert process.communicate(timeout=120) == ("interrupted\n", "")
 
 
+@pytest.mark.slow
+def test_workers_end_when_their_audit_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "killed.py"
+    script.write_text(INTERRUPTED.format(folder=str(Path(__file__).parent)))
+    deadline = time.monotonic() + 120
+    with subprocess.Popen([sys.executable, script], start_new_session=True) as process:
+        while time.monotonic() < deadline and len(workers(process.pid)) < 2:
+            time.sleep(0.05)
+        time.sleep(3.0)  # until they train
+        left = workers(process.pid)
+        process.kill()
+    try:
+        assert len(left) == 2
+        while time.monotonic() < deadline and any(signals(pid, "SigCgt") for pid in left):
+            time.sleep(0.1)
+        assert [pid for pid in left if signals(pid, "SigCgt")] == []
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
 def test_ctrl_c_right_after_a_block_was_submitted_leaves_no_thread_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """loky's thread has not yet taken up the block when the workers are to be killed."""
     real, started, crashed = local_engine.workers_start_undisturbed, [], []
