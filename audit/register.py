@@ -1,5 +1,6 @@
 """`dpaudit register`: builds the register of published claims, and checks a sampled share of it."""
 
+import errno
 import hashlib
 import json
 import os
@@ -7,6 +8,7 @@ import random
 import shlex
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -203,9 +205,12 @@ def _run(tasks: Sequence[tuple[Claim, bool]], workers: int, stage: Stage) -> Ite
     calls = (joblib.delayed(judged)(claim, seed=SEED, sampled=sampled) for claim, sampled in tasks)
     with warnings.catch_warnings():  # a worker whose memory has grown is replaced, and its claim judged by the next
         warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
-        for result in joblib.Parallel(n_jobs=workers, return_as="generator")(calls):
-            yield result
-            advance(1)
+        try:
+            for result in joblib.Parallel(n_jobs=workers, return_as="generator")(calls):
+                yield result
+                advance(1)
+        except BrokenProcessPool as error:
+            raise OSError(errno.ENOMEM, "a worker was killed before it finished; is there enough memory?") from error
 
 
 def _entry(source: Source, found: dict[str, tuple[dict[str, Any], Any]], out: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from urllib.parse import unquote
 import pytest
 
 import dpaudit.audit.register
+from dpaudit.audit.exit_status import os_status
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.register_sources import load_sources
 from dpaudit.audit.register import _digest, build_register, check_register, render_register
@@ -149,6 +151,19 @@ def test_a_built_register_is_found_good_and_is_built_again_to_the_letter(
     files = sorted(path.relative_to(out) for path in out.rglob("*") if path.is_file())
     assert files == sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file())
     assert [name for name in files if (out / name).read_bytes() != (tmp_path / name).read_bytes()] == []
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_is_giving_up_and_leaves_the_register_as_it_is(
+    built: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(built[1], tmp_path, dirs_exist_ok=True)
+    before = (tmp_path / DATA).read_bytes()
+    monkeypatch.setattr(dpaudit.audit.register, "judged", lambda claim, **how: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(OSError, match="a worker was killed before it finished") as caught:
+        build_register(built[0], tmp_path, workers=2, stage=quiet, show=lambda line: None)
+    assert os_status(caught.value) == 4
+    assert (tmp_path / DATA).read_bytes() == before
 
 
 def test_a_verdict_changed_by_hand_and_a_changed_source_are_found(built: tuple[Path, Path], tmp_path: Path) -> None:
