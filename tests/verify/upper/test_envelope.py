@@ -265,17 +265,16 @@ def test_no_spread_of_the_shift_beats_the_bound(name: str, clip_norm: float, dim
 
 
 @pytest.mark.parametrize("name", ["beta 1.5", "beta 4"])
-@pytest.mark.parametrize("eta", [1.01, 1.25, 1.75, 2.5])
+@pytest.mark.parametrize("eta", [1.01, 1.75, 2.5])
 def test_orders_between_whole_ones_bound_every_spread(name: str, eta: float) -> None:
-    """One, five and many equal coordinates, and random unequal ones, in long arithmetic; the best is nearly attained."""
+    """Equal coordinates and random unequal ones, in long arithmetic; the best of them is nearly attained."""
     one = coordinate(LAWS[name])
     assert one is not None
-    rng = np.random.default_rng(5)
-    for dimension in (1, 5):
-        shifts = [[0.8 * count**-0.5] * count for count in range(1, dimension + 1)]
-        shifts += [list(0.8 * np.sqrt(rng.dirichlet(np.ones(dimension)))) for _ in range(2)]
-        best = max(sum(oracle(name, s, eta) for s in spread) for spread in shifts)
-        assert best <= SpreadMoment(one, 0.8, 2.0, dimension)(eta) <= best * 1.01
+    sums = [count * oracle(name, 0.8 * count**-0.5, eta) for count in range(1, 6)]
+    assert sums[0] <= SpreadMoment(one, 0.8, 2.0, 1)(eta) <= sums[0] * (1 + GAP)
+    unequal = 0.8 * np.sqrt(np.random.default_rng(5).dirichlet(np.ones(5)))
+    best = max(*sums, sum(oracle(name, s, eta) for s in unequal))
+    assert best <= SpreadMoment(one, 0.8, 2.0, 5)(eta) <= best * 1.01
 
 
 def test_orders_between_whole_ones_are_used() -> None:
