@@ -20,12 +20,20 @@ import numpy as np
 from scipy.special import erfinv, gammaln, logsumexp, ndtri
 
 from dpaudit.mechanisms import Gaussian, GeneralizedGaussian
-from dpaudit.mechanisms.base import Array, IIDCoordinates, LaplaceCoordinates, Mechanism, NormalCoordinates
+from dpaudit.mechanisms.base import (
+    Array,
+    IIDCoordinates,
+    LaplaceCoordinates,
+    Mechanism,
+    NormalCoordinates,
+    PowerCoordinates,
+)
 from dpaudit.verify.claims import Adjacency, Claim, Phase, first_seen, lets_another_in
 from dpaudit.verify.lower.families import equal
 from dpaudit.verify.lower.histories import LEAST_MASS
 from dpaudit.verify.lower.shifts import candidate_counts, centre_multiples, pair_of
 from dpaudit.verify.pld.cells import FARTHEST, MixturePair, interval_masses, mix
+from dpaudit.verify.pld.coordinate_moments import log_mean_exponential, power_scale
 from dpaudit.verify.rdp import Moments, between_versions, laplace_moments, replaced_moment
 from dpaudit.verify.samplers import BufferedShuffle, PassGame, Shuffled, TruncatedPoisson, WithoutReplacement
 from dpaudit.verify.upper import (
@@ -49,6 +57,8 @@ CELLS = 2000  # quantiles of each tail, and of the middle of a law
 MANY_COORDINATES = 100
 MOST_COORDINATES = 10**4  # of Laplace noise, each moved by little: of more, rounding outweighs what they gain
 SMALL_LOSS = 1e-2  # where the excess of a cell's losses is taken from a series
+WIDTHS, CELLS_OF_A_PEAK = 8.0, 4000  # standard deviations on both sides of a moment's peak
+NARROWEST = 1e-9  # of these, relative to where the peak is
 MASS_ERROR = 1e-14  # relative, of a cell's term of the Kullback-Leibler divergence: a few roundings
 
 
@@ -483,8 +493,48 @@ def _one_coordinate(claim: Claim, phase: Phase, count: int, orders: Array) -> Ar
         ways = mix(cells, pair), mix(cells, pair.swapped())
         for way, (one, other) in enumerate((ways, ways[::-1])):
             found = np.maximum(_cell_sums(*one, orders), _kullback_leibler((one[0], other[1]), other[0], one[1]))
+            if isinstance(law, PowerCoordinates) and 1.0 < law.beta != 2.0:
+                found = np.maximum(found, _beyond_cells(law, (pair, pair.swapped())[way], multiples * value, orders))
             best[way] = np.maximum(best[way], found)
     return best
+
+
+def _beyond_cells(law: PowerCoordinates, pair: MixturePair, centres: Array, orders: Array) -> Array:
+    """Of a power law, where the moments lie further out than cells have masses.
+
+    Beyond all centres P is at least a weight times the noise around its last one, and Q at most the noise around its
+    own last one.
+    """
+    best = np.zeros(len(orders))
+    for at in (centres, -centres):
+        first, second = (np.where(np.array(weights) > 0, at, -np.inf) for weights in (pair.first, pair.second))
+        shift = float(first.max() - second.max()) * (1.0 - ROUNDING) / power_scale(law)
+        if shift > 0:
+            weight = math.log(pair.first[int(first.argmax())])
+            logs = np.array([_log_power_moment(law.beta, shift, float(order)) for order in orders])
+            best = np.maximum(best, (orders * weight + logs) / (orders - 1.0) - ROUNDING * orders)
+    return best
+
+
+def _log_power_moment(beta: float, shift: float, order: float) -> float:
+    """At least log of the integral of P^a Q^(1-a), Q of density exp(-|x|^beta), beta > 1, and P the same around v > 0.
+
+    The exponent (a-1) x^beta - a (x - v)^beta has its peak at x > v with x - v = x ((a-1)/a)^(1/(beta-1)), where its
+    second derivative is -beta (beta-1) (a-1) x^(beta-2) v/(x - v). On a cell its first term lies above the tangent at
+    the middle, and its second one, concave, above the chord.
+    """
+    with np.errstate(all="ignore"):
+        peak = shift / -math.expm1((math.log1p(-1.0 / order)) / (beta - 1.0))
+        steep = np.float64(beta * (beta - 1.0) * (order - 1.0)) * peak ** np.float64(beta - 2.0)
+        width = max(1.0 / np.sqrt(steep * shift / (peak - shift)), NARROWEST * peak)
+        x = np.linspace(max(shift, peak - WIDTHS * width), peak + WIDTHS * width, CELLS_OF_A_PEAK + 1)
+        middle, half = 0.5 * (x[1:] + x[:-1]), 0.5 * (x[1:] - x[:-1])
+        first, second = (order - 1.0) * middle**beta, order * (x - shift) ** beta
+        rise = beta * first / middle * half
+        logs = log_mean_exponential(first - rise - second[:-1], first + rise - second[1:]) + np.log(2.0 * half)
+        rounding = 1e-15 * (8.0 + beta) * float((first + second[1:]).max())
+        total = float(logsumexp(logs)) - rounding + math.log(beta / 2.0) - float(gammaln(1.0 / beta))
+    return total - ROUNDING * abs(total) if math.isfinite(total) else 0.0
 
 
 def _counts(mechanism: Mechanism, law: IIDCoordinates) -> list[int]:

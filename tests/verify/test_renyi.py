@@ -68,6 +68,49 @@ def test_sampled_noise_has_that_of_its_mixture_by_quadrature(noise: Mechanism, r
     assert 3 * truth * (1 - 1e-3) <= found <= 3 * truth * (1 + 1e-7)
 
 
+def power_divergence(beta: float, moved: float, order: float) -> float:
+    """Of density exp(-|x|^beta) moved by so much, by quadrature in long arithmetic about the only peak."""
+    with mpmath.workdps(40):
+        b, v, a = (mpmath.mpf(number) for number in (beta, moved, order))
+        peak = v / (1 - ((a - 1) / a) ** (1 / (b - 1)))
+        width = ((peak - v) / (b * (b - 1) * (a - 1) * peak ** (b - 2) * v)) ** mpmath.mpf("0.5")
+
+        def exponent(x: mpmath.mpf) -> mpmath.mpf:
+            return (a - 1) * abs(x) ** b - a * abs(x - v) ** b
+
+        cuts = [-mpmath.inf, *sorted({mpmath.mpf(0), v, *(peak + j * width for j in range(-40, 41, 4))}), mpmath.inf]
+        mass = mpmath.quad(lambda x: mpmath.exp(exponent(x) - exponent(peak)), cuts)
+        return float((mpmath.log(mass * b / 2 / mpmath.gamma(1 / b)) + exponent(peak)) / (a - 1))
+
+
+@pytest.mark.parametrize("beta", [1.1, 1.5, 2.5, 4.0])
+def test_divergences_of_power_laws_are_nearly_exact_at_every_order(beta: float) -> None:
+    """Beyond 2,000 nats the upper bound is not refined."""
+    orders = np.array([1.01, 1.5, 2.0, 2.5, 7.0, 64.0])
+    for moved in (0.1, 1.0):
+        claim = Claim.single(GeneralizedGaussian(beta, 1.0, clip=moved, dimension=1), steps=1, epsilon=1.0, delta=0.0)
+        exact = np.array([power_divergence(beta, moved, order) for order in orders])
+        low, high = divergence_lower(claim, orders), divergence_upper(claim, orders)
+        np.testing.assert_array_less(low, exact * (1 + 1e-12))
+        np.testing.assert_allclose(low, exact, rtol=2e-3)
+        np.testing.assert_array_less(exact, high * (1 + 1e-12))
+        small = (orders * exact < 1500.0) & (orders < 30.0)
+        np.testing.assert_allclose(high[small], exact[small], rtol=2e-2)
+
+
+def test_divergences_far_beyond_floats_are_shown() -> None:
+    """A record that is sampled has it, too, and one that is replaced moves the noise by as much where it is sampled."""
+    exact, rate = power_divergence(8.0, 1.0, 8.0), 0.01
+    noise = GeneralizedGaussian(8.0, 1.0, clip=1.0, dimension=1)
+    adjacencies: list[Adjacency] = ["add-remove", "replace-one"]
+    for adjacency in adjacencies:
+        (found,) = lower(Phase(noise, 1, rate), adjacency, 8.0)
+        assert exact * (1 - 1e-9) < found < exact
+    (found,) = lower(Phase(GeneralizedGaussian(40.0, 1.0, clip=1.0, dimension=1), 1), "add-remove", 2.0)
+    assert math.isfinite(found)
+    assert found > 1e60
+
+
 def test_a_sum_over_cells_is_below_that_of_any_masses_between_the_bounds() -> None:
     rng = np.random.default_rng(5)
     for spread in (1e-6, 1e-2, 1.0, 30.0, 100.0):

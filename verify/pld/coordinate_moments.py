@@ -85,7 +85,7 @@ def coordinate(law: IIDCoordinates) -> Coordinate | None:
         return None
     if isinstance(law, PowerCoordinates):
         # E[phi'^2] of phi = (x/b)^beta
-        squared = (law.beta / _power_scale(law)) ** 2
+        squared = (law.beta / power_scale(law)) ** 2
         fisher = squared * math.gamma(2.0 - 1.0 / law.beta) / math.gamma(1.0 / law.beta) * (1 + CHARGE)
         return Coordinate(law, True, fisher, quartile)
     if not law.reciprocal_convex:
@@ -93,7 +93,7 @@ def coordinate(law: IIDCoordinates) -> Coordinate | None:
     return Coordinate(law, False, _fisher_upper(Coordinate(law, False, math.inf, quartile)), quartile)
 
 
-def _power_scale(law: PowerCoordinates) -> float:
+def power_scale(law: PowerCoordinates) -> float:
     """b of phi(x) = (|x|/b)^beta, from f(0) = beta / (2 b Gamma(1/beta))."""
     return law.beta / (2.0 * math.gamma(1.0 / law.beta)) * math.exp(-float(law.logpdf(np.zeros(1))[0]))
 
@@ -121,7 +121,7 @@ def _fisher_upper(noise: Coordinate) -> float:
 def _reach(noise: Coordinate) -> float:
     """A distance beyond which next to nothing lies."""
     if isinstance(noise.law, PowerCoordinates):
-        return float(_power_scale(noise.law) * NEGLIGIBLE ** (1.0 / noise.law.beta))
+        return float(power_scale(noise.law) * NEGLIGIBLE ** (1.0 / noise.law.beta))
     far = -float(noise.law.ppf(np.array([1e-14]))[0])
     return min(far, 1e250) if math.isfinite(far) else 1e250
 
@@ -373,12 +373,12 @@ def _line_bounds(cells: Array, eta: float, at_zero: float) -> tuple[Array, Array
         rounding = 64.0 * UNIT * eta * size
         # psi(W) >= W^eta (1 - eta W^(1 - eta)) where W >= 1
         kept = np.log(np.maximum(-np.expm1(math.log(eta) - (eta - 1) * low), 0.0))
-        lower[usable] = np.nan_to_num(at_zero + _log_mean_exponential(*inner) + width - rounding + kept, nan=-np.inf)
-        upper[usable] = np.nan_to_num(at_zero + _log_mean_exponential(*outer) + width + rounding, nan=np.inf)
+        lower[usable] = np.nan_to_num(at_zero + log_mean_exponential(*inner) + width - rounding + kept, nan=-np.inf)
+        upper[usable] = np.nan_to_num(at_zero + log_mean_exponential(*outer) + width + rounding, nan=np.inf)
     return lower, upper
 
 
-def _log_mean_exponential(first: Array, last: Array) -> Array:
+def log_mean_exponential(first: Array, last: Array) -> Array:
     """log of the mean of e^t for t uniform between two ends."""
     fall = np.abs(first - last)
     mean = np.where(fall > 1e-8, -np.expm1(-fall) / np.maximum(fall, 1e-300), 1.0 - 0.5 * fall)
@@ -479,7 +479,7 @@ def _log_mean_square_slope(noise: Coordinate, shift: float, eta: float) -> float
             first, final = first + c * noise.slope(a + shift), final + c * noise.slope(b + shift)
     at_zero = float(law.logpdf(np.zeros(1))[0]) + math.log(2.0)
     with np.errstate(invalid="ignore", over="ignore"):
-        parts = np.append(_log_mean_exponential(first, final) + np.log(width), beyond)
+        parts = np.append(log_mean_exponential(first, final) + np.log(width), beyond)
     largest = float(parts.max())
     if not largest < math.inf:
         return math.inf
