@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from multiprocessing import resource_tracker
 
@@ -19,6 +19,8 @@ from dpaudit.mechanisms.learning.training import train
 
 SERIAL_SECONDS = 6.0  # starting workers takes a few seconds, which shorter work does not repay
 HANDING_SECONDS = 5.0  # that loky's thread may take to take up a block, on a busy machine
+LOOK_SECONDS = 5.0  # between looks whether loky's thread still runs
+LOKY_THREAD = "ExecutorManagerThread"
 MOST_DEATHS = 3  # of workers, one after another without a finished block between them
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
@@ -26,7 +28,7 @@ Pending = Iterator[tuple[Place, Block]]
 
 
 class WorkersDiedError(RuntimeError):
-    """Worker processes were killed again and again, as happens where memory runs out."""
+    """Worker processes were killed again and again, as happens where memory runs out, or none could be started."""
 
 
 def train_blocks(
@@ -43,7 +45,7 @@ def train_blocks(
 
     Raises:
         OutOfTimeError: The deadline passed.
-        WorkersDiedError: The last few workers were killed before they finished anything.
+        WorkersDiedError: The last few workers were killed before they finished anything, or none could be started.
     """
     workers = workers if setup.device == "cpu" else 1
     began = time.monotonic()
@@ -86,14 +88,10 @@ def _until_a_worker_dies(
         while True:
             while len(flying) < 2 * workers and (item := next(waiting, None)) is not None:
                 unfinished.setdefault(*item)
-                with workers_start_undisturbed():
-                    flying[executor.submit(_train, item[1])] = item[0]
+                flying[_submitted(executor, item[1])] = item[0]
             if not flying:
                 return
-            finished, _ = loky.wait(flying, timeout=seconds_until(deadline), return_when=loky.FIRST_COMPLETED)
-            if not finished:
-                raise OutOfTimeError
-            for future in finished:
+            for future in _finished(flying, deadline):
                 scores, place = future.result(), flying.pop(future)
                 del unfinished[place]
                 yield place, scores
@@ -101,7 +99,32 @@ def _until_a_worker_dies(
         try:
             _handed_to_workers(flying)
         finally:
-            executor.shutdown(wait=True, kill_workers=True)
+            with suppress(RuntimeError):  # its thread did not start
+                executor.shutdown(wait=True, kill_workers=True)
+
+
+def _submitted(executor: loky.ProcessPoolExecutor, block: Block) -> loky.Future:
+    try:
+        with workers_start_undisturbed():
+            return executor.submit(_train, block)
+    except loky.BrokenProcessPool:
+        raise
+    except (OSError, RuntimeError) as error:
+        raise WorkersDiedError(f"no worker could be started: {error}; are so many processes allowed?") from error
+
+
+def _finished(flying: Iterable[loky.Future], deadline: float | None) -> set[loky.Future]:
+    """The blocks that are done, as soon as one is; loky's thread can end where no more threads are allowed."""
+    while True:
+        left = seconds_until(deadline)
+        patience = LOOK_SECONDS if left is None else min(left, LOOK_SECONDS)
+        finished, _ = loky.wait(flying, timeout=patience, return_when=loky.FIRST_COMPLETED)
+        if finished:
+            return finished
+        if left is not None and left <= LOOK_SECONDS:
+            raise OutOfTimeError
+        if not any(thread.name == LOKY_THREAD for thread in threading.enumerate()):
+            raise WorkersDiedError("no worker could be started; are so many processes allowed?")
 
 
 def seconds_until(deadline: float | None) -> float | None:
@@ -153,7 +176,8 @@ def _begin(setup: TrialSetup, parent: int) -> None:
     global _setup
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    with suppress(RuntimeError):  # no more threads are allowed
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     os.environ.update(ONE_THREAD)
     sys.stdout = sys.stderr  # what a user's loop prints is no result
     _setup = setup

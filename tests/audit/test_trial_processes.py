@@ -107,6 +107,26 @@ def test_a_budget_of_ages_is_waited_for(deadline: float) -> None:
     assert loky.wait([future], timeout=local_engine.seconds_until(deadline)).done == {future}
 
 
+def test_workers_that_cannot_be_started_are_giving_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(executor: object, *work: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(loky.ProcessPoolExecutor, "submit", refused)
+    monkeypatch.setattr(local_engine, "SERIAL_SECONDS", -1.0)
+    runner = TrialRunner(workers=2)
+    assert np.isfinite(runner.run(setup(), *arms(MODELS))).any()
+    assert runner.stopped.startswith("no worker could be started: can't start new thread")
+
+
+def test_a_thread_that_ended_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no more threads are allowed loky's own dies, and no block is ever finished."""
+    monkeypatch.setattr(local_engine, "LOOK_SECONDS", 0.05)
+    with pytest.raises(blocks.OutOfTimeError):
+        local_engine._finished([loky.Future()], time.monotonic() + 0.01)
+    with pytest.raises(local_engine.WorkersDiedError):
+        local_engine._finished([loky.Future()], None)
+
+
 INTERRUPTED = """
 import sys
 from pathlib import Path

@@ -2,8 +2,9 @@
 
 With t = s^p it is a resource allocation: at most C^p sup_t h/t in any dimension, at most n times the concave envelope
 of h at C^p/n in n of them. Between two evaluated shifts a < b, e^h - 1 (any law here, eta >= 2) or h itself
-(log-concave laws, eta > 1) is convex in s, so h lies below its chord there, a concave function of s and, for p >= 1, of t,
-which lies below its two end tangents: lines in s, whose largest ratio to t is known, and in t, which make a polygon.
+(log-concave laws, eta > 1) is convex in s, so h lies below its chord there, a concave function of s and, for p >= 1,
+of t, which lies below its two end tangents: lines in s, whose largest ratio to t is known, and in t, which make a
+polygon.
 
 With p = inf or n = 1 every coordinate can be moved by C, and h_eta grows with the shift (boundary lemma,
 `upper.shift_norms`): the sum is at most n h_eta(C).
