@@ -10,13 +10,14 @@ cost at least as much, and under normal noise, where two clips in one release co
 E + 2 b of these. In a buffer of less than the data the law depends on where in the file the record is. It is known for
 one that is in such batches at least as often as any, which is the worst one under normal noise.
 
-Where several phases have such batches, their blocks would be multiplied. There one block covers all that have few of
-them; that some phase has more has a small probability, which is added.
+Where several phases have such batches, their blocks are multiplied if they are few and the noise is normal. Else one
+block covers all that have few of them; that some phase has more has a small probability, which is added.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
+from itertools import product
 
 import numpy as np
 
@@ -33,6 +34,7 @@ THEOREM = (
 FEW = 3  # batches with the record twice, up to which each number is looked at by itself where no law is known
 SHARES = (0.5, 0.75, 0.9)  # of more, at which blocks end: the last counts at most 1.05 times the squares of the most
 BLOCKS, NORMAL_BLOCKS = 4, 16  # at most where a law is known, of other noise and of normal noise
+MULTIPLIED = {2: 4, 3: 3}  # blocks of each of so many phases of normal noise
 TAIL = 1e-3  # of the claimed delta: the chance of more such batches than all blocks but the last cover
 
 
@@ -52,7 +54,7 @@ class _Blocks:
 
 
 def parts(claim: Claim) -> list[Claim]:
-    """The history of every block of a phase of such batches; with several, one that covers all; empty without any."""
+    """The history of every block of phases of such batches; of many phases, one that covers all; empty without any."""
     return _blocks(claim).histories
 
 
@@ -116,14 +118,16 @@ class _Straddling:
         at = int(np.argmax(more <= tail))
         return at, float(more[at])
 
-    def blocks(self, tail: float) -> list[tuple[int, int]]:
-        """Numbers of such batches, from and to; all but the last leave out a probability of `tail` if it is known."""
+    def blocks(self, tail: float, most: int) -> list[tuple[int, int]]:
+        """Numbers of such batches, from and to; all but the last leave out a probability of `tail` if it is known.
+
+        At most so many blocks where the law is known.
+        """
         if self.law is None:
             few = self.most <= FEW
             ends = range(self.most + 1) if few else [*(int(share * self.most) for share in SHARES), self.most]
         else:
-            count = (NORMAL_BLOCKS if self.normal else BLOCKS) - 1
-            usual = np.linspace(self.few(0.5)[0], self.few(tail)[0], count)
+            usual = np.linspace(self.few(0.5)[0], self.few(tail)[0], most - 1)
             ends = sorted({self.most, *map(int, np.ceil(usual))})
         return list(zip([0, *(end + 1 for end in ends[:-1])], ends, strict=True))
 
@@ -151,9 +155,15 @@ def _blocks(claim: Claim) -> _Blocks:
     known, tail = [one for one in found if one is not None], TAIL * (claim.least_delta or 1e-10)
     try:
         if len(known) == 1:
-            [one], blocks = known, known[0].blocks(tail)
+            [one] = known
+            blocks = one.blocks(tail, NORMAL_BLOCKS if one.normal else BLOCKS)
             histories = [_history(claim, found, [block]) for block in blocks]
             return _Blocks(histories, None if one.law is None else one.chances(blocks))
+        if len(known) in MULTIPLIED and all(one.normal for one in known):
+            apart = [one.blocks(tail, MULTIPLIED[len(known)]) for one in known]
+            shares = [one.chances(blocks) for one, blocks in zip(known, apart, strict=True)]
+            rounded = reduce(np.outer, shares).ravel() * (1.0 + 1e-15 * len(known))
+            return _Blocks([_history(claim, found, blocks) for blocks in product(*apart)], rounded)
         covered = [one.few(tail / len(known)) for one in known]
         histories = [_history(claim, found, [(0, few) for few, _ in covered])] if known else []
         return _Blocks(histories, np.ones(1), sum(more for _, more in covered))

@@ -137,7 +137,28 @@ def test_it_is_for_such_batches_alone() -> None:
         assert met_twice.parts(Claim(1.0, 1e-5, [Phase(noise, sampler=sampler)])) == []
 
 
-def test_phases_of_such_batches_are_not_multiplied() -> None:
+@pytest.mark.parametrize("epsilon", [0.1, 2.0, 8.0])
+def test_two_phases_of_normal_noise_cost_the_mean_over_both(epsilon: float) -> None:
+    sampler, sigmas = Shuffled.of(4, 3, 6, last_batch="straddling"), (1.0, 3.0)
+    claim = Claim(epsilon, 1e-2, [Phase(Gaussian(sigma), sampler=sampler) for sigma in sigmas], "zero-out")
+    law = sampler.twice_chances
+    assert law is not None
+    mean = 0.0
+    for counts in product(range(len(law)), repeat=2):
+        mu = math.sqrt(sum((6 + 2 * j) / sigma**2 for j, sigma in zip(counts, sigmas, strict=True)))
+        delta = ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu)
+        mean += float(law[counts[0]] * law[counts[1]] * delta)
+    assert mean * 0.9999 <= float(upper_curve(claim)(np.array([epsilon]))[0]) <= mean * 1.0001
+
+
+def test_three_phases_of_normal_noise_have_few_blocks() -> None:
+    sampler = Shuffled.of(2300, 700, 90, last_batch="straddling")
+    claim = Claim(2.0, 1e-5, [Phase(Gaussian(20.0), sampler=sampler)] * 3)
+    assert len(met_twice.parts(claim)) == 27
+    assert met_twice.parts(replace(claim, phases=[*claim.phases, claim.phases[0]]))[1:] == []
+
+
+def test_phases_of_other_noise_are_not_multiplied() -> None:
     """Three took 74 s, each of whose blocks was looked at beside all of the others."""
     noises = [Laplace(20.0), Gaussian(20.0), Laplace(22.0)]
     phases = [Phase(noise, sampler=Shuffled.of(2300, 7, 9, last_batch="straddling")) for noise in noises]
