@@ -88,7 +88,7 @@ def _until_a_worker_dies(
         while True:
             while len(flying) < 2 * workers and (item := next(waiting, None)) is not None:
                 unfinished.setdefault(*item)
-                flying[_submitted(executor, item[1])] = item[0]
+                _submit(executor, item, flying)
             if not flying:
                 return
             for future in _finished(flying, deadline):
@@ -103,10 +103,12 @@ def _until_a_worker_dies(
                 executor.shutdown(wait=True, kill_workers=True)
 
 
-def _submitted(executor: loky.ProcessPoolExecutor, block: Block) -> loky.Future:
+def _submit(executor: loky.ProcessPoolExecutor, item: tuple[Place, Block], flying: dict[loky.Future, Place]) -> None:
+    """Hand a block out, and take note of it before Ctrl-C is let through."""
+    place, block = item
     try:
         with workers_start_undisturbed():
-            return executor.submit(_train, block)
+            flying[executor.submit(_train, block)] = place
     except loky.BrokenProcessPool:
         raise
     except (OSError, RuntimeError) as error:

@@ -114,7 +114,8 @@ def test_workers_that_cannot_be_started_are_giving_up(monkeypatch: pytest.Monkey
     monkeypatch.setattr(loky.ProcessPoolExecutor, "submit", refused)
     monkeypatch.setattr(local_engine, "SERIAL_SECONDS", -1.0)
     runner = TrialRunner(workers=2)
-    assert np.isfinite(runner.run(setup(), *arms(MODELS))).any()
+    runner.run(setup(), *arms(MODELS))
+    assert 0 < runner.trained < 2 * MODELS  # the first block, which is trained here
     assert runner.stopped.startswith("no worker could be started: can't start new thread")
 
 
