@@ -122,7 +122,7 @@ def _finished(flying: Iterable[loky.Future], deadline: float | None) -> set[loky
         patience = LOOK_SECONDS if left is None else min(left, LOOK_SECONDS)
         finished, _ = loky.wait(flying, timeout=patience, return_when=loky.FIRST_COMPLETED)
         if finished:
-            return finished
+            return set(finished)
         if left is not None and left <= LOOK_SECONDS:
             raise OutOfTimeError
         if not any(thread.name == LOKY_THREAD for thread in threading.enumerate()):
