@@ -23,7 +23,7 @@ both factors nondecreasing: from where E' < 0 on E is concave, and the integral 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -53,12 +53,14 @@ class Coordinate:
         convex: phi is convex (a log-concave law); else phi is concave on (0, inf), as for heavy tails.
         fisher: Upper bound on the Fisher information of the location family, E[phi'^2]; inf where none is known.
         quartile: Upper quartile, the unit of lengths.
+        chords: Whether moments are known to lie below their chords: e^h for eta >= 2, or h of a log-concave law.
     """
 
     law: IIDCoordinates
     convex: bool
     fisher: float
     quartile: float
+    chords: bool = True
 
     @cached_property
     def _at_zero(self) -> float:
@@ -77,8 +79,8 @@ class Coordinate:
 def coordinate(law: IIDCoordinates) -> Coordinate | None:
     """What the envelope needs to know of a law; None where its shape is not declared.
 
-    Either a power law of beta >= 1, whose phi is convex, or one that declares phi concave on (0, inf) and 1/f convex
-    there: then e^((eta-1) phi) is convex for eta >= 2, and so is e^h in s.
+    Either a power law of beta >= 1, whose phi is convex, or one that declares phi concave on (0, inf). If 1/f is convex
+    there, e^((eta-1) phi) is convex for eta >= 2, and so is e^h in s.
     """
     quartile = float(law.ppf(np.array([0.75]))[0])
     if not 1e-150 < quartile < 1e150:
@@ -88,9 +90,10 @@ def coordinate(law: IIDCoordinates) -> Coordinate | None:
         squared = (law.beta / power_scale(law)) ** 2
         fisher = squared * math.gamma(2.0 - 1.0 / law.beta) / math.gamma(1.0 / law.beta) * (1 + CHARGE)
         return Coordinate(law, True, fisher, quartile)
-    if not law.reciprocal_convex:
+    if not law.log_convex:
         return None
-    return Coordinate(law, False, _fisher_upper(Coordinate(law, False, math.inf, quartile)), quartile)
+    bare = Coordinate(law, False, math.inf, quartile, law.reciprocal_convex)
+    return replace(bare, fisher=_fisher_upper(bare))
 
 
 def power_scale(law: PowerCoordinates) -> float:

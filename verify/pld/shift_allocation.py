@@ -6,6 +6,8 @@ of h at C^p/n in n of them. Between two evaluated shifts a < b, e^h - 1 (any law
 of t, which lies below its two end tangents: lines in s, whose largest ratio to t is known, and in t, which make a
 polygon.
 
+Of heavy tails whose 1/f is not convex only that h grows with s is used: h/t in (a, b] is at most h(b)/a^p.
+
 With p = inf or n = 1 every coordinate can be moved by C, and h_eta grows with the shift (boundary lemma,
 `upper.shift_norms`): the sum is at most n h_eta(C).
 
@@ -25,6 +27,7 @@ from dpaudit.mechanisms.base import Array
 from dpaudit.verify.pld.coordinate_moments import Coordinate, ShiftedCoordinate, small_shift_bound
 
 TOLERANCE = 1e-3  # relative gap between the bound and the best value found, at which the search stops
+COARSE = 2e-2  # the same where there are no chords
 ROUNDS = 14
 GENTLE = 1e-4  # nats of eta times the largest loss, below which the bound for small shifts is off by no more
 KEPT = 40  # sets of shifts whose cells are kept for the next orders: more than an order or two asks for
@@ -45,6 +48,7 @@ class SpreadMoment:
 
     def __init__(self, noise: Coordinate, clip: float, clip_norm: float, dimension: int | None) -> None:
         self._noise, self._norm, self._dimension = noise, clip_norm, dimension
+        self._near = 1.0 + (TOLERANCE if noise.chords else COARSE)
         self._clip = max(clip, LEAST_CLIP * noise.quartile) if noise.convex else clip
         self._at = lru_cache(KEPT)(lambda shifts: ShiftedCoordinate(noise, np.array(shifts)))
 
@@ -69,13 +73,13 @@ class SpreadMoment:
             if alike or math.isinf(one):
                 return copies * one
             whole = small_shift_bound(self._noise, self._clip, eta)
-            if whole <= one * (1 + TOLERANCE):
+            if whole <= one * self._near:
                 return whole
         bound, least = math.inf, 0.0
-        if dimension is not None and (self._norm > 2 or dimension <= 64):
+        if dimension is not None and self._noise.chords and (self._norm > 2 or dimension <= 64):
             bound, least = self._n_coordinates(dimension, eta)
         # without a dimension no bound is below C^p h/t of any shift: nothing to gain where that is reached
-        if self._norm <= 2 and math.isfinite(self._noise.fisher) and not bound <= least * (1 + TOLERANCE):
+        if self._norm <= 2 and math.isfinite(self._noise.fisher) and not bound <= least * self._near:
             bound = min(bound, self._any_dimension(eta))
         return bound
 
@@ -107,7 +111,7 @@ class SpreadMoment:
             if math.isinf(best):
                 return math.inf
             # these bounds fall with the shift: the first one that is hardly more than the best value
-            first = bisect_left(block, True, key=lambda shift: self._ratio_below(shift, eta) <= best * (1 + TOLERANCE))
+            first = bisect_left(block, True, key=lambda shift: self._ratio_below(shift, eta) <= best * self._near)
             near_zero = self._ratio_below(block[min(first, BLOCK - 1)], eta)
             if first < BLOCK:
                 kept = len(s) - BLOCK + first + 1
@@ -117,13 +121,14 @@ class SpreadMoment:
         for _ in range(ROUNDS):
             ratio, ends = _largest_ratios(self._noise, s, h, p, self._steepest(eta)), h / s**p
             top = max(near_zero, best, float(ratio.max(initial=0.0)))
-            most = max(near_zero, best) * (1 + TOLERANCE)
+            most = max(near_zero, best) * self._near
             bad = np.flatnonzero(ratio > most)
             if not len(bad):
                 break
-            # a chord's error falls with the square of its length
+            # a chord's error falls with the square of its length, that of a step with its length
             known = np.maximum(ends[bad], ends[bad + 1])
-            wanted = np.ceil(np.sqrt((ratio[bad] - known) / np.maximum(most - known, TOLERANCE * known)))
+            wanted = (ratio[bad] - known) / np.maximum(most - known, TOLERANCE * known)
+            wanted = np.ceil(np.sqrt(wanted) if self._noise.chords else wanted)
             # 4 or 16, so that a round's shifts are often met again at the next order, where their cells are kept
             pieces = np.where(wanted > math.sqrt(MOST_PIECES), MOST_PIECES, math.isqrt(MOST_PIECES))
             shares = [np.arange(1, count) / count for count in pieces]
@@ -173,9 +178,12 @@ def _end_slopes(noise: Coordinate, s: Array, h: Array, steepest: float) -> tuple
 def _largest_ratios(noise: Coordinate, s: Array, h: Array, p: float, steepest: float) -> Array:
     """Upper bounds on h/s^p, one per interval of shifts: of one end tangent up to where they meet, then of the other.
 
-    A line over s^p has its largest value at an end, or where its derivative is 0.
+    A line over s^p has its largest value at an end, or where its derivative is 0. Without chords h is at most its value
+    at the second end.
     """
     a, b, ha, hb = s[:-1], s[1:], h[:-1], h[1:]
+    if not noise.chords:
+        return np.asarray(hb / a**p * (1.0 + 1e-9))
     slope_a, slope_b = _end_slopes(noise, s, h, steepest)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         meet = (hb - ha + slope_a * a - slope_b * b) / (slope_a - slope_b)

@@ -8,6 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 from scipy.optimize import brentq
+from scipy.special import kv
 
 from dpaudit.mechanisms import GammaPLRVIID, GammaScaleLaplace, GeneralizedGaussian, Laplace
 from dpaudit.mechanisms.base import Array, IIDCoordinates
@@ -326,6 +327,32 @@ def test_largest_norm_and_missing_dimension() -> None:
     )
     assert math.isinf(SpreadMoment(one, 0.3, math.inf, None)(3.0))
     assert math.isinf(SpreadMoment(one, 0.3, 4.0, None)(3.0))
+
+
+@pytest.mark.parametrize("k", [2.05, 2.5, 3.5])
+def test_tails_without_chords_are_bounded_by_steps(k: float) -> None:
+    """1/f of a Laplace law whose scale is Gamma(k) is not convex for k < 4; its density is a Bessel function."""
+    one = coordinate(GammaScaleLaplace(k, 1.0).structure)
+    assert one is not None
+    assert not one.chords
+    nodes, weights = np.polynomial.legendre.leggauss(24)
+    ends = np.concatenate([-np.geomspace(600.0, 1e-12, 120), [0.0], np.geomspace(1e-12, 0.5, 60)])
+    ends = np.unique(np.concatenate([ends, 1.0 - ends]))
+    halves = np.diff(ends) / 2.0
+    x = (ends[:-1] + halves)[:, None] + halves[:, None] * nodes
+    out, moved = (np.abs(at) ** ((k - 1.0) / 2.0) * kv(k - 1.0, 2.0 * np.sqrt(np.abs(at))) for at in (x, x - 1.0))
+    exact = math.log(float((halves[:, None] * weights * moved**3 / out**2).sum()) / math.gamma(k))
+    found = float(log_moment(one, np.ones(1), 3.0)[0])
+    assert exact * (1 - 1e-6) <= found <= exact * (1 + 2e-3)
+    rng = np.random.default_rng(8)
+    for dimension, eta in ((1, 3.0), (7, 2.0), (1000, 12.0)):
+        bound = SpreadMoment(one, 1.0, 2.0, dimension)(eta)
+        counts = np.unique(np.rint(np.geomspace(1, dimension, 60)))
+        best = float((counts * log_moment(one, counts**-0.5, eta)).max())
+        spreads = np.sqrt(rng.dirichlet(np.full(min(dimension, 6), 0.5), 20)).clip(1e-6)
+        sums = log_moment(one, spreads.ravel(), eta).reshape(spreads.shape).sum(axis=1)
+        assert max(best, float(sums.max())) <= bound * (1 + GAP)
+        assert dimension < 1000 or bound <= best * 1.2  # that of any dimension
 
 
 def test_laws_of_neither_shape_are_refused() -> None:
