@@ -329,11 +329,14 @@ def _known(noise: Coordinate, cells: Array, tails: Array | None = None) -> Array
         error = q_error / q + p_error / p
         certain = (q > 0) & (p > 0) & (error < 0.1)
         ratio = np.log(np.where(certain, p, 1.0)) - np.log(np.where(certain, q, 1.0))
-        span = np.expm1(np.minimum(high - low, 700.0))
-        share = np.expm1(np.clip(ratio - low, 0.0, 700.0)) / span
-        off = 1.2 * error * np.exp(np.clip(ratio - low, 0.0, 700.0)) / span
-        shares = [np.where(certain, np.clip(share + sign * off, 0.0, 1.0), np.nan) for sign in (1.0, -1.0)]
-        logs = [part for share in shares for part in (np.log1p(-share), np.log(share))]
+        # (p/q - W1)/(W2 - W1) = e^(ratio - high) (1 - e^(low - ratio))/(1 - e^(low - high)), as no float may hold W
+        whole, inner = -np.expm1(low - high), -np.expm1(np.minimum(low - ratio, 0.0))
+        shares = [
+            np.minimum(np.minimum(ratio - high, 0.0) + np.log(np.maximum((inner + off) / whole, 0.0)), 0.0)
+            for off in (1.2 * error, -1.2 * error)
+        ]
+        shares = [np.where(certain, share, np.nan) for share in shares]
+        logs = [part for share in shares for part in (np.log1p(-np.exp(share)), share)]
     rows = [*cells, low, high, above, np.minimum(below, above), *logs, np.clip(ratio, low, high), width]
     if isinstance(law, PowerCoordinates):
         x, y = _distances(part, 0.5 * (start + end), shift)

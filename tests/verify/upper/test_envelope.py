@@ -329,6 +329,24 @@ def test_largest_norm_and_missing_dimension() -> None:
     assert math.isinf(SpreadMoment(one, 0.3, 4.0, None)(3.0))
 
 
+@pytest.mark.parametrize("beta", [20.0, 73.0, 300.0])
+@pytest.mark.parametrize("eta", [1.125, 1.5, 2.0])
+def test_a_loss_that_changes_by_hundreds_within_a_cell_is_not_taken_for_its_end(beta: float, eta: float) -> None:
+    """A power law ends like a wall: at the last cells losses pass from 0 to 3,000 nats. Order 2 was up to 12% low."""
+    one = coordinate(GeneralizedGaussian(beta, 1.0).structure)
+    assert one is not None
+    nodes, weights = np.polynomial.legendre.leggauss(16)
+    for share in (0.3, 0.62, 0.64, 0.66):  # of the distance over which 800 nats double
+        shift = share * 800.0 ** (1.0 / beta) / beta
+        ends = np.linspace(-1.0 - 40.0 / beta, 1.0 + shift + 40.0 / beta, 4000)
+        halves = np.diff(ends) / 2.0
+        x = (ends[:-1] + halves)[:, None] + halves[:, None] * nodes
+        exponent = (eta - 1.0) * np.abs(x) ** beta - eta * np.abs(x - shift) ** beta
+        mass = float((halves[:, None] * weights * np.exp(exponent)).sum())
+        exact = math.log(mass * beta / 2.0 / math.gamma(1.0 / beta))
+        assert exact * (1 - 1e-6) <= float(log_moment(one, np.array([shift]), eta)[0]) <= exact * (1 + 2 * GAP)
+
+
 @pytest.mark.parametrize("k", [2.05, 2.5, 3.5])
 def test_tails_without_chords_are_bounded_by_steps(k: float) -> None:
     """1/f of a Laplace law whose scale is Gamma(k) is not convex for k < 4; its density is a Bessel function."""
