@@ -14,11 +14,10 @@ from dpaudit.mechanisms.base import Array, Radial, ScaleMixture
 from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.inversion import epsilon_at
-from dpaudit.verify.rdp import Moments, gaussian_moments, rdp_curve, sampled_moments
+from dpaudit.verify.rdp import Moments, rdp_curve, sampled_moments
 from dpaudit.verify.upper import (
     UpperBound,
     coordinate_products,
-    envelope,
     gamma_plrv_shared,
     gaussian_pld,
     laplace_gaussian_domination,
@@ -129,16 +128,9 @@ def _moments(claim: Claim, phase: Phase) -> Moments:
     """Moments of one release, order by order the least of those that a theorem has."""
     if claim.adjacency == "replace-one" and phase.sampling_prob < 1:
         return replaced_moments.carried(claim, phase, partial(_version, claim, phase))
-    mu = gaussian_pld.shift_over_sigma(phase, claim.adjacency)
-    if mu is not None:
-        return partial(gaussian_moments, mu, phase.sampling_prob)
     length = laplace_pure.shift_over_scale(claim, phase)
-    known = [
-        None if length is None else partial(_laplace, length, phase.sampling_prob),
-        laplace_gaussian_domination.moments(claim, phase),
-        envelope.moments(phase, claim),
-    ]
-    covered = [moments for moments in known if moments is not None]
+    by_pair = None if length is None else partial(_laplace, length, phase.sampling_prob)
+    covered = [moments for moments in (by_pair, mixed.moments_of(claim, phase)) if moments is not None]
     if not covered:
         raise NotApplicable("no theorem here bounds the moments of this noise with this clip_norm.")
     return lambda orders: np.asarray(np.min([moments(orders) for moments in covered], axis=0))
