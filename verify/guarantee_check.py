@@ -21,8 +21,9 @@ from dpaudit.verify.guarantees import (
     guarantee_to_dict,
 )
 from dpaudit.verify.implied import LEAST_DELTA, divergence_at_least, divergence_at_most, most_mu, operating_points
+from dpaudit.verify.lower.divergences import divergence_lower
 from dpaudit.verify.lower.histories import POLE, never_gaussian, never_moments, never_pure, pure_reason
-from dpaudit.verify.renyi import divergence_lower, divergence_upper, mu_upper, pure_upper, rho_upper, squared_mu
+from dpaudit.verify.renyi import divergence_upper, mu_upper, pure_upper, rho_upper, squared_mu
 from dpaudit.verify.results import VerdictName
 
 NO_SMALLER = "the certified lower bounds on delta(epsilon) leave no smaller"

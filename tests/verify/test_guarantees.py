@@ -41,7 +41,8 @@ from dpaudit.verify.implied import (
     implied_delta,
     operating_points,
 )
-from dpaudit.verify.renyi import divergence_lower, divergence_upper, rho_upper
+from dpaudit.verify.lower.divergences import divergence_lower
+from dpaudit.verify.renyi import divergence_upper, rho_upper
 from dpaudit.verify.results import Verdict
 from dpaudit.verify.samplers import (
     BallsInBins,

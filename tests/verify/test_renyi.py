@@ -15,7 +15,8 @@ from dpaudit.verify.checking import check
 from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.guarantees import RenyiDP, ZeroConcentratedDP
 from dpaudit.verify.implied import claim_stating
-from dpaudit.verify.renyi import _counts, _kullback_leibler, divergence_lower, divergence_upper
+from dpaudit.verify.lower.divergences import _counts, _kullback_leibler, divergence_lower
+from dpaudit.verify.renyi import divergence_upper
 from dpaudit.verify.samplers import BufferedShuffle, Shuffled
 
 CLOSE = 1.0 + 1e-12  # an order

@@ -31,7 +31,7 @@ from dpaudit.verify.correlated import (
 from dpaudit.verify.correlated.correlation import Strategy
 from dpaudit.verify.correlated.toeplitz import square_root_coefficients
 from dpaudit.verify.lower import certified_lower, replayed_lower
-from dpaudit.verify.renyi import divergence_lower
+from dpaudit.verify.lower.divergences import divergence_lower
 from dpaudit.verify.results import Witness
 from dpaudit.verify.upper import upper_curve
 

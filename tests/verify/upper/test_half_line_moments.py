@@ -9,7 +9,8 @@ from scipy.stats import norm
 from dpaudit.mechanisms import Gaussian
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.claims import Adjacency, Claim, Phase
-from dpaudit.verify.renyi import divergence_lower, divergence_upper
+from dpaudit.verify.lower.divergences import divergence_lower
+from dpaudit.verify.renyi import divergence_upper
 from dpaudit.verify.samplers import WithoutReplacement
 from dpaudit.verify.upper.half_line_moments import half_moments
 from dpaudit.verify.upper.sampled_normal import halves

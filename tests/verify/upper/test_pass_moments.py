@@ -12,7 +12,8 @@ from dpaudit.verify import check
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.guarantees import RenyiDP
 from dpaudit.verify.implied import claim_stating
-from dpaudit.verify.renyi import divergence_lower, divergence_upper
+from dpaudit.verify.lower.divergences import divergence_lower
+from dpaudit.verify.renyi import divergence_upper
 from dpaudit.verify.samplers import BallsInBins, RandomAllocation, Sampler
 from dpaudit.verify.upper.pass_moments import overlap_moment, pass_moments, with_record_first, without_record_first
 
