@@ -181,6 +181,12 @@ def _fractional(whole: Array, between: Callable[[Array], Array], q: float, a: fl
     return top + math.log(float(np.exp(terms - top).sum())) + 1e-13 * (1.0 + abs(top)) if top < math.inf else math.inf
 
 
+def least_moments(*found: Moments | None) -> Moments | None:
+    """Order by order the least of the moments that theorems have, None where none has them."""
+    known = [moments for moments in found if moments is not None]
+    return (lambda orders: np.asarray(np.min([moments(orders) for moments in known], axis=0))) if known else None
+
+
 def gaussian_moments(mu: float, sampling_prob: float, orders: Array) -> Array:
     """alpha(lam) of N(mu, 1) against N(0, 1), Poisson-sampled, at real lam > 0.
 

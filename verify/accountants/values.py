@@ -14,7 +14,7 @@ from dpaudit.mechanisms.base import Array, Radial, ScaleMixture
 from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.inversion import epsilon_at
-from dpaudit.verify.rdp import Moments, rdp_curve, sampled_moments
+from dpaudit.verify.rdp import Moments, least_moments, rdp_curve, sampled_moments
 from dpaudit.verify.upper import (
     UpperBound,
     coordinate_products,
@@ -130,10 +130,10 @@ def _moments(claim: Claim, phase: Phase) -> Moments:
         return replaced_moments.carried(claim, phase, partial(_version, claim, phase))
     length = laplace_pure.shift_over_scale(claim, phase)
     by_pair = None if length is None else partial(_laplace, length, phase.sampling_prob)
-    covered = [moments for moments in (by_pair, mixed.moments_of(claim, phase)) if moments is not None]
-    if not covered:
+    moments = least_moments(by_pair, mixed.moments_of(claim, phase))
+    if moments is None:
         raise NotApplicable("no theorem here bounds the moments of this noise with this clip_norm.")
-    return lambda orders: np.asarray(np.min([moments(orders) for moments in covered], axis=0))
+    return moments
 
 
 def _version(claim: Claim, phase: Phase, adjacency: Adjacency, rate: float) -> Moments:

@@ -5,17 +5,14 @@ moments (Mironov 2017, Proposition 1: the Renyi divergences of one order add up)
 if every phase has one, and by moments if every phase has them.
 """
 
-from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
-
-from dpaudit.mechanisms.base import Array, LaplaceCoordinates
+from dpaudit.mechanisms.base import LaplaceCoordinates
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.pld.dominating_pairs import gaussian_pair
 from dpaudit.verify.pld.pair_curve import PairPhase, pair_curve
-from dpaudit.verify.rdp import Moments, gaussian_moments, rdp_curve
+from dpaudit.verify.rdp import Moments, gaussian_moments, least_moments, rdp_curve
 from dpaudit.verify.upper import (
     envelope,
     gaussian_pld,
@@ -60,13 +57,7 @@ def moments_of(claim: Claim, phase: Phase, rate: float | None = None) -> Moments
     mu = shift_over_sigma(phase, claim.adjacency)
     if mu is not None:
         return partial(gaussian_moments, mu, phase.sampling_prob if rate is None else rate)
-    found = laplace_gaussian_domination.moments(claim, phase, rate), envelope.moments(phase, claim, rate)
-    known = [moments for moments in found if moments is not None]
-    return partial(_least, known) if known else None
-
-
-def _least(known: Sequence[Moments], orders: Array) -> Array:
-    return np.asarray(np.minimum.reduce([moments(orders) for moments in known]))
+    return least_moments(laplace_gaussian_domination.moments(claim, phase, rate), envelope.moments(phase, claim, rate))
 
 
 def _all_pairs(claim: Claim) -> list[PairPhase] | None:
