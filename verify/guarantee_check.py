@@ -30,7 +30,7 @@ NO_SMALLER = "the certified lower bounds on delta(epsilon) leave no smaller"
 ORDERS = np.concatenate(
     [[1.0 + 1e-9], np.geomspace(1.001, 2.0, 6)[:-1], 2.0 ** np.arange(1.0, 41.0)]
 )  # where rho is compared
-LARGER_ORDERS = np.array([1.1, 1.25, 1.5, 2.0, 4.0, 16.0])  # times an order: theirs bound its far tail
+LARGER_ORDERS = np.array([1.001, 1.1, 1.25, 1.5, 2.0, 4.0, 16.0])  # times an order: theirs bound its far tail, and it
 CROSSED = 1e-9  # relative: more is a fault of one of two bounds
 TIGHT = 1e-4  # relative: a bracket of a refuted number that is worth no more time
 EXACT = 1e-12  # relative: less is the rounding of two equal numbers
@@ -219,8 +219,13 @@ def _renyi(claim: Claim, stated: RenyiDP, at_least: Function, at_most: Function)
         return Finding("certified", reason, "epsilon", shown, highest)
     apart = TIGHT if stated.epsilon < shown else EXACT  # it takes seconds, and cannot certify what is refuted
     if highest > shown * (1.0 + apart):
-        others = list(zip(larger, divergence_upper(upper, larger), strict=True))
-        highest = min(highest, divergence_at_most(at_most, stated.order, others))
+        others = divergence_upper(upper, larger)
+        highest = min(highest, float(others.min()))  # it grows with the order
+        if highest <= stated.epsilon:
+            reason = f"{where} of the history is at most {highest:.6g}, as that of a larger order is."
+            return Finding("certified", reason, "epsilon", shown, highest)
+        known = list(zip(larger, others, strict=True))
+        highest = min(highest, divergence_at_most(at_most, stated.order, known))
     if highest <= stated.epsilon:
         reason = f"{where} of the history is at most {highest:.6g}, by the certified upper bounds on delta(epsilon)."
         return Finding("certified", reason, "epsilon", shown, highest)

@@ -123,16 +123,18 @@ def sampled_moments(
     alpha(lam) = log sum_eta binom(lam+1, eta) (1-q)^(lam+1-eta) q^eta e^(h_eta), at whole lam; in between by chords.
     As the weights sum to 1 and h_0 = h_1 = 0, the sum is 1 + sum_{eta >= 2} w_eta (e^(h_eta) - 1).
 
-    In low noise chords are far off below lam = 1. With a = lam + 1 and m the largest integer below a, Taylor's formula
-    for (x + y)^a about y = 0 has the remainder (m+1) binom(a, m+1) int_0^y (y-s)^m (x+s)^(a-m-1) ds <= y^a (leave x out
-    under the integral), so (x + y)^a <= sum_{j <= m} binom(a, j) x^(a-j) y^j + y^a and, at x = 1-q, y = q W,
+    In low noise chords are far off between whole orders. With a = lam + 1 and m the largest integer below a, Taylor's
+    formula for (x + y)^a about y = 0 has the remainder (m+1) binom(a, m+1) int_0^y (y-s)^m (x+s)^(a-m-1) ds <= y^a
+    (leave x out under the integral), so (x + y)^a <= sum_{j <= m} binom(a, j) x^(a-j) y^j + y^a and, at x = 1-q,
+    y = q W,
 
         alpha(lam) <= log [sum_{j <= m} binom(a, j) (1-q)^(a-j) q^j e^(h_j) + q^a e^(h_a)].
 
-    In high noise they are twice too large near lam = 0. For 1 < a < 2 and u >= -q the second derivative of (1 + u)^a is
-    at most a (a-1) (1-q)^(a-2), and u = q (W - 1) has mean 0, so
+    For 1 < a < 2 let f(u) = (1 + u)^a - 1 - a u, so that alpha(lam) = log [1 + E f(q w)], w = W - 1 of mean 0. Twice
+    differentiated, f(q w) is at most q^a f(w): the ratio q^(2-a) ((1 + w)/(1 + q w))^(2-a) rises with w to 1. And
+    f(u)/u^2, the integral of a (a-1) (1-t) (1 + t u)^(a-2) over t in [0, 1], falls with u >= -q. So
 
-        alpha(lam) <= log [1 + a (a-1)/2 (1-q)^(a-2) q^2 (e^(h_2) - 1)].
+        alpha(lam) <= log [1 + q^a (e^(h_a) - 1)]  and  alpha(lam) <= log [1 + f(-q) (e^(h_2) - 1)].
 
     Args:
         log_ratio_moments: h_0, h_1, ..., at least up to ceil(max order) + 1.
@@ -143,8 +145,7 @@ def sampled_moments(
     q = sampling_prob
     eta = np.arange(2, len(log_ratio_moments), dtype=float)
     h = log_ratio_moments[2:]
-    with np.errstate(divide="ignore", over="ignore"):
-        excess = np.where(h > 30.0, h, np.log(np.expm1(np.minimum(h, 30.0))))
+    excess = _log_excess(h)
     # log binom is a difference of numbers of this size; each carries an ulp of error
     margin = 8e-16 * gammaln(len(h) + 3.0) + 1e-13
     whole = np.unique(np.concatenate([np.floor(orders), np.ceil(orders)]))
@@ -163,20 +164,33 @@ def sampled_moments(
     share = orders - np.floor(orders)
     with np.errstate(invalid="ignore"):
         chords = np.where(share == 0, low, np.where(np.isinf(high), np.inf, low + share * (high - low)))
-    small, a = orders < 1.0, orders[orders < 1.0] + 1.0
-    curvature = np.log(a * (a - 1.0) / 2.0) + (a - 2.0) * math.log1p(-q) + 2.0 * math.log(q) + excess[0] + margin
-    chords[small] = np.minimum(chords[small], np.logaddexp(0.0, curvature))
+    small = orders < 1.0
+    chords[small] = np.minimum(chords[small], np.logaddexp(0.0, _log_fall(q, orders[small] + 1.0) + excess[0] + margin))
     if between is not None:
         for i in np.flatnonzero(share):
             chords[i] = min(chords[i], _fractional(log_ratio_moments, between, q, float(orders[i]) + 1.0))
     return chords
 
 
+def _log_fall(q: float, a: Array) -> Array:
+    """log of (1 - q)^a - 1 + a q for 1 < a < 2, rounded up; or of q^2/2 times its largest second derivative.
+
+    Both terms of the difference are of size a q, and off by some roundings of that: too many for a small q.
+    """
+    with np.errstate(divide="ignore"):
+        difference = np.log(np.maximum(np.expm1(a * math.log1p(-q)) + a * q, 0.0) + 1e-15 * a * q)
+    return np.minimum(difference, np.log(a * (a - 1.0) / 2.0) + (a - 2.0) * math.log1p(-q) + 2.0 * math.log(q))
+
+
 def _fractional(whole: Array, between: Callable[[Array], Array], q: float, a: float) -> float:
-    """The bound by Taylor's formula at a > 1, not a whole number."""
+    """The bound from the moment of order a > 1 itself, not a whole number."""
+    own = float(between(np.array([a]))[0])
+    if a < 2.0:
+        log = a * math.log(q) + float(_log_excess(np.array(own)))
+        return float(np.logaddexp(0.0, log + 1e-13 * (1.0 + abs(log)))) if own > 0.0 else 0.0
     j = np.arange(math.floor(a) + 1.0)
     weight = gammaln(a + 1) - gammaln(j + 1) - gammaln(a + 1 - j) + (a - j) * math.log1p(-q) + j * math.log(q)
-    terms = np.append(weight + whole[: len(j)], a * math.log(q) + between(np.array([a]))[0])
+    terms = np.append(weight + whole[: len(j)], a * math.log(q) + own)
     top = float(terms.max())
     return top + math.log(float(np.exp(terms - top).sum())) + 1e-13 * (1.0 + abs(top)) if top < math.inf else math.inf
 

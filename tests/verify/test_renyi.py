@@ -84,6 +84,48 @@ def power_divergence(beta: float, moved: float, order: float) -> float:
         return float((mpmath.log(mass * b / 2 / mpmath.gamma(1 / b)) + exponent(peak)) / (a - 1))
 
 
+@pytest.mark.parametrize("rate", [1.0, 0.3])
+def test_many_coordinates_show_what_the_envelope_allows(rate: float) -> None:
+    """Each of a million is moved by a 2,000th of its scale: a hundred of them show a twentieth of it."""
+    noise = GeneralizedGaussian(3.0, 20.0, clip_norm=3.0, dimension=10**6)
+    orders = np.array([2.0, 8.0])
+    high = divergence_upper(Claim(0.0, 0.0, [Phase(noise, 1, rate)]).canonical("upper"), orders)
+    low = np.array(lower(Phase(noise, 1, rate), "add-remove", *orders))
+    assert (0.99 * high <= low).all()
+    assert (low <= high).all()
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.6])
+def test_coordinates_that_are_sampled_together_have_the_moment_of_their_product(rate: float) -> None:
+    """Two coordinates by quadrature in the plane, under p = infinity."""
+    noise = GeneralizedGaussian(3.0, 4.0, clip_norm=math.inf, dimension=2)
+    x = np.linspace(-14.0, 26.0, 2001)
+    law = noise.structure
+    assert isinstance(law, IIDCoordinates)
+    out, ratio = np.exp(law.logpdf(x)), np.exp(law.logpdf(x - 1.0) - law.logpdf(x))
+    both = 1.0 - rate + rate * np.multiply.outer(ratio, ratio)
+    plane = np.multiply.outer(out, out) * (x[1] - x[0]) ** 2
+    truth = [math.log(float((plane * both**a).sum())) / (a - 1.0) for a in (2.0, 5.0)]
+    low = np.array(lower(Phase(noise, 1, rate), "add-remove", 2.0, 5.0))
+    assert low == pytest.approx(truth, rel=1e-3)
+    assert (low <= np.array(truth) * (1 + 1e-9)).all()
+
+
+def test_next_to_order_1_a_claim_holds_by_a_larger_order() -> None:
+    """Its own bound has 1/(order - 1) of what no float tells apart, and the divergence grows with the order."""
+    noise = GeneralizedGaussian(8.0, 1.0, dimension=1)
+    stated = check(claim_stating(RenyiDP(1.0 + 1e-8, 60.0), [Phase(noise)], "add-remove"))
+    assert stated.verdict == "certified", stated.reason
+    assert "larger order" in stated.reason
+    assert check(claim_stating(RenyiDP(1.001, 58.2), [Phase(noise)], "add-remove")).verdict == "certified"
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.9, 0.3])
+def test_a_sampled_claim_below_order_2_holds_where_one_without_sampling_does(rate: float) -> None:
+    noise = GeneralizedGaussian(4.0, 2.0, dimension=5, clip_norm=2.0)
+    assert check(claim_stating(RenyiDP(1.1, 7.0), [Phase(noise, 10, rate)], "add-remove")).verdict == "certified"
+
+
 @pytest.mark.parametrize("beta", [1.1, 1.5, 2.5, 4.0])
 def test_divergences_of_power_laws_are_nearly_exact_at_every_order(beta: float) -> None:
     """Beyond 2,000 nats the upper bound is not refined."""

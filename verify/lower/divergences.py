@@ -37,6 +37,7 @@ from dpaudit.verify.upper.shift_norms import sampling_is_known
 
 ROUNDING = 1e-11  # relative, for sums of logarithms
 LARGEST_SUM = 4096  # order up to which the sum over k is taken
+LARGEST_OWN_SUM = 64  # the same where each of its moments is a sum over cells
 CELLS = 2000  # quantiles of each tail, and of the middle of a law
 MANY_COORDINATES = 100
 MOST_COORDINATES = 10**4  # of Laplace noise, each moved by little: of more, rounding outweighs what they gain
@@ -105,10 +106,8 @@ def _gaussian_lower(claim: Claim, phase: Phase, orders: Array) -> Array:
             known = np.where(orders >= 2.0, overlap_moment(shift, none + once, once)[0], 0.0)
         best = np.maximum(best, game.passes * np.maximum(whole_sum, known))
     if phase.sampler is None and phase.sampling_prob < 1.0 and claim.adjacency == "add-remove":
-        whole = np.floor(orders)
-        sums = [_log_moment(mu, phase.sampling_prob, int(a)) if a <= LARGEST_SUM else 0.0 for a in whole]
-        # D_a rises with a
-        best = np.maximum(best, phase.steps * np.array(sums) / np.maximum(whole - 1.0, 1.0))
+        k = np.arange(2.0, min(float(orders.max()), LARGEST_SUM) + 1.0)
+        best = np.maximum(best, phase.steps * _by_moments(k * (k - 1.0) * mu * mu / 2.0, phase.sampling_prob, orders))
     return np.asarray(best)
 
 
@@ -146,17 +145,51 @@ def _silent(game: PassGame) -> bool:
     return all(not once and not twice for _, (_, once, twice) in game.second)
 
 
-def _log_moment(mu: float, q: float, order: int) -> float:
-    """log E_Q[(1 - q + q W)^order] of the Gaussian, whole order >= 1, as an excess over 1 and rounded down."""
+def _log_moment(logs: Array, q: float, order: int) -> float:
+    """log E_Q[(1 - q + q W)^order], whole order >= 1, as an excess over 1 and rounded down.
+
+    Args:
+        logs: At most log E_Q[W^k] at k = 2, ..., order, and none below 0.
+        q: Rate.
+        order: Which.
+    """
     k = np.arange(2, order + 1, dtype=np.float64)
     if not len(k):
         return 0.0
-    exponent = k * (k - 1.0) * mu * mu / 2.0
-    excess = np.where(exponent > 30.0, exponent, np.log(np.expm1(np.minimum(exponent, 30.0))))
+    with np.errstate(divide="ignore"):
+        excess = np.where(logs > 30.0, logs, np.log(np.expm1(np.minimum(logs, 30.0))))
     weight = gammaln(order + 1.0) - gammaln(k + 1.0) - gammaln(order - k + 1.0)
     total = float(logsumexp(weight + k * math.log(q) + (order - k) * math.log1p(-q) + excess))
+    if total == -math.inf:
+        return 0.0
     margin = 1e-13 + 8e-16 * float(gammaln(order + 3.0)) + ROUNDING * abs(total)
     return float(np.logaddexp(0.0, total - margin))
+
+
+def _sampled_lower(claim: Claim, phase: Phase, law: IIDCoordinates, orders: Array) -> Array:
+    """Of a Poisson-sampled release with the record against without it: many coordinates moved alike, or few.
+
+    All are in the sample or none is: the binomial sum over moments of the release that is not sampled.
+    """
+    k = np.arange(2.0, min(float(orders.max()), LARGEST_OWN_SUM) + 1.0)
+    best, drawn = np.zeros(len(orders)), replace(phase, sampling_prob=1.0, sampling_kind="none")
+    for count in _counts(phase.mechanism, law) if len(k) else []:
+        logs = count * (k - 1.0) * _one_coordinate(claim, drawn, count, k)[0]
+        best = np.maximum(best, _by_moments(logs, phase.sampling_prob, orders))
+    return best
+
+
+def _by_moments(logs: Array, q: float, orders: Array) -> Array:
+    """At least D_a of a sampled release at each order: that of the whole order below it, as D_a rises with a.
+
+    Args:
+        logs: As for `_log_moment`, up to the largest order that is looked at.
+        q: Rate.
+        orders: Above 1.
+    """
+    whole, place = np.unique(np.minimum(np.floor(orders), len(logs) + 1).astype(np.int64), return_inverse=True)
+    found = [_log_moment(logs[: a - 1], q, int(a)) / max(a - 1.0, 1.0) for a in whole]
+    return np.array(found)[place]
 
 
 def _coordinate_lower(claim: Claim, parts: Sequence[Phase], law: IIDCoordinates, orders: Array) -> Array:
@@ -177,6 +210,10 @@ def _coordinate_lower(claim: Claim, parts: Sequence[Phase], law: IIDCoordinates,
     for count in [1] if alone else _counts(phase.mechanism, law):
         found = [part.steps * count * _one_coordinate(claim, part, count, orders) for part in parts]
         best = np.maximum(best, np.sum(found, axis=0))
+    poisson = phase.sampler is None and phase.sampling_prob < 1.0 and claim.adjacency == "add-remove"
+    if poisson and not isinstance(law, NormalCoordinates) and (phase.mechanism.dimension or 1) > 1:
+        sampled = [part.steps * _sampled_lower(claim, part, law, orders) for part in parts]
+        best[0] = np.maximum(best[0], np.sum(sampled, axis=0))
     return best
 
 
@@ -246,7 +283,8 @@ def _counts(mechanism: Mechanism, law: IIDCoordinates) -> list[int]:
 
     has g(0) = g'(0) = 0 and g' = a-1 - (2a-1) s(log(B/A) - (2a-1) t) with the logistic s, convex where its argument is
     negative, as it is from t = 0 on: g' rises and is concave. So g/t rises, and under p = 1 one coordinate is best; and
-    t g' <= 2 g, so that g/t^2 falls, and g/t^p with it from p = 2 on, where the more coordinates the better.
+    t g' <= 2 g, so that g/t^2 falls, and g/t^p with it from p = 2 on, where the more coordinates the better. Of other
+    noise small shifts cost by their squares: under p > 2 many coordinates may be better than one, or a few best of all.
     """
     dimension, p = max(mechanism.dimension or 1, 1), mechanism.clip_norm
     if math.isinf(p):
@@ -255,7 +293,8 @@ def _counts(mechanism: Mechanism, law: IIDCoordinates) -> list[int]:
         return [1]
     if isinstance(law, LaplaceCoordinates) and p >= 2:
         return sorted({min(dimension, MANY_COORDINATES), min(dimension, MOST_COORDINATES)})
-    return candidate_counts(mechanism, MANY_COORDINATES)
+    tens = [10**i for i in range(2, 19) if 10**i < dimension] if p > 2 else []
+    return sorted({*candidate_counts(mechanism, MANY_COORDINATES), *tens, *([dimension] if p > 2 else [])})
 
 
 def _fixed_size_pairs(claim: Claim, phase: Phase) -> list[MixturePair]:

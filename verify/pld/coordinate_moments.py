@@ -33,6 +33,7 @@ from dpaudit.mechanisms.base import Array, IIDCoordinates, PowerCoordinates
 from dpaudit.verify.pld.cells import SMALLEST_MASS, tail_error
 
 GAP = 5e-4  # relative distance of the two bounds on e^h - 1, or on h if larger, at which cells are fine enough
+ROUNDED, LARGEST_GAP = 2.0**-33, 2e-2  # what a cell's mean loss may be off by; the largest GAP, where losses are less
 ROUNDS = 60  # halvings of a cell
 MOST = 400_000  # cells in all
 CHARGE = 1e-8  # relative roundings of psi and of the sums
@@ -211,7 +212,9 @@ class ShiftedCoordinate:
         for _ in range(ROUNDS):
             index = self._cells[1].astype(np.int64)
             total = [_log_sum(part, index, ends) for part in (lower, upper)]
-            tolerance = GAP * np.maximum(1.0, total[0])
+            # a cell's share of losses is a difference of tails: of small ones only many more cells would be as fine
+            usual = np.exp(0.5 * np.clip(total[0], -80.0, 0.0)) * math.sqrt(2.0 / (eta * (eta - 1.0)))
+            tolerance = np.clip(ROUNDED / usual, GAP, LARGEST_GAP) * np.maximum(1.0, total[0])
             with np.errstate(invalid="ignore"):
                 wide = (total[1] - total[0] > tolerance) & (total[0] < USELESS)
             place = np.flatnonzero(wide[index])
@@ -371,7 +374,7 @@ def _line_bounds(cells: Array, eta: float, at_zero: float) -> tuple[Array, Array
     """log of the integral of f psi for a power law where W >= 1, its exponent between lines; no bounds elsewhere."""
     lower, upper = np.full(cells.shape[1], -np.inf), np.full(cells.shape[1], np.inf)
     usable = cells[5] >= 0
-    low, width, x1, y1, x2, y2, x, y, rise_x, rise_y = cells[[5, 14, *range(15, 23)]][:, usable]
+    low, high, width, x1, y1, x2, y2, x, y, rise_x, rise_y = cells[[5, 6, 14, *range(15, 23)]][:, usable]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         outer = (eta - 1) * x1 - eta * (y - rise_y), (eta - 1) * x2 - eta * (y + rise_y)
         inner = (eta - 1) * (x - rise_x) - eta * y1, (eta - 1) * (x + rise_x) - eta * y2
@@ -380,7 +383,9 @@ def _line_bounds(cells: Array, eta: float, at_zero: float) -> tuple[Array, Array
         # psi(W) >= W^eta (1 - eta W^(1 - eta)) where W >= 1
         kept = np.log(np.maximum(-np.expm1(math.log(eta) - (eta - 1) * low), 0.0))
         lower[usable] = np.nan_to_num(at_zero + log_mean_exponential(*inner) + width - rounding + kept, nan=-np.inf)
-        upper[usable] = np.nan_to_num(at_zero + log_mean_exponential(*outer) + width + rounding, nan=np.inf)
+        # psi(W) <= W^eta - W <= (eta - 1) log(W) W^eta
+        gentle = np.minimum(np.log((eta - 1) * high), 0.0)
+        upper[usable] = np.nan_to_num(at_zero + log_mean_exponential(*outer) + width + rounding + gentle, nan=np.inf)
     return lower, upper
 
 

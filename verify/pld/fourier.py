@@ -24,6 +24,7 @@ UNIT = 2.0**-53
 BUTTERFLY = 16.0 * UNIT
 LOG_VANISHING = -80.0  # log of powers of the spectrum that are taken for zero
 SCAN = 2**17  # frequencies of the first look at a spectrum for sums over blocks
+LONG, ROW = 2**12, 64  # places of a law that is summed in rows first, and those of a row
 LOG_WRAP = -46.0  # log of the tilted mass that may lie outside a window, on each side
 LOG_LEAST = -745.0  # e to it is the smallest float
 
@@ -224,8 +225,7 @@ def tilted_power(parts: Sequence[tuple[Lattice, int]], theta: float, start: int,
         frequencies = _significant(first.masses, first.places, size, LOG_VANISHING / count)
         product = _Product(frequencies, 0.0, math.exp(LOG_VANISHING))
         for one, count in ordered:
-            depth = (20.0 + 2.0 * math.log2(2 * len(one.places))) * UNIT
-            product.times(_frequencies(one.masses, one.places, size, product.alive), count, depth)
+            product.times(*_frequencies(one, size, product.alive, count))
     error, vanished = product.error()
     if block == 1:
         return _inverse(product.alive, product.values, error, vanished, start, size, (theta, log_scale, relative))
@@ -338,21 +338,47 @@ def _significant(masses: Array, places: NDArray[np.int64], size: int, log_limit:
 
 
 def _frequencies(
-    masses: Array, places: NDArray[np.int64], size: int, alive: NDArray[np.int64]
-) -> NDArray[np.complex128]:
+    one: Tilted, size: int, alive: NDArray[np.int64], count: int
+) -> tuple[NDArray[np.complex128], int, float]:
     """Transform of the masses at some frequencies: angles reduced as integers, terms added in pairs.
 
     Angles below 2 pi are off by 2 units of it, a term by 16 roundings, and a level of the sum adds sqrt(2) of one.
+    Long laws are summed in rows first, by a matrix product that is off by a rounding for each place of a row.
+
+    Args:
+        one: The masses.
+        size: Of the whole transform.
+        alive: The frequencies.
+        count: Draws of these masses.
+
+    Returns:
+        The transform, the draws, and how far each value may be off: what `_Product.times` takes.
     """
-    width = 1 << (len(places) - 1).bit_length()
-    rows = []
-    for part in np.array_split(alive, 1 + len(alive) * width // 2**21):  # bound memory
-        terms = np.zeros((len(part), width), dtype=np.complex128)
-        terms[:, : len(places)] = masses * np.exp(-2j * math.pi / size * (np.outer(part, places) % size))
-        while terms.shape[1] > 1:
-            terms = terms[:, ::2] + terms[:, 1::2]
-        rows.append(terms[:, 0])
-    return np.concatenate(rows)
+    first, span = int(one.places[0]), int(one.places[-1] - one.places[0]) + 1
+    width = ROW if len(one.places) > LONG and span < 4 * len(one.places) else 1
+    starts, masses = one.places, one.masses[:, None]
+    if width > 1:
+        starts = first + width * np.arange(-(-span // width))
+        masses = np.bincount(one.places - first, one.masses, width * len(starts)).reshape(-1, width)
+    pairs = 1 << (len(starts) - 1).bit_length()
+    found = []
+    for part in np.array_split(alive, 1 + len(alive) * pairs // 2**21):  # bound memory
+        row, turned = _rotations(np.arange(width), part, size), _rotations(starts, part, size)
+        terms = np.zeros((pairs, len(part)), dtype=np.complex128)
+        terms[: len(starts)] = turned * (masses @ row.real + 1j * (masses @ row.imag))
+        while len(terms) > 1:
+            terms = terms[::2] + terms[1::2]
+        found.append(terms[0])
+    inner = 0.0 if width == 1 else width + 20.0
+    return np.concatenate(found), count, (20.0 + inner + 2.0 * math.log2(2 * len(one.places))) * UNIT
+
+
+def _rotations(steps: NDArray[np.int64], frequencies: NDArray[np.int64], size: int) -> NDArray[np.complex128]:
+    """e^(-2 pi i steps frequencies/size), shape (steps, frequencies)."""
+    angle = 2.0 * math.pi / size * (np.outer(steps, frequencies) % size)
+    turned = np.empty(angle.shape, dtype=np.complex128)
+    turned.real, turned.imag = np.cos(angle), -np.sin(angle)
+    return turned
 
 
 def _block_sums(

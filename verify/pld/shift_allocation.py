@@ -56,7 +56,7 @@ class SpreadMoment:
         """The bound at one order.
 
         Args:
-            eta: At least 2; above 1 for log-concave noise.
+            eta: At least 2; above 1 for log-concave noise, and where all coordinates are moved by the clip.
         """
         dimension = self._dimension
         # spread evenly each coordinate is moved by C n^(-1/p): next to nothing is lost where that is C

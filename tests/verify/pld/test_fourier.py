@@ -8,8 +8,10 @@ import pytest
 
 from dpaudit.verify.pld.fourier import (
     LOG_WRAP,
+    LONG,
     Lattice,
     Tilted,
+    _frequencies,
     chernoff_window,
     decayed_sums,
     log_mgf,
@@ -93,6 +95,23 @@ def test_blocks_of_a_binomial_of_a_thousand_million_draws(target: float) -> None
         charge = power.error_sup + 2.0 * math.exp(LOG_WRAP) * power.weight + (power.relative + 2e-7) * exact
         assert abs(float(power.values[j]) - exact) <= charge
         assert charge < 2e-4 * exact
+
+
+@pytest.mark.parametrize("apart", [1, 3, 50])
+@pytest.mark.parametrize("long", [False, True])
+def test_frequencies_of_a_law_are_its_transform_within_their_stated_error(apart: int, *, long: bool) -> None:
+    """Long laws are summed in rows first, unless they are mostly gaps."""
+    count = 2 * LONG + 77 if long else 500
+    masses = np.random.default_rng(3).random(count) ** 3
+    one = Tilted(apart * (np.arange(count) - count // 3), masses / masses.sum(), 0.0, 0.0)
+    alive, size = np.array([0, 1, 2, 77, 900, 2**21, 2**23 - 1, 2**23]), 2**24
+    found, draws, error = _frequencies(one, size, alive, 5)
+    turn = 2 * np.longdouble("3.14159265358979323846264338327950288") / size
+    angles = turn * (np.multiply.outer(alive, one.places) % size).astype(np.longdouble)
+    exact = (one.masses * (np.cos(angles) - 1j * np.sin(angles))).sum(axis=1)
+    assert draws == 5
+    assert error < (2e-14 if long else 5e-15)
+    assert np.abs(found - exact).max() < 0.1 * error
 
 
 @pytest.mark.parametrize("odd", [0.0, 1e-9, 0.05])

@@ -86,6 +86,18 @@ def test_orders_below_one_are_nearly_exact_in_high_noise() -> None:
         assert (found <= orders * sampled_moments(table, q, np.ones(1))).all()
 
 
+@pytest.mark.parametrize("mu", [0.3, 3.0, 12.0])
+def test_orders_below_one_are_at_most_those_of_larger_rates(mu: float) -> None:
+    """Between orders 1 and 2 of the ratio; at a rate next to 1 the bound is next to that of what is not sampled."""
+    table, orders = np.array([0.0, 0.0, mu * mu, 3.0 * mu * mu]), np.array([1e-6, 1e-3, 0.1, 0.5, 0.9, 1.0])
+    rates = (1e-5, 0.01, 0.3, 0.9, 0.999, 1.0 - 1e-9)
+    found = np.array([sampled_moments(table, q, orders, lambda eta: eta * (eta - 1) * mu * mu / 2) for q in rates])
+    exact = np.array([gaussian_moments(mu, q, orders) for q in rates])
+    assert (exact <= found * (1 + 1e-12) + 1e-12).all()
+    assert (np.diff(found, axis=0) >= -1e-12).all()
+    np.testing.assert_allclose(found[-1], orders * (orders + 1.0) * mu * mu / 2, rtol=1e-6, atol=2e-12)
+
+
 def test_moments_are_infinite_where_those_that_they_are_made_of_are() -> None:
     table = np.array([0.0, 0.0, 0.1, 0.5, np.inf, np.inf, np.inf])
     found = sampled_moments(table, 0.02, np.array([1.5, 2.0, 2.5, 3.0, 3.5, 4.5]))
