@@ -7,6 +7,7 @@ so that it can be read and handed out alone.
 
 import json
 import math
+import os
 import re
 import sys
 import time
@@ -15,20 +16,28 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
+
+def told(line: str, file: Any) -> None:  # or dropped where it cannot be written: the exit status tells it, too
+    if file is not None:  # as a closed one is
+        try:
+            print(line.encode(code := file.encoding or "utf-8", "backslashreplace").decode(code), file=file, flush=True)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())  # takes what Python writes at its end
+
+
 try:
     from flint import arb, ctx, fmpq, fmpz, fmpz_poly
 except ImportError:
-    print("dpaudit-check: expected python-flint to be installed: pip install python-flint", file=sys.stderr)
+    told("dpaudit-check: expected python-flint to be installed: pip install python-flint", sys.stderr)
     raise SystemExit(2) from None
 
 FORMAT, SECONDS, MAX_BYTES, MAX_WINDOW, BITS = "dpaudit-certificate/1", 300, 2**23, 2**16, (64, 2000)
 NUMBER = re.compile(r"-?\d{1,60}(\.\d{1,60})?(e[+-]?\d{1,3})?|-?\d{1,60}/[1-9]\d{0,59}", re.ASCII)
 NOISE = {"gaussian": ["noise_multiplier"], "laplace": ["scale"], "generalized-gaussian": ["beta", "scale"]}
 NOISE |= {f"gamma-{x}": ["k", "theta"] for x in ("plrv", "plrv-iid", "scale-laplace")} | {"product": ["sigma"]}
-SAMPLERS = {"deterministic": "batches epochs", "balls-in-bins": "batches epochs reshuffle"}  # and their keys
-SAMPLERS |= {"random-allocation": "steps times", "without-replacement": "steps prob"}
-SAMPLERS |= {"shuffled": "batches epochs reshuffle records batch last_batch"}
-SAMPLERS |= {"truncated-poisson": "steps prob max_batch records"}
+SAMPLERS = {"random-allocation": "steps times", "without-replacement": "steps prob"}  # and their keys
+SAMPLERS |= {"balls-in-bins": "batches epochs reshuffle", "truncated-poisson": "steps prob max_batch records"}
+SAMPLERS |= {"deterministic": "batches epochs", "shuffled": "batches epochs reshuffle records batch last_batch"}
 CLAIM, PHASE = "id epsilon delta adjacency phases", "mechanism steps sampling_prob sampling_kind sampling"
 deadline = [0.0]
 
@@ -113,8 +122,7 @@ class Window:
         return result
 
     def masses(self, law: fmpz_poly, most: int = 0) -> list[arb]:  # of 0..most, or of the whole window
-        top = most or 2 * self.size
-        return [arb(x) / (1 << self.bits) for x in [*law.coeffs(), *[fmpz(0)] * (top - law.degree())]]
+        return [arb(x) / (1 << self.bits) for x in law.coeffs() + [fmpz(0)] * ((most or 2 * self.size) - law.degree())]
 
     def capped(self, laws: list[fmpz_poly], counts: tuple[int, ...]) -> fmpz_poly:
         """Of a sum of so many scores in 0..W of each law. A sum above W is left out: it is above W in any order."""
@@ -141,11 +149,11 @@ class Sampler:
         self.passes, self.orders = (1, epochs) if once else (epochs, 1)
         self.meetings, self.groups, self.games, self.twice = epochs, list[Any](), list[Any](), False
         need(set(data) <= (own := set(SAMPLERS.get(kind, "").split())), "a sampler's key is not its own")
-        key = "steps" if "steps" in own else "batches"
-        self.steps, sizes = whole(data[key], 1, 10**8) * epochs, (1, 10**8)
-        self.widest, self.rate, part = Fraction(0), Fraction(0), Fraction(kind == "deterministic")
+        count = whole(data["steps" if "steps" in own else "batches"], 1, 10**8)
+        self.steps, part = count * epochs, Fraction(kind == "deterministic")
+        self.widest = self.rate = Fraction(0)
         if kind == "shuffled":
-            count, last = whole(data["batches"], *sizes), data.get("last_batch", "kept")
+            last = data.get("last_batch", "kept")
             n, b = (whole(data[key], 1, 10**15) for key in ("records", "batch")) if "records" in data else (count, 1)
             need("records" in data or "batch" not in data, "a batch is of records")
             need(b <= n and count == (-(-n // b) if last == "kept" else n // b), "the batches are not those")
@@ -161,7 +169,6 @@ class Sampler:
             out = [(1 - least, (count, 0, 0))]
             self.games = [([(least, (count - 1, 0, 1)), *out], [(least, without), *out])] if count else []
         elif kind in ("balls-in-bins", "random-allocation"):
-            count = whole(data["batches" if kind == "balls-in-bins" else "steps"], *sizes)
             times = whole(data["times"], 1, count) if kind == "random-allocation" else 1
             short, longer = divmod(count, times)
             part, self.meetings = Fraction(times, count), epochs * times
@@ -169,7 +176,7 @@ class Sampler:
             self.games = [] if replaced else [([(1, (count - times, times, 0))], [(1, (count, 0, 0))])]
         elif kind == "without-replacement":
             self.rate = part = g = data["prob"] + Fraction(0)
-            self.passes = self.meetings = whole(data["steps"], *sizes)
+            self.passes = self.meetings = count
             need(0 < g <= 1, "the rate is not allowed")
             far, near = ([(1 - g, (1, 0, 0)), (g, at)] for at in ((0, 0, 1), (0, 1, 0)))
             silent = [(Fraction(1), (1, 0, 0))]
@@ -298,8 +305,7 @@ class Phase:
         laws, none = [], fmpz_poly([])
         for side in games[whole(data["game"], 0, len(games) - 1)]:
             mixed = [inner.floor(ball(weight + Fraction(0))) * inner.capped(ones, counts) for weight, counts in side]
-            sums = inner.masses(sum(mixed, none) // (1 << inner.bits), inner.size)
-            laws.append(window.law(sums, data["labels"]))
+            laws.append(window.law(inner.masses(sum(mixed, none) // (1 << inner.bits), inner.size), data["labels"]))
         return laws
 
     def allocated(self, releases: int, text: Fraction, size: int, step: arb, window: Window) -> list[fmpz_poly]:
@@ -367,13 +373,13 @@ class Phase:
         above = top * (-tilt * top).exp() * moment**m
         return (inside + above) * unit / m + values[-1] + self.excess(growth, 1 - growth, way, True) * cost
 
-    def shuffled(self, w: dict[str, Any], step: arb, window: Window, replaced: bool) -> list[fmpz_poly]:
+    def shuffled(self, w: dict[str, Any], step: arb, window: Window) -> list[fmpz_poly]:
         """Laws of a pass's loss, both directions. Its deltas are a convex function of growth = e^epsilon, below chords
         of those that are stated ("add" for growth < 1); a mass of the second law is what the slope gains."""
         points, places, deltas = [(arb(0), arb(1))], ascending([place for place, _ in w["profile"]]), dict[Any, arb]()
         for place, value in w["profile"]:
             growth, stated, e = (place * step).exp(), ball(value), abs(place) * step
-            way = "swap" if replaced else "remove" if place >= 0 else "add"
+            way = "swap" if self.replaced else "remove" if place >= 0 else "add"
             if not stated >= normal(self.mu(), e):  # of a known order
                 key = abs(place), way
                 deltas[key] = deltas[key] if key in deltas else self.pass_delta(w, e, way, window)
@@ -437,7 +443,7 @@ class Phase:
 
     def losses(self, edges: list[int], step: arb, window: Window) -> list[fmpz_poly]:
         """Connect-the-dots laws of one release's loss in multiples of step, both directions; the rest is infinite."""
-        mu, q, tails, laws = self.mu(), self.q, [[arb(1), arb(1)]], []
+        mu, q, tails, laws = self.mu(), arb(1) if self.swapped else self.q, [[arb(1), arb(1)]], []
         for edge in ascending(edges):
             if self.swapped or self.g:
                 tails.append(self.drawn_tails(edge, step) if self.g else self.swapped_tails(edge, step))
@@ -447,7 +453,6 @@ class Phase:
             at = [(odds.log() / mu + s * mu / 2) / arb(2).sqrt() for s in (-1, 1)] if odds > 0 else []
             tails.append([x.erfc() / 2 for x in at] or [arb(1), arb(1)])
         need(self.swapped or self.rate == 1 or tails[1][0] == 1, "the first edge is not below all losses")
-        q = arb(1) if self.swapped else q
         cells = list(pairwise([*tails, [arb(0), arb(0)]]))
         plain = [a[1] - b[1] for a, b in cells]
         mixed = [q * (a[0] - b[0]) + (1 - q) * m for (a, b), m in zip(cells, plain, strict=True)]
@@ -480,9 +485,8 @@ def event(phases: list[Phase], data: dict[str, Any], direction: str) -> list[arb
 def certified(kind: str, phases: list[Phase], w: dict[str, Any], replaced: bool, e: arb) -> arb:  # at least delta
     first, sampled, gaussian = phases[0], any(x.rate < 1 or x.g for x in phases), all(x.power == 2 for x in phases)
     need(not (sampled and replaced) or (kind == "gaussian-grid" and gaussian), "sampled replace-one is not covered")
-    drawn = [x.sampler for x in phases if x.sampler]
-    covered = all((kind == "gaussian-grid" or not x.rate) and (gaussian or not x.twice) for x in drawn)
-    need(covered, "the sampler has no theorem here")
+    for who in [x.sampler for x in phases if x.sampler]:
+        need((kind == "gaussian-grid" or not who.rate) and (gaussian or not who.twice), "the sampler has no theorem")
     order, scales = whole(w.get("order", 1), 1, 2000), w.get("scales", [])
     spent = sum((x.steps * x.scale_masses(scales)[-1] for x in phases if scales), arb(0))
     if kind == "gaussian-curve":
@@ -502,11 +506,9 @@ def certified(kind: str, phases: list[Phase], w: dict[str, Any], replaced: bool,
             parts = [(x.allocated(t, unit, n, step, window), k) for (x, t, k), unit, n in sides]
         elif kind == "shuffled-grid":
             need(all(x.sampler and x.sampler.widest for x in phases), "these are no such batches")
-            passes = list(zip(phases, w["passes"], strict=True))
-            parts = [(x.shuffled(own, step, window, replaced), x.sampler.passes) for x, own in passes]
+            parts = [(x.shuffled(y, step, window), x.sampler.passes) for x, y in zip(phases, w["passes"], strict=True)]
         else:
-            losses = [x.losses(edges, step, window) for x, edges in zip(phases, w["edges"], strict=True)]
-            parts = [(pair, x.steps) for pair, x in zip(losses, phases, strict=True)]
+            parts = [(x.losses(edges, step, window), x.steps) for x, edges in zip(phases, w["edges"], strict=True)]
         both = not replaced if kind == "shuffled-grid" else (sampled and gaussian) or kind == "allocation-grid"
         for side in range(1 + both):  # what is missing is infinite
             law = window.masses(window.composed([(pair[side], count) for pair, count in parts]))
@@ -572,16 +574,17 @@ def accepted(text: str) -> str:  # in one line; AssertionError: nothing is prove
 def main(paths: list[str] | None = None) -> int:
     status = 0 if (files := sys.argv[1:] if paths is None else paths) else 2
     if not files or files[0] in ("-h", "--help"):
-        print("usage: dpaudit-check CERTIFICATE...", file=sys.stdout if files else sys.stderr)
+        told("usage: dpaudit-check CERTIFICATE...", sys.stdout if files else sys.stderr)
         return status
     for path in files:
         name = path if path.isprintable() else ascii(path)  # a name may hold lines, or what moves a terminal's cursor
         try:
             with open(path, encoding="utf-8") as file:  # a longer one gets a bracket, and so is no JSON
-                print(f"{name}: accepted {accepted(file.read(MAX_BYTES) + ']' * len(file.read(1)))}")
+                line, stream = f"accepted {accepted(file.read(MAX_BYTES) + ']' * len(file.read(1)))}", sys.stdout
         except Exception as error:
             status, how = (3, "refused") if isinstance(error, AssertionError) else (max(status, 2), "not a certificate")
-            print(f"{name}: {how}: {type(error).__name__} {str(error)[:200]!r}", file=sys.stderr)
+            line, stream = f"{how}: {type(error).__name__} {str(error)[:200]!r}", sys.stderr
+        told(f"{name}: {line}", stream)
     return status
 
 

@@ -3,7 +3,10 @@
 import copy
 import json
 import math
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -645,6 +648,41 @@ def test_the_checker_says_how_it_is_used(capsys: pytest.CaptureFixture[str]) -> 
         assert capsys.readouterr() == printed
 
 
+def redirected(
+    words: str, *paths: Path | str, options: Sequence[str] = (), **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """The checker run as its file alone, as a shell redirects it; stream 0 is a pipe without a reader."""
+    command = ["sh", "-c", f'exec "$@" {words}', "sh", sys.executable, *options, checker.__file__, *map(str, paths)]
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "wb") as pipe:
+        return subprocess.run(
+            command, stdin=pipe, capture_output=True, text=True, check=False, env=os.environ | environment
+        )
+
+
+@pytest.mark.parametrize("nowhere", ["&0", "/dev/full", "&-"])
+def test_an_output_that_cannot_be_written_changes_no_exit_status(nowhere: str, tmp_path: Path) -> None:
+    """A certificate whose line met a pipe without a reader was "not a certificate"."""
+    good, bad, none = (tmp_path / f"{name}.json" for name in ("good", "bad", "none"))
+    good.write_text(made("gaussian certified"))
+    bad.write_text(good.read_text().replace("add-remove", "replace-one"))
+    for paths, status in (([good, good], 0), ([good, bad], 3), ([none, good], 2), ([], 2), (["-h"], 0)):
+        known, heard, seen = (redirected(words, *paths) for words in ("", f">{nowhere}", f"2>{nowhere}"))
+        assert [done.returncode for done in (known, heard, seen)] == [status] * 3
+        assert (heard.stdout, heard.stderr) == ("", known.stderr)
+        assert (seen.stdout, seen.stderr) == (known.stdout, "")
+    assert redirected(f"2>{nowhere}", options=["-E", "-S"]).returncode == 2  # without python-flint
+
+
+def test_a_name_that_the_encoding_lacks_is_spelt_out(tmp_path: Path) -> None:
+    path = tmp_path / "\u00e4.json"
+    path.write_text(made("gaussian certified"))
+    done = redirected("", path, PYTHONIOENCODING="ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\\xe4.json: accepted certified" in done.stdout
+
+
 def test_what_follows_the_longest_certificate_that_is_read_is_not_left_out(tmp_path: Path) -> None:
     claim = Claim(3.0, 1e-5, [Phase(Gaussian(2.0), sampler=Deterministic(7, 9))], "zero-out")
     text = json.dumps(certificate(claim, check(claim)))
@@ -656,7 +694,6 @@ def test_what_follows_the_longest_certificate_that_is_read_is_not_left_out(tmp_p
 
 def test_the_checker_is_one_short_file_that_imports_flint_alone() -> None:
     import ast
-    import sys
 
     source = Path(checker.__file__).read_text()
     tree = ast.parse(source)
