@@ -59,7 +59,7 @@ def sarif_result(
         line, column: Where in it, from 1; None for the file as a whole.
         more: Other properties of the result.
     """
-    place: dict[str, Any] = {"artifactLocation": {"uri": quote(uri)}}
+    place: dict[str, Any] = {"artifactLocation": {"uri": quote(uri, errors="surrogateescape")}}
     if line is not None:
         place["region"] = {"startLine": line, "startColumn": column}
     location = {"physicalLocation": place}

@@ -1,5 +1,6 @@
 """Verdicts for machines: lines of claims, counts of a suite, and badges that any reader can draw."""
 
+import os
 from types import ModuleType
 from xml.etree import ElementTree
 
@@ -61,6 +62,14 @@ def test_a_suite_counts_what_it_skips_and_what_is_required(samples: ModuleType) 
         assert [suite.get(key) for key in ("tests", "failures", "skipped")] == counts
 
 
-def test_a_place_in_sarif_is_a_uri_reference() -> None:
-    found = sarif_result("a", "error", "b", uri="my claims/#1 100%.toml")
-    assert found["locations"][0]["physicalLocation"]["artifactLocation"] == {"uri": "my%20claims/%231%20100%25.toml"}
+@pytest.mark.parametrize(
+    ("name", "uri"),
+    [
+        (b"my claims/#1 100%.toml", "my%20claims/%231%20100%25.toml"),
+        (b"\xc3\xa4.toml", "%C3%A4.toml"),
+        (b"\xe4.toml", "%E4.toml"),  # no UTF-8, which a file's name need not be
+    ],
+)
+def test_a_place_in_sarif_is_a_uri_reference(name: bytes, uri: str) -> None:
+    found = sarif_result("a", "error", "b", uri=os.fsdecode(name))
+    assert found["locations"][0]["physicalLocation"]["artifactLocation"] == {"uri": uri}
