@@ -20,7 +20,7 @@ from dpaudit.reports.verdict_exports import EXPORTS
 from dpaudit.reports.verdict_files import verdict_text, verdicts_json, verdicts_junit, verdicts_sarif
 from dpaudit.verify.batch import check_all
 from dpaudit.verify.checking import DISAGREEMENT, check
-from dpaudit.verify.claim_files import ClaimFileError, claim_to_dict, load_claims
+from dpaudit.verify.claim_files import ClaimFileError, claim_to_dict, claims_of_text, claims_text
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.results import Verdict
 
@@ -62,8 +62,8 @@ def run_claims(
         InputError: A file is no claims file, no claim has the id, or the second engine is not installed.
         OSError: A folder cannot be made.
     """
-    claims, homes = _load(paths, only)
-    places = _places(homes) if form == "sarif" else {}
+    claims, homes, texts = _load(paths, only)
+    places = _places(homes, texts) if form == "sarif" else {}
     lost = Lost(warn)
     for folder in (out, certificates):
         if folder is not None:
@@ -168,10 +168,14 @@ def _comparisons(
         advance(1)
 
 
-def _load(paths: Sequence[Path], only: str | None) -> tuple[list[Claim], Mapping[str, Path]]:
-    """The claims to check, and the file that every id stands in."""
+def _load(paths: Sequence[Path], only: str | None) -> tuple[list[Claim], Mapping[str, Path], Mapping[Path, str]]:
+    """The claims to check, the file that every id stands in, and the files' texts: a pipe gives its own once."""
+    texts: dict[Path, str] = {}
+    files: list[tuple[Path, list[Claim]]] = []
     try:
-        files = [(path, load_claims(path)) for path in paths]
+        for path in paths:
+            texts[path] = claims_text(path)
+            files.append((path, claims_of_text(texts[path], path)))
     except ClaimFileError as error:
         raise InputError(str(error)) from error
     claims = [claim for _, read in files for claim in read]
@@ -181,15 +185,15 @@ def _load(paths: Sequence[Path], only: str | None) -> tuple[list[Claim], Mapping
         twice = next(name for name in ids if ids.count(name) > 1)
         raise InputError(f"claim {twice!r}: id appears in two files: expected every id once.")
     if only is None:
-        return claims, homes
+        return claims, homes, texts
     if only not in homes:
         raise InputError(f"Expected only={only!r} to be the id of a claim.")
-    return [claim for claim in claims if claim.id == only], homes
+    return [claim for claim in claims if claim.id == only], homes, texts
 
 
-def _places(homes: Mapping[str, Path]) -> dict[str, tuple[str, int | None]]:
+def _places(homes: Mapping[str, Path], texts: Mapping[Path, str]) -> dict[str, tuple[str, int | None]]:
     """The file and the line of every id."""
-    lines = {path: id_lines(path.read_text(encoding="utf-8")) for path in set(homes.values())}
+    lines = {path: id_lines(text) for path, text in texts.items()}
     return {name: (path.as_posix(), lines[path].get(name)) for name, path in homes.items()}
 
 

@@ -92,16 +92,42 @@ def load_claims(path: str | Path) -> list[Claim]:
         ClaimFileError: The file is no claims file, or a claim in it is wrong; names the claim and the key.
     """
     path = Path(path)
+    return claims_of_text(claims_text(path), path)
+
+
+def claims_text(path: Path) -> str:
+    """The text of a claims file; a pipe gives it once.
+
+    Args:
+        path: The file.
+
+    Raises:
+        ClaimFileError: It cannot be read as text, or is too large.
+    """
     try:
         with path.open(encoding="utf-8-sig") as file:  # some editors begin with a mark
             text = file.read(MAX_BYTES + 1)  # a device has no size, and no end
         if len(text) > MAX_BYTES or path.stat().st_size > MAX_BYTES:
             raise ClaimFileError(f"{path}: expected a claims file of at most {MAX_BYTES} bytes.")
-        data = tomllib.loads(text)
     except OSError as error:
         raise ClaimFileError(f"{path}: {error.strerror}") from error
-    except ClaimFileError:
-        raise
+    except UnicodeDecodeError as error:
+        raise ClaimFileError(f"{path}: not TOML: {error}") from error
+    return text
+
+
+def claims_of_text(text: str, path: Path) -> list[Claim]:
+    """The claims of a file's text.
+
+    Args:
+        text: From `claims_text`.
+        path: The file.
+
+    Raises:
+        ClaimFileError: As `load_claims`.
+    """
+    try:
+        data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # of integers with thousands of digits, too
         raise ClaimFileError(f"{path}: not TOML: {error}") from error
     try:

@@ -1,6 +1,7 @@
 """`dpaudit verify` as a person and a pipeline meet it."""
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -75,6 +76,20 @@ def test_sarif_lists_what_is_not_certified(verify: Command) -> None:
     place = location["physicalLocation"]
     assert place["artifactLocation"] == {"uri": "claims.toml"}
     assert place["region"]["startLine"] == (CLAIM * 2).splitlines().index('id = "{id}"', 3) + 1
+
+
+def test_sarif_has_the_lines_of_claims_that_come_through_a_pipe(dpaudit: Command) -> None:
+    """A pipe was read again for its lines, of which it had none; one with a name was waited for without end."""
+    text = CLAIM.format(id="a", epsilon=2.445) + CLAIM.format(id="b", epsilon=2.0)
+    reader, writer = os.pipe()
+    with open(reader), open(writer, "w") as pipe:
+        pipe.write(text)
+        pipe.close()
+        done = dpaudit("verify", f"/dev/fd/{reader}", "--format", "sarif")
+    (result,) = json.loads(done.stdout)["runs"][0]["results"]
+    place = result["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"] == {"uri": f"/dev/fd/{reader}"}
+    assert place["region"]["startLine"] == text.splitlines().index('id = "b"') + 1
 
 
 @pytest.mark.parametrize(
