@@ -2,6 +2,7 @@
 
 import shlex
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -181,8 +182,7 @@ def _load(paths: Sequence[Path], only: str | None) -> tuple[list[Claim], Mapping
     claims = [claim for _, read in files for claim in read]
     homes = {claim.id: path for path, read in files for claim in read}
     if len(homes) < len(claims):
-        ids = [claim.id for claim in claims]
-        twice = next(name for name in ids if ids.count(name) > 1)
+        twice = next(name for name, count in Counter(claim.id for claim in claims).items() if count > 1)
         raise InputError(f"claim {twice!r}: id appears in two files: expected every id once.")
     if only is None:
         return claims, homes, texts

@@ -19,13 +19,15 @@ def id_lines(text: str) -> dict[str, int]:
     {'a': 2, 'b': 4}
     """
     lines: dict[str, int] = {}
+    line, counted = 1, 0
     text = _TOKEN.sub(lambda found: re.sub(r"[^\n]", " ", found[0]) if found[1] else found[0], text)
     for match in _ID.finditer(text):
+        line, counted = line + text.count("\n", counted, match.start(1)), match.start(1)
         try:
             name = str(tomllib.loads(f"id = {match[1]}")["id"])
         except tomllib.TOMLDecodeError:  # inside another text
             continue
-        lines.setdefault(name, text.count("\n", 0, match.start(1)) + 1)
+        lines.setdefault(name, line)
     return lines
 
 

@@ -5,9 +5,13 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
+
+from dpaudit.audit import claims_run
+from dpaudit.audit.inputs.files import InputError
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 CLAIM = """
@@ -115,6 +119,28 @@ def test_a_badge_counts_what_is_refuted_else_what_is_certified(verify: Command) 
         image = ElementTree.fromstring(verify("--format", "badge", epsilons=epsilons).stdout)
         assert image.tag == "{http://www.w3.org/2000/svg}svg"
         assert [node.text for node in image.iter("{http://www.w3.org/2000/svg}text")] == ["privacy claims", words]
+
+
+def test_an_id_of_two_files_is_found_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = 0
+
+    class Name(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    files = {"a": range(1000), "b": range(999, 1999)}
+    monkeypatch.setattr(claims_run, "claims_text", str)
+    monkeypatch.setattr(
+        claims_run, "claims_of_text", lambda text, path: [SimpleNamespace(id=Name(i)) for i in files[text]]
+    )
+    with pytest.raises(InputError, match="claim '999': id appears in two files"):
+        claims_run._load([Path(name) for name in files], None)
+    assert compared < 10_000
 
 
 def test_bad_claims_are_one_line_and_exit_2(verify: Command) -> None:

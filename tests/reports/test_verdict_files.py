@@ -1,6 +1,7 @@
 """Verdicts for machines: lines of claims, counts of a suite, and badges that any reader can draw."""
 
 import os
+import time
 from types import ModuleType
 from xml.etree import ElementTree
 
@@ -27,6 +28,14 @@ from dpaudit.reports.verdict_files import verdicts_junit
 )
 def test_the_line_of_an_id_is_found_in_every_way_of_writing_it(text: str, lines: dict[str, int]) -> None:
     assert id_lines(text) == lines
+
+
+def test_lines_are_counted_once_for_all_ids() -> None:
+    """A file of 64 MB may hold a million of them."""
+    start = time.process_time()
+    lines = id_lines("\n" * 2**20 + "".join(f'id = "{i}"\n' for i in range(20_000)))
+    assert lines["19999"] == 2**20 + 20_000
+    assert time.process_time() - start < 6
 
 
 @pytest.mark.parametrize(
