@@ -7,6 +7,7 @@ Its nodes need the same dpaudit, and the user's own files under the same paths.
 
 import logging
 import os
+import resource
 import signal
 import threading
 from collections.abc import Generator, Iterator
@@ -20,6 +21,8 @@ from dpaudit.audit.exit_status import ENDING
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.trials.blocks import Block, OutOfTimeError, Place, Scores, TrialSetup, train_block
 from dpaudit.audit.trials.local_engine import MOST_DEATHS, Pending, WorkersDiedError, seconds_until
+
+LEAST_PROCESSES = 100  # with 30 Ray aborts, with 45 it hangs; with 90 it says that it did not start
 
 
 def train_blocks(
@@ -36,14 +39,14 @@ def train_blocks(
         InputError: RAY_ADDRESS names no cluster.
     """
     _start()
-    resource = "GPU" if setup.device == "cuda" else "CPU"
-    task = ray.remote(**{f"num_{resource.lower()}s": 1}, max_retries=MOST_DEATHS)(train_block)
+    core = "GPU" if setup.device == "cuda" else "CPU"
+    task = ray.remote(**{f"num_{core.lower()}s": 1}, max_retries=MOST_DEATHS)(train_block)
     flying: dict[Any, tuple[Place, Block]] = {}
     try:
         shared = ray.put(setup)
         deaths = 0
         while True:
-            room = 2 * max(1, int(ray.cluster_resources().get(resource, 1))) - len(flying)
+            room = 2 * max(1, int(ray.cluster_resources().get(core, 1))) - len(flying)
             for _, (place, block) in zip(range(room), pending, strict=False):
                 flying[task.remote(shared, block)] = place, block
             if not flying:
@@ -70,6 +73,7 @@ def train_blocks(
 def _start() -> None:
     if ray.is_initialized():
         return
+    _may_start()
     os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's 15 starves workers beside anything else
     try:
         with _signals_as_they_were():
@@ -79,6 +83,17 @@ def _start() -> None:
         if address:
             raise InputError(f"Expected RAY_ADDRESS={address!r} to name a Ray cluster that runs: {error}") from error
         raise WorkersDiedError(f"Ray did not start: {' '.join(str(error).split())}") from error
+
+
+def _may_start() -> None:
+    """Refuse to start Ray where so few processes are allowed that it would abort this one, or wait without end."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    limited = os.getuid() != 0 and limit != resource.RLIM_INFINITY  # root may start more than the limit
+    if limited and limit < LEAST_PROCESSES and os.environ.get("RAY_ADDRESS") in (None, "", "local"):
+        raise WorkersDiedError(
+            f"Ray was not started: {limit} processes and threads are allowed here (ulimit -u), of which it needs at "
+            f"least {LEAST_PROCESSES}; RAY_ADDRESS may name a cluster that runs"
+        )
 
 
 @contextmanager

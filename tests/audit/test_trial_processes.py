@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -474,6 +475,38 @@ def test_a_ray_that_does_not_start_is_one_line(monkeypatch: pytest.MonkeyPatch) 
     late = TrialRunner(engine="ray")
     assert [len(scores) for scores in late.run(setup(), *arms(MODELS))] == [0, 0]
     assert late.stopped == "Ray did not start: The current node timed out during startup."
+
+
+@pytest.mark.parametrize(
+    ("user", "limit", "address", "started"),
+    [
+        (1000, 99, "", False),
+        (1000, 99, "local", False),
+        (1000, 100, "", True),
+        (1000, resource.RLIM_INFINITY, "", True),
+        (1000, 30, "10.0.0.1:6379", True),
+        (0, 30, "", True),
+    ],
+)
+def test_ray_is_not_started_where_too_few_processes_are_allowed(
+    user: int, limit: int, address: str, started: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 30 of them Ray aborted the audit, with 45 it waited without end."""
+    ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'dpaudit[cluster]'")
+
+    def died(**_: object) -> None:
+        raise ConnectionError("asked")
+
+    monkeypatch.setattr(ray, "init", died)
+    monkeypatch.setattr(os, "getuid", lambda: user)
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (limit, resource.RLIM_INFINITY))
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    from dpaudit.audit.trials import ray_engine
+
+    with pytest.raises((local_engine.WorkersDiedError, InputError)) as caught:
+        ray_engine._start()
+    assert str(caught.value).endswith("asked") == started
+    assert ("99 processes and threads are allowed here" in str(caught.value)) == (not started)
 
 
 def test_what_ends_the_command_ends_it_as_before_when_ray_has_started(monkeypatch: pytest.MonkeyPatch) -> None:
