@@ -28,6 +28,7 @@ Integers = NDArray[np.int64]
 
 SUM_CELLS = 4000.0  # standard deviation of the sum, in cells
 MOST_CELLS_PER_DEVIATION, LEAST_CELLS_PER_DEVIATION = 400.0, 8.0  # standard deviation of one coordinate, in cells
+MOST_OF_LONGEST = 4096.0  # the same of the coordinate that is moved furthest
 MAX_SIZE = 2**21
 MANY, BLOCKS = 2**20, 1000.0  # sums of more coordinates than this are counted in blocks: as many a standard deviation
 MAX_CELLS = 2**19
@@ -106,8 +107,11 @@ def common_step(deviations: Sequence[tuple[float, int]], resolution: float, coar
         coarsest: Least standard deviation of any coordinate, in steps.
     """
     total = math.sqrt(sum(count * deviation**2 for deviation, count in deviations))
-    smallest = min(deviation for deviation, _ in deviations)
-    return max(min(total / resolution, smallest / coarsest), smallest / MOST_CELLS_PER_DEVIATION)
+    smallest, largest = (chosen(deviation for deviation, _ in deviations) for chosen in (min, max))
+    # the cells of the longest shift are as many as this; those of shifts that are far shorter may then be coarse
+    return max(
+        min(total / resolution, smallest / coarsest), smallest / MOST_CELLS_PER_DEVIATION, largest / MOST_OF_LONGEST
+    )
 
 
 def coordinate_statistic(law: IIDCoordinates, centres: Array, step: float, tail: float) -> CoordinateStatistic:
