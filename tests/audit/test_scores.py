@@ -157,6 +157,14 @@ def test_the_p_value_of_the_promise_is_that_of_the_test_which_refutes() -> None:
     assert judged["p_value"] == steinke_p_value(10_000, 5000, 3708, epsilon=1.0, delta=1e-6) < 0.05
 
 
+def test_the_p_value_of_the_promise_is_no_less_than_the_probability_of_as_many_right_guesses() -> None:
+    """In the lower tail, too: 3 coins of which all wrong happens with 1/8 - .1 only, else all guesses evenly."""
+    from dpaudit.audit.score_deciders import promise_p_value
+
+    claim = ClaimUnderTest(0.0, 0.8 / 7)
+    assert promise_p_value(claim, canaries=3, guesses=3, correct=1) >= 7 / 8 + 0.1
+
+
 def test_what_a_bound_assumes_and_what_calculation_says_is_told() -> None:
     from dpaudit.mechanisms import Gaussian
     from dpaudit.verify.claims import Claim

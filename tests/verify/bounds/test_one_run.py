@@ -2,7 +2,9 @@
 
 from fractions import Fraction
 from functools import cache
+from itertools import product
 from math import comb
+from operator import eq
 
 import numpy as np
 import pytest
@@ -33,9 +35,48 @@ def published_formula(m: int, r: int, v: int, epsilon: float, delta: float) -> F
 @pytest.mark.parametrize(("m", "r", "v"), [(1, 1, 1), (10, 10, 7), (40, 12, 12), (60, 30, 18), (5, 5, 0)])
 @pytest.mark.parametrize("epsilon", [0.0, 0.7, 3.0])
 @pytest.mark.parametrize("delta", [0.0, 1e-5, 1e-2])
-def test_p_value_is_theorem_5_2(m: int, r: int, v: int, epsilon: float, delta: float) -> None:
+def test_p_value_is_theorem_5_2_above_the_mean(m: int, r: int, v: int, epsilon: float, delta: float) -> None:
     exact = min(1.0, float(published_formula(m, r, v, epsilon, delta)))
+    if delta > 0 and v <= r * expit(epsilon):  # where the theorem is no bound
+        assert exact >= 0.5
+        exact = 1.0
     assert steinke_p_value(m, r, v, epsilon=epsilon, delta=delta) == pytest.approx(exact, rel=1e-10)
+
+
+def rarely_all_wrong(coins: tuple[int, ...], less: float) -> dict[tuple[int, ...], float]:
+    """Law of the guesses: even, but all wrong with probability 2^-m - less."""
+    guesses, wrong = list(product((0, 1), repeat=len(coins))), tuple(1 - coin for coin in coins)
+    share = 1.0 / len(guesses)
+    return {g: share - less if g == wrong else share + less / (len(guesses) - 1) for g in guesses}
+
+
+def distance(one: dict[tuple[int, ...], float], other: dict[tuple[int, ...], float]) -> float:
+    """The least delta at epsilon 0."""
+    return sum(max(mass - other[guess], 0.0) for guess, mass in one.items())
+
+
+@pytest.mark.parametrize(("m", "less"), [(3, 0.1), (3, 0.01), (6, 0.012)])
+def test_p_value_holds_in_the_lower_tail_where_theorem_5_2_does_not(m: int, less: float) -> None:
+    """By enumeration of every coin, every guess and every neighbour."""
+    laws = {coins: rarely_all_wrong(coins, less) for coins in product((0, 1), repeat=m)}
+    flipped = [(s, tuple(c ^ (i == j) for i, c in enumerate(s))) for s in laws for j in range(m)]
+    delta = max(distance(laws[one], laws[other]) for one, other in flipped)
+    assert delta == pytest.approx(less * 2**m / (2**m - 1))
+    right = {coins: [(sum(map(eq, g, coins)), mass) for g, mass in law.items()] for coins, law in laws.items()}
+    tail = sum(mass for pairs in right.values() for count, mass in pairs if count >= 1) / 2**m
+    published = float(published_formula(m, m, 1, 0.0, delta))
+    assert published < tail - 0.01 * delta
+    assert steinke_p_value(m, m, 1, epsilon=0.0, delta=delta) >= tail
+    confidence = 1.0 - (published + tail) / 2.0  # {C >= 1} is too likely to be an alarm at this level
+    bound = epsilon_one_run(canaries=m, guesses=m, correct=1, delta=delta, confidence=confidence)
+    assert bound.epsilon_lower == 0.0
+
+
+def test_what_the_lower_tail_costs_is_no_p_value_below_one_half() -> None:
+    for r, epsilon in product((1, 2, 7, 40, 333), (0.0, 0.1, 1.0, 2.5, 6.0)):
+        mean = int(r * expit(epsilon))
+        if mean:
+            assert steinke_p_value(r, r, mean, epsilon=epsilon, delta=0.0) >= 0.5
 
 
 def largest_tail(m: int, r: int, v: int, epsilon: float, delta: float) -> float:
