@@ -4,7 +4,9 @@ A decider takes scores, a claim or None, delta, a confidence and a seed, and tel
 rejected, and the p-values of its curves; all of it shares one error probability.
 """
 
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,7 +33,33 @@ class BoundedScores(Protocol):
         """The bound from right guesses."""
 
 
-def joint_bound(test: JointTest, delta: float, promised: float = 0.0) -> LowerBound:
+def above_promise(bound: LowerBound, promised: float | None, rejects: Callable[[], bool]) -> LowerBound:
+    """A bound that is above a promised epsilon wherever its test rejects that epsilon, by one unit in the last place.
+
+    Inversions end at a tolerance, and have fewer draws than a verdict: they may stop at the promise or short of it.
+
+    Proof. P(S) <= e^epsilon Q(S) + delta stays true where epsilon grows. So a training that does not keep
+    (promised, delta) keeps (epsilon, delta) for no smaller epsilon: of all doubles the smallest that it keeps is the
+    next one at least. That is wrong only where a true promise was rejected. For that and for the inversion a test has
+    ONE error probability, as it rejects a larger curve only where it rejects the smaller one, and the curve of
+    (epsilon, delta) grows with epsilon: `JointTest`, `epsilon_paired`, `one_run_p_value`; `steinke_p_value` by
+    rejecting for many right guesses alone.
+
+    Args:
+        bound: By inversion of the test.
+        promised: None for nothing.
+        rejects: Whether the test rejects (promised, delta) itself, with the bound's error probability.
+
+    >>> bound = LowerBound(2.4, 1e-5, 0.95, "paired", {}, "")
+    >>> above_promise(bound, 2.5, lambda: True).epsilon_lower > 2.5, above_promise(bound, 2.5, lambda: False) == bound
+    (True, True)
+    """
+    if promised is None or bound.epsilon_lower > promised or not rejects():
+        return bound
+    return replace(bound, epsilon_lower=math.nextafter(promised, math.inf))
+
+
+def joint_bound(test: JointTest, delta: float, promised: float | None = None) -> LowerBound:
     """The largest epsilon that a joint test rejects at delta.
 
     Args:
@@ -39,17 +67,40 @@ def joint_bound(test: JointTest, delta: float, promised: float = 0.0) -> LowerBo
         delta: In [0, 1).
         promised: An epsilon that is asked about for itself, with more draws than the search for the largest has.
     """
-    found = test.epsilon_lower(delta)
-    if found < promised and test.rejects(Tradeoff.of_points([promised], [delta])):
-        found = promised
-    return LowerBound(
-        epsilon_lower=found,
+    bound = LowerBound(
+        epsilon_lower=test.epsilon_lower(delta),
         delta=delta,
         confidence=test.confidence,
         method="joint-test",
         inputs={"trials_in": len(test.in_scores), "trials_out": len(test.out_scores), "seed": test.seed},
         source="Hsieh and Turnbull (1996), Theorem 2.2; see verify/bounds/joint_test.py",
     )
+    return above_promise(
+        bound, promised, lambda: promised is not None and test.rejects(Tradeoff.of_points([promised], [delta]))
+    )
+
+
+def guess_bounds(steinke: LowerBound, promised: float | None = None) -> list[LowerBound]:
+    """Both bounds on right guesses in one run that assume nothing, each above what its own test rejects.
+
+    Args:
+        steinke: That of Steinke et al., which keeps the game.
+        promised: An epsilon that is asked about for itself.
+    """
+    game, level, delta = guess_counts(steinke), 1.0 - steinke.confidence, steinke.delta
+    curve = epsilon_one_run_curve(**game, delta=delta, confidence=steinke.confidence)
+    if promised is None:
+        return [steinke, curve]
+    point = Tradeoff.of_points([promised], [delta])
+    return [
+        above_promise(steinke, promised, lambda: _steinke(promised, delta, **game) <= level),
+        above_promise(curve, promised, lambda: one_run_p_value(**game, curve=point) <= level),
+    ]
+
+
+def guess_counts(bound: LowerBound) -> dict[str, int]:
+    """The game that a one-run bound is of: how many canaries, guesses, and right ones."""
+    return {name: int(bound.inputs[name]) for name in ("canaries", "guesses", "correct")}
 
 
 def _by_joint_test(
@@ -61,7 +112,7 @@ def _by_joint_test(
     test = scores.joint_test(claimed, confidence=confidence, seed=seed)
     curves = _curves(claim)
     return {
-        "bound": joint_bound(test, delta, 0.0 if claim is None else claim.epsilon),
+        "bound": joint_bound(test, delta, None if claim is None else claim.epsilon),
         "rejected": any(test.rejects(curve) for curve in curves.values()),
         **{name: test.p_value(curve) for name, curve in curves.items()},
     }
@@ -73,7 +124,14 @@ def _by_pairs(
     """All of them reject for many wins alone, and so share one error probability, as `one_run_p_value`."""
     bound = scores.epsilon_paired(delta=delta, confidence=confidence)
     wins, pairs = bound.inputs["wins"], bound.inputs["pairs"]
-    values = {name: float(bdtrc(wins - 1, pairs, min(curve.area, 1.0))) for name, curve in _curves(claim).items()}
+
+    def p_value(curve: Tradeoff) -> float:
+        return float(bdtrc(wins - 1, pairs, min(curve.area, 1.0)))
+
+    if claim is not None:
+        point = Tradeoff.of_points([claim.epsilon], [delta])
+        bound = above_promise(bound, claim.epsilon, lambda: p_value(point) <= 1.0 - confidence)
+    values = {name: p_value(curve) for name, curve in _curves(claim).items()}
     return {"bound": bound, "rejected": any(value <= 1.0 - confidence for value in values.values()), **values}
 
 
@@ -81,15 +139,16 @@ def _by_one_run(
     scores: BoundedScores, claim: ClaimUnderTest | None, delta: float, confidence: float, seed: int
 ) -> dict[str, Any]:
     """All of them reject for many right guesses alone, and so share one error probability (`one_run_p_value`)."""
-    method: Method = "f-dp" if claim is not None and claim.gaussian else "steinke"
-    bound = scores.epsilon_one_run(delta=delta, confidence=confidence, method=method)
-    counts = {name: int(bound.inputs[name]) for name in ("canaries", "guesses", "correct")}
-    plain = epsilon_one_run_curve(**counts, delta=delta, confidence=confidence)
+    methods: list[Method] = ["f-dp"] if claim is not None and claim.gaussian else []
+    bounds = [scores.epsilon_one_run(delta=delta, confidence=confidence, method=method) for method in methods]
+    steinke = scores.epsilon_one_run(delta=delta, confidence=confidence, method="steinke")
+    bounds += guess_bounds(steinke, None if claim is None else claim.epsilon)
+    counts = guess_counts(steinke)
     values = {name: one_run_p_value(**counts, curve=curve) for name, curve in _curves(claim).items()}
     if claim is not None:
         values["p_value"] = promise_p_value(claim, **counts)
     return {
-        "bound": max(bound, plain, key=lambda found: found.epsilon_lower),
+        "bound": max(bounds, key=lambda bound: bound.epsilon_lower),
         "rejected": any(value <= 1.0 - confidence for value in values.values()),
         **values,
     }
@@ -97,9 +156,13 @@ def _by_one_run(
 
 def promise_p_value(claim: ClaimUnderTest, *, canaries: int, guesses: int, correct: int) -> float:
     """Of so many right guesses under what is promised, by the better of the two tests that assume nothing else."""
-    with np.errstate(over="ignore"):  # the logarithm of a probability that is 0
-        plain = steinke_p_value(canaries, guesses, correct, epsilon=claim.epsilon, delta=claim.delta)
+    plain = _steinke(claim.epsilon, claim.delta, canaries=canaries, guesses=guesses, correct=correct)
     return min(plain, one_run_p_value(canaries, guesses, correct, claim.stated))
+
+
+def _steinke(epsilon: float, delta: float, *, canaries: int, guesses: int, correct: int) -> float:
+    with np.errstate(over="ignore"):  # the logarithm of a probability that is 0
+        return steinke_p_value(canaries, guesses, correct, epsilon=epsilon, delta=delta)
 
 
 def guesses_against_curve(

@@ -214,7 +214,8 @@ class Scores:
         if self.design == "one-run" and claim is not None:
             check_coins_decide(claim)
         found = DECIDERS[self.design](self, claim, at, confidence, seed)
-        bounds = {found["bound"].method: found["bound"], **self._others(at, confidence, threshold)}
+        decided = {found["bound"].method: found["bound"]}
+        bounds = decided | self._others(at, confidence, threshold) | decided
         refuted = claim is not None and (found["rejected"] or found["bound"].epsilon_lower > claim.epsilon)
         calculated = None if claim is None or claim.verdict is None else claim.verdict.verdict
         return {

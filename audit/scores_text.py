@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dpaudit.reports.wording import at_least, at_most
+from dpaudit.reports.wording import at_least, at_most, stated
 
 
 def scores_text(judged: Mapping[str, Any]) -> list[str]:
@@ -15,8 +15,9 @@ def scores_text(judged: Mapping[str, Any]) -> list[str]:
     if judged["verdict"] is not None:
         claim = judged["claim"]
         proven = at_least(judged["epsilon_lower"], above=claim["epsilon"])
+        promised = stated(claim["epsilon"], below=judged["epsilon_lower"])
         lines.append(
-            f"{judged['verdict']}: claimed epsilon {claim['epsilon']:g} at delta {claim['delta']:g}; the scores prove "
+            f"{judged['verdict']}: claimed epsilon {promised} at delta {claim['delta']:g}; the scores prove "
             f"at least {proven} ({how})"
         )
         lines += [] if judged["claim_check"] is None else [f"by calculation the claim is {judged['claim_check']}"]

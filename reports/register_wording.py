@@ -91,7 +91,7 @@ def reason(entry: Mapping[str, Any]) -> str:
         by = f", {figure(100 * (lower / claimed - 1), 2)}% more" if claimed and lower < 1.1 * claimed else ""
         return (
             f"Does not hold for {batches}: the true epsilon at delta = {delta} is at least "
-            f"{at_least(lower, above=claimed)}{by}, and {stated(claimed)} was stated."
+            f"{at_least(lower, above=claimed)}{by}, and {stated(claimed, below=lower)} was stated."
         )
     if lower == 0 and upper == float("inf"):
         return f"Not decided: nothing is proved about {batches}."

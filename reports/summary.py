@@ -14,6 +14,7 @@ from dpaudit.reports.wording import (
     found_by,
     of_canaries,
     percent,
+    promised_epsilon,
     stated,
     times_found,
     unseen,
@@ -85,7 +86,7 @@ def training_deviates(result: AuditResult) -> bool:
 def tiles(result: AuditResult) -> list[Tile]:
     """The first screen's numbers: what decided, the promise, the power, the mechanism, the attacks."""
     decided = decision(result)
-    promised = Tile("Promised", f"ε = {stated(result.epsilon_claimed)}", at_delta(result).strip() or "δ not recorded")
+    promised = Tile("Promised", f"ε = {promised_epsilon(result)}", at_delta(result).strip() or "δ not recorded")
     power = [] if result.verdict == "inconclusive" else [_power_tile(result)]
     rest = [*power, _mechanism_tile(result), _attack_tile(result)]
     return [decided, promised, *(tile for tile in rest if tile.value != decided.value)]
@@ -93,7 +94,7 @@ def tiles(result: AuditResult) -> list[Tile]:
 
 def decision(result: AuditResult) -> Tile:
     """The number that decided, and what it was held against."""
-    check, promised = result.claim_check, f"{stated(result.epsilon_claimed)} was promised"
+    check, promised = result.claim_check, f"{promised_epsilon(result)} was promised"
     if result.verdict == "gave_up":
         return Tile(
             "Decided by", "nothing", str(result.reproduce.get("stopped") or "the audit was stopped"), "decisive"

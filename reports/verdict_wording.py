@@ -51,7 +51,7 @@ def in_words(verdict: Verdict) -> str:
     if verdict.guarantee is not None:
         return _of_guarantee(verdict)
     at = f"at delta = {stated(verdict.delta_claimed)}"
-    promised = f"epsilon = {stated(verdict.epsilon_claimed)} was promised"
+    promised = f"epsilon = {stated(verdict.epsilon_claimed, below=verdict.epsilon_lower)} was promised"
     if verdict.verdict == "refuted":
         shown = at_least(verdict.epsilon_lower, above=verdict.epsilon_claimed)
         sure = "" if verdict.confidence >= 1.0 else f" ({percent(verdict.confidence)} confidence)"

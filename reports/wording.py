@@ -27,9 +27,11 @@ def figure(value: float | None, digits: int = DIGITS) -> str:
 def at_least(value: float | None, *, above: float | None = None) -> str:
     """A lower bound, rounded down; to as many digits as still show that it exceeds `above`, where it does.
 
-    >>> at_least(2.44556), at_least(2.4450001, above=2.445)
-    ('2.445', '2.4450001')
+    >>> at_least(2.44556), at_least(2.4450001, above=2.445), at_least(2.4450000000000007, above=2.445)
+    ('2.445', '2.4450001', '2.4450000000000007')
     """
+    if above is not None:
+        above = max(above, _number(stated(above, below=value)))  # a reader compares with what is printed
     return _apart(value, above, ROUND_FLOOR)
 
 
@@ -42,13 +44,18 @@ def at_most(value: float | None) -> str:
     return _text(value, DIGITS, ROUND_CEILING)
 
 
-def stated(value: float | None) -> str:
-    """A number that somebody chose, with all its digits.
+def stated(value: float | None, *, below: float | None = None) -> str:
+    """A number that somebody chose, with all its digits; of a calculated one as many as show that `below` exceeds it.
 
-    >>> stated(2.445), stated(1e-5), stated(1.6061234)
-    ('2.445', '1e-5', '1.6061234')
+    >>> stated(2.445), stated(1e-5), stated(1.6061234), stated(2.5564312345678)
+    ('2.445', '1e-5', '1.6061234', '2.55643123457')
+    >>> stated(2.5564312345678, below=2.556431234568)
+    '2.5564312345678'
     """
-    return figure(value, 12)
+    short = figure(value, 12)
+    if value is None or below is None or not below > value or _number(short) < below:
+        return short
+    return figure(value, _EXACT)
 
 
 def percent(value: float, *, up: bool = False) -> str:
@@ -169,7 +176,7 @@ def verdict_sentence(result: AuditResult) -> str:
     Args:
         result: A finished audit.
     """
-    promise = f"epsilon = {stated(result.epsilon_claimed)}{at_delta(result)}"
+    promise = f"epsilon = {promised_epsilon(result)}{at_delta(result)}"
     if result.verdict == "refuted":
         findings = [finding(result, name) for name in result.refuted_by] or ["its evidence contradicts the promise"]
         return f"The claim did not survive: {'; moreover, '.join(findings)}."
@@ -259,7 +266,7 @@ def found_by(control: Control | None) -> str:
 
 def finding(result: AuditResult, name: str) -> str:
     """One entry of `refuted_by` as a clause."""
-    promised = f"promised {stated(result.epsilon_claimed)}"
+    promised = f"promised {promised_epsilon(result)}"
     check = result.claim_check
     if name == "claim-check" and check is not None:
         level = "" if check.confidence >= 1.0 else f", {percent(check.confidence)} confidence"
@@ -335,6 +342,14 @@ def at_delta(result: AuditResult) -> str:
     return "" if delta is None else f" at delta = {stated(delta)}"
 
 
+def promised_epsilon(result: AuditResult) -> str:
+    """The claimed epsilon, with as many digits as tell it from every bound that exceeds it."""
+    found = [result.epsilon_lower, *(attack.epsilon_lower for attack in result.attacks)]
+    found += [] if result.claim_check is None else [result.claim_check.epsilon_lower]
+    above = [bound for bound in found if bound is not None and bound > result.epsilon_claimed]
+    return stated(result.epsilon_claimed, below=min(above, default=None))
+
+
 def check_summary(check: Verdict | None) -> str:
     """What the claim check settled, in one sentence."""
     if check is None:
@@ -345,9 +360,10 @@ def check_summary(check: Verdict | None) -> str:
             f"{stated(check.delta_claimed)} for the mechanism as the recipe describes it."
         )
     if check.verdict == "refuted":
+        promised = stated(check.epsilon_claimed, below=check.epsilon_lower)
         return (
             f"A valid lower bound proves epsilon ≥ {at_least(check.epsilon_lower, above=check.epsilon_claimed)} at "
-            f"delta = {stated(check.delta_claimed)}; {stated(check.epsilon_claimed)} was promised."
+            f"delta = {stated(check.delta_claimed)}; {promised} was promised."
         )
     return (
         f"The bounds known here leave epsilon between {at_least(check.epsilon_lower)} and "
@@ -388,7 +404,11 @@ def _apart(value: float | None, above: float | None, rounding: str) -> str:
     if value is None or above is None or not value > above:
         return _text(value, DIGITS, rounding)
     texts = (_text(value, digits, rounding) for digits in range(DIGITS, _EXACT + 1))
-    return next((text for text in texts if float(text.replace("∞", "inf").replace(",", "")) > above), repr(value))
+    return next((text for text in texts if _number(text) > above), repr(value))
+
+
+def _number(text: str) -> float:
+    return float(text.replace("∞", "inf").replace(",", ""))
 
 
 def _text(value: float | None, digits: int, rounding: str) -> str:

@@ -12,6 +12,7 @@ from dpaudit.audit.attacks.base import FEWEST, Audit, operating_points, spent_at
 from dpaudit.audit.attacks.control import NO_NOISE_MODELS, controlled_training, run_control, with_noise
 from dpaudit.audit.attacks.pilot import Pilot, run_pilot
 from dpaudit.audit.power import DRAWS, MODELS, PROMISED, Refutes, models_needed
+from dpaudit.audit.score_deciders import joint_bound
 from dpaudit.audit.trials.engine import Scores, trial_seed
 from dpaudit.mechanisms.learning.spec import MinimumSpec
 from dpaudit.mechanisms.published.gaussian_baselines import analytic_gaussian_sigma
@@ -197,9 +198,8 @@ class CanaryGame:
     def refuter(self, audit: Audit, shares: Mapping[str, float], look: int = 1) -> Refutes:
         """From scores without and with the canary to whether `judge` would refute the claim by them at that look."""
         verdict, level, seed = audit.claim_check, self._confidence(audit, shares, look), audit.settings.seed
-        curves = [audit.tradeoff]
-        if verdict.verdict != "certified":  # the claim's own curve is then not above the mechanism's
-            curves.append(Tradeoff.of_points([verdict.epsilon_claimed], [verdict.delta_claimed]))
+        promised = Tradeoff.of_points([verdict.epsilon_claimed], [verdict.delta_claimed])
+        curves = [audit.tradeoff] if promised == audit.tradeoff else [audit.tradeoff, promised]
 
         def refutes(without: Scores, with_canary: Scores) -> bool:
             test = JointTest(with_canary, without, curves[0], confidence=level, seed=seed)
@@ -232,10 +232,11 @@ class CanaryGame:
             look: How often the growing evidence has been looked at, this time included.
         """
         level = self._confidence(audit, shares, look)
-        claimed, delta = audit.tradeoff, audit.claim_check.delta_claimed
+        claimed, epsilon, delta = audit.tradeoff, audit.claim_check.epsilon_claimed, audit.claim_check.delta_claimed
         test = JointTest(with_canary, without, claimed, confidence=level, seed=audit.settings.seed)
-        best = best_possible_epsilon(len(with_canary), len(without), claimed, delta, test.confidence, test.seed)
-        result = joint_result(self.name, audit, test, lower_bound(test, delta), arms.description, look=look)
+        best = best_possible_epsilon(len(with_canary), len(without), claimed, epsilon, delta, level, test.seed)
+        bound = joint_bound(test, delta, epsilon)
+        result = joint_result(self.name, audit, test, bound, arms.description, look=look)
         return replace(
             result,
             confidence_spent=sum(shares[test] for test in self.tests(audit)),
@@ -245,9 +246,11 @@ class CanaryGame:
 
 
 @lru_cache(maxsize=64)
-def best_possible_epsilon(m: int, n: int, claimed: Tradeoff, delta: float, confidence: float, seed: int) -> float:
+def best_possible_epsilon(
+    m: int, n: int, claimed: Tradeoff, promised: float, delta: float, confidence: float, seed: int
+) -> float:
     """The bound on epsilon that arms of m and n models would prove if no score of the one were below the other's."""
-    return JointTest(np.ones(m), np.zeros(n), claimed, confidence, seed).epsilon_lower(delta)
+    return joint_bound(JointTest(np.ones(m), np.zeros(n), claimed, confidence, seed), delta, promised).epsilon_lower
 
 
 def joint_result(
@@ -292,18 +295,6 @@ def curve_test(test: JointTest, claimed: Tradeoff) -> CurveTest:
         tpr=tp / m,
         tpr_allowed=float(claimed(fp / n)),
         inputs={"tp": tp, "fp": fp, "tn": n - fp, "fn": m - tp},
-    )
-
-
-def lower_bound(test: JointTest, delta: float) -> LowerBound:
-    """The largest epsilon whose (epsilon, delta) a joint test rejects, whatever made the scores."""
-    return LowerBound(
-        epsilon_lower=test.epsilon_lower(delta),
-        delta=delta,
-        confidence=test.confidence,
-        method=METHOD,
-        inputs={"trials_in": len(test.in_scores), "trials_out": len(test.out_scores)},
-        source=SOURCE,
     )
 
 

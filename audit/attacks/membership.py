@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.audit.attacks.base import Array, Audit, operating_points, spent_at
-from dpaudit.audit.score_deciders import guesses_against_curve
+from dpaudit.audit.claim_under_test import ClaimUnderTest
+from dpaudit.audit.score_deciders import above_promise, guesses_against_curve, promise_p_value
 from dpaudit.mechanisms.base import NormalCoordinates
 from dpaudit.mechanisms.learning.spec import SPECS, ApproximateMinimaSpec
 from dpaudit.mechanisms.learning.training import logits
@@ -95,8 +96,21 @@ def one_model_result(
 
 
 def _one_run_bound(audit: Audit, scores: Array, members: NDArray[np.bool_], share: float) -> LowerBound:
-    delta, method = audit.claim_check.delta_claimed, one_run_method(audit)
-    return one_run_from_scores(scores, members, delta=delta, confidence=1.0 - share, method=method)
+    """Above the claimed epsilon where a test of right guesses that assumes nothing rejects that itself."""
+    promise = ClaimUnderTest(audit.claim_check.epsilon_claimed, audit.claim_check.delta_claimed)
+    settings: dict[str, Any] = {"delta": promise.delta, "confidence": 1.0 - share, "method": one_run_method(audit)}
+    bound = one_run_from_scores(scores, members, **settings)
+
+    def rejects() -> bool:
+        games = _games(bound)
+        return any(len(games) * promise_p_value(promise, **game) <= 1.0 - bound.confidence for game in games)
+
+    return above_promise(bound, promise.epsilon, rejects)
+
+
+def _games(bound: LowerBound) -> list[dict[str, int]]:
+    """Each number of guesses that share the error probability of a bound."""
+    return [{key: game[key] for key in ("canaries", "guesses", "correct")} for game in bound.inputs["family"]]
 
 
 def one_run_findings(
@@ -114,7 +128,7 @@ def one_run_findings(
         share: Error probability.
     """
     bound = _one_run_bound(audit, scores, members, share)
-    games = [{key: game[key] for key in ("canaries", "guesses", "correct")} for game in bound.inputs["family"]]
+    games = _games(bound)
     values = [one_run_p_value(**game, curve=audit.tradeoff) for game in games]
     best = int(np.argmin(values))
     p_value = min(len(games) * values[best], 1.0)

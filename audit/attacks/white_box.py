@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.audit.attacks.base import FEWEST, Array, Audit, spent_at
-from dpaudit.audit.attacks.canary_game import family_bound, joint_result, lower_bound
+from dpaudit.audit.attacks.canary_game import family_bound, joint_result
 from dpaudit.audit.attacks.membership import scored_result
 from dpaudit.audit.power import PROMISED, REPEATS, resampled
+from dpaudit.audit.score_deciders import joint_bound
 from dpaudit.audit.trials.engine import Scores, Trial, TrialSetup, trial_seed
 from dpaudit.mechanisms.base import IIDCoordinates, with_dimension
 from dpaudit.mechanisms.defects import Defect
@@ -186,11 +187,11 @@ class WhiteBox:
         }
         if not self._independent(spec):
             return scored_result(self.name, audit, share, watched[fair], inside[fair], arms, look=look)
-        claimed, delta = audit.tradeoff, audit.claim_check.delta_claimed
+        claimed, promised = audit.tradeoff, audit.claim_check
         with_canary, without = watched[inside], watched[~inside]
         level = 1.0 - spent_at(share, look)
         test = JointTest(with_canary, without, claimed, confidence=level, seed=audit.settings.seed)
-        bound = replace(lower_bound(test, delta), assumes=INDEPENDENT)
+        bound = replace(joint_bound(test, promised.delta_claimed, promised.epsilon_claimed), assumes=INDEPENDENT)
         family = family_bound(audit, test)
         if family is not None and family.epsilon_lower > bound.epsilon_lower:
             audit.notes.append(

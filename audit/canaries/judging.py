@@ -195,7 +195,8 @@ def _all_right(game: Guesses) -> Guesses:
 
 
 def _bound(game: Guesses, claim: ClaimUnderTest, confidence: float) -> LowerBound:
-    return one_run_bound(**asdict(game), delta=claim.delta, confidence=confidence, gaussian=claim.gaussian)
+    settings: dict[str, Any] = {"delta": claim.delta, "confidence": confidence, "gaussian": claim.gaussian}
+    return one_run_bound(**asdict(game), **settings, promised=claim.epsilon)
 
 
 def _curves(claim: ClaimUnderTest) -> list[Tradeoff]:

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
+from dpaudit.audit.score_deciders import guess_bounds
 from dpaudit.verify.bounds import (
     Tradeoff,
     correct_guesses,
     epsilon_one_run,
-    epsilon_one_run_curve,
     gaussian_delta,
     steinke_p_value,
 )
@@ -48,8 +48,9 @@ class IdealPower:
 
 
 def one_run_bound(
-    canaries: int, guesses: int, correct: int, *, delta: float, confidence: float, gaussian: bool
-) -> LowerBound:
+    canaries: int, guesses: int, correct: int, *, delta: float, confidence: float, gaussian: bool,
+    promised: float | None = None,
+) -> LowerBound:  # fmt: skip
     """The best of the bounds on epsilon that suit a claim: those that assume nothing, and of normal noise its own.
 
     Args:
@@ -57,11 +58,12 @@ def one_run_bound(
         delta: In [0, 1), in (0, 1) with `gaussian`.
         confidence: Level in (0, 1).
         gaussian: Whether the claimed history has a Gaussian trade-off curve.
+        promised: An epsilon that is asked about for itself: the bound is above it where either test rejects it.
     """
     settings: dict[str, Any] = {
         "canaries": canaries, "guesses": guesses, "correct": correct, "delta": delta, "confidence": confidence,
     }  # fmt: skip
-    bounds = [epsilon_one_run(**settings), epsilon_one_run_curve(**settings)]
+    bounds = guess_bounds(epsilon_one_run(**settings), promised)
     bounds += [epsilon_one_run(**settings, method="f-dp")] if gaussian else []
     return max(bounds, key=lambda bound: bound.epsilon_lower)
 

@@ -8,7 +8,9 @@ import pytest
 import torch
 from scipy.special import softmax
 
+from dpaudit.audit.attacks.arms import Arms
 from dpaudit.audit.attacks.base import Audit
+from dpaudit.audit.attacks.canary_game import CanaryGame
 from dpaudit.audit.attacks.membership import one_run_findings, within_class
 from dpaudit.audit.attacks.one_run_canaries import BLANK, along_gradients
 from dpaudit.audit.attacks.shadow import log_odds
@@ -21,7 +23,7 @@ from dpaudit.mechanisms import Gaussian
 from dpaudit.mechanisms.defects import Defect
 from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Ledger, Pool, TrainedModels
 from dpaudit.mechanisms.learning.training import train
-from dpaudit.verify.bounds import auc, gaussian_epsilon, one_run_from_scores
+from dpaudit.verify.bounds import JointTest, Tradeoff, auc, gaussian_epsilon, one_run_from_scores
 
 CANARIES, RECORDS, AUDITS, STEPS, DELTA = 150, 30, 200, 4, 1e-5
 SPEC = DPSGDSpec(
@@ -172,6 +174,44 @@ def test_guesses_of_coins_are_held_against_the_curve_and_no_more_often_wrong_tha
     assert violated[1.0] <= 8  # binomial(60, 0.05) exceeds it with probability 0.2%
     assert violated[2.0] >= 45
     assert bounded[2.0] <= violated[2.0]
+
+
+def claiming(audit: Audit, epsilon: float) -> Audit:
+    return replace(audit, claim_check=replace(audit.claim_check, epsilon_claimed=epsilon))
+
+
+def test_guesses_that_reject_a_claim_prove_more_than_it() -> None:
+    """Within the tolerance of the bound's inversion, too."""
+    audit, rng = small_audit(1.65, 14.0, {"kind": "poisson", "prob": 0.5}), np.random.default_rng(3)
+    coins = rng.random(200) < 0.5
+    scores = rng.normal(size=200) + 2.5 * coins
+    found = one_run_findings(audit, scores, coins, 0.05)[0]
+    assert found.method == "one-run-steinke"
+    for above, proved in ((1e-8, True), (1e-7, True), (1e-3, False)):
+        claimed = found.epsilon_lower + above
+        bound = one_run_findings(claiming(audit, claimed), scores, coins, 0.05)[0]
+        assert (bound.epsilon_lower > claimed) == proved
+
+
+def test_a_canary_game_that_rejects_a_claim_proves_more_than_it() -> None:
+    """By the tests that its control is counted by."""
+    audit, rng = small_audit(1.65, 14.0, {"kind": "none"}), np.random.default_rng(7)
+    game = CanaryGame("game", (audit.spec.algorithm,), lambda *_: (), "game", "models", "")
+    without, with_canary = rng.normal(size=30), rng.normal(2.5, 1.0, 30)
+    shares, arms = (
+        {"game:joint": 0.05},
+        Arms(Pool(audit.dataset.x, audit.dataset.y), *np.eye(2, 40, dtype=bool), audit.dataset.x[0], 0, {}),
+    )
+    found = game.judge(audit, shares, arms, without, with_canary).epsilon_lower or 0.0
+    for above in (1e-8, 1e-7, 1e-5, 1.0):
+        claimed = claiming(audit, found + above)
+        result = game.judge(claimed, shares, arms, without, with_canary)
+        rejected = game.refuter(claimed, shares)(without, with_canary)
+        assert rejected == ((result.epsilon_lower or 0.0) > found + above or result.curve_violation is not None)
+        if above < 1.0:
+            point = Tradeoff.of_points([found + above], [DELTA])
+            test = JointTest(with_canary, without, claimed.tradeoff, 0.95, claimed.settings.seed)
+            assert ((result.epsilon_lower or 0.0) > found + above) == test.rejects(point)
 
 
 def test_growing_numbers_of_canaries_are_looks_at_the_same_training() -> None:

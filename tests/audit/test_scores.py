@@ -1,6 +1,7 @@
 """Scores in, bounds out: each bound is the library's own, refused where it does not suit, and silent on true claims."""
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -163,6 +164,40 @@ def test_the_p_value_of_the_promise_is_no_less_than_the_probability_of_as_many_r
 
     claim = ClaimUnderTest(0.0, 0.8 / 7)
     assert promise_p_value(claim, canaries=3, guesses=3, correct=1) >= 7 / 8 + 0.1
+
+
+@pytest.mark.parametrize(
+    ("design", "size", "seed"), [("independent", 30, 7), ("paired", 60, 4), ("one-run", 30, 5), ("one-run", 60, 4)]
+)
+def test_a_claim_is_refuted_if_and_only_if_the_bound_is_above_it(design: Any, size: int, seed: int) -> None:
+    """Also one that lies within the tolerance of the inversion, and in what is printed."""
+    rng = np.random.default_rng(seed)
+    scores = Scores(rng.normal(2.5, 1.0, size), rng.normal(size=size), design)
+    alone = scores.judge(None, delta=1e-5, seed=3)["epsilon_lower"]
+    alone = scores.judge(ClaimUnderTest(alone, 1e-5), seed=3)["epsilon_lower"]  # most powerful against about itself
+    refuted = 0
+    for above in (0.0, 1e-8, 1e-7, 1e-5, 1e-3, 1.0):
+        judged = scores.judge(ClaimUnderTest(alone + above, 1e-5), seed=3)
+        assert (judged["verdict"] == "refuted") == (judged["epsilon_lower"] > alone + above)
+        assert judged["bounds"][judged["decided_by"]]["epsilon_lower"] == judged["epsilon_lower"]
+        printed = re.search(r"claimed epsilon (\S+) .* at least (\S+) ", scores_text(judged)[0])
+        assert printed is not None
+        assert (float(printed[2]) > float(printed[1])) == (judged["verdict"] == "refuted")
+        refuted += judged["verdict"] == "refuted"
+    assert 3 <= refuted < 6
+
+
+def test_right_guesses_of_normal_noise_refute_no_claim_that_their_bound_does_not_exceed() -> None:
+    """The bound of Gaussian curves and those that assume nothing: the largest is told."""
+    from dpaudit.verify.claims import Claim
+
+    rng = np.random.default_rng(4)
+    scores = Scores(rng.normal(2.0, 1.0, 60), rng.normal(size=60), "one-run")
+    free = max(scores.judge(None, delta=1e-5, seed=0)["epsilon_lower"], 0.1)
+    for epsilon in (free, free + 1e-7, free + 0.01, 3.0):
+        history = Claim.single(Gaussian(30.0), epsilon=epsilon, delta=1e-5, id="a")
+        judged = scores.judge(ClaimUnderTest(epsilon, 1e-5, claim=history), seed=0)
+        assert judged["epsilon_lower"] > epsilon or judged["p_value"] > 0.05
 
 
 def test_what_a_bound_assumes_and_what_calculation_says_is_told() -> None:

@@ -591,13 +591,14 @@ def test_claims_whose_neighbours_have_other_batches_without_a_canary_are_refused
         judge(sealed(Draw(5, 40, 1, every=2)), [], ClaimUnderTest(1.0, 1e-5, "zero-out"))
 
 
-def test_a_promise_refuted_by_its_p_value_alone_is_told_in_words(tmp_path: Path) -> None:
+def test_a_promise_that_is_refuted_is_below_the_bound_that_is_told(tmp_path: Path) -> None:
     """Eleven runs told apart: an inversion with fewer draws ends at 0.742, and a promise of 0.77 is refuted."""
     draw = Draw(5, 11, 1, every=2)
     paths = [tmp_path / f"{run}.csv" for run in range(draw.runs)]
     for path, [name], [included] in zip(paths, draw.ids(), draw.included(), strict=True):
         path.write_text(f"id,score\n{name},{float(included)}\n")
     result = judge(SealedCoins(draw, "blank", "0" * 64, "0" * 64, "x"), paths, ClaimUnderTest(0.77, 1e-5))
-    assert result.refuted_by == ["sealed-canaries:p_value"]
-    assert result.epsilon_lower == 0.77  # all that is left of it is more
-    assert "has probability at most 0.048 where that holds" in finding(result, result.refuted_by[0])
+    assert result.refuted_by == ["sealed-canaries:epsilon_lower"]
+    assert result.epsilon_lower == np.nextafter(0.77, 1.0)
+    assert "at least epsilon = 0.7700000000000001 at" in finding(result, result.refuted_by[0])
+    assert "has probability at most 0.048 where that holds" in finding(result, "sealed-canaries:p_value")
