@@ -10,8 +10,14 @@ above independent X*_i with the distribution function g, one by one (quantile co
 where an X_i rises is therefore at most as large as under (X* ~ g, Y uniform), where its law depends on g and the
 numbers of models alone. A larger g makes it larger still.
 
+Equal scores, of one arm or of both, are put in an order that the test's seed draws, whatever arm they are of: to each
+score belongs a uniform number, independent of all scores and arms, and pairs of both are compared first by score.
+That is post-processing of the score, so that no event of the pairs is above g either, and the pairs of each arm are
+independent: all that follows holds for them as for scores, over the draw of the seed too, which is therefore chosen
+before the scores are seen. Ties counted against the test would hold as well, and lose most of its power on few values.
+
 The statistics are functions of the counts N_j of models with the record whose score is above the j-th largest
-score without it, rising in each; ties count against the test. Each is held against its own part of the error
+score without it, rising in each. Each is held against its own part of the error
 probability, the same part for every g. Hence, if r is the true curve, {g rejected} is inside {r rejected} for every
 g >= r, and that has probability at most alpha: all hypotheses that are tested on the same scores, one curve, a family
 of curves, a claimed (epsilon, delta) and the bounds that follow by inversion, share ONE error probability alpha.
@@ -55,6 +61,7 @@ UNDECIDED = 1e-6  # probability that any of these looks takes one sampled tail p
 EVALUATIONS = 200  # of sampled tail probabilities in one audit, whose misses are paid from the same alpha
 EPSILON_TOLERANCE, FACTOR_TOLERANCE = 1e-3, 5e-3  # of inversions: absolute, relative
 LARGEST_FACTOR = 64.0  # beyond it, or below its reciprocal, nothing is inverted
+TIES = 1  # stream of seeds
 KEPT_PARTS = 512  # of sampled laws, 128 kB at most each: the simulated audits of a plan ask for the same ones
 
 
@@ -64,10 +71,11 @@ class JointTest:
 
     Args:
         in_scores: Scores of models with the record, higher = with it, independent, shape (m,); infinities allowed.
+            Their order is of no account, nor is anything but which is higher.
         out_scores: Scores of models without it, shape (n,).
         claimed: The curve that the test is made powerful against, chosen before the scores were seen.
         confidence: 1 - alpha: whatever true curves are tested, none is rejected with this probability.
-        seed: Of the sampled law.
+        seed: Of the sampled law, and of the order of equal scores; chosen before the scores were seen.
 
     Raises:
         ValueError: Empty scores, NaN, or a level out of range.
@@ -138,9 +146,9 @@ class JointTest:
 
         For a reader, after the test: that this event was picked is not accounted for in it.
         """
-        thresholds = self._descending[self._ranks - 1]
+        thresholds = np.sort(np.asarray(self.out_scores, np.float64))[::-1][self._ranks - 1]
         m, n = len(self.in_scores), len(self.out_scores)
-        tp, fp = self._counts, (self.out_scores[None, :] > thresholds[:, None]).sum(axis=1)
+        tp, fp = _count_above(self.in_scores, thresholds), (self.out_scores[None, :] > thresholds[:, None]).sum(axis=1)
         x, y = tp / m, fp / n
         variance = (tp + 1) * (m - tp + 1) / m**3 + curve.slope(y) ** 2 * (fp + 1) * (n - fp + 1) / n**3
         at = int(np.argmax((x - curve(y)) / np.sqrt(variance)))
@@ -160,8 +168,16 @@ class JointTest:
         return UNDECIDED * min(1.0, (1.0 - self.confidence) / 0.05)
 
     @cached_property
-    def _descending(self) -> Array:
-        return np.sort(np.asarray(self.out_scores, np.float64))[::-1]
+    def _places(self) -> tuple[Array, Array]:
+        """Places of both arms among all scores, rising; the uniform numbers of equal ones decide between them.
+
+        These belong to the sorted scores of each arm, so that the order in which scores are given does not matter.
+        """
+        m, rng = len(self.in_scores), np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(TIES,)))
+        values = np.concatenate([np.sort(np.asarray(s, np.float64)) for s in (self.in_scores, self.out_scores)])
+        places = np.empty(len(values))
+        places[np.lexsort((rng.random(len(values)), values))] = np.arange(len(values))
+        return places[:m], places[m:]
 
     @cached_property
     def _ranks(self) -> Counts:
@@ -170,7 +186,8 @@ class JointTest:
     @cached_property
     def _counts(self) -> Counts:
         """N_j at each of the ranks."""
-        return _count_above(self.in_scores, self._descending[self._ranks - 1])
+        inside, outside = self._places
+        return _count_above(inside, np.sort(outside)[::-1][self._ranks - 1])
 
     @cached_property
     def _weights(self) -> Array:
@@ -179,8 +196,8 @@ class JointTest:
     @cached_property
     def _extremes(self) -> list[tuple[int, int, int, int]]:
         """(k, j, m, n) of each event far out: k of m models are beyond the j-th of the n others."""
-        found = []
-        for models, others in ((self.in_scores, self.out_scores), (-self.out_scores, -self.in_scores)):
+        found, (inside, outside) = [], self._places
+        for models, others in ((inside, outside), (-outside, -inside)):
             m, n = len(models), len(others)
             ranks = np.array([j for j in EXTREME_RANKS if j == 1 or 2 * j <= n])
             counts = _count_above(models, np.sort(others)[::-1][ranks - 1])

@@ -83,7 +83,7 @@ def test_few_samples_bound_a_tail_from_above_and_tell_it_from_the_level() -> Non
     [
         ("gaussian", gaussian(1.0), (1.0, gaussian_delta(1.0, 1.0)), 5),
         ("laplace", laplace(1.0), (1.0, 0.0), 2),
-        ("response", Tradeoff.of_points([1.0], [0.0]), (1.0, 0.0), 0),  # two values: every tie counts against the test
+        ("response", Tradeoff.of_points([1.0], [0.0]), (1.0, 0.0), 2),  # two values
     ],
 )
 def test_a_true_curve_and_a_true_claim_are_rejected_at_the_stated_rate(
@@ -213,6 +213,51 @@ def test_arms_that_cannot_be_told_apart_refute_nothing() -> None:
         assert not test.rejects(gaussian(0.1))
         assert test.epsilon_lower(1e-5) == 0.0
         assert test.factor_upper(lambda factor: IDENTICAL) == math.inf
+
+
+def response(rng: np.random.Generator, size: int, epsilon: float) -> tuple[np.ndarray, np.ndarray]:
+    """Randomised response: two values, whose ties decide."""
+    return (rng.random(size) < expit(epsilon)) * 1.0, (rng.random(size) < expit(-epsilon)) * 1.0
+
+
+def test_scores_of_two_values_have_power_and_no_more_false_alarms_than_stated() -> None:
+    """Twenty per arm: of a claim of 1 where 2 is true 55% fall; 15% would if ties counted against the test.
+
+    Fewer than 20 of 60 have a probability of 3e-4 at 55%, as many 2e-4 at 15%; of 150 true claims more than 19 have one
+    of 1e-4 at 5%.
+    """
+    rng = np.random.default_rng(14)
+    false, true = (Tradeoff.of_points([epsilon], [0.0]) for epsilon in (1.0, 2.0))
+    assert sum(JointTest(*response(rng, 20, 2.0), false, 0.95, seed).rejects(false) for seed in range(60)) >= 20
+    assert sum(JointTest(*response(rng, 20, 2.0), true, 0.95, seed).rejects(true) for seed in range(150)) <= 19
+
+
+def test_equal_scores_are_ordered_by_the_seed_and_by_nothing_else() -> None:
+    rng, curve = np.random.default_rng(2), gaussian(0.5)
+    inside, outside = rng.choice([-np.inf, 0.0, 1.0, np.inf], 50), rng.choice([-np.inf, 0.0, 1.0, np.inf], 40)
+
+    def evidence(seed: int, *arms: np.ndarray) -> tuple[object, ...]:
+        test = JointTest(*arms, curve, 0.95, seed)
+        return (*test._counts.tolist(), *test._extremes)
+
+    found = evidence(1, inside, outside)
+    assert found == evidence(1, rng.permutation(inside), rng.permutation(outside))
+    assert found == evidence(1, np.arctan(inside), np.arctan(outside))
+    assert len({evidence(seed, inside, outside) for seed in range(20)}) > 10
+    same = [JointTest(np.zeros(200), np.zeros(200), curve, 0.95, seed)._counts[31] / 200 for seed in range(50)]
+    assert abs(np.mean(same) - spread_ranks(200)[31] / 201) < 0.03  # neither arm is favoured: 4 standard deviations
+
+
+def test_scores_without_ties_are_counted_as_they_are() -> None:
+    rng, curve = np.random.default_rng(2), gaussian(0.5)
+    inside, outside = rng.normal(1.0, 1.0, 300), rng.normal(size=200)
+    inside[:9] = 3.0  # equal within an arm, which no count depends on
+    test = JointTest(inside, outside, curve, 0.95, seed=1)
+    thresholds = np.sort(outside)[::-1][spread_ranks(200) - 1]
+    np.testing.assert_array_equal(test._counts, (inside[:, None] > thresholds).sum(axis=0))
+    top = [int((inside > np.sort(outside)[-j]).sum()) for j in (1, 3, 10, 30, 100)]
+    bottom = [int((outside < np.sort(inside)[j - 1]).sum()) for j in (1, 3, 10, 30, 100)]
+    assert [extreme[0] for extreme in test._extremes] == top + bottom
 
 
 def test_ranks_are_dense_at_both_ends() -> None:
