@@ -248,6 +248,20 @@ def test_equal_scores_are_ordered_by_the_seed_and_by_nothing_else() -> None:
     assert abs(np.mean(same) - spread_ranks(200)[31] / 201) < 0.03  # neither arm is favoured: 4 standard deviations
 
 
+def test_losses_of_laplace_noise_are_tied_alike_in_both_arms() -> None:
+    """As `privacy_loss` gives them; by the formula that comes to mind they are not (docs/scores.md)."""
+    rng, shift = np.random.default_rng(1), np.ones(1)
+    noise = Laplace(scale=1.0, dimension=1)
+    with_record, without = noise.sample(rng, 20_000) + shift, noise.sample(rng, 20_000)
+
+    def ends(losses: np.ndarray) -> int:
+        return len(np.unique(losses[np.abs(losses + 1.0) < 1e-6]))
+
+    assert [ends(noise.privacy_loss(arm, shift)) for arm in (with_record, without)] == [1, 1]
+    one, several = (ends((np.abs(arm) - np.abs(arm - shift))[:, 0]) for arm in (with_record, without))
+    assert one == 1 < several
+
+
 def test_scores_without_ties_are_counted_as_they_are() -> None:
     rng, curve = np.random.default_rng(2), gaussian(0.5)
     inside, outside = rng.normal(1.0, 1.0, 300), rng.normal(size=200)
