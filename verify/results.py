@@ -297,7 +297,8 @@ class CurveTest(_Record):
 
     Args:
         violated: The scores contradict the curve at the stated confidence.
-        p_value: Upper bound on the probability of such evidence if the curve holds; None in results that tell none.
+        p_value: Upper bound on the probability of such evidence if the curve holds, sharp enough to decide; that of a
+            joint test is sampled, and need not fall with the evidence. None in results that tell none.
         confidence: Level of the test.
         threshold: The event is {score > threshold}.
         fpr: How often it happened without the record, in [0, 1].

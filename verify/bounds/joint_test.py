@@ -104,7 +104,18 @@ class JointTest:
         return self._spread_p_value(curve, DRAWS, draws) <= self.alpha
 
     def p_value(self, curve: Tradeoff) -> float:
-        """An upper bound on the probability of evidence as strong where the claim holds, as sharp as deciding needs."""
+        """An upper bound on the probability of evidence as strong where the claim holds, as sharp as deciding needs.
+
+        Drawing ends where it tells the probability from the error probability, so what is far from that is bounded by
+        few draws. The probability itself falls with the evidence and this bound need not: of two of them the smaller
+        is not the stronger evidence, and `rejects` is what counts.
+
+        Args:
+            curve: g.
+
+        Returns:
+            In (0, 1].
+        """
         return min(self._extreme_p_value(curve), self._spread_p_value(curve, P_VALUE_DRAWS, MOST_DRAWS), 1.0)
 
     def epsilon_lower(self, delta: float) -> float:

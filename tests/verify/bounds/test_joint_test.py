@@ -133,6 +133,24 @@ def test_more_evidence_never_counts_for_less(which: int, by: float, arm: int) ->
     assert after._weights @ after._counts >= before._weights @ before._counts - 1e-9
 
 
+def test_a_p_value_is_an_upper_end_that_decides_and_need_not_fall_with_the_evidence() -> None:
+    """Scores raised step by step: the verdict is never lost, and every p-value is above that of many draws."""
+    rng, curve, rises = np.random.default_rng(5), gaussian(1.0), 0
+    for _ in range(6):
+        inside, outside = rng.normal(1.7, 1.0, 40), rng.normal(size=40)
+        tests = [JointTest(inside + by, outside, curve, 0.95, seed=3) for by in (0.0, 0.1, 0.2, 0.3, 0.5)]
+        values, law = [test.p_value(curve) for test in tests], np.random.default_rng(9)
+        drawn = spread_samples(law, 20_000, 40, spread_ranks(40), 40, curve) @ tests[0]._weights
+        for test, value in zip(tests, values, strict=True):
+            tail = float((drawn >= test._weights @ test._counts * (1 - 1e-9)).mean())
+            least = min(test._extreme_p_value(curve), (tail - 5.0 * math.sqrt(max(tail, 1e-4) / 20_000)) / SPREAD_SHARE)
+            assert value >= min(least, 1.0)
+            assert test.rejects(curve) == (value <= test.alpha)
+        assert np.all(np.diff([int(value <= tests[0].alpha) for value in values]) >= 0)
+        rises += sum(np.diff(values) > 0)
+    assert rises > 0  # the docstring's statement
+
+
 def at_look(look: int, in_scores: np.ndarray, out_scores: np.ndarray, curve: Tradeoff) -> JointTest:
     """With the share of a confidence of 95% that this look has."""
     return JointTest(in_scores, out_scores, curve, 1.0 - 0.05 * 6.0 / (math.pi * look) ** 2, seed=1)
