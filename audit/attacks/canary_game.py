@@ -198,8 +198,9 @@ class CanaryGame:
     def refuter(self, audit: Audit, shares: Mapping[str, float], look: int = 1) -> Refutes:
         """From scores without and with the canary to whether `judge` would refute the claim by them at that look."""
         verdict, level, seed = audit.claim_check, self._confidence(audit, shares, look), audit.settings.seed
-        promised = Tradeoff.of_points([verdict.epsilon_claimed], [verdict.delta_claimed])
-        curves = [audit.tradeoff] if promised == audit.tradeoff else [audit.tradeoff, promised]
+        curves = [audit.tradeoff]
+        if verdict.verdict != "certified":  # the claim's own curve is then not above the mechanism's
+            curves.append(Tradeoff.of_points([verdict.epsilon_claimed], [verdict.delta_claimed]))
 
         def refutes(without: Scores, with_canary: Scores) -> bool:
             test = JointTest(with_canary, without, curves[0], confidence=level, seed=seed)
