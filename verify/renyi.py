@@ -267,6 +267,9 @@ def _release_moments(claim: Claim, phase: Phase, lams: Array, *, poisson: bool) 
     drawn = replace(phase, sampling_prob=1.0, sampling_kind="none") if replaced else phase
     moments = mixed.moments_of(claim, drawn)
     found = np.minimum(np.inf if moments is None else moments(lams), _laplace_moments(claim, drawn, lams))
+    if not replaced and rate < 1.0:
+        whole = _release_moments(claim, replace(phase, sampling_prob=1.0, sampling_kind="none"), lams, poisson=poisson)
+        return np.minimum(found, _shared(whole, rate))
     if not replaced:
         return found
     best = [replaced_moment(float(one), rate) for one in found]
@@ -277,6 +280,11 @@ def _release_moments(claim: Claim, phase: Phase, lams: Array, *, poisson: bool) 
         return np.array(best)
     version = partial(_version_moments, replace(claim, adjacency="add-remove"), phase)
     return np.minimum(best, between_versions(version, version, rate)(lams))
+
+
+def _shared(moments: Array, rate: float) -> Array:
+    """log(1 - q + q e^h), which bounds moments of a mixture with what nothing is told from: they are jointly convex."""
+    return np.where(moments > 30.0, moments, np.log1p(rate * np.expm1(np.minimum(moments, 30.0))) * (1.0 + ROUNDING))
 
 
 def _fixed_size_moments(claim: Claim, phase: Phase, lams: Array) -> Array:

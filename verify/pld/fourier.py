@@ -359,7 +359,8 @@ def _frequencies(
     starts, masses = one.places, one.masses[:, None]
     if width > 1:
         starts = first + width * np.arange(-(-span // width))
-        masses = np.bincount(one.places - first, one.masses, width * len(starts)).reshape(-1, width)
+        rows = np.bincount(one.places - first, one.masses, width * len(starts))
+        masses = np.asarray(rows, dtype=np.float64).reshape(-1, width)
     pairs = 1 << (len(starts) - 1).bit_length()
     found = []
     for part in np.array_split(alive, 1 + len(alive) * pairs // 2**21):  # bound memory

@@ -102,8 +102,8 @@ def _law(mechanism: Mechanism) -> Coordinate | None:
     structure = mechanism.structure
     if not isinstance(structure, IIDCoordinates) or isinstance(structure, NormalCoordinates):
         return None
-    if isinstance(structure, LaplaceCoordinates) and (mechanism.clip_norm == 1 or mechanism.clip_norm >= 2):
-        return None  # the l1 pair and the Gaussian domination are exact there
+    if isinstance(structure, LaplaceCoordinates) and (mechanism.clip_norm == 1 or 2 <= mechanism.clip_norm < math.inf):
+        return None  # the l1 pair and the Gaussian domination are exact there, or next to it
     if mechanism.clip_norm > 2 and mechanism.dimension is None:
         return None
     return coordinate(structure)
