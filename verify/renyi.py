@@ -284,7 +284,9 @@ def _release_moments(claim: Claim, phase: Phase, lams: Array, *, poisson: bool) 
 
 def _shared(moments: Array, rate: float) -> Array:
     """log(1 - q + q e^h), which bounds moments of a mixture with what nothing is told from: they are jointly convex."""
-    return np.where(moments > 30.0, moments, np.log1p(rate * np.expm1(np.minimum(moments, 30.0))) * (1.0 + ROUNDING))
+    small = np.log1p(rate * np.expm1(np.minimum(moments, 30.0)))
+    large = np.logaddexp(math.log1p(-rate), math.log(rate) + moments)
+    return np.where(moments > 30.0, large, small) * (1.0 + ROUNDING)
 
 
 def _fixed_size_moments(claim: Claim, phase: Phase, lams: Array) -> Array:

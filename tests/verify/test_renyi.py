@@ -120,6 +120,23 @@ def test_next_to_order_1_a_claim_holds_by_a_larger_order() -> None:
     assert check(claim_stating(RenyiDP(1.001, 58.2), [Phase(noise)], "add-remove")).verdict == "certified"
 
 
+@pytest.mark.parametrize("noise", [
+    Laplace(2.0, clip=17.0, clip_norm=8.0, dimension=273), Laplace(84.0, clip=11.0, clip_norm=math.inf, dimension=3000),
+    GeneralizedGaussian(8.0, 0.8, clip=0.2, clip_norm=1.5, dimension=10**6),
+])  # fmt: skip
+@pytest.mark.parametrize("rate", [0.9999, 0.1])
+def test_no_sampled_release_costs_more_than_one_that_is_not(noise: Mechanism, rate: float) -> None:
+    orders = np.array([1.001, 1.4, 2.0, 7.0, 55.0])
+    drawn, whole = (
+        divergence_upper(Claim(0.0, 0.0, [Phase(noise, 1, q)]).canonical("upper"), orders) for q in (rate, 1.0)
+    )
+    moments = (orders - 1.0) * whole
+    with np.errstate(over="ignore"):
+        mixed = np.where(moments > 600.0, moments + math.log(rate), np.log1p(rate * np.expm1(moments)))
+    # a rho, which bounds the whole release as well, is no moment
+    assert (drawn <= mixed / (orders - 1.0) * (1 + 1e-3)).all()
+
+
 @pytest.mark.parametrize("rate", [1.0, 0.9, 0.3])
 def test_a_sampled_claim_below_order_2_holds_where_one_without_sampling_does(rate: float) -> None:
     noise = GeneralizedGaussian(4.0, 2.0, dimension=5, clip_norm=2.0)
