@@ -87,7 +87,7 @@ def guess_bounds(steinke: LowerBound, promised: float | None = None) -> list[Low
         steinke: That of Steinke et al., which keeps the game.
         promised: An epsilon that is asked about for itself.
     """
-    game, level, delta = guess_counts(steinke), 1.0 - steinke.confidence, steinke.delta
+    game, level, delta = guess_counts(steinke.inputs), 1.0 - steinke.confidence, steinke.delta
     curve = epsilon_one_run_curve(**game, delta=delta, confidence=steinke.confidence)
     if promised is None:
         return [steinke, curve]
@@ -98,9 +98,9 @@ def guess_bounds(steinke: LowerBound, promised: float | None = None) -> list[Low
     ]
 
 
-def guess_counts(bound: LowerBound) -> dict[str, int]:
-    """The game that a one-run bound is of: how many canaries, guesses, and right ones."""
-    return {name: int(bound.inputs[name]) for name in ("canaries", "guesses", "correct")}
+def guess_counts(inputs: Mapping[str, Any]) -> dict[str, int]:
+    """The game among a one-run bound's inputs: how many canaries, guesses, and right ones."""
+    return {name: int(inputs[name]) for name in ("canaries", "guesses", "correct")}
 
 
 def _by_joint_test(
@@ -143,7 +143,7 @@ def _by_one_run(
     bounds = [scores.epsilon_one_run(delta=delta, confidence=confidence, method=method) for method in methods]
     steinke = scores.epsilon_one_run(delta=delta, confidence=confidence, method="steinke")
     bounds += guess_bounds(steinke, None if claim is None else claim.epsilon)
-    counts = guess_counts(steinke)
+    counts = guess_counts(steinke.inputs)
     values = {name: one_run_p_value(**counts, curve=curve) for name, curve in _curves(claim).items()}
     if claim is not None:
         values["p_value"] = promise_p_value(claim, **counts)

@@ -97,6 +97,11 @@ class Phase:
             Phase(noise, steps, prob, "none" if prob == 1 else "poisson", part_of=whole) for noise, steps, prob in parts
         ]
 
+    @property
+    def unsampled(self) -> "Phase":
+        """The phase with the record in every release."""
+        return replace(self, sampling_prob=1.0, sampling_kind="none")
+
     def games(self, *, replace_one: bool) -> Sequence[PassGame]:
         """Pairs of laws of a pass that neighbours can have under the sampler; () without one."""
         return () if self.sampler is None else self.sampler.games(replace_one=replace_one)

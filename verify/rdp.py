@@ -145,7 +145,7 @@ def sampled_moments(
     q = sampling_prob
     eta = np.arange(2, len(log_ratio_moments), dtype=float)
     h = log_ratio_moments[2:]
-    excess = _log_excess(h)
+    excess = log_excess(h)
     # log binom is a difference of numbers of this size; each carries an ulp of error
     margin = 8e-16 * gammaln(len(h) + 3.0) + 1e-13
     whole = np.unique(np.concatenate([np.floor(orders), np.ceil(orders)]))
@@ -186,7 +186,7 @@ def _fractional(whole: Array, between: Callable[[Array], Array], q: float, a: fl
     """The bound from the moment of order a > 1 itself, not a whole number."""
     own = float(between(np.array([a]))[0])
     if a < 2.0:
-        log = a * math.log(q) + float(_log_excess(np.array(own)))
+        log = a * math.log(q) + float(log_excess(np.array(own)))
         return float(np.logaddexp(0.0, log + 1e-13 * (1.0 + abs(log)))) if own > 0.0 else 0.0
     j = np.arange(math.floor(a) + 1.0)
     weight = gammaln(a + 1) - gammaln(j + 1) - gammaln(a + 1 - j) + (a - j) * math.log1p(-q) + j * math.log(q)
@@ -326,9 +326,9 @@ def between_versions(first: Moments, second: Moments, sampling_prob: float) -> M
         hoelder = share * first(2.0 * orders) + (1.0 - share) * second(2.0 * orders + 1.0)
         lost = -orders * log_out  # -c log(1 - q)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            own = _log_excess(first(orders))
-            other = own if second is first else _log_excess(second(orders))
-            log_v, log_t = (float(_log_excess(law(np.ones(1)))[0]) - 2.0 * log_q for law in (first, second))
+            own = log_excess(first(orders))
+            other = own if second is first else log_excess(second(orders))
+            log_v, log_t = (float(log_excess(law(np.ones(1)))[0]) - 2.0 * log_q for law in (first, second))
             slope = np.expm1(lost) * (1.0 + MARGIN)  # q k
             half = np.log(0.5 * orders * a) + 2.0 * log_q
             log_u = np.log(np.maximum(slope - orders * q, 0.0) + 1e-15 * slope)  # at w = 1 - q
@@ -346,8 +346,8 @@ def between_versions(first: Moments, second: Moments, sampling_prob: float) -> M
     return moments
 
 
-def _log_excess(alpha: Array) -> Array:
-    """log(e^alpha - 1)."""
+def log_excess(alpha: Array) -> Array:
+    """log(e^alpha - 1) of a moment alpha >= 0."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.where(alpha > 30.0, alpha, np.log(np.expm1(np.minimum(alpha, 30.0)))))
 

@@ -20,7 +20,7 @@ from dpaudit.mechanisms.base import (
     NormalCoordinates,
 )
 from dpaudit.verify.claims import Adjacency, Claim, Phase, lets_another_in
-from dpaudit.verify.rdp import Moments, between_versions, laplace_moments, replaced_moment
+from dpaudit.verify.rdp import Moments, between_versions, laplace_moments, log_excess, replaced_moment
 from dpaudit.verify.samplers import BufferedShuffle, Shuffled, TruncatedPoisson, WithoutReplacement
 from dpaudit.verify.upper import (
     bounded_loss,
@@ -264,14 +264,14 @@ def _release_moments(claim: Claim, phase: Phase, lams: Array, *, poisson: bool) 
     """
     rate = phase.sampling_prob
     replaced = claim.adjacency == "replace-one" and rate < 1.0
-    drawn = replace(phase, sampling_prob=1.0, sampling_kind="none") if replaced else phase
+    drawn = phase.unsampled if replaced else phase
     moments = mixed.moments_of(claim, drawn)
     found = np.minimum(np.inf if moments is None else moments(lams), _laplace_moments(claim, drawn, lams))
-    if not replaced and rate < 1.0:
-        whole = _release_moments(claim, replace(phase, sampling_prob=1.0, sampling_kind="none"), lams, poisson=poisson)
-        return np.minimum(found, _shared(whole, rate))
-    if not replaced:
+    if rate == 1.0:
         return found
+    if not replaced:  # moments are jointly convex, and where the record is not drawn nothing tells
+        whole = _release_moments(claim, phase.unsampled, lams, poisson=poisson)
+        return np.minimum(found, np.logaddexp(0.0, math.log(rate) + log_excess(whole)) * (1.0 + ROUNDING))
     best = [replaced_moment(float(one), rate) for one in found]
     mu = shift_over_sigma(phase, "add-remove")
     if mu is not None and poisson:
@@ -280,13 +280,6 @@ def _release_moments(claim: Claim, phase: Phase, lams: Array, *, poisson: bool) 
         return np.array(best)
     version = partial(_version_moments, replace(claim, adjacency="add-remove"), phase)
     return np.minimum(best, between_versions(version, version, rate)(lams))
-
-
-def _shared(moments: Array, rate: float) -> Array:
-    """log(1 - q + q e^h), which bounds moments of a mixture with what nothing is told from: they are jointly convex."""
-    small = np.log1p(rate * np.expm1(np.minimum(moments, 30.0)))
-    large = np.logaddexp(math.log1p(-rate), math.log(rate) + moments)
-    return np.where(moments > 30.0, large, small) * (1.0 + ROUNDING)
 
 
 def _fixed_size_moments(claim: Claim, phase: Phase, lams: Array) -> Array:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpaudit.audit.attacks.base import Array, Audit, operating_points, spent_at
 from dpaudit.audit.claim_under_test import ClaimUnderTest
-from dpaudit.audit.score_deciders import above_promise, guesses_against_curve, promise_p_value
+from dpaudit.audit.score_deciders import above_promise, guess_counts, guesses_against_curve, promise_p_value
 from dpaudit.mechanisms.base import NormalCoordinates
 from dpaudit.mechanisms.learning.spec import SPECS, ApproximateMinimaSpec
 from dpaudit.mechanisms.learning.training import logits
@@ -110,7 +110,7 @@ def _one_run_bound(audit: Audit, scores: Array, members: NDArray[np.bool_], shar
 
 def _games(bound: LowerBound) -> list[dict[str, int]]:
     """Each number of guesses that share the error probability of a bound."""
-    return [{key: game[key] for key in ("canaries", "guesses", "correct")} for game in bound.inputs["family"]]
+    return [guess_counts(game) for game in bound.inputs["family"]]
 
 
 def one_run_findings(

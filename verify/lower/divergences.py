@@ -30,6 +30,7 @@ from dpaudit.verify.lower.histories import LEAST_MASS
 from dpaudit.verify.lower.shifts import candidate_counts, centre_multiples, pair_of
 from dpaudit.verify.pld.cells import FARTHEST, MixturePair, interval_masses, mix
 from dpaudit.verify.pld.coordinate_moments import log_mean_exponential, power_scale
+from dpaudit.verify.rdp import log_excess
 from dpaudit.verify.samplers import PassGame, TruncatedPoisson, WithoutReplacement
 from dpaudit.verify.upper.gaussian_pld import shift_over_sigma
 from dpaudit.verify.upper.pass_moments import LARGEST_SERIES, overlap_moment, with_record_first
@@ -156,10 +157,8 @@ def _log_moment(logs: Array, q: float, order: int) -> float:
     k = np.arange(2, order + 1, dtype=np.float64)
     if not len(k):
         return 0.0
-    with np.errstate(divide="ignore"):
-        excess = np.where(logs > 30.0, logs, np.log(np.expm1(np.minimum(logs, 30.0))))
     weight = gammaln(order + 1.0) - gammaln(k + 1.0) - gammaln(order - k + 1.0)
-    total = float(logsumexp(weight + k * math.log(q) + (order - k) * math.log1p(-q) + excess))
+    total = float(logsumexp(weight + k * math.log(q) + (order - k) * math.log1p(-q) + log_excess(logs)))
     if total == -math.inf:
         return 0.0
     margin = 1e-13 + 8e-16 * float(gammaln(order + 3.0)) + ROUNDING * abs(total)
@@ -172,7 +171,7 @@ def _sampled_lower(claim: Claim, phase: Phase, law: IIDCoordinates, orders: Arra
     All are in the sample or none is: the binomial sum over moments of the release that is not sampled.
     """
     k = np.arange(2.0, min(float(orders.max()), LARGEST_OWN_SUM) + 1.0)
-    best, drawn = np.zeros(len(orders)), replace(phase, sampling_prob=1.0, sampling_kind="none")
+    best, drawn = np.zeros(len(orders)), phase.unsampled
     for count in _counts(phase.mechanism, law) if len(k) else []:
         logs = count * (k - 1.0) * _one_coordinate(claim, drawn, count, k)[0]
         best = np.maximum(best, _by_moments(logs, phase.sampling_prob, orders))
@@ -293,8 +292,8 @@ def _counts(mechanism: Mechanism, law: IIDCoordinates) -> list[int]:
         return [1]
     if isinstance(law, LaplaceCoordinates) and p >= 2:
         return sorted({min(dimension, MANY_COORDINATES), min(dimension, MOST_COORDINATES)})
-    tens = [10**i for i in range(2, 19) if 10**i < dimension] if p > 2 else []
-    return sorted({*candidate_counts(mechanism, MANY_COORDINATES), *tens, *([dimension] if p > 2 else [])})
+    few = candidate_counts(mechanism, MANY_COORDINATES)
+    return few if p <= 2 else sorted({*few, *(10**i for i in range(2, 19) if 10**i < dimension), dimension})
 
 
 def _fixed_size_pairs(claim: Claim, phase: Phase) -> list[MixturePair]:

@@ -107,7 +107,7 @@ def common_step(deviations: Sequence[tuple[float, int]], resolution: float, coar
         coarsest: Least standard deviation of any coordinate, in steps.
     """
     total = math.sqrt(sum(count * deviation**2 for deviation, count in deviations))
-    smallest, largest = (chosen(deviation for deviation, _ in deviations) for chosen in (min, max))
+    smallest, largest = min(deviations)[0], max(deviations)[0]
     # the cells of the longest shift are as many as this; those of shifts that are far shorter may then be coarse
     return max(
         min(total / resolution, smallest / coarsest), smallest / MOST_CELLS_PER_DEVIATION, largest / MOST_OF_LONGEST

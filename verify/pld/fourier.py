@@ -225,7 +225,8 @@ def tilted_power(parts: Sequence[tuple[Lattice, int]], theta: float, start: int,
         frequencies = _significant(first.masses, first.places, size, LOG_VANISHING / count)
         product = _Product(frequencies, 0.0, math.exp(LOG_VANISHING))
         for one, count in ordered:
-            product.times(*_frequencies(one, size, product.alive, count))
+            transform, depth = _frequencies(one, size, product.alive)
+            product.times(transform, count, depth)
     error, vanished = product.error()
     if block == 1:
         return _inverse(product.alive, product.values, error, vanished, start, size, (theta, log_scale, relative))
@@ -337,9 +338,7 @@ def _significant(masses: Array, places: NDArray[np.int64], size: int, log_limit:
     return np.unique(np.concatenate([np.zeros(1, dtype=np.int64), *found]))
 
 
-def _frequencies(
-    one: Tilted, size: int, alive: NDArray[np.int64], count: int
-) -> tuple[NDArray[np.complex128], int, float]:
+def _frequencies(one: Tilted, size: int, alive: NDArray[np.int64]) -> tuple[NDArray[np.complex128], float]:
     """Transform of the masses at some frequencies: angles reduced as integers, terms added in pairs.
 
     Angles below 2 pi are off by 2 units of it, a term by 16 roundings, and a level of the sum adds sqrt(2) of one.
@@ -349,10 +348,9 @@ def _frequencies(
         one: The masses.
         size: Of the whole transform.
         alive: The frequencies.
-        count: Draws of these masses.
 
     Returns:
-        The transform, the draws, and how far each value may be off: what `_Product.times` takes.
+        The transform, and how far each value may be off.
     """
     first, span = int(one.places[0]), int(one.places[-1] - one.places[0]) + 1
     width = ROW if len(one.places) > LONG and span < 4 * len(one.places) else 1
@@ -371,7 +369,7 @@ def _frequencies(
             terms = terms[::2] + terms[1::2]
         found.append(terms[0])
     inner = 0.0 if width == 1 else width + 20.0
-    return np.concatenate(found), count, (20.0 + inner + 2.0 * math.log2(2 * len(one.places))) * UNIT
+    return np.concatenate(found), (20.0 + inner + 2.0 * math.log2(2 * len(one.places))) * UNIT
 
 
 def _rotations(steps: NDArray[np.int64], frequencies: NDArray[np.int64], size: int) -> NDArray[np.complex128]:

@@ -52,15 +52,19 @@ class SpreadMoment:
         self._clip = max(clip, LEAST_CLIP * noise.quartile) if noise.convex else clip
         self._at = lru_cache(KEPT)(lambda shifts: ShiftedCoordinate(noise, np.array(shifts)))
 
+    @property
+    def alike(self) -> bool:
+        """Whether all coordinates are moved by C: evenly spread each is by C n^(-1/p), next to nothing less."""
+        dimension = self._dimension
+        return math.isinf(self._norm) or (dimension is not None and dimension ** (-1.0 / self._norm) > 1.0 - 1e-6)
+
     def __call__(self, eta: float) -> float:
         """The bound at one order.
 
         Args:
-            eta: At least 2; above 1 for log-concave noise, and where all coordinates are moved by the clip.
+            eta: At least 2; above 1 for log-concave noise, and where all coordinates are moved `alike`.
         """
-        dimension = self._dimension
-        # spread evenly each coordinate is moved by C n^(-1/p): next to nothing is lost where that is C
-        alike = math.isinf(self._norm) or (dimension is not None and dimension ** (-1.0 / self._norm) > 1.0 - 1e-6)
+        dimension, alike = self._dimension, self.alike
         if alike and dimension is None:
             return math.inf
         copies = dimension if alike and dimension is not None else 1

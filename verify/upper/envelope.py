@@ -43,8 +43,7 @@ class EnvelopeMoments:
 
     def __init__(self, noise: Coordinate, clip: float, clip_norm: float, dimension: int | None) -> None:
         self._compute = SpreadMoment(noise, clip, clip_norm, dimension)
-        alike = dimension is not None and (dimension == 1 or math.isinf(clip_norm))  # every coordinate moved by clip
-        self._least = 1.0 if noise.convex or alike else 2.0  # above it any order has a bound
+        self._least = 1.0 if noise.convex or self._compute.alike else 2.0  # above it any order has a bound
         self._orders = [0.0, 1.0]
         self._values = [0.0, 0.0]
 

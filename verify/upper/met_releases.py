@@ -114,7 +114,7 @@ def revealed_claim(claim: Claim) -> Claim | None:
     """
     if claim.adjacency != "replace-one" or moments_reach(claim) or not all(map(sampling_is_known, claim.phases)):
         return None
-    phases = [replace(phase, sampling_prob=1.0, sampling_kind="none") for phase in claim.phases]
+    phases = [phase.unsampled for phase in claim.phases]
     return replace(claim, phases=tuple(phases))
 
 
