@@ -51,17 +51,24 @@ def build_register(
     if only is not None and only not in {source.name for source in sources}:
         raise InputError(f"Expected only={only!r} to be a source: {', '.join(source.name for source in sources)}.")
     wanted = [source for source in sources if only in (None, source.name)]
-    old = {source["name"]: source for source in _load(out)["sources"]} if only and (out / DATA).is_file() else {}
+    _standing(out, only)  # what is no register is told before hours of work, as is a folder that takes no files
     (out / CERTIFICATES).mkdir(parents=True, exist_ok=True)
     for folder in (folder for folder in (out, out / CERTIFICATES) if not os.access(folder, os.W_OK)):
-        raise InputError(f"Expected {folder} to be a folder that can be written to.")  # before hours of work
+        raise InputError(f"Expected {folder} to be a folder that can be written to.")
     found = _judge(wanted, workers, stage)
     new = {source.name: _entry(source, found, out) for source in wanted}
-    both = {**old, **new}
+    both = {**_standing(out, only), **new}  # another build may have written its source meanwhile
     table = [both[source.name] for source in sources if source.name in both]
     versions = {name: version(name) for name in ("dpaudit", "numpy", "scipy")}
     write_register({"format": FORMAT, "versions": versions, "sources": table}, out)
     show(f"{sum(len(source['claims']) for source in table)} claims of {len(table)} sources: {out / 'index.html'}")
+
+
+def _standing(out: Path, only: str | None) -> dict[str, dict[str, Any]]:
+    """The sources that the register has, by name, where one alone is judged again."""
+    if only is None or not (out / DATA).is_file():
+        return {}
+    return {source["name"]: source for source in _load(out)["sources"]}
 
 
 def render_register(out: Path, *, show: Callable[[str], None]) -> None:

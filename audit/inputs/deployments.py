@@ -4,6 +4,7 @@ An entry is second-hand: its authors read the primary source, and we read the en
 """
 
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +120,8 @@ def load_entries(path: Path) -> list[Entry]:
     if not paths:
         raise InputError(f"Expected {path} to hold entries, *.yaml.")
     entries = [_load(file) for file in paths]
-    slugs = [entry.url_slug for entry in entries]
-    twice = next((slug for slug in slugs if slugs.count(slug) > 1), None)
+    times = Counter(entry.url_slug for entry in entries)
+    twice = next((slug for slug in times if times[slug] > 1), None)
     if twice is not None:
         raise InputError(f"{path}: url_slug {twice!r} appears twice: expected every slug once.")
     return entries

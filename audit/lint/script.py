@@ -129,7 +129,7 @@ def _notebook(text: str) -> tuple[str, tuple[tuple[int, str], ...]]:
         raise ValueError("expected a notebook with cells.")
     lines: list[str] = []
     places: list[tuple[int, str]] = []
-    position, number = 0, 0
+    position, row, number = 0, 1, 0
     for cell in cells:
         if not isinstance(cell, dict) or cell.get("cell_type") != "code":
             continue
@@ -137,8 +137,9 @@ def _notebook(text: str) -> tuple[str, tuple[tuple[int, str], ...]]:
         source = cell.get("source", "")
         code = _plain("".join(map(str, source)) if isinstance(source, list) else str(source))
         for index, (written, line) in enumerate(code, start=1):
-            position = max(position, _find(text, written, position))
-            places.append((text.count("\n", 0, position) + 1, f"cell {number}, line {index}"))
+            found = max(position, _find(text, written, position))
+            position, row = found, row + text.count("\n", position, found)
+            places.append((row, f"cell {number}, line {index}"))
             lines.append(line)
     return "\n".join(lines), tuple(places)
 

@@ -100,6 +100,21 @@ def differences(claims: Path, out: Path) -> list[str]:
     return lines[:-1]
 
 
+def test_a_build_keeps_the_source_that_another_build_wrote_meanwhile(tmp_path: Path, built: tuple[Path, Path]) -> None:
+    claims, out = folder(tmp_path / "claims"), tmp_path / "register"
+    shutil.copytree(built[1], out)
+    (claims / "second-small.toml").write_text(CLAIMS.replace("small-", "second-small-"))
+    source = re.sub("small|other", lambda word: f"second-{word[0]}", SOURCE)
+    (claims / "sources" / "second.toml").write_text(source)
+
+    def meanwhile(what: str, total: int) -> Callable[[int], None]:
+        build_register(claims, out, only="second", stage=quiet, show=lambda line: None)
+        return lambda done: None
+
+    build_register(claims, out, only="small", stage=meanwhile, show=lambda line: None)
+    assert [source["name"] for source in json.loads((out / DATA).read_text())["sources"]] == ["second", "small"]
+
+
 def test_every_source_stands_in_the_register_as_it_is_now() -> None:
     stored = [(source["name"], source["digest"]) for source in COMMITTED["sources"]]
     assert stored == [(name, _digest(source)) for name, source in SOURCES.items()]
