@@ -218,6 +218,25 @@ def test_an_interruption_of_a_text_that_is_executed_exits_4_as_any_other(tmp_pat
     assert (done.returncode, done.stderr) == (4, "dpaudit: interrupted before it was done\n")
 
 
+def test_an_interruption_before_the_commands_have_loaded_is_one_line_and_exit_4(tmp_path: Path) -> None:
+    code = """
+import sys
+
+class Pressed:
+    def find_spec(name, *rest):
+        if name == "dpaudit.audit.cli":
+            exec("raise KeyboardInterrupt")
+
+sys.meta_path.insert(0, Pressed)
+import dpaudit.__main__
+dpaudit.__main__.main()
+"""
+    (tmp_path / "pressed.py").write_text(code)
+    command = [sys.executable, "-m", "pressed"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (4, "dpaudit: interrupted before it began\n")
+
+
 def test_no_more_processes_is_giving_up() -> None:
     assert os_status(OSError(errno.EAGAIN, "Resource temporarily unavailable")) == 4
 
