@@ -74,7 +74,7 @@ def _plain(phase: Phase, steps: int, rate: float = 1.0) -> list[Phase]:
 
 def _shared_laws(phase: Phase, sampler: Sampler) -> Changed:
     """Against known releases, and against Poisson batches at the rate of one release of every pass."""
-    if not (isinstance(sampler, Shuffled | BufferedShuffle) and sampler.meets_twice):
+    if not sampler.meets_twice:
         known: Relation = "equal" if isinstance(sampler, Deterministic) else "dearer"
         yield "releases known", _plain(phase, sampler.meetings), known  # revealed
     rate = sampler.rate

@@ -50,6 +50,7 @@ def test_draws_have_the_releases_and_no_more_meetings_than_accounted(kind: str) 
         for batch in batches:
             squares.update({int(record): count**2 for record, count in Counter(batch.tolist()).items()})
         assert max(squares.values()) <= sampler.meetings
+        assert sampler.meets_twice or all(len(set(batch.tolist())) == len(batch) for batch in batches)
         assert set(squares) <= set(range(RECORDS))
 
 

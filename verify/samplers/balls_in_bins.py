@@ -46,6 +46,7 @@ class BallsInBins:
     kind: ClassVar[str] = "balls-in-bins"
     summary: ClassVar[str] = "each record independently in one batch of a pass"
     typical: ClassVar[dict[str, Any]] = {"batches": 4, "epochs": 3, "reshuffle": "once"}
+    meets_twice: ClassVar[bool] = False
     batches: int
     epochs: int
     reshuffle: Reshuffle = "every-epoch"

@@ -57,7 +57,14 @@ class Sampler(Protocol):
 
     @property
     def meetings(self) -> int:
-        """The most releases that one record can enter, counted twice where it can be in one batch twice."""
+        """The most releases that one record costs: of normal noise, k times in one batch are as many as k^2 batches.
+
+        Of other noise that holds where no record is in one batch twice, and of no other is it asked.
+        """
+
+    @property
+    def meets_twice(self) -> bool:
+        """Whether a record can be in one batch twice."""
 
     @property
     def keeps_others(self) -> bool:

@@ -25,6 +25,7 @@ class Deterministic:
     kind: ClassVar[str] = "deterministic"
     summary: ClassVar[str] = "fixed batches in a fixed order, each record once a pass"
     typical: ClassVar[dict[str, Any]] = {"batches": 4, "epochs": 3}
+    meets_twice: ClassVar[bool] = False
     batches: int
     epochs: int
 

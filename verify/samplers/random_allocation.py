@@ -29,6 +29,7 @@ class RandomAllocation:
     kind: ClassVar[str] = "random-allocation"
     summary: ClassVar[str] = "each record independently in a random set of releases of fixed size"
     typical: ClassVar[dict[str, Any]] = {"steps": 12, "times": 5}
+    meets_twice: ClassVar[bool] = False
     releases: int = field(metadata={"key": "steps"})
     times: int
 

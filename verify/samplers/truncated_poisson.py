@@ -34,6 +34,7 @@ class TruncatedPoisson:
     kind: ClassVar[str] = "truncated-poisson"
     summary: ClassVar[str] = "each record independently, batches that come out too large cut to a random part"
     typical: ClassVar[dict[str, Any]] = {"prob": 0.25, "max_batch": 20, "records": 23, "steps": 6}
+    meets_twice: ClassVar[bool] = False
     prob: float
     max_batch: int
     records: int

@@ -29,6 +29,7 @@ class WithoutReplacement:
     kind: ClassVar[str] = "without-replacement"
     summary: ClassVar[str] = "each release a random batch of fixed size, drawn anew"
     typical: ClassVar[dict[str, Any]] = {"prob": 0.25, "steps": 6}
+    meets_twice: ClassVar[bool] = False
     prob: float
     releases: int = field(metadata={"key": "steps"})
 

@@ -108,7 +108,7 @@ def _fixed_size_epsilon(claim: Claim, mechanism: Mechanism, rate: float) -> floa
 def phase_releases(claim: Claim, phase: Phase) -> list[tuple[float, int]] | None:
     """Pure epsilons of the releases of a phase, and how many there are of each; None where one has none."""
     sampler = phase.sampler
-    twice = any(isinstance(p.sampler, Shuffled | BufferedShuffle) and p.sampler.meets_twice for p in claim.phases)
+    twice = any(p.sampler is not None and p.sampler.meets_twice for p in claim.phases)
     if not isinstance(sampler, Shuffled | BufferedShuffle) or not twice:
         found = phase_epsilon(claim, phase)
         return None if found is None else [(found, phase.steps)]

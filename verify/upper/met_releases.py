@@ -41,7 +41,7 @@ import numpy as np
 from dpaudit.mechanisms.base import Array, NormalCoordinates
 from dpaudit.verify.claims import Claim, Phase, lets_another_in
 from dpaudit.verify.curves import Curve
-from dpaudit.verify.samplers import BufferedShuffle, Sampler, Shuffled, TruncatedPoisson, WithoutReplacement
+from dpaudit.verify.samplers import Sampler, TruncatedPoisson, WithoutReplacement
 from dpaudit.verify.upper.shift_norms import moments_reach, sampling_is_known
 
 REVEALED = "the order revealed, a record meets at most so many releases: joint convexity of the hockey-stick divergence"
@@ -75,7 +75,7 @@ def met_phase(phase: Phase, *, kept: bool, fixed: bool = False, rare: float = 0.
             return met_phase(replace(phase, sampler=WithoutReplacement(rate, sampler.steps)), kept=kept)
         case TruncatedPoisson() as sampler:
             return Phase(phase.mechanism, sampler.steps, sampler.prob)
-        case (Shuffled() | BufferedShuffle()) as sampler if sampler.meets_twice and not _normal(phase):
+        case sampler if sampler.meets_twice and not _normal(phase):
             return None
         case sampler:
             return Phase(phase.mechanism, sampler.meetings, 1.0, "none")
