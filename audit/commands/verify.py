@@ -43,19 +43,21 @@ def verify(
     """Check claimed (epsilon, delta) of mechanisms: no model, no data."""
     if (registry is None) == (not claims):
         raise typer.BadParameter("Expected claims files, or --registry.")
+    required = None if require is None else one_of("require", require, ("certified",))
+    verdicts_only = {
+        "--only": only, "--certificates": certificates, "--rigorous": rigorous or None,
+        "--method": method if method != "exact" else None, "--format": format if format != "text" else None,
+    }  # fmt: skip
     if registry is not None:
+        _without("--registry", {**verdicts_only, "--json": json, "--require": require, "--screen": screen or None})
         from dpaudit.audit.registry import run_registry
 
         raise typer.Exit(run_registry(registry, out=out, show=typer.echo, warn=partial(typer.echo, err=True)))
     written_apart(json, *(claims or []))
     if screen:
-        others = {"--only": only, "--out": out, "--certificates": certificates, "--rigorous": rigorous or None}
-        others |= {"--method": method if method != "exact" else None, "--format": format if format != "text" else None}
-        for name in (name for name, value in others.items() if value is not None):
-            raise typer.BadParameter(f"Expected --screen without {name}.")
+        _without("--screen", {**verdicts_only, "--out": out})
         from dpaudit.audit.screening_run import run_screening
 
-        required = None if require is None else one_of("require", require, ("certified",))
         printed: list[str] = []
         with progress_bars() as stage:
             found = run_screening(
@@ -75,7 +77,7 @@ def verify(
             claims or [],
             only=only,
             method=method,
-            require=None if require is None else one_of("require", require, ("certified",)),
+            require=required,
             form=one_of("format", format, FORMS),
             json_file=json,
             seed=chosen,
@@ -90,3 +92,9 @@ def verify(
     for text in shown:
         typer.echo(text)
     raise typer.Exit(status)
+
+
+def _without(option: str, others: dict[str, object]) -> None:
+    """Refuse what an option has no use for: it would be taken for done."""
+    for name in (name for name, value in others.items() if value is not None):
+        raise typer.BadParameter(f"Expected {option} without {name}.")
