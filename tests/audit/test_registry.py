@@ -135,7 +135,13 @@ def test_the_command_exits_3_and_writes_a_block_for_each_entry(dpaudit: Command,
     assert blocks["good.verification.yaml"]["verification"]["findings"][0]["rule"] == "variant"
     assert dpaudit("verify", "--registry", "good.yaml", folder=tmp_path).returncode == 0
     assert dpaudit("verify", folder=tmp_path).returncode == 2
-    for words in (["--json", "j.json"], ["--require", "certified"], ["--rigorous"], ["--format", "junit"], ["--screen"]):
+    for words in (
+        ["--json", "j.json"],
+        ["--require", "certified"],
+        ["--rigorous"],
+        ["--format", "junit"],
+        ["--screen"],
+    ):
         done = dpaudit("verify", "--registry", "good.yaml", *words, folder=tmp_path)
         assert (done.returncode, done.stdout) == (2, "")
         assert f"Expected --registry without {words[0]}." in done.stderr

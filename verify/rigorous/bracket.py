@@ -224,6 +224,9 @@ def upper_proof(claim: Claim) -> UpperProof | Unavailable:
     if not found:
         return Unavailable(reasons[-1])
     e = ball(claim.epsilon)
+    if not any(proof.delta(e) <= ball(claim.delta) for proof in found):  # of the others there are certificates
+        composed = laplace_grid_proof(claim)
+        found += [composed] if isinstance(composed, UpperProof) else []
     return min(found, key=lambda proof: float_above(proof.delta(e)))
 
 
@@ -312,12 +315,9 @@ def gaussian_releases(claim: Claim, mus: Sequence[arb]) -> list[PairRelease]:
 
 def pure_laplace_proof(claim: Claim) -> UpperProof | Unavailable:
     """Laplace noise under its l1 radius: the pure epsilon, and the one-coordinate pair's curve of one release."""
-    shifts = []
-    for phase in claim.phases:
-        data, length = to_dict(phase.mechanism), radius(phase.mechanism, 1, claim.adjacency)
-        if isinstance(length, Unavailable) or not (data["name"] == "laplace" or data.get("beta") == 1):
-            return Unavailable("the noise is not Laplace of a known l1 radius")
-        shifts.append(length / ball(data["scale"]))
+    shifts = _laplace_shifts(claim)
+    if isinstance(shifts, Unavailable):
+        return shifts
     first = claim.phases[0]
     if len(claim.phases) == 1 and first.steps == 1 and first.sampling_prob == 1:
         attained = first.mechanism.clip_norm == 1 or first.mechanism.dimension == 1
@@ -331,19 +331,29 @@ def pure_laplace_proof(claim: Claim) -> UpperProof | Unavailable:
     return UpperProof("pure-laplace", lambda e: arb(0 if spent <= e else 1))
 
 
-def laplace_grid_delta(claim: Claim, epsilon: arb) -> arb | Unavailable:
-    """Upper bound by the composed one-coordinate Laplace pair of the l1 radius, which dominates."""
-    releases = []
+def laplace_grid_proof(claim: Claim) -> UpperProof | Unavailable:
+    """Laplace noise under its l1 radius: the composed one-coordinate pair, which dominates."""
+    shifts = _laplace_shifts(claim)
+    if isinstance(shifts, Unavailable) or sum(phase.steps for phase in claim.phases) > LONGEST:
+        return shifts if isinstance(shifts, Unavailable) else Unavailable("too many steps")
+    releases = [
+        PairRelease(laplace_tails(shift), float_above(shift), float(shift), phase.sampling_prob, phase.steps)
+        for phase, shift in zip(claim.phases, shifts, strict=True)
+    ]
+    grid = chosen_grid(releases, claim.epsilon, claim.delta)
+    curves = [GridCurve(masses, grid) for masses in composed_losses(releases, grid)]
+    return UpperProof("laplace-grid", partial(_grid_bound, curves))
+
+
+def _laplace_shifts(claim: Claim) -> list[arb] | Unavailable:
+    """The l1 radius of every phase over the scale of its noise."""
+    shifts = []
     for phase in claim.phases:
         data, length = to_dict(phase.mechanism), radius(phase.mechanism, 1, claim.adjacency)
         if isinstance(length, Unavailable) or not (data["name"] == "laplace" or data.get("beta") == 1):
             return Unavailable("the noise is not Laplace of a known l1 radius")
-        shift = length / ball(data["scale"])
-        releases.append(
-            PairRelease(laplace_tails(shift), float_above(shift), float(shift), phase.sampling_prob, phase.steps)
-        )
-    grid = chosen_grid(releases, float(epsilon), claim.delta)
-    return _largest([GridCurve(masses, grid).delta(epsilon) for masses in composed_losses(releases, grid)])
+        shifts.append(length / ball(data["scale"]))
+    return shifts
 
 
 def _alone_proof(claim: Claim) -> UpperProof | Unavailable:

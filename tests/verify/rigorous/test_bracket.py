@@ -17,9 +17,12 @@ import pytest
 
 pytest.importorskip("flint")
 
+from scipy.integrate import quad
+
 from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian, GeneralizedGaussian, Laplace, Product
 from dpaudit.verify import Claim, Phase, Verdict, check
 from dpaudit.verify.claim_files import load_claims
+from dpaudit.verify.claims import Adjacency
 from dpaudit.verify.rigorous.balls import Unavailable
 from dpaudit.verify.rigorous.bracket import RigorousBracket, rigorous_bracket
 from dpaudit.verify.rigorous.certificates import NotCovered, certificate
@@ -153,6 +156,41 @@ def test_a_pure_epsilon_is_met_exactly() -> None:
     assert isinstance(found, RigorousBracket)
     assert found.delta_upper == 0.0
     assert json.dumps(found.theorem) == '"pure-laplace"'
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "steps", "rate", "scale", "dimension", "epsilon"),
+    [
+        ("add-remove", 30, 0.3, 2.0, 5, 3.0),
+        ("replace-one", 100, 1.0, 10.0, 1, 9.3),
+        ("zero-out", 4, 1.0, 1.0, 2, 3.9),
+    ],
+)
+def test_composed_laplace_noise_has_both_sides(
+    adjacency: Adjacency, steps: int, rate: float, scale: float, dimension: int, epsilon: float
+) -> None:
+    noise = Laplace(scale, clip=1.0, clip_norm=1.0, dimension=dimension)
+    claim = Claim(epsilon, 1e-9, [Phase(noise, steps, rate)], adjacency, id="a")
+    fast, found = check(claim), rigorous_bracket(claim)
+    overlaps(found, fast)
+    assert isinstance(found, RigorousBracket)
+    assert found.delta_upper < 1.01 * fast.delta_upper
+
+
+def test_a_composed_laplace_pair_is_the_sum_of_its_losses() -> None:
+    """Two releases at mu 1 by the law of the loss: atoms at its ends, and a density between."""
+    claim = Claim.single(Laplace(1.0, clip=1.0, clip_norm=1.0), epsilon=0.5, delta=1e-5, steps=2)
+    found = rigorous_bracket(claim)
+    assert isinstance(found, RigorousBracket)
+    assert found.theorem == "laplace-grid"
+
+    def alone(epsilon: float) -> float:  # 1 - e^(-(1 - epsilon)/2) from -1 to 1, and 1 - e^epsilon below
+        return max(0.0, -math.expm1((epsilon - 1) / 2)) if epsilon >= -1 else -math.expm1(epsilon)
+
+    # delta of both is the mean of one's delta at epsilon - loss, over the loss of the other
+    between = quad(lambda loss: math.exp((loss - 1) / 2) / 4 * alone(0.5 - loss), -1, 1, points=[-0.5])[0]
+    truth = alone(-0.5) / 2 + math.exp(-1) / 2 * alone(1.5) + between
+    assert truth <= found.delta_upper < 1.01 * truth
 
 
 @pytest.mark.parametrize("delta", [1.83729e-222, 0.0])
