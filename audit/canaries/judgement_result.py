@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.audit.canaries.power import IdealPower, needed_canaries
+from dpaudit.audit.canaries.power import IdealPower
 from dpaudit.audit.canaries.sealing import SealedCoins, files_sha256
 from dpaudit.audit.claim_under_test import ClaimUnderTest
 from dpaudit.reports.wording import at_most, stated
@@ -22,9 +22,8 @@ PACKAGES = ("dpaudit", "numpy", "scipy")
 
 
 def judgement_notes(
-    coins: SealedCoins, claim: ClaimUnderTest, attack: AttackResult, power: IdealPower | None, confidence: float, *,
-    hopeless: bool,
-) -> list[str]:  # fmt: skip
+    coins: SealedCoins, claim: ClaimUnderTest, attack: AttackResult, power: IdealPower | None
+) -> list[str]:
     """What a reader must know of the game and of its power.
 
     Args:
@@ -32,8 +31,6 @@ def judgement_notes(
         claim: What was promised.
         attack: What the scores show.
         power: Of less noise, where that is known.
-        confidence: Level of every test.
-        hopeless: Whether no scores at all could refute the claim.
     """
     draw = coins.draw
     known = "is the one that was agreed upon" if coins.agreed else "was compared with none that was agreed upon"
@@ -50,8 +47,6 @@ def judgement_notes(
         )
     if draw.runs > 1:
         notes.append(f"The {draw.runs} trainings are taken to be independent: noise that is used twice breaks that.")
-    if hopeless:
-        notes.append(_hopeless(coins, claim, attack, confidence))
     if power is not None:
         attack.details["ideal_power"] = asdict(power)
         notes.append(
@@ -62,15 +57,21 @@ def judgement_notes(
     return notes
 
 
-def _hopeless(coins: SealedCoins, claim: ClaimUnderTest, attack: AttackResult, confidence: float) -> str:
-    """That no scores could refute the claim, and what it takes."""
+def hopeless_note(coins: SealedCoins, claim: ClaimUnderTest, attack: AttackResult, needed: int | None) -> str:
+    """That no scores could refute the claim, and what it takes.
+
+    Args:
+        coins: What was sealed.
+        claim: What was promised.
+        attack: With the most that could have been proved.
+        needed: Canaries of one run that suffice, where a number does.
+    """
     most, draw = f"prove at most epsilon = {at_most(attack.best_possible_epsilon)}", coins.draw
     cannot = f"they cannot refute {stated(claim.epsilon)}, which needs"
     if draw.every is not None:
         inside = int(draw.included().sum())
         models = f"{inside:,} models with the canary and {draw.runs - inside:,} without it"
         return f"Whatever the scores, {models} {most}: {cannot} more models."
-    needed = needed_canaries(claim.epsilon, delta=claim.delta, confidence=confidence)
     wanted = f"at least {needed:,} canaries" if needed else "more canaries than are practical"
     return f"Whatever the scores, {attack.trials:,} canaries {most}: {cannot} {wanted}, or several runs."
 

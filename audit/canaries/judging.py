@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dpaudit.audit.canaries.judgement_result import NAME, judgement_notes, judgement_result
-from dpaudit.audit.canaries.power import IdealPower, ideal_power, one_run_bound
+from dpaudit.audit.canaries.judgement_result import NAME, hopeless_note, judgement_notes, judgement_result
+from dpaudit.audit.canaries.power import IdealPower, ideal_power, needed_canaries, one_run_bound
 from dpaudit.audit.canaries.sealing import SealedCoins, files_sha256, guesses_per_run, unit_scores
 from dpaudit.audit.claim_under_test import ClaimUnderTest, check_coins_decide
 from dpaudit.audit.inputs.files import InputError
@@ -31,7 +31,7 @@ from dpaudit.verify.results import AttackResult, AuditResult, Control, CurveTest
 RESAMPLES = 200  # of a control's guesses
 FOUND = 0.95  # of them must refute
 RATES = (0.1, 0.01, 0.001)  # those that so few trials can show
-_JOINT_SEED = 0x5EA1
+_SIMULATION_SEED = 0x5EA1
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,12 @@ def judge(
     attack, rejected, hopeless = game(coins, values, claim, confidence)
     power = _power(coins, claim, confidence)
     positive = _control(coins, control, reference, claim, confidence, control_noise)
-    notes = judgement_notes(coins, claim, attack, power, confidence, hopeless=hopeless)
+    notes = judgement_notes(coins, claim, attack, power)
+    if hopeless:
+        needed = None
+        if coins.draw.every is None:
+            needed = needed_canaries(lambda *counts: _refutes(Guesses(*counts), claim, confidence))
+        notes.append(hopeless_note(coins, claim, attack, needed))
     result = judgement_result(coins, scores, claim, confidence, attack, rejected, positive, notes, command, began)
     return _told_of_reference(result, reference)
 
@@ -170,8 +175,9 @@ def _two_arms(
     included = coins.draw.included()[:, 0]
     inside, outside = scores[included, 0], scores[~included, 0]
     chosen = claim.certified or claim.stated
-    test = JointTest(inside, outside, chosen, confidence, _JOINT_SEED)
-    perfect = JointTest(np.ones(len(inside)), np.zeros(len(outside)), chosen, confidence, _JOINT_SEED)
+    seed = coins.draw.seed  # puts equal scores in an order: drawn, and before the scores, as it was sealed
+    test = JointTest(inside, outside, chosen, confidence, seed)
+    perfect = JointTest(np.ones(len(inside)), np.zeros(len(outside)), chosen, confidence, seed)
     bound, largest = (joint_bound(t, claim.delta, claim.epsilon) for t in (test, perfect))
     best = largest.epsilon_lower
     attack = _attack(
@@ -234,8 +240,11 @@ def _power(coins: SealedCoins, claim: ClaimUnderTest, confidence: float) -> Idea
     draw = coins.draw
     if draw.every is not None:
         return None
-    settings: dict[str, Any] = {"delta": claim.delta, "confidence": confidence, "seed": _JOINT_SEED}
-    return ideal_power(draw.units, guesses_per_run(draw), draw.runs, claim.epsilon, **settings)
+    return ideal_power(
+        draw.units, guesses_per_run(draw), draw.runs, claim.epsilon, claim.delta, seed=_SIMULATION_SEED,
+        refuted=lambda *counts: _refutes(Guesses(*counts), claim, confidence),
+        bound=lambda *counts: _bound(Guesses(*counts), claim, confidence),
+    )  # fmt: skip
 
 
 def _control(
@@ -251,7 +260,7 @@ def _control(
     if not 0.0 <= noise_factor < 1.0:
         raise InputError(f"Expected control noise={noise_factor} in [0, 1).")
     game = _guess(coins, _scores(coins, paths, reference))
-    rng = np.random.default_rng(_JOINT_SEED)
+    rng = np.random.default_rng(_SIMULATION_SEED)
     counts = rng.binomial(game.guesses, game.correct / game.guesses, RESAMPLES)
     refuting = {int(c): _refutes(Guesses(game.canaries, game.guesses, int(c)), claim, confidence) for c in set(counts)}
     power = float(np.mean([refuting[int(count)] for count in counts]))
@@ -266,7 +275,7 @@ def _control(
         found=power >= FOUND,
         no_noise_trials=0,
         no_noise_found=_refutes(_all_right(game), claim, confidence),
-        seed=_JOINT_SEED,
+        seed=_SIMULATION_SEED,
         seconds=time.monotonic() - began,
         unit="training",
     )

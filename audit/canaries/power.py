@@ -1,5 +1,6 @@
 """What a planting can show at all, and what it would have shown of a training with less noise."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ from dpaudit.verify.results import LowerBound
 SIMULATED = 4_000_000  # scores at most, so that it takes seconds
 MOST_DRAWS, FEWEST_DRAWS = 400, 40
 MOST_GUESSES = 1 << 15
-SUFFICIENT = 0.95  # of simulated audits
+Refuted = Callable[[int, int, int], bool]  # (canaries, guesses, right ones) -> whether so many right ones refute
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class IdealPower:
         noise_factor: Of the noise that the claim needs.
         power: Share of simulated audits that refute.
         draws: Simulated audits.
-        epsilon_median: The bound of the median audit, by Steinke et al.
+        epsilon_median: The bound of the median audit.
         needed: Right guesses from which on the claim is refuted; None where all of them are too few.
         mu: Of the claim.
     """
@@ -68,7 +69,7 @@ def one_run_bound(
     return max(bounds, key=lambda bound: bound.epsilon_lower)
 
 
-def refutes(canaries: int, guesses: int, correct: int, epsilon: float, *, delta: float, confidence: float) -> bool:
+def refutes(canaries: int, guesses: int, correct: int, *, epsilon: float, delta: float, confidence: float) -> bool:
     """Whether so many right guesses refute (epsilon, delta), by the better of the two bounds that assume nothing.
 
     Both reject for many right guesses alone, and share one error probability (`one_run_p_value`).
@@ -83,29 +84,29 @@ def refutes(canaries: int, guesses: int, correct: int, epsilon: float, *, delta:
     return bool(impossible_tails(canaries, guesses, correct, curve, np.array([level]))[0])
 
 
-def needed_correct(canaries: int, guesses: int, epsilon: float, *, delta: float, confidence: float) -> int | None:
-    """The least number of right guesses that refutes (epsilon, delta); None where all of them do not."""
-    settings = {"delta": delta, "confidence": confidence}
-    if not refutes(canaries, guesses, guesses, epsilon, **settings):
+def needed_correct(canaries: int, guesses: int, refuted: Refuted) -> int | None:
+    """The least number of right guesses that refutes a claim; None where all of them do not."""
+    if not refuted(canaries, guesses, guesses):
         return None
     low, high = 0, guesses
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if refutes(canaries, guesses, middle, epsilon, **settings) else (middle, high)
+        low, high = (low, middle) if refuted(canaries, guesses, middle) else (middle, high)
     return high
 
 
-def needed_canaries(epsilon: float, *, delta: float, confidence: float) -> int | None:
-    """A number of canaries of which half, all guessed right, refute epsilon, at most 2 too large; None where none does.
+def needed_canaries(refuted: Refuted) -> int | None:
+    """A number of canaries of which half, all guessed right, refute a claim, at most 2 too large; None where none does.
 
     delta costs more the more canaries there are, so that large epsilons at large delta are out of reach.
 
-    >>> needed_canaries(1.0, delta=1e-5, confidence=0.95), needed_canaries(3.0, delta=1e-5, confidence=0.95)
-    (20, 124)
+    >>> from functools import partial
+    >>> [needed_canaries(partial(refutes, epsilon=x, delta=1e-5, confidence=0.95)) for x in (1.0, 3.0)]
+    [20, 124]
     """
 
     def enough(guesses: int) -> bool:
-        return refutes(2 * guesses, guesses, guesses, epsilon, delta=delta, confidence=confidence)
+        return refuted(2 * guesses, guesses, guesses)
 
     high = 2
     while not enough(high):
@@ -120,8 +121,8 @@ def needed_canaries(epsilon: float, *, delta: float, confidence: float) -> int |
 
 
 def ideal_power(
-    units: int, guesses: int, runs: int, epsilon: float, *, delta: float, confidence: float,
-    noise_factor: float = 0.5, seed: int,
+    units: int, guesses: int, runs: int, epsilon: float, delta: float, *, refuted: Refuted,
+    bound: Callable[[int, int, int], LowerBound], noise_factor: float = 0.5, seed: int,
 ) -> IdealPower | None:  # fmt: skip
     """Power at less noise, simulated; None where delta is 0, at which no normal noise meets a claim.
 
@@ -130,7 +131,8 @@ def ideal_power(
         guesses: In each run, half of them in.
         runs: Independent trainings.
         epsilon, delta: Claimed.
-        confidence: Of the audit.
+        refuted: The audit's decision, which more right guesses never take back.
+        bound: Its lower bound, from the same counts.
         noise_factor: In (0, 1].
         seed: Of the simulation.
     """
@@ -147,12 +149,9 @@ def ideal_power(
         coins = rng.random((runs, units)) < 0.5
         scores = rng.standard_normal((runs, units)) + coins * (mu / noise_factor)
         counts.append(sum(correct_guesses(s, c, guesses // 2) for s, c in zip(scores, coins, strict=True)))
-    settings: dict[str, Any] = {"delta": delta, "confidence": confidence}
-    needed = needed_correct(runs * units, runs * guesses, epsilon, **settings)
+    needed = needed_correct(runs * units, runs * guesses, refuted)
     power = 0.0 if needed is None else float(np.mean(np.array(counts) >= needed))
-    median = epsilon_one_run(
-        canaries=runs * units, guesses=runs * guesses, correct=int(np.median(counts)), **settings
-    ).epsilon_lower
+    median = bound(runs * units, runs * guesses, int(np.median(counts))).epsilon_lower
     return IdealPower(noise_factor, power, draws, median, needed, mu)
 
 

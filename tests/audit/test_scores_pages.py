@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from dpaudit.audit.canaries.judging import judge
 from dpaudit.audit.canaries.planting import plant
-from dpaudit.audit.canaries.power import ideal_power, needed_canaries
+from dpaudit.audit.canaries.power import ideal_power, needed_canaries, one_run_bound, refutes
 from dpaudit.audit.canaries.sealing import Draw, load_coins
 from dpaudit.audit.claim_under_test import ClaimUnderTest
 
@@ -102,11 +103,13 @@ def test_the_figures_of_the_page() -> None:
     text = (ROOT / "docs/sealed-canaries.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ([0-9.]+) \| ([0-9,]+) \|$", text, flags=re.MULTILINE)
     assert [epsilon for epsilon, _ in rows] == ["0.5", "1", "2", "3", "4", "8"]
+    settings: dict[str, Any] = {"delta": 1e-5, "confidence": 0.95}
     for epsilon, count in rows:
-        assert needed_canaries(float(epsilon), delta=1e-5, confidence=0.95) == int(count.replace(",", ""))
-    settings: dict[str, Any] = {"delta": 1e-5, "confidence": 0.95, "seed": 1}
+        assert needed_canaries(partial(refutes, epsilon=float(epsilon), **settings)) == int(count.replace(",", ""))
+    bound = partial(one_run_bound, gaussian=False, **settings)
     for epsilon, shown in ((1.0, "0.53"), (2.0, "1.15"), (4.0, "2.5")):
-        power = ideal_power(1000, 500, 1, epsilon, **settings)
+        refuted = partial(refutes, epsilon=epsilon, **settings)
+        power = ideal_power(1000, 500, 1, epsilon, 1e-5, refuted=refuted, bound=bound, seed=1)
         assert power is not None
         assert power.epsilon_median == pytest.approx(float(shown), rel=0.03)
         assert shown in text
