@@ -12,22 +12,28 @@ import sys
 from pathlib import Path
 from typing import Any
 
+NAMES = ("PATHS", "IGNORE", "CLAIMS")
 GRAVEST = (2, 3, 4, 5, 0)  # exit statuses, the one to return first
 
 
 def main() -> int:
     """Run both commands, tell what they found, and return the exit status."""
-    paths, ignored = (shlex.split(os.environ.get(name, "")) for name in ("INPUT_PATHS", "INPUT_IGNORE"))
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        paths, ignored, claims = (shlex.split(os.environ.get(f"INPUT_{name}", "")) for name in NAMES)
+    except ValueError as error:
+        print(f"dpaudit: Expected paths, ignore and claims as words of a shell: {error}.", file=sys.stderr)
+        return 2
     options = [word for rule in ignored for word in ("--ignore", rule)]
     required = os.environ.get("INPUT_REQUIRE", "").strip()
     options += ["--require", required] if required else []
     status, text = _dpaudit("lint", *paths, *options, "--format", "json")
-    findings = json.loads(text)["findings"] if text else []
+    findings, written = json.loads(text)["findings"] if text else [], bool(text)
     sarif = os.environ.get("INPUT_SARIF") or "dpaudit.sarif"
-    if text:
+    if written:
+        Path(sarif).parent.mkdir(parents=True, exist_ok=True)
         Path(sarif).write_text(_dpaudit("lint", *paths, *options, "--format", "sarif")[1], encoding="utf-8")
     statuses, verdicts = [status], []
-    claims = shlex.split(os.environ.get("INPUT_CLAIMS", ""))
     if claims:
         status, text = _dpaudit("verify", *claims, "--json", "-")
         statuses.append(status)
@@ -38,7 +44,7 @@ def main() -> int:
     for verdict in refuted:
         print("::error title=dpaudit refuted::" + escaped(f"{verdict['id']}: {verdict['reason']}"))
     count = len(refuted) + sum(finding["level"] == "error" for finding in findings)
-    _append("GITHUB_OUTPUT", f"findings={len(findings)}\nrefuted={count}\nsarif={sarif}\n")
+    _append("GITHUB_OUTPUT", f"findings={len(findings)}\nrefuted={count}\n" + f"sarif={sarif}\n" * written)
     _append("GITHUB_STEP_SUMMARY", summary(findings, verdicts))
     return next((grave for grave in GRAVEST if grave in statuses), max(statuses))
 
@@ -87,7 +93,7 @@ def _dpaudit(*words: str) -> tuple[int, str]:
 
 def _append(variable: str, text: str) -> None:
     if os.environ.get(variable):
-        with open(os.environ[variable], "a", encoding="utf-8") as file:
+        with open(os.environ[variable], "a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
 
 

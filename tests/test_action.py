@@ -57,6 +57,25 @@ def test_the_exit_status_is_that_of_the_commands(tmp_path: Path, inputs: dict[st
     assert run(tmp_path, paths=".", **inputs)[0].returncode == status
 
 
+def test_a_name_that_is_no_utf8_and_a_folder_that_is_not_there_cost_no_finding(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"\xff.py")).write_text("import opacus\ndelta = 1 / len(train_loader)\n")
+    (tmp_path / "claims.toml").write_text(CLAIM)
+    done, outputs, summary = run(tmp_path, paths=".", claims="claims.toml", sarif="out/lint.sarif")
+    assert (done.returncode, done.stderr) == (3, "")
+    assert outputs == {"findings": "1", "refuted": "1", "sarif": "out/lint.sarif"}
+    assert "delta-from-loader" in summary
+    assert (tmp_path / "out/lint.sarif").exists()
+
+
+def test_words_that_no_shell_takes_are_bad_input(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ENTRY)], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+        env={**os.environ, "INPUT_PATHS": "it's"},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "No closing quotation" in done.stderr
+
+
 def test_outside_text_ends_no_command_and_no_cell() -> None:
     entry = runpy.run_path(str(ENTRY))
     assert entry["escaped"]("100%\n::error::x") == "100%25%0A::error::x"

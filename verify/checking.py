@@ -277,7 +277,7 @@ def _published(claim: Claim) -> float | None:
     """What the claim's published formula gives; None where it names none or its theorem does not apply."""
     if claim.accountant is None or len(claim.phases) != 1 or claim.phases[0].correlation is not None:
         return None
-    from dpaudit.mechanisms.published import ACCOUNTANTS  # loads mpmath
+    from dpaudit.mechanisms.published import ACCOUNTANTS
 
     if claim.accountant not in ACCOUNTANTS:
         raise ValueError(f"Expected accountant={claim.accountant!r} among {', '.join(ACCOUNTANTS)}.")

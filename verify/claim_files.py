@@ -192,7 +192,7 @@ def claim_from_dict(
     try:
         read = _Claim.model_validate(data)
         if read.accountant is not None:
-            from dpaudit.mechanisms.published import ACCOUNTANTS  # loads mpmath, which most files do not need
+            from dpaudit.mechanisms.published import ACCOUNTANTS
 
             if read.accountant not in ACCOUNTANTS:
                 raise ValueError(f"expected accountant={read.accountant!r} among {', '.join(ACCOUNTANTS)}.")

@@ -1,4 +1,4 @@
-"""The one root finder of the privacy curves: from delta(epsilon) to epsilon(delta)."""
+"""Inversion of privacy curves: from delta(epsilon) to epsilon(delta)."""
 
 import math
 from collections.abc import Callable

@@ -88,7 +88,7 @@ def measure_error_rates(
 
 
 def cases() -> dict[tuple[str, str], Audit]:
-    """(bound, mechanism) -> one audit of it, for every bound that the toolkit ships."""
+    """(bound, mechanism) -> one audit of it, for every bound that is measured here."""
     of_counts: dict[tuple[str, str], Audit] = {}
     for name in BOUNDS:
         of_counts |= {

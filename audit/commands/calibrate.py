@@ -20,7 +20,7 @@ def calibrate(
     dimension: Annotated[int | None, typer.Option(help="Coordinates of the noise.")] = None,
     steps: Annotated[int, typer.Option(help="Releases.")] = 1,
     sampling_prob: Annotated[float, typer.Option(help="Poisson rate; 1 is no sampling.")] = 1.0,
-    adjacency: Annotated[str, typer.Option(help="add-remove or replace-one.", metavar="NAME")] = "add-remove",
+    adjacency: Annotated[str, typer.Option(help="add-remove, replace-one or zero-out.", metavar="NAME")] = "add-remove",
     json: Annotated[str | None, typer.Option(help="Write JSON here as well; - prints it alone.")] = None,
 ) -> None:
     """Find the least noise whose proven bound meets (epsilon, delta)."""

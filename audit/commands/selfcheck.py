@@ -11,7 +11,7 @@ def selfcheck(
     trials: Annotated[int, typer.Option(min=100, max=10_000_000, help="Simulated audits per bound.")] = 1000,
     seed: Seed = None,
 ) -> None:
-    """Measure the error rates of every statistical bound on mechanisms with known truth."""
+    """Measure the error rates of statistical bounds on mechanisms with known truth."""
     import numpy as np
 
     from dpaudit.verify.selfcheck import cases, measure_error_rates

@@ -1,10 +1,13 @@
 """Lint of files and folders: every rule on every script and recipe, less what comments switch off."""
 
 import ast
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dpaudit._plain_text import printable
+from dpaudit.audit.exit_status import os_reason
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.lint.findings import Finding, Hit, Level, Rule
 from dpaudit.audit.lint.recipe_files import RecipeFile, is_recipe, read_recipe
@@ -22,10 +25,12 @@ class LintResult:
     Args:
         findings: In the order of the files and their lines.
         files: How many files were read.
+        unread: How many files and folders the system did not let be read.
     """
 
     findings: tuple[Finding, ...]
     files: int
+    unread: int = 0
 
     @property
     def refuted(self) -> bool:
@@ -34,8 +39,8 @@ class LintResult:
 
     @property
     def clean(self) -> bool:
-        """Whether there is nothing but notes."""
-        return all(finding.level == "note" for finding in self.findings)
+        """Whether everything could be read, and there is nothing but notes."""
+        return not self.unread and all(finding.level == "note" for finding in self.findings)
 
 
 def lint_paths(
@@ -46,7 +51,7 @@ def lint_paths(
     Args:
         paths: Files and folders.
         ignore: Rules to leave out.
-        warn: Told of files in folders that cannot be read, and of comments that name no rule.
+        warn: Told of what in folders cannot be read, and of comments that name no rule.
 
     Raises:
         InputError: A rule or a named file is unknown, or a named file cannot be read as what its name says.
@@ -56,17 +61,26 @@ def lint_paths(
         raise InputError(f"Expected ignore={unknown[0]!r} to be one of {', '.join(RULES)}.")
     rules = [rule for name, rule in RULES.items() if name not in set(ignore)]
     findings: list[Finding] = []
-    count = 0
-    for path, named in _files(paths):
+    count = unread = 0
+
+    def leave_out(error: OSError) -> None:
+        nonlocal unread
+        unread += 1
+        warn(f"left out: {printable(os_reason(error))}")
+
+    for path, named in _files(paths, leave_out):
         try:
             findings += lint_file(path, rules, warn)
         except InputError as error:
             if named:
                 raise
-            warn(f"left out: {error}")
+            if isinstance(error.__cause__, OSError):
+                leave_out(error.__cause__)
+            else:
+                warn(f"left out: {error}")
             continue
         count += 1
-    return LintResult(tuple(findings), count)
+    return LintResult(tuple(findings), count, unread)
 
 
 def lint_file(path: Path, rules: Iterable[Rule], warn: Callable[[str], None]) -> list[Finding]:
@@ -94,25 +108,30 @@ def _warn_of_unknown(file: Script | RecipeFile, warn: Callable[[str], None]) -> 
         warn(f"{file.path}: ignore[{name}] names no rule")
 
 
-def _files(paths: Sequence[Path]) -> Iterator[tuple[Path, bool]]:
+def _files(paths: Sequence[Path], leave_out: Callable[[OSError], None]) -> Iterator[tuple[Path, bool]]:
     """Every file once, and whether it was named itself."""
     seen: set[Path] = set()
     for path in paths:
-        inside = _in_folder(path) if path.is_dir() else [path]
+        inside = _in_folder(path, leave_out) if path.is_dir() else [path]
         for file in inside:
             if file not in seen:
                 seen.add(file)
                 yield file, not path.is_dir()
 
 
-def _in_folder(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.rglob("*")):
-        parts = path.relative_to(folder).parts
-        hidden = any(part.startswith(".") or part in SKIPPED for part in parts)
-        if hidden or not path.is_file():
-            continue
-        if path.suffix in SCRIPTS or (path.suffix == ".toml" and is_recipe(path)):
-            yield path
+def _in_folder(folder: Path, leave_out: Callable[[OSError], None]) -> list[Path]:
+    """The scripts and recipes inside, by path, but those of hidden folders, of packages and of links to folders."""
+    found: list[Path] = []
+    for here, folders, names in os.walk(folder, onerror=leave_out):
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in SKIPPED]
+        for path in (Path(here, name) for name in names if not name.startswith(".") and name not in SKIPPED):
+            if path.suffix in (*SCRIPTS, ".toml"):
+                try:
+                    if path.is_file() and (path.suffix != ".toml" or is_recipe(path)):
+                        found.append(path)
+                except OSError as error:
+                    leave_out(error)
+    return sorted(found)
 
 
 def _script_findings(script: Script, rules: Iterable[Rule]) -> Iterator[Finding]:

@@ -13,7 +13,6 @@ from typing import Any
 
 LARGEST = 1e300
 Number = int | float
-Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 SCOPES = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {

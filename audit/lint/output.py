@@ -37,7 +37,8 @@ def lint_text(
     counts = {level: sum(item.level == level for item in result.findings) for level in ("error", "warning", "note")}
     told_counts = ", ".join(f"{count} {level}{'s' * (count != 1)}" for level, count in counts.items() if count)
     files = f"{result.files:,} file{'s' * (result.files != 1)}"
-    return "\n".join([*lines, f"{told_counts or 'nothing found'} in {files}"])
+    unread = f"; {result.unread:,} could not be read" if result.unread else ""
+    return "\n".join([*lines, f"{told_counts or 'nothing found'} in {files}{unread}"])
 
 
 def _wrapped(word: str, text: str, width: int) -> list[str]:

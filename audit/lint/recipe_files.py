@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from dpaudit.audit.inputs.recipes import Recipe
 
 LARGEST = 1 << 20  # bytes, as of recipes
-CLAIMS_KEYS = {"claim", "format"}
 
 
 @dataclass(frozen=True)
@@ -73,9 +72,17 @@ class RecipeFile:
 
 
 def is_recipe(path: Path) -> bool:
-    """Whether a TOML file is meant as a recipe: it has an algorithm; what cannot be read is none."""
+    """Whether a TOML file is meant as a recipe: it has an algorithm; what is no TOML of that size is none.
+
+    Raises:
+        OSError: The system does not let it be read.
+    """
     try:
         data = tomllib.loads(read_regular(path, limit=LARGEST).decode("utf-8-sig"))
+    except InputError as error:
+        if isinstance(error.__cause__, OSError):
+            raise error.__cause__ from None
+        return False
     except (ValueError, RecursionError):
         return False
     return "algorithm" in data

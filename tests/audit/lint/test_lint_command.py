@@ -1,17 +1,21 @@
 """`dpaudit lint`: files and folders, notebooks, ignored rules, formats, exit statuses; nothing is run."""
 
+import errno
 import json
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.lint.linting import lint_paths
 from dpaudit.audit.lint.names import Names
+from dpaudit.audit.lint.output import lint_text
 from dpaudit.audit.lint.rules import RULES
 from dpaudit.audit.lint.script import read_script
 
@@ -36,6 +40,30 @@ prob = 0.2
 epsilon = 0.5
 delta = 1e-3
 """
+
+
+@pytest.mark.parametrize("refused", ["open", "scandir", "stat"])
+@pytest.mark.parametrize("name", ["train.py", "recipe.toml"])
+def test_what_the_system_does_not_let_be_read_is_told_and_is_not_clean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, refused: str
+) -> None:
+    """By a system call that fails, as file modes do not bind root."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / name).write_text("")
+    closed = str(tmp_path / "sub" / (name if refused != "scandir" else ""))
+    real = getattr(os, refused)
+
+    def denied(path: Any, *arguments: Any, **options: Any) -> Any:
+        if isinstance(path, str | os.PathLike) and Path(path) == Path(closed):
+            raise PermissionError(errno.EACCES, "Permission denied", closed)
+        return real(path, *arguments, **options)
+
+    monkeypatch.setattr(os, refused, denied)
+    told: list[str] = []
+    result = lint_paths([tmp_path], warn=told.append)
+    assert lint_text(result) == "nothing found in 0 files; 1 could not be read"
+    assert not result.clean
+    assert told == [f"left out: Permission denied: {closed}"]
 
 
 def test_exit_statuses_tell_practice_from_refuted_claims(tmp_path: Path, dpaudit: Command) -> None:
