@@ -2,13 +2,13 @@
 
 import os
 import zipfile
-from tokenize import TokenError
 from typing import BinaryIO
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from dpaudit._npy import read_header
 from dpaudit.audit.inputs.archives import UNREADABLE, open_zip
 from dpaudit.audit.inputs.files import InputError, open_regular
 from dpaudit.audit.inputs.formats import Raw
@@ -17,9 +17,6 @@ LARGEST_ARRAYS = 2 << 30  # bytes of all arrays together
 SMALL = 64 << 20  # below this the ratio is nobody's concern
 LARGEST_RATIO = 100  # unpacked : packed; 0/1 features in float64 reach about 60, a bomb 1000
 
-# What numpy and zipfile raise over damaged content.
-DAMAGED_HEADER = (*UNREADABLE, SyntaxError, TypeError, TokenError, MemoryError)  # the last where it nests too deeply
-_DAMAGED = (*UNREADABLE, SyntaxError, TypeError, TokenError)
 _TRAIN, _TEST = ("x", "y"), ("x_test", "y_test")
 
 
@@ -58,25 +55,15 @@ def _declared(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> tup
     """The shape in an array's header, once header, dtype and size agree."""
     try:
         with archive.open(info) as stream:
-            version = npy.read_magic(stream)
-            read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
-            if read is None:
-                raise InputError(f"Expected {name} in version 1.0 or 2.0 of the .npy format, not {version}.")
-            shape, _, dtype = read(stream)
-            header = stream.tell()
-    except InputError:
-        raise
-    except DAMAGED_HEADER as error:
-        raise InputError(f"Expected {name} to be an array: {error or type(error).__name__}.") from error
-    if dtype.hasobject or dtype.kind not in "biuf":
-        raise InputError(f"Expected {name} of dtype {dtype} to hold numbers: objects and text are refused.")
-    # Python integers: a shape whose product overflows int64 must not look small.
-    elements = 1
-    for axis in shape:
-        elements *= int(axis)
-    if elements * dtype.itemsize != info.file_size - header:
-        raise InputError(f"Expected {name} to hold the {elements * dtype.itemsize:,} bytes that its header declares.")
-    return tuple(int(axis) for axis in shape)
+            header = read_header(stream)
+            left = info.file_size - stream.tell()
+    except UNREADABLE as error:
+        raise InputError(f"Expected {name} to be an array: {error}.") from error
+    if header.dtype.kind not in "biuf":
+        raise InputError(f"Expected {name} of dtype {header.dtype} to hold numbers: objects and text are refused.")
+    if header.size != left:
+        raise InputError(f"Expected {name} to hold the {header.size:,} bytes that its header declares.")
+    return header.shape
 
 
 def _check_shapes(shapes: dict[str, tuple[int, ...]], path: str, *, flat: bool) -> None:
@@ -98,7 +85,7 @@ def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> NDArray
         with archive.open(info) as stream:
             binary: BinaryIO = stream  # type: ignore[assignment]  # zipfile's stream is IO[bytes]
             return np.asarray(npy.read_array(binary, allow_pickle=False))
-    except _DAMAGED as error:
+    except UNREADABLE as error:
         raise InputError(f"Expected {name} to be readable: {error}.") from error
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.lib import format as npy
 
-from dpaudit.audit.inputs.arrays import DAMAGED_HEADER
+from dpaudit._npy import read_header
+from dpaudit.audit.inputs.archives import UNREADABLE
 from dpaudit.audit.inputs.files import InputError, open_regular, read_regular
 from dpaudit.mechanisms.base import Array
 
@@ -59,21 +60,14 @@ def read_scored_ids(path: Path) -> dict[str, float]:
 def _array(path: Path) -> Array:
     with open_regular(path) as file:
         try:
-            version = npy.read_magic(file)
-            read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
-            shape, _, dtype = read(file)
-            size = 1
-            for axis in shape:
-                size *= int(axis)
+            header = read_header(file)
             left = os.fstat(file.fileno()).st_size - file.tell()
-            if dtype.hasobject or dtype.kind not in "biuf" or size * dtype.itemsize != left or left > LARGEST_SCORES:
-                raise ValueError(f"{dtype} of shape {shape} in {left:,} bytes")
+            if header.dtype.kind not in "biuf" or header.size != left or left > LARGEST_SCORES:
+                raise ValueError(f"{header.dtype} of shape {header.shape} in {left:,} bytes")
             file.seek(0)
             return np.asarray(npy.read_array(file, allow_pickle=False), np.float64)
-        except (KeyError, *DAMAGED_HEADER) as error:
-            raise InputError(
-                f"Expected {path} to be a .npy file of numbers: {error or type(error).__name__}."
-            ) from error
+        except UNREADABLE as error:
+            raise InputError(f"Expected {path} to be a .npy file of numbers: {error}.") from error
 
 
 def _column(path: Path) -> Array:

@@ -11,12 +11,11 @@ import hashlib
 import io
 from dataclasses import dataclass, field
 from functools import cached_property
-from tokenize import TokenError
 from typing import ClassVar
 
 import numpy as np
-from numpy.lib import format as npy
 
+from dpaudit._npy import read_header
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.correlated.participation import Participation
 from dpaudit.verify.correlated.patterns import ULP, Sensitivity, Steps, between, heaviest, heaviest_pair, row_weights
@@ -24,8 +23,6 @@ from dpaudit.verify.correlated.toeplitz import ENTRY, SMALLEST
 
 MAX_STEPS, MAX_ROWS = 4096, 8192
 MAX_BYTES = 8 * MAX_STEPS * MAX_ROWS + 4096  # of a file
-# What numpy raises over damaged headers.
-_DAMAGED = (ValueError, KeyError, SyntaxError, TypeError, EOFError, MemoryError, RecursionError, TokenError)
 MAX_WORK = 2e10  # additions: about a minute
 SWEEPS = 50
 
@@ -94,19 +91,15 @@ def matrix_from_bytes(data: bytes, file: str) -> Matrix:
     """
     stream = io.BytesIO(data)
     try:
-        version = npy.read_magic(stream)
-        read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[version]
-        shape, fortran, dtype = read(stream)
-    except _DAMAGED as error:
-        raise ValueError(f"Expected {file} in version 1.0 or 2.0 of the .npy format.") from error
-    if dtype.hasobject or dtype.kind not in "iuf" or dtype.itemsize > 8:
+        header = read_header(stream)
+    except ValueError as error:
+        raise ValueError(f"Expected {file} in version 1.0 or 2.0 of the .npy format: {error}.") from error
+    shape, dtype, rest = header.shape, header.dtype, len(data) - stream.tell()
+    if dtype.kind not in "iuf" or dtype.itemsize > 8:
         raise ValueError(f"Expected {file} of dtype {dtype} to hold integers, or floats of at most 8 bytes.")
-    size, rest = dtype.itemsize, len(data) - stream.tell()
-    for length in shape:  # Python integers: no product overflows
-        size *= int(length)
-    if size != rest or len(shape) != 2:
-        raise ValueError(f"Expected {file} of shape {shape} and {rest} bytes to hold a matrix of {size} bytes.")
-    values = np.frombuffer(data, dtype, offset=stream.tell()).reshape(shape, order="F" if fortran else "C")
+    if header.size != rest or len(shape) != 2:
+        raise ValueError(f"Expected {file} of shape {shape} and {rest} bytes to hold a matrix of {header.size} bytes.")
+    values = np.frombuffer(data, dtype, offset=stream.tell()).reshape(shape, order="F" if header.fortran else "C")
     return Matrix(file, hashlib.sha256(data).hexdigest(), np.array(values, dtype=np.float64))
 
 
