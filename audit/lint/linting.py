@@ -104,7 +104,7 @@ def lint_file(path: Path, rules: Iterable[Rule], warn: Callable[[str], None]) ->
 
 
 def _warn_of_unknown(file: Script | RecipeFile, warn: Callable[[str], None]) -> None:
-    for name in sorted(file.ignored_rules - set(RULES)):
+    for name in sorted(file.ignored.names - set(RULES)):
         warn(f"{file.path}: ignore[{name}] names no rule")
 
 
@@ -140,7 +140,7 @@ def _script_findings(script: Script, rules: Iterable[Rule]) -> Iterator[Finding]
             assert isinstance(hit.place, ast.AST)
             line, column = getattr(hit.place, "lineno", 1), getattr(hit.place, "col_offset", 0) + 1
             last = getattr(hit.place, "end_lineno", line)
-            if any(rule.name in script.ignored(number) for number in range(line, last + 1)):
+            if any(rule.name in script.ignored.on(number) for number in range(line, last + 1)):
                 continue
             place, cell = script.cells[line - 1] if script.cells else (line, "")
             yield _finding(rule, hit, script.path, place, column, cell)
@@ -150,7 +150,7 @@ def _recipe_findings(recipe: RecipeFile, rules: Iterable[Rule]) -> Iterator[Find
     for rule in rules:
         for hit in [] if rule.in_recipe is None else rule.in_recipe(recipe):
             assert isinstance(hit.place, int)
-            if rule.name not in recipe.ignored(hit.place):
+            if rule.name not in recipe.ignored.on(hit.place):
                 yield _finding(rule, hit, recipe.path, hit.place, 1, "")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from dpaudit.audit.inputs.files import InputError, read_regular
 from dpaudit.audit.lint.idioms import TRAINING_RECORDS
-from dpaudit.audit.lint.script import IGNORE
+from dpaudit.audit.lint.ignoring import Ignored, toml_comments
 
 if TYPE_CHECKING:
     from dpaudit.audit.inputs.recipes import Recipe
@@ -39,24 +39,10 @@ class RecipeFile:
             return table.records if isinstance(table.records, int) else len(table.records)
         return None if table.classes else TRAINING_RECORDS.get(str(table.name).lower())
 
-    def ignored(self, line: int) -> set[str]:
-        """The rules that a comment switches off on a line, from that line or, alone on its line, from the one above."""
-        return self._ignores.get(line, set())
-
-    @property
-    def ignored_rules(self) -> set[str]:
-        """Every name that stands in an ignoring comment."""
-        return {name for names in self._ignores.values() for name in names}
-
     @cached_property
-    def _ignores(self) -> dict[int, set[str]]:
-        found: dict[int, set[str]] = {}
-        for number, text in enumerate(self.text.splitlines(), start=1):
-            match = IGNORE.search(text)
-            if match:
-                alone = text.lstrip().startswith("#")
-                found.setdefault(number + alone, set()).update(name.strip() for name in match[1].split(","))
-        return found
+    def ignored(self) -> Ignored:
+        """The rules that its comments switch off."""
+        return Ignored.by(toml_comments(self.text))
 
     def line(self, table: str, key: str) -> int:
         """The line, counted from 1, of a key in [table]; of the table, or 1, where it is not found."""

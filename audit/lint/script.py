@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 from dpaudit.audit.inputs.files import InputError, read_regular
+from dpaudit.audit.lint.ignoring import Ignored, python_comments
 from dpaudit.audit.lint.names import Names, last_name
 
 # packages that train privately, and parameters of theirs
@@ -22,7 +23,6 @@ PRIVATE_PACKAGES = {
 PRIVATE_NAMES = {"noise_multiplier", "l2_norm_clip", "target_epsilon", "target_delta", "max_per_sample_grad_norm"}
 
 LARGEST_SCRIPT = 16 << 20  # bytes
-IGNORE = re.compile(r"#\s*dpaudit:\s*ignore\[([\w\s,-]*)\]")
 
 
 @dataclass(frozen=True)
@@ -64,37 +64,10 @@ class Script:
         """The calls of functions or methods that have one of these names, whatever stands before the last dot."""
         return (call for call in self.all_calls if last_name(call.func) in names)
 
-    def ignored(self, line: int) -> set[str]:
-        """The rules that a comment switches off on a line, from that line or, alone on its line, from the one above."""
-        return self._ignores.get(line, set())
-
-    @property
-    def ignored_rules(self) -> set[str]:
-        """Every name that stands in an ignoring comment."""
-        return {name for names in self._ignores.values() for name in names}
-
     @cached_property
-    def _ignores(self) -> dict[int, set[str]]:
-        return ignores(self.text)
-
-
-def ignores(text: str) -> dict[int, set[str]]:
-    """The rules that comments of a Python source switch off, by line.
-
-    >>> ignores("x = 1  # dpaudit: ignore[batch-norm]")
-    {1: {'batch-norm'}}
-    """
-    found: dict[int, set[str]] = {}
-    try:
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            match = IGNORE.search(token.string) if token.type == tokenize.COMMENT else None
-            if match:
-                alone = not token.line[: token.start[1]].strip()
-                rules = {name.strip() for name in match[1].split(",")}
-                found.setdefault(token.start[0] + alone, set()).update(rules)
-    except (tokenize.TokenError, SyntaxError):  # the tree was read all the same
-        pass
-    return found
+    def ignored(self) -> Ignored:
+        """The rules that its comments switch off."""
+        return Ignored.by(python_comments(self.text))
 
 
 def read_script(path: Path) -> Script:
