@@ -1,11 +1,71 @@
-"""Where a report goes: never in the place of one that rests on more evidence."""
+"""How a result is delivered: told, and its report written, never in the place of one that rests on more evidence."""
 
 import json
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 
-from dpaudit.reports import load_result
+from dpaudit._files import write_whole
+from dpaudit._plain_text import printable
+from dpaudit.audit.exit_status import os_reason
+from dpaudit.reports import load_result, result_json
 from dpaudit.verify.results import AttackResult, AuditResult
+
+
+def deliver(
+    result: AuditResult,
+    folder: Path,
+    json_file: str | None,
+    lines: Sequence[str],
+    *,
+    advice: Sequence[str] = (),
+    show: Callable[[str], None],
+    warn: Callable[[str], None],
+) -> None:
+    """Tell a result and write its report: neither waits for the other to succeed.
+
+    Args:
+        result: Of an audit or a judgement.
+        folder: Of reports; see `report_folder`.
+        json_file: Where the result is written as well; "-" shows it in place of all lines.
+        lines: What is shown of it.
+        advice: What its reader is told besides.
+        show: Takes what belongs to standard output.
+        warn: Takes what belongs to standard error.
+
+    Raises:
+        OSError: Something could not be written, and the result has no exit status that must be seen.
+    """
+    try:
+        show(result_json(result) if json_file == "-" else "\n".join(lines))
+    finally:
+        failure = _write(result, folder, json_file, show, warn)
+    for line in advice:
+        warn(line)
+    if failure is not None and result.verdict not in ("refuted", "gave_up"):
+        raise failure
+    if failure is not None:
+        warn(f"dpaudit: {os_reason(failure)}")
+
+
+def _write(
+    result: AuditResult, folder: Path, json_file: str | None, show: Callable[[str], None], warn: Callable[[str], None]
+) -> OSError | None:
+    """What kept the files from being written."""
+    from dpaudit.reports import write_report  # draws: half a second of matplotlib
+
+    try:
+        place = report_folder(result, folder)
+        page = write_report(result, place)
+        if json_file not in (None, "-"):
+            write_whole({str(json_file): result_json(result).encode()})
+    except OSError as error:
+        return error
+    if place != folder:
+        warn(printable(f"the report in {folder} rests on more evidence and stays; this one is in {place}"))
+    if json_file != "-":
+        show(f"report: {printable(str(page))}")
+    return None
 
 
 def report_folder(result: AuditResult, folder: Path) -> Path:

@@ -18,6 +18,7 @@ from dpaudit.verify.bounds import tradeoff_curve
 from dpaudit.verify.results import AttackResult, AuditResult, AuditVerdict, Control
 
 NAME = "sealed-canaries"
+UNSEEN = "The training was not seen."  # how the note begins that belongs to the report alone
 PACKAGES = ("dpaudit", "numpy", "scipy")
 
 
@@ -35,7 +36,7 @@ def judgement_notes(
     draw = coins.draw
     known = "is the one that was agreed upon" if coins.agreed else "was compared with none that was agreed upon"
     notes = [
-        "The training was not seen. The scores prove something of whatever produced them, by coins that were sealed "
+        f"{UNSEEN} The scores prove something of whatever produced them, by coins that were sealed "
         f"before. Their commitment {coins.commitment} {known}.",
     ]
     if draw.group_size > 1:

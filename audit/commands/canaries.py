@@ -3,13 +3,14 @@
 import secrets
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dpaudit._plain_text import printable
-from dpaudit.audit.commands.console import LACKING, REFUTED, one_of, os_reason, written_apart
+from dpaudit.audit.commands.console import LACKING, REFUTED, one_of, written_apart
 
 if TYPE_CHECKING:
     from dpaudit.verify.results import AuditResult
@@ -128,37 +129,25 @@ def judge(
         queries=queries or (), control=control or (), control_noise=control_noise, reference=reference or (),
         command=shlex.join(["dpaudit", *sys.argv[1:]]),
     )  # fmt: skip
-    _deliver(result, out or Path(f"{coins.stem}.audit"), json)
+    from dpaudit.audit.delivery import deliver
+
+    folder = out or Path(f"{coins.stem}.audit")
+    deliver(result, folder, json, _lines(result), show=typer.echo, warn=partial(typer.echo, err=True))
     raise typer.Exit({"refuted": REFUTED, "inconclusive": lacking}.get(result.verdict, 0))
 
 
-def _deliver(result: "AuditResult", folder: Path, json: str | None) -> None:
-    """The report into the folder, whether or not anybody reads on; verdict and power, or the JSON, on stdout."""
-    from dpaudit._files import write_whole
-    from dpaudit.audit.delivery import report_folder
-    from dpaudit.reports import result_json, verdict_sentence, write_report
+def _lines(result: "AuditResult") -> list[str]:
+    """Verdict, bound and power."""
+    from dpaudit.audit.canaries.judgement_result import UNSEEN
+    from dpaudit.reports import verdict_sentence
     from dpaudit.reports.wording import at_least, at_most, control_sentence
 
-    attack = result.attacks[0]
-    lines = [
+    attack, check = result.attacks[0], result.claim_check
+    return [
         f"{result.verdict}: {verdict_sentence(result)}",
+        *([] if check is None else [f"claim check: {check.verdict}: {check.reason}"]),
         f"{attack.name}: epsilon >= {at_least(attack.epsilon_lower, above=result.epsilon_claimed)}, at most "
         f"{at_most(attack.best_possible_epsilon)} could have been proven; AUC {attack.auc:.3f}",
-        *result.notes[1:],
+        *(note for note in result.notes if not note.startswith(UNSEEN)),
         f"positive control: {control_sentence(result.control)}",
     ]
-    if result.claim_check is not None:
-        lines.insert(1, f"claim check: {result.claim_check.verdict}: {result.claim_check.reason}")
-    page, failure = None, None
-    try:
-        page = write_report(result, report_folder(result, folder))
-        if json not in (None, "-"):
-            write_whole({str(json): result_json(result).encode()})
-    except OSError as error:
-        failure = error
-    lines += [f"report: {printable(str(page))}"] * (failure is None)
-    typer.echo(result_json(result) if json == "-" else "\n".join(lines))
-    if failure is not None and result.verdict != "refuted":  # the exit status must say so
-        raise failure
-    if failure is not None:
-        typer.echo(f"dpaudit: {os_reason(failure)}", err=True)

@@ -17,7 +17,6 @@ from dpaudit.audit.commands.console import (
     Seed,
     audit_settings,
     one_of,
-    os_reason,
     painted,
     progress_bars,
     seconds_left,
@@ -111,7 +110,10 @@ def run(
     if dry_run:
         typer.echo(text)
         return
-    _deliver(result, folder, json)
+    from dpaudit.audit.delivery import deliver
+
+    warn = partial(typer.echo, err=True)
+    deliver(result, folder, json, _lines(result), advice=_advice(result), show=typer.echo, warn=warn)
     statuses = {"refuted": REFUTED, "gave_up": GAVE_UP, "inconclusive": lacking, "not_refuted": 0}
     raise typer.Exit(statuses[result.verdict])
 
@@ -122,63 +124,33 @@ def _command(seed: int) -> str:
     return shlex.join(words if any(word.startswith("--seed") for word in words) else [*words, "--seed", str(seed)])
 
 
-def _deliver(result: "AuditResult", folder: Path, json: str | None) -> None:
-    """The report and the JSON into the folder; the verdict, or the JSON, on stdout."""
-    _tell(result, json)
-    failure = _write_report(result, folder, json)
-    stopped = result.reproduce.get("stopped")
-    if stopped not in (None, "", "budget", "interrupted"):
-        typer.echo(f"dpaudit: {stopped}", err=True)
-    if stopped and stopped.startswith("Expected"):  # what models break they would break again
-        typer.echo("to go on: change the recipe or the loop; with the same seed the same models are trained", err=True)
-    elif result.verdict == "gave_up" or stopped:
-        typer.echo("to go on: repeat the command with the same --out; finished trials and the seed are kept", err=True)
-    if failure is not None and result.verdict in ("refuted", "gave_up"):  # the exit status must say so
-        typer.echo(f"dpaudit: {os_reason(failure)}", err=True)
-    elif failure is not None:
-        raise failure
-
-
-def _write_report(result: "AuditResult", folder: Path, json: str | None) -> OSError | None:
-    """What kept the files from being written; what was measured is to be told all the same."""
-    from dpaudit._files import write_whole
-    from dpaudit._plain_text import printable
-    from dpaudit.audit.delivery import report_folder
-    from dpaudit.reports import result_json, write_report
-
-    try:
-        place = report_folder(result, folder)
-        page = write_report(result, place)
-        if json not in (None, "-"):
-            write_whole({str(json): result_json(result).encode()})
-    except OSError as error:
-        return error
-    if place != folder:
-        typer.echo(f"the report in {folder} rests on more evidence and stays; this one is in {place}", err=True)
-    if json != "-":
-        typer.echo(f"report: {printable(str(page))}")
-    return None
-
-
-def _tell(result: "AuditResult", json: str | None) -> None:
-    """The verdict with its bounds, or the JSON, on stdout."""
-    from dpaudit.reports import result_json, verdict_sentence
+def _lines(result: "AuditResult") -> list[str]:
+    """The verdict with its bounds."""
+    from dpaudit.reports import verdict_sentence
     from dpaudit.reports.wording import at_least, control_sentence, finished
 
-    if json == "-":
-        typer.echo(result_json(result))
-        return
-    typer.echo(f"{painted(result.verdict, result.verdict)}: {verdict_sentence(result)}")
+    lines = [f"{painted(result.verdict, result.verdict)}: {verdict_sentence(result)}"]
     check = result.claim_check
     if check is not None:
-        typer.echo(f"claim check: {check.verdict}: {check.reason}")
+        lines.append(f"claim check: {check.verdict}: {check.reason}")
     rounded = partial(at_least, above=result.epsilon_claimed)
     for attack in result.attacks:
         proven = "no epsilon" if attack.epsilon_lower is None else f"epsilon >= {rounded(attack.epsilon_lower)}"
         if attack.family_bound is not None:
             proven += f" ({rounded(attack.family_bound.epsilon_lower)} if the noise is of the claimed family)"
-        typer.echo(f"{attack.name}: {proven}, AUC {attack.auc:.3f}, {attack.trials} trials")
-    typer.echo(f"positive control: {control_sentence(result.control, finished=finished(result))}")
+        lines.append(f"{attack.name}: {proven}, AUC {attack.auc:.3f}, {attack.trials} trials")
+    return [*lines, f"positive control: {control_sentence(result.control, finished=finished(result))}"]
+
+
+def _advice(result: "AuditResult") -> list[str]:
+    """What stopped the audit, and how to go on."""
+    stopped = result.reproduce.get("stopped")
+    lines = [] if stopped in (None, "", "budget", "interrupted") else [f"dpaudit: {stopped}"]
+    if stopped and stopped.startswith("Expected"):  # what models break they would break again
+        lines.append("to go on: change the recipe or the loop; with the same seed the same models are trained")
+    elif result.verdict == "gave_up" or stopped:
+        lines.append("to go on: repeat the command with the same --out; finished trials and the seed are kept")
+    return lines
 
 
 def _plan_text(audit: "Audit", plan: "AuditPlan", designs: "list[Design]") -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dpaudit._files import write_whole
-from dpaudit.audit.commands.run import _tell
+from dpaudit.audit.commands.run import _lines
 from dpaudit.audit.delivery import has_less_evidence
 from dpaudit.mechanisms import Gaussian
 from dpaudit.verify.bounds import JointTest, Tradeoff
@@ -54,10 +54,9 @@ def test_more_models_at_a_later_look_can_prove_less() -> None:
     assert not has_less_evidence(result(first), result(few))
 
 
-def test_a_bound_on_the_command_line_is_rounded_down(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bound_on_the_command_line_is_rounded_down() -> None:
     exact = replace(attack(), epsilon_lower=0.71875)
-    _tell(result(exact, replace(exact, epsilon_lower=1.0000001)), None)
-    lines = capsys.readouterr().out.splitlines()
+    lines = _lines(result(exact, replace(exact, epsilon_lower=1.0000001)))
     found = [line.split(",")[0] for line in lines if line.startswith("clipbkd: ")]
     assert found == ["clipbkd: epsilon >= 0.7187", "clipbkd: epsilon >= 1.0000001"]
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import typer
 from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import binom
@@ -30,7 +29,8 @@ from dpaudit.audit.canaries.power import (
 )
 from dpaudit.audit.canaries.sealing import Draw, SealedCoins, guesses_per_run, load_coins
 from dpaudit.audit.claim_under_test import ClaimUnderTest, claim_under_test
-from dpaudit.audit.commands.canaries import _deliver
+from dpaudit.audit.commands.canaries import _lines
+from dpaudit.audit.delivery import deliver
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.reports import summary, write_report
 from dpaudit.reports.wording import control_sentence, finding, verdict_sentence
@@ -506,24 +506,35 @@ def test_claims_of_any_size_are_judged(tmp_path: Path, epsilon: float) -> None:
     assert gaussian_epsilon(1e200, 1e-5) == np.inf
 
 
-def test_the_report_is_there_whether_or_not_the_verdict_can_be_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_report_is_there_whether_or_not_the_verdict_can_be_printed(tmp_path: Path) -> None:
     draw = Draw(5, 1, 40)
     paths = files_of_scores(tmp_path, draw, draw.included().astype(float))
     result = judge(sealed(draw), paths, ClaimUnderTest(1.0, 1e-5))
     attack = replace(result.attacks[0], epsilon_lower=1.66459, best_possible_epsilon=1.66462)
-    _deliver(replace(result, attacks=[attack]), tmp_path / "read", None)
-    assert "epsilon >= 1.664, at most 1.665 could have been proven" in capsys.readouterr().out
+    lines = _lines(replace(result, attacks=[attack]))
+    assert "epsilon >= 1.664, at most 1.665 could have been proven" in lines[1]
+    assert not any("The training was not seen" in line for line in lines)
 
-    def full(*_: Any, **__: Any) -> None:
+    def full(_: str) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(typer, "echo", full)
     with pytest.raises(OSError, match="No space"):
-        _deliver(result, tmp_path / "unread", str(tmp_path / "result.json"))
+        deliver(result, tmp_path / "unread", str(tmp_path / "result.json"), lines, show=full, warn=full)
     assert (tmp_path / "unread/report.html").exists()
     assert (tmp_path / "result.json").exists()
+
+
+def test_a_judgement_with_less_evidence_says_that_the_report_before_it_stays(tmp_path: Path) -> None:
+    draw, said, shown = Draw(5, 1, 40), [], []
+    paths = files_of_scores(tmp_path, draw, draw.included().astype(float))
+    for confidence in (0.95, 0.99):
+        result = judge(sealed(draw), paths, ClaimUnderTest(2.0, 1e-5), confidence=confidence)
+        deliver(result, tmp_path / "audit", None, _lines(result), show=shown.append, warn=said.append)
+    before, later = tmp_path / "audit", tmp_path / "audit/run-2"
+    assert said == [f"the report in {before} rests on more evidence and stays; this one is in {later}"]
+    assert [line for line in shown if line.startswith("report: ")] == [
+        f"report: {before}/report.html", f"report: {later}/report.html",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 5.0])
