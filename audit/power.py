@@ -10,7 +10,6 @@ Refutes = Callable[[Scores, Scores], bool]  # from the scores without and with t
 MODELS = (100, 150, 200, 300, 450, 650, 1000, 1400, 2000)  # per arm, that a plan may choose from
 DRAWS = 50  # audits simulated for a plan
 REPEATS = 20  # samples of a control's scores
-PROMISED = 0.95  # share of audits of half the noise that refute it
 _FURTHEST = 50.0  # standard deviations; more are told apart no better
 
 

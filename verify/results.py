@@ -19,6 +19,7 @@ RESULT_FORMAT = "dpaudit-result/2"
 READ_FORMATS = ("dpaudit-result/1", RESULT_FORMAT)
 
 CONTROLLED_NOISE = 0.5  # of the recipe's: what an audit should be able to find
+PROMISED_POWER = 0.95  # how often it should
 GUARANTEE_WORDS = {"gdp": "Gaussian", "zcdp": "zero-concentrated"}
 
 Direction = Literal["remove", "add", "swap"]
@@ -394,7 +395,7 @@ class Control(_Record):
         trials: Units per arm that were scored after training with less noise.
         resamples: Bootstrap samples drawn of their scores.
         power: Share of these in which the audit's own tests refute.
-        found: Whether that is at least 19 in 20.
+        found: Whether that is at least `PROMISED_POWER`.
         no_noise_trials: Units per arm scored after training without noise.
         no_noise_found: The same of those.
         seed: Of the bootstrap samples.

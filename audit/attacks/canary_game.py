@@ -11,14 +11,14 @@ from dpaudit.audit.attacks.arms import Arms, Candidate
 from dpaudit.audit.attacks.base import FEWEST, Audit, operating_points, spent_at
 from dpaudit.audit.attacks.control import NO_NOISE_MODELS, controlled_training, run_control, with_noise
 from dpaudit.audit.attacks.pilot import Pilot, run_pilot
-from dpaudit.audit.power import DRAWS, MODELS, PROMISED, Refutes, models_needed
+from dpaudit.audit.power import DRAWS, MODELS, Refutes, models_needed
 from dpaudit.audit.score_deciders import joint_bound
 from dpaudit.audit.trials.engine import Scores, trial_seed
 from dpaudit.mechanisms.learning.spec import MinimumSpec
 from dpaudit.mechanisms.published.gaussian_baselines import analytic_gaussian_sigma
 from dpaudit.verify.bounds import JointTest, Tradeoff
 from dpaudit.verify.checking import check
-from dpaudit.verify.results import CONTROLLED_NOISE, AttackResult, CurveTest, LowerBound
+from dpaudit.verify.results import CONTROLLED_NOISE, PROMISED_POWER, AttackResult, CurveTest, LowerBound
 from dpaudit.verify.upper import upper_curve
 
 METHOD = "joint-test"
@@ -52,7 +52,7 @@ class Design:
     @property
     def warning(self) -> str:
         """That silence will say nothing, where that is to be expected; else ""."""
-        if self.forecast >= PROMISED * DRAWS:
+        if self.forecast >= PROMISED_POWER * DRAWS:
             return ""
         return (
             f"{self.attack}: the pilot's scores lie {self.pilot.separation:.2g} standard deviations apart with half of "

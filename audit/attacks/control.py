@@ -17,18 +17,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dpaudit.audit.attacks.base import FEWEST, Audit
 from dpaudit.audit.attacks.pilot import Pilot
 from dpaudit.audit.attacks.released_steps import StepWatch, watched
 from dpaudit.audit.inputs.user_code import UserTrainer
-from dpaudit.audit.power import MODELS, PROMISED, REPEATS, Refutes, resampled
+from dpaudit.audit.power import MODELS, REPEATS, Refutes, resampled
 from dpaudit.audit.trials.engine import Score, Scores, Trainer, TrialRunner, TrialSetup, trial_seed
 from dpaudit.mechanisms.defects import CORRECT, Defect
 from dpaudit.mechanisms.learning.spec import Pool, TrainedModels, TrainingSpec
 from dpaudit.mechanisms.learning.training import resolve_device, train
-from dpaudit.verify.results import CONTROLLED_NOISE, Control
+from dpaudit.verify.results import CONTROLLED_NOISE, PROMISED_POWER, Control
 
 NO_NOISE_MODELS = 50  # per arm
 GROWTH = 1.5
@@ -140,11 +141,59 @@ def run_control(
         trials=len(half[0]),
         resamples=REPEATS,
         power=found / REPEATS,
-        found=found >= PROMISED * REPEATS,
+        found=found >= PROMISED_POWER * REPEATS,
         no_noise_trials=len(silent[0]),
-        no_noise_found=no_noise >= PROMISED * REPEATS,
+        no_noise_found=no_noise >= PROMISED_POWER * REPEATS,
         seed=rng_seed,
         seconds=time.monotonic() - began,
+    )
+
+
+def canary_control(
+    attack: str,
+    training: str,
+    scored: Callable[[float], Scores | None],
+    inside: NDArray[np.bool_],
+    refutes: Refutes,
+    *,
+    seed: int,
+) -> Control | None:
+    """Score canaries of one training with half the noise and with none, and count how often the audit would refute.
+
+    The power is over bootstrap samples of the canaries, and enters no bound.
+
+    Args:
+        attack: Its name.
+        training: Whose noise is scaled, in words.
+        scored: From the factor of the noise to a score of every canary; None where it was stopped.
+        inside: Which canaries were put in, shape (canaries,).
+        refutes: The audit's own tests.
+        seed: Of the bootstrap samples.
+
+    Returns:
+        None where it was stopped.
+    """
+    began, rng, found = time.monotonic(), np.random.default_rng(seed), []
+    for factor in (CONTROLLED_NOISE, 0.0):
+        scores = scored(factor)
+        if scores is None:
+            return None
+        arms = scores[~inside], scores[inside]
+        found.append(resampled(refutes, *arms, (len(arms[0]), len(arms[1])), rng=rng))
+    return Control(
+        attack=attack,
+        training=training,
+        noise_factor=CONTROLLED_NOISE,
+        models=int(inside.sum()),
+        trials=int(inside.sum()),
+        resamples=REPEATS,
+        power=found[0] / REPEATS,
+        found=found[0] >= PROMISED_POWER * REPEATS,
+        no_noise_trials=int(inside.sum()),
+        no_noise_found=found[1] >= PROMISED_POWER * REPEATS,
+        seed=seed,
+        seconds=time.monotonic() - began,
+        unit="canary",
     )
 
 

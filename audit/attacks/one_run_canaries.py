@@ -20,7 +20,6 @@ Scores, whatever the optimizer (any function of the model is valid):
   product undoes: the score stays valid and loses some power.
 """
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,19 +30,18 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from dpaudit.audit.attacks.base import Array, Audit, check_places, spent_at
-from dpaudit.audit.attacks.control import controlled_training, with_noise
+from dpaudit.audit.attacks.control import canary_control, controlled_training, with_noise
 from dpaudit.audit.attacks.membership import one_run_findings, scored_result, within_class
 from dpaudit.audit.attacks.shadow import log_odds
 from dpaudit.audit.attacks.starts import flat_weights
 from dpaudit.audit.canaries.crafting import blank, craft_labels
 from dpaudit.audit.inputs.formats import fixed_order
-from dpaudit.audit.power import PROMISED, REPEATS, resampled
 from dpaudit.audit.trials.engine import Score, Scores, TrialSetup, trial_seed
 from dpaudit.mechanisms.base import with_dimension
 from dpaudit.mechanisms.learning.architectures import build_module
 from dpaudit.mechanisms.learning.spec import DPSGDSpec, GradientSpec, Pool, TrainedModels
 from dpaudit.mechanisms.learning.training import train
-from dpaudit.verify.results import CONTROLLED_NOISE, AttackResult, Control
+from dpaudit.verify.results import AttackResult, Control
 
 CANARIES = 1000
 REFERENCES = 8  # models without canaries: their spread adds an eighth to the variance of a score
@@ -193,42 +191,21 @@ class OneRunCanaries:
     def _control(
         self, audit: Audit, share: float, spec: GradientSpec, score: Score, canaries: Pool, coins: NDArray[np.bool_]
     ) -> Control | None:
-        """The same canaries and coins in trainings with half of the noise and with none, held against the claim.
-
-        The power is over bootstrap samples of the canaries, and enters no bound.
-        """
-        began, data, claimed = time.monotonic(), audit.dataset, audit.claim_check.epsilon_claimed
+        """The same canaries and coins in trainings with half of the noise and with none, held against the claim."""
+        data, claimed = audit.dataset, audit.claim_check.epsilon_claimed
         pool = Pool(np.vstack([data.x, canaries.x]), np.append(data.y, canaries.y))
-        rng_seed = trial_seed(audit.settings.seed, _RESAMPLES, 0)
-        rng, found = np.random.default_rng(rng_seed), []
+
+        def scored(factor: float) -> Scores | None:
+            setup, what = with_noise(audit, factor)(spec, pool, score), f"Positive control, {factor:g} of the noise"
+            return _coin_scores(audit, setup, canaries, coins, streams=_CONTROLS, what=what)
 
         def refutes(without: Scores, with_canary: Scores) -> bool:
             scores, members = np.append(without, with_canary), np.arange(len(coins)) >= len(without)
             bound, test = one_run_findings(audit, scores, members, share)
             return bound.epsilon_lower > claimed or test.violated
 
-        for factor in (CONTROLLED_NOISE, 0.0):
-            setup, what = with_noise(audit, factor)(spec, pool, score), f"Positive control, {factor:g} of the noise"
-            scores = _coin_scores(audit, setup, canaries, coins, streams=_CONTROLS, what=what)
-            if scores is None:
-                return None
-            arms = scores[~coins], scores[coins]
-            found.append(resampled(refutes, *arms, (len(arms[0]), len(arms[1])), rng=rng))
-        return Control(
-            attack=self.name,
-            training=controlled_training(audit),
-            noise_factor=CONTROLLED_NOISE,
-            models=int(coins.sum()),
-            trials=int(coins.sum()),
-            resamples=REPEATS,
-            power=found[0] / REPEATS,
-            found=found[0] >= PROMISED * REPEATS,
-            no_noise_trials=int(coins.sum()),
-            no_noise_found=found[1] >= PROMISED * REPEATS,
-            seed=rng_seed,
-            seconds=time.monotonic() - began,
-            unit="canary",
-        )
+        seed = trial_seed(audit.settings.seed, _RESAMPLES, 0)
+        return canary_control(self.name, controlled_training(audit), scored, coins, refutes, seed=seed)
 
     def _applies(self, audit: Audit) -> bool:
         return audit.spec.algorithm in self.algorithms and audit.bundle.recipe.claim.adjacency != "replace-one"

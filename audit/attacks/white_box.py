@@ -9,7 +9,6 @@ What is released is noise on a sum: momentum, Adam or any other optimizer works 
 here. The canaries change the model that is trained; it is trained for the audit alone.
 """
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,8 +18,8 @@ from numpy.typing import NDArray
 
 from dpaudit.audit.attacks.base import FEWEST, Array, Audit, spent_at
 from dpaudit.audit.attacks.canary_game import family_bound, joint_result
+from dpaudit.audit.attacks.control import canary_control
 from dpaudit.audit.attacks.membership import scored_result
-from dpaudit.audit.power import PROMISED, REPEATS, resampled
 from dpaudit.audit.score_deciders import joint_bound
 from dpaudit.audit.trials.engine import Scores, Trial, TrialSetup, trial_seed
 from dpaudit.mechanisms.base import IIDCoordinates, with_dimension
@@ -29,7 +28,7 @@ from dpaudit.mechanisms.learning.architectures import weight_count
 from dpaudit.mechanisms.learning.spec import DPSGDSpec, Pool, TrainedModels
 from dpaudit.mechanisms.learning.training import train
 from dpaudit.verify.bounds import JointTest
-from dpaudit.verify.results import CONTROLLED_NOISE, AttackResult, Control
+from dpaudit.verify.results import AttackResult, Control
 
 CANARIES = 5000  # put in or left out by coins
 CONTROLS = 5000  # further weights that are watched and never touched: they show the noise
@@ -117,37 +116,19 @@ class WhiteBox:
     def _control(
         self, audit: Audit, share: float, spec: DPSGDSpec, pool: Pool, members: NDArray[np.bool_]
     ) -> Control | None:
-        """The same canaries in a training with half of the noise and in one with none, held against the same curve.
-
-        The power is over bootstrap samples of the scores, and enters no bound.
-        """
-        began, inside = time.monotonic(), members[len(audit.dataset.y) :]
-        rng_seed = trial_seed(audit.settings.seed, _RESAMPLES, 0)
-        rng, claimed, found = np.random.default_rng(rng_seed), audit.tradeoff, []
+        """The same canaries in a training with half of the noise and in one with none, held against the same curve."""
+        claimed = audit.tradeoff
 
         def refutes(without: Scores, with_canary: Scores) -> bool:
             return JointTest(with_canary, without, claimed, 1.0 - share, audit.settings.seed).rejects(claimed)
 
-        for factor in (CONTROLLED_NOISE, 0.0):
-            scores = observe(audit, spec, pool, members, noise_factor=factor)
-            if not len(scores):
-                return None
-            arms = scores[0][~inside], scores[0][inside]
-            found.append(resampled(refutes, *arms, (len(arms[0]), len(arms[1])), rng=rng))
-        return Control(
-            attack=self.name,
-            training="the built-in training",
-            noise_factor=CONTROLLED_NOISE,
-            models=int(inside.sum()),
-            trials=int(inside.sum()),
-            resamples=REPEATS,
-            power=found[0] / REPEATS,
-            found=found[0] >= PROMISED * REPEATS,
-            no_noise_trials=int(inside.sum()),
-            no_noise_found=found[1] >= PROMISED * REPEATS,
-            seed=rng_seed,
-            seconds=time.monotonic() - began,
-            unit="canary",
+        return canary_control(
+            self.name,
+            "the built-in training",
+            lambda factor: next(iter(observe(audit, spec, pool, members, noise_factor=factor)), None),
+            members[len(audit.dataset.y) :],
+            refutes,
+            seed=trial_seed(audit.settings.seed, _RESAMPLES, 0),
         )
 
     def judge(

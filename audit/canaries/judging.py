@@ -26,10 +26,9 @@ from dpaudit.verify.bounds import (
 from dpaudit.verify.bounds.joint_test import JointTest
 from dpaudit.verify.bounds.rates import SMALLEST_LEVEL
 from dpaudit.verify.bounds.tradeoff import Tradeoff
-from dpaudit.verify.results import AttackResult, AuditResult, Control, CurveTest, LowerBound
+from dpaudit.verify.results import PROMISED_POWER, AttackResult, AuditResult, Control, CurveTest, LowerBound
 
 RESAMPLES = 200  # of a control's guesses
-FOUND = 0.95  # of them must refute
 RATES = (0.1, 0.01, 0.001)  # those that so few trials can show
 _SIMULATION_SEED = 0x5EA1
 
@@ -272,7 +271,7 @@ def _control(
         trials=coins.draw.runs,
         resamples=RESAMPLES,
         power=power,
-        found=power >= FOUND,
+        found=power >= PROMISED_POWER,
         no_noise_trials=0,
         no_noise_found=_refutes(_all_right(game), claim, confidence),
         seed=_SIMULATION_SEED,
