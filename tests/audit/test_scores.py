@@ -193,11 +193,16 @@ def test_right_guesses_of_normal_noise_refute_no_claim_that_their_bound_does_not
 
     rng = np.random.default_rng(4)
     scores = Scores(rng.normal(2.0, 1.0, 60), rng.normal(size=60), "one-run")
-    free = max(scores.judge(None, delta=1e-5, seed=0)["epsilon_lower"], 0.1)
-    for epsilon in (free, free + 1e-7, free + 0.01, 3.0):
+
+    def judged(epsilon: float) -> dict[str, Any]:
         history = Claim.single(Gaussian(30.0), epsilon=epsilon, delta=1e-5, id="a")
-        judged = scores.judge(ClaimUnderTest(epsilon, 1e-5, claim=history), seed=0)
-        assert judged["epsilon_lower"] > epsilon or judged["p_value"] > 0.05
+        return scores.judge(ClaimUnderTest(epsilon, 1e-5, claim=history), seed=0)
+
+    edge = judged(3.0)["epsilon_lower"]
+    for epsilon, exceeded in ((edge - 1e-7, True), (edge, False), (edge + 1e-7, False), (edge + 0.01, False)):
+        found = judged(epsilon)
+        assert (found["epsilon_lower"] > epsilon) == exceeded
+        assert exceeded or found["p_value"] > 0.05
 
 
 def test_what_a_bound_assumes_and_what_calculation_says_is_told() -> None:
