@@ -24,7 +24,7 @@ from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower.passes import silent_others
 from dpaudit.verify.lower.shifts import candidate_counts, longest_count, ranked_counts
-from dpaudit.verify.results import Direction, Witness
+from dpaudit.verify.results import Direction
 from dpaudit.verify.sampling.histories import PlainHistories, ShiftedPhase, drawable, shifted_phases
 from dpaudit.verify.sampling.pilots import FEWEST, MOST_FLOATS, PILOT, weighing_pilot
 from dpaudit.verify.sampling.proposals import Step, counted, proposal_at, tilted_steps
@@ -78,14 +78,7 @@ def monte_carlo_lower(
     best = max(range(len(pairs)), key=lambda index: pilots[index][0])
     outcome = pilots[best][1](rng, tail)
     shift = pairs[best][0][0].shift
-    witness = Witness(
-        family=shift.family,
-        coordinates=shift.coordinates,
-        norm=shift.norm,
-        shift=[list(group) for group in shift.groups],
-        direction=pairs[best][1],
-        event=f"total privacy loss > {outcome.epsilon(claim.delta):.6g}",
-    )
+    witness = shift.witness(claim, pairs[best][1], f"total privacy loss > {outcome.epsilon(claim.delta):.6g}")
     note = f"a sampled bound: it holds at confidence {confidence:g}"
     delta, epsilon = (np.vectorize(bound, otypes=[np.float64]) for bound in (outcome.delta, outcome.epsilon))
     return Curve("lower", "monte-carlo", THEOREM, delta, epsilon, (note,), witness)

@@ -35,6 +35,7 @@ from dpaudit.mechanisms.base import Array, NormalCoordinates
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.inversion import epsilon_at
+from dpaudit.verify.lower.families import ONE_EVENT
 from dpaudit.verify.lower.histories import SKIPPED, has_cells
 from dpaudit.verify.lower.pass_cells import release_shift
 from dpaudit.verify.lower.passes import REPLACED_BY_NOTHING, TAIL, composed, removal_masses
@@ -46,10 +47,7 @@ from dpaudit.verify.samplers.balls_in_bins import SILENT
 from dpaudit.verify.samplers.base import PassGame
 from dpaudit.verify.upper.gaussian_pld import analytic_delta, shift_over_sigma
 
-THEOREM = (
-    "definition of delta: P(S) - e^epsilon Q(S) of one event S for one feasible pair of neighbours; where copies of a "
-    "record are in a stream through a buffer (verify/lower/buffered_streams.py)"
-)
+THEOREM = f"{ONE_EVENT}; where copies of a record are in a stream through a buffer (verify/lower/buffered_streams.py)"
 SHARES = (0.25, 0.5, 1.0)  # of the windows: of more of them fewer histories are looked at
 WEIGHTS = 4  # that windows have
 WIDE = 1.25  # length of a window that tells most, in batches of the buffer
@@ -113,14 +111,7 @@ def _scaled(claim: Claim, scale: float) -> Claim:
 def _witness(claim: Claim, phase: Phase, points: Events, asked: Claim, scale: float, seen: str) -> Witness:
     shift = release_shift(phase, claim)
     likely = f" in histories that have probability {scale:.6g} at least, of these" if scale < 1 else ""
-    return Witness(
-        family=shift.family,
-        coordinates=shift.coordinates,
-        norm=shift.norm,
-        shift=[[value, count] for value, count in shift.groups],
-        direction="swap" if claim.adjacency == "replace-one" else "remove",
-        event=f"{event(points, aim(points, asked), seen)}{likely}",
-    )
+    return shift.witness(claim, "remove", f"{event(points, aim(points, asked), seen)}{likely}")
 
 
 def drawn_copies(sampler: BufferedShuffle) -> list[tuple[int, float]]:

@@ -23,13 +23,12 @@ from dpaudit.mechanisms.base import IIDCoordinates, NormalCoordinates
 from dpaudit.verify.binomial_tails import binomial_tail
 from dpaudit.verify.claims import Claim, Phase, lets_another_in
 from dpaudit.verify.curves import Curve
-from dpaudit.verify.lower.families import Shift, equal
+from dpaudit.verify.lower.families import ONE_EVENT, Shift, equal
 from dpaudit.verify.lower.histories import EVENT, SKIPPED, ShiftedPhase, history_points
 from dpaudit.verify.lower.shifts import longest_count
 from dpaudit.verify.lower.strongest import aim, event, strongest_curve
 from dpaudit.verify.pld.cells import MixturePair
 from dpaudit.verify.pld.fourier import UNIT
-from dpaudit.verify.pld.operating_points import Events
 from dpaudit.verify.results import Witness
 from dpaudit.verify.samplers import TruncatedPoisson
 from dpaudit.verify.samplers.shuffled import OPPOSED
@@ -40,8 +39,7 @@ WIDEST = 4096  # others of a window
 ROUNDINGS = 8.0, 64.0  # of a mass: for each other of the window (5 of them, and a sum), and besides
 UNDERFLOW = 1e-290  # of masses that are too small for floats
 THEOREM = (
-    "definition of delta: P(S) - e^epsilon Q(S) of one event S for one feasible pair of neighbours; a release of "
-    "batches that are cut mixes how many of the others are in (verify/lower/cut_batches.py)"
+    f"{ONE_EVENT}; a release of batches that are cut mixes how many of the others are in (verify/lower/cut_batches.py)"
 )
 NEGLIGIBLE = 1e-3  # of the claimed delta: the chance of a cut below which silent others say as much
 
@@ -123,14 +121,17 @@ def cut_curve(claim: Claim, beside: Sequence[ShiftedPhase] = ()) -> Curve | None
     overflow = [phase.sampler.overflow for phase in claim.phases if isinstance(phase.sampler, TruncatedPoisson)]
     if not cuts or sum(overflow) < NEGLIGIBLE * claim.least_delta:
         return None
-    found, ways = [], ("remove", "add")
+    found, ways, shift = [], ("remove", "add"), cuts[0][1]
     for way in ways:
         releases = [*(_shifted(*cut, turned=way == "add") for cut in cuts), *beside]
         found.append(history_points(releases, "swap" if swaps else way, claim).charged(lost))
     notes = (OPPOSED, SKIPPED) if len(cuts) + len(beside) < len(claim.phases) else (OPPOSED,)
-    return strongest_curve(
-        found, claim, THEOREM, notes, lambda index: _witness(found[index], ways[index], cuts[0][1], claim)
-    )
+
+    def witness(index: int) -> Witness:
+        points = found[index]
+        return shift.witness(claim, ways[index], event(points, aim(points, claim), EVENT))
+
+    return strongest_curve(found, claim, THEOREM, notes, witness)
 
 
 def _shifted(phase: Phase, shift: Shift, release: CutRelease, *, turned: bool) -> ShiftedPhase:
@@ -140,14 +141,3 @@ def _shifted(phase: Phase, shift: Shift, release: CutRelease, *, turned: bool) -
     assert isinstance(phase.mechanism.structure, IIDCoordinates)
     line = phase.mechanism.structure, np.array(multiples) * shift.length
     return ShiftedPhase(phase, shift, multiples, line=line, laws=release.turned if turned else release.laws)
-
-
-def _witness(points: Events, way: str, shift: Shift, claim: Claim) -> Witness:
-    return Witness(
-        family=shift.family,
-        coordinates=shift.coordinates,
-        norm=shift.norm,
-        shift=[[value, count] for value, count in shift.groups],
-        direction="swap" if claim.adjacency == "replace-one" else way,  # type: ignore[arg-type]
-        event=event(points, aim(points, claim), EVENT),
-    )

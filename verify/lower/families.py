@@ -14,10 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpaudit.mechanisms.base import Mechanism
+from dpaudit.verify.claims import Claim
 from dpaudit.verify.pld.fourier import UNIT
+from dpaudit.verify.results import Witness
 
 Group = tuple[float, int]
 
+ONE_EVENT = "definition of delta: P(S) - e^epsilon Q(S) of one event S for one feasible pair of neighbours"
 SHRINK = 1.0 - 16.0 * UNIT  # so that rounding cannot leave the ball
 NORM_ERROR = 6.0 * UNIT  # a division, two powers and two products; the power's amplification is undone by the root
 MAX_COORDINATES = 2**31  # beyond it the rounding of their masses adds up to percents
@@ -53,6 +56,17 @@ class Shift:
         top = max(value for value, _ in self.groups)
         squares = math.fsum(count * (value / top) ** 2 for value, count in self.groups)
         return top * math.sqrt(squares) * (1.0 - NORM_ERROR)
+
+    def witness(self, claim: Claim, way: str, event: str) -> Witness:
+        """The neighbours that it sets apart, "remove" or "add" by `way`; both are "swap" where records are replaced."""
+        return Witness(
+            family=self.family,
+            coordinates=self.coordinates,
+            norm=self.norm,
+            shift=[[value, count] for value, count in self.groups],
+            direction="swap" if claim.adjacency == "replace-one" else way,  # type: ignore[arg-type]
+            event=event,
+        )
 
 
 def group_norm(groups: Sequence[Group], p: float) -> float:

@@ -32,7 +32,7 @@ import numpy as np
 from dpaudit.mechanisms.base import Array, Radial
 from dpaudit.verify.claims import Claim, Phase, lets_another_in
 from dpaudit.verify.curves import Curve
-from dpaudit.verify.lower.families import Shift
+from dpaudit.verify.lower.families import ONE_EVENT, Shift
 from dpaudit.verify.lower.histories import ShiftedPhase, gathered, has_cells, tail_probability
 from dpaudit.verify.lower.integer_sums import Statistic, mass_bounds, rounded_scores, scale
 from dpaudit.verify.lower.pass_cells import ReleaseCells, cells_of_a_release, release_shift, spread_count
@@ -59,8 +59,8 @@ MAX_LABEL = 2**16
 REPLACED_BY_NOTHING = "lower bound: the replaced record is taken to contribute nothing"
 SKIPPED = "lower bound: releases without a game of passes here are left out, which only lowers it"
 THEOREM = (
-    "definition of delta: P(S) - e^epsilon Q(S) of one event S for one feasible pair of neighbours; both laws of an "
-    "integer sum over the releases of a pass are exact convolution powers (post-processing; Higham 2002, Theorem 24.2)"
+    f"{ONE_EVENT}; both laws of an integer sum over the releases of a pass are exact convolution powers "
+    "(post-processing; Higham 2002, Theorem 24.2)"
 )
 
 
@@ -323,11 +323,4 @@ def composed(passes: Sequence[tuple[tuple[Array, Array], int]], others: Sequence
 def _witness(finding: _Finding, shift: Shift, claim: Claim) -> Witness:
     """The neighbouring pair and the event that is best at the claim."""
     seen = f"privacy loss of the history, its passes seen through the {finding.statistic},"
-    return Witness(
-        family=shift.family,
-        coordinates=shift.coordinates,
-        norm=shift.norm,
-        shift=[[value, count] for value, count in shift.groups],
-        direction="swap" if claim.adjacency == "replace-one" else finding.direction,  # type: ignore[arg-type]
-        event=event(finding.points, aim(finding.points, claim), seen),
-    )
+    return shift.witness(claim, finding.direction, event(finding.points, aim(finding.points, claim), seen))

@@ -13,6 +13,7 @@ from dpaudit.verify.lower.buffered_streams import stream_curve
 from dpaudit.verify.lower.cut_batches import cut_curve
 from dpaudit.verify.lower.families import (
     MAX_COORDINATES,
+    ONE_EVENT,
     Group,
     Shift,
     carried,
@@ -47,8 +48,8 @@ AS_GOOD, MUCH_FEWER = 0.998, 8  # of the largest score, and times as few coordin
 APART = "apart"  # family of a shift beside which every other phase may be moved by a shape of its own
 RIVAL_FACTOR = 1.01  # by how much the score of another family must exceed theirs, to be worth its time
 THEOREM = (
-    "definition of delta: P(S) - e^epsilon Q(S) of one event S for one feasible pair of neighbours, with both "
-    "probabilities bounded from exact cell masses (post-processing; Chernoff; Higham 2002, Theorem 24.2)"
+    f"{ONE_EVENT}, with both probabilities bounded from exact cell masses (post-processing; Chernoff; Higham 2002, "
+    "Theorem 24.2)"
 )
 ONE_COORDINATE = "lower bound: the dimension is not given, so only shifts of one coordinate were searched"
 
@@ -334,13 +335,5 @@ def _assumptions(claim: Claim, phases: Sequence[Phase]) -> tuple[str, ...]:
 
 def _witness(finding: _Finding, claim: Claim) -> Witness:
     """A neighbouring pair and the event that is best at the claim, as the verdict shows them."""
-    shift = finding.releases[0].shift
-    direction = "swap" if claim.adjacency == "replace-one" else finding.direction
-    return Witness(
-        family=shift.family,
-        coordinates=shift.coordinates,
-        norm=shift.norm,
-        shift=[[value, count] for value, count in shift.groups],
-        direction=direction,  # type: ignore[arg-type]
-        event=event(finding.points, aim(finding.points, claim), EVENT),
-    )
+    seen = event(finding.points, aim(finding.points, claim), EVENT)
+    return finding.releases[0].shift.witness(claim, finding.direction, seen)
