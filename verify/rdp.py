@@ -42,9 +42,14 @@ def log_delta(orders: Array, alpha: Array, epsilon: Array) -> Array:
 
     Balle, Barthe, Gaboardi, Hsu and Sato (2020), Theorem 21.
     """
-    fixed = alpha + orders * np.log(orders / (orders + 1)) - np.log1p(orders)
+    at_zero = _log_delta_at_zero(orders, alpha)
     with np.errstate(over="ignore"):  # an infinite loss leaves no delta
-        return np.asarray(np.min(fixed[None, :] - orders[None, :] * epsilon[:, None], axis=1))
+        return np.asarray(np.min(at_zero[None, :] - orders[None, :] * epsilon[:, None], axis=1))
+
+
+def _log_delta_at_zero(orders: Array, alpha: Array) -> Array:
+    """log delta at epsilon 0 by each order."""
+    return np.asarray(alpha + orders * np.log(orders / (orders + 1)) - np.log1p(orders))
 
 
 def rdp_curve(
@@ -89,13 +94,13 @@ def _still_falling(claim: Claim, orders: Array, alpha: Array) -> bool:
 
     The Renyi divergence alpha/order grows with the order, so no larger order's epsilon is below the last one's.
     """
-    fixed = alpha + orders * np.log(orders / (orders + 1)) - np.log1p(orders)
+    at_zero = _log_delta_at_zero(orders, alpha)
     late = int(0.9 * len(orders))
     with np.errstate(over="ignore"):
-        at_epsilon = fixed - orders * claim.epsilon
+        at_epsilon = at_zero - orders * claim.epsilon
     by_epsilon = int(np.argmin(at_epsilon))
     # below 1e-40 nobody asks, and a pure bound (delta = 0) has no best order
-    at_delta = (fixed - math.log(max(claim.delta, 1e-40))) / orders
+    at_delta = (at_zero - math.log(max(claim.delta, 1e-40))) / orders
     by_delta = int(np.argmin(at_delta))
     reached = at_delta[by_delta] <= (1.0 + NEGLIGIBLE_GAIN) * alpha[-1] / orders[-1]
     settled = at_epsilon[by_epsilon] < math.log(max(claim.delta, 1e-40)) - 20.0
@@ -268,10 +273,7 @@ def _laplace_moment(shift: float, q: float, a: float) -> float:
     ends = np.array([g[0] - math.log(2.0), g[-1] - math.log(2.0) - shift])
     inside = g - y / 2.0 + math.log(math.tanh(shift / (2.0 * (len(y) - 1)))) - shift / 2.0
     inside[[0, -1]] -= math.log(2.0)
-    parts = np.append(ends, inside)
-    top = float(parts.max())
-    margin = 1e-15 * (float(np.abs(parts[np.isfinite(parts)]).max()) + len(parts) + 16.0)
-    return float(np.logaddexp(0.0, top + math.log(float(np.exp(parts - top).sum())) + margin))
+    return float(np.logaddexp(0.0, log_sum_upper(np.append(ends, inside))))
 
 
 def _log_convex(log_ratio: Array, a: float, rounding: Array) -> Array:
@@ -405,9 +407,7 @@ def replaced_normal_moment(mu: float, sampling_prob: float, lam: float) -> float
         + float(log_ndtr(a * mu - edges[-1]))
     )
     parts = np.append(exponent, [math.log(lam) + float(log_ndtr(-reach)), beyond])
-    top = float(parts.max())
-    margin = 1e-15 * (float(np.abs(parts[np.isfinite(parts)]).max()) + len(parts) + 16.0)
-    return float(np.logaddexp(0.0, top + math.log(float(np.exp(parts - top).sum())) + margin))
+    return float(np.logaddexp(0.0, log_sum_upper(parts)))
 
 
 def _log_mixed(q: float, loss: Array) -> Array:
@@ -419,6 +419,24 @@ def _log_mixed(q: float, loss: Array) -> Array:
             np.log1p(q * np.expm1(np.minimum(loss, LARGEST_POWER))),
         )
     )
+
+
+def log_sum_upper(parts: Array) -> float:
+    """log sum e^parts, rounded up.
+
+    Proof. Let M be the largest |part|, n their number, u = 2^-53. A difference to the largest part is at most 2 M and
+    rounded by 2 M u; its exponential is off by another 8 u (4 units in the last place), and the sum of positive terms,
+    of which one is 1, by n u. What underflows is below n 1e-307. So the logarithm, which is at most log n, is off by
+    (2 M + n + 8) u, its own rounding by 2 u log n, that of each of the two last sums by (M + log n + 1) u. All of that
+    is less than (4 M + 5 n + 10) u; 1e-15 is more than 9 u. What is left of 9 (M + n + 16) u, (5 M + 4 n + 134) u,
+    is for squares of these and for the roundings of the parts themselves.
+
+    Args:
+        parts: Shape (n,), at least one finite, none +inf.
+    """
+    top = float(parts.max())
+    margin = 1e-15 * (float(np.abs(parts[np.isfinite(parts)]).max()) + len(parts) + 16.0)
+    return top + math.log(float(np.exp(parts - top).sum())) + margin
 
 
 def log_peak(edges: Array) -> Array:

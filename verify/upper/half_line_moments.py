@@ -22,7 +22,7 @@ from dpaudit.mechanisms.base import Array
 from dpaudit.verify.pld.coordinate_moments import CHARGE, log_psi
 from dpaudit.verify.pld.fourier import UNIT
 from dpaudit.verify.pld.half_lines import Halves, NormalMixtures
-from dpaudit.verify.rdp import log_peak
+from dpaudit.verify.rdp import log_peak, log_sum_upper
 
 MOST_CELLS = 1 << 17
 REACH = 12.0  # deviations that the cells go beyond the last centre
@@ -68,7 +68,4 @@ def _above(pair: NormalMixtures, a: float, *, rising: bool) -> float:
     else:
         beyond = logs + math.log(a - 1.0) + log_ndtr(centres - end)
     # where the half-line begins the loss is below the slack
-    parts = np.concatenate([parts, beyond, log_psi(np.array([slack if rising else -slack]), a)])
-    top = float(parts.max())
-    margin = 1e-15 * (float(np.abs(parts[np.isfinite(parts)]).max()) + len(parts) + 16.0)
-    return top + math.log(float(np.exp(parts - top).sum())) + margin
+    return log_sum_upper(np.concatenate([parts, beyond, log_psi(np.array([slack if rising else -slack]), a)]))
