@@ -7,6 +7,7 @@ from scipy.special import erfcx, ndtr
 
 from dpaudit.mechanisms.base import Array
 
+UNIT = 2.0**-53  # unit roundoff: the largest relative error of one rounding to the nearest float
 _LARGEST_FLOAT = float(np.finfo(np.float64).max)
 
 

@@ -29,6 +29,7 @@ from dpaudit.mechanisms.learning.spec import (
     Progress,
     TrainedModels,
 )
+from dpaudit.mechanisms.numerics import UNIT
 
 LIPSCHITZ = 1.0  # of the logistic loss on records of l2 norm at most 1
 TOLERANCE = 1e-10  # largest gradient norm accepted, per record
@@ -163,7 +164,7 @@ def _rounding(signed: Array, w: Array, loss: Loss, others: float) -> float:
     records by n u |x_i| each, as no slope exceeds 1. The last terms, of size `others` and |sum|, are added with 4 u.
     """
     records, inputs = signed.shape
-    lengths, unit = np.linalg.norm(signed, axis=1), 1.01 * 2.0**-53
+    lengths, unit = np.linalg.norm(signed, axis=1), 1.01 * UNIT
     slopes = loss.smoothness * (inputs + 2) * float(np.linalg.norm(w)) * lengths + 8 + records
     return unit * (float(lengths @ slopes) + 4 * (others + float(lengths.sum())))
 

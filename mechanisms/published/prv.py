@@ -9,10 +9,9 @@ from scipy.integrate import quad
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.mechanisms.generalized_gaussian import GeneralizedGaussian
-from dpaudit.mechanisms.numerics import log_sum_exp
+from dpaudit.mechanisms.numerics import UNIT, log_sum_exp
 
 _ORDERS = np.geomspace(1 / 64, 256, 57)  # exponents tried in Chernoff's bound
-_UNIT = 2.0**-53
 _TABLE = 3_000  # nodes in each of four parts of the output's range
 _LARGEST_GRID = 2**20
 _NEGLIGIBLE_EXPONENT = 700.0  # outputs of density e^-700 and less are left out of tables
@@ -118,7 +117,7 @@ def composed_loss(step: GridLoss, *, steps: int, slack: float) -> ComposedLoss:
     n = len(step.masses) // 2
     spectrum = np.fft.rfft(np.fft.ifftshift(step.masses))
     masses = np.fft.fftshift(np.fft.irfft(spectrum**steps, 2 * n))
-    relative = _UNIT * (steps + 1) * (7 * math.log2(2 * n) + 5)
+    relative = UNIT * (steps + 1) * (7 * math.log2(2 * n) + 5)
     transform = relative * math.sqrt(2 * n) * float(np.linalg.norm(step.masses))
     present = step.masses > 0
     points, logs = step.points[present], np.log(step.masses[present])

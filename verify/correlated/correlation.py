@@ -33,9 +33,10 @@ from typing import Any, Literal
 import numpy as np
 
 from dpaudit.mechanisms.base import Array, Mechanism, NormalCoordinates, with_noise_factor
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.correlated.matrix import Matrix, matrix_sensitivity
 from dpaudit.verify.correlated.participation import Participation, participation_from_dict
-from dpaudit.verify.correlated.patterns import ULP, Sensitivity, heaviest
+from dpaudit.verify.correlated.patterns import Sensitivity, heaviest
 from dpaudit.verify.correlated.toeplitz import (
     BLT,
     BandedToeplitz,
@@ -144,7 +145,7 @@ class Correlation:
                 squares = tree.over(steps).above[0]
             case strategy:
                 return column_lengths(strategy.coefficients(steps), steps)
-        error = (steps + 16) * ULP
+        error = (steps + 16) * UNIT
         return np.sqrt(squares) * (1 - error), np.sqrt(squares) * (1 + error)
 
     def independent(self, mechanism: Mechanism, steps: int, side: Side) -> list[tuple[Mechanism, int, float]] | None:
@@ -307,7 +308,7 @@ def _levels(sizes: Array, side: Side) -> tuple[tuple[float, int], ...]:
 
 def _divided(mechanism: Mechanism, length: float, side: Side) -> Mechanism:
     """The noise divided by a length, and rounded to the safe side."""
-    return with_noise_factor(mechanism, (1.0 - 8 * ULP if side == "upper" else 1.0 + 8 * ULP) / length)
+    return with_noise_factor(mechanism, (1.0 - 8 * UNIT if side == "upper" else 1.0 + 8 * UNIT) / length)
 
 
 def _strategy_keys(strategy: Strategy) -> dict[str, Any]:

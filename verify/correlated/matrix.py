@@ -17,8 +17,9 @@ import numpy as np
 
 from dpaudit._npy import read_header
 from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.correlated.participation import Participation
-from dpaudit.verify.correlated.patterns import ULP, Sensitivity, Steps, between, heaviest, heaviest_pair, row_weights
+from dpaudit.verify.correlated.patterns import Sensitivity, Steps, between, heaviest, heaviest_pair, row_weights
 from dpaudit.verify.correlated.toeplitz import ENTRY, SMALLEST
 
 MAX_STEPS, MAX_ROWS = 4096, 8192
@@ -70,7 +71,7 @@ class Matrix:
     @cached_property
     def magnitudes(self) -> tuple[Array, Array]:
         """Bounds on |G|, from above, and A."""
-        error = 2.0 * len(self.entries) * ULP * (1 + 1e-9)
+        error = 2.0 * len(self.entries) * UNIT * (1 + 1e-9)
         sizes = np.abs(self.entries)
         around = sizes.T @ sizes
         return np.abs(self.entries.T @ self.entries) + error * around, around
@@ -122,7 +123,7 @@ def _length_squared(matrix: Matrix, pattern: Steps) -> float:
     columns = matrix.entries[:, pattern]
     signs = improved_signs(columns)
     moved, sizes = np.abs(columns @ signs), np.abs(columns).sum(1)
-    return float(np.sum(np.maximum(moved - 2 * (len(pattern) + 1) * ULP * sizes, 0.0) ** 2))
+    return float(np.sum(np.maximum(moved - 2 * (len(pattern) + 1) * UNIT * sizes, 0.0) ** 2))
 
 
 def matrix_sensitivity(matrix: Matrix, steps: int, participation: Participation) -> Sensitivity:
@@ -152,4 +153,4 @@ def matrix_sensitivity(matrix: Matrix, steps: int, participation: Participation)
         orders = [pattern, np.arange(times, dtype=np.int64) * apart]
     squares = [_length_squared(matrix, order) for order in orders]
     best = int(np.argmax(squares))
-    return between(squares[best], upper, orders[best], (steps + len(matrix.entries) + 3 * times + 16) * ULP)
+    return between(squares[best], upper, orders[best], (steps + len(matrix.entries) + 3 * times + 16) * UNIT)

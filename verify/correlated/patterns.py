@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.numerics import UNIT
 
-ULP = 2.0**-53
 Steps = NDArray[np.int64]
 
 
@@ -63,8 +63,8 @@ def between(
         error: Largest relative error of both computed squares.
         whole: Whether they are integers, computed without error.
     """
-    low = math.sqrt(max(lower_squared, 0.0) * max(1.0 - error, 0.0)) * (1.0 - 4 * ULP)
-    high = math.sqrt(upper_squared * (1.0 + error)) * (1.0 + 4 * ULP)
+    low = math.sqrt(max(lower_squared, 0.0) * max(1.0 - error, 0.0)) * (1.0 - 4 * UNIT)
+    high = math.sqrt(upper_squared * (1.0 + error)) * (1.0 + 4 * UNIT)
     return Sensitivity(low, high, tuple(int(step) for step in pattern), int(upper_squared) if whole else None)
 
 

@@ -22,8 +22,9 @@ from typing import ClassVar
 import numpy as np
 
 from dpaudit.mechanisms.base import Array, Domain
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.correlated.participation import Participation
-from dpaudit.verify.correlated.patterns import ULP, Sensitivity, Steps, between
+from dpaudit.verify.correlated.patterns import Sensitivity, Steps, between
 
 BANDS = Domain(1, 10**6, (1, 1000), "diagonals", closed_low=True, integer=True)
 ENTRY = Domain(-1e9, 1e9, (-1.0, 1.0), "entry of the strategy", closed_low=True, closed_high=True)
@@ -50,7 +51,7 @@ def square_root_coefficients(steps: int) -> Coefficients:
     """
     order = np.arange(1.0, steps)
     values = np.cumprod(np.concatenate([[1.0], (2 * order - 1) / (2 * order)]))
-    return np.asarray(values), np.asarray(values * np.arange(steps) * (2.0 * ULP * (1 + 1e-9)))
+    return np.asarray(values), np.asarray(values * np.arange(steps) * (2.0 * UNIT * (1 + 1e-9)))
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ class BLT:
             values[1:] += scale * powers
             sizes[1:] += abs(scale) * powers
         # below the smallest normal float a product has an absolute error, and no relative one
-        error = sizes * (np.arange(steps) + len(self.decays) + 2.0) * (ULP * (1 + 1e-9)) + 1e-300
+        error = sizes * (np.arange(steps) + len(self.decays) + 2.0) * (UNIT * (1 + 1e-9)) + 1e-300
         error[0] = 0.0
         return values, error
 
@@ -180,19 +181,19 @@ def toeplitz_sensitivity(coefficients: Coefficients, steps: int, participation: 
         majorant = np.maximum.accumulate(largest[::-1])[::-1]
         upper = float(np.sum(repeated(majorant, steps, pattern, ones) ** 2))
     doubt = repeated(errors, steps, pattern, ones) * (1.0 + 1e-9)
-    rounding = (times + 1) * ULP * repeated(np.abs(values), steps, pattern, ones)
+    rounding = (times + 1) * UNIT * repeated(np.abs(values), steps, pattern, ones)
     lower = 0.0
     for signs in (ones, ones * (-1.0) ** np.arange(times)):
         moved = np.abs(repeated(values, steps, pattern, signs))
         lower = max(lower, float(np.sum(np.maximum(moved - doubt - rounding, 0.0) ** 2)))
-    return between(lower, upper, pattern, (2 * times + steps + 16) * ULP)
+    return between(lower, upper, pattern, (2 * times + steps + 16) * UNIT)
 
 
 def column_lengths(coefficients: Coefficients, steps: int) -> tuple[Array, Array]:
     """Bounds on the columns' l2 lengths, from below and above: column t has the diagonals that fit under it."""
     values, errors = coefficients
     fits = np.minimum(steps - np.arange(steps), len(values)) - 1
-    error = (steps + 8) * ULP
+    error = (steps + 8) * UNIT
     low = np.cumsum(np.maximum(np.abs(values) - errors, 0.0) ** 2)[fits]
     high = np.cumsum((np.abs(values) + errors) ** 2)[fits]
-    return np.sqrt(low * (1.0 - error)) * (1.0 - 4 * ULP), np.sqrt(high * (1.0 + error)) * (1.0 + 4 * ULP)
+    return np.sqrt(low * (1.0 - error)) * (1.0 - 4 * UNIT), np.sqrt(high * (1.0 + error)) * (1.0 + 4 * UNIT)

@@ -30,8 +30,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import Array, Domain
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.correlated.participation import Participation
-from dpaudit.verify.correlated.patterns import ULP, Sensitivity, Steps, between, heaviest
+from dpaudit.verify.correlated.patterns import Sensitivity, Steps, between, heaviest
 from dpaudit.verify.correlated.tree_states import TooMuchWork, TreeStates
 
 Nodes = Literal["prefix", "all"]
@@ -179,7 +180,7 @@ def tree_sensitivity(tree: Tree, steps: int, participation: Participation) -> Se
         orders = [np.arange(start, steps, apart, dtype=np.int64) for start in range(min(apart, steps))]
         squares = [forest.square(order) for order in orders]
         best = int(np.argmax(squares))
-        return between(squares[best], squares[best], orders[best], 4 * ULP, whole=True)  # below 2^53 integers are exact
+        return between(squares[best], squares[best], orders[best], 4 * UNIT, whole=True)  # integers, exact below 2^53
     rows, pattern = heaviest(forest.row_weights(apart, times), apart, times)
     candidates = [np.arange(times, dtype=np.int64) * apart, pattern]
     squares = [forest.square(candidate) for candidate in candidates]
@@ -189,5 +190,5 @@ def tree_sensitivity(tree: Tree, steps: int, participation: Participation) -> Se
         try:
             upper = float(TreeStates(apart, times).largest(steps, forest.leaves, forest.every))
         except TooMuchWork:
-            return between(lower, upper, shown, 4 * ULP, whole=True)
-    return between(upper, upper, shown if lower == upper else shown[:0], 4 * ULP, whole=True)
+            return between(lower, upper, shown, 4 * UNIT, whole=True)
+    return between(upper, upper, shown if lower == upper else shown[:0], 4 * UNIT, whole=True)

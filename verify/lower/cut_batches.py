@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import IIDCoordinates, NormalCoordinates
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.binomial_tails import binomial_tail
 from dpaudit.verify.claims import Claim, Phase, lets_another_in
 from dpaudit.verify.curves import Curve
@@ -28,7 +29,6 @@ from dpaudit.verify.lower.histories import EVENT, SKIPPED, ShiftedPhase, history
 from dpaudit.verify.lower.shifts import longest_count
 from dpaudit.verify.lower.strongest import aim, event, strongest_curve
 from dpaudit.verify.pld.cells import MixturePair
-from dpaudit.verify.pld.fourier import UNIT
 from dpaudit.verify.results import Witness
 from dpaudit.verify.samplers import TruncatedPoisson
 from dpaudit.verify.samplers.shuffled import OPPOSED

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpaudit.mechanisms.base import Mechanism
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.claims import Claim
-from dpaudit.verify.pld.fourier import UNIT
 from dpaudit.verify.results import Witness
 
 Group = tuple[float, int]

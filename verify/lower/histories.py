@@ -18,6 +18,7 @@ from dpaudit.mechanisms.base import (
     Radial,
     ScaleMixture,
 )
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import FARTHEST_EPSILON
 from dpaudit.verify.lower.families import Shift
@@ -25,7 +26,6 @@ from dpaudit.verify.lower.shifts import centre_multiples, pair_of
 from dpaudit.verify.lower.strongest import of_first_releases
 from dpaudit.verify.pld.cells import MassBounds, MixturePair, interval_masses, mix, scan_points
 from dpaudit.verify.pld.coordinate_cells import one_coordinate, shifted_coordinates
-from dpaudit.verify.pld.fourier import UNIT
 from dpaudit.verify.pld.gamma_scale import laplace_given_gamma
 from dpaudit.verify.pld.normal_points import normal_points
 from dpaudit.verify.pld.operating_points import (

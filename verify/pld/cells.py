@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpaudit.mechanisms.base import Array, IIDCoordinates, PowerCoordinates
-from dpaudit.verify.pld.fourier import UNIT
+from dpaudit.mechanisms.numerics import UNIT
 
 # Relative error granted to a distribution function at a tail probability t: CDF_ERROR (1 + |log t|). The logarithm
 # is the conditioning of exp and of the argument; tests compare every mechanism with balls at this level. The tail of

@@ -17,8 +17,9 @@ from functools import cached_property
 import numpy as np
 
 from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.curves import FARTHEST_EPSILON, SMALLEST_DELTA
-from dpaudit.verify.pld.fourier import UNIT, Lattice, chernoff_window, decayed_sums, log_mgf, tilted_power
+from dpaudit.verify.pld.fourier import Lattice, chernoff_window, decayed_sums, log_mgf, tilted_power
 
 # tail probabilities near which the tilts are most accurate, and the deltas below which the next one is tried too
 AIMS = (0.2, 1e-8, 1e-14, 1e-22, 1e-40, 1e-80, 1e-160, 1e-280)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import Array, IIDCoordinates
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.pld.cells import (
     SMALLEST_MASS,
     MassBounds,
@@ -22,7 +23,7 @@ from dpaudit.verify.pld.cells import (
     mixture_logpdf,
     scan_points,
 )
-from dpaudit.verify.pld.fourier import LOG_WRAP, UNIT, Lattice, chernoff_window, log_mgf, tilted_power
+from dpaudit.verify.pld.fourier import LOG_WRAP, Lattice, chernoff_window, log_mgf, tilted_power
 
 Integers = NDArray[np.int64]
 

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import Array, IIDCoordinates, PowerCoordinates
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.pld.cells import SMALLEST_MASS, tail_error
 
 GAP = 5e-4  # relative distance of the two bounds on e^h - 1, or on h if larger, at which cells are fine enough
@@ -39,7 +40,6 @@ MOST = 400_000  # cells in all
 CHARGE = 1e-8  # relative roundings of psi and of the sums
 OUTER = 50  # cells of each outer part before any is halved
 FIRST_CELL = 1e-6  # in the law's smallest length
-UNIT = 2.0**-53
 NEGLIGIBLE = 800.0  # nats
 MOST_NATS = 1e100  # of a moment that is told from an infinite one
 USELESS = 2000.0  # nats of one coordinate's moment, beyond which its digits matter to nobody

@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.pld.cells import SMALLEST_MASS
 from dpaudit.verify.pld.dominating_pairs import DominatingPair, Tails
-from dpaudit.verify.pld.fourier import UNIT
 
 
 def bounded_pair(delta: Callable[[Array], Array], losses: Array) -> DominatingPair:

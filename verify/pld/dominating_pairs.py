@@ -9,8 +9,8 @@ import numpy as np
 from scipy.special import ndtr
 
 from dpaudit.mechanisms.base import Array, IIDCoordinates, LomaxCoordinates, PowerCoordinates
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.pld.cells import SMALLEST_MASS, tail_error
-from dpaudit.verify.pld.fourier import UNIT
 from dpaudit.verify.pld.normal_tails import tail_error as normal_error
 
 BISECTIONS = 100  # halvings of a bracket of ratio at most 1e12: below rounding

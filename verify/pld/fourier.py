@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.numerics import UNIT
 
 Number = TypeVar("Number", np.float64, np.complex128)
-UNIT = 2.0**-53
 # Every path from an input to an output of a radix-2 FFT passes log2(size) butterflies, each of relative error at most
 # u + gamma_4 (sqrt(2) + u) < 7 u with accurate twiddles (Higham 2002, Theorem 24.2 and its proof, read componentwise);
 # doubled for the real and higher-radix passes of pocketfft.

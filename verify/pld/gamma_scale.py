@@ -46,7 +46,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpaudit.mechanisms.base import Array, GammaScale, LaplaceCoordinates
-from dpaudit.verify.pld.fourier import UNIT
+from dpaudit.mechanisms.numerics import UNIT
 
 NODE_ERROR = 2.0**-40  # relative, by the theorem on nodes
 NODE_TAIL = 56.0  # -log of the probability beyond which more coordinates inside are charged absolutely

@@ -22,9 +22,10 @@ import numpy as np
 
 from dpaudit.mechanisms import Gaussian
 from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.pld.cells import interval_masses
 from dpaudit.verify.pld.composition import Composed
-from dpaudit.verify.pld.fourier import UNIT, Lattice
+from dpaudit.verify.pld.fourier import Lattice
 from dpaudit.verify.pld.loss_grid import deposit
 from dpaudit.verify.pld.pair_curve import FINENESS, MAX_CELLS, MAX_TOTAL, SHORT_HISTORY, infinite_mass
 from dpaudit.verify.pld.rare_losses import (

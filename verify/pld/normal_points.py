@@ -4,8 +4,8 @@ import numpy as np
 from scipy.special import log_ndtr, logsumexp, ndtr
 
 from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.pld.cells import MixturePair
-from dpaudit.verify.pld.fourier import UNIT
 from dpaudit.verify.pld.normal_tails import tail_error
 from dpaudit.verify.pld.operating_points import Points, merge
 

@@ -10,7 +10,7 @@ compare them with ball arithmetic.
 import numpy as np
 
 from dpaudit.mechanisms.base import Array
-from dpaudit.verify.pld.fourier import UNIT
+from dpaudit.mechanisms.numerics import UNIT
 
 # relative error of scipy's ndtr(-x), absolute error of log_ndtr(-x): units of rounding, and as many per x^2
 OWN_ERROR, OWN_ERROR_PER_SQUARE = 16.0, 4.0

@@ -18,9 +18,9 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.pld.fourier import (
     LOG_WRAP,
-    UNIT,
     Lattice,
     Power,
     chernoff_window,

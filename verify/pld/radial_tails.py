@@ -37,11 +37,11 @@ import numpy as np
 from scipy.special import erf, wrightomega
 
 from dpaudit.mechanisms.base import Array, HalfNormalRadius, Radial
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.pld.equal_beta import equal_beta
 
 Interval = tuple[Array, Array]  # lower and upper ends
 
-UNIT = 2.0**-53
 TINY = 1e-300  # smallest probability told from nothing
 TOLERANCE = 1e-4  # relative width of a tail at which its cells are fine enough for a history
 BLOCK = 80  # levels at a time

@@ -24,9 +24,10 @@ import numpy as np
 from scipy.special import logsumexp
 
 from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.curve_pairs import chords
-from dpaudit.verify.pld.fourier import UNIT, Lattice
+from dpaudit.verify.pld.fourier import Lattice
 from dpaudit.verify.pld.loss_grid import GridMasses, SampledPair, cell_masses, dots
 from dpaudit.verify.results import Direction
 

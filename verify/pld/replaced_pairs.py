@@ -17,9 +17,9 @@ import math
 import numpy as np
 
 from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.pld.curve_pairs import Beyond, convex, pair_of_curve
 from dpaudit.verify.pld.dominating_pairs import DominatingPair
-from dpaudit.verify.pld.fourier import UNIT
 from dpaudit.verify.pld.product_pairs import product_curve
 
 LARGEST = 600.0  # loss of the record against nothing: e to that is a float

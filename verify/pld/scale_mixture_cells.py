@@ -18,6 +18,7 @@ import numpy as np
 from scipy.special import gammainc, gammaincc, gammaincinv
 
 from dpaudit.mechanisms.base import Array, GammaScale, IIDCoordinates, ScaleMixture
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.pld.cells import CDF_ERROR, SMALLEST_MASS, MassBounds, interval_masses, scan_points
 from dpaudit.verify.pld.coordinate_cells import (
     MANY,
@@ -29,7 +30,7 @@ from dpaudit.verify.pld.coordinate_cells import (
     sum_cells,
     sum_window,
 )
-from dpaudit.verify.pld.fourier import UNIT, Lattice, log_mgf
+from dpaudit.verify.pld.fourier import Lattice, log_mgf
 from dpaudit.verify.pld.gamma_scale import Scales, laplace_given_gamma, nodes_between
 
 SCALE_TAIL = 1e-24  # scale probability on each side beyond the nodes

@@ -16,8 +16,9 @@ import numpy as np
 from scipy.special import ndtr
 
 from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.pld.curve_pairs import Beyond, mirrored_hull
-from dpaudit.verify.pld.fourier import UNIT, Lattice, log_mgf, tilted_power
+from dpaudit.verify.pld.fourier import Lattice, log_mgf, tilted_power
 from dpaudit.verify.pld.normal_tails import tail_error
 from dpaudit.verify.results import Direction
 

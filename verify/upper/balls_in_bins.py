@@ -30,12 +30,13 @@ import numpy as np
 
 from dpaudit.mechanisms import Gaussian
 from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.pld.cells import SMALLEST_MASS, interval_masses
 from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.dominating_pairs import DominatingPair
-from dpaudit.verify.pld.fourier import UNIT, Lattice, log_mgf, tilted_power
+from dpaudit.verify.pld.fourier import Lattice, log_mgf, tilted_power
 from dpaudit.verify.pld.loss_grid import SampledPair, cell_masses, deposit, sampled_pair
 from dpaudit.verify.pld.pair_curve import FINENESS, SHORT_HISTORY, worst_delta
 from dpaudit.verify.samplers import BallsInBins, RandomAllocation

@@ -35,9 +35,9 @@ from functools import partial
 import numpy as np
 
 from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import Curve, mean_delta
-from dpaudit.verify.pld.fourier import UNIT
 from dpaudit.verify.samplers import BufferedShuffle
 from dpaudit.verify.upper.gaussian_pld import analytic_delta, shift_over_sigma
 

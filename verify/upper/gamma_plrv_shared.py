@@ -23,11 +23,11 @@ import numpy as np
 from scipy.special import ndtr
 
 from dpaudit.mechanisms.base import Array, GammaScale
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.pld import gamma_scale
 from dpaudit.verify.pld.dominating_pairs import DominatingPair, Tails, exact_tails
-from dpaudit.verify.pld.fourier import UNIT
 from dpaudit.verify.pld.gamma_scale import ladder, laplace_given_gamma, panels, up_to
 from dpaudit.verify.pld.normal_tails import LAST, mean_error
 from dpaudit.verify.pld.pair_curve import PairPhase

@@ -19,8 +19,8 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.pld.coordinate_moments import CHARGE, log_psi
-from dpaudit.verify.pld.fourier import UNIT
 from dpaudit.verify.pld.half_lines import Halves, NormalMixtures
 from dpaudit.verify.rdp import log_peak, log_sum_upper
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpaudit.mechanisms.base import Array
-from dpaudit.verify.pld.fourier import UNIT
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.samplers.seams import more_than
 
 BLOCKS = 12  # of what they cost

@@ -46,12 +46,12 @@ import numpy as np
 from scipy.special import gammaln, log_ndtr, logsumexp
 
 from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.claims import Phase
 from dpaudit.verify.samplers import RandomAllocation
 from dpaudit.verify.upper.balls_in_bins import Pass, passes_of
 
 LARGEST_SERIES = 1024  # order up to which the moments of a mean over bins are
-UNIT = 2.0**-53
 ACCURACY = 65.0  # nats that the sums over equal steps are off less than what they add up to
 NEGLIGIBLE = 12.0  # nats of the integral that its far end is less
 REACH = 14.0  # deviations

@@ -23,6 +23,7 @@ from functools import partial
 import numpy as np
 
 from dpaudit.mechanisms.base import Array, Radial
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import FARTHEST_EPSILON, Curve
 from dpaudit.verify.inversion import epsilon_at
@@ -44,7 +45,6 @@ THEOREM = (
 SMALL_RADIUS = 1e-14  # probability of a radius too small to be seen; it counts as an infinite loss
 PAIR_TOLERANCE = 1e-5  # relative error of the tails of a dominating pair
 FIRST_LOSS = 1e-12  # stands for the loss 0, which the quadrature does not take
-ROUNDING = 2.0**-53
 
 
 def radial_tails(noise: Radial, dimension: int, length: float, losses: Array) -> Tails:
@@ -71,7 +71,7 @@ def radial_tails(noise: Radial, dimension: int, length: float, losses: Array) ->
 def radial_pair(noise: Radial, dimension: int, length: float) -> DominatingPair:
     """Dominating pair of radial noise moved by a shift of a given length."""
     # the logarithm of the radii's ratio enters n - 1 times
-    slack = 1e-12 + 8 * ROUNDING * dimension
+    slack = 1e-12 + 8 * UNIT * dimension
     return DominatingPair(partial(radial_tails, noise, dimension, length), slack=slack, levels=600, heavy=True)
 
 

@@ -71,11 +71,12 @@ from functools import lru_cache, partial
 import numpy as np
 
 from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve, mean_delta
 from dpaudit.verify.inversion import epsilon_at
 from dpaudit.verify.pld.composition import Composed
-from dpaudit.verify.pld.fourier import UNIT, Lattice
+from dpaudit.verify.pld.fourier import Lattice
 from dpaudit.verify.pld.pair_curve import worst_delta
 from dpaudit.verify.pld.shuffled_pass import CurvePass, ShuffledPass, mean_excess
 from dpaudit.verify.results import Direction

@@ -42,12 +42,12 @@ from scipy.stats import binom
 
 from dpaudit.mechanisms import Laplace
 from dpaudit.mechanisms.base import Array, NormalCoordinates, ScaleMixture
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.papers.batch_noise.known_others import Reading, charged, composed_pair
 from dpaudit.verify.papers.batch_noise.other_records import PMF_ERROR, likely_range
 from dpaudit.verify.pld.dominating_pairs import DominatingPair, Tails, exact_tails
-from dpaudit.verify.pld.fourier import UNIT
 from dpaudit.verify.pld.gamma_scale import beyond, laplace_given_gamma
 from dpaudit.verify.pld.normal_tails import LAST, mean_error
 from dpaudit.verify.pld.pair_curve import worst_delta
