@@ -12,7 +12,7 @@ from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.learning.architectures import build_module
 from dpaudit.mechanisms.learning.noise import Streams, draw
 from dpaudit.mechanisms.learning.poisson import draws
-from dpaudit.mechanisms.learning.spec import GradientSpec, Pool
+from dpaudit.mechanisms.learning.spec import GradientSpec, Pool, TrainedModels
 
 DEVICE = torch.device(os.environ.get("DPAUDIT_TEST_DEVICE", "cpu"))  # where the networks under test are trained
 
@@ -36,6 +36,11 @@ def first_module(spec: GradientSpec, seed: int) -> nn.Module:
                 fresh = torch.empty_like(parameter, device=DEVICE)
                 parameter.copy_(nn.init.xavier_normal_(fresh, generator=source.init))
     return module
+
+
+def flat(models: TrainedModels, model: int) -> NDArray[np.float32]:
+    """All parameters of one trained model."""
+    return torch.cat([tensor[model].flatten() for tensor in models.parameters.values()]).numpy()
 
 
 def record_gradient(module: nn.Module, x: Tensor, y: Tensor) -> NDArray[np.float64]:

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
-from reference import DEVICE, first_module, train_one
+from reference import DEVICE, first_module, flat, train_one
 
 from dpaudit.mechanisms import Gaussian
 from dpaudit.mechanisms.defects import DEFECTS, Defect
@@ -19,7 +18,7 @@ from dpaudit.mechanisms.learning import convolution
 from dpaudit.mechanisms.learning.architectures import CNNShape, cnn
 from dpaudit.mechanisms.learning.convolution_workspace import MaxPool, Memory
 from dpaudit.mechanisms.learning.norms import row_norms
-from dpaudit.mechanisms.learning.spec import Architecture, DPFTRLSpec, DPSGDSpec, GradientSpec, Pool, TrainedModels
+from dpaudit.mechanisms.learning.spec import Architecture, DPFTRLSpec, DPSGDSpec, GradientSpec, Pool
 
 MEDIAN_NORM = {1: 380.0, 1.5: 21.0, 2: 5.2, 4: 1.04, 50: 0.9, math.inf: 0.9}  # so about half the records are clipped
 
@@ -42,10 +41,6 @@ def specification(side: int = 28, order: float = 2.0, noise: float = 0.1, **chan
         expected_batch_size=12.0, learning_rate=0.3,
     )  # fmt: skip
     return replace(spec, **changes)  # type: ignore[arg-type]
-
-
-def flat(models: TrainedModels, model: int) -> NDArray[np.float32]:
-    return torch.cat([tensor[model].flatten() for tensor in models.parameters.values()]).numpy()
 
 
 @pytest.mark.parametrize("sampling_prob", [0.5, 1.0])

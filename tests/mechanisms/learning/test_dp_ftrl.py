@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from reference import DEVICE, clipped, first_module, noise_vector, record_gradient
+from reference import DEVICE, clipped, first_module, flat, noise_vector, record_gradient
 from torch import nn
 
 from dpaudit.mechanisms import GammaPLRV, Gaussian, Laplace
@@ -84,7 +84,7 @@ def test_training_is_the_plain_prefix_sum(
     members = np.random.default_rng(2).random((3, RECORDS)) < 0.8
     models = train(spec, pool(), members, [4, 5, 6])
     for model, seed in enumerate((4, 5, 6)):
-        got = np.concatenate([tensor[model].numpy().ravel() for tensor in models.parameters.values()])
+        got = flat(models, model)
         np.testing.assert_allclose(got, prefix_sums(spec, pool(), members[model], seed), atol=2e-4, rtol=2e-4)
     assert models.ledger.noise_draws == steps
     assert models.ledger.releases == (releases_per_record(steps, batches),)
@@ -164,5 +164,5 @@ def test_the_convolutional_network_is_trained_by_the_same_prefix_sums(steps: int
     models = train(spec, data, members, [8, 9])
     assert models.ledger.releases == (releases_per_record(steps, batches),)
     for model, seed in enumerate((8, 9)):
-        got = np.concatenate([tensor[model].numpy().ravel() for tensor in models.parameters.values()])
+        got = flat(models, model)
         np.testing.assert_allclose(got, prefix_sums(spec, data, members[model], seed), atol=2e-4, rtol=2e-4)

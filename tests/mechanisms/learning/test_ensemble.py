@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from reference import DEVICE, train_one
+from reference import DEVICE, flat, train_one
 from scipy import stats
 
 from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian, GeneralizedGaussian, Laplace, Product
@@ -20,7 +20,7 @@ from dpaudit.mechanisms.defects import CORRECT, DEFECTS, Defect
 from dpaudit.mechanisms.learning import batches, ensemble, products
 from dpaudit.mechanisms.learning.architectures import build_module
 from dpaudit.mechanisms.learning.norms import lp_norm
-from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool, TrainedModels
+from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool
 
 INPUTS, CLASSES, RECORDS = 20, 4, 40
 LINEAR = Architecture("linear", INPUTS, CLASSES)
@@ -56,10 +56,6 @@ def specification(architecture: Architecture = FNN, order: float = 2, **changes:
 
 def some(share: float, models: int = 3, seed: int = 1) -> NDArray[np.bool_]:
     return np.random.default_rng(seed).random((models, RECORDS)) < share
-
-
-def flat(models: TrainedModels, model: int) -> NDArray[np.float32]:
-    return torch.cat([tensor[model].flatten() for tensor in models.parameters.values()]).numpy()
 
 
 def assert_equals_plain_loop(spec: DPSGDSpec, pool: Pool, members: NDArray[np.bool_]) -> None:

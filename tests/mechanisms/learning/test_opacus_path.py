@@ -7,15 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
-from reference import DEVICE, train_one
+from reference import DEVICE, flat, train_one
 from torch import Tensor, nn
 
 from dpaudit.mechanisms import Gaussian
 from dpaudit.mechanisms.defects import DEFECTS, Defect
 from dpaudit.mechanisms.learning import convolution, opacus_path
 from dpaudit.mechanisms.learning.architectures import cnn
-from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool, TrainedModels
+from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool
 
 INPUTS, CLASSES = 20, 4
 MEDIAN_NORM = {1: 52.0, 2: 5.7, 4: 2.45, math.inf: 1.7}  # so that about half the records are clipped
@@ -43,10 +42,6 @@ def specification(build: Build = tanh_network, order: float = 2.0, noise: float 
         learning_rate=0.5,
     )  # fmt: skip
     return replace(spec, **changes)  # type: ignore[arg-type]
-
-
-def flat(models: TrainedModels, model: int) -> NDArray[np.float32]:
-    return torch.cat([tensor[model].flatten() for tensor in models.parameters.values()]).numpy()
 
 
 @pytest.mark.parametrize("sampling_prob", [0.5, 1.0])
