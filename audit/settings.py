@@ -71,4 +71,6 @@ class Settings:
         if self.budget is not None and not self.budget > 0:
             raise InputError(f"Expected budget={self.budget} seconds to be positive.")
         if self.fresh and self.shared:
-            raise InputError("Expected fresh=True without shared=True: delete the files of the folder instead.")
+            raise InputError(
+                "Expected fresh=True (--fresh) without shared=True (--store): delete the files of the folder."
+            )

@@ -141,8 +141,11 @@ class TrialRunner:
                 advance(len(scores))
             return place in done
 
-        store.refresh()
-        waiting = {place for place in blocks if not known(place)}
+        try:
+            store.refresh()
+            waiting = {place for place in blocks if not known(place)}
+        except StorageError as error:
+            self.stopped, waiting = str(error.strerror), set()
         # what other processes have finished meanwhile is not trained again
         pending = ((place, blocks[place]) for place in self._in_turn(list(blocks), waiting) if not known(place))
 

@@ -11,7 +11,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from tokenize import TokenError
@@ -33,8 +33,12 @@ class DamagedError(InputError):
     """A store that is not what was written, or no store at all."""
 
 
+class LockedError(InputError):
+    """A store that another process does not let be read."""
+
+
 class StorageError(OSError):
-    """What was measured cannot be written down: a full disk, a lock that is not given up."""
+    """What was measured cannot be written down or looked up: a full disk, a lock that is not given up."""
 
 
 class TrialStore(AbstractContextManager["TrialStore"]):
@@ -67,17 +71,20 @@ class TrialStore(AbstractContextManager["TrialStore"]):
         self.refresh()
 
     def refresh(self) -> None:
-        """Open what other processes have put into a shared folder meanwhile.
+        """Open what other processes have put into a shared folder meanwhile, and neither lock nor have moved away.
 
         Raises:
             InputError: It is no trial store.
         """
         for path in sorted(self._folder.glob("*.sqlite")) if self._shared else ():
-            if path != self._path and path not in self._others and path.stat().st_size:
-                self._others[path] = _open(path)
+            with suppress(FileNotFoundError, LockedError):
+                if path != self._path and path not in self._others and path.stat().st_size:
+                    self._others[path] = _open(path)
 
     def get(self, key: str, *, models: int | None = None) -> NDArray[np.float64] | None:
         """The scores under a key, or None; where the stores differ (`disputed`), those of the first that has some.
+
+        Stores of other processes that are locked are passed over.
 
         Args:
             key: From `block_keys`.
@@ -85,9 +92,9 @@ class TrialStore(AbstractContextManager["TrialStore"]):
 
         Raises:
             InputError: They are not what was written.
+            StorageError: The own store is locked.
         """
-        read = ((path, _read(db, path, f"scores {key}")) for path, db in self._stores())
-        values = [(path, value) for path, value in read if value is not None]
+        values = [(path, value) for path, value in self._values(f"scores {key}") if value is not None]
         if not values:
             return None
         if len({value for _, value in values}) > 1:
@@ -178,9 +185,15 @@ class TrialStore(AbstractContextManager["TrialStore"]):
         with _errors(self._path):
             _insert(self._db, key, value)
 
-    def _stores(self) -> Iterator[tuple[Path | None, sqlite3.Connection]]:
-        yield self._path, self._db
-        yield from self._others.items()
+    def _values(self, key: str) -> Iterator[tuple[Path | None, bytes | None]]:
+        """What each store has under a key."""
+        try:
+            yield self._path, _read(self._db, self._path, key)
+        except LockedError as error:
+            raise StorageError(errno.EIO, f"what was kept could not be read. {error}") from error
+        for path, db in self._others.items():
+            with suppress(LockedError):
+                yield path, _read(db, path, key)
 
 
 def stored_seed(path: Path, *, shared: bool = False) -> int | None:
@@ -302,7 +315,7 @@ def _damaged(path: Path | None) -> DamagedError:
     anew = (
         "move it away, and name another seed"
         if path is not None and path.name == LOOKS
-        else "--fresh starts it anew, or move it away"
+        else "move it away, or without --store start it anew with --fresh"
     )
     return DamagedError(f"Expected {path} to be as it was written: it is damaged; {anew}.")
 
@@ -318,11 +331,13 @@ def _errors(path: Path | None, *, reading: bool = False) -> Iterator[None]:
             raise DamagedError(f"Expected {path} to be a trial store: it is another file. Move it away.") from error
         if code == sqlite3.SQLITE_CORRUPT or (reading and code == sqlite3.SQLITE_ERROR):
             raise _damaged(path) from error
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        locked, reason = code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED), str(error)
+        if locked:
             reason = f"another process has locked it for more than {PATIENCE:g} seconds"
-        else:
-            reason = str(error)
+        elif getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_DBMOVED:
+            reason = "it was moved or deleted"
         if reading and code != sqlite3.SQLITE_FULL:
-            raise InputError(f"Expected to be able to read and write {path}: {reason}.") from error
+            kind = LockedError if locked else InputError
+            raise kind(f"Expected to be able to read and write {path}: {reason}.") from error
         number = errno.ENOSPC if code == sqlite3.SQLITE_FULL else errno.EIO
         raise StorageError(number, f"cannot write to {path}: {reason}") from error

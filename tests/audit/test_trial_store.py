@@ -7,7 +7,7 @@ import sqlite3
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -69,7 +69,10 @@ def test_what_was_written_is_read_again(path: Path) -> None:
 )
 def test_scores_that_were_emptied_shortened_or_changed_are_not_believed(path: Path, damage: str) -> None:
     change(path, f"UPDATE entries SET value = {damage} WHERE key = 'scores a'")
-    with TrialStore(path) as store, pytest.raises(InputError, match=r"trials\.sqlite .* damaged; --fresh"):
+    with (
+        TrialStore(path) as store,
+        pytest.raises(InputError, match=r"trials\.sqlite .* damaged; move it away, or .* --fresh"),
+    ):
         store.get("a")
     with TrialStore(path, fresh=True) as store:
         assert store.get("a") is None
@@ -180,6 +183,37 @@ def test_a_lock_is_waited_for_and_then_reported(path: Path, monkeypatch: pytest.
     with TrialStore(path) as store:
         store.put("b", SCORES)
     holder.close()
+
+
+def test_a_locked_store_of_another_process_is_passed_over_and_the_own_one_ends_the_training(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "PATIENCE", 0.1)
+    own, late = path.with_name("own.sqlite"), path.with_name("late.sqlite")
+    with TrialStore(own, shared=True) as store:
+        TrialStore(late).__exit__()
+        for other in (path, late):  # one that is open, and one that is not yet
+            with closing(sqlite3.connect(other, isolation_level=None)) as holder:
+                holder.execute("BEGIN EXCLUSIVE")
+                store.refresh()
+                found = store.get("a")
+                assert (found is None) == (other == path)
+                holder.execute("ROLLBACK")
+        with closing(sqlite3.connect(own, isolation_level=None)) as holder:
+            holder.execute("BEGIN EXCLUSIVE")
+            trials = TrialRunner(store)
+            assert len(trials.run(setup(), *arms(6))[0]) == 0
+            assert "another process has locked it" in trials.stopped
+            holder.execute("ROLLBACK")
+        late.unlink()
+        store.refresh()
+
+
+def test_a_store_that_was_deleted_is_said_to_be(path: Path) -> None:
+    with TrialStore(path) as store:
+        path.unlink()
+        with pytest.raises(StorageError, match="it was moved or deleted"):
+            store.put("b", SCORES)
 
 
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
