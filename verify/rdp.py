@@ -59,7 +59,6 @@ def rdp_curve(
     sampled: bool,
     method: str,
     theorem: str,
-    assumptions: tuple[str, ...] = (),
 ) -> Curve:
     """Upper bound on delta(epsilon) from moments, over orders extended until both claimed targets have their best.
 
@@ -69,9 +68,8 @@ def rdp_curve(
         sampled: Whether any moment is a binomial sum over all lower orders.
         method: Name for the verdict.
         theorem: What proves the moments.
-        assumptions: What the reader must accept.
     """
-    return Curve.upper(method, theorem, partial(moments_delta, *composed_moments(claim, parts, sampled)), assumptions)
+    return Curve.upper(method, theorem, partial(moments_delta, *composed_moments(claim, parts, sampled)))
 
 
 def composed_moments(claim: Claim, parts: Sequence[tuple[Moments, int]], sampled: bool) -> tuple[Array, Array]:

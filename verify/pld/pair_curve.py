@@ -176,7 +176,6 @@ def pair_curve(
     claim: Claim,
     phases: Sequence[PairPhase | None],
     theorem: str,
-    assumptions: tuple[str, ...] = (),
     wanted: Sequence[Direction] | None = None,
 ) -> Curve:
     """Upper bound on delta(epsilon) of the claim's history from one dominating pair per phase; 1 where one is missing.
@@ -185,14 +184,13 @@ def pair_curve(
         claim: For its adjacency; the phases' pairs have been built for it.
         phases: One per phase of the claim, or fewer where several have been merged.
         theorem: What makes the pairs dominate.
-        assumptions: What else the reader must accept.
         wanted: Which orders of the laws, where those of the claim's adjacency and sampling are not meant.
     """
     known = [phase for phase in phases if phase is not None]
     if len(known) < len(phases):
-        return Curve.upper("pld", theorem, np.ones_like, assumptions)
+        return Curve.upper("pld", theorem, np.ones_like)
     heavy = any(phase.pair.heavy for phase in known)
     rate = min(phase.sampling_prob for phase in known)
     cap = claim.epsilon + LOSS_HEADROOM - math.log(rate) if heavy else math.inf
     composed = compose_pairs(known, wanted or directions(claim), claim.least_delta, cap)
-    return Curve.upper("pld", theorem, partial(worst_delta, composed), assumptions)
+    return Curve.upper("pld", theorem, partial(worst_delta, composed))

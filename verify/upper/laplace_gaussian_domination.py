@@ -113,7 +113,6 @@ def smaller(
     pairs: list[PairPhase],
     theorems: tuple[str, str],
     spent: float = 0.0,
-    assumptions: tuple[str, ...] = (),
 ) -> Curve:
     """Upper bound on delta(epsilon): by log-moments or by the smoothed Gaussian curve, whichever is less.
 
@@ -123,7 +122,6 @@ def smaller(
         pairs: Its releases; none to go by the moments alone.
         theorems: What proves the one, and the other.
         spent: Probability that is added to delta.
-        assumptions: What the reader must accept.
     """
     by_moments = partial(moments_delta, orders, alpha)
     composed = compose_pairs(pairs, ("remove",), claim.least_delta, coarse=COARSE) if pairs else []
@@ -135,4 +133,4 @@ def smaller(
     point = np.array([claim.epsilon])
     second = bool((smoothed(point) < by_moments(point)).all())
     method, theorem = ("pld", theorems[1]) if second else ("rdp", theorems[0])
-    return Curve.upper(method, theorem, delta, assumptions)
+    return Curve.upper(method, theorem, delta)
