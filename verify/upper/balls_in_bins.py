@@ -15,6 +15,15 @@ some r or X is beyond the lattice the loss counts as infinite. Spread so, (P, Q)
 directions; under P one of the releases has its lattice masses times r, the others as under Q. X has the mean T and a
 deviation of sqrt(T (e^(mu^2) - 1)): where that is far less than T, the lattice resolves what is about the mean alone.
 
+Without the record first, a lattice that holds all of a long tail is too coarse: X may be 0 on it. But that direction's
+delta = E_Q (1 - e^epsilon G)_+, G = X/T of one pass or the product over independent ones, falls in each r:
+
+- so r may end at 4T (P loses mass that matters to no loss of Q's), and the lattice is finer;
+- and a mean is at least the geometric one, which is the likelihood ratio of a shorter shift, up to a constant:
+  X/T >= e^(mu mean_t w_t - mu^2/2) = e^(s u - s^2/2 - c), s = mu/sqrt(T), c = (1 - 1/T) mu^2/2, with u standard normal.
+  So delta(epsilon) <= H(epsilon - c), H the curve of N(s) against N(0), and over passes s^2 and c add up. Below 0 it is
+  H(x) = 1 - e^x + e^x H(-x), since that pair is its own mirror image.
+
 k of t releases: label the releases at random, cut them into k groups whose sizes sum to t; a uniformly random set of k
 is as private as one that holds a label of each group, or better, since conditioning on the cut is a post-processing
 that both sides share. (t mod k) groups of ceil(t/k) and the rest of floor(t/k).
@@ -38,20 +47,22 @@ from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.dominating_pairs import DominatingPair
 from dpaudit.verify.pld.fourier import Lattice, log_mgf, tilted_power
 from dpaudit.verify.pld.loss_grid import SampledPair, cell_masses, deposit, sampled_pair
-from dpaudit.verify.pld.pair_curve import FINENESS, SHORT_HISTORY, worst_delta
+from dpaudit.verify.pld.pair_curve import FINENESS, SHORT_HISTORY
 from dpaudit.verify.samplers import BallsInBins, RandomAllocation
-from dpaudit.verify.upper.gaussian_pld import LEAST_SHIFT, shift_over_sigma
+from dpaudit.verify.upper.gaussian_pld import LEAST_SHIFT, analytic_delta, shift_over_sigma
 
 THEOREM = (
     "mean of T likelihood ratios of normal releases, the worst law of a pass by convexity; connect the dots of "
     "Doroshenko et al. (2022), Theorem 4.3, for every release and for the loss"
 )
 SIZE, LARGEST_SIZE = 2**18, 2**21  # lattice points of X
+MOST_MEAN = 4.0  # to which one likelihood ratio may lift X/T, where that is no matter
 COARSEST = 0.5  # deviations of a likelihood ratio between them, unless they are as many as there may be
 TAIL = 1e-4  # of the claimed delta: probability that some release of the history leaves the lattice
 MOST_CELLS = 2**20  # of the loss of a pass, between its least and its largest
 MOST_GROWTH = 50.0  # log of what errors make of all mass in T releases, beyond which there is no bound
 LEVELS = 2001  # of the loss of a release in a first look
+LONGEST = 1e6  # shifts and constants, beyond which nothing is left
 MOST_LOSS = 600.0  # log likelihood ratios of a release beyond which none is represented
 
 
@@ -166,18 +177,48 @@ def passes_curve(
     count = sum(part.count for part in parts)
     tail = max(TAIL * (claim.delta or 1e-10) / count, 1e-100)
     laws = [(pass_law(part, tail), part.count) for part in parts]
-    if any(max(law.infinite) >= 1.0 for law, _ in laws):
+    if any(law.infinite[0] >= 1.0 for law, _ in laws):
         return Curve.upper("pld", theorem, np.ones_like, assumptions)
     # one pass has its loss on as fine a grid as several would need for their sum
     fineness = FINENESS if count > SHORT_HISTORY else FINENESS / 16
     step = fineness * math.sqrt(sum(_variance(law) * n for law, n in laws) / count)
     step = max(step, max(float(np.ptp(law.loss)) for law, _ in laws) / MOST_CELLS)
+    directed = [(0, laws), (1, laws)]
+    if any(law.infinite[1] > 10.0 * tail for law, _ in laws):  # X may be 0 on a lattice that holds a long tail
+        directed.append((1, [(pass_law(part, tail, MOST_MEAN * part.releases), part.count) for part in parts]))
     composed = []
-    for direction in (0, 1):
-        grids = [(_on_loss_grid(law, step, direction), n) for law, n in laws]
+    for direction, found in directed:
+        grids = [(_on_loss_grid(law, step, direction), n) for law, n in found]
         infinite = sum(n * lost for (_, lost), n in grids)
         composed.append(Composed([(grid, n) for (grid, _), n in grids], step, infinite, 0.0))
-    return Curve.upper("pld", theorem, partial(worst_delta, composed), assumptions)
+    return Curve.upper("pld", theorem, partial(_worst_delta, composed, parts), assumptions)
+
+
+def _worst_delta(composed: Sequence[Composed], parts: Sequence[Pass | PairPass], epsilon: Array) -> Array:
+    """The larger delta(epsilon) of the record first and of the best that is known without it first."""
+    removed, *added = (total.delta(epsilon) for total in composed)
+    shifts = [part for part in parts if isinstance(part, Pass)]
+    if len(shifts) == len(parts):
+        added.append(geometric_delta(shifts, epsilon))
+    return np.maximum(removed, np.minimum.reduce(added))
+
+
+def geometric_delta(parts: Sequence[Pass], epsilon: Array) -> Array:
+    """Upper bound on delta(epsilon) of passes without the record first, by the geometric mean of the ratios.
+
+    Args:
+        parts: All passes.
+        epsilon: At least 0.
+    """
+    squares = [(part.count * part.shift * part.shift, 1.0 / part.releases) for part in parts]
+    rounding = 1.0 + UNIT * (16.0 + 4.0 * len(parts))
+    shift = math.sqrt(sum(square * share for square, share in squares)) * rounding
+    constant = sum(square * (1.0 - share) for square, share in squares) / 2.0 * rounding
+    if not max(shift, constant) < LONGEST:
+        return np.ones(len(epsilon))
+    x = epsilon - constant - 2.0 * UNIT * (epsilon + constant)
+    curve, below = analytic_delta(shift, np.abs(x)), np.minimum(x, 0.0)
+    return np.asarray(np.where(x < 0.0, np.minimum(np.exp(below) * curve - np.expm1(below) + 8.0 * UNIT, 1.0), curve))
 
 
 class _Release(Protocol):
@@ -266,9 +307,10 @@ class _Ratios:
     size: int
 
 
-def _ratios(releases: int, release: _Release, tail: float) -> _Ratios:
+def _ratios(releases: int, release: _Release, tail: float, most: float) -> _Ratios:
     """X is about its mean T: of deviations from it, Bernstein's inequality leaves out less than e^-80 here."""
     smallest, largest, deviation = release.reach(tail / (2.0 * releases))
+    largest, deviation = min(largest, most), min(deviation, math.sqrt(most))
     spread = 15.0 * math.sqrt(releases) * deviation
     above = spread + min(1.05 * (largest + 1.0) + 0.2 * releases, 55.0 * largest)
     below = spread - 55.0 * smallest
@@ -284,16 +326,17 @@ def _ratios(releases: int, release: _Release, tail: float) -> _Ratios:
     return _Ratios(smallest, unit, max(1, math.ceil((largest - smallest) / unit)), start, size)
 
 
-def pass_law(part: Pass | PairPass, tail: float) -> PassLaw:
+def pass_law(part: Pass | PairPass, tail: float, most: float = math.inf) -> PassLaw:
     """The law of X = sum_t r(w_t) on a lattice, spread so that it is convexly larger.
 
     Args:
         part: T and the law of a likelihood ratio.
         tail: Probability with the record that some r may lie beyond the lattice.
+        most: What larger r count as where the law without the record comes first; inf for both directions.
     """
     releases = part.releases
     release = _NormalRelease(part.shift) if isinstance(part, Pass) else _PairRelease(part.pair, part.most)
-    lattice = _ratios(releases, release, tail)
+    lattice = _ratios(releases, release, tail, most)
     unit, whole = lattice.unit, lattice.least == -1.0
     steps = np.arange(lattice.top + 1) * unit
     excess = lattice.least + steps  # the ratio less 1
@@ -311,10 +354,13 @@ def pass_law(part: Pass | PairPass, tail: float) -> PassLaw:
     masses = np.zeros(lattice.top + 1)
     masses[1:] += np.minimum(up, zero)
     masses[:-1] += np.minimum(down, zero)
+    below = np.zeros(2) if whole else upper[:, 0]
+    if math.isfinite(most):
+        masses[-1] += upper[0, -1]
+    beyond = below if math.isfinite(most) else upper[:, -1] + below
     masses *= 1.0 + 1e-15
     tilted = masses * points * (1.0 + 1e-15)
     sums = lattice.start + np.arange(lattice.size, dtype=np.float64)
-    beyond = upper[:, -1] + (0.0 if whole else upper[:, 0])
     second, noise, wrapped = _sum_law([(masses, releases)], lattice)
     first, first_noise, first_wrapped = _sum_law([(masses, releases - 1), (tilted, 1)], lattice)
     lost = float(beyond[1] + (releases - 1) * beyond[0]) + first_wrapped, float(releases * beyond[0]) + wrapped

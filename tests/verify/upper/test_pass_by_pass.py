@@ -77,7 +77,7 @@ def test_the_same_bins_in_two_passes_against_a_sum_over_all_outputs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mu", "bins", "far"), [(1.0, 50, [0.05, 0.5, 2.0]), (0.2, 1000, [0.003, 0.01, 0.03]), (3.0, 2, [0.5, 2.0, 9.0])]
+    ("mu", "bins", "far"), [(1.0, 50, [0.05, 0.5, 2.0]), (0.2, 1000, [0.003, 0.01, 0.03]), (1.5, 2, [0.5, 2.0, 5.0])]
 )
 def test_the_pair_of_normal_noise_gives_what_its_own_cells_give(mu: float, bins: int, far: list[float]) -> None:
     given = claim(Gaussian(1.0 / mu), BallsInBins(bins, 1))
