@@ -11,14 +11,20 @@ and r of them all are with at most the product (of the copies that are held each
 been drawn but for a probability of the elementary symmetric polynomial of degree r + 1, and more of them only make
 {sum >= t} likelier: on such half-lines P >= c P', P' normal with mean m - r and T variances, c one minus that.
 
-Windows. Take record B - 1 of the file, B <= n, of which no earlier copy is in the buffer: its e-th copy can be drawn
-from draw e n on. The window of copy e are h batches from the one on that has that draw, h so small that all end where
-the next one begins. Look at windows alone, and at histories of which each copy is drawn before the next window begins,
-as it is, whatever the older ones did, with probability g_e = 1 - (1 - 1/B)^m, m the draws until then. Then no older one
-is held when it comes, and each draw takes it with probability 1/B: it is in its window, of which m' draws are left,
-with probability w_e = 1 - (1 - 1/B)^m', and else in a batch that is not looked at. Forget the order of the batches of a
-window. So P >= c P', c the product of the g_e, where P' has the record in one of h releases, in independent passes,
-with probability w_e/g_e, or with a smaller one: draw the noise anew for some, which changes nothing without the record.
+Windows. Take a record at place B - 1 of the stream, of which the buffer then holds k = ceil(B/n) copies: one more can
+be drawn from draw e n on, e = 1, 2, .... Window e, from e = 0, are h batches from the one on that has that draw, h so
+small that all end where the next one begins. Look at windows alone, and at histories in which one copy is drawn from
+the beginning of each window to that of the next, and not before draw e n. Then k - 1 are held when a window begins, as
+it is, and k from draw e n on. That of m draws from there the i-th takes one, and no other one does, has probability
+
+    (k/B) (1 - k/B)^(i-1) (1 - (k-1)/B)^(m-i),    over i <= m' together k (1 - (k-1)/B)^m (1 - s^m'),
+
+s = 1 - 1/(B-k+1). With the l - m draws before it is g_e = k (1 - (k-1)/B)^l (1 - s^m) that one is drawn, and it is then
+in the window, of which m' draws are left, with probability w_e = (1 - s^m')/(1 - s^m), and else in a batch that is not
+looked at. Forget the order of the batches of a window. So P >= c P', c the product of the g_e, where P' has the record
+in one of h releases, in independent passes, with probability w_e, or with a smaller one: draw the noise anew for some,
+which changes nothing without the record. Of the first batch alone, b draws: it has none of the k copies with
+probability (1 - k/B)^b, one with k (1 - (k-1)/B)^b (1 - s^b), and c is their sum. Any noise, and any events.
 """
 
 import math
@@ -94,7 +100,8 @@ def _of_a_phase(claim: Claim, phase: Phase) -> Iterator[tuple[_Scaled, Witness]]
         return
     if isinstance(phase.mechanism.structure, NormalCoordinates):
         yield from _sum_of_outputs(claim, phase, sampler)
-    yield from _windows(claim, phase, sampler)
+    for found in filter(None, (windows(sampler), first_release(sampler))):
+        yield from _windows(claim, phase, found)
 
 
 def _scaled(claim: Claim, scale: float) -> Claim:
@@ -179,11 +186,15 @@ class Windows:
         return PassGame(law, ((1.0, (self.length, 0, 0)),), len(self.weights), assumption=SILENT)
 
 
+def _missed(held: int, size: int) -> float:
+    """Logarithm of the probability that a draw takes none of those of a buffer that are held."""
+    return math.log1p(-held / size) if held < size else -math.inf
+
+
 def windows(sampler: BufferedShuffle) -> Windows | None:
     """Windows of a stream that do not overlap; None where there are none."""
     n, b, size = sampler.records, sampler.batch, sampler.buffer
-    if not 2 <= size <= n:
-        return None
+    held = -(-size // n)
     copies = np.arange(sampler.begun + 1).astype(object) * n  # of any size
     first = copies // b
     length = min(int(np.diff(first).min()), max(1, round(WIDE * size / b)), sampler.steps)
@@ -192,20 +203,27 @@ def windows(sampler: BufferedShuffle) -> Windows | None:
         return None
 
     def drawn(before: NDArray[Any]) -> Array:
-        """Probability that each copy is drawn before a release."""
-        return np.asarray(-np.expm1((before * b - copies[:count]).astype(np.float64) * math.log1p(-1.0 / size)))
+        """Probability that each copy would be drawn before a release, if it and what is not the record were held."""
+        return np.asarray(-np.expm1((before * b - copies[:count]).astype(np.float64) * _missed(1, size - held + 1)))
 
     inside, whole = drawn(first[:count] + length), drawn(first[1 : count + 1])
-    chances = np.cumprod(whole) * (1.0 - ROUNDING * np.arange(1, count + 1))
+    others_stay = np.exp((np.diff(first)[:count] * b).astype(np.float64) * _missed(held - 1, size))
+    chances = np.cumprod(held * others_stay * whole) * (1.0 - ROUNDING * np.arange(1, count + 1))
     likely = chances > HOPELESS  # the first ones
     weights = np.minimum(inside / whole, 1.0) * (1.0 - ROUNDING)
     return Windows(length, weights[likely], chances[likely]) if likely.any() else None
 
 
-def _windows(claim: Claim, phase: Phase, sampler: BufferedShuffle) -> Iterator[tuple[_Scaled, Witness]]:
-    found = windows(sampler)
-    if found is None:
-        return
+def first_release(sampler: BufferedShuffle) -> Windows:
+    """A window of the first release, of histories in which one copy is in it or none."""
+    b, size, held = sampler.batch, sampler.buffer, -(-sampler.buffer // sampler.records)
+    one = held * math.exp(b * _missed(held - 1, size)) * -math.expm1(b * _missed(1, size - held + 1))
+    chance = min(math.exp(b * _missed(held, size)) + one, 1.0)
+    slack = 1.0 - ROUNDING
+    return Windows(1, np.array([one / chance * slack]), np.array([chance * slack]))
+
+
+def _windows(claim: Claim, phase: Phase, found: Windows) -> Iterator[tuple[_Scaled, Witness]]:
     counts, kinds = sorted({max(1, round(share * len(found.chances))) for share in SHARES}), found.kinds()
     for masses in zip(*(removal_masses(phase, game, claim) for game, _ in kinds), strict=True):
         if any(pair[0].sum() <= TAIL for _, pair in masses):  # next to nothing is known of the statistic

@@ -13,6 +13,9 @@ l_k the log-density of the noise at z around k contributions, a law of a pass (`
 - Noise whose -log f is concave on (0, inf), as of heavy tails, z around one or two contributions, all coordinates moved
   alike: l_k falls by what `bounded_loss` shows to be the most.
 
+A record of which N copies come out of a stream has log E[e^(N s)] of Laplace noise in all releases together, at least
+log(1 + c (e^(r s) - 1)) where N >= r has probability c at least; and at -z, against the record, -log E[e^(-N s)].
+
 Poisson batches are passes of one release. Epsilons of independent releases add up, in one direction: with the record
 against without it, or the reverse. Of a record that is replaced either version may have either role in each phase.
 """
@@ -26,8 +29,11 @@ import numpy as np
 
 from dpaudit.mechanisms.base import Array, IIDCoordinates, LaplaceCoordinates, LomaxCoordinates, Mechanism, Radial
 from dpaudit.verify.claims import PLAIN_KINDS, Claim, Phase
-from dpaudit.verify.lower.passes import pass_games, usual_centre
+from dpaudit.verify.lower.buffered_streams import drawn_copies
+from dpaudit.verify.lower.passes import REPLACED_BY_NOTHING, pass_games, usual_centre
 from dpaudit.verify.pld.gamma_scale import laplace_given_gamma
+from dpaudit.verify.samplers import BufferedShuffle
+from dpaudit.verify.samplers.balls_in_bins import SILENT
 from dpaudit.verify.samplers.base import PassGame, Slots
 from dpaudit.verify.upper.shift_norms import radius
 
@@ -76,7 +82,25 @@ def pure_limit(claim: Claim) -> PureLimit:
             totals[way] += max(pair[way] for pair, _ in found)
         best = max(found, key=lambda item: max(item[0]))
         notes += [best[1]] if best[1] else []
+    stream = max(map(_of_a_stream, claim.phases), default=0.0)
+    if stream > max(totals):  # one alone: which record has most of which phase need not be the same
+        totals, notes = [stream], [SILENT, *[REPLACED_BY_NOTHING] * swaps]
     return PureLimit(min(max(totals) * (1.0 - ROUNDING), sys.float_info.max), tuple(dict.fromkeys(notes)))
+
+
+def _of_a_stream(phase: Phase) -> float:
+    """Of all releases of a stream through a buffer, Laplace noise; 0 of others."""
+    sampler, drop = phase.sampler, _drop(phase.mechanism)
+    if not isinstance(sampler, BufferedShuffle) or sampler.passes is not None or drop is None:
+        return 0.0
+    if not isinstance(phase.mechanism.structure, LaplaceCoordinates):
+        return 0.0
+    limits = [0.0]
+    for copies, chance in drawn_copies(sampler):
+        power = copies * drop.once
+        raised = math.log1p(chance * math.expm1(power)) if power < LARGEST_POWER else power + math.log(chance)
+        limits += [raised, -math.log1p(chance * math.expm1(-power))]
+    return max(limits)
 
 
 def _drop(mechanism: Mechanism) -> _Drop | None:
