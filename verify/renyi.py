@@ -7,7 +7,7 @@ Proposition 1). What D_a is for the Gaussian: a mu^2/2 without sampling. From be
 import math
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,14 @@ from dpaudit.mechanisms.base import (
     NormalCoordinates,
 )
 from dpaudit.verify.claims import Adjacency, Claim, Phase, lets_another_in
-from dpaudit.verify.rdp import Moments, between_versions, laplace_moments, log_excess, replaced_moment
+from dpaudit.verify.rdp import (
+    Moments,
+    between_versions,
+    laplace_moments,
+    log_excess,
+    replaced_moment,
+    replaced_normal_moment,
+)
 from dpaudit.verify.samplers import BufferedShuffle, Shuffled, TruncatedPoisson, WithoutReplacement
 from dpaudit.verify.upper import (
     bounded_loss,
@@ -37,6 +44,9 @@ from dpaudit.verify.upper.met_releases import met_claim
 from dpaudit.verify.upper.pass_moments import pass_moments
 from dpaudit.verify.upper.shift_norms import exact_radius, sampling_is_known
 
+INTERVALS = 48  # of orders, at most
+NEAREST_ORDER = 1e-3  # to 1, at which a divergence is a bound on those of lesser ones
+ENOUGH = 1e-4  # relative
 ROUNDING = 1e-11  # relative, for sums of logarithms
 
 
@@ -183,6 +193,7 @@ def rho_upper(claim: Claim) -> float:
 
     mu^2/2 for Gaussian noise, and for noise with a Lipschitz log-density under an l2 bound by the inequality of
     moments in `laplace_gaussian_domination`; epsilon^2/2 for a pure epsilon (Bun and Steinke 2016, Proposition 1.4);
+    `replaced_rho` for normal noise in Poisson batches, of a record that is replaced;
     epsilon + e^-epsilon - 1 for Laplace noise (Harrison and Manurangsi 2026; its Kullback-Leibler divergence, so the
     least that there can be).
     """
@@ -193,6 +204,10 @@ def rho_upper(claim: Claim) -> float:
     for phase, met in zip(claim.phases, releases, strict=True):
         square = squared_mu(replace(claim, phases=[phase]))
         costs = [] if square is None else [float(square) / 2.0]
+        replaced = claim.adjacency == "replace-one" and phase.sampler is None and phase.sampling_prob < 1.0
+        mu = shift_over_sigma(phase, "add-remove") if replaced else None
+        if mu is not None:
+            costs.append(met.steps * replaced_rho(mu, phase.sampling_prob))
         shift = laplace_gaussian_domination.gaussian_shift(_as_met(claim, phase), met)
         if shift is not None:
             costs.append(met.steps * shift**2 / 2.0)
@@ -205,6 +220,52 @@ def rho_upper(claim: Claim) -> float:
                 costs.append(met.steps * _laplace_rho(bounded_loss.pure_epsilon(alone)))
         total += min(costs, default=math.inf)
     return total * (1.0 + ROUNDING)
+
+
+@lru_cache(maxsize=256)
+def replaced_rho(mu: float, q: float) -> float:
+    """At most so much is D_a/a, at every order, of (1-q) N(0, 1) + q N(mu, 1) against (1-q) N(0, 1) + q N(-mu, 1).
+
+    log E_Q[(P/Q)^a] = (a-1) D_a is convex in a, 0 at 1: between two orders at most its chord. And Q >= (1-q) N(0, 1),
+    where by convexity E[(1 - q + q W)^a] <= 1 - q + q E[W^a] <= e^(a (a-1) mu^2/2) for W = N(mu, 1)/N(0, 1), so that
+    E_Q[(P/Q)^a] is at most (1-q)^(1-a) times that: D_a/a <= mu^2/2 - log(1-q)/a, which falls to what it is far out.
+    The worst interval of orders is cut in two, until nothing is to be gained.
+
+    Args:
+        mu: clip over sigma, > 0.
+        q: Rate of sampling, in (0, 1).
+    """
+    far = mu * mu / 2.0
+    alphas, known = {0.0: 0.0, math.inf: math.inf}, far
+
+    def most(low: float, high: float) -> tuple[float, float, float]:
+        """Of the orders between two, less 1."""
+        for lam in (low, high):
+            alphas[lam] = alphas[lam] if lam in alphas else replaced_normal_moment(mu, q, lam)
+        beyond = far - math.log1p(-q) / (low + 1.0)
+        return min(_most_of_chord(low, high, alphas[low], alphas[high]), beyond), low, high
+
+    worst = [most(0.0, NEAREST_ORDER), most(NEAREST_ORDER, 3.0), most(3.0, math.inf)]
+    for _ in range(INTERVALS):
+        known = max(known, *(alpha / (lam * (lam + 1.0)) for lam, alpha in alphas.items() if 0 < lam < math.inf))
+        if max(worst)[0] <= known * (1.0 + ENOUGH):
+            break
+        _, low, high = worst.pop(worst.index(max(worst)))
+        middle = math.sqrt(max(low, NEAREST_ORDER / 4.0) * high) if high < math.inf else 2.0 * low
+        worst += [most(low, middle), most(middle, high)]
+    return max(worst)[0]
+
+
+def _most_of_chord(low: float, high: float, first: float, second: float) -> float:
+    """The largest (c + d l)/(l (l + 1)) between two l, c + d l from `first` to `second` or 0 to it; inf of a ray."""
+    if math.isinf(second):
+        return math.inf
+    slope = (second - first) / (high - low)
+    start = first - slope * low
+    if start >= 0.0:  # the chord from 0 says as much
+        return second / high / (low + 1.0) * (1.0 + ROUNDING)
+    at = min(max((math.sqrt(start * start - start * slope) - start) / slope, low), high)
+    return (start + slope * at + ROUNDING * (slope * at - start)) / (at * (at + 1.0))
 
 
 def _laplace_rho(epsilon: float) -> float:

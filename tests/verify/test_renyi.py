@@ -16,7 +16,7 @@ from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.guarantees import RenyiDP, ZeroConcentratedDP
 from dpaudit.verify.implied import claim_stating
 from dpaudit.verify.lower.divergences import _counts, _kullback_leibler, divergence_lower
-from dpaudit.verify.renyi import divergence_upper
+from dpaudit.verify.renyi import divergence_upper, replaced_rho, rho_upper
 from dpaudit.verify.samplers import BufferedShuffle, Shuffled
 
 CLOSE = 1.0 + 1e-12  # an order
@@ -256,3 +256,33 @@ def test_a_record_of_a_short_buffer_is_hardly_ever_twice_in_one_batch() -> None:
     for sampler in (BufferedShuffle(60_000, 256, 10_000, 60, "straddling"), Shuffled.of(60_000, 256, 60)):
         claim = Claim(0.0, 0.0, [Phase(Gaussian(8.0), sampler=sampler)]).canonical("upper")
         assert divergence_upper(claim, np.array([8.0]))[0] == pytest.approx(8.0 / 2.0 * 60.0 / 64.0, rel=1e-3)
+
+
+def replaced_divergence(mu: float, q: float, order: float) -> float:
+    """Of (1-q) N(0, 1) + q N(mu, 1) against (1-q) N(0, 1) + q N(-mu, 1)."""
+    with mpmath.workdps(30):
+        m, rate, a = mpmath.mpf(mu), mpmath.mpf(q), mpmath.mpf(order)
+
+        def integrand(x: mpmath.mpf) -> mpmath.mpf:
+            first, second = (1 - rate + rate * mpmath.exp(way * m * x - m * m / 2) for way in (1, -1))
+            return first**a * second ** (1 - a) * mpmath.npdf(x)
+
+        ends = [-14 - m, -m, 0, m, a * m, a * m + 14]
+        return float(mpmath.log(mpmath.quad(integrand, sorted(set(ends)))) / (a - 1))
+
+
+@pytest.mark.parametrize(
+    ("q", "mu", "truth"), [(0.01, 1.0, 0.5), (0.1, 0.5, 0.125), (0.01, 4.0, 8.0), (0.9, 1.0, 1.4329), (0.5, 1.0, 0.5)]
+)
+def test_the_rho_of_a_replaced_record_is_near_what_its_mixtures_have(q: float, mu: float, truth: float) -> None:
+    """Far out the record was drawn in one version, and nobody in the other: mu^2/2 is approached from below."""
+    found = replaced_rho(mu, q)
+    orders = [1.0001, 1.01, 1.3, 2.0, 3.7, 9.0, 40.0, 150.0]
+    assert max(mu * mu / 2, *(replaced_divergence(mu, q, order) / order for order in orders)) <= found
+    assert truth <= found * 1.0002
+    assert found <= truth * 1.004
+    history = Phase(Gaussian(1 / mu), 10, q)
+    assert rho_upper(Claim(0.0, 0.0, [history], "replace-one")) == pytest.approx(10 * found)
+    assert rho_upper(Claim(0.0, 0.0, [history], "add-remove")) == pytest.approx(5 * mu * mu)
+    assert check(claim_stating(ZeroConcentratedDP(10.1 * found), [history], "replace-one")).verdict == "certified"
+    assert check(claim_stating(ZeroConcentratedDP(9.9 * truth), [history], "replace-one")).verdict == "refuted"

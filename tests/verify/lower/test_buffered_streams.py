@@ -38,7 +38,7 @@ def test_windows_are_no_likelier_than_what_the_record_does(records: int, batch: 
         truth[tuple(sum(counts[start : start + found.length]) for start in starts)] += mass
     for inside in np.ndindex(*(2,) * count):
         chance = math.prod(w if k else 1 - w for k, w in zip(inside, found.weights, strict=True))
-        assert found.chances[-1] * chance <= truth[inside] + 1e-30  # a slack of 1e-12 in each of three windows
+        assert found.chances[-1] * chance <= truth[inside] + 1e-11  # weights are rounded down
     assert 1e-4 < found.chances[-1] <= 1
     first: dict[int, float] = defaultdict(float)
     for counts, mass in batch_counts(sampler, (buffer - 1) % records).items():
