@@ -1,4 +1,4 @@
-"""Lets the tests of this folder import what a buffer of records does, buffers.py, by name."""
+"""Lets the tests of this folder import buffers.py (what a buffer of records does) and ball_moments.py by name."""
 
 import sys
 from pathlib import Path

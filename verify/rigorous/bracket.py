@@ -371,14 +371,14 @@ def _alone_proof(claim: Claim) -> UpperProof | Unavailable:
         return UpperProof("radial", partial(radial_delta, noise), exact=True, dear=True)
     if data["name"] != "generalized-gaussian" or data.get("dimension") != 1 or data["beta"] == 1:
         return Unavailable("no theorem for one release of this noise in this dimension")
-    law, shift = coordinate_law(mechanism), distance * ball(data["clip"])
+    law, scale, shift = coordinate_law(mechanism), ball(data["scale"]), distance * ball(data["clip"])
     assert isinstance(law, CoordinateLaw)
-    decimals = one_dimensional_ends(ball(data["beta"]), law.length, shift, ball(claim.epsilon))
+    decimals = one_dimensional_ends(ball(data["beta"]), scale, shift, ball(claim.epsilon))
     if isinstance(decimals, Unavailable):
         return decimals
 
     def delta(e: arb) -> arb:
-        ends = one_dimensional_ends(ball(data["beta"]), law.length, shift, e)
+        ends = one_dimensional_ends(ball(data["beta"]), scale, shift, e)
         if isinstance(ends, Unavailable):
             return arb(0).union(arb(1))
         low, high = map(ball, ends)
