@@ -36,7 +36,7 @@ def write_files(page: str, folder: Path) -> None:
                 (folder / named[1]).write_text(text.partition("\n")[2] if language == "text" else text)
 
 
-@pytest.mark.parametrize("page", ["epsilon-lower", "not-refuted", "adjacency"])
+@pytest.mark.parametrize("page", ["epsilon-lower", "not-refuted", "adjacency", "monte-carlo"])
 def test_the_python_prints_what_its_comments_say(page: str) -> None:
     printed, stated = io.StringIO(), []
     for block in blocks(page, "python"):

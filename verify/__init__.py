@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from dpaudit.verify.accountants.dp_accounting_adapter import claim_from_dp_event as claim_from_dp_event
     from dpaudit.verify.accountants.dp_accounting_adapter import dp_event_from_claim as dp_event_from_claim
     from dpaudit.verify.accountants.table import cross_check as cross_check
+    from dpaudit.verify.black_box import check_sampler as check_sampler
     from dpaudit.verify.calibration.noise import calibrate as calibrate
     from dpaudit.verify.checking import check as check
     from dpaudit.verify.claims import Claim as Claim
@@ -28,6 +29,7 @@ else:
             "accountants.audit": ["audit_accountant"],
             "accountants.dp_accounting_adapter": ["claim_from_dp_event", "dp_event_from_claim"],
             "accountants.table": ["cross_check"],
+            "black_box": ["check_sampler"],
             "calibration.noise": ["calibrate"],
             "checking": ["check"],
             "claims": ["Claim", "Phase"],
@@ -50,6 +52,7 @@ __all__ = [
     "audit_accountant",
     "calibrate",
     "check",
+    "check_sampler",
     "claim_from_dp_event",
     "claim_stating",
     "cross_check",
