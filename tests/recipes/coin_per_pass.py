@@ -27,6 +27,7 @@ class CoinPerPass:
     kind: ClassVar[str] = "coin-per-pass"
     summary: ClassVar[str] = "each record in one half of every pass, by a coin"
     typical: ClassVar[dict[str, Any]] = {"epochs": 3}
+    meets_twice: ClassVar[bool] = False
     epochs: int
 
     def __post_init__(self) -> None:
