@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpaudit.audit.canaries.judgement_result import NAME, hopeless_note, judgement_notes, judgement_result
-from dpaudit.audit.canaries.power import IdealPower, ideal_power, needed_canaries, one_run_bound
+from dpaudit.audit.canaries.power import IdealPower, Refuted, ideal_power, needed_canaries, one_run_bound
 from dpaudit.audit.canaries.sealing import SealedCoins, files_sha256, guesses_per_run, unit_scores
 from dpaudit.audit.claim_under_test import ClaimUnderTest, check_coins_decide
 from dpaudit.audit.inputs.files import InputError
@@ -106,7 +106,7 @@ def judge(
     if hopeless:
         needed = None
         if coins.draw.every is None:
-            needed = needed_canaries(lambda *counts: _refutes(Guesses(*counts), claim, confidence))
+            needed = needed_canaries(_decider(claim, confidence))
         notes.append(hopeless_note(coins, claim, attack, needed))
     result = judgement_result(coins, scores, claim, confidence, attack, rejected, positive, notes, command, began)
     return _told_of_reference(result, reference)
@@ -241,7 +241,7 @@ def _power(coins: SealedCoins, claim: ClaimUnderTest, confidence: float) -> Idea
         return None
     return ideal_power(
         draw.units, guesses_per_run(draw), draw.runs, claim.epsilon, claim.delta, seed=_SIMULATION_SEED,
-        refuted=lambda *counts: _refutes(Guesses(*counts), claim, confidence),
+        refuted=_decider(claim, confidence),
         bound=lambda *counts: _bound(Guesses(*counts), claim, confidence),
     )  # fmt: skip
 
@@ -278,6 +278,10 @@ def _control(
         seconds=time.monotonic() - began,
         unit="training",
     )
+
+
+def _decider(claim: ClaimUnderTest, confidence: float) -> Refuted:
+    return lambda *counts: _refutes(Guesses(*counts), claim, confidence)
 
 
 def _refutes(game: Guesses, claim: ClaimUnderTest, confidence: float) -> bool:

@@ -124,7 +124,7 @@ def _in_folder(folder: Path, leave_out: Callable[[OSError], None]) -> list[Path]
     found: list[Path] = []
     for here, folders, names in os.walk(folder, onerror=leave_out):
         folders[:] = [name for name in folders if not name.startswith(".") and name not in SKIPPED]
-        for path in (Path(here, name) for name in names if not name.startswith(".") and name not in SKIPPED):
+        for path in (Path(here, name) for name in names if not name.startswith(".")):
             if path.suffix in (*SCRIPTS, ".toml"):
                 try:
                     if path.is_file() and (path.suffix != ".toml" or is_recipe(path)):

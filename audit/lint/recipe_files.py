@@ -58,17 +58,11 @@ class RecipeFile:
 
 
 def is_recipe(path: Path) -> bool:
-    """Whether a TOML file is meant as a recipe: it has an algorithm; what is no TOML of that size is none.
-
-    Raises:
-        OSError: The system does not let it be read.
-    """
+    """Whether a TOML file is meant as a recipe, with an algorithm; what the system does not let be read may be one."""
     try:
         data = tomllib.loads(read_regular(path, limit=LARGEST).decode("utf-8-sig"))
     except InputError as error:
-        if isinstance(error.__cause__, OSError):
-            raise error.__cause__ from None
-        return False
+        return isinstance(error.__cause__, OSError)
     except (ValueError, RecursionError):
         return False
     return "algorithm" in data

@@ -334,8 +334,10 @@ def pure_laplace_proof(claim: Claim) -> UpperProof | Unavailable:
 def laplace_grid_proof(claim: Claim) -> UpperProof | Unavailable:
     """Laplace noise under its l1 radius: the composed one-coordinate pair, which dominates."""
     shifts = _laplace_shifts(claim)
-    if isinstance(shifts, Unavailable) or sum(phase.steps for phase in claim.phases) > LONGEST:
-        return shifts if isinstance(shifts, Unavailable) else Unavailable("too many steps")
+    if isinstance(shifts, Unavailable):
+        return shifts
+    if sum(phase.steps for phase in claim.phases) > LONGEST:
+        return Unavailable("too many steps")
     releases = [
         PairRelease(laplace_tails(shift), float_above(shift), float(shift), phase.sampling_prob, phase.steps)
         for phase, shift in zip(claim.phases, shifts, strict=True)
