@@ -6,8 +6,12 @@ models are is independent of them, so that the control costs no error probabilit
 
 Its power is the share of bootstrap samples of its scores in which the audit's own tests refute, at the level that this
 look at the audit's models has. It has the models that the pilot asks for, and half as many again as long as some
-samples do not refute, up to the audit's own number: an audit with more models finds what one with fewer does. Where
-that number is not given, the audit has as many as its control.
+samples of two thirds of them do not refute, up to the audit's own number: an audit with more models finds what one with
+fewer does. Where that number is not given, the audit has as many as its control.
+
+Growth until samples as large as the control refute would end at a lucky one: of normal scores closer together than the
+pilot saw, such audits find half the noise in 92 to 95 of 100, and one control in nine stands for less than 80 of 100.
+By two thirds it is 97 to 99 of 100, and one in thirty.
 """
 
 import inspect
@@ -117,22 +121,24 @@ def run_control(
         without, with_canary = trials.run(setup, *lists, what=f"Positive control, {factor:g} of the noise")
         return without, with_canary
 
-    def power(scores: tuple[Scores, Scores], size: int) -> int:
-        return resampled(refutes(size), *scores, (size, size), rng=np.random.default_rng(rng_seed))
+    def power(scores: tuple[Scores, Scores], share: float = 1.0) -> int:
+        size = round(share * models)
+        return resampled(refutes(models), *scores, (size, size), rng=np.random.default_rng(rng_seed))
 
     silent = play(0.0, NO_NOISE_MODELS, _NO_NOISE)
     half = play(CONTROLLED_NOISE, models, _HALF_NOISE)
     while len(half[0]) >= FEWEST:
         models = min(models, len(half[0]))  # where it was cut short: a few, drawn again and again, are no more
-        found = power(half, models)
-        if found == REPEATS or models == limit or trials.stopped:
+        found = power(half)
+        enough = found >= PROMISED_POWER * REPEATS and power(half, 1 / GROWTH) == REPEATS
+        if enough or models == limit or trials.stopped:
             break
         models = min(round(GROWTH * models), limit)
         half = play(CONTROLLED_NOISE, models, _HALF_NOISE)
     _hand_on(trials, audit.trials)
     if min(len(half[0]), len(silent[0])) < FEWEST:
         return None
-    no_noise = power(silent, models)
+    no_noise = power(silent)
     return Control(
         attack=attack,
         training=controlled_training(audit),

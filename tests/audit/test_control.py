@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from dpaudit.audit.attacks.clipbkd import CLIPBKD
 from dpaudit.audit.attacks.control import ScaledNoise, controlled_training, run_control, with_noise
@@ -23,7 +24,7 @@ from dpaudit.audit.trials import engine, local_engine
 from dpaudit.mechanisms.defects import Defect
 from dpaudit.mechanisms.learning.spec import Pool, TrainedModels, TrainingSpec
 from dpaudit.mechanisms.learning.training import train
-from dpaudit.verify.results import AuditResult
+from dpaudit.verify.results import PROMISED_POWER, AuditResult
 
 ROOT = Path(__file__).parents[2]
 HEADLINE = load_recipe(ROOT / "examples" / "digits-headline.toml")
@@ -95,6 +96,31 @@ def test_a_control_that_is_cut_short_speaks_of_no_more_models_than_it_has(
     control = run_control("clipbkd", audit, pilot, 300, lambda models: lambda without, inside: len(inside) >= 100)
     assert control is not None
     assert (control.models, control.trials, control.found) == (12, 12, False)
+
+
+def test_growth_does_not_end_at_a_lucky_control(
+    target: tuple[Bundle, Dataset], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Audits that say they would have found it do, as often as promised, though the attack needs twice the models."""
+    rng, distance, threshold = np.random.default_rng(8), 0.5, 0.25
+    scores = [np.empty(0), np.empty(0)]
+
+    def drawn(trials: engine.TrialRunner, setup: Any, *lists: Any, what: str) -> tuple[np.ndarray, ...]:
+        return tuple(arm[: len(plan)] for arm, plan in zip(scores, lists, strict=True))
+
+    monkeypatch.setattr(engine.TrialRunner, "run", drawn)
+    audit = prepare(*target, SETTINGS)
+    arms = SimpleNamespace(pool=None, trials=lambda models, *_: ([0] * models, [0] * models))
+    pilot: Any = SimpleNamespace(spec=audit.spec, arms=arms, score=None, watch=None)
+    powers = []
+    for _ in range(200):
+        scores[:] = rng.normal(size=2000), rng.normal(size=2000) + distance
+        control = run_control("clipbkd", audit, pilot, 40, lambda _: lambda a, b: bool(b.mean() - a.mean() > threshold))
+        assert control is not None
+        if control.found:
+            powers.append(norm.cdf((distance - threshold) * np.sqrt(control.models / 2)))
+    assert len(powers) >= 195
+    assert np.mean(powers) > PROMISED_POWER
 
 
 @pytest.mark.slow
