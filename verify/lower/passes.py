@@ -30,6 +30,7 @@ from functools import partial
 import numpy as np
 
 from dpaudit.mechanisms.base import Array, Radial
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.claims import Claim, Phase, lets_another_in
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower.families import ONE_EVENT, Shift
@@ -41,9 +42,11 @@ from dpaudit.verify.pld.cells import MassBounds, MixturePair, mix
 from dpaudit.verify.pld.coordinate_cells import one_coordinate
 from dpaudit.verify.pld.operating_points import (
     Events,
+    Points,
     grid_step,
     largest_loss,
     loss_variance,
+    merge,
     on_grid,
     operating_points,
     single_points,
@@ -182,6 +185,8 @@ def _findings(
     cells = [cells_of_a_release(phase, game, claim, spread=spread) for phase, game in games]
     if not all((item.masses.lower.sum(axis=1) > TAIL).all() for item in cells):
         return
+    if len(games) == 1 and games[0][1].passes == 1 and not beside:
+        yield one_far_release(cells[0], games[0][1]), "remove", "furthest of its releases"
     candidates = [statistics(*pair) for pair in zip(cells, (game for _, game in games), strict=True)]
     for choice in zip(*candidates, strict=True):
         masses = [
@@ -193,6 +198,24 @@ def _findings(
             if all(first_lower.sum() > TAIL for (first_lower, _), _ in passes):  # else next to nothing is known of V
                 found = partial(_first, passes, releases_beside(beside, way, claim))
                 yield of_first_releases(found, max(count for _, count in passes), claim), way, choice[0].name
+
+
+def one_far_release(cells: ReleaseCells, game: PassGame) -> Points:
+    """Operating points of {some release of the pass is in a cell of a large ratio}, by the union bound: no transform.
+
+    Sums of V carry an absolute float error, which hides events of less than 1e-14 of it; small noise has such.
+    """
+    met = max(k for _, counts in game.first for k in range(3) if counts[k])
+    order = np.argsort(-(cells.log_density[met] - cells.log_density[usual_centre(game)]), kind="stable")
+    error = 4.0 * UNIT * len(order)
+    lower = np.cumsum(cells.masses.lower[:, order], axis=1) * (1.0 - error)
+    upper = np.cumsum(cells.masses.upper[:, order], axis=1) * (1.0 + error)
+    first = sum(w * np.max([lower[k] for k in range(3) if counts[k]], axis=0) for w, counts in game.first)
+    second = sum(w * sum(counts[k] * upper[k] for k in range(3)) for w, counts in game.second)
+    first, second = first * (1.0 - 1e-14), second * (1.0 + 1e-14)
+    keep = (first > 0) & (second > 0)
+    points = Points(np.minimum(first[keep], 1.0), np.log(second[keep]) + 8.0 * UNIT, np.log(first[keep] / second[keep]))
+    return merge([points])
 
 
 def removal_masses(phase: Phase, game: PassGame, claim: Claim) -> Iterator[tuple[str, tuple[Array, Array]]]:

@@ -22,7 +22,7 @@ from dpaudit.verify.pld.fourier import Lattice, log_mgf, tilted_power
 from dpaudit.verify.pld.normal_tails import tail_error
 from dpaudit.verify.results import Direction
 
-POINTS = 40.0  # lattice points in a deviation of Y: rounding adds 0.02% to its variance
+POINTS = 16.0  # lattice points in a deviation of Y: rounding adds 0.1% to its variance
 WIDTH, MOST_POINTS = 24.0, 2.0**18  # deviations of the sum that are represented, and by how many points
 CORE, GROWTH = 400, 0.01  # multiples around the mean, all of them, and a ladder outside
 FARTHEST = 2**19  # multiples of the step at most

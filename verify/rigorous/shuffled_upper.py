@@ -1,6 +1,7 @@
 """Many shuffled batches of normal noise in balls: a pass at some epsilons, joined by chords, and composed.
 
-The theorem is that of `verify/upper/shuffled_batches.py`: with a = e^epsilon >= 1 and m at most the batches, a pass has
+The theorem is that of `verify/upper/shuffled_batches.py`, with the older price of large weights: with a = e^epsilon
+>= 1 and m at most the batches, a pass has
 
     delta <= E (mean of m independent Y)_+ + E (Y - (1 - a))_+ delta of N(2 mu) against N(0) at log(batches/m)
 

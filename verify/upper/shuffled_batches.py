@@ -29,14 +29,27 @@ with the shifts v - u_J and w - u_J from N(0): by Jensen's inequality D is conve
 that occur, at every k: a supremum of convex functions, in closed form in `shuffled_pass.excess`. It is convexly larger
 than any Y, and backwards over the releases E phi(x + sum c_J Y_J) is at most that of independent Y*_J, phi convex.
 
-4. Large weights. Let m <= 1/max p_J. Of every c_J let 1/m count, and e_J be what is above. Give what is missing to
-terms of the constant 1 - a, convexly smaller than Y* too. By (x + y)_+ <= x_+ + y_+, with tau = E (Y* - (1 - a))_+,
+4. Large weights. Beside J = 1 let w_J = c_J/(1 - p_1), a distribution, k whole and k tau < 1; r = sum (w_J - tau)_+.
+If r <= 1 - k tau, w is a mixture, with the chances 1 - r and r, of one with weights of at most 1/k and another one;
+else let it be the other one: its chance is at most r/(1 - k tau) in either case. The positive part is convex in w. Of
+the first, a symmetric convex function of the weights, p_1 and (1 - p_1) w, grows in the order of majorisation: it is at
+most E (mean of k independent Y*)_+. Of the other one E (Y_J)_+ is at most d, delta of N(v) against N(w), and the
+positive part of D is left: as in 2, at most p_1 times the mass of (N(v) - a N(w))_+ where w is the other one. That is
+at most g M and what lies above it, whose mass is at most the worst with N(u) for M, by joint convexity. In all, with
+rho = E_M r/(1 - k tau) and at every g > 0,
 
-    delta <= E (p_1 Y* + independent Y* with weights of at most 1/m, adding up to 1 with p_1)_+ + tau E_M sum_J e_J.
+    delta <= E (mean of k independent Y*)_+ + rho d + p_1 min(d, g rho + E (Y* - g)_+).
 
-A symmetric convex function of the weights grows in the order of majorisation, so the first part is at most E (mean of
-m independent Y*)_+. And E_M e_J <= p_J times delta of N(u_J) against the mixture M at log(1/(m max p)), hence p_J
-times that of N(2 mu) against N(0) there, by joint convexity again.
+Rare weights. q_J = p_J/(1 - p_1) is at most q = 1/(1/max p - 1), and w_J = q_J N(u_J)/M: E_M r is at most the mean over
+J, by q_J, of delta of N(u_J) against M at log(tau/q), which that of N(2 mu) against N(0) bounds. Normal noise has more:
+by Jensen's inequality M/N(0), a mean of likelihood ratios, is at least e^(-V/2) N(mean of the u_J)/N(0), V their
+variance, so that E_M r is at most the mean of delta of N(d_J) against N(0) at log(tau/q) - V/2, d_J the distances from
+the mean. V is the mean of their squares, at most mu^2, and none is above mu + (mu^2 - V)^(1/2). A delta is at most that
+of the least distance that is told apart, or d_J^2 times the largest ratio of the two beyond.
+
+An older price, the second engine's: let m <= 1/max p, of every c_J let 1/m count, and give what is missing to terms of
+the constant 1 - a, convexly smaller than Y*. By (x + y)_+ <= x_+ + y_+ what is above costs E (Y* - (1 - a))_+ times E_M
+of its sum, at most delta of N(2 mu) against N(0) at log(1/(m max p)).
 
 5. Passes. The bound on a pass holds at every a, given whatever came before. With that in the other order for a < 1 it
 is a profile, taken at whole multiples of a step in epsilon, joined by chords and made convex, and profiles compose
@@ -58,10 +71,10 @@ the sum S of the k^2; delta is at most the mean over S, whose law is known (`Shu
 as one with the record in a whole batch. Unsampled releases of other phases are known ones, too: all have the profile of
 one normal pair, which composes like the others.
 
-The bound needs 1/max p well above e^(mu (9 + 2 mu)), the price of release 1: for mu near 1, many thousand batches. A
-last batch that is dropped: a record in it is nowhere, and else a pass is one over whole batches. Orders that are drawn
-once are not covered, nor are batches that straddle where they come out of a buffer or are of more than half of the
-records.
+Some hundred batches hide much where mu is at most 1/2, and little where it is 1: what release 1 tells of the displaced
+record is then most of the price. A last batch that is dropped: a record in it is nowhere, and else a pass is one over
+whole batches. Orders that are drawn once are not covered, nor are batches that straddle where they come out of a buffer
+or are of more than half of the records.
 """
 
 import math
@@ -69,6 +82,8 @@ from collections.abc import Sequence
 from functools import lru_cache, partial
 
 import numpy as np
+from scipy.special import ndtri
+from scipy.stats import poisson
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.mechanisms.numerics import UNIT
@@ -90,16 +105,20 @@ THEOREM = (
     "profiles composed by Zhu, Dong and Wang (2022), Theorem 10"
 )
 MIRRORED: dict[Direction, Direction] = {"remove": "add", "add": "remove", "swap": "swap"}
-SHARE = 0.05  # of the claimed delta: what large weights cost
 FINENESS = 0.1  # step of epsilon in deviations of a pass's loss: chords add 0.25% to its variance at most
-FLAT = 1.05  # within this factor of what large weights cost the bound falls no further
+NEGLIGIBLE = 1e-3  # of the claimed delta, for all passes: what hidden batches cost where it is not looked at further
+SHARE = 0.05  # of the claimed delta: what large weights cost that hardly do
+CHOICES = 30  # numbers of terms that are tried, in a rough forecast
+WEIGHTS = 192  # levels of weights
+LEVELS = np.geomspace(1e-4, 1e4, 49)  # g
+DISTANCES, VARIANCES = 64, 32  # cells of the mean over distances
 TAIL = 1e-18  # of a pass: mass of an infinite loss
 LEAST_SHIFT, MOST_SHIFT = 1e-5, 20.0  # shorter ones count as that, and no number of batches helps longer ones
 MOST_LOSS = 600.0  # of a pass, beyond which losses count as infinite: their growth is no float
 LONGEST_STEP = 1.0  # nats of the grid, whatever guides it
 COARSE = 0.01  # as `FINENESS`, of the loss of known releases: chords add 25e-6 to its variance
 REACH = 200.0  # deviations of a pass's loss, beyond which it need not fall
-SPARSE, FINE = 1.03, 1.01  # ratio of neighbouring epsilons in the tail of a pass, and of a known release
+SPARSE, FINE = 1.06, 1.01  # ratio of neighbouring epsilons in the tail of a pass, and of a known release
 STRAY = 1e-3  # of the claimed delta: the chance that batches that straddle cost more than is looked at
 
 
@@ -126,7 +145,7 @@ def shuffled_passes(claim: Claim) -> tuple[list[ShuffledPass], KnownReleases] | 
 def gained(claim: Claim, parts: Sequence[ShuffledPass | CurvePass]) -> bool:
     """Whether so many batches hide anything."""
     count = sum(part.count for part in parts)
-    return all(_terms(claim, part, count) > 1 for part in parts)
+    return all(_terms(claim, part, count)[0] > 1 for part in parts)
 
 
 def normal_pass(phase: Phase) -> ShuffledPass | None:
@@ -165,15 +184,80 @@ def _apart(part: ShuffledPass | CurvePass, contributions: float, epsilon: Array)
     return (part.once if contributions == 1.0 else part.twice).delta(epsilon)
 
 
-def _terms(claim: Claim, part: ShuffledPass | CurvePass, count: int) -> int:
-    """m, so that large weights cost SHARE of the claimed delta in so many passes."""
+def _terms(claim: Claim, part: ShuffledPass | CurvePass, count: int) -> tuple[int, int]:
+    """k that are looked at, the one that a rough forecast of so many passes has as the best; 1 where nothing is hidden.
+
+    And the largest whose large weights hardly cost anything.
+    """
     direction: Direction = "swap" if claim.adjacency == "replace-one" else "remove"
-    tau = float(part.excess(np.zeros(1), 1.0, direction)[0][0])
-    spent = SHARE * (claim.delta or 1e-10) / (count * tau)
-    if spent >= 1.0:
-        return int(part.batches)
-    most = float(epsilon_at(partial(_apart, part, 2.0), np.array([spent]))[0])
-    return int(part.batches * math.exp(-most))
+    return _best_terms(part, count, claim.delta or 1e-10, direction)
+
+
+@lru_cache(64)
+def _best_terms(part: ShuffledPass | CurvePass, count: int, delta: float, direction: Direction) -> tuple[int, int]:
+    """Of normal losses: of so many passes with k hiding batches, and of as many known ones as chance has it."""
+    known = _normal_square(float(_apart(part, _contributions(direction), np.zeros(1))[0]))
+    forecast = {}
+    for terms in sorted({int(k) for k in np.geomspace(1.0, part.batches, CHOICES)}) if part.batches >= 2 else [1]:
+        hidden = _normal_square(hidden_delta(part, terms, direction, 0.0)) if terms > 1 else known
+        often = count * _revealed(part, terms)
+        numbers = np.arange(int(poisson.isf(min(delta, 0.5) * NEGLIGIBLE, often)) + 2.0)
+        forecast[terms] = _forecast(np.sqrt(count * hidden + numbers * known), poisson.pmf(numbers, often), delta)
+    free, dear = 1, int(part.batches) + 1
+    while free + 1 < dear:
+        middle = (free + dear) // 2
+        free, dear = (middle, dear) if count * _revealed(part, middle) <= SHARE * delta else (free, middle)
+    return min(forecast, key=lambda terms: forecast[terms]), free
+
+
+def _normal_square(delta: float) -> float:
+    """Square of the distance of two normal laws with such a delta at epsilon 0, neither 0 nor infinite."""
+    return max(2.0 * float(ndtri(min((1.0 + delta) / 2.0, 1.0 - UNIT))), LEAST_SHIFT) ** 2
+
+
+def _forecast(shifts: Array, chances: Array, delta: float) -> float:
+    """epsilon at delta of a mean of normal pairs."""
+
+    def deltas(epsilon: Array) -> Array:
+        return np.array([float(chances @ analytic_delta(shifts, np.full(len(shifts), level))) for level in epsilon])
+
+    return float(epsilon_at(deltas, np.array([delta]))[0])
+
+
+def _contributions(direction: Direction) -> float:
+    """Of how many contributions a known release is moved."""
+    return 2.0 if direction == "swap" else 1.0
+
+
+@lru_cache(64)
+def _large_weights(part: ShuffledPass | CurvePass) -> tuple[Array, Array]:
+    """Levels c = tau/q, and upper bounds on E_M r there."""
+    levels = np.geomspace(1.01, max(part.batches, 1.02), WEIGHTS)
+    logs = np.log(levels) * (1.0 - 8.0 * UNIT) - 8.0 * UNIT
+    twice = _apart(part, 2.0, logs)
+    if isinstance(part, CurvePass):
+        return levels, twice
+    edges = np.linspace(0.0, part.shift**2, VARIANCES + 1) * (1.0 + 4.0 * UNIT)
+    farthest = part.shift + np.sqrt(np.maximum(part.shift**2 - edges[:-1], 0.0)) + 1e-9 * part.shift
+    ends = np.geomspace(part.shift / 8.0, 2.0 * part.shift * (1.0 + 1e-9), DISTANCES + 1)
+    reached = ends[:-1] <= farthest[:, None]
+    found = np.ones(len(levels))
+    for i, log in enumerate(logs):
+        at = np.maximum(log - edges[1:] / 2.0 * (1.0 + 8.0 * UNIT), 0.0)[:, None]  # below 0 nothing is said but 1
+        ratios = np.where(reached, analytic_delta(ends[1:], at) / ends[:-1] ** 2, 0.0).max(axis=1)
+        means = analytic_delta(ends[:1], at)[:, 0] + edges[1:] * ratios
+        found[i] = float(np.where(at[:, 0] > 0.0, means, 1.0).max())
+    return levels, np.minimum(found * (1.0 + 1e-12), twice)
+
+
+@lru_cache(256)
+def _revealed(part: ShuffledPass | CurvePass, terms: int) -> float:
+    """rho, an upper bound on the chance that a pass counts as known."""
+    if terms == 1:
+        return 0.0
+    levels, excess = _large_weights(part)
+    left = 1.0 - terms * levels / max(part.batches - 1.0, UNIT) * (1.0 + 8.0 * UNIT)
+    return min(1.0, float(np.min(np.where(left > 0.0, excess / np.maximum(left, UNIT), 1.0))) * (1.0 + 8.0 * UNIT))
 
 
 def applies(claim: Claim) -> bool:
@@ -213,11 +297,14 @@ def passes_curve(
     count = sum(part.count for part in parts)
     terms = [_terms(claim, part, count) for part in parts]
     ways: tuple[Direction, ...] = ("swap",) if swaps else ("remove", "add")
-    variance = sum(part.count * part.spread(ways[0]) ** 2 / m for part, m in zip(parts, terms, strict=True))
+    variance = sum(part.count * part.spread(ways[0]) ** 2 / k for part, (k, _) in zip(parts, terms, strict=True))
     coarse = COARSE * 2.0 ** (math.frexp(known.shifts.min())[1] - 1) if known.shifts.all() else 0.0  # few of them
     fine = max(FINENESS * math.sqrt(variance), coarse)
     step = min(fine / math.sqrt(count), LONGEST_STEP)  # the variance is a guide, and can be any number
-    profiles = [{way: _profile(part, m, way, step) for way in ways} for part, m in zip(parts, terms, strict=True)]
+    least = NEGLIGIBLE * (claim.delta or 1e-10) / count
+    profiles = [
+        {way: _profile(part, ks, way, step, least) for way in ways} for part, ks in zip(parts, terms, strict=True)
+    ]
     beside = [_known_loss(shift, step) for shift in known.shifts]
     composed: list[list[Composed]] = [[] for _ in beside]
     for way in ways:
@@ -251,48 +338,67 @@ def pass_delta(part: ShuffledPass | CurvePass, terms: int, direction: Direction,
 
     Args:
         part: The pass; its count does not matter.
-        terms: m, at most its batches.
+        terms: k, at most its batches.
         direction: "remove", "add", or "swap" for both directions under replace-one.
         epsilon: At least 0.
     """
-    growth = max(1.0, math.exp(epsilon) * (1.0 - 8.0 * UNIT))
-    cost = _cost(part, terms, direction, growth)
-    return mean_excess(part, growth, terms, direction) + cost, cost
+    cost = float(_cost(part, terms, direction, np.array([epsilon]))[0])
+    return hidden_delta(part, terms, direction, epsilon) + cost, cost
 
 
-def _cost(part: ShuffledPass | CurvePass, terms: int, direction: Direction, growth: float) -> float:
-    """What weights above 1/m cost: tau times delta of N(2 mu) against N(0) at log(batches/m)."""
-    value, error = part.excess(np.array([1.0 - growth]), growth, direction)
-    level = max(0.0, math.log(part.batches / terms) * (1.0 - 8.0 * UNIT) - 8.0 * UNIT)
-    return float((value + error)[0]) * float(_apart(part, 2.0, np.array([level]))[0]) * (1.0 + 1e-13)
+def hidden_delta(part: ShuffledPass | CurvePass, terms: int, direction: Direction, epsilon: float) -> float:
+    """What is left to tell where nobody's weight is large: of a mean of so many worst terms."""
+    return mean_excess(part, max(1.0, math.exp(epsilon) * (1.0 - 8.0 * UNIT)), terms, direction)
+
+
+def _cost(part: ShuffledPass | CurvePass, terms: int, direction: Direction, epsilon: Array) -> Array:
+    """What large weights cost at each epsilon: of a known release as much as their chance."""
+    known = _apart(part, _contributions(direction), epsilon * (1.0 - 8.0 * UNIT))
+    rho, first = _revealed(part, terms), known
+    if rho:
+        growths = np.maximum(np.exp(epsilon) * (1.0 - 8.0 * UNIT), 1.0)
+        found = [sum(part.excess(LEVELS, float(growth), direction)) + LEVELS * rho for growth in growths]
+        first = np.minimum(known, np.min(found, axis=1) if len(found) else known)
+    return np.asarray((rho * known + (first if rho else 0.0) / part.batches) * (1.0 + 8.0 * UNIT))
 
 
 @lru_cache(64)  # blocks of one claim ask for the same
-def _profile(part: ShuffledPass | CurvePass, terms: int, direction: Direction, step: float) -> tuple[Array, Array]:
-    """(multiples of the step, upper bounds on delta there), from 0 to where nothing is left."""
-    contributions = 2.0 if direction == "swap" else 1.0
+def _profile(
+    part: ShuffledPass | CurvePass, choices: tuple[int, ...], direction: Direction, step: float, least: float
+) -> tuple[Array, Array]:
+    """(multiples of the step, upper bounds on delta there), from 0 to where nothing is left: the least of some k."""
+    found = [_profile_of(part, terms, direction, step, least) for terms in sorted(set(choices) - {1})]
+    places = max((places for places, _ in found), key=len)  # the others begin alike
+    values = [np.append(own, np.full(len(places) - len(own), own[-1])) for _, own in found]
+    return places, np.minimum.reduce(values)
+
+
+def _profile_of(
+    part: ShuffledPass | CurvePass, terms: int, direction: Direction, step: float, least: float
+) -> tuple[Array, Array]:
+    """The same of one k."""
 
     def known(places: Array) -> Array:
-        return _apart(part, contributions, places * step * (1.0 - 4.0 * UNIT))
+        return _apart(part, _contributions(direction), places * step * (1.0 - 4.0 * UNIT))
 
     far = REACH * part.spread(direction) / math.sqrt(terms)
-    places, values = [0], list[float]()
+    places, hidden = [0], list[float]()
     while True:
-        value, least = pass_delta(part, terms, direction, places[-1] * step)
-        values.append(value)
-        falls = least * FLAT <= value < float(known(np.array([float(places[-1])]))[0])
+        hidden.append(hidden_delta(part, terms, direction, places[-1] * step))
+        falls = least < hidden[-1] < float(known(np.array([float(places[-1])]))[0])
         following = _following(places[-1])
         if not falls or following * step > min(MOST_LOSS, far):
             break
         places.append(following)
     end = MOST_LOSS  # beyond it, or the end of a curve, it falls no further
     if isinstance(part, CurvePass):
-        end = min(end, float((part.once if contributions == 1.0 else part.twice).losses[-1]))
+        end = min(end, float((part.twice if direction == "swap" else part.once).losses[-1]))
     while float(known(np.array([float(places[-1])]))[0]) > TAIL and places[-1] * step <= end:
         places.append(_following(places[-1]))
     found = np.array(places, dtype=np.float64)
-    whole = np.minimum(np.append(values, np.full(len(places) - len(values), values[-1])), known(found))
-    return found, np.minimum.accumulate(whole)
+    whole = np.append(hidden, np.full(len(places) - len(hidden), hidden[-1]))
+    whole = (whole + _cost(part, terms, direction, found * step)) * (1.0 + 2.0 * UNIT)
+    return found, np.minimum.accumulate(np.minimum(whole, known(found)))
 
 
 def _following(place: int) -> int:

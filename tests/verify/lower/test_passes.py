@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from dpaudit.mechanisms import GammaPLRV, Gaussian, GeneralizedGaussian, Laplace, Product
 from dpaudit.mechanisms.base import IIDCoordinates, Mechanism
@@ -354,10 +355,42 @@ def test_heavy_tails_are_resolved_about_their_centres(k: float, least: float) ->
 
 
 @pytest.mark.slow
-def test_a_pass_whose_laws_are_known_to_no_digit_bounds_nothing() -> None:
+def test_a_pass_whose_laws_are_known_to_no_digit_bounds_no_large_loss() -> None:
     """Upper bounds on masses that grow beyond floats raised an error, and said 1e192 before they did."""
     noise = GammaPLRV(0.106495, 0.0131345, 69.6096, 3.0, 28_338_400)
-    assert pass_curve(Claim(30.0, 1e-3, [Phase(noise, sampler=Shuffled(300, 1))])) is None
+    found = pass_curve(Claim(30.0, 1e-3, [Phase(noise, sampler=Shuffled(300, 1))]))
+    assert found is not None
+    deltas = found.delta(np.array([0.0, 30.0, 1e3]))
+    assert 0 < deltas[0] < 0.1
+    assert (deltas[1:] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("sigma", "sampler", "least"),
+    [
+        (1.1, BallsInBins(10, 60, reshuffle="once"), 51.74),  # was 7.26
+        (0.2, BallsInBins(100, 1), 28.49),  # 17.98
+        (1.0, Shuffled(100, 20, reshuffle="once"), 28.373),  # 20.77: as with the order known
+        (0.3, Shuffled(100, 1), 19.130),  # 16.97
+    ],
+)
+def test_one_release_that_stands_out_tells_of_little_noise(
+    sigma: float, sampler: BallsInBins | Shuffled, least: float
+) -> None:
+    """No sum over the releases: the union bound on the largest, from normal tails alone, says as much."""
+    history = Claim(1.0, 1e-5, [Phase(Gaussian(sigma), sampler=sampler)], "zero-out").canonical("lower")
+    found = pass_curve(history)
+    assert found is not None
+    epsilon = float(found.epsilon(np.array([1e-5]))[0])
+    assert least < epsilon < math.inf
+    scale, at = math.sqrt(sampler.epochs) / sigma, np.linspace(-4.0, 250.0, 25_401)
+    if isinstance(sampler, Shuffled):  # all others against it: its own batch moves by two, or by one without it
+        inside, outside = norm.sf(at - 2.0 * scale), norm.sf(at - scale) + (sampler.batches - 1) * norm.sf(at)
+    else:
+        inside, outside = norm.sf(at - scale), sampler.batches * norm.sf(at)
+    told = (inside > 1e-5) & (outside > 0)
+    plain = np.log((inside[told] - 1e-5) / outside[told]).max()
+    assert epsilon == pytest.approx(plain, rel=2e-3)
 
 
 @pytest.mark.slow
