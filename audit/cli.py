@@ -39,6 +39,8 @@ def in_one_line() -> Iterator[None]:
         fail("interrupted before it was done", GAVE_UP)
     except OSError as error:
         fail(os_reason(error), os_status(error))
+    except MemoryError:
+        fail("memory is used up", GAVE_UP)
     except ValueError as error:
         # named, not imported: --help stays quick
         if not {"InputError", "ToleranceError"} & {kind.__name__ for kind in type(error).__mro__}:

@@ -95,7 +95,7 @@ class GeneralizedGaussian:
     name: ClassVar[str] = "generalized-gaussian"
     summary: ClassVar[str] = "independent noise of density ~ exp(-(|x|/scale)^beta)"
     domains: ClassVar[dict[str, Domain]] = {
-        "beta": Domain(1.0, math.inf, (1.0, 4.0), "power of the exponent", closed_low=True),
+        "beta": Domain(1.0, 1e6, (1.0, 4.0), "power of the exponent", closed_low=True, closed_high=True),
         "scale": Domain(0.0, math.inf, (1.0, 20.0), "scale of one coordinate's noise", length_power=1),
     }
 

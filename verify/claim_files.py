@@ -4,7 +4,6 @@ A mistake is the file's, never a traceback: `ClaimFileError` carries one line.
 """
 
 import stat
-import tomllib
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -26,7 +25,7 @@ from dpaudit.verify.samplers import (
     sampler_to_dict,
     takes_steps,
 )
-from dpaudit.verify.validation import one_line
+from dpaudit.verify.validation import one_line, read_toml
 
 MAX_BYTES = 64 * 2**20
 CLAIMS_FORMATS = ("dpaudit-claims/1", "dpaudit-claims/2")  # either may be left out, and both have the same keys
@@ -127,7 +126,7 @@ def claims_of_text(text: str, path: Path) -> list[Claim]:
         ClaimFileError: As `load_claims`.
     """
     try:
-        data = tomllib.loads(text)
+        data = read_toml(text)
     except (ValueError, RecursionError) as error:  # of integers with thousands of digits, too
         raise ClaimFileError(f"{path}: not TOML: {error}") from error
     try:

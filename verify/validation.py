@@ -2,12 +2,14 @@
 
 import difflib
 import re
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 _LONGEST_VALUE = 80
+_LONGEST_INTEGER = 10_000
 _BRACKETS: dict[type, str] = {dict: "{}", list: "[]", tuple: "()"}
 Models = Mapping[str, type[BaseModel]]
 
@@ -24,6 +26,22 @@ FOREIGN_KEYS = {
     "epochs": _STEPS, "num_epochs": _STEPS, "num_steps": _STEPS, "iterations": _STEPS,
     "target_epsilon": "epsilon", "eps": "epsilon", "target_delta": "delta",
 }  # fmt: skip
+
+
+def read_toml(text: str) -> dict[str, Any]:
+    """The tables of a TOML text.
+
+    Raises:
+        ValueError: It is no TOML, or holds an integer too long for Python to write in decimal digits.
+    """
+    tables = tomllib.loads(text)
+    left: list[Any] = [tables]
+    while left:
+        value = left.pop()
+        if isinstance(value, int) and value.bit_length() > _LONGEST_INTEGER:
+            raise ValueError(f"Expected integers of at most {_LONGEST_INTEGER} bits, not {value.bit_length()}.")
+        left.extend(value.values() if isinstance(value, dict) else value if isinstance(value, list) else ())
+    return tables
 
 
 def one_line(error: ValidationError, model: type[BaseModel], algorithms: Models | None = None) -> str:

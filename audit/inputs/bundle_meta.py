@@ -139,7 +139,9 @@ def read_coins(coins: _Coins | None, name: str) -> Coins | None:
         return None
     if len(coins.records) != len(coins.included) or len(set(coins.records)) != len(coins.records):
         raise InputError(f"Expected meta.coins of {name} to name different records, and one coin for each.")
-    return Coins(np.array(coins.records, np.int64), np.array(coins.included, bool), coins.seed)
+    records, included = np.array(coins.records, np.int64), np.array(coins.included, bool)
+    order = np.argsort(records)  # equal scores go to the first: members listed first would be told by that alone
+    return Coins(records[order], included[order], coins.seed)
 
 
 def read_ledger(ledger: _Ledger | None) -> Ledger | None:

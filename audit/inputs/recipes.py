@@ -2,7 +2,6 @@
 
 import math
 import re
-import tomllib
 from collections.abc import Mapping
 from functools import cached_property, partial
 from pathlib import Path
@@ -42,7 +41,7 @@ from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.correlated import Correlation, Participation, Tree
 from dpaudit.verify.samplers import SAMPLERS, Sampler, sampler_from_dict
-from dpaudit.verify.validation import one_line
+from dpaudit.verify.validation import one_line, read_toml
 
 if TYPE_CHECKING:
     from dpaudit.mechanisms.learning.spec import Architecture, TrainingSpec
@@ -491,7 +490,7 @@ def load_recipe(path: str | Path) -> Recipe:
     """
     content = read_regular(path, limit=LARGEST_RECIPE)
     try:
-        data = tomllib.loads(content.decode("utf-8-sig"))  # some editors begin with a mark
+        data = read_toml(content.decode("utf-8-sig"))  # some editors begin with a mark
     except (ValueError, RecursionError) as error:
         raise InputError(f"Expected {path} to hold TOML: {re.sub(r'[^ -~]', '?', str(error))}.") from error
     if "algorithm" not in data and isinstance(data.get("claim"), list):

@@ -6,7 +6,6 @@ derived and how, and the ids of the claims that judge it, or what is missing to 
 """
 
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from dpaudit.audit.inputs.files import InputError, read_regular
 from dpaudit.verify.claim_files import ClaimFileError, load_claims
 from dpaudit.verify.claims import Claim
-from dpaudit.verify.validation import one_line
+from dpaudit.verify.validation import one_line, read_toml
 
 FOLDER = "sources"
 LARGEST_SOURCE = 1 << 24  # bytes
@@ -129,7 +128,7 @@ def names_a_page(name: object) -> bool:
 
 def _load(path: Path, folder: Path) -> Source:
     try:
-        read = _Source.model_validate(tomllib.loads(read_regular(path, limit=LARGEST_SOURCE).decode()))
+        read = _Source.model_validate(read_toml(read_regular(path, limit=LARGEST_SOURCE).decode()))
     except ValidationError as error:
         raise InputError(f"{path}: {one_line(error, _Source)}") from error
     except InputError:

@@ -14,6 +14,7 @@ import safetensors.torch
 import torch
 
 from dpaudit.audit import Settings, load_bundle, save_bundle
+from dpaudit.audit.inputs.bundle_meta import _Coins, read_coins
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.coins import Coins, draw_coins
 from dpaudit.audit.inputs.datasets import Dataset, load
@@ -152,6 +153,15 @@ REFUSED: list[tuple[str, Callable[[dict[str, Any]], Any], str]] = [
     ("coins twice", lambda meta: meta["coins"]["records"].__setitem__(0, meta["coins"]["records"][1]), r"meta\.coins"),
     ("coins as text", lambda meta: meta["coins"].update(included="in"), r"meta\.coins\.included"),
 ]  # fmt: skip
+
+
+def test_the_order_in_which_coins_are_listed_says_nothing() -> None:
+    """Members first: ties go to the first, and a model of all zeros was refuted by an epsilon of 2.2."""
+    listed = _Coins(records=[4, 9, 1, 3], included=[True, True, False, False])
+    found = read_coins(listed, "m.pt")
+    assert found is not None
+    assert found.records.tolist() == [1, 3, 4, 9]
+    assert found.included.tolist() == [False, False, True, True]
 
 
 @pytest.mark.parametrize(("change", "message"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])

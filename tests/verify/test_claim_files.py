@@ -114,7 +114,9 @@ def test_a_file_that_is_no_claims_file_is_refused(tmp_path: Path, text: str) -> 
 
 
 @pytest.mark.parametrize(
-    "value", ["[" * 3000 + "]" * 3000, "{a = " * 3000 + "1" + "}" * 3000, "9" * 5000], ids=["list", "table", "integer"]
+    "value",
+    ["[" * 3000 + "]" * 3000, "{a = " * 3000 + "1" + "}" * 3000, "9" * 5000, "0x" + "9" * 5000],
+    ids=["list", "table", "integer", "hexadecimal"],
 )
 def test_what_no_reader_of_toml_takes_is_refused_in_one_line(tmp_path: Path, value: str) -> None:
     with pytest.raises(ClaimFileError, match=r"not TOML: [^\n]*$"):

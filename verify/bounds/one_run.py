@@ -153,7 +153,7 @@ def one_run_from_scores(
 
     Args:
         scores: Higher = more likely a member, shape (m,), m >= 2; infinities allowed. Must not depend on the coins
-            but through the model.
+            but through the model; nor may their order, by which ties are broken.
         coins: True where the canary was included, shape (m,).
         delta: In [0, 1).
         confidence: Level of the returned bound, in (0, 1).
@@ -196,7 +196,7 @@ def one_run_from_scores(
 def correct_guesses(scores: Array, included: NDArray[np.bool_], k: int) -> int:
     """How many guesses are right: the k canaries of highest score "in", the k of lowest score of the others "out".
 
-    Ties go to the canary that comes first.
+    Ties go to the canary that comes first: the order must be known before the coins fall, such as that of the records.
 
     Args:
         scores: Higher = more likely a member, shape (m,).
@@ -229,6 +229,8 @@ def largest_refuted(refuted: Callable[[float], bool]) -> float:
     low, high = 0.0, 1.0
     while refuted(high):
         low, high = high, 2.0 * high
+        if high == math.inf:  # at a confidence that is 0 in floats
+            return low
     while high - low > RESOLUTION:
         middle = (low + high) / 2.0
         low, high = (middle, high) if refuted(middle) else (low, middle)

@@ -117,6 +117,11 @@ def test_pure_case_is_clopper_pearson_on_the_accuracy() -> None:
     assert result.epsilon_lower == pytest.approx(logit(float(rate_lower(110, 150, confidence=0.95))), abs=2e-6)
 
 
+def test_a_confidence_that_is_0_in_floats_ends() -> None:
+    """Doubled for ever: a p-value of 1 is refuted at a level of 1."""
+    assert epsilon_one_run(canaries=100, guesses=50, correct=50, delta=0.0, confidence=1e-17).epsilon_lower > 0
+
+
 def test_bound_is_the_largest_refuted_epsilon() -> None:
     result = epsilon_one_run(canaries=500, guesses=100, correct=90, delta=1e-4, confidence=0.95)
     assert steinke_p_value(500, 100, 90, epsilon=result.epsilon_lower, delta=1e-4) <= 0.05
