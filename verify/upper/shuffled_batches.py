@@ -108,6 +108,7 @@ MIRRORED: dict[Direction, Direction] = {"remove": "add", "add": "remove", "swap"
 FINENESS = 0.1  # step of epsilon in deviations of a pass's loss: chords add 0.25% to its variance at most
 NEGLIGIBLE = 1e-3  # of the claimed delta, for all passes: what hidden batches cost where it is not looked at further
 SHARE = 0.05  # of the claimed delta: what large weights cost that hardly do
+NUMBERS = 200  # of known releases that the forecast tells apart
 CHOICES = 30  # numbers of terms that are tried, in a rough forecast
 WEIGHTS = 192  # levels of weights
 LEVELS = np.geomspace(1e-4, 1e4, 49)  # g
@@ -201,8 +202,10 @@ def _best_terms(part: ShuffledPass | CurvePass, count: int, delta: float, direct
     for terms in sorted({int(k) for k in np.geomspace(1.0, part.batches, CHOICES)}) if part.batches >= 2 else [1]:
         hidden = _normal_square(hidden_delta(part, terms, direction, 0.0)) if terms > 1 else known
         often = count * _revealed(part, terms)
-        numbers = np.arange(int(poisson.isf(min(delta, 0.5) * NEGLIGIBLE, often)) + 2.0)
-        forecast[terms] = _forecast(np.sqrt(count * hidden + numbers * known), poisson.pmf(numbers, often), delta)
+        tail = min(max(delta * NEGLIGIBLE, 1e-12), 0.5)  # a quantile of less is no number
+        numbers = np.unique(np.rint(np.linspace(poisson.ppf(tail, often), poisson.isf(tail, often) + 1.0, NUMBERS)))
+        chances = np.diff(poisson.cdf(numbers, often), prepend=0.0)  # of what is rounded up to each
+        forecast[terms] = _forecast(np.sqrt(count * hidden + numbers * known), chances, delta)
     free, dear = 1, int(part.batches) + 1
     while free + 1 < dear:
         middle = (free + dear) // 2

@@ -223,6 +223,20 @@ def test_many_batches_cost_far_less_than_a_known_order(
         assert float(certified_lower(history).epsilon(DELTA)[0]) < found
 
 
+@pytest.mark.parametrize("delta", [1e-14, 5e-324])
+def test_a_tiny_delta_is_no_crash(delta: float) -> None:
+    """The forecast asked for a quantile that is no number."""
+    history = Claim(1.0, delta, [Phase(Gaussian(5.0), sampler=Shuffled(100, 1))], "zero-out").canonical("upper")
+    if shuffled_batches.applies(history):
+        assert shuffled_batches.bound(history).delta(np.array([40.0]))[0] < 1.0
+
+
+def test_a_forecast_of_many_passes_takes_no_more_numbers() -> None:
+    """One for each pass took 6.5 GiB."""
+    history = Claim(1.0, 1e-6, [Phase(Gaussian(0.5), sampler=Shuffled(100, 900_000_000))], "zero-out")
+    assert not shuffled_batches.applies(history.canonical("upper"))
+
+
 def test_batches_with_a_smaller_last_one_count_as_the_records_over_the_batch() -> None:
     kept, whole = claim(8.0, Shuffled.of(905, 10, 3)), claim(8.0, Shuffled(91, 3))
     dropped = claim(8.0, Shuffled.of(905, 10, 3, last_batch="dropped"))
