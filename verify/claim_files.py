@@ -28,6 +28,7 @@ from dpaudit.verify.samplers import (
 from dpaudit.verify.validation import one_line, read_toml
 
 MAX_BYTES = 64 * 2**20
+LONGEST_ID = 200  # letters
 CLAIMS_FORMATS = ("dpaudit-claims/1", "dpaudit-claims/2")  # either may be left out, and both have the same keys
 
 
@@ -59,7 +60,7 @@ class _Phase(_Strict):
 
 
 class _Claim(_Strict):
-    id: str = Field(min_length=1, max_length=200)
+    id: str = Field(min_length=1, max_length=LONGEST_ID)
     epsilon: Number | None = None
     delta: Number | None = None
     guarantee: dict[str, Any] | None = None

@@ -130,8 +130,8 @@ def columns_of(claims: list[Claim]) -> tuple[ClaimColumns, list[str]]:
             others.append(claim.id)
         else:
             rows.append((claim.id, 1.0 / mu, phase.sampling_prob, phase.steps, claim.delta, claim.epsilon))
-    ids, *numbers = zip(*rows, strict=True) if rows else [()] * 6
-    return ClaimColumns(np.array(ids, dtype=str), *(np.array(column, dtype=float) for column in numbers)), others
+    ids, *numbers = zip(*rows, strict=True) if rows else [()] * 6  # ids as objects: NumPy's text drops a last NUL
+    return ClaimColumns(np.array(ids, dtype=object), *(np.array(column, dtype=float) for column in numbers)), others
 
 
 def unsampled_certifies(claims: ClaimColumns) -> NDArray[np.bool_]:

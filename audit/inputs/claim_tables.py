@@ -10,6 +10,7 @@ import numpy as np
 from dpaudit.audit.inputs.files import InputError, read_regular
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.claim_columns import ClaimColumns
+from dpaudit.verify.claim_files import LONGEST_ID
 
 LARGEST_TABLE = 512 << 20  # bytes
 COLUMNS = ("id", "noise_multiplier", "sampling_prob", "steps", "delta", "epsilon")
@@ -49,6 +50,9 @@ def _columns(rows: list[list[str]], names: list[str], path: Path, first: int) ->
     for number, row in enumerate(rows, first):
         if len(row) != len(names):
             raise InputError(f"Expected line {number} of {path} to have {len(names)} columns, not {len(row)}.")
+        name = row[names.index("id")]
+        if not 1 <= len(name) <= LONGEST_ID or "\0" in name:  # an array gives every id the room of the longest
+            raise InputError(f"Expected the id in line {number} of {path} to be 1 to {LONGEST_ID} letters, none a NUL.")
     return [
         np.array(cells, dtype=str) if name == "id" else _numbers(cells, name, path, first)
         for name, cells in zip(names, zip(*rows, strict=True), strict=True)

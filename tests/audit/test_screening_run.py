@@ -51,6 +51,14 @@ def test_json_holds_tables_and_claims_files(tmp_path: Path) -> None:
     assert document["left"] == ["near", "laplace"]
 
 
+def test_an_id_in_a_claims_file_keeps_its_last_nul(tmp_path: Path) -> None:
+    (tmp_path / "claims.toml").write_text(
+        TOML.replace('"file"', r'"file\u0000"').replace("epsilon = 9.0", "epsilon = 0.1")
+    )
+    _, printed, _ = screened(tmp_path, NEAR, options=("--json", "-", str(tmp_path / "claims.toml")))
+    assert json.loads(printed)["refuted"][0] == "file\0"
+
+
 def test_certified_may_be_required(tmp_path: Path) -> None:
     assert screened(tmp_path, GOOD, options=("--require", "certified"))[0] == 0
     assert screened(tmp_path, GOOD, NEAR, options=("--require", "certified"))[0] == 5
@@ -64,6 +72,9 @@ def test_certified_may_be_required(tmp_path: Path) -> None:
         (HEADER, "a,1.0,high,10,1e-5,1", "Expected sampling_prob='high' in line 3 of"),
         (HEADER, "a,1.0,2.0,10,1e-5,1", "Expected sampling_prob=2 in [1e-300, 1]"),
         (HEADER, GOOD, "id appears twice"),
+        (HEADER, GOOD.replace("good", "x" * 130_000), "Expected the id in line 3 of"),
+        (HEADER, GOOD.replace("good", "a\0"), "Expected the id in line 3 of"),
+        (HEADER, GOOD.replace("good", ""), "Expected the id in line 3 of"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path: Path, header: str, row: str, message: str) -> None:
