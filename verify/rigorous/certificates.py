@@ -18,11 +18,13 @@ from dpaudit.verify.rigorous.bracket import upper_proof
 from dpaudit.verify.rigorous.choices import chosen_event, pass_statistics
 from dpaudit.verify.rigorous.events import Event, event_probabilities
 from dpaudit.verify.rigorous.hidden_scale_choices import most_coordinates, tells_scale
+from dpaudit.verify.rigorous.scores import resolution
 from dpaudit.verify.samplers import BufferedShuffle, sampler_to_dict
 
 FORMAT = "dpaudit-certificate/1"
 COUNTS = (1, 4, 16, 64, 256, 1024, 4096, 16_384)
 CELLS = (60, 400, 1500)  # of the radius
+RADIAL_BITS = 256  # of an event's masses: the checker computes no Beta law to more
 CHECKED = (
     "gaussian-curve",
     "gaussian-grid",
@@ -97,6 +99,8 @@ def _refuted(claim: Claim, verdict: Verdict) -> dict[str, Any] | NotCovered:
     counts: list[tuple[int, int]] = [(m, CELLS[0]) for m in sorted({*(m for m in COUNTS if m < most), most})]
     whole, what = claim.canonical(), f"equal shifts of at most {most} coordinates"
     if any(isinstance(phase.mechanism.structure, Radial) for phase in claim.phases):
+        if resolution(whole.delta, whole.epsilon) > RADIAL_BITS:
+            return NotCovered(f"so large an e^epsilon / delta takes more than the checker's {RADIAL_BITS} bits")
         counts, what = [(1, cells) for cells in CELLS], f"one level of the loss and {CELLS[-1]} cells of the radius"
     # one coordinate of a shared scale has the law of one with a scale of its own
     one = replace(whole, phases=tuple(map(_alone, whole.phases)))

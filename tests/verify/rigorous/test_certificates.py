@@ -514,6 +514,17 @@ def test_undecided_verdicts_and_missing_theorems_say_why() -> None:
     assert "generalized-gaussian" in found.reason
 
 
+@pytest.mark.parametrize("delta", [2.2e-50, 2.1e-50, 0.0])
+def test_no_certificate_is_written_of_more_digits_than_the_checker_takes(delta: float) -> None:
+    claim = single(Product(2.0, dimension=3), 8.0, delta)
+    found = certificate(claim, check(claim))
+    if delta > 2**-165:
+        assert checker.accepted(json.dumps(found)).startswith("refuted: (8")
+    else:
+        assert isinstance(found, NotCovered)
+        assert "the checker's 256 bits" in found.reason
+
+
 HOSTILE = [
     "",
     "[" * 100_000,
