@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpaudit._files import write_whole
-from dpaudit._plain_text import printable
+from dpaudit._plain_text import as_argument, printable
 from dpaudit.audit.exit_status import BAD_INPUT, GAVE_UP, LACKING, REFUTED, Lost
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.sources import Stage
@@ -144,7 +144,7 @@ def _command(path: Path, name: str, method: str, seed: int, rigorous: bool) -> s
     """The command that checks one claim alone."""
     sampled = [] if method == "exact" else ["--method", method, "--seed", str(seed)]
     twice = ["--rigorous"] if rigorous else []
-    return shlex.join(["dpaudit", "verify", str(path), "--only", name, *sampled, *twice])
+    return shlex.join(["dpaudit", "verify", as_argument(path), "--only", name, *sampled, *twice])
 
 
 def _comparisons(

@@ -121,7 +121,9 @@ def run(
 def _command(seed: int) -> str:
     """This command line, with the seed that was used."""
     words = ["dpaudit", *sys.argv[1:]]
-    return shlex.join(words if any(word.startswith("--seed") for word in words) else [*words, "--seed", str(seed)])
+    end = words.index("--") if "--" in words else len(words)  # no option stands behind it
+    given = any(word.startswith("--seed") for word in words[:end])
+    return shlex.join(words if given else [*words[:end], "--seed", str(seed), *words[end:]])
 
 
 def _lines(result: "AuditResult") -> list[str]:

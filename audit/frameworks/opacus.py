@@ -7,6 +7,7 @@ The claim speaks of what the loader does. Opacus's accountants suppose Poisson b
 import io
 import json
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from opacus.optimizers import DPOptimizer
 from torch import nn
 
 from dpaudit._files import write_whole
+from dpaudit._plain_text import as_argument
 from dpaudit.audit.frameworks.named_networks import NamedNetwork, name_network
 from dpaudit.audit.frameworks.opacus_training import (
     Training,
@@ -62,8 +64,9 @@ class Export:
     @property
     def command(self) -> str:
         """The command that audits it."""
-        options = "" if self.recipe is None else f" --recipe {self.recipe}"
-        return f"dpaudit run {self.bundle}{options}" + ("" if self.data_written else f" --data {self.data}")
+        recipe = [] if self.recipe is None else ["--recipe", str(self.recipe)]
+        data = [] if self.data_written else ["--data", str(self.data)]
+        return shlex.join(["dpaudit", "run", as_argument(self.bundle), *recipe, *data])
 
     def __str__(self) -> str:
         """What is covered and what is not, a line each, and the command."""

@@ -1,4 +1,6 @@
-"""Outside text as a terminal, a log and XML can take it."""
+"""Outside text as a terminal, a log, a command line and XML can take it."""
+
+from pathlib import Path
 
 
 def printable(text: str) -> str:
@@ -8,3 +10,12 @@ def printable(text: str) -> str:
     'recipe?[31m.toml'
     """
     return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def as_argument(path: Path) -> str:
+    """The path as a word of a command that is no option.
+
+    >>> as_argument(Path("-s.toml"))
+    './-s.toml'
+    """
+    return f"./{path}" if str(path).startswith("-") else str(path)

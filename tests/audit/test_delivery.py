@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dpaudit._files import write_whole
-from dpaudit.audit.commands.run import _lines
+from dpaudit.audit.commands.run import _command, _lines
 from dpaudit.audit.delivery import has_less_evidence
 from dpaudit.mechanisms import Gaussian
 from dpaudit.verify.bounds import JointTest, Tradeoff
@@ -52,6 +52,11 @@ def test_more_models_at_a_later_look_can_prove_less() -> None:
     assert has_less_evidence(result(few), result(first))
     assert not has_less_evidence(result(many), result(first))
     assert not has_less_evidence(result(first), result(few))
+
+
+def test_the_seed_stands_among_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["dpaudit", "run", "--trials", "9", "--", "-s.pt"])
+    assert _command(3) == "dpaudit run --trials 9 --seed 3 -- -s.pt"
 
 
 def test_a_bound_on_the_command_line_is_rounded_down() -> None:

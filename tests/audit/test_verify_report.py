@@ -115,6 +115,13 @@ def test_every_command_checks_its_claim_alone(report: Path, dpaudit: Command) ->
         assert done.stdout.startswith(f"{claim['verdict']:<9} {claim['id']}:")
 
 
+def test_a_file_named_like_an_option_is_none_in_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("-s.toml").write_text(CLAIMS.split("[[claim]]")[2].join(["[[claim]]", ""]))
+    run_claims([Path("-s.toml")], out=Path("out"), stage=quiet, show=lambda text: None)
+    assert [claim["command"] for claim in claims_of(tmp_path)] == ["dpaudit verify ./-s.toml --only held"]
+
+
 def test_accountants_stand_beside_every_claim(report: Path) -> None:
     for claim in claims_of(report):
         rows = {row["accountant"]: row for row in claim["accountants"]}

@@ -439,6 +439,7 @@ def test_a_network_of_the_users_own_code_is_named_with_its_recipe(
     parts = trained(mlp(nn.Tanh), most=1, optimizer=torch.optim.Adam)
     export = bundle_from_opacus("out/m.pt", *parts, delta=DELTA, architecture="nets.py:build")
     assert export.command == "dpaudit run out/m.pt --recipe out/m.toml"
+    assert replace(export, bundle=Path("-a b.pt"), recipe=None).command == "dpaudit run './-a b.pt'"
     monkeypatch.chdir("/")
     recipe = load_recipe(tmp_path / "out" / "m.toml")
     assert recipe.architecture.name == "../nets.py:build"
