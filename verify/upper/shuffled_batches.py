@@ -82,8 +82,7 @@ from collections.abc import Sequence
 from functools import lru_cache, partial
 
 import numpy as np
-from scipy.special import ndtri
-from scipy.stats import poisson
+from scipy.special import ndtri, pdtr, pdtrik
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.mechanisms.numerics import UNIT
@@ -203,8 +202,9 @@ def _best_terms(part: ShuffledPass | CurvePass, count: int, delta: float, direct
         hidden = _normal_square(hidden_delta(part, terms, direction, 0.0)) if terms > 1 else known
         often = count * _revealed(part, terms)
         tail = min(max(delta * NEGLIGIBLE, 1e-12), 0.5)  # a quantile of less is no number
-        numbers = np.unique(np.rint(np.linspace(poisson.ppf(tail, often), poisson.isf(tail, often) + 1.0, NUMBERS)))
-        chances = np.diff(poisson.cdf(numbers, often), prepend=0.0)  # of what is rounded up to each
+        ends = pdtrik(np.array([tail, 1.0 - tail]), often) if often > 0 else np.zeros(2)
+        numbers = np.unique(np.rint(np.linspace(max(float(ends[0]), 0.0), float(ends[1]) + 1.0, NUMBERS)))
+        chances = np.diff(pdtr(numbers, often), prepend=0.0)  # of what is rounded up to each
         forecast[terms] = _forecast(np.sqrt(count * hidden + numbers * known), chances, delta)
     free, dear = 1, int(part.batches) + 1
     while free + 1 < dear:

@@ -73,7 +73,7 @@ def test_normal_noise_costs_the_mean_over_all_places(sampler: Shuffled, sigma: f
 def test_large_data_hardly_ever_has_a_batch_with_a_record_twice() -> None:
     """It was 91.2, that of 30 such batches; the order known, no such batch at all costs 54.0458."""
     phase = Phase(Gaussian(1.1), sampler=Shuffled.of(60_000, 256, 60, last_batch="straddling"))
-    assert 54.0458 < check(Claim(1.0, 1e-5, [phase])).epsilon_upper < 54.047
+    assert check(Claim(1.0, 1e-5, [phase])).epsilon_upper < 40.0  # where many batches hide it
     short = Phase(Gaussian(1.1), sampler=BufferedShuffle(60_000, 256, 10_000, 60, last_batch="straddling"))
     assert 54.0458 < check(Claim(1.0, 1e-5, [short])).epsilon_upper < 54.047
 
