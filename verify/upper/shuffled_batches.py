@@ -185,10 +185,7 @@ def _apart(part: ShuffledPass | CurvePass, contributions: float, epsilon: Array)
 
 
 def _terms(claim: Claim, part: ShuffledPass | CurvePass, count: int) -> tuple[int, int]:
-    """k that are looked at, the one that a rough forecast of so many passes has as the best; 1 where nothing is hidden.
-
-    And the largest whose large weights hardly cost anything.
-    """
+    """The k to look at: the best in a rough forecast, 1 where nothing is hidden; the largest that is nearly free."""
     direction: Direction = "swap" if claim.adjacency == "replace-one" else "remove"
     return _best_terms(part, count, claim.delta or 1e-10, direction)
 
@@ -210,7 +207,7 @@ def _best_terms(part: ShuffledPass | CurvePass, count: int, delta: float, direct
     while free + 1 < dear:
         middle = (free + dear) // 2
         free, dear = (middle, dear) if count * _revealed(part, middle) <= SHARE * delta else (free, middle)
-    return min(forecast, key=lambda terms: forecast[terms]), free
+    return min(forecast, key=forecast.__getitem__), free
 
 
 def _normal_square(delta: float) -> float:
@@ -336,8 +333,10 @@ def _known_loss(shift: float, step: float) -> tuple[list[tuple[Lattice, int]], f
     return [(lattice, 1)], lost
 
 
-def pass_delta(part: ShuffledPass | CurvePass, terms: int, direction: Direction, epsilon: float) -> tuple[float, float]:
-    """Upper bound on delta(epsilon) of one pass, and what of it large weights cost.
+def hidden_delta(part: ShuffledPass | CurvePass, terms: int, direction: Direction, epsilon: float) -> float:
+    """What is left to tell where nobody's weight is large: of a mean of so many worst terms.
+
+    With `large_weights_cost` it is an upper bound on delta(epsilon) of one pass, at every k.
 
     Args:
         part: The pass; its count does not matter.
@@ -345,24 +344,19 @@ def pass_delta(part: ShuffledPass | CurvePass, terms: int, direction: Direction,
         direction: "remove", "add", or "swap" for both directions under replace-one.
         epsilon: At least 0.
     """
-    cost = float(_cost(part, terms, direction, np.array([epsilon]))[0])
-    return hidden_delta(part, terms, direction, epsilon) + cost, cost
-
-
-def hidden_delta(part: ShuffledPass | CurvePass, terms: int, direction: Direction, epsilon: float) -> float:
-    """What is left to tell where nobody's weight is large: of a mean of so many worst terms."""
     return mean_excess(part, max(1.0, math.exp(epsilon) * (1.0 - 8.0 * UNIT)), terms, direction)
 
 
-def _cost(part: ShuffledPass | CurvePass, terms: int, direction: Direction, epsilon: Array) -> Array:
+def large_weights_cost(part: ShuffledPass | CurvePass, terms: int, direction: Direction, epsilon: Array) -> Array:
     """What large weights cost at each epsilon: of a known release as much as their chance."""
+    rho = _revealed(part, terms)
+    if rho == 0.0:
+        return np.zeros(len(epsilon))
     known = _apart(part, _contributions(direction), epsilon * (1.0 - 8.0 * UNIT))
-    rho, first = _revealed(part, terms), known
-    if rho:
-        growths = np.maximum(np.exp(epsilon) * (1.0 - 8.0 * UNIT), 1.0)
-        found = [sum(part.excess(LEVELS, float(growth), direction)) + LEVELS * rho for growth in growths]
-        first = np.minimum(known, np.min(found, axis=1) if len(found) else known)
-    return np.asarray((rho * known + (first if rho else 0.0) / part.batches) * (1.0 + 8.0 * UNIT))
+    growths = np.maximum(np.exp(epsilon) * (1.0 - 8.0 * UNIT), 1.0)
+    found = [sum(part.excess(LEVELS, float(growth), direction)) + LEVELS * rho for growth in growths]
+    first = np.minimum(known, np.min(found, axis=1))
+    return np.asarray((rho * known + first / part.batches) * (1.0 + 8.0 * UNIT))
 
 
 @lru_cache(64)  # blocks of one claim ask for the same
@@ -400,7 +394,7 @@ def _profile_of(
         places.append(_following(places[-1]))
     found = np.array(places, dtype=np.float64)
     whole = np.append(hidden, np.full(len(places) - len(hidden), hidden[-1]))
-    whole = (whole + _cost(part, terms, direction, found * step)) * (1.0 + 2.0 * UNIT)
+    whole = (whole + large_weights_cost(part, terms, direction, found * step)) * (1.0 + 2.0 * UNIT)
     return found, np.minimum.accumulate(np.minimum(whole, known(found)))
 
 

@@ -147,7 +147,7 @@ def older_price(monkeypatch: pytest.MonkeyPatch) -> None:
         return tau * gaussian_delta(2.0 * part.shift, math.log(part.batches / m))
 
     monkeypatch.setattr(shuffled_batches, "_terms", terms)
-    monkeypatch.setattr(shuffled_batches, "_cost", cost)
+    monkeypatch.setattr(shuffled_batches, "large_weights_cost", cost)
 
 
 TWO = [(8.0, Shuffled.of(905, 10, 3)), (12.0, Shuffled.of(305, 10, 2, last_batch="dropped"))]
