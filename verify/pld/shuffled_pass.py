@@ -22,10 +22,10 @@ from dpaudit.verify.pld.fourier import Lattice, log_mgf, tilted_power
 from dpaudit.verify.pld.normal_tails import tail_error
 from dpaudit.verify.results import Direction
 
-POINTS = 16.0  # lattice points in a deviation of Y: rounding adds 0.1% to its variance
+POINTS = 8.0  # lattice points in a deviation of Y: rounding adds 0.3% to its variance
 WIDTH, MOST_POINTS = 24.0, 2.0**18  # deviations of the sum that are represented, and by how many points
 CORE, GROWTH = 400, 0.01  # multiples around the mean, all of them, and a ladder outside
-FARTHEST = 2**19  # multiples of the step at most
+FARTHEST, MOST_PLACES = 2.0**15, 2.0**17  # deviations of Y, and multiples of the step, at most
 REACH, DEPTH = 8.3, 5.0  # deviations of the noise at K and at L
 # mass of large likelihood ratios that are subtracted, and logarithm of one, beyond which they need not be told apart
 DEEP, DEEPEST = 1e-8, 7.0
@@ -247,22 +247,23 @@ def _knots(mean: float, low: float, high: float, step: float) -> Array:
     centre = round(mean / step)
     sides = []
     for end in (centre - math.floor(low / step), math.ceil(high / step) - centre):
-        last = min(max(end, 2), FARTHEST)
+        last = max(end, 2)
         ladder = np.geomspace(CORE, last, 2 + int(math.log(last / CORE) / GROWTH)) if last > CORE else np.empty(0)
         sides.append(np.unique(np.concatenate([np.arange(1.0, min(CORE, last) + 1.0), np.rint(ladder)])))
     return np.concatenate([centre - sides[0][::-1], [float(centre)], centre + sides[1]])
 
 
 def _term(
-    part: ShuffledPass | CurvePass, growth: float, terms: int, direction: Direction
+    part: ShuffledPass | CurvePass, growth: float, terms: int, direction: Direction, points: float
 ) -> tuple[Lattice, float, float]:
     """Y on a lattice, the step, and what is to be added to the mean's E (...)_+."""
     spread = part.spread(direction)
-    step = spread * max(1.0 / POINTS, WIDTH * math.sqrt(terms) / MOST_POINTS)
     low, high = part.ends(growth, direction)
     low = min(1.0 - growth - 6.0 * spread, low)
     if spread < GENTLE:  # Y is nearly normal
         low, high = max(low, 1.0 - growth - ENDS * spread), min(high, 1.0 - growth + ENDS * spread)
+    low, high = max(low, 1.0 - growth - FARTHEST * spread), min(high, 1.0 - growth + FARTHEST * spread)
+    step = max(spread / points, spread * WIDTH * math.sqrt(terms) / MOST_POINTS, (high - low) / MOST_PLACES)
     places = _knots(1.0 - growth, low, high, step)
     levels = places * step
     values, error = part.excess(levels, growth, direction)
@@ -280,7 +281,9 @@ def _term(
     return Lattice(grid, int(places[0])), step, beyond + max(short, 0.0)
 
 
-def mean_excess(part: ShuffledPass | CurvePass, growth: float, terms: int, direction: Direction) -> float:
+def mean_excess(
+    part: ShuffledPass | CurvePass, growth: float, terms: int, direction: Direction, points: float = POINTS
+) -> float:
     """Upper bound on E (mean of independent Y)_+.
 
     Args:
@@ -288,8 +291,9 @@ def mean_excess(part: ShuffledPass | CurvePass, growth: float, terms: int, direc
         growth: e^epsilon, at least 1.
         terms: How many.
         direction: Which law comes first.
+        points: Of the lattice, in a deviation of Y.
     """
-    term, step, added = _term(part, growth, terms, direction)
+    term, step, added = _term(part, growth, terms, direction, points)
     places = term.first + np.arange(len(term.masses), dtype=np.float64)
     mean = float(term.masses @ places)
     deviation = math.sqrt(terms * max(float(term.masses @ (places - mean) ** 2), 1e-12))

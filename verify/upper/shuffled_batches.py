@@ -38,7 +38,9 @@ positive part of D is left: as in 2, at most p_1 times the mass of (N(v) - a N(w
 at most g M and what lies above it, whose mass is at most the worst with N(u) for M, by joint convexity. In all, with
 rho = E_M r/(1 - k tau) and at every g > 0,
 
-    delta <= E (mean of k independent Y*)_+ + rho d + p_1 min(d, g rho + E (Y* - g)_+).
+    delta <= E (mean of k independent Y*)_+ + rho d + p_1 min(d, g rho + E (Y* - g)_+),
+
+at every k and g, so that both are the best ones at each epsilon.
 
 Rare weights. q_J = p_J/(1 - p_1) is at most q = 1/(1/max p - 1), and w_J = q_J N(u_J)/M: E_M r is at most the mean over
 J, by q_J, of delta of N(u_J) against M at log(tau/q), which that of N(2 mu) against N(0) bounds. Normal noise has more:
@@ -82,13 +84,12 @@ from collections.abc import Sequence
 from functools import lru_cache, partial
 
 import numpy as np
-from scipy.special import ndtri, pdtr, pdtrik
+from scipy.special import ndtri
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve, mean_delta
-from dpaudit.verify.inversion import epsilon_at
 from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.fourier import Lattice
 from dpaudit.verify.pld.pair_curve import worst_delta
@@ -106,9 +107,9 @@ THEOREM = (
 MIRRORED: dict[Direction, Direction] = {"remove": "add", "add": "remove", "swap": "swap"}
 FINENESS = 0.1  # step of epsilon in deviations of a pass's loss: chords add 0.25% to its variance at most
 NEGLIGIBLE = 1e-3  # of the claimed delta, for all passes: what hidden batches cost where it is not looked at further
-SHARE = 0.05  # of the claimed delta: what large weights cost that hardly do
-NUMBERS = 200  # of known releases that the forecast tells apart
-CHOICES = 30  # numbers of terms that are tried, in a rough forecast
+CHOICES, RATIO = 12, 1.1  # numbers of terms that are tried first, and ratio of those that are neighbours
+ROUGHLY, TOGETHER = 2.0, 3  # lattice points where they are tried, and places of a profile that share one
+HIDDEN = 0.99  # of a known release, at epsilon 0: a pass that costs more counts as one
 WEIGHTS = 192  # levels of weights
 LEVELS = np.geomspace(1e-4, 1e4, 49)  # g
 DISTANCES, VARIANCES = 64, 32  # cells of the mean over distances
@@ -144,8 +145,8 @@ def shuffled_passes(claim: Claim) -> tuple[list[ShuffledPass], KnownReleases] | 
 
 def gained(claim: Claim, parts: Sequence[ShuffledPass | CurvePass]) -> bool:
     """Whether so many batches hide anything."""
-    count = sum(part.count for part in parts)
-    return all(_terms(claim, part, count)[0] > 1 for part in parts)
+    direction: Direction = "swap" if claim.adjacency == "replace-one" else "remove"
+    return all(_at_zero(part, direction)[0] > 1 for part in parts)
 
 
 def normal_pass(phase: Phase) -> ShuffledPass | None:
@@ -184,44 +185,38 @@ def _apart(part: ShuffledPass | CurvePass, contributions: float, epsilon: Array)
     return (part.once if contributions == 1.0 else part.twice).delta(epsilon)
 
 
-def _terms(claim: Claim, part: ShuffledPass | CurvePass, count: int) -> tuple[int, int]:
-    """The k to look at: the best in a rough forecast, 1 where nothing is hidden; the largest that is nearly free."""
-    direction: Direction = "swap" if claim.adjacency == "replace-one" else "remove"
-    return _best_terms(part, count, claim.delta or 1e-10, direction)
+def _rough_cost(part: ShuffledPass | CurvePass, terms: int, direction: Direction, epsilon: float) -> float:
+    """What `hidden_delta` and `large_weights_cost` come to."""
+    hidden = mean_excess(part, max(1.0, math.exp(epsilon)), terms, direction, ROUGHLY)
+    return hidden + float(large_weights_cost(part, terms, direction, np.array([epsilon]))[0])
+
+
+def _best_terms(part: ShuffledPass | CurvePass, direction: Direction, epsilon: float, near: int) -> int:
+    """The k at which a pass costs least, roughly: downhill from one that is near."""
+    cost = lru_cache(None)(lambda terms: _rough_cost(part, terms, direction, epsilon))
+    while True:
+        fewer, more = max(2, math.floor(near / RATIO)), min(max(2, int(part.batches)), math.ceil(near * RATIO))
+        best = min((near, fewer, more), key=cost)
+        if best == near:
+            return best
+        near = best
 
 
 @lru_cache(64)
-def _best_terms(part: ShuffledPass | CurvePass, count: int, delta: float, direction: Direction) -> tuple[int, int]:
-    """Of normal losses: of so many passes with k hiding batches, and of as many known ones as chance has it."""
-    known = _normal_square(float(_apart(part, _contributions(direction), np.zeros(1))[0]))
-    forecast = {}
-    for terms in sorted({int(k) for k in np.geomspace(1.0, part.batches, CHOICES)}) if part.batches >= 2 else [1]:
-        hidden = _normal_square(hidden_delta(part, terms, direction, 0.0)) if terms > 1 else known
-        often = count * _revealed(part, terms)
-        tail = min(max(delta * NEGLIGIBLE, 1e-12), 0.5)  # a quantile of less is no number
-        ends = pdtrik(np.array([tail, 1.0 - tail]), often) if often > 0 else np.zeros(2)
-        numbers = np.unique(np.rint(np.linspace(max(float(ends[0]), 0.0), float(ends[1]) + 1.0, NUMBERS)))
-        chances = np.diff(pdtr(numbers, often), prepend=0.0)  # of what is rounded up to each
-        forecast[terms] = _forecast(np.sqrt(count * hidden + numbers * known), chances, delta)
-    free, dear = 1, int(part.batches) + 1
-    while free + 1 < dear:
-        middle = (free + dear) // 2
-        free, dear = (middle, dear) if count * _revealed(part, middle) <= SHARE * delta else (free, middle)
-    return min(forecast, key=forecast.__getitem__), free
+def _at_zero(part: ShuffledPass | CurvePass, direction: Direction) -> tuple[int, float]:
+    """The k at epsilon 0, 1 where nothing is hidden, and the deviation of a normal loss that says as much there."""
+    known = float(_apart(part, _contributions(direction), np.zeros(1))[0])
+    if part.batches < 2:
+        return 1, _normal_deviation(known)
+    tried = {int(k) for k in np.geomspace(2.0, int(part.batches), CHOICES)}
+    terms = _best_terms(part, direction, 0.0, min(tried, key=lambda k: _rough_cost(part, k, direction, 0.0)))
+    cost = _rough_cost(part, terms, direction, 0.0)
+    return (terms, _normal_deviation(cost)) if cost < HIDDEN * known else (1, _normal_deviation(known))
 
 
-def _normal_square(delta: float) -> float:
-    """Square of the distance of two normal laws with such a delta at epsilon 0, neither 0 nor infinite."""
-    return max(2.0 * float(ndtri(min((1.0 + delta) / 2.0, 1.0 - UNIT))), LEAST_SHIFT) ** 2
-
-
-def _forecast(shifts: Array, chances: Array, delta: float) -> float:
-    """epsilon at delta of a mean of normal pairs."""
-
-    def deltas(epsilon: Array) -> Array:
-        return np.array([float(chances @ analytic_delta(shifts, np.full(len(shifts), level))) for level in epsilon])
-
-    return float(epsilon_at(deltas, np.array([delta]))[0])
+def _normal_deviation(delta: float) -> float:
+    """Distance of two normal laws with such a delta at epsilon 0, neither 0 nor infinite."""
+    return max(2.0 * float(ndtri(min((1.0 + delta) / 2.0, 1.0 - UNIT))), LEAST_SHIFT)
 
 
 def _contributions(direction: Direction) -> float:
@@ -293,18 +288,14 @@ def passes_curve(
         assumptions: What the reader must accept.
         known: Releases beside them.
     """
-    swaps = claim.adjacency == "replace-one"
     count = sum(part.count for part in parts)
-    terms = [_terms(claim, part, count) for part in parts]
-    ways: tuple[Direction, ...] = ("swap",) if swaps else ("remove", "add")
-    variance = sum(part.count * part.spread(ways[0]) ** 2 / k for part, (k, _) in zip(parts, terms, strict=True))
+    ways: tuple[Direction, ...] = ("swap",) if claim.adjacency == "replace-one" else ("remove", "add")
+    variance = sum(part.count * _at_zero(part, ways[0])[1] ** 2 for part in parts)
     coarse = COARSE * 2.0 ** (math.frexp(known.shifts.min())[1] - 1) if known.shifts.all() else 0.0  # few of them
     fine = max(FINENESS * math.sqrt(variance), coarse)
     step = min(fine / math.sqrt(count), LONGEST_STEP)  # the variance is a guide, and can be any number
     least = NEGLIGIBLE * (claim.delta or 1e-10) / count
-    profiles = [
-        {way: _profile(part, ks, way, step, least) for way in ways} for part, ks in zip(parts, terms, strict=True)
-    ]
+    profiles = [{way: _profile(part, way, step, least) for way in ways} for part in parts]
     beside = [_known_loss(shift, step) for shift in known.shifts]
     composed: list[list[Composed]] = [[] for _ in beside]
     for way in ways:
@@ -360,31 +351,23 @@ def large_weights_cost(part: ShuffledPass | CurvePass, terms: int, direction: Di
 
 
 @lru_cache(64)  # blocks of one claim ask for the same
-def _profile(
-    part: ShuffledPass | CurvePass, choices: tuple[int, ...], direction: Direction, step: float, least: float
-) -> tuple[Array, Array]:
-    """(multiples of the step, upper bounds on delta there), from 0 to where nothing is left: the least of some k."""
-    found = [_profile_of(part, terms, direction, step, least) for terms in sorted(set(choices) - {1})]
-    places = max((places for places, _ in found), key=len)  # the others begin alike
-    values = [np.append(own, np.full(len(places) - len(own), own[-1])) for _, own in found]
-    return places, np.minimum.reduce(values)
-
-
-def _profile_of(
-    part: ShuffledPass | CurvePass, terms: int, direction: Direction, step: float, least: float
-) -> tuple[Array, Array]:
-    """The same of one k."""
+def _profile(part: ShuffledPass | CurvePass, direction: Direction, step: float, least: float) -> tuple[Array, Array]:
+    """(multiples of the step, upper bounds on delta there), from 0 to where nothing is left."""
 
     def known(places: Array) -> Array:
         return _apart(part, _contributions(direction), places * step * (1.0 - 4.0 * UNIT))
 
-    far = REACH * part.spread(direction) / math.sqrt(terms)
-    places, hidden = [0], list[float]()
+    terms, deviation = _at_zero(part, direction)
+    places, bounds = [0], list[float]()
     while True:
-        hidden.append(hidden_delta(part, terms, direction, places[-1] * step))
-        falls = least < hidden[-1] < float(known(np.array([float(places[-1])]))[0])
+        epsilon = places[-1] * step
+        if len(places) % TOGETHER == 0:
+            terms = _best_terms(part, direction, epsilon, terms)
+        hidden = hidden_delta(part, terms, direction, epsilon)
+        bounds.append(hidden + float(large_weights_cost(part, terms, direction, np.array([epsilon]))[0]))
+        falls = least < hidden < float(known(np.array([float(places[-1])]))[0])
         following = _following(places[-1])
-        if not falls or following * step > min(MOST_LOSS, far):
+        if not falls or following * step > min(MOST_LOSS, REACH * deviation):
             break
         places.append(following)
     end = MOST_LOSS  # beyond it, or the end of a curve, it falls no further
@@ -393,9 +376,9 @@ def _profile_of(
     while float(known(np.array([float(places[-1])]))[0]) > TAIL and places[-1] * step <= end:
         places.append(_following(places[-1]))
     found = np.array(places, dtype=np.float64)
-    whole = np.append(hidden, np.full(len(places) - len(hidden), hidden[-1]))
-    whole = (whole + large_weights_cost(part, terms, direction, found * step)) * (1.0 + 2.0 * UNIT)
-    return found, np.minimum.accumulate(np.minimum(whole, known(found)))
+    beyond = hidden + large_weights_cost(part, terms, direction, found[len(bounds) :] * step)
+    passes = np.append(bounds, beyond) * (1.0 + 2.0 * UNIT)
+    return found, np.minimum.accumulate(np.minimum(passes, known(found)))
 
 
 def _following(place: int) -> int:

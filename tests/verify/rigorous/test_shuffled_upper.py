@@ -136,17 +136,19 @@ def test_the_masses_of_a_profile_have_it_again() -> None:
 def older_price(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is above 1/m of the weights costs tau times delta of N(2 mu) against N(0), as in balls."""
 
-    def terms(claim: Claim, part: ShuffledPass, count: int) -> tuple[int, int]:
-        way: Direction = "swap" if claim.adjacency == "replace-one" else "remove"
-        spent = 0.05 * 1e-5 / (count * part.excess(np.zeros(1), 1.0, way)[0][0])
-        m = int(part.batches * math.exp(-gaussian_epsilon(2.0 * part.shift, spent)))
-        return m, m
+    def terms(part: ShuffledPass, way: Direction, epsilon: float, near: int) -> int:
+        spent = 0.05 * 1e-5 / (part.count * part.excess(np.zeros(1), 1.0, way)[0][0])
+        return int(part.batches * math.exp(-gaussian_epsilon(2.0 * part.shift, spent)))
+
+    def at_zero(part: ShuffledPass, way: Direction) -> tuple[int, float]:
+        return (m := terms(part, way, 0.0, 1)), part.spread(way) / math.sqrt(m)
 
     def cost(part: ShuffledPass, m: int, way: Direction, epsilon: Array) -> Array:
         tau = np.array([part.excess(np.array([-math.expm1(e)]), math.exp(e), way)[0][0] for e in epsilon])
         return tau * gaussian_delta(2.0 * part.shift, math.log(part.batches / m))
 
-    monkeypatch.setattr(shuffled_batches, "_terms", terms)
+    monkeypatch.setattr(shuffled_batches, "_best_terms", terms)
+    monkeypatch.setattr(shuffled_batches, "_at_zero", at_zero)
     monkeypatch.setattr(shuffled_batches, "large_weights_cost", cost)
 
 
