@@ -350,14 +350,14 @@ class Phase:
     def pass_delta(self, w: dict[str, Any], e: arb, way: str, window: Window) -> arb:
         """Of shuffled batches: E (S/m)_+ of m independent terms whose E (Y - k)_+ is the excess, and what large weights
         cost. Y lies on knots, its excess below the chords; masses are rounded up. S is taken modulo the size: a residue
-        above top is negative, and of S above top remains at most top e^(-tilt top) (E e^(tilt Y))^m, tilt top >= 1."""
-        growth, unit, tilt, widest = e.exp(), ball(w["unit"]), ball(w["tilt"]), self.sampler.widest
-        m, size = whole(w["terms"], 1, int(widest)), whole(w["size"], 2, 2**18)
+        above top is negative, and of S above top remains at most top e^(-tilt top) (E e^(tilt Y))^m, tilt top >= 1.
+        Large weights are filled up by constants, or a pass with one, at level, is a known order, of chance rho."""
+        growth, (unit, tilt, level, cut) = e.exp(), (ball(w[key]) for key in ("unit", "tilt", "level", "cut"))
+        m, size = whole(w["terms"], 1, int(self.sampler.widest)), whole(w["size"], 2, 2**18)
         top, knots = whole(w["top"], 1, size - 1), [whole(k, -(10**9), 10**9) for k in ascending(w["knots"])]
-        need(unit > 0 and tilt * top >= 1, "the unit or the tilt is not allowed")
-        values = [self.excess(growth, k * unit, way, k < 0) for k in knots]
-        rises = zip(pairwise(values), pairwise(knots), strict=True)
-        slopes = [arb(-1), *((b - a) / ((k - j) * unit) for (a, b), (j, k) in rises), arb(0)]
+        need(unit > 0 and tilt * top >= 1 and level >= 1 and cut >= 0, "a lattice is not allowed")
+        values, widest = [self.excess(growth, k * unit, way, k < 0) / unit for k in knots], ball(self.sampler.widest)
+        slopes = [arb(-1), *((b - a) / (k - j) for (a, j), (b, k) in pairwise(zip(values, knots, strict=True))), arb(0)]
         law, moment, ones = [fmpz(0)] * size, arb(0), fmpz_poly([1] * size)
         for (a, b), k in zip(pairwise(slopes), knots, strict=True):
             law[k % size] += (mass := window.floor((b - a).upper()) + 1)
@@ -369,24 +369,25 @@ class Phase:
                 product = total * factor
                 total = (product.truncate(size) + product.right_shift(size)) // (1 << window.bits) + ones
         inside = arb(total.truncate(top + 1).derivative()(1)) / (1 << window.bits)
-        cost = normal(self.mu() * (1 if way == "swap" else 2), (ball(widest) / m).log())
-        above = top * (-tilt * top).exp() * moment**m
-        return (inside + above) * unit / m + values[-1] + self.excess(growth, 1 - growth, way, True) * cost
+        above, twice = top * (-tilt * top).exp() * moment**m, self.mu() * (1 if way == "swap" else 2)
+        rho = normal(twice, level.log()) / (1 - m * level / (widest - 1)) if m * level < widest - 1 else arb(1)
+        prices = [self.excess(growth, 1 - growth, way, True) * normal(twice, (widest / m).log())]
+        prices += [rho * normal(self.mu(), e) + (cut * rho + self.excess(growth, cut, way, False)) / widest]
+        return ((inside + above) / m + values[-1]) * unit + min(price.upper() for price in prices)
 
     def shuffled(self, w: dict[str, Any], step: arb, window: Window) -> list[fmpz_poly]:
         """Laws of a pass's loss, both directions. Its deltas are a convex function of growth = e^epsilon, below chords
         of those that are stated ("add" for growth < 1); a mass of the second law is what the slope gains."""
-        points, places, deltas = [(arb(0), arb(1))], ascending([place for place, _ in w["profile"]]), dict[Any, arb]()
-        for place, value in w["profile"]:
+        points, places, deltas = [(arb(0), arb(1))], ascending([place for place, *_ in w["profile"]]), dict[Any, arb]()
+        for place, value, look in w["profile"]:
             growth, stated, e = (place * step).exp(), ball(value), abs(place) * step
             way = "swap" if self.replaced else "remove" if place >= 0 else "add"
             if not stated >= normal(self.mu(), e):  # of a known order
-                key = abs(place), way
-                deltas[key] = deltas[key] if key in deltas else self.pass_delta(w, e, way, window)
+                key, one = (abs(place), way, look), w["lattices"][whole(look, 0, len(w["lattices"]) - 1)]
+                deltas[key] = deltas[key] if key in deltas else self.pass_delta(one, e, way, window)
                 need(stated >= deltas[key], "a pass has a larger delta")
             points.append((growth, stated if place >= 0 else 1 - growth + growth * stated))
-        slopes = [*((d - b) / (c - a) for (a, b), (c, d) in pairwise(points)), arb(0)]
-        masses = [b - a for a, b in pairwise(slopes)]
+        masses = [b - a for a, b in pairwise([*((d - b) / (c - a) for (a, b), (c, d) in pairwise(points)), arb(0)])]
         need(all(mass >= 0 for mass in masses), "the profile is not convex")
         first = [growth * mass for (growth, _), mass in zip(points[1:], masses, strict=True)]
         return [window.law(first, places), window.law(masses, [-place for place in places])]

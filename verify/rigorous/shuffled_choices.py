@@ -10,7 +10,6 @@ from flint import arb
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.results import Direction
 from dpaudit.verify.rigorous.balls import Unavailable, ball, decimal_above
-from dpaudit.verify.rigorous.gaussian import gaussian_epsilon
 from dpaudit.verify.rigorous.pairs import WIDEST, Grid, GridCurve
 from dpaudit.verify.rigorous.scores import resolution
 from dpaudit.verify.rigorous.shuffled_upper import (
@@ -18,26 +17,31 @@ from dpaudit.verify.rigorous.shuffled_upper import (
     ShuffledBatches,
     TermLattice,
     composed_curves,
+    large_weights_cost,
     pass_delta,
     profile_masses,
     profile_point,
+    rare_weights,
     shuffled_passes,
     term_excess,
     term_masses,
 )
 
-SHARE = 0.05  # of the claimed delta: what large weights cost
+FEWER, TOGETHER = 1.25, 3  # ratio of numbers of terms, and how many epsilons share one
+LEVELS, CUTS = (
+    tuple(1.02 * 1.12**i for i in range(40)),
+    tuple(1e-3 * 2.0**i for i in range(24)),
+)  # c and g that are tried
 CORE, LADDER = 40, 1.05  # knots on every unit near the mean, and a ratio beyond
 DEPTH = 5.0  # deviations of the noise at the first knot
 SPARED = 1e-4  # of delta: what a sum of terms may have above top, and below the least residue
 DRIFT = 7.0  # deviations of that sum by which the last epsilons move it
 DENSE, SPARSE = 4.0, 0.4  # deviations of a pass's loss of which all multiples of the step count, a ratio beyond
-FLAT = 1.05  # within this factor of what large weights cost the bound falls no further
 INFINITE = 1e-3  # of delta: what may lie beyond the last epsilon
 CLOSE = 1.3  # within this factor of delta a finer bound is worth its time
 UNITS, STEP, FINE_STEP = 8.0, 0.2, 0.07
 # points times squarings up to which a finer bound has a finer lattice; is tried; there is a bound
-CHEAP, DEAR, LONGEST = 45_000, 100_000, 400_000
+CHEAP, DEAR, LONGEST = 45_000, 100_000, 200_000
 MANY = 10_000  # terms up to which the lattice is as fine as it should be
 
 
@@ -76,9 +80,8 @@ def shuffled_bound(claim: Claim) -> ShuffledBound | Unavailable:
     parts = shuffled_passes(claim)
     if isinstance(parts, Unavailable):
         return parts
-    delta = claim.delta or 1e-10
     passes = sum(part.count for part in parts)
-    terms = [_terms(part, delta, passes) for part in parts]
+    terms = [best_terms(part) for part in parts]
     if min(terms) < 2:
         return Unavailable("there are too few shuffled batches for so little noise")
     # the lattice of a sum grows with its deviation
@@ -86,8 +89,8 @@ def shuffled_bound(claim: Claim) -> ShuffledBound | Unavailable:
     found, e = _bound(claim, parts, terms, coarse), ball(claim.epsilon)
     if isinstance(found, Unavailable):
         return found
-    reached = found.delta(e) / ball(delta)
-    work = sum(_work(one["size"], one["terms"]) for one in found.inputs["passes"])
+    reached = found.delta(e) / ball(claim.delta or 1e-10)
+    work = sum(max(_work(**look) for look in one["lattices"]) for one in found.inputs["passes"])
     if not (reached > 1 and reached < CLOSE and work < DEAR):
         return found
     # one pass has the claimed epsilon among its own, and loses nothing in between
@@ -95,7 +98,7 @@ def shuffled_bound(claim: Claim) -> ShuffledBound | Unavailable:
     return _bound(claim, parts, terms, finer)
 
 
-def _work(size: int, terms: int) -> int:
+def _work(size: int, terms: int, **_: object) -> int:
     """Points of a lattice times squarings."""
     return size * terms.bit_length()
 
@@ -105,7 +108,7 @@ def _bound(
 ) -> ShuffledBound | Unavailable:
     delta = claim.delta or 1e-10
     passes, bits = sum(part.count for part in parts), resolution(delta)
-    lattices = [chosen_lattice(part, m, fine, delta / passes) for part, m in zip(parts, terms, strict=True)]
+    lattices = [chosen_lattice(part, m, fine, delta / passes, ball(0)) for part, m in zip(parts, terms, strict=True)]
     if sum(_work(lattice.size, lattice.terms) for lattice in lattices) > LONGEST:
         return Unavailable("sums of so many terms, or of terms so large, take too long in balls")
     variance = sum(part.count * _spread(part) ** 2 / m for part, m in zip(parts, terms, strict=True))
@@ -113,30 +116,47 @@ def _bound(
     # the claimed epsilon is a place of its own, unless it is next to nothing
     size = claim.epsilon / math.ceil(claim.epsilon / coarsest) if claim.epsilon > coarsest / 2 else coarsest
     step = ball(text := f"{size:.12g}")
-    profiles = [
+    shown = [
         pass_profile(part, lattice, step, fine, delta / passes, bits)
         for part, lattice in zip(parts, lattices, strict=True)
     ]
+    profiles = [profile for profile, _ in shown]
     window = _window(parts, profiles, step)
     if window > WIDEST:
         return Unavailable("the losses of so many shuffled batches are too small against those of a known order")
     curves = composed_curves(parts, profiles, Grid(text, window, bits, ()))
-    shown = [
-        {**asdict(lattice), "knots": list(lattice.knots), "profile": [list(corner) for corner in profile]}
-        for lattice, profile in zip(lattices, profiles, strict=True)
+    inputs = [
+        {"lattices": [{**asdict(one), "knots": list(one.knots)} for one in looks], "profile": [*map(list, profile)]}
+        for profile, looks in shown
     ]
-    return ShuffledBound(curves, {"step": text, "window": window, "bits": bits, "passes": shown})
+    return ShuffledBound(curves, {"step": text, "window": window, "bits": bits, "passes": inputs})
 
 
-def _terms(part: ShuffledBatches, delta: float, passes: int) -> int:
-    """m, so that large weights cost SHARE of delta in so many passes."""
-    tau = term_excess(part.mu, arb(1), arb(0), part.ways[0], below=True)
-    spent = SHARE * ball(delta) / (passes * tau)
-    level = float(gaussian_epsilon(2 * part.mu, spent, 1e-3).mid()) if spent < 1 else 0.0
-    return math.floor(float(part.batches) * math.exp(-level) * (1 - 1e-9))
+def best_terms(part: ShuffledBatches) -> int:
+    """m at which a pass costs least at epsilon 0, roughly: a mean of terms counts as normal. 1 where none helps."""
+    batches, zero = float(part.batches), ball(0)
+    known, way = float(part.known(zero).mid()), part.ways[0]
+    tried, m = [(known, 1)], math.floor(batches * (1 - 1e-9))
+    while m >= 2:
+        hidden = _spread(part) / math.sqrt(2 * math.pi * m)
+        lattice = TermLattice(m, *rare_choice(part, m, zero), "1", (), 1, 1, "1")
+        tried.append((hidden + float(large_weights_cost(part, lattice, zero, way).mid()), m))
+        m = int(m / FEWER)
+    return min(tried)[1]
 
 
-def chosen_lattice(part: ShuffledBatches, terms: int, fine: Fineness, delta: float) -> TermLattice:
+def rare_choice(part: ShuffledBatches, terms: int, epsilon: arb) -> tuple[str, str]:
+    """(c, g) at which large weights cost least."""
+    growth = epsilon.exp()
+    rho, level = min((float(rare_weights(part, terms, ball(c)).mid()), c) for c in LEVELS)
+
+    def first(cut: str) -> float:
+        return float(cut) * rho + float(term_excess(part.mu, growth, ball(cut), part.ways[0], below=False).mid())
+
+    return level, min(CUTS, key=first)
+
+
+def chosen_lattice(part: ShuffledBatches, terms: int, fine: Fineness, delta: float, epsilon: arb) -> TermLattice:
     """A lattice for a pass of so many terms.
 
     Args:
@@ -144,13 +164,14 @@ def chosen_lattice(part: ShuffledBatches, terms: int, fine: Fineness, delta: flo
         terms: m, at least 2.
         fine: How fine.
         delta: Share of the claimed one that is a pass's.
+        epsilon: Where large weights should cost little.
     """
     mu, tail = float(part.mu.mid()), 0.0
     while 0.5 * math.erfc(tail / math.sqrt(2)) > SPARED * delta / 10:
         tail += 0.1
     unit = f"{_spread(part) / fine.units:.6g}"
     high, low = (math.exp(min(2 * mu * reach, 500.0)) / float(unit) for reach in (tail, DEPTH))
-    rough = TermLattice(terms, unit, _knots(low, high), 1, 1, "1")
+    rough = TermLattice(terms, *rare_choice(part, terms, epsilon), unit, _knots(low, high), 1, 1, "1")
     ends = [_ends(term_masses(part.mu, arb(1), rough, way)[0], rough, SPARED * delta) for way in part.ways]
     tilt = f"{min(end[1] for end in ends):.6g}"
     top = max(math.ceil(1 / float(tilt)) + 1, *(end[0] for end in ends))
@@ -193,51 +214,62 @@ def _ends(masses: Sequence[arb], lattice: TermLattice, spared: float) -> tuple[i
 
 
 def pass_profile(
-    part: ShuffledBatches, lattice: TermLattice, step: arb, fine: Fineness, delta: float, bits: int
-) -> Profile:
-    """Corners of a pass's profile.
+    part: ShuffledBatches, first: TermLattice, step: arb, fine: Fineness, delta: float, bits: int
+) -> tuple[Profile, list[TermLattice]]:
+    """(corners of a pass's profile, lattices that show it).
 
     Args:
         part: The pass.
-        lattice: Its lattice.
+        first: Lattice at epsilon 0.
         step: Of epsilon.
         fine: How fine.
         delta: Share of the claimed one that is a pass's.
         bits: Masses are multiples of 2^-bits.
     """
-    sides = [_side(part, lattice, step, fine, INFINITE * delta, bits, way) for way in part.ways]
-    mirrored = [(-place, value) for place, value in sides[-1][:0:-1]]
-    return _corners([*mirrored, *sides[0]], step)
+    lattices = [first]
+    sides = [_side(part, lattices, step, fine, delta, bits, way) for way in part.ways]
+    mirrored = [(-place, value, look) for place, value, look in sides[-1][:0:-1]]
+    return _corners([*mirrored, *sides[0]], step), lattices
 
 
 def _side(
     part: ShuffledBatches,
-    lattice: TermLattice,
+    lattices: list[TermLattice],
     step: arb,
     fine: Fineness,
-    infinite: float,
+    delta: float,
     bits: int,
     way: Direction,
-) -> list[tuple[int, str]]:
-    """From 0 on, every value the least of those before, the theorem's and that of a known order."""
-    place, found, going, least = 0, list[tuple[int, str]](), True, arb(1)
+) -> list[tuple[int, str, int]]:
+    """From 0 on, every value the least of those before, the theorem's and that of a known order.
+
+    Fewer terms are best the larger epsilon is: lattices of fewer are added where they cost less.
+    """
+    place, found, look, going, least = 0, list[tuple[int, str, int]](), 0, True, arb(1)
     while True:
-        known = part.known(place * step).upper()
+        e, value = place * step, arb(1)
+        known = part.known(e).upper()
         if going:
-            value, cost = pass_delta(part, lattice, place * step, way, bits)
-            going = bool(value < known) and bool(value > FLAT * cost)
-            least = min(least, value.upper())
-        least = min(least, known)
-        found.append((place, decimal_above(least)))
-        if known < infinite:
+            value = pass_delta(part, lattices[look], e, way, bits)[0]
+            while len(found) % TOGETHER == 0 and lattices[look].terms >= 2 * FEWER:
+                if look + 1 == len(lattices):
+                    lattices.append(chosen_lattice(part, int(lattices[look].terms / FEWER), fine, delta, e))
+                fewer = pass_delta(part, lattices[look + 1], e, way, bits)[0]
+                if not fewer < value:
+                    break
+                value, look = fewer, look + 1
+            going = bool(value < known) and bool(value > INFINITE * delta)
+        least = min(least, value.upper(), known)
+        found.append((place, decimal_above(least), look))
+        if known < INFINITE * delta:
             return found
         place = max(place + 1, round(place * (1 + SPARSE * fine.step)) if place * fine.step > DENSE else 0)
 
 
 def _corners(profile: Profile, step: arb) -> Profile:
     """The points below all chords of others: those of the largest convex function below them."""
-    points, chosen = [(arb(0), arb(1))], list[tuple[int, str]]()
-    for place, value in profile:
+    points, chosen = [(arb(0), arb(1))], list[tuple[int, str, int]]()
+    for place, value, look in profile:
         x, y = profile_point(place, value, step)
         if not y < points[-1][1]:
             continue
@@ -247,7 +279,7 @@ def _corners(profile: Profile, step: arb) -> Profile:
                 break
             del points[-1], chosen[-1]
         points.append((x, y))
-        chosen.append((place, value))
+        chosen.append((place, value, look))
     return chosen
 
 
@@ -256,7 +288,7 @@ def _window(parts: Sequence[ShuffledBatches], profiles: Sequence[Profile], step:
     mean, variance, most = 0.0, 0.0, 0
     for part, profile in zip(parts, profiles, strict=True):
         masses = [float(mass.mid()) for mass in profile_masses(profile, step)[0]]
-        mean += part.count * sum(mass * place for mass, (place, _) in zip(masses, profile, strict=True))
-        variance += part.count * sum(mass * place**2 for mass, (place, _) in zip(masses, profile, strict=True))
+        mean += part.count * sum(mass * place for mass, (place, *_) in zip(masses, profile, strict=True))
+        variance += part.count * sum(mass * place**2 for mass, (place, *_) in zip(masses, profile, strict=True))
         most = max(most, profile[-1][0], -profile[0][0])
     return math.ceil(abs(mean) + 12 * math.sqrt(variance)) + most

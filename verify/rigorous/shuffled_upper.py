@@ -1,11 +1,17 @@
 """Many shuffled batches of normal noise in balls: a pass at some epsilons, joined by chords, and composed.
 
-The theorem is that of `verify/upper/shuffled_batches.py`, with the older price of large weights: with a = e^epsilon
->= 1 and m at most the batches, a pass has
+The theorem is that of `verify/upper/shuffled_batches.py`: with a = e^epsilon >= 1 and m at most the batches, a pass
+has
 
-    delta <= E (mean of m independent Y)_+ + E (Y - (1 - a))_+ delta of N(2 mu) against N(0) at log(batches/m)
+    delta <= E (mean of m independent Y)_+ + what large weights cost,
 
-where E (Y - k)_+ is the largest E (R(x) - a R(y) - k)_+ of likelihood ratios R(x) = N(x)/N(0), over all shifts.
+where E (Y - k)_+ is the largest E (R(x) - a R(y) - k)_+ of likelihood ratios R(x) = N(x)/N(0), over all shifts. Large
+weights cost the lesser of two prices, at every g > 0 and c >= 1 with m c < batches - 1:
+
+    E (Y - (1 - a))_+ delta of N(2 mu) against N(0) at log(batches/m),
+    rho d + (g rho + E (Y - g)_+)/batches,  rho = delta of N(2 mu) against N(0) at log c, over 1 - m c/(batches - 1),
+
+d being delta of a pass in a known order.
 
 Y is put on knots among the multiples of a unit. Between knots E (Y - k)_+ lies below its chord, below the first knot Y
 is moved up to it, and what is above the last, K, costs E (Y - K)_+. Masses are rounded up to multiples of 2^-bits, and
@@ -37,15 +43,18 @@ from dpaudit.verify.rigorous.pairs import Grid, GridCurve
 from dpaudit.verify.rigorous.scores import ScoreWindow
 from dpaudit.verify.samplers import Shuffled
 
-Profile = Sequence[tuple[int, str]]  # (place, decimal): delta at step times |place|, of "add" below 0
+# (place, decimal, lattice): delta at step times |place|, of "add" below 0, and the index of the lattice that shows it
+Profile = Sequence[tuple[int, str, int]]
 
 
 @dataclass(frozen=True)
 class TermLattice:
-    """Where a term Y, and the sum of m of them, are counted: a choice, no part of the proof.
+    """How many terms Y, and where they and their sum are counted: a choice, no part of the proof.
 
     Args:
         terms: m.
+        level: c, a decimal; 1 where the other price is the lesser one.
+        cut: g, a decimal.
         unit: A decimal.
         knots: Ascending multiples of the unit.
         size: N.
@@ -54,6 +63,8 @@ class TermLattice:
     """
 
     terms: int
+    level: str
+    cut: str
     unit: str
     knots: tuple[int, ...]
     size: int
@@ -142,9 +153,24 @@ def pass_delta(
     power = cyclic_power(fmpz_poly(law), m, lattice.size, bits)
     inside = arb(power.truncate(lattice.top + 1).derivative()(1)) / (1 << bits)
     above = lattice.top * (-tilt * lattice.top).exp() * (moment / (1 << bits)) ** m
-    cost = term_excess(part.mu, growth, 1 - growth, direction, below=True)
-    cost *= gaussian_delta(2 * part.mu, (ball(part.batches) / m).log())
+    cost = large_weights_cost(part, lattice, epsilon, direction)
     return (inside + above) * ball(lattice.unit) / m + beyond + cost, cost
+
+
+def large_weights_cost(part: ShuffledBatches, lattice: TermLattice, epsilon: arb, direction: Direction) -> arb:
+    """The lesser of the two prices."""
+    batches, growth, m = ball(part.batches), epsilon.exp(), lattice.terms
+    filled = term_excess(part.mu, growth, 1 - growth, direction, below=True)
+    filled *= gaussian_delta(2 * part.mu, (batches / m).log())
+    rho, cut = rare_weights(part, m, ball(lattice.level)), ball(lattice.cut)
+    first = cut * rho + term_excess(part.mu, growth, cut, direction, below=False)
+    return filled.min(rho * part.known(epsilon) + first / batches)
+
+
+def rare_weights(part: ShuffledBatches, terms: int, level: arb) -> arb:
+    """rho, the chance that a pass counts as known; 1 where nothing is known of it."""
+    left = 1 - terms * level / (ball(part.batches) - 1)
+    return gaussian_delta(2 * part.mu, level.log()) / left if left > 0 and level >= 1 else arb(1)
 
 
 def _ceiling(mass: arb, bits: int) -> fmpz:
@@ -204,7 +230,7 @@ def profile_point(place: int, value: str, step: arb) -> tuple[arb, arb]:
 
 def profile_masses(profile: Profile, step: arb) -> tuple[list[arb], list[arb]]:
     """Masses of the loss at the corners, under the first law and under the second."""
-    points = [(arb(0), arb(1)), *(profile_point(place, value, step) for place, value in profile)]
+    points = [(arb(0), arb(1)), *(profile_point(place, value, step) for place, value, _ in profile)]
     slopes = [*((d - b) / (c - a) for (a, b), (c, d) in pairwise(points)), arb(0)]
     second = [b - a for a, b in pairwise(slopes)]
     assert all(mass >= 0 for mass in second)
@@ -223,7 +249,7 @@ def composed_curves(parts: Sequence[ShuffledBatches], profiles: Sequence[Profile
     for side, sign in zip(range(len(parts[0].ways)), (1, -1), strict=False):
         law = fmpz_poly([0] * grid.window + [1 << grid.bits])
         for part, profile in zip(parts, profiles, strict=True):
-            places = [sign * place for place, _ in profile]
+            places = [sign * place for place, _, _ in profile]
             assert max(places) <= grid.window
             one = window.law(profile_masses(profile, step)[side], places)
             law = window.added(law, window.repeated(one, part.count))

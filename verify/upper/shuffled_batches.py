@@ -49,9 +49,9 @@ variance, so that E_M r is at most the mean of delta of N(d_J) against N(0) at l
 the mean. V is the mean of their squares, at most mu^2, and none is above mu + (mu^2 - V)^(1/2). A delta is at most that
 of the least distance that is told apart, or d_J^2 times the largest ratio of the two beyond.
 
-An older price, the second engine's: let m <= 1/max p, of every c_J let 1/m count, and give what is missing to terms of
-the constant 1 - a, convexly smaller than Y*. By (x + y)_+ <= x_+ + y_+ what is above costs E (Y* - (1 - a))_+ times E_M
-of its sum, at most delta of N(2 mu) against N(0) at log(1/(m max p)).
+Another price, less where the batches are few: of every c_J let 1/k count, and give what is missing to terms of the
+constant 1 - a, convexly smaller than Y*. By (x + y)_+ <= x_+ + y_+ what is above costs E (Y* - (1 - a))_+ times E_M of
+its sum, at most delta of N(2 mu) against N(0) at log(1/(k max p)).
 
 5. Passes. The bound on a pass holds at every a, given whatever came before. With that in the other order for a < 1 it
 is a profile, taken at whole multiples of a step in epsilon, joined by chords and made convex, and profiles compose
@@ -339,15 +339,16 @@ def hidden_delta(part: ShuffledPass | CurvePass, terms: int, direction: Directio
 
 
 def large_weights_cost(part: ShuffledPass | CurvePass, terms: int, direction: Direction, epsilon: Array) -> Array:
-    """What large weights cost at each epsilon: of a known release as much as their chance."""
+    """What large weights cost at each epsilon, the lesser of two prices: of a known release as much as their chance."""
     rho = _revealed(part, terms)
-    if rho == 0.0:
-        return np.zeros(len(epsilon))
     known = _apart(part, _contributions(direction), epsilon * (1.0 - 8.0 * UNIT))
     growths = np.maximum(np.exp(epsilon) * (1.0 - 8.0 * UNIT), 1.0)
     found = [sum(part.excess(LEVELS, float(growth), direction)) + LEVELS * rho for growth in growths]
     first = np.minimum(known, np.min(found, axis=1))
-    return np.asarray((rho * known + first / part.batches) * (1.0 + 8.0 * UNIT))
+    pairs = [part.excess(np.array([1.0 - growth]), float(growth), direction) for growth in growths]
+    level = max(0.0, math.log(part.batches / terms) - 8.0 * UNIT * (1.0 + math.log(part.batches)))
+    filled = np.array([float(x[0] + e[0]) for x, e in pairs]) * float(_apart(part, 2.0, np.array([level]))[0])
+    return np.asarray(np.minimum(rho * known + first / part.batches, filled) * (1.0 + 64.0 * UNIT))
 
 
 @lru_cache(64)  # blocks of one claim ask for the same

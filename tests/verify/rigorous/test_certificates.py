@@ -297,20 +297,21 @@ def worse_inputs(data: Certificate, by: float) -> Iterator[Change]:
 
 def worse_passes(found: dict[str, Any], by: float) -> Iterator[Change]:
     """Lattices that are too coarse, too short or none, deltas that are less, and profiles that are none."""
-    one = found["passes"][0]
-    at = next(i for i, (place, _) in enumerate(one["profile"]) if place == 0)
+    corners, one = found["passes"][0]["profile"], found["passes"][0]["lattices"][0]
+    at = next(i for i, (place, *_) in enumerate(corners) if place == 0)
+
+    def of_profile(profile: list[Any]) -> Change:
+        return lambda c: c["inputs"]["passes"][0].update(profile=profile)
 
     def of_pass(**new: Any) -> Change:
-        return lambda c: c["inputs"]["passes"][0].update(new)
+        return lambda c: c["inputs"]["passes"][0]["lattices"][0].update(new)
 
     def of_corner(index: int, *corner: Any) -> Change:
-        return of_pass(
-            profile=[*one["profile"][:index], *([list(corner)] if corner else []), *one["profile"][index + 1 :]]
-        )
+        return of_profile([*corners[:index], *([list(corner)] if corner else []), *corners[index + 1 :]])
 
     def shown(index: int, factor: float) -> Change:
-        place, value = one["profile"][index]
-        return of_corner(index, place, scaled(value, factor))
+        place, value, look = corners[index]
+        return of_corner(index, place, scaled(value, factor), look)
 
     yield lambda c: c["inputs"].update(passes=c["inputs"]["passes"][1:])
     yield lambda c: c["inputs"].update(passes=c["inputs"]["passes"] * 2)
@@ -323,6 +324,11 @@ def worse_passes(found: dict[str, Any], by: float) -> Iterator[Change]:
     yield of_pass(terms=max(1, one["terms"] // 2))
     yield of_pass(terms=10**6)
     yield of_pass(terms=0)
+    yield of_pass(level="0.5")
+    yield of_pass(cut="-" + one["cut"])
+    yield of_corner(at, corners[at][0], corners[at][1], len(found["passes"][0]["lattices"]))
+    yield of_corner(at, corners[at][0], corners[at][1], -1)
+    yield lambda c: c["inputs"]["passes"][0].update(lattices=[])
     yield of_pass(unit=scaled(one["unit"], 9 * by))
     yield of_pass(unit=scaled(one["unit"], 0.1))
     yield of_pass(unit="-" + one["unit"])
@@ -341,9 +347,9 @@ def worse_passes(found: dict[str, Any], by: float) -> Iterator[Change]:
     yield shown(at, 1 + (by - 1) / 100)
     yield shown(at + 1, by)
     yield of_corner(at)
-    yield of_pass(profile=one["profile"][::-1])
-    yield of_pass(profile=one["profile"][: at + 1])
-    yield of_pass(profile=[])
+    yield of_profile(corners[::-1])
+    yield of_profile(corners[: at + 1])
+    yield of_profile([])
 
 
 def worse_claim(data: Certificate, by: float) -> Iterator[Change]:
