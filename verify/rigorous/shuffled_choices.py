@@ -28,10 +28,8 @@ from dpaudit.verify.rigorous.shuffled_upper import (
 )
 
 FEWER, TOGETHER = 1.25, 3  # ratio of numbers of terms, and how many epsilons share one
-LEVELS, CUTS = (
-    tuple(1.02 * 1.12**i for i in range(40)),
-    tuple(1e-3 * 2.0**i for i in range(24)),
-)  # c and g that are tried
+LEVELS = tuple(f"{1.02 * 1.12**i:.4g}" for i in range(40))  # c that are tried
+CUTS = tuple(f"{1e-3 * 2.0**i:.4g}" for i in range(24))  # g that are tried
 CORE, LADDER = 40, 1.05  # knots on every unit near the mean, and a ratio beyond
 DEPTH = 5.0  # deviations of the noise at the first knot
 SPARED = 1e-4  # of delta: what a sum of terms may have above top, and below the least residue
