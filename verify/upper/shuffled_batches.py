@@ -114,6 +114,7 @@ WEIGHTS = 192  # levels of weights
 LEVELS = np.geomspace(1e-4, 1e4, 49)  # g
 DISTANCES, VARIANCES = 64, 32  # cells of the mean over distances
 TAIL = 1e-18  # of a pass: mass of an infinite loss
+LEAST_DEVIATION = 1e-9
 LEAST_SHIFT, MOST_SHIFT = 1e-5, 20.0  # shorter ones count as that, and no number of batches helps longer ones
 MOST_LOSS = 600.0  # of a pass, beyond which losses count as infinite: their growth is no float
 LONGEST_STEP = 1.0  # nats of the grid, whatever guides it
@@ -216,7 +217,7 @@ def _at_zero(part: ShuffledPass | CurvePass, direction: Direction) -> tuple[int,
 
 def _normal_deviation(delta: float) -> float:
     """Distance of two normal laws with such a delta at epsilon 0, neither 0 nor infinite."""
-    return max(2.0 * float(ndtri(min((1.0 + delta) / 2.0, 1.0 - UNIT))), LEAST_SHIFT)
+    return max(2.0 * float(ndtri(min((1.0 + delta) / 2.0, 1.0 - UNIT))), LEAST_DEVIATION)
 
 
 def _contributions(direction: Direction) -> float:
@@ -368,7 +369,8 @@ def _profile(part: ShuffledPass | CurvePass, direction: Direction, step: float, 
         bounds.append(hidden + float(large_weights_cost(part, terms, direction, np.array([epsilon]))[0]))
         falls = least < hidden < float(known(np.array([float(places[-1])]))[0])
         following = _following(places[-1])
-        if not falls or following * step > min(MOST_LOSS, REACH * deviation):
+        far = REACH * min(deviation, part.spread(direction) / math.sqrt(terms))  # of what is hidden
+        if not falls or following * step > min(MOST_LOSS, far):
             break
         places.append(following)
     end = MOST_LOSS  # beyond it, or the end of a curve, it falls no further
@@ -377,8 +379,9 @@ def _profile(part: ShuffledPass | CurvePass, direction: Direction, step: float, 
     while float(known(np.array([float(places[-1])]))[0]) > TAIL and places[-1] * step <= end:
         places.append(_following(places[-1]))
     found = np.array(places, dtype=np.float64)
-    beyond = hidden + large_weights_cost(part, terms, direction, found[len(bounds) :] * step)
-    passes = np.append(bounds, beyond) * (1.0 + 2.0 * UNIT)
+    for epsilon in found[len(bounds) :] * step:
+        bounds.append(hidden + float(large_weights_cost(part, terms, direction, np.array([epsilon]))[0]))
+    passes = np.array(bounds) * (1.0 + 2.0 * UNIT)
     return found, np.minimum.accumulate(np.minimum(passes, known(found)))
 
 

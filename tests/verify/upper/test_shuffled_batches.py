@@ -320,6 +320,20 @@ def test_known_releases_that_dwarf_the_passes_need_no_finer_grid() -> None:
     assert (found < truth * 1.01).all()
 
 
+def test_passes_that_cost_next_to_nothing_are_looked_at_no_farther(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond what their losses are, up to thousands of deviations, it took minutes."""
+    seen, one = list[float](), shuffled_batches.hidden_delta
+
+    def counted(part: ShuffledPass, terms: int, direction: Direction, epsilon: float) -> float:
+        seen.append(epsilon)
+        return one(part, terms, direction, epsilon)
+
+    monkeypatch.setattr(shuffled_batches, "hidden_delta", counted)
+    history = Claim(1.0, 1e-300, [Phase(Gaussian(1e4), sampler=Shuffled(10_000, 1000))], "zero-out")
+    shuffled_batches.bound(history.canonical("upper"))
+    assert 0 < max(seen) < 500.0 * math.sqrt(1.0 / 10_000.0) / 1e4  # deviations of a pass whose terms are all hidden
+
+
 def test_parts_that_share_passes_look_at_them_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of 17 parts, by how many batches hold a record twice, went through the same passes again: minutes."""
     seen, one = list[tuple[object, ...]](), shuffled_batches.hidden_delta

@@ -159,6 +159,14 @@ def test_a_curve_that_never_falls_to_nothing_is_followed_to_its_end() -> None:
     assert verdict.epsilon_lower <= verdict.epsilon_upper < 8.0
 
 
+def test_a_pass_that_is_looked_at_to_the_end_of_its_losses_has_nothing_beyond() -> None:
+    """Of Laplace noise losses end where a known release has none: what is beyond was an empty list, and a crash."""
+    found = upper_curves(claim(Laplace(5.0, dimension=1), Shuffled(28, 1)).canonical("upper"))
+    deltas = least_delta(found, np.array([0.05, 0.21]))
+    assert 0.0 < deltas[0] < 0.05
+    assert deltas[1] < 1e-9
+
+
 def test_what_is_left_to_other_theorems() -> None:
     assert shuffled_by_curve.parts(claim(Gaussian(8.0), Shuffled(600, 3))) == []
     assert shuffled_by_curve.parts(claim(Laplace(8.0), Shuffled(600, 3, reshuffle="once"))) == []
