@@ -822,6 +822,33 @@ def test_numbers_at_the_ends_of_the_floats_are_decided_without_a_warning(
     assert verdict.gdp_mu is not None
 
 
+@pytest.mark.parametrize("beta", [1.5, 3.0, 40.0])
+@pytest.mark.parametrize("order", [1e8, 1e100])
+@pytest.mark.parametrize(("rate", "adjacency"), [(1.0, "zero-out"), (0.01, "add-remove"), (0.01, "replace-one")])
+def test_huge_orders_of_power_laws_are_decided_without_a_table_of_all_orders_below(
+    beta: float, order: float, rate: float, adjacency: Adjacency
+) -> None:
+    phase = Phase(GeneralizedGaussian(beta, 3.0, dimension=1), 10, rate)
+    verdict = check(claim_stating(RenyiDP(order, 2.0), [phase], adjacency))
+    assert verdict.verdict == "refuted"
+    assert verdict.reason.endswith("more than 2; no upper bound was computed.")
+    assert verdict.guarantee is not None
+    assert verdict.guarantee["upper"] == math.inf
+    unproven = check(claim_stating(RenyiDP(order, 1e300), [phase], adjacency))
+    assert unproven.verdict == "certified" or unproven.reason.endswith("of so large an order that floats hold.")
+    assert unproven.guarantee is not None
+    assert 2.0 < unproven.guarantee["lower"] <= unproven.guarantee["upper"]
+
+
+def test_a_moment_beyond_the_binomial_sum_is_one_of_a_mixture() -> None:
+    phase = Phase(GeneralizedGaussian(1.5, 3.0, dimension=1), 1, 0.01)
+    claims = [Claim(0.0, 0.0, [part]) for part in (phase, phase.unsampled)]
+    order = np.array([2.0**24])
+    sampled, whole = (float(divergence_upper(claim, order)[0]) for claim in claims)
+    assert sampled == pytest.approx(whole + math.log(0.01) / (order[0] - 1.0), rel=1e-9)
+    assert float(divergence_lower(claims[0], order)[0]) <= sampled
+
+
 def test_a_rho_and_an_order_beyond_floats_are_refused_as_they_are_written() -> None:
     with pytest.raises(ValueError, match=r"^Expected rho=1e\+308 in \[0, 1e\+300\]\.$"):
         ZeroConcentratedDP(1e308)

@@ -173,7 +173,7 @@ def _sampled_lower(claim: Claim, phase: Phase, law: IIDCoordinates, orders: Arra
     k = np.arange(2.0, min(float(orders.max()), LARGEST_OWN_SUM) + 1.0)
     best, drawn = np.zeros(len(orders)), phase.unsampled
     for count in _counts(phase.mechanism, law) if len(k) else []:
-        logs = count * (k - 1.0) * _one_coordinate(claim, drawn, count, k)[0]
+        logs = count * (k - 1.0) * _one_coordinate(claim, drawn, count, k, directions=1)[0]
         best = np.maximum(best, _by_moments(logs, phase.sampling_prob, orders))
     return best
 
@@ -216,8 +216,8 @@ def _coordinate_lower(claim: Claim, parts: Sequence[Phase], law: IIDCoordinates,
     return best
 
 
-def _one_coordinate(claim: Claim, phase: Phase, count: int, orders: Array) -> Array:
-    """Of one coordinate of a release where so many are moved alike; shape (2, orders)."""
+def _one_coordinate(claim: Claim, phase: Phase, count: int, orders: Array, directions: int = 2) -> Array:
+    """Of one coordinate of a release where so many are moved alike; shape (2, orders), 0 where not asked for."""
     fixed, law = isinstance(phase.sampler, WithoutReplacement), phase.mechanism.structure
     assert isinstance(law, IIDCoordinates)
     multiples = np.array([-1.0, 0.0, 1.0] if fixed else centre_multiples(phase, claim.adjacency))
@@ -227,7 +227,7 @@ def _one_coordinate(claim: Claim, phase: Phase, count: int, orders: Array) -> Ar
     best = np.zeros((2, len(orders)))
     for pair in pairs:
         ways = mix(cells, pair), mix(cells, pair.swapped())
-        for way, (one, other) in enumerate((ways, ways[::-1])):
+        for way, (one, other) in enumerate((ways, ways[::-1])[:directions]):
             found = np.maximum(_cell_sums(*one, orders), _kullback_leibler((one[0], other[1]), other[0], one[1]))
             if isinstance(law, PowerCoordinates) and 1.0 < law.beta != 2.0:
                 found = np.maximum(found, _beyond_cells(law, (pair, pair.swapped())[way], multiples * value, orders))

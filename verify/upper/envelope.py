@@ -25,7 +25,7 @@ from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.pld.coordinate_moments import Coordinate, coordinate
 from dpaudit.verify.pld.shift_allocation import SpreadMoment
-from dpaudit.verify.rdp import Moments, rdp_curve, replace_one_release, sampled_moments
+from dpaudit.verify.rdp import MARGIN, Moments, log_excess, rdp_curve, replace_one_release, sampled_moments
 from dpaudit.verify.upper.shift_norms import moments_reach
 
 THEOREM = (
@@ -36,6 +36,7 @@ THEOREM = (
 DENSE_ORDERS = (1.125, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, *map(float, range(4, 17)))
 SPACING = 1.06
 FEW_ORDERS = 8  # so many are evaluated themselves, not by chords
+MOST_TERMS = {True: 2**20, False: 2**12}  # of a binomial sum; fewer where a moment is a search for the worst shift
 
 
 class EnvelopeMoments:
@@ -47,22 +48,39 @@ class EnvelopeMoments:
         self._orders = [0.0, 1.0]
         self._values = [0.0, 0.0]
 
-    def upto(self, largest: int) -> Array:
-        """Moment bounds of orders 0, ..., largest; inf beyond the largest order where they are finite."""
+    def release(self, sampling_prob: float, orders: Array) -> Array:
+        """Log-moments alpha(lam) of one release at each order."""
+        if sampling_prob == 1:
+            return self._unsampled(orders)
+        near, found = orders <= MOST_TERMS[self._compute.alike], np.empty(len(orders))
+        if near.any():
+            self._upto(orders[near])
+            table = self._joined(np.arange(math.ceil(float(orders[near].max())) + 2.0))
+            self._add_few(orders[near])
+            found[near] = sampled_moments(table, sampling_prob, orders[near], self._joined)
+        if not near.all():  # moments are jointly convex, and where the record is not drawn nothing tells
+            whole = log_excess(self._unsampled(orders[~near]))
+            found[~near] = np.logaddexp(0.0, math.log(sampling_prob) + whole) * (1.0 + MARGIN)
+        return found
+
+    def _unsampled(self, orders: Array) -> Array:
+        if len(orders) <= FEW_ORDERS and (orders + 1 > self._least).all():  # no chord is asked for
+            return np.array([self._compute(float(eta)) for eta in orders + 1])
+        self._upto(orders)
+        self._add_few(orders)
+        return self._joined(orders + 1)
+
+    def _upto(self, orders: Array) -> None:
+        """Evaluate orders from 1 on, as far as there are bounds."""
+        largest = math.ceil(float(orders.max())) + 1
         while self._orders[-1] < largest and math.isfinite(self._values[-1]):
             last = self._orders[-1]
             dense = [order for order in DENSE_ORDERS if order > last and order >= self._least]
             self._add(dense[0] if dense else float(math.ceil(last * SPACING)))
-        return self._joined(np.arange(largest + 1.0))
 
-    def release(self, sampling_prob: float, orders: Array) -> Array:
-        """Log-moments alpha(lam) of one release at each order."""
-        table = self.upto(math.ceil(float(orders.max())) + 1)
+    def _add_few(self, orders: Array) -> None:
         for eta in orders[orders + 1 > self._least] + 1 if len(orders) <= FEW_ORDERS else []:
             self._add(float(eta))
-        if sampling_prob < 1:
-            return sampled_moments(table, sampling_prob, orders, self._joined)
-        return self._joined(orders + 1)
 
     def _add(self, eta: float) -> None:
         place = bisect_left(self._orders, eta)
