@@ -47,6 +47,15 @@ class Guesses:
     guesses: int
     correct: int
 
+    @property
+    def judged(self) -> float:
+        """The probability that the coins fall on both sides, and the game is judged.
+
+        Else it is refused and planted anew, until one is judged. P(A | judged) <= P(A)/P(judged): a level times this
+        keeps the level of the game that is judged in the end.
+        """
+        return 1.0 - 2.0 ** (1 - self.canaries)
+
 
 def judge(
     coins: SealedCoins,
@@ -144,13 +153,13 @@ def _one_run(
     of `verify/bounds/one_run.py` holds for the canaries of all of them.
     """
     included = coins.draw.included()
-    if included.all() or not included.any():
+    if included.all() or not included.any():  # another planting costs no confidence: see `Guesses.judged`
         raise InputError("Expected canaries on both sides of the coins: with so few, plant anew.")
     game = _guess(coins, scores)
     bound, best = _bound(game, claim, confidence), _bound(_all_right(game), claim, confidence)
-    p_value, test = promise_p_value(claim, **asdict(game)), None
+    p_value, test = min(promise_p_value(claim, **asdict(game)) / game.judged, 1.0), None
     if claim.certified is not None:
-        value = one_run_p_value(**asdict(game), curve=claim.certified)
+        value = min(one_run_p_value(**asdict(game), curve=claim.certified) / game.judged, 1.0)
         test = guesses_against_curve(scores, included, asdict(game), value, confidence, claim.certified)
     inside, outside = scores[included], scores[~included]
     attack = _attack(
@@ -200,7 +209,8 @@ def _all_right(game: Guesses) -> Guesses:
 
 
 def _bound(game: Guesses, claim: ClaimUnderTest, confidence: float) -> LowerBound:
-    settings: dict[str, Any] = {"delta": claim.delta, "confidence": confidence, "gaussian": claim.gaussian}
+    lost = (1.0 - confidence) * 2.0 ** (1 - game.canaries)  # as `Guesses.judged`
+    settings: dict[str, Any] = {"delta": claim.delta, "confidence": confidence + lost, "gaussian": claim.gaussian}
     return one_run_bound(**asdict(game), **settings, promised=claim.epsilon)
 
 
@@ -289,7 +299,8 @@ def _refutes(game: Guesses, claim: ClaimUnderTest, confidence: float) -> bool:
 
 
 def _rejects(game: Guesses, claim: ClaimUnderTest, confidence: float) -> bool:
-    return any(one_run_p_value(**asdict(game), curve=curve) <= 1.0 - confidence for curve in _curves(claim))
+    level = (1.0 - confidence) * game.judged
+    return any(one_run_p_value(**asdict(game), curve=curve) <= level for curve in _curves(claim))
 
 
 def _told_of_reference(result: AuditResult, reference: Sequence[Path]) -> AuditResult:

@@ -3,6 +3,7 @@
 import csv
 import hashlib
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -247,6 +248,25 @@ def test_false_alarms_at_randomised_response(runs: int, units: int) -> None:
     needed = needed_correct(runs * units, guesses, partial(refutes, epsilon=1.0, delta=1e-5, confidence=0.95))
     alarms = sum(needed is not None and count >= needed for count in counts)
     assert 0 < alarms <= binom.isf(1e-6, 400, 0.05)
+
+
+@pytest.mark.parametrize(("units", "alarms"), [(2, 1 / 2), (3, 1 / 3), (5, 4 / 15)])
+def test_planting_anew_where_all_coins_are_alike_keeps_the_level(tmp_path: Path, units: int, alarms: float) -> None:
+    rng, seed, judged, right = np.random.default_rng(17), 0, 0, 0
+    while judged < 2000:
+        draw, seed = Draw(seed, 1, units), seed + 1
+        scores, included = rng.random((1, units)), draw.included()
+        if included.all() or not included.any():
+            continue  # what `judge` refuses
+        judged += 1
+        right += _guess(sealed(draw), scores).correct == 2
+    # what guesses by chance do: binomial, five standard deviations
+    assert abs(right - 2000 * alarms) <= 5.0 * math.sqrt(2000 * alarms * (1.0 - alarms))
+    draw = next(draw for draw in (Draw(i, 1, units) for i in range(99)) if 0 < draw.included().sum() < units)
+    paths = files_of_scores(tmp_path, draw, draw.included().astype(float))
+    result = judge(sealed(draw), paths, ClaimUnderTest(0.0, 0.0), confidence=0.7)
+    assert (result.verdict == "refuted") is (alarms <= 0.3)
+    assert result.attacks[0].details["p_value"] == pytest.approx(alarms)
 
 
 def test_users_are_judged_as_one_canary_each(tmp_path: Path) -> None:
