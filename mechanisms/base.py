@@ -12,6 +12,8 @@ from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit.mechanisms.quoting import shown
+
 Array = NDArray[np.float64]
 Function = Callable[[Array], Array]
 
@@ -53,7 +55,7 @@ class Domain:
                 names the value and the rule.
         """
         if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-            raise TypeError(f"Expected {name}={value!r} to be a number in {self}.")
+            raise TypeError(f"Expected {name}={shown(value)} to be a number in {self}.")
         try:
             number = float(value)
         except OverflowError:
@@ -63,7 +65,7 @@ class Domain:
         pointed = self.integer and not isinstance(value, (int, np.integer))
         if not (above and below) or pointed:
             point = ", without a point or an exponent" if pointed and number.is_integer() else ""
-            raise ValueError(f"Expected {name}={value!r} in {self}{point}.")
+            raise ValueError(f"Expected {name}={shown(value)} in {self}{point}.")
 
 
 SEEN_AT = np.array([0.6, 0.9, 0.999])  # probabilities at which noise is seen to be scaled

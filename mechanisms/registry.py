@@ -14,6 +14,7 @@ from dpaudit.mechanisms.gaussian import Gaussian
 from dpaudit.mechanisms.generalized_gaussian import GeneralizedGaussian
 from dpaudit.mechanisms.laplace import Laplace
 from dpaudit.mechanisms.product import Product
+from dpaudit.mechanisms.quoting import shown
 
 # a new mechanism is one more line here: conformance tests, command line, training and proofs follow
 _KINDS: tuple[type[Mechanism], ...] = (
@@ -51,12 +52,12 @@ def from_dict(data: Mapping[str, Any]) -> Mechanism:
         raise ValueError(f"Expected a mechanism to have a name: {_listed(MECHANISMS)}.")
     name = data["name"]
     if not isinstance(name, str) or name not in MECHANISMS:
-        raise ValueError(f"Expected name={name!r} to be a mechanism: {_suggestion(name, MECHANISMS)}")
+        raise ValueError(f"Expected name={shown(name)} to be a mechanism: {_suggestion(name, MECHANISMS)}")
     mechanism = MECHANISMS[name]
     parameters = {field.name: field for field in fields(mechanism)}
     for key in data:
         if key != "name" and key not in parameters:
-            raise ValueError(f"Expected {key!r} to be a key of {name}: {_suggestion(key, parameters)}")
+            raise ValueError(f"Expected {shown(key)} to be a key of {name}: {_suggestion(key, parameters)}")
     for key, field in parameters.items():
         if field.default is MISSING and key not in data:
             raise ValueError(f"Expected {name} to have {key}, in {mechanism.domains[key]}.")

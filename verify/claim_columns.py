@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.quoting import shown
 from dpaudit.verify.claims import SAMPLING_PROB, STEPS
 from dpaudit.verify.guarantees import DELTA, EPSILON
 
@@ -49,7 +50,9 @@ class ClaimColumns:
                 )
             if not good.all():
                 i = int(np.argmin(good))
-                raise ValueError(f"claim {str(self.ids[i])!r}: Expected {name}={getattr(self, name)[i]:g} in {domain}.")
+                raise ValueError(
+                    f"claim {shown(str(self.ids[i]))}: Expected {name}={getattr(self, name)[i]:g} in {domain}."
+                )
 
     def __len__(self) -> int:
         return len(self.ids)

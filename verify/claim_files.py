@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from dpaudit.mechanisms.base import Mechanism
+from dpaudit.mechanisms.quoting import shown
 from dpaudit.mechanisms.registry import from_dict, to_dict
 from dpaudit.verify.claims import Adjacency, Claim, Phase, Unit
 from dpaudit.verify.correlated import Matrix, correlation_from_dict, matrix_from_bytes
@@ -149,12 +150,14 @@ def parse_claims(data: Mapping[str, Any], *, source: str, folder: Path | None = 
     """
     known = data.get("format", CLAIMS_FORMATS[-1])
     if known not in CLAIMS_FORMATS:
-        raise ClaimFileError(f"{source}: expected format={known!r} to be {' or '.join(map(repr, CLAIMS_FORMATS))}.")
+        raise ClaimFileError(
+            f"{source}: expected format={shown(known)} to be {' or '.join(map(repr, CLAIMS_FORMATS))}."
+        )
     unknown = set(data) - {"claim", "format"}
     if "algorithm" in unknown:
         raise ClaimFileError(f"{source}: a recipe, not claims: dpaudit train {source} --out model.pt trains it.")
     if unknown:
-        raise ClaimFileError(f"{source}: unknown key {sorted(unknown)[0]!r}: expected only [[claim]] tables.")
+        raise ClaimFileError(f"{source}: unknown key {shown(sorted(unknown)[0])}: expected only [[claim]] tables.")
     try:
         rows = _CLAIMS.validate_python(data.get("claim"))
     except ValidationError as error:
@@ -162,7 +165,7 @@ def parse_claims(data: Mapping[str, Any], *, source: str, folder: Path | None = 
     mechanisms: dict[str, Mechanism] = {}
     claims, seen = [], set()
     for number, row in enumerate(rows, start=1):
-        where = f"{source}: claim {row.get('id', number)!r}"
+        where = f"{source}: claim {shown(row.get('id', number))}"
         claim = claim_from_dict(row, where=where, mechanisms=mechanisms, folder=folder)
         if claim.id in seen:
             raise ClaimFileError(f"{where}: id appears twice: expected every id once.")
@@ -195,7 +198,7 @@ def claim_from_dict(
             from dpaudit.mechanisms.published import ACCOUNTANTS
 
             if read.accountant not in ACCOUNTANTS:
-                raise ValueError(f"expected accountant={read.accountant!r} among {', '.join(ACCOUNTANTS)}.")
+                raise ValueError(f"expected accountant={shown(read.accountant)} among {', '.join(ACCOUNTANTS)}.")
         phases = _phases(read, {} if mechanisms is None else mechanisms, folder)
         told = (read.adjacency, read.id, read.accountant, read.source, read.unit)
         stated = _guarantee(read)
@@ -315,10 +318,12 @@ def _built_phase(phase: _Phase, noise: Mechanism, folder: Path | None) -> Phase:
 def _matrix(folder: Path | None, name: str) -> Matrix:
     """The strategy of an .npy file beside the claims file, or below it."""
     if folder is None:
-        raise ValueError(f"Expected correlation.strategy={name!r} only in a claims file: .npy files lie beside it.")
+        raise ValueError(
+            f"Expected correlation.strategy={shown(name)} only in a claims file: .npy files lie beside it."
+        )
     inside = Path(name)
     if inside.is_absolute() or ".." in inside.parts:
-        raise ValueError(f"Expected correlation.strategy={name!r} to be a path below the claims file's folder.")
+        raise ValueError(f"Expected correlation.strategy={shown(name)} to be a path below the claims file's folder.")
     path = folder / inside
     try:
         found = path.stat()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from dpaudit.mechanisms.base import Domain
+from dpaudit.mechanisms.quoting import shown
 
 EPSILON = Domain(0.0, math.inf, (0.01, 20.0), "nats", closed_low=True)
 DELTA = Domain(0.0, 1.0, (1e-10, 1e-3), "probability", closed_low=True)
@@ -144,7 +145,7 @@ class PrivacyCurve:
             raise ValueError("Expected points to be one or more [epsilon, delta].")
         for point in self.points:
             if not isinstance(point, (list, tuple)) or len(point) != 2:
-                raise ValueError(f"Expected every point to be [epsilon, delta], not {point!r}.")
+                raise ValueError(f"Expected every point to be [epsilon, delta], not {shown(point)}.")
             ApproximateDP(*point)
         object.__setattr__(self, "points", tuple((float(epsilon), float(delta)) for epsilon, delta in self.points))
 
@@ -170,7 +171,7 @@ def guarantee_from_dict(data: Mapping[str, Any]) -> Guarantee:
     """
     kind = data.get("kind")
     if not isinstance(kind, str) or kind not in GUARANTEES:
-        raise ValueError(f"expected guarantee.kind={kind!r} among {', '.join(map(repr, GUARANTEES))}.")
+        raise ValueError(f"expected guarantee.kind={shown(kind)} among {', '.join(map(repr, GUARANTEES))}.")
     names = [field.name for field in fields(GUARANTEES[kind])]
     keys = {key: value for key, value in data.items() if key != "kind"}
     unknown = sorted(set(keys) - set(names))

@@ -3,14 +3,14 @@
 import difflib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-_LONGEST_VALUE = 80
+from dpaudit.mechanisms.quoting import shown
+
 _LONGEST_INTEGER = 10_000
-_BRACKETS: dict[type, str] = {dict: "{}", list: "[]", tuple: "()"}
 Models = Mapping[str, type[BaseModel]]
 
 
@@ -63,33 +63,9 @@ def one_line(error: ValidationError, model: type[BaseModel], algorithms: Models 
     return _message(dict(first), model, algorithms) + more
 
 
-def _shown(value: Any) -> str:
-    """The value as Python writes it, cut; what is cut is not written, for aliases in YAML make it 10^9 letters."""
-    found = ""
-    for piece in _pieces(value):
-        found += piece
-        if len(found) > _LONGEST_VALUE:
-            return found[:_LONGEST_VALUE] + "..."
-    return found
-
-
-def _pieces(value: Any) -> Iterator[str]:
-    brackets = _BRACKETS.get(type(value))
-    if brackets is None:
-        yield repr(value)
-        return
-    yield brackets[0]
-    for number, item in enumerate(value):
-        yield ", " if number else ""
-        if isinstance(value, dict):
-            yield f"{item!r}: "
-        yield from _pieces(value[item] if isinstance(value, dict) else item)
-    yield brackets[1]
-
-
 def _message(item: dict[str, Any], model: type[BaseModel], algorithms: Models) -> str:
     location = [str(part) for part in item["loc"]]
-    key, value = ".".join(location), _shown(item["input"])
+    key, value = ".".join(location), shown(item["input"])
     if item["type"] == "extra_forbidden":
         users = [repr(name) for name, other in algorithms.items() if key in other.model_fields]
         if users:

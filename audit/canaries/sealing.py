@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dpaudit.audit.canaries.seed_stream import digest, fair_coin, token
 from dpaudit.audit.inputs.files import InputError, file_sha256, open_regular, read_regular
+from dpaudit.mechanisms.quoting import shown
 from dpaudit.verify.validation import one_line
 
 FORMAT = "dpaudit-coins/1"
@@ -227,10 +228,12 @@ def unit_scores(scores: dict[str, float], ids: Sequence[str], group_size: int, n
     known = set(ids)
     stranger = next((key for key in scores if key not in known), None)
     if stranger is not None:
-        raise InputError(f"Expected every id of {name} to be one of this planting: {stranger!r} is not.")
+        raise InputError(f"Expected every id of {name} to be one of this planting: {shown(stranger)} is not.")
     missing = next((key for key in ids if key not in scores), None)
     if missing is not None:
-        raise InputError(f"Expected {name} to have a score for every id: {missing!r} and perhaps others are missing.")
+        raise InputError(
+            f"Expected {name} to have a score for every id: {shown(missing)} and perhaps others are missing."
+        )
     values: NDArray[np.float64] = np.array([scores[key] for key in ids], np.float64)
     with np.errstate(invalid="ignore"):
         means: Any = values.reshape(-1, group_size).mean(axis=1)

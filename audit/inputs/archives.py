@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import BinaryIO
 
 from dpaudit.audit.inputs.files import InputError
+from dpaudit.mechanisms.quoting import shown
 
 LARGEST_DIRECTORY = 4 << 20  # bytes; a record takes about 60, a Python object for it ten times that
 LARGEST_PICKLE = 16 << 20  # bytes
@@ -123,7 +124,7 @@ def check_archive(file: BinaryIO, name: str) -> int:
         packed = [info.filename for info in records
                   if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size]  # fmt: skip
         if packed:
-            raise InputError(f"Expected every record of {name} to be stored, but {packed[0]!r} is compressed.")
+            raise InputError(f"Expected every record of {name} to be stored, but {shown(packed[0])} is compressed.")
         if sum(info.file_size for info in records) > size:
             raise InputError(f"Expected the records of {name} to be no larger than its {size:,} bytes.")
         _check_layout(archive, name)
@@ -138,7 +139,9 @@ def check_archive(file: BinaryIO, name: str) -> int:
         except UNREADABLE as error:
             raise InputError(f"Expected the records of {name} to be readable: {error}.") from error
         if damaged is not None:
-            raise InputError(f"Expected record {damaged!r} of {name} to have the checksum that was written with it.")
+            raise InputError(
+                f"Expected record {shown(damaged)} of {name} to have the checksum that was written with it."
+            )
         prefix = pickles[0].filename.removesuffix("data.pkl")
     _check_pickle(content, name)
     return sum(info.file_size for info in records if info.filename.startswith(f"{prefix}data/"))

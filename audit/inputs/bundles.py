@@ -17,6 +17,7 @@ from dpaudit.audit.inputs.networks import parameter_shapes
 from dpaudit.audit.inputs.recipes import RECIPES, Recipe, recipe_class
 from dpaudit.audit.inputs.weights import check_state, read_safetensors, read_torch
 from dpaudit.mechanisms.learning.spec import Architecture, Ledger, TrainedModels, TrainingSpec
+from dpaudit.mechanisms.quoting import shown
 from dpaudit.verify.claims import Claim
 
 
@@ -126,7 +127,9 @@ def save_bundle(
     stated = recipe.claim_object()
     recipe = recipe.with_dimension(sum(tensor.numel() for tensor in state.values()))
     if recipe.architecture.name != architecture.name:
-        raise InputError(f"architecture.name: Expected {architecture.name!r} to be {recipe.architecture.name!r}.")
+        raise InputError(
+            f"architecture.name: Expected {shown(architecture.name)} to be {shown(recipe.architecture.name)}."
+        )
     if claim not in (recipe.claim_object(), stated):
         raise InputError(f"claim: Expected {claim} to be that of the recipe, {recipe.claim_object()}.")
     if recipe.dataset.sha256 is None:
@@ -214,7 +217,7 @@ def _beside(recipe: Recipe, name: str) -> Recipe:
 def _size(architecture: Mapping[str, Any], key: str, name: str) -> int:
     value = architecture.get(key)
     if type(value) is not int or not 1 <= value <= 1 << 40:
-        raise InputError(f"Expected meta.architecture.{key} of {name} to be a positive integer, not {value!r}.")
+        raise InputError(f"Expected meta.architecture.{key} of {name} to be a positive integer, not {shown(value)}.")
     return value
 
 
@@ -224,8 +227,8 @@ def _check_shapes(state: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, .
     for key, shape in shapes.items():
         if tuple(state[key].shape) != shape:
             raise InputError(
-                f"Expected {name}:state_dict[{key!r}] of shape {tuple(state[key].shape)} to have {shape}, that of the "
-                "architecture."
+                f"Expected {name}:state_dict[{shown(key)}] of shape {tuple(state[key].shape)} to have {shape}, "
+                "that of the architecture."
             )
 
 
@@ -234,7 +237,7 @@ def _names(state: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -
     first = next(iter(state), "")
     for prefix in (first.removesuffix(key) for key in shapes if first.endswith(f".{key}")):
         if set(state) == {prefix + key for key in shapes}:  # "module." of DataParallel, "_orig_mod." of torch.compile
-            return f"every name begins with {prefix!r}; save model.{prefix}state_dict()."
+            return f"every name begins with {shown(prefix)}; save model.{prefix}state_dict()."
     lists = {
         "it lacks": [key for key in shapes if key not in state],
         "it has": [key for key in state if key not in shapes],

@@ -9,6 +9,7 @@ import numpy as np
 
 from dpaudit.audit.inputs.files import InputError, read_regular
 from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.quoting import shown
 from dpaudit.verify.claim_columns import ClaimColumns
 from dpaudit.verify.claim_files import LONGEST_ID
 
@@ -64,7 +65,7 @@ def _numbers(cells: tuple[str, ...], name: str, path: Path, first: int) -> Array
         return np.array([float(cell) for cell in cells])
     except ValueError:
         number, cell = next((i, cell) for i, cell in enumerate(cells, first) if not _is_number(cell))
-        raise InputError(f"Expected {name}={cell!r} in line {number} of {path} to be a number.") from None
+        raise InputError(f"Expected {name}={shown(cell)} in line {number} of {path} to be a number.") from None
 
 
 def _is_number(cell: str) -> bool:

@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from dpaudit.audit.inputs.files import InputError, open_regular
+from dpaudit.mechanisms.quoting import shown
 from dpaudit.verify.validation import one_line
 
 MAX_BYTES = 2**20
@@ -42,7 +43,7 @@ class Parameters(_Known):
         except ValueError:
             return value
         if number is not None and not (math.isfinite(number) and 0 <= number < 1):
-            raise ValueError(f"expected delta={value!r} in [0, 1).")
+            raise ValueError(f"expected delta={shown(value)} in [0, 1).")
         return number
 
 
@@ -123,7 +124,7 @@ def load_entries(path: Path) -> list[Entry]:
     times = Counter(entry.url_slug for entry in entries)
     twice = next((slug for slug in times if times[slug] > 1), None)
     if twice is not None:
-        raise InputError(f"{path}: url_slug {twice!r} appears twice: expected every slug once.")
+        raise InputError(f"{path}: url_slug {shown(twice)} appears twice: expected every slug once.")
     return entries
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.audit.inputs.files import InputError
+from dpaudit.mechanisms.quoting import shown
 
 LARGEST_FILE = 300 << 20  # bytes of one unpacked file; the largest known one (Purchase-100) has 237 MB
 TEXT_FEATURES = 1024
@@ -193,7 +194,7 @@ def read_tsv(content: bytes, name: str) -> Raw:
     texts, answers = _sentences(content, name, ("sentence",))
     wrong = next((answer for answer in answers if not re.fullmatch("[0-9]{1,9}", answer)), None)
     if wrong is not None or len(texts) < 2:
-        found = f"the label {wrong!r}" if wrong is not None else f"{len(texts)} records"
+        found = f"the label {shown(wrong)}" if wrong is not None else f"{len(texts)} records"
         raise InputError(f"Expected {name} to have at least two records with integer labels from 0, not {found}.")
     return Raw(texts, np.array(answers, np.int64), texts[:0], np.empty(0, np.int64))
 

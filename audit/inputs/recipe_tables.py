@@ -18,6 +18,7 @@ from pydantic import (
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.learning.update_rules import UpdateRule
+from dpaudit.mechanisms.quoting import shown
 from dpaudit.mechanisms.registry import from_dict, to_dict
 from dpaudit.verify.claims import PLAIN_KINDS, Adjacency, Phase
 from dpaudit.verify.samplers import SAMPLERS, Sampler, sampler_from_dict, sampler_keys, sampler_to_dict, takes_steps
@@ -145,14 +146,14 @@ class ArchitectureTable(Table):
             raise ValueError("Expected kwargs.folder, the path of the encoder's folder.")
         if not self.code:
             if self.name not in KWARGS:
-                raise ValueError(f"Expected name={self.name!r} among {', '.join(KWARGS)}, or 'my_model.py:build'.")
+                raise ValueError(f"Expected name={shown(self.name)} among {', '.join(KWARGS)}, or 'my_model.py:build'.")
             for key, value in self.kwargs.items():
                 if key not in KWARGS[self.name]:
                     known = ", ".join(KWARGS[self.name]) or "none"
                     raise ValueError(f"Expected kwargs.{key} among those of {self.name}: {known}.")
                 holds, rule = KWARGS[self.name][key]
                 if not holds(value):
-                    raise ValueError(f"Expected kwargs.{key}={value!r} to be {rule}.")
+                    raise ValueError(f"Expected kwargs.{key}={shown(value)} to be {rule}.")
         try:
             json.dumps(self.kwargs, allow_nan=False)
         except (TypeError, ValueError) as error:
@@ -227,7 +228,7 @@ class SamplingTable(Table):
     def _keys(self) -> Self:
         kinds = (*PLAIN_KINDS, *SAMPLERS)
         if self.kind not in kinds:
-            raise ValueError(f"Expected kind={self.kind!r} among {', '.join(map(repr, kinds))}.")
+            raise ValueError(f"Expected kind={shown(self.kind)} among {', '.join(map(repr, kinds))}.")
         if self.kind in PLAIN_KINDS and self.model_extra:
             raise ValueError(f"Expected only kind and prob with kind={self.kind!r}, not {sorted(self.model_extra)[0]}.")
         if self.kind == "poisson" and self.prob is None:
@@ -320,7 +321,7 @@ def read_mechanism(value: Any) -> Mechanism:
         ValueError: Unknown, incomplete or outside its domain.
     """
     if not isinstance(value, Mapping):
-        raise ValueError(f"Expected a table with name and parameters, not {value!r}.")
+        raise ValueError(f"Expected a table with name and parameters, not {shown(value)}.")
     try:
         return from_dict(dict(value))
     except TypeError as error:  # pydantic only collects ValueError

@@ -37,6 +37,7 @@ from dpaudit.mechanisms.base import Mechanism, with_dimension
 from dpaudit.mechanisms.clipping import check_sensitivity
 from dpaudit.mechanisms.defects import CORRECT, DEFECTS
 from dpaudit.mechanisms.learning.schedule import Decay, occurrences, step_mechanisms
+from dpaudit.mechanisms.quoting import shown
 from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.correlated import Correlation, Participation, Tree
@@ -88,7 +89,7 @@ class Recipe(Table):
     @classmethod
     def _known_defect(cls, value: str | None) -> str | None:
         if value is not None and value not in DEFECTS:
-            raise ValueError(f"Expected planted_defect={value!r} among {', '.join(DEFECTS)}.")
+            raise ValueError(f"Expected planted_defect={shown(value)} among {', '.join(DEFECTS)}.")
         return value
 
     @model_validator(mode="after")
@@ -213,7 +214,7 @@ class Recipe(Table):
         """
         if not self.architecture.code and dataset.tokens != (self.architecture.name in TOKEN_READERS):
             rule = "to read features, not tokens" if dataset.tokens else "to have [dataset.tokens]"
-            raise InputError(f"architecture.name: Expected {self.architecture.name!r} {rule}.")
+            raise InputError(f"architecture.name: Expected {shown(self.architecture.name)} {rule}.")
 
     def _settings(self, records: int) -> dict[str, Any]:
         """What the training on so many records has besides architecture, mechanism and fault."""
@@ -319,7 +320,9 @@ class DPSGDRecipe(Recipe):
             if sampler is not None and sampler.steps != self.steps:
                 raise ValueError(f"{name}: Expected steps={self.steps} to be left out, or {sampler.steps}.")
             if sampler is not None and self.schedule is not None:
-                raise ValueError(f"{name}.kind: Expected {table.kind!r} to be 'poisson' or 'none' with a schedule.")
+                raise ValueError(
+                    f"{name}.kind: Expected {shown(table.kind)} to be 'poisson' or 'none' with a schedule."
+                )
         return self
 
     @model_validator(mode="after")
@@ -330,7 +333,7 @@ class DPSGDRecipe(Recipe):
             raise ValueError(f"architecture.name: Expected 'logistic' only with algorithm={users}.")
         if self.schedule is not None and name not in NETWORKS:
             raise ValueError(
-                f"architecture.name: Expected {name!r} to be one of {', '.join(NETWORKS)} with a schedule."
+                f"architecture.name: Expected {shown(name)} to be one of {', '.join(NETWORKS)} with a schedule."
             )
         self.step_mechanisms()
         return self
@@ -492,7 +495,7 @@ def load_recipe(path: str | Path) -> Recipe:
     try:
         data = read_toml(content.decode("utf-8-sig"))  # some editors begin with a mark
     except (ValueError, RecursionError) as error:
-        raise InputError(f"Expected {path} to hold TOML: {re.sub(r'[^ -~]', '?', str(error))}.") from error
+        raise InputError(f"Expected {path} to hold TOML: {re.sub(r'[^ -~]', '?', str(error)).rstrip('.')}.") from error
     if "algorithm" not in data and isinstance(data.get("claim"), list):
         raise InputError(f"Expected {path} to be a recipe, not claims: dpaudit verify {path} checks them.")
     return Recipe.from_dict(data, name=str(path), folder=Path(path).resolve().parent)

@@ -13,6 +13,7 @@ from dpaudit._npy import read_header
 from dpaudit.audit.inputs.archives import UNREADABLE
 from dpaudit.audit.inputs.files import InputError, open_regular, read_regular
 from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.quoting import shown
 
 LARGEST_SCORES = 256 << 20  # bytes
 NAME = re.compile(r"\D*[^\W\d]")  # of a column: a letter before any digit, so that 0x10 and 1,5 are none
@@ -52,7 +53,7 @@ def read_scored_ids(path: Path) -> dict[str, float]:
         _check_columns(row, rows[0], path, number)
         name, score = row[where[0]].strip(), _number(row[where[1]], path, number)
         if name in found:
-            raise InputError(f"Expected every id of {path} once: {name!r} is there again in line {number}.")
+            raise InputError(f"Expected every id of {path} once: {shown(name)} is there again in line {number}.")
         found[name] = score
     return found
 
@@ -103,7 +104,7 @@ def _rows(path: Path) -> list[list[str]]:
 
 def _number(cell: str, path: Path, line: int) -> float:
     if not _is_number(cell):
-        raise InputError(f"Expected line {line} of {path} to hold a score, not {cell!r}.")
+        raise InputError(f"Expected line {line} of {path} to hold a score, not {shown(cell)}.")
     value = float(cell)
     if value != value:
         raise InputError(f"Expected line {line} of {path} to hold a score that is not NaN.")

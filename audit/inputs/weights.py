@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dpaudit.audit.inputs.archives import check_archive
 from dpaudit.audit.inputs.files import InputError
+from dpaudit.mechanisms.quoting import shown
 
 LARGEST_HEADER = 16 << 20  # bytes of a safetensors header
 
@@ -73,7 +74,7 @@ def check_state(state: Any, name: str, *, size: int | None) -> dict[str, Tensor]
         raise InputError(f"Expected {name}:state_dict to map names to tensors.")
     total = 0
     for key, tensor in state.items():
-        where = f"{name}:state_dict[{key!r}]"
+        where = f"{name}:state_dict[{shown(key)}]"
         if not isinstance(key, str) or not isinstance(tensor, Tensor):
             inner = " Save model.state_dict() alone." if isinstance(tensor, Mapping) else ""
             raise InputError(f"Expected {where} to be a tensor under a name, not {type(tensor).__name__}.{inner}")
@@ -92,5 +93,5 @@ def check_state(state: Any, name: str, *, size: int | None) -> dict[str, Tensor]
         )
     for key, tensor in state.items():
         if not bool(torch.isfinite(tensor).all()):
-            raise InputError(f"Expected {name}:state_dict[{key!r}] to be finite.")
+            raise InputError(f"Expected {name}:state_dict[{shown(key)}] to be finite.")
     return {key: tensor.detach().clone(memory_format=torch.contiguous_format) for key, tensor in state.items()}

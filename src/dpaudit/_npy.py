@@ -42,12 +42,15 @@ def read_header(stream: IO[bytes]) -> Header:
     """
     try:
         version = npy.read_magic(stream)
-        read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
-        if read is None:
-            raise ValueError(f"its format has version {version}, not 1.0 or 2.0")
+    except ValueError as error:
+        raise ValueError("it does not begin as an .npy file does") from error
+    read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
+    if read is None:
+        raise ValueError(f"its format has version {version}, not 1.0 or 2.0")
+    try:
         header = Header(*read(stream))
-    except _DAMAGED as error:
-        raise ValueError(str(error) or type(error).__name__) from error
+    except _DAMAGED as error:  # NumPy's own words are advice on its arguments
+        raise ValueError("its header is damaged, or too long") from error
     shape = header.shape
     if len(shape) > MOST_AXES or not all(type(axis) is int and 0 <= axis <= sys.maxsize for axis in shape):
         raise ValueError(f"its shape is {shape}")

@@ -34,6 +34,7 @@ import numpy as np
 
 from dpaudit.mechanisms.base import Array, Mechanism, NormalCoordinates, with_noise_factor
 from dpaudit.mechanisms.numerics import UNIT
+from dpaudit.mechanisms.quoting import shown
 from dpaudit.verify.correlated.matrix import Matrix, matrix_sensitivity
 from dpaudit.verify.correlated.participation import Participation, participation_from_dict
 from dpaudit.verify.correlated.patterns import Sensitivity, heaviest
@@ -338,7 +339,7 @@ def correlation_from_dict(keys: Mapping[str, Any], matrix: Callable[[str], Matri
     given = dict(keys)
     name, participation = given.pop("strategy", None), given.pop("participation", None)
     if not isinstance(name, str) or not (name in STRATEGIES or name.endswith(".npy")):
-        raise ValueError(f"Expected correlation.strategy={name!r} among {', '.join(STRATEGIES)}, or an .npy file.")
+        raise ValueError(f"Expected correlation.strategy={shown(name)} among {', '.join(STRATEGIES)}, or an .npy file.")
     if not isinstance(participation, Mapping):
         raise ValueError("Expected correlation.participation to be a table with a kind.")
     known = ("sha256",) if name.endswith(".npy") else KEYS.get(name, ())

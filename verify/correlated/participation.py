@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from dpaudit.mechanisms.base import Domain
+from dpaudit.mechanisms.quoting import shown
 
 Kind = Literal["single", "fixed-order", "min-sep", "cyclic-poisson"]
 SEPARATION = Domain(1, 10**9, (1, 1000), "steps between two participations", closed_low=True, integer=True)
@@ -52,7 +53,9 @@ class Participation:
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
-            raise ValueError(f"Expected participation.kind={self.kind!r} among {', '.join(map(repr, get_args(Kind)))}.")
+            raise ValueError(
+                f"Expected participation.kind={shown(self.kind)} among {', '.join(map(repr, get_args(Kind)))}."
+            )
         known = (*REQUIRED[self.kind], *OPTIONAL.get(self.kind, ()))
         for name, domain in DOMAINS.items():
             value = getattr(self, name)

@@ -23,6 +23,7 @@ import numpy as np
 
 from dpaudit.mechanisms.base import Array, Domain
 from dpaudit.mechanisms.numerics import UNIT
+from dpaudit.mechanisms.quoting import shown
 from dpaudit.verify.correlated.participation import Participation
 from dpaudit.verify.correlated.patterns import Sensitivity, Steps, between
 
@@ -35,7 +36,7 @@ Coefficients = tuple[Array, Array]  # values, and bounds on their absolute error
 
 def _numbers(name: str, values: object, domain: Domain) -> tuple[float, ...]:
     if not isinstance(values, tuple | list) or not len(values):
-        raise ValueError(f"Expected {name}={values!r} to be a list of numbers in {domain}.")
+        raise ValueError(f"Expected {name}={shown(values)} to be a list of numbers in {domain}.")
     for value in values:
         domain.validate(name, value)
     return tuple(float(value) for value in values)

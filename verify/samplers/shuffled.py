@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from dpaudit.mechanisms.base import Array, Domain
+from dpaudit.mechanisms.quoting import shown
 from dpaudit.verify.samplers.base import Batches, PassGame
 from dpaudit.verify.samplers.seams import MOST_PASSES, chances_in_order, ends, passes_of_whole_batches
 
@@ -28,7 +29,7 @@ OPPOSED = (
 def one_of(name: str, value: object, allowed: tuple[str, ...]) -> None:
     """Refuse a word that is none of the allowed ones."""
     if value not in allowed:
-        raise ValueError(f"Expected {name}={value!r} among {', '.join(map(repr, allowed))}.")
+        raise ValueError(f"Expected {name}={shown(value)} among {', '.join(map(repr, allowed))}.")
 
 
 @dataclass(frozen=True)
