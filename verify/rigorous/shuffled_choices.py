@@ -239,7 +239,7 @@ def _side(
     bits: int,
     way: Direction,
 ) -> list[tuple[int, str, int]]:
-    """From 0 on, every value the least of those before, the theorem's and that of a known order.
+    """From 0 on, where the lesser of the theorem's value and that of a known order is less than those before.
 
     Fewer terms are best the larger epsilon is: lattices of fewer are added where they cost less.
     """
@@ -257,8 +257,9 @@ def _side(
                     break
                 value, look = fewer, look + 1
             going = bool(value < known) and bool(value > INFINITE * delta)
-        least = min(least, value.upper(), known)
-        found.append((place, decimal_above(least), look))
+        if (bound := min(value.upper(), known)) < least:  # else this place shows nothing
+            least = bound
+            found.append((place, decimal_above(bound), look))
         if known < INFINITE * delta:
             return found
         place = max(place + 1, round(place * (1 + SPARSE * fine.step)) if place * fine.step > DENSE else 0)

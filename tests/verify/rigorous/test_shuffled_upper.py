@@ -25,7 +25,13 @@ from dpaudit.verify.rigorous import shuffled_choices
 from dpaudit.verify.rigorous.agreement import confirmed
 from dpaudit.verify.rigorous.balls import Unavailable, ball, precision
 from dpaudit.verify.rigorous.bracket import UpperProof, upper_proof
-from dpaudit.verify.rigorous.shuffled_choices import Fineness, ShuffledBound, chosen_lattice, shuffled_bound
+from dpaudit.verify.rigorous.shuffled_choices import (
+    Fineness,
+    ShuffledBound,
+    chosen_lattice,
+    pass_profile,
+    shuffled_bound,
+)
 from dpaudit.verify.rigorous.shuffled_upper import (
     ShuffledBatches,
     TermLattice,
@@ -91,6 +97,20 @@ def test_the_mean_of_two_terms_is_a_double_sum(direction: Direction) -> None:
     bound, cost = (float(x.upper()) for x in pass_delta(part, lattice, ball(growth).log(), direction, BITS))
     assert truth < bound - cost + 1e-9
     assert bound - cost < truth * (1.0 + 5e-3)
+
+
+@pytest.mark.parametrize(("batches", "mu", "direction"), [(12, 0.1, "swap"), (60, 0.3, "remove"), (9, 0.5, "remove")])
+def test_every_corner_is_shown_by_its_own_lattice(batches: int, mu: float, direction: Direction) -> None:
+    """The least of those before would be shown by none where fewer terms cost more again."""
+    with precision():
+        part, lattice = one_pass(batches, mu, direction)
+        step = ball(0.3 * mu / math.sqrt(batches))
+        profile, lattices = pass_profile(part, lattice, step, Fineness(8.0, 0.2), 1e-5, BITS)
+        assert len({look for *_, look in profile}) > 1
+        for place, value, look in profile:
+            way: Direction = direction if place >= 0 else "add" if direction == "remove" else "swap"
+            found = pass_delta(part, lattices[look], abs(place) * step, way, BITS)[0]
+            assert ball(value) >= found or ball(value) >= part.known(abs(place) * step)
 
 
 def pass_density(outputs: Array, contributions: tuple[float, ...], sigma: float) -> Array:
