@@ -208,11 +208,12 @@ def _renyi(claim: Claim, stated: RenyiDP, at_least: Function, at_most: Function)
         return Finding("refuted", reason, "epsilon", math.inf, math.inf)
     upper, where = claim.canonical("upper"), f"at order {stated.order:.6g} the Renyi divergence"
     order, larger = np.array([stated.order]), LARGER_ORDERS * stated.order
+    huge = stated.order > SMALLER_ORDERS[0]
     smaller = np.append(SMALLER_ORDERS[stated.order > SMALLER_ORDERS], order)  # it grows with the order
     of_a_pair = float(divergence_lower(claim.canonical("lower"), smaller).max())
     told_apart = f"{where} of one pair of neighbours is at least {of_a_pair:.6g}, more than {stated.epsilon:.6g}"
     refuted = of_a_pair * (1.0 - EXACT) > stated.epsilon
-    if refuted and len(smaller) > 1 and math.isinf(min(rho_upper(upper), pure_upper(upper))):
+    if refuted and huge and math.isinf(min(rho_upper(upper), pure_upper(upper))):
         # moments of so large an order take long, and cannot certify what is refuted
         return Finding("refuted", f"{told_apart}; no upper bound was computed.", "epsilon", of_a_pair, math.inf)
     highest = float(divergence_upper(upper, order)[0])
@@ -240,9 +241,8 @@ def _renyi(claim: Claim, stated: RenyiDP, at_least: Function, at_most: Function)
     if shown * (1.0 - EXACT) > stated.epsilon:
         reason = f"{NO_SMALLER} Renyi divergence at order {stated.order:.6g} than {shown:.6g}."
         return Finding("refuted", reason, "epsilon", shown, highest)
-    unknown = ": no theorem here has a moment of so large an order that floats hold" * (len(smaller) > 1)
-    most = f"{highest:.4g}{unknown if math.isinf(highest) else ''}"
-    reason = f"{where} is proven at least {shown:.4g} and at most {most}."
+    unknown = ": no theorem here has a moment of so large an order that floats hold" if math.isinf(highest) else ""
+    reason = f"{where} is proven at least {shown:.4g} and at most {highest:.4g}{unknown if huge else ''}."
     return Finding("undecided", reason, "epsilon", shown, highest)
 
 

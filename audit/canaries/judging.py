@@ -209,8 +209,8 @@ def _all_right(game: Guesses) -> Guesses:
 
 
 def _bound(game: Guesses, claim: ClaimUnderTest, confidence: float) -> LowerBound:
-    lost = (1.0 - confidence) * 2.0 ** (1 - game.canaries)  # as `Guesses.judged`
-    settings: dict[str, Any] = {"delta": claim.delta, "confidence": confidence + lost, "gaussian": claim.gaussian}
+    confidence += (1.0 - confidence) * (1.0 - game.judged)  # the level times it
+    settings: dict[str, Any] = {"delta": claim.delta, "confidence": confidence, "gaussian": claim.gaussian}
     return one_run_bound(**asdict(game), **settings, promised=claim.epsilon)
 
 

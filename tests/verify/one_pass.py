@@ -1,7 +1,5 @@
 """Upper bound on one pass over shuffled batches, for the tests of it at single epsilons."""
 
-import numpy as np
-
 from dpaudit.verify.pld.shuffled_pass import CurvePass, ShuffledPass
 from dpaudit.verify.results import Direction
 from dpaudit.verify.upper.shuffled_batches import hidden_delta, large_weights_cost
@@ -9,5 +7,4 @@ from dpaudit.verify.upper.shuffled_batches import hidden_delta, large_weights_co
 
 def pass_delta(part: ShuffledPass | CurvePass, terms: int, direction: Direction, epsilon: float) -> float:
     """What is left to tell of a mean of so many terms, and what large weights cost."""
-    cost = large_weights_cost(part, terms, direction, np.array([epsilon]))[0]
-    return hidden_delta(part, terms, direction, epsilon) + float(cost)
+    return hidden_delta(part, terms, direction, epsilon) + large_weights_cost(part, terms, direction, epsilon)

@@ -260,9 +260,8 @@ def _term(
     spread = part.spread(direction)
     low, high = part.ends(growth, direction)
     low = min(1.0 - growth - 6.0 * spread, low)
-    if spread < GENTLE:  # Y is nearly normal
-        low, high = max(low, 1.0 - growth - ENDS * spread), min(high, 1.0 - growth + ENDS * spread)
-    low, high = max(low, 1.0 - growth - FARTHEST * spread), min(high, 1.0 - growth + FARTHEST * spread)
+    far = (ENDS if spread < GENTLE else FARTHEST) * spread  # gentle ones are nearly normal
+    low, high = max(low, 1.0 - growth - far), min(high, 1.0 - growth + far)
     step = max(spread / points, spread * WIDTH * math.sqrt(terms) / MOST_POINTS, (high - low) / MOST_PLACES)
     places = _knots(1.0 - growth, low, high, step)
     levels = places * step

@@ -88,7 +88,7 @@ def shuffled_bound(claim: Claim) -> ShuffledBound | Unavailable:
     if isinstance(found, Unavailable):
         return found
     reached = found.delta(e) / ball(claim.delta or 1e-10)
-    work = sum(max(_work(**look) for look in one["lattices"]) for one in found.inputs["passes"])
+    work = sum(max(_work(look["size"], look["terms"]) for look in one["lattices"]) for one in found.inputs["passes"])
     if not (reached > 1 and reached < CLOSE and work < DEAR):
         return found
     # one pass has the claimed epsilon among its own, and loses nothing in between
@@ -96,7 +96,7 @@ def shuffled_bound(claim: Claim) -> ShuffledBound | Unavailable:
     return _bound(claim, parts, terms, finer)
 
 
-def _work(size: int, terms: int, **_: object) -> int:
+def _work(size: int, terms: int) -> int:
     """Points of a lattice times squarings."""
     return size * terms.bit_length()
 
@@ -137,8 +137,8 @@ def best_terms(part: ShuffledBatches) -> int:
     tried, m = [(known, 1)], math.floor(batches * (1 - 1e-9))
     while m >= 2:
         hidden = _spread(part) / math.sqrt(2 * math.pi * m)
-        lattice = TermLattice(m, *rare_choice(part, m, zero), "1", (), 1, 1, "1")
-        tried.append((hidden + float(large_weights_cost(part, lattice, zero, way).mid()), m))
+        level, cut = map(ball, rare_choice(part, m, zero))
+        tried.append((hidden + float(large_weights_cost(part, m, level, cut, zero, way).mid()), m))
         m = int(m / FEWER)
     return min(tried)[1]
 

@@ -53,7 +53,7 @@ class TermLattice:
 
     Args:
         terms: m.
-        level: c, a decimal; 1 where the other price is the lesser one.
+        level: c, a decimal.
         cut: g, a decimal.
         unit: A decimal.
         knots: Ascending multiples of the unit.
@@ -153,16 +153,18 @@ def pass_delta(
     power = cyclic_power(fmpz_poly(law), m, lattice.size, bits)
     inside = arb(power.truncate(lattice.top + 1).derivative()(1)) / (1 << bits)
     above = lattice.top * (-tilt * lattice.top).exp() * (moment / (1 << bits)) ** m
-    cost = large_weights_cost(part, lattice, epsilon, direction)
+    cost = large_weights_cost(part, m, ball(lattice.level), ball(lattice.cut), epsilon, direction)
     return (inside + above) * ball(lattice.unit) / m + beyond + cost, cost
 
 
-def large_weights_cost(part: ShuffledBatches, lattice: TermLattice, epsilon: arb, direction: Direction) -> arb:
-    """The lesser of the two prices."""
-    batches, growth, m = ball(part.batches), epsilon.exp(), lattice.terms
+def large_weights_cost(
+    part: ShuffledBatches, terms: int, level: arb, cut: arb, epsilon: arb, direction: Direction
+) -> arb:
+    """The lesser of the two prices, at c = level and g = cut."""
+    batches, growth = ball(part.batches), epsilon.exp()
     filled = term_excess(part.mu, growth, 1 - growth, direction, below=True)
-    filled *= gaussian_delta(2 * part.mu, (batches / m).log())
-    rho, cut = rare_weights(part, m, ball(lattice.level)), ball(lattice.cut)
+    filled *= gaussian_delta(2 * part.mu, (batches / terms).log())
+    rho = rare_weights(part, terms, level)
     first = cut * rho + term_excess(part.mu, growth, cut, direction, below=False)
     return filled.min(rho * part.known(epsilon) + first / batches)
 

@@ -25,7 +25,7 @@ from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.pld.coordinate_moments import Coordinate, coordinate
 from dpaudit.verify.pld.shift_allocation import SpreadMoment
-from dpaudit.verify.rdp import MARGIN, Moments, log_excess, rdp_curve, replace_one_release, sampled_moments
+from dpaudit.verify.rdp import Moments, rdp_curve, replace_one_release, replaced_moment, sampled_moments
 from dpaudit.verify.upper.shift_norms import moments_reach
 
 THEOREM = (
@@ -36,7 +36,7 @@ THEOREM = (
 DENSE_ORDERS = (1.125, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, *map(float, range(4, 17)))
 SPACING = 1.06
 FEW_ORDERS = 8  # so many are evaluated themselves, not by chords
-MOST_TERMS = {True: 2**20, False: 2**12}  # of a binomial sum; fewer where a moment is a search for the worst shift
+MOST_TERMS, MOST_SEARCHES = 2**20, 2**12  # of a binomial sum; where a moment is a search for the worst shift
 
 
 class EnvelopeMoments:
@@ -52,15 +52,14 @@ class EnvelopeMoments:
         """Log-moments alpha(lam) of one release at each order."""
         if sampling_prob == 1:
             return self._unsampled(orders)
-        near, found = orders <= MOST_TERMS[self._compute.alike], np.empty(len(orders))
+        near, found = orders <= (MOST_TERMS if self._compute.alike else MOST_SEARCHES), np.empty(len(orders))
         if near.any():
             self._upto(orders[near])
             table = self._joined(np.arange(math.ceil(float(orders[near].max())) + 2.0))
             self._add_few(orders[near])
             found[near] = sampled_moments(table, sampling_prob, orders[near], self._joined)
-        if not near.all():  # moments are jointly convex, and where the record is not drawn nothing tells
-            whole = log_excess(self._unsampled(orders[~near]))
-            found[~near] = np.logaddexp(0.0, math.log(sampling_prob) + whole) * (1.0 + MARGIN)
+        if not near.all():  # by joint convexity, which holds of a record that comes or goes as well
+            found[~near] = [replaced_moment(float(one), sampling_prob) for one in self._unsampled(orders[~near])]
         return found
 
     def _unsampled(self, orders: Array) -> Array:

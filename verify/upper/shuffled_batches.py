@@ -114,7 +114,7 @@ WEIGHTS = 192  # levels of weights
 LEVELS = np.geomspace(1e-4, 1e4, 49)  # g
 DISTANCES, VARIANCES = 64, 32  # cells of the mean over distances
 TAIL = 1e-18  # of a pass: mass of an infinite loss
-LEAST_DEVIATION = 1e-9
+LEAST_DEVIATION = 1e-9  # of a pass's loss, which guides the grid
 LEAST_SHIFT, MOST_SHIFT = 1e-5, 20.0  # shorter ones count as that, and no number of batches helps longer ones
 MOST_LOSS = 600.0  # of a pass, beyond which losses count as infinite: their growth is no float
 LONGEST_STEP = 1.0  # nats of the grid, whatever guides it
@@ -186,15 +186,16 @@ def _apart(part: ShuffledPass | CurvePass, contributions: float, epsilon: Array)
     return (part.once if contributions == 1.0 else part.twice).delta(epsilon)
 
 
-def _rough_cost(part: ShuffledPass | CurvePass, terms: int, direction: Direction, epsilon: float) -> float:
+@lru_cache(256)
+def _rough_cost(part: ShuffledPass | CurvePass, direction: Direction, epsilon: float, terms: int) -> float:
     """What `hidden_delta` and `large_weights_cost` come to."""
     hidden = mean_excess(part, max(1.0, math.exp(epsilon)), terms, direction, ROUGHLY)
-    return hidden + float(large_weights_cost(part, terms, direction, np.array([epsilon]))[0])
+    return hidden + large_weights_cost(part, terms, direction, epsilon)
 
 
 def _best_terms(part: ShuffledPass | CurvePass, direction: Direction, epsilon: float, near: int) -> int:
     """The k at which a pass costs least, roughly: downhill from one that is near."""
-    cost = lru_cache(None)(lambda terms: _rough_cost(part, terms, direction, epsilon))
+    cost = partial(_rough_cost, part, direction, epsilon)
     while True:
         fewer, more = max(2, math.floor(near / RATIO)), min(max(2, int(part.batches)), math.ceil(near * RATIO))
         best = min((near, fewer, more), key=cost)
@@ -210,8 +211,8 @@ def _at_zero(part: ShuffledPass | CurvePass, direction: Direction) -> tuple[int,
     if part.batches < 2:
         return 1, _normal_deviation(known)
     tried = {int(k) for k in np.geomspace(2.0, int(part.batches), CHOICES)}
-    terms = _best_terms(part, direction, 0.0, min(tried, key=lambda k: _rough_cost(part, k, direction, 0.0)))
-    cost = _rough_cost(part, terms, direction, 0.0)
+    terms = _best_terms(part, direction, 0.0, min(tried, key=partial(_rough_cost, part, direction, 0.0)))
+    cost = _rough_cost(part, direction, 0.0, terms)
     return (terms, _normal_deviation(cost)) if cost < HIDDEN * known else (1, _normal_deviation(known))
 
 
@@ -339,17 +340,20 @@ def hidden_delta(part: ShuffledPass | CurvePass, terms: int, direction: Directio
     return mean_excess(part, max(1.0, math.exp(epsilon) * (1.0 - 8.0 * UNIT)), terms, direction)
 
 
-def large_weights_cost(part: ShuffledPass | CurvePass, terms: int, direction: Direction, epsilon: Array) -> Array:
-    """What large weights cost at each epsilon, the lesser of two prices: of a known release as much as their chance."""
+def large_weights_cost(part: ShuffledPass | CurvePass, terms: int, direction: Direction, epsilon: float) -> float:
+    """The lesser of two prices of large weights: of a known release as much as their chance, or of constants instead.
+
+    Args:
+        part, terms, direction, epsilon: As of `hidden_delta`.
+    """
     rho = _revealed(part, terms)
-    known = _apart(part, _contributions(direction), epsilon * (1.0 - 8.0 * UNIT))
-    growths = np.maximum(np.exp(epsilon) * (1.0 - 8.0 * UNIT), 1.0)
-    found = [sum(part.excess(LEVELS, float(growth), direction)) + LEVELS * rho for growth in growths]
-    first = np.minimum(known, np.min(found, axis=1))
-    pairs = [part.excess(np.array([1.0 - growth]), float(growth), direction) for growth in growths]
+    known = float(_apart(part, _contributions(direction), np.array([epsilon * (1.0 - 8.0 * UNIT)]))[0])
+    growth = max(float(np.exp(epsilon)) * (1.0 - 8.0 * UNIT), 1.0)
+    first = min(known, float(np.min(sum(part.excess(LEVELS, growth, direction)) + LEVELS * rho)))
+    constants, error = part.excess(np.array([1.0 - growth]), growth, direction)
     level = max(0.0, math.log(part.batches / terms) - 8.0 * UNIT * (1.0 + math.log(part.batches)))
-    filled = np.array([float(x[0] + e[0]) for x, e in pairs]) * float(_apart(part, 2.0, np.array([level]))[0])
-    return np.asarray(np.minimum(rho * known + first / part.batches, filled) * (1.0 + 64.0 * UNIT))
+    filled = float(constants[0] + error[0]) * float(_apart(part, 2.0, np.array([level]))[0])
+    return min(rho * known + first / part.batches, filled) * (1.0 + 64.0 * UNIT)
 
 
 @lru_cache(64)  # blocks of one claim ask for the same
@@ -366,7 +370,7 @@ def _profile(part: ShuffledPass | CurvePass, direction: Direction, step: float, 
         if len(places) % TOGETHER == 0:
             terms = _best_terms(part, direction, epsilon, terms)
         hidden = hidden_delta(part, terms, direction, epsilon)
-        bounds.append(hidden + float(large_weights_cost(part, terms, direction, np.array([epsilon]))[0]))
+        bounds.append(hidden + large_weights_cost(part, terms, direction, epsilon))
         falls = least < hidden < float(known(np.array([float(places[-1])]))[0])
         following = _following(places[-1])
         far = REACH * min(deviation, part.spread(direction) / math.sqrt(terms))  # of what is hidden
@@ -379,8 +383,8 @@ def _profile(part: ShuffledPass | CurvePass, direction: Direction, step: float, 
     while float(known(np.array([float(places[-1])]))[0]) > TAIL and places[-1] * step <= end:
         places.append(_following(places[-1]))
     found = np.array(places, dtype=np.float64)
-    for epsilon in found[len(bounds) :] * step:
-        bounds.append(hidden + float(large_weights_cost(part, terms, direction, np.array([epsilon]))[0]))
+    for place in places[len(bounds) :]:
+        bounds.append(hidden + large_weights_cost(part, terms, direction, place * step))
     passes = np.array(bounds) * (1.0 + 2.0 * UNIT)
     return found, np.minimum.accumulate(np.minimum(passes, known(found)))
 

@@ -164,8 +164,8 @@ def same_price(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return levels, np.array([gaussian_delta(2.0 * part.shift, math.log(level)) for level in levels])
 
     def forget() -> None:
-        for cached in (shuffled_batches._revealed, shuffled_batches._at_zero, shuffled_batches._profile):
-            cached.cache_clear()
+        for name in ("_revealed", "_rough_cost", "_at_zero", "_profile"):
+            getattr(shuffled_batches, name).cache_clear()
 
     monkeypatch.setattr(shuffled_batches, "_large_weights", large_weights)
     forget()
