@@ -36,6 +36,7 @@ APART: dict[Direction, tuple[float, float, float]] = {
     "add": (1.0, 1.0, 2.0),
     "swap": (2.0, 2.0, 2.0),
 }
+TRIED_ENDS, TILTS = 48, 10  # of what is told apart
 GENTLE, ENDS = 5e-3, 20.0  # deviation of Y below which K and L are so many of them from its mean
 
 
@@ -253,17 +254,40 @@ def _knots(mean: float, low: float, high: float, step: float) -> Array:
     return np.concatenate([centre - sides[0][::-1], [float(centre)], centre + sides[1]])
 
 
-def _term(
-    part: ShuffledPass | CurvePass, growth: float, terms: int, direction: Direction, points: float
-) -> tuple[Lattice, float, float]:
-    """Y on a lattice, the step, and what is to be added to the mean's E (...)_+."""
+@dataclass(frozen=True, eq=False)
+class Term:
+    """Y on the multiples of a step.
+
+    Args:
+        lattice: Masses there.
+        step: Between neighbouring places.
+        added: To a mean's E (...)_+.
+    """
+
+    lattice: Lattice
+    step: float
+    added: float
+
+
+def _ends(part: ShuffledPass | CurvePass, growth: float, direction: Direction, least: float) -> tuple[float, float]:
+    """The least and the largest Y that are told apart."""
     spread = part.spread(direction)
     low, high = part.ends(growth, direction)
     low = min(1.0 - growth - 6.0 * spread, low)
     far = (ENDS if spread < GENTLE else FARTHEST) * spread  # gentle ones are nearly normal
     low, high = max(low, 1.0 - growth - far), min(high, 1.0 - growth + far)
-    step = max(spread / points, spread * WIDTH * math.sqrt(terms) / MOST_POINTS, (high - low) / MOST_PLACES)
-    places = _knots(1.0 - growth, low, high, step)
+    if least > 0.0 and high > spread:
+        ends = np.geomspace(spread, high, TRIED_ENDS)
+        enough = part.excess(ends, growth, direction)[0] <= least
+        high = float(ends[int(np.argmax(enough))]) if enough.any() else high
+    return low, high
+
+
+def _term(
+    part: ShuffledPass | CurvePass, growth: float, direction: Direction, ends: tuple[float, float], step: float
+) -> Term:
+    """Y on a lattice."""
+    places = _knots(1.0 - growth, *ends, step)
     levels = places * step
     values, error = part.excess(levels, growth, direction)
     beyond = float(values[-1] + error[-1])
@@ -277,36 +301,95 @@ def _term(
     short = float(np.max(values + error - beyond - reached * (1.0 - 4.0 * UNIT * len(masses))))
     grid = np.zeros(int(places[-1] - places[0]) + 1)
     grid[(places - places[0]).astype(np.int64)] = masses
-    return Lattice(grid, int(places[0])), step, beyond + max(short, 0.0)
+    return Term(Lattice(grid, int(places[0])), step, beyond + max(short, 0.0))
+
+
+def term_sums(
+    part: ShuffledPass | CurvePass,
+    growth: float,
+    counts: Sequence[int],
+    direction: Direction,
+    points: float = POINTS,
+    least: float = 0.0,
+) -> "list[TermSum]":
+    """Sums of so many independent Y.
+
+    Args:
+        part: The pass.
+        growth: e^epsilon, at least 1.
+        counts: How many, ascending.
+        direction: Which law comes first.
+        points: Of the lattice, in a deviation of Y.
+        least: Of E (Y - k)_+, what may be added to a mean's instead of telling larger Y apart.
+    """
+    spread, ends = part.spread(direction), _ends(part, growth, direction, least)
+    found, term = list[TermSum](), None
+    for count in counts:
+        finest = max(spread / points, (ends[1] - ends[0]) / MOST_PLACES)
+        step = max(finest, spread * WIDTH * math.sqrt(count) / MOST_POINTS)
+        if term is None or term.step != step:
+            term = _term(part, growth, direction, ends, step)
+        found.append(TermSum.of(term, count))
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class TermSum:
+    """A sum of independent Y, on the multiples of a step.
+
+    Args:
+        terms: How many.
+        step: Between neighbouring places.
+        places, masses: Whole numbers that are told apart, and upper bounds on the masses there but for the noise.
+        noise: Of the masses, in the mean square.
+        above: Of (tilt, E e^(tilt (sum - end))) at the best of some tilts, end the first place beyond.
+        added: To E (...)_+ for every term.
+    """
+
+    terms: int
+    step: float
+    places: Array
+    masses: Array
+    noise: float
+    above: tuple[float, float]
+    added: float
+
+    @classmethod
+    def of(cls, term: Term, terms: int) -> Self:
+        """Of so many terms."""
+        one, places = term.lattice, term.lattice.first + np.arange(len(term.lattice.masses), dtype=np.float64)
+        mean = float(one.masses @ places)
+        deviation = math.sqrt(terms * max(float(one.masses @ (places - mean) ** 2), 1e-12))
+        start = math.floor(min(terms * mean - WIDTH / 2.0 * deviation, 0.0) + 1.2 * min(places[0], 0.0)) - 1
+        reach = max(terms * mean + WIDTH / 2.0 * deviation, 0.0) + 1.2 * places[-1] + 2.0
+        size = 1 << math.ceil(math.log2(reach - start))
+        power = tilted_power([(one, terms)], 0.0, start, size)
+        end, scale = start + size, math.exp(power.log_scale) * (1.0 + power.relative + UNIT * size)
+        tilts = np.geomspace(0.5, 3000.0, TILTS) / size
+        exponents = terms * log_mgf(one, tilts) - tilts * end
+        best = int(np.argmin(exponents))
+        return cls(
+            terms,
+            term.step,
+            np.arange(start, end, dtype=np.float64),
+            np.maximum(power.values, 0.0) * scale,
+            power.error_l2 * scale,
+            (float(tilts[best]), math.exp(min(float(exponents[best]), 600.0)) * (1.0 + 1e-9)),
+            term.added,
+        )
+
+    def excess(self, more: float = 0.0) -> float:
+        """Upper bound on E (more + sum)_+, more >= 0."""
+        gains = np.maximum(self.places + more / self.step * (1.0 + 2.0 * UNIT), 0.0)
+        inside, noise = float(self.masses @ gains), self.noise * math.sqrt(float(gains @ gains))
+        # what wraps around from below only adds; u <= e^(tilt u)/(e tilt) of what lies above the window
+        tilt, share = self.above
+        beyond = (float(gains[-1]) + 1.0 + 1.0 / (math.e * tilt)) * share
+        return ((inside + noise + beyond) * self.step * (1.0 + 1e-13) + self.terms * self.added) * (1.0 + 4.0 * UNIT)
 
 
 def mean_excess(
     part: ShuffledPass | CurvePass, growth: float, terms: int, direction: Direction, points: float = POINTS
 ) -> float:
-    """Upper bound on E (mean of independent Y)_+.
-
-    Args:
-        part: The pass.
-        growth: e^epsilon, at least 1.
-        terms: How many.
-        direction: Which law comes first.
-        points: Of the lattice, in a deviation of Y.
-    """
-    term, step, added = _term(part, growth, terms, direction, points)
-    places = term.first + np.arange(len(term.masses), dtype=np.float64)
-    mean = float(term.masses @ places)
-    deviation = math.sqrt(terms * max(float(term.masses @ (places - mean) ** 2), 1e-12))
-    start = math.floor(min(terms * mean - WIDTH / 2.0 * deviation, 0.0) + 1.2 * min(places[0], 0.0)) - 1
-    reach = max(terms * mean + WIDTH / 2.0 * deviation, 0.0) + 1.2 * places[-1] + 2.0
-    size = 1 << math.ceil(math.log2(reach - start))
-    power = tilted_power([(term, terms)], 0.0, start, size)
-    end, scale = start + size, math.exp(power.log_scale) * (1.0 + power.relative + UNIT * size)
-    sums = np.arange(1.0, end)
-    inside = float(np.maximum(power.values[1 - start :], 0.0) @ sums) * scale
-    noise = power.error_l2 * scale * math.sqrt(float(sums @ sums))
-    # what wraps around from below only adds; u <= e^(tilt u)/(e tilt) of what lies above the window
-    tilts = np.geomspace(0.5, 3000.0, 40) / size
-    exponents = terms * log_mgf(term, tilts) - tilts * end
-    best = int(np.argmin(exponents))
-    above = (end + 1.0 / (math.e * tilts[best])) * math.exp(min(float(exponents[best]), 600.0)) * (1.0 + 1e-9)
-    return float((inside + noise + above) * step / terms * (1.0 + 1e-13) + added)
+    """Upper bound on E (mean of independent Y)_+; the arguments are those of `term_sums`."""
+    return term_sums(part, growth, [terms], direction, points)[0].excess() / terms

@@ -93,12 +93,13 @@ from dpaudit.verify.curves import Curve, mean_delta
 from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.fourier import Lattice
 from dpaudit.verify.pld.pair_curve import worst_delta
-from dpaudit.verify.pld.shuffled_pass import CurvePass, ShuffledPass, mean_excess
+from dpaudit.verify.pld.shuffled_pass import CurvePass, ShuffledPass
 from dpaudit.verify.results import Direction
 from dpaudit.verify.samplers import BufferedShuffle, Shuffled
 from dpaudit.verify.upper.gaussian_pld import analytic_delta, shift_over_sigma
 from dpaudit.verify.upper.known_releases import NONE_KNOWN, KnownReleases, known_releases
 from dpaudit.verify.upper.shift_norms import sampling_is_known
+from dpaudit.verify.upper.weight_layers import PassCost, lower_hull, pass_cost
 
 THEOREM = (
     "shuffled batches: one swap of a random order, worst terms by Neyman-Pearson (verify/upper/shuffled_batches.py); "
@@ -107,12 +108,7 @@ THEOREM = (
 MIRRORED: dict[Direction, Direction] = {"remove": "add", "add": "remove", "swap": "swap"}
 FINENESS = 0.1  # step of epsilon in deviations of a pass's loss: chords add 0.25% to its variance at most
 NEGLIGIBLE = 1e-3  # of the claimed delta, for all passes: what hidden batches cost where it is not looked at further
-CHOICES, RATIO = 12, 1.1  # numbers of terms that are tried first, and ratio of those that are neighbours
-ROUGHLY, TOGETHER = 2.0, 3  # lattice points where they are tried, and places of a profile that share one
 HIDDEN = 0.99  # of a known release, at epsilon 0: a pass that costs more counts as one
-WEIGHTS = 192  # levels of weights
-LEVELS = np.geomspace(1e-4, 1e4, 49)  # g
-DISTANCES, VARIANCES = 64, 32  # cells of the mean over distances
 TAIL = 1e-18  # of a pass: mass of an infinite loss
 LEAST_DEVIATION = 1e-9  # of a pass's loss, which guides the grid
 LEAST_SHIFT, MOST_SHIFT = 1e-5, 20.0  # shorter ones count as that, and no number of batches helps longer ones
@@ -147,7 +143,7 @@ def shuffled_passes(claim: Claim) -> tuple[list[ShuffledPass], KnownReleases] | 
 def gained(claim: Claim, parts: Sequence[ShuffledPass | CurvePass]) -> bool:
     """Whether so many batches hide anything."""
     direction: Direction = "swap" if claim.adjacency == "replace-one" else "remove"
-    return all(_at_zero(part, direction)[0] > 1 for part in parts)
+    return all(_at_zero(part, direction)[0] is not None for part in parts)
 
 
 def normal_pass(phase: Phase) -> ShuffledPass | None:
@@ -186,34 +182,15 @@ def _apart(part: ShuffledPass | CurvePass, contributions: float, epsilon: Array)
     return (part.once if contributions == 1.0 else part.twice).delta(epsilon)
 
 
-@lru_cache(256)
-def _rough_cost(part: ShuffledPass | CurvePass, direction: Direction, epsilon: float, terms: int) -> float:
-    """What `hidden_delta` and `large_weights_cost` come to."""
-    hidden = mean_excess(part, max(1.0, math.exp(epsilon)), terms, direction, ROUGHLY)
-    return hidden + large_weights_cost(part, terms, direction, epsilon)
-
-
-def _best_terms(part: ShuffledPass | CurvePass, direction: Direction, epsilon: float, near: int) -> int:
-    """The k at which a pass costs least, roughly: downhill from one that is near."""
-    cost = partial(_rough_cost, part, direction, epsilon)
-    while True:
-        fewer, more = max(2, math.floor(near / RATIO)), min(max(2, int(part.batches)), math.ceil(near * RATIO))
-        best = min((near, fewer, more), key=cost)
-        if best == near:
-            return best
-        near = best
-
-
 @lru_cache(64)
-def _at_zero(part: ShuffledPass | CurvePass, direction: Direction) -> tuple[int, float]:
-    """The k at epsilon 0, 1 where nothing is hidden, and the deviation of a normal loss that says as much there."""
+def _at_zero(part: ShuffledPass | CurvePass, direction: Direction) -> tuple[PassCost | None, float]:
+    """What a pass costs at epsilon 0, None where nothing is hidden, and the deviation of a normal loss that says so."""
     known = float(_apart(part, _contributions(direction), np.zeros(1))[0])
-    if part.batches < 2:
-        return 1, _normal_deviation(known)
-    tried = {int(k) for k in np.geomspace(2.0, int(part.batches), CHOICES)}
-    terms = _best_terms(part, direction, 0.0, min(tried, key=partial(_rough_cost, part, direction, 0.0)))
-    cost = _rough_cost(part, direction, 0.0, terms)
-    return (terms, _normal_deviation(cost)) if cost < HIDDEN * known else (1, _normal_deviation(known))
+    if part.batches < 3:
+        return None, _normal_deviation(known)
+    cost = pass_cost(part, direction, 0.0, known)
+    hides = cost.delta < HIDDEN * known
+    return cost if hides else None, _normal_deviation(cost.delta if hides else known)
 
 
 def _normal_deviation(delta: float) -> float:
@@ -224,37 +201,6 @@ def _normal_deviation(delta: float) -> float:
 def _contributions(direction: Direction) -> float:
     """Of how many contributions a known release is moved."""
     return 2.0 if direction == "swap" else 1.0
-
-
-@lru_cache(64)
-def _large_weights(part: ShuffledPass | CurvePass) -> tuple[Array, Array]:
-    """Levels c = tau/q, and upper bounds on E_M r there."""
-    levels = np.geomspace(1.01, max(part.batches, 1.02), WEIGHTS)
-    logs = np.log(levels) * (1.0 - 8.0 * UNIT) - 8.0 * UNIT
-    twice = _apart(part, 2.0, logs)
-    if isinstance(part, CurvePass):
-        return levels, twice
-    edges = np.linspace(0.0, part.shift**2, VARIANCES + 1) * (1.0 + 4.0 * UNIT)
-    farthest = part.shift + np.sqrt(np.maximum(part.shift**2 - edges[:-1], 0.0)) + 1e-9 * part.shift
-    ends = np.geomspace(part.shift / 8.0, 2.0 * part.shift * (1.0 + 1e-9), DISTANCES + 1)
-    reached = ends[:-1] <= farthest[:, None]
-    found = np.ones(len(levels))
-    for i, log in enumerate(logs):
-        at = np.maximum(log - edges[1:] / 2.0 * (1.0 + 8.0 * UNIT), 0.0)[:, None]  # below 0 nothing is said but 1
-        ratios = np.where(reached, analytic_delta(ends[1:], at) / ends[:-1] ** 2, 0.0).max(axis=1)
-        means = analytic_delta(ends[:1], at)[:, 0] + edges[1:] * ratios
-        found[i] = float(np.where(at[:, 0] > 0.0, means, 1.0).max())
-    return levels, np.minimum(found * (1.0 + 1e-12), twice)
-
-
-@lru_cache(256)
-def _revealed(part: ShuffledPass | CurvePass, terms: int) -> float:
-    """rho, an upper bound on the chance that a pass counts as known."""
-    if terms == 1:
-        return 0.0
-    levels, excess = _large_weights(part)
-    left = 1.0 - terms * levels / max(part.batches - 1.0, UNIT) * (1.0 + 8.0 * UNIT)
-    return min(1.0, float(np.min(np.where(left > 0.0, excess / np.maximum(left, UNIT), 1.0))) * (1.0 + 8.0 * UNIT))
 
 
 def applies(claim: Claim) -> bool:
@@ -326,36 +272,6 @@ def _known_loss(shift: float, step: float) -> tuple[list[tuple[Lattice, int]], f
     return [(lattice, 1)], lost
 
 
-def hidden_delta(part: ShuffledPass | CurvePass, terms: int, direction: Direction, epsilon: float) -> float:
-    """What is left to tell where nobody's weight is large: of a mean of so many worst terms.
-
-    With `large_weights_cost` it is an upper bound on delta(epsilon) of one pass, at every k.
-
-    Args:
-        part: The pass; its count does not matter.
-        terms: k, at most its batches.
-        direction: "remove", "add", or "swap" for both directions under replace-one.
-        epsilon: At least 0.
-    """
-    return mean_excess(part, max(1.0, math.exp(epsilon) * (1.0 - 8.0 * UNIT)), terms, direction)
-
-
-def large_weights_cost(part: ShuffledPass | CurvePass, terms: int, direction: Direction, epsilon: float) -> float:
-    """The lesser of two prices of large weights: of a known release as much as their chance, or of constants instead.
-
-    Args:
-        part, terms, direction, epsilon: As of `hidden_delta`.
-    """
-    rho = _revealed(part, terms)
-    known = float(_apart(part, _contributions(direction), np.array([epsilon * (1.0 - 8.0 * UNIT)]))[0])
-    growth = max(float(np.exp(epsilon)) * (1.0 - 8.0 * UNIT), 1.0)
-    first = min(known, float(np.min(sum(part.excess(LEVELS, growth, direction)) + LEVELS * rho)))
-    constants, error = part.excess(np.array([1.0 - growth]), growth, direction)
-    level = max(0.0, math.log(part.batches / terms) - 8.0 * UNIT * (1.0 + math.log(part.batches)))
-    filled = float(constants[0] + error[0]) * float(_apart(part, 2.0, np.array([level]))[0])
-    return min(rho * known + first / part.batches, filled) * (1.0 + 64.0 * UNIT)
-
-
 @lru_cache(64)  # blocks of one claim ask for the same
 def _profile(part: ShuffledPass | CurvePass, direction: Direction, step: float, least: float) -> tuple[Array, Array]:
     """(multiples of the step, upper bounds on delta there), from 0 to where nothing is left."""
@@ -363,30 +279,27 @@ def _profile(part: ShuffledPass | CurvePass, direction: Direction, step: float, 
     def known(places: Array) -> Array:
         return _apart(part, _contributions(direction), places * step * (1.0 - 4.0 * UNIT))
 
-    terms, deviation = _at_zero(part, direction)
+    cost, deviation = _at_zero(part, direction)
     places, bounds = [0], list[float]()
-    while True:
-        epsilon = places[-1] * step
-        if len(places) % TOGETHER == 0:
-            terms = _best_terms(part, direction, epsilon, terms)
-        hidden = hidden_delta(part, terms, direction, epsilon)
-        bounds.append(hidden + large_weights_cost(part, terms, direction, epsilon))
-        falls = least < hidden < float(known(np.array([float(places[-1])]))[0])
-        following = _following(places[-1])
-        far = REACH * min(deviation, part.spread(direction) / math.sqrt(terms))  # of what is hidden
-        if not falls or following * step > min(MOST_LOSS, far):
+    while cost is not None:
+        once = float(known(np.array([float(places[-1])]))[0])
+        cost = pass_cost(part, direction, places[-1] * step, once, cost)
+        bounds.append(cost.delta)
+        far = REACH * min(deviation, part.spread(direction) / math.sqrt(cost.terms))  # of what is hidden
+        if not least < cost.hidden < once or _following(places[-1]) * step > min(MOST_LOSS, far):
             break
-        places.append(following)
+        places.append(_following(places[-1]))
     end = MOST_LOSS  # beyond it, or the end of a curve, it falls no further
     if isinstance(part, CurvePass):
         end = min(end, float((part.twice if direction == "swap" else part.once).losses[-1]))
     while float(known(np.array([float(places[-1])]))[0]) > TAIL and places[-1] * step <= end:
         places.append(_following(places[-1]))
     found = np.array(places, dtype=np.float64)
-    for place in places[len(bounds) :]:
-        bounds.append(hidden + large_weights_cost(part, terms, direction, place * step))
-    passes = np.array(bounds) * (1.0 + 2.0 * UNIT)
-    return found, np.minimum.accumulate(np.minimum(passes, known(found)))
+    once_each = known(found)
+    beyond = once_each[len(bounds) :]
+    rest = beyond if cost is None else cost.hidden + cost.revealed * beyond
+    passes = np.append(bounds, rest) * (1.0 + 4.0 * UNIT)
+    return found, np.minimum.accumulate(np.minimum(passes, once_each))
 
 
 def _following(place: int) -> int:
@@ -399,7 +312,7 @@ def _losses(own: tuple[Array, Array], other: tuple[Array, Array], step: float) -
     places = np.concatenate([-other[0][:0:-1], own[0]])
     values = np.concatenate([1.0 - shrunk + shrunk * other[1][:0:-1] + 4.0 * UNIT, own[1]])
     growths = np.concatenate([[0.0], np.exp(places * step)])
-    kept = _convex(growths, np.concatenate([[1.0], values]))
+    kept = lower_hull(growths, np.concatenate([[1.0], values]))
     slopes = np.append(np.diff(np.concatenate([[1.0], values])[kept]) / np.diff(growths[kept]), 0.0)
     masses, at = growths[kept][1:] * np.maximum(np.diff(slopes), 0.0), kept[1:] - 1
     # what these masses have, against what is wanted, at the corners and at growth 0
@@ -409,17 +322,3 @@ def _losses(own: tuple[Array, Array], other: tuple[Array, Array], step: float) -
     grid = np.zeros(int(places[-1] - places[0]) + 1)
     grid[(places[at] - places[0]).astype(np.int64)] = masses
     return Lattice(grid, int(places[0])), float(values[-1]) + short * (1.0 + 1e-12) + len(masses) * UNIT
-
-
-def _convex(x: Array, y: Array) -> Array:
-    """Indices of the corners of the largest convex function below the points."""
-    kept: list[int] = []
-    for i in range(len(x)):
-        while len(kept) > 1 and _above(x, y, kept[-2], kept[-1], i):
-            kept.pop()
-        kept.append(i)
-    return np.array(kept)
-
-
-def _above(x: Array, y: Array, first: int, middle: int, last: int) -> bool:
-    return bool((y[middle] - y[first]) * (x[last] - x[first]) >= (y[last] - y[first]) * (x[middle] - x[first]))
