@@ -29,29 +29,47 @@ with the shifts v - u_J and w - u_J from N(0): by Jensen's inequality D is conve
 that occur, at every k: a supremum of convex functions, in closed form in `shuffled_pass.excess`. It is convexly larger
 than any Y, and backwards over the releases E phi(x + sum c_J Y_J) is at most that of independent Y*_J, phi convex.
 
-4. Large weights. Beside J = 1 let w_J = c_J/(1 - p_1), a distribution, k whole and k tau < 1; r = sum (w_J - tau)_+.
-If r <= 1 - k tau, w is a mixture, with the chances 1 - r and r, of one with weights of at most 1/k and another one;
-else let it be the other one: its chance is at most r/(1 - k tau) in either case. The positive part is convex in w. Of
-the first, a symmetric convex function of the weights, p_1 and (1 - p_1) w, grows in the order of majorisation: it is at
-most E (mean of k independent Y*)_+. Of the other one E (Y_J)_+ is at most d, delta of N(v) against N(w), and the
-positive part of D is left: as in 2, at most p_1 times the mass of (N(v) - a N(w))_+ where w is the other one. That is
-at most g M and what lies above it, whose mass is at most the worst with N(u) for M, by joint convexity. In all, with
-rho = E_M r/(1 - k tau) and at every g > 0,
+4. Large weights. Beside J = 1 let w_J = c_J/(1 - p_1), a distribution, and r(tau) = sum (w_J - tau)_+. For v >= 0
+let [v] = E (sum v_J Y*_J)_+. It is convex and homogeneous, so that [v + v'] <= [v] + [v'], and symmetric, so that it
+grows in the order of majorisation. Let F(k) be E (mean of k Y*)_+, and S(n) = [1, ..., 1, n - floor n] of n ones: a v
+of entries at most t whose sum is s has [v] <= t S(s/t). S is nF(n) at whole n, and at most n F(k) for k <= n. d is the
+delta of N(v) against N(w), which is F(1) and the largest of all E (Y_J)_+. Let k be whole, k tau < 1. If r(tau) <= 1 -
+k tau, w is a mixture, with the chances 1 - r and r, of one with weights of at most 1/k and another one; else let it be
+the other one: the mean of its chance is at most rho = E_M r(tau)/(1 - k tau) in either case. Four bounds follow.
 
-    delta <= E (mean of k independent Y*)_+ + rho d + p_1 min(d, g rho + E (Y* - g)_+),
+Known. Of the mixture's first, with p_1 <= 1/k, a symmetric convex function of the weights, p_1 and (1 - p_1) w, is at
+most that of k equal ones. Of the other one all E (Y_J)_+ are at most d, and the positive part of D is left: as in 2, at
+most p_1 times the mass of (N(v) - a N(w))_+ where w is the other one. That is at most g M and what lies above it, whose
+mass is at most the worst with N(u) for M, by joint convexity. In all, at every g > 0,
 
-at every k and g, so that both are the best ones at each epsilon.
+    delta <= F(k) + rho d + firsts,    firsts = p_1 min(d, g rho + E (Y* - g)_+).
 
-Rare weights. q_J = p_J/(1 - p_1) is at most q = 1/(1/max p - 1), and w_J = q_J N(u_J)/M: E_M r is at most the mean over
-J, by q_J, of delta of N(u_J) against M at log(tau/q), which that of N(2 mu) against N(0) bounds. Normal noise has more:
-by Jensen's inequality M/N(0), a mean of likelihood ratios, is at least e^(-V/2) N(mean of the u_J)/N(0), V their
-variance, so that E_M r is at most the mean of delta of N(d_J) against N(0) at log(tau/q) - V/2, d_J the distances from
-the mean. V is the mean of their squares, at most mu^2, and none is above mu + (mu^2 - V)^(1/2). A delta is at most that
-of the least distance that is told apart, or d_J^2 times the largest ratio of the two beyond.
+Layers. For levels tau = t_0 < t_1 < ... the part of w above tau is the sum of its layers between t_i and t_(i+1), with
+entries of at most t_(i+1) - t_i and the sum r(t_i) - r(t_(i+1)). With S^ nondecreasing, concave and at least S,
 
-Another price, less where the batches are few: of every c_J let 1/k count, and give what is missing to terms of the
-constant 1 - a, convexly smaller than Y*. By (x + y)_+ <= x_+ + y_+ what is above costs E (Y* - (1 - a))_+ times E_M of
-its sum, at most delta of N(2 mu) against N(0) at log(1/(k max p)).
+    E_M [(w - tau)_+] <= L(tau) = sum (t_(i+1) - t_i) S^((R_i - R_(i+1))/(t_(i+1) - t_i)),    R_i = E_M r(t_i),
+
+by Jensen's inequality. L is concave in all R_i, and where R is convex it falls in none of them: the lower layer holds
+no less. So R may be any convex upper bound that is 1 at 0. At tau = 0 this is delta <= p_1 d + (1 - p_1) L(0).
+
+Few. Take the layers above tau from w, by subadditivity, at their price. What is left is at most tau, its sum 1 - r. If
+r <= 1 - k tau it is 1 - r times a distribution of weights of at most 1/k, so that r D_+ and F(k) bound it; else D_+ and
+(1 - p_1) tau S^(1/tau). Since r <= r/(1 - k tau), delta <= F(k) + rho (1 - p_1) tau S^(1/tau) + (1 - p_1) L(tau) +
+firsts.
+
+Filled. Give what the layers above tau = 1/k take away back in terms of the constant 1 - a, convexly smaller than Y*:
+what is left is at most F(k), and delta <= F(k) + (1 - p_1) L'(tau), L' being L for Y* - (1 - a).
+
+For the last three let all p_J be 1/k', k' the whole part of 1/max p: p is a mixture of such laws, and which of them it
+is, given the batch of the record, has one law on both sides, so that it may be revealed. Release 1 is then the first of
+the batches that are left.
+
+Rare weights. q_J = p_J/(1 - p_1) is at most q = 1/(1/max p - 1), and w_J = q_J N(u_J)/M: at tau = c q, E_M r is at most
+the mean over J, by q_J, of delta of N(u_J) against M at log c, which that of N(2 mu) against N(0) bounds. Normal noise
+has more: by Jensen's inequality M/N(0), a mean of likelihood ratios, is at least e^(-V/2) N(mean of the u_J)/N(0), V
+their variance, so that E_M r is at most the mean of delta of N(d_J) against N(0) at log c - V/2, d_J the distances from
+the mean. V is the mean of their squares, at most mu^2, and none is above mu + (mu^2 - V)^(1/2): the mean is at most the
+height, at V, of a chord of delta as a function of the square.
 
 5. Passes. The bound on a pass holds at every a, given whatever came before. With that in the other order for a < 1 it
 is a profile, taken at whole multiples of a step in epsilon, joined by chords and made convex, and profiles compose
@@ -73,7 +91,7 @@ the sum S of the k^2; delta is at most the mean over S, whose law is known (`Shu
 as one with the record in a whole batch. Unsampled releases of other phases are known ones, too: all have the profile of
 one normal pair, which composes like the others.
 
-Some hundred batches hide much where mu is at most 1/2, and little where it is 1: what release 1 tells of the displaced
+Some hundred batches hide much where mu is at most 1/2, and less where it is 1: what release 1 tells of the displaced
 record is then most of the price. A last batch that is dropped: a record in it is nowhere, and else a pass is one over
 whole batches. Orders that are drawn once are not covered, nor are batches that straddle where they come out of a buffer
 or are of more than half of the records.
@@ -116,7 +134,8 @@ MOST_LOSS = 600.0  # of a pass, beyond which losses count as infinite: their gro
 LONGEST_STEP = 1.0  # nats of the grid, whatever guides it
 COARSE = 0.01  # as `FINENESS`, of the loss of known releases: chords add 25e-6 to its variance
 REACH = 200.0  # deviations of a pass's loss, beyond which it need not fall
-SPARSE, FINE = 1.06, 1.01  # ratio of neighbouring epsilons in the tail of a pass, and of a known release
+NEAREST, SPARSE = 2, 1.1  # places between neighbouring epsilons of a pass, and ratio of these in its tail
+FINE = 1.01  # as `SPARSE`, of a known release
 STRAY = 1e-3  # of the claimed delta: the chance that batches that straddle cost more than is looked at
 
 
@@ -303,7 +322,7 @@ def _profile(part: ShuffledPass | CurvePass, direction: Direction, step: float, 
 
 
 def _following(place: int) -> int:
-    return max(place + 1, round(place * SPARSE))
+    return max(place + NEAREST, round(place * SPARSE))
 
 
 def _losses(own: tuple[Array, Array], other: tuple[Array, Array], step: float) -> tuple[Lattice, float]:

@@ -16,10 +16,11 @@ from dpaudit.verify.results import Direction
 from dpaudit.verify.upper.gaussian_pld import analytic_delta
 
 CLOSEST, RATIO = 1e-3, 1.35  # of gamma - 1, the least and of neighbours
-COUNTS = 1.15  # ratio of neighbouring numbers of terms
+COUNTS = 1.3  # ratio of neighbouring numbers of terms
 DISTANCES, VARIANCES = 64, 32  # cells of the mean over distances
 KNOWN = np.geomspace(1e-4, 1e4, 33)  # g
-ROUGHLY = 3.0  # lattice points of the sums that are compared
+ROUGHLY = 2.5  # lattice points of the sums that are compared
+LEAST = 1e-3  # of the cost at the epsilon before, for what is not told apart
 FARTHER = 8  # times the best number of terms of the last epsilon: no larger sums are looked at
 
 
@@ -116,51 +117,61 @@ def pass_cost(
     counts = weights.counts
     if last is not None:
         counts = counts[counts <= max(2.0 * FARTHER, FARTHER * last.terms)]
-    least = 1e-4 * (known if last is None else min(known, last.delta))
+    least = LEAST * (known if last is None else min(known, last.delta))
     sums = term_sums(part, growth, [int(n) for n in counts], direction, ROUGHLY, least)
     totals = np.array([one.excess() for one in sums])
-    means, rising = totals / counts, _rising(counts, totals, batches)
+    means, rising = totals / counts, _rising(counts, totals, batches, growth - 1.0)
     caps = weights.levels / batches  # of the chances of batches
     above = _layers(weights, batches, rising)
     with np.errstate(divide="ignore"):
-        bottoms = np.minimum(caps * np.interp(1.0 / caps, *rising), known)
+        bottoms = np.minimum(caps * np.interp(1.0 / caps, *rising), known)  # of what is below a level
     room = 1.0 - counts * caps[:, None] * (1.0 + 8.0 * UNIT)
     rho = np.minimum(np.where(room > 0.0, weights.excess[:, None] / np.maximum(room, UNIT), 1.0), 1.0)
     firsts = _first_release(part, growth, direction, rho, known)
     few = means + np.minimum(rho * bottoms[:, None] + above[:, None], rho * known) + firsts
     centred = np.array([one.excess(n * (growth - 1.0)) for one, n in zip(sums, counts, strict=True)])
     place = np.searchsorted(counts, (1.0 - 8.0 * UNIT) / caps[1:], side="right") - 1
-    filled = means[place] + _layers(weights, batches, _rising(counts, centred, batches))[1:]
+    filled = means[place] + _layers(weights, batches, _rising(counts, centred, batches, 0.0))[1:]
     layers = known / batches + float(above[0])
-    best = int(np.argmin(few)) % len(counts)
+    # the best of them again, on a finer lattice, and with all terms that fit
+    rest = few - means
+    level, best = divmod(int(np.argmin(few)), len(counts))
+    terms, other = int(counts[best]), float(rest[level, best])
     if filled.min() < few.min():
-        best = int(place[int(np.argmin(filled))])
-    fine = term_sums(part, growth, [int(counts[best])], direction, POINTS, least)[0].excess() / counts[best]
-    found = min(float(few.min()), float(filled.min())) - float(means[best]) + fine
+        level = int(np.argmin(filled))
+        terms, other = max(int((1.0 - 8.0 * UNIT) / caps[1 + level]), 1), float(filled[level] - means[place[level]])
+    found = other + term_sums(part, growth, [terms], direction, POINTS, least)[0].excess() / terms
     revealed = rho.min(axis=0) + 1.0 / batches
     simple = int(np.argmin(means + revealed * known))
     return PassCost(
         min(found, layers, known) * (1.0 + 64.0 * UNIT),
         float(means[simple]) * (1.0 + 4.0 * UNIT),
         float(revealed[simple]),
-        int(counts[best]) if found < layers else int(batches),
+        terms if found < layers else int(batches),
     )
 
 
 def _first_release(
     part: ShuffledPass | CurvePass, growth: float, direction: Direction, rho: Array, known: float
 ) -> Array:
-    """What the first release tells of a record that is in it, with a chance of rho that the others' weights are large."""
+    """What is left of the first release, where a chance of rho counts as known: `firsts` of the proof."""
     prices = np.sum(part.excess(KNOWN, growth, direction), axis=0)
     told = np.min(prices + KNOWN * rho[..., None], axis=-1)
     return np.asarray(np.minimum(told, known) / float(int(part.batches)))
 
 
-def _rising(counts: Array, totals: Array, batches: float) -> tuple[Array, Array]:
-    """Corners of a nondecreasing concave function above E (sum of n)_+ for all n: n times what a mean of fewer has."""
-    following = np.append(counts[1:], batches)
-    x = np.append(0.0, np.column_stack([counts, following]).ravel())
-    y = np.append(0.0, np.column_stack([totals, totals * (following / counts)]).ravel())
+def _rising(counts: Array, totals: Array, batches: float, drift: float) -> tuple[Array, Array]:
+    """Corners of a nondecreasing concave function above E (sum of n)_+ for all n between these.
+
+    It is at most n times what a mean of fewer has, and at most E (...)_+ of a longer sum and the drift that this has
+    more, by Jensen's inequality.
+    """
+    following, longer = np.append(counts[1:], batches), np.append(totals[1:], math.inf)
+    with np.errstate(invalid="ignore"):
+        crossing = (longer + following * drift) / (totals / counts + drift) * (1.0 + 8.0 * UNIT)
+    crossing = np.clip(np.nan_to_num(crossing, nan=math.inf), counts, following)
+    x = np.append(0.0, np.column_stack([counts, crossing]).ravel())
+    y = np.append(0.0, np.column_stack([totals, totals * (crossing / counts)]).ravel())
     kept = lower_hull(x, -y)
     return x[kept], np.maximum.accumulate(y[kept])
 
@@ -170,7 +181,8 @@ def _layers(weights: Weights, batches: float, rising: tuple[Array, Array]) -> Ar
     widths = (weights.levels - weights.levels[:, None]) / batches
     with np.errstate(divide="ignore", invalid="ignore"):
         counts = np.where(widths > 0.0, (weights.excess[:, None] - weights.excess) / widths, 0.0)
-    costs = widths * np.interp(counts * (1.0 + 16.0 * UNIT), *rising) * (1.0 + 8.0 * UNIT)
+    counts *= (1.0 - 1.0 / batches) * (1.0 + 16.0 * UNIT)  # the weights and p_1 are 1 together
+    costs = widths * np.interp(counts, *rising) * (1.0 + 8.0 * UNIT)
     found = np.zeros(len(widths))
     for i in range(len(found) - 2, -1, -1):
         found[i] = float((costs[i, i + 1 :] + found[i + 1 :]).min())
