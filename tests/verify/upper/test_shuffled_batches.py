@@ -17,13 +17,13 @@ from dpaudit.mechanisms.numerics import gaussian_delta
 from dpaudit.verify import Claim
 from dpaudit.verify.claims import Adjacency, Phase
 from dpaudit.verify.lower import certified_lower
-from dpaudit.verify.pld.shuffled_pass import ShuffledPass, excess, mean_excess
+from dpaudit.verify.pld.shuffled_pass import ShuffledPass, excess, mean_excess, term_sums
 from dpaudit.verify.results import Direction
 from dpaudit.verify.samplers import BufferedShuffle, Sampler, Shuffled
 from dpaudit.verify.samplers.shuffled import LastBatch
 from dpaudit.verify.upper import shuffled_batches, upper_curves
 from dpaudit.verify.upper.known_releases import known_releases
-from dpaudit.verify.upper.shuffled_batches import _large_weights
+from dpaudit.verify.upper.weight_layers import PassCost, Weights, _layers, _rising, large_weights, pass_cost
 
 DELTA = np.array([1e-5])
 FARTHEST: dict[Direction, tuple[float, float, float]] = {  # |a - b|, |a|, |b|
@@ -110,7 +110,7 @@ def test_no_pass_that_is_simulated_costs_more(value: float, absent: float) -> No
             for epsilon in (0.0, 0.1, 0.3):
                 gains = np.maximum(ratio - math.exp(epsilon), 0.0)
                 seen = float(gains.mean()) - 5.0 * float(gains.std()) / math.sqrt(len(gains))
-                assert seen < min(pass_delta(part, m, way, epsilon) for m in (1, 2, 3, 4))
+                assert seen < pass_delta(part, way, epsilon)
 
 
 @pytest.mark.parametrize("sigma", [0.7, 1.5])
@@ -119,13 +119,11 @@ def test_no_pass_of_little_noise_that_is_simulated_costs_more(sigma: float) -> N
     rng, part = np.random.default_rng(6), ShuffledPass(8.0, 1.0 / sigma, 1)
     orders = np.array(list(itertools.permutations(range(8))))
     patterns = [[-1.0] * 7, [-1.0] * 6 + [1.0], [-1.0] * 4 + [1.0] * 3, [-1.0, -0.5, 0.0, 0.0, 0.5, 1.0, 1.0]]
-    bounds = {
-        way: [min(pass_delta(part, k, way, e) for k in range(2, 8)) for e in (0.0, 0.5, 1.5)]
-        for way in ("remove", "add")
-    }
+    ways: tuple[Direction, Direction] = ("remove", "add")
+    bounds = {way: [pass_delta(part, way, e) for e in (0.0, 0.5, 1.5)] for way in ways}
     for others in patterns:
         laws = [np.array([own, *others])[orders] for own in (1.0, 0.0)]
-        for way, (law, rest) in (("remove", laws), ("add", laws[::-1])):
+        for way, (law, rest) in zip(ways, (laws, laws[::-1]), strict=True):
             outputs = rest[rng.integers(len(rest), size=4000)] + sigma * rng.normal(size=(4000, 8))
             different = [np.unique(m, axis=0) for m in (law, rest)]  # all equally often
             logs = [(outputs @ m.T - (m**2).sum(axis=1) / 2) / sigma**2 for m in different]
@@ -138,7 +136,8 @@ def test_no_pass_of_little_noise_that_is_simulated_costs_more(sigma: float) -> N
 def test_no_contributions_of_the_displaced_have_larger_weights() -> None:
     """E_M sum_J (w_J - tau)_+ of random contributions in one to three dimensions, and of the worst ones, simulated."""
     rng, mu, batches = np.random.default_rng(7), 0.9, 60
-    levels, bound = _large_weights(ShuffledPass(batches + 1.0, mu, 1))
+    levels = 1.0 + np.geomspace(1e-3, batches, 40)
+    bound = large_weights(ShuffledPass(batches + 1.0, mu, 1), levels)
     largest = 0.0
     for rare in (0, 1, 2, 4, 8, 15):
         shifts = [np.where(np.arange(batches) < rare, mu, -mu)[:, None]]
@@ -150,12 +149,78 @@ def test_no_contributions_of_the_displaced_have_larger_weights() -> None:
             h = u[rng.integers(batches, size=20_000)] + rng.normal(size=(20_000, u.shape[1]))
             weights = np.exp(h @ u.T - (u**2).sum(axis=1) / 2)
             weights /= weights.mean(axis=1, keepdims=True)  # w_J/q
-            for level, most in zip(levels[::6], bound[::6], strict=True):
+            for level, most in zip(levels[::3], bound[::3], strict=True):
                 excess = np.maximum(weights - level, 0.0).mean(axis=1)
                 seen = excess.mean() - 5.0 * excess.std() / math.sqrt(len(excess))
                 assert seen <= most
                 largest = max(largest, excess.mean() / most if 2 < level < 10 else 0.0)
     assert largest > 0.15  # not for want of a bound that says anything
+
+
+def test_layers_cost_no_less_than_the_weights_that_they_are_cut_from() -> None:
+    """E (sum of the weights above a level times terms)_+ of a random one of four laws of six weights, term by term."""
+    rng = np.random.default_rng(10)
+    closest = math.inf
+    for trial in range(60):
+        growth = (1.0, 1.3)[trial % 2]
+        values, chances = rng.normal(size=3) ** 3, rng.dirichlet(np.ones(3))
+        values += 1.0 - growth - chances @ values
+        drawn = np.array(list(itertools.product(range(3), repeat=6)))
+        terms, masses = values[drawn], chances[drawn].prod(axis=1)
+        totals = np.array([masses @ np.maximum(terms[:, :n].sum(axis=1), 0.0) for n in (1, 2, 4, 6)])
+        rising = _rising(np.array([1.0, 2.0, 4.0, 6.0]), totals, 7.0, growth - 1.0)
+        shares = 6.0 / 7.0 * rng.dirichlet(np.full(6, rng.uniform(0.2, 3.0)), size=4)
+        levels = np.concatenate([[0.0], np.geomspace(1.0, 6.0, 7)])
+        above = [np.maximum(shares - level / 7.0, 0.0) for level in levels]
+        excess = np.array([7.0 / 6.0 * part.sum(axis=1).mean() for part in above])
+        found = _layers(Weights(levels, excess, np.ones(1)), 7.0, rising)
+        for part, bound in zip(above, found, strict=True):
+            truth = float((np.maximum(part @ terms.T, 0.0) @ masses).mean())
+            assert truth <= bound * (1.0 + 1e-12)
+            closest = min(closest, bound / truth if truth > 1e-3 else math.inf)
+    assert closest < 1.1
+
+
+@pytest.mark.parametrize("growth", [1.0, 1.2])
+def test_no_sum_is_above_the_concave_function(growth: float) -> None:
+    """Sums of every number of terms, of which a ladder is looked at; and those of centred terms."""
+    part, every = ShuffledPass(41.0, 0.5, 1), np.arange(1, 41)
+    sums = term_sums(part, growth, every, "remove", 4.0)  # type: ignore[arg-type]
+    ladder = np.array([1, 2, 3, 4, 5, 6, 8, 10, 13, 17, 22, 29, 40])
+    for more, drift in ((0.0, growth - 1.0), (growth - 1.0, 0.0)):
+        totals = np.array([one.excess(n * more) for one, n in zip(sums, every, strict=True)])
+        x, y = _rising(ladder.astype(np.float64), totals[ladder - 1], 40.0, drift)
+        assert (totals <= np.interp(every, x, y) * (1.0 + 1e-12)).all()
+        assert (np.diff(y) >= 0.0).all()
+        assert (np.diff(np.diff(y) / np.diff(x)) <= 1e-12).all()
+        assert (np.interp(every, x, y) < 1.3 * np.maximum.accumulate(totals)).all()
+
+
+def test_sums_and_what_is_added_to_them_are_drawn() -> None:
+    """E (more + sum of five terms)_+ by a grid of terms that are convolved directly."""
+    part, growth = ShuffledPass(10.0, 0.3, 1), 1.05
+    unit = 0.01
+    grid = np.arange(-600, 1500) * unit
+    below = np.concatenate([[0.0], 1.0 + np.diff(excess(grid, growth, part.shift, "remove")[0]) / np.diff(grid), [1.0]])
+    law = np.diff(below)
+    total = law
+    for _ in range(4):
+        total = np.convolve(total, law)
+    at = (np.arange(len(total)) - 3000) * unit
+    (found,) = term_sums(part, growth, [5], "remove")
+    (short,) = term_sums(part, growth, [5], "remove", least=1e-4)
+    for more in (0.0, 0.4, 2.0):
+        truth = float(total @ np.maximum(at + more, 0.0))
+        assert truth * (1.0 - 1e-5) < found.excess(more) < truth * (1.0 + 3e-3)
+        assert found.excess(more) - 1e-9 < short.excess(more) < found.excess(more) + 5e-4 + 1e-9
+
+
+def test_the_cost_of_a_pass_bounds_it_at_larger_epsilons_too() -> None:
+    part = ShuffledPass(234.0, 0.4, 1)
+    cost, shift = pass_cost(part, "remove", 0.1, 1.0), 0.4
+    for epsilon in (0.1, 0.3, 0.6):
+        beyond = cost.hidden + cost.revealed * gaussian_delta(shift, epsilon)
+        assert pass_delta(part, "remove", epsilon) < beyond < gaussian_delta(shift, epsilon)
 
 
 def test_weights_are_mixtures_of_small_ones_and_rare_others() -> None:
@@ -187,7 +252,7 @@ def test_no_pass_through_a_buffer_that_is_simulated_costs_more(record: int) -> N
                 gains = np.maximum(densities[0] / densities[1] - math.exp(epsilon), 0.0)
                 seen = float(gains.mean()) - 5.0 * float(gains.std()) / math.sqrt(len(gains))
                 direction: Direction = "remove" if way == "remove" else "add"
-                assert seen < min(pass_delta(part, m, direction, epsilon) for m in (1, 2, 3, 4))
+                assert seen < pass_delta(part, direction, epsilon)
 
 
 @pytest.mark.parametrize(
@@ -204,12 +269,12 @@ def test_a_pass_through_a_buffer_is_one_of_the_batches_that_it_holds(last_batch:
 @pytest.mark.parametrize(
     ("sigma", "sampler", "adjacency", "most", "revealed"),
     [
-        (5.0, Shuffled(10_000, 1), "zero-out", 0.0138, 0.7255),
-        (5.0, Shuffled(1000, 20), "zero-out", 0.2, 3.848),
-        (10.0, Shuffled(12, 71), "zero-out", 1.22, 3.594),
-        (10.0, Shuffled(100, 10), "replace-one", 0.316, 2.594),
-        (3.0, Shuffled(234, 60), "zero-out", 2.18, 13.76),
-        (2.0, Shuffled(1000, 60), "zero-out", 3.47, 23.35),
+        (5.0, Shuffled(10_000, 1), "zero-out", 0.012, 0.7255),
+        (5.0, Shuffled(1000, 20), "zero-out", 0.16, 3.848),
+        (10.0, Shuffled(12, 71), "zero-out", 1.17, 3.594),
+        (10.0, Shuffled(100, 10), "replace-one", 0.282, 2.594),
+        (3.0, Shuffled(234, 60), "zero-out", 1.7, 13.76),
+        (2.0, Shuffled(1000, 60), "zero-out", 2.72, 23.35),
     ],
 )
 def test_many_batches_cost_far_less_than_a_known_order(
@@ -322,13 +387,14 @@ def test_known_releases_that_dwarf_the_passes_need_no_finer_grid() -> None:
 
 def test_passes_that_cost_next_to_nothing_are_looked_at_no_farther(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond what their losses are, up to thousands of deviations, it took minutes."""
-    seen, one = list[float](), shuffled_batches.hidden_delta
+    seen = list[float]()
 
-    def counted(part: ShuffledPass, terms: int, direction: Direction, epsilon: float) -> float:
+    def counted(part: ShuffledPass, way: Direction, epsilon: float, known: float, last: PassCost) -> PassCost:
         seen.append(epsilon)
-        return one(part, terms, direction, epsilon)
+        return pass_cost(part, way, epsilon, known, last)
 
-    monkeypatch.setattr(shuffled_batches, "hidden_delta", counted)
+    monkeypatch.setattr(shuffled_batches, "pass_cost", counted)
+    monkeypatch.setattr(shuffled_batches, "_at_zero", lambda part, way: (pass_cost(part, way, 0.0, 1.0), 1e-6))
     history = Claim(1.0, 1e-300, [Phase(Gaussian(1e4), sampler=Shuffled(10_000, 1000))], "zero-out")
     shuffled_batches.bound(history.canonical("upper"))
     assert 0 < max(seen) < 500.0 * math.sqrt(1.0 / 10_000.0) / 1e4  # deviations of a pass whose terms are all hidden
@@ -336,13 +402,13 @@ def test_passes_that_cost_next_to_nothing_are_looked_at_no_farther(monkeypatch: 
 
 def test_parts_that_share_passes_look_at_them_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of 17 parts, by how many batches hold a record twice, went through the same passes again: minutes."""
-    seen, one = list[tuple[object, ...]](), shuffled_batches.hidden_delta
+    seen = list[tuple[object, ...]]()
 
-    def counted(*args: object) -> float:
-        seen.append(args)
-        return one(*args)  # type: ignore[arg-type]
+    def counted(*args: object) -> PassCost:
+        seen.append(args[:3])
+        return pass_cost(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(shuffled_batches, "hidden_delta", counted)
+    monkeypatch.setattr(shuffled_batches, "pass_cost", counted)
     straddling = Phase(Gaussian(8.0), sampler=Shuffled.of(1000, 300, 40, last_batch="straddling"))
     passes = Phase(Gaussian(5.0), sampler=Shuffled(10_001, 5))
     upper_curves(Claim(1.0, 1e-5, [passes, straddling], "zero-out"))
