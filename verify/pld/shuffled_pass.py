@@ -9,16 +9,18 @@ same holds of an excess that came out too small by d: E (x + Y/m)_+ is (1/m) E (
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.pld.curve_pairs import Beyond, mirrored_hull
-from dpaudit.verify.pld.fourier import Lattice, log_mgf, tilted_power
+from dpaudit.verify.pld.fourier import Lattice, Tilted, log_mgf, mixed_power
 from dpaudit.verify.pld.normal_tails import tail_error
 from dpaudit.verify.results import Direction
 
@@ -267,6 +269,19 @@ class Term:
     lattice: Lattice
     step: float
     added: float
+    sizes: dict[int, tuple[NDArray[np.complex128], Array, Array]] = field(default_factory=dict)
+
+    @cached_property
+    def masses(self) -> Tilted:
+        """Masses for sums of draws."""
+        return Tilted.of(self.lattice, 0.0)
+
+    def of_size(self, size: int) -> tuple[NDArray[np.complex128], Array, Array]:
+        """(transform, tilts, logarithms of E e^(tilt Y)) for windows of that size."""
+        if size not in self.sizes:
+            tilts = np.geomspace(0.5, 3000.0, TILTS) / size
+            self.sizes[size] = self.masses.transform(size), tilts, log_mgf(self.lattice, tilts)
+        return self.sizes[size]
 
 
 def _ends(part: ShuffledPass | CurvePass, growth: float, direction: Direction, least: float) -> tuple[float, float]:
@@ -363,16 +378,16 @@ class TermSum:
         start = math.floor(min(terms * mean - WIDTH / 2.0 * deviation, 0.0) + 1.2 * min(places[0], 0.0)) - 1
         reach = max(terms * mean + WIDTH / 2.0 * deviation, 0.0) + 1.2 * places[-1] + 2.0
         size = 1 << math.ceil(math.log2(reach - start))
-        power = tilted_power([(one, terms)], 0.0, start, size)
+        transform, tilts, moments = term.of_size(size)
+        power = mixed_power([(term.masses, transform)], [(1.0, [terms])], size)
         end, scale = start + size, math.exp(power.log_scale) * (1.0 + power.relative + UNIT * size)
-        tilts = np.geomspace(0.5, 3000.0, TILTS) / size
-        exponents = terms * log_mgf(one, tilts) - tilts * end
+        exponents = terms * moments - tilts * end
         best = int(np.argmin(exponents))
         return cls(
             terms,
             term.step,
             np.arange(start, end, dtype=np.float64),
-            np.maximum(power.values, 0.0) * scale,
+            np.maximum(np.roll(power.values, -(start % size)), 0.0) * scale,
             power.error_l2 * scale,
             (float(tilts[best]), math.exp(min(float(exponents[best]), 600.0)) * (1.0 + 1e-9)),
             term.added,

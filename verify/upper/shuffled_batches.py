@@ -302,7 +302,7 @@ def _profile(part: ShuffledPass | CurvePass, direction: Direction, step: float, 
     places, bounds = [0], list[float]()
     while cost is not None:
         once = float(known(np.array([float(places[-1])]))[0])
-        cost = pass_cost(part, direction, places[-1] * step, once, cost)
+        cost = pass_cost(part, direction, places[-1] * step, once, cost) if bounds else cost
         bounds.append(cost.delta)
         far = REACH * min(deviation, part.spread(direction) / math.sqrt(cost.terms))  # of what is hidden
         if not least < cost.hidden < once or _following(places[-1]) * step > min(MOST_LOSS, far):
