@@ -1,7 +1,7 @@
 """Many shuffled batches of normal noise in balls: a pass at some epsilons, joined by chords, and composed.
 
-The theorem is that of `verify/upper/shuffled_batches.py`: with a = e^epsilon >= 1 and m at most the batches, a pass
-has
+The theorem is that of `verify/upper/shuffled_batches.py` without layers of weights: with a = e^epsilon >= 1 and m at
+most the batches, a pass has
 
     delta <= E (mean of m independent Y)_+ + what large weights cost,
 

@@ -57,10 +57,11 @@ r <= 1 - k tau it is 1 - r times a distribution of weights of at most 1/k, so th
 (1 - p_1) tau S^(1/tau). Since r <= r/(1 - k tau), delta <= F(k) + rho (1 - p_1) tau S^(1/tau) + (1 - p_1) L(tau) +
 firsts.
 
-Filled. Give what the layers above tau = 1/k take away back in terms of the constant 1 - a, convexly smaller than Y*:
-what is left is at most F(k), and delta <= F(k) + (1 - p_1) L'(tau), L' being L for Y* - (1 - a).
+Filled. Of every c_J let 1/k count, and give what is missing to terms of the constant 1 - a, convexly smaller than Y*:
+that is at most F(k). What is above 1/k has Y_J - (1 - a) in place of Y_J, and costs E (Y* - (1 - a))_+ times E_M of its
+sum, at most delta of N(2 mu) against N(0) at log(1/(k max p)); or (1 - p_1) L'(tau), with L' as L for Y* - (1 - a).
 
-For the last three let all p_J be 1/k', k' the whole part of 1/max p: p is a mixture of such laws, and which of them it
+Where layers are let all p_J be 1/k', k' the whole part of 1/max p: p is a mixture of such laws, and which of them it
 is, given the batch of the record, has one law on both sides, so that it may be revealed. Release 1 is then the first of
 the batches that are left.
 
