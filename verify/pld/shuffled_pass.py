@@ -26,6 +26,7 @@ from dpaudit.verify.results import Direction
 
 POINTS = 8.0  # lattice points in a deviation of Y: rounding adds 0.3% to its variance
 WIDTH, MOST_POINTS = 24.0, 2.0**18  # deviations of the sum that are represented, and by how many points
+LONGEST = 2.0**20  # places of a sum: beyond, Chernoff's bound stands for it
 CORE, GROWTH = 400, 0.01  # multiples around the mean, all of them, and a ladder outside
 FARTHEST, MOST_PLACES = 2.0**15, 2.0**17  # deviations of Y, and multiples of the step, at most
 REACH, DEPTH = 8.3, 5.0  # deviations of the noise at K and at L
@@ -277,7 +278,7 @@ class Term:
         return Tilted.of(self.lattice, 0.0)
 
     def of_size(self, size: int) -> tuple[NDArray[np.complex128], Array, Array]:
-        """(transform, tilts, logarithms of E e^(tilt Y)) for windows of that size."""
+        """(transform, tilts, log E e^(tilt Y)) for windows of that size."""
         if size not in self.sizes:
             tilts = np.geomspace(0.5, 3000.0, TILTS) / size
             self.sizes[size] = self.masses.transform(size), tilts, log_mgf(self.lattice, tilts)
@@ -355,9 +356,10 @@ class TermSum:
     Args:
         terms: How many.
         step: Between neighbouring places.
-        places, masses: Whole numbers that are told apart, and upper bounds on the masses there but for the noise.
+        places, masses: Whole numbers that are told apart, and upper bounds on the masses there but for the noise. None
+            where the sum usually lies so far below 0 that they are too many.
         noise: Of the masses, in the mean square.
-        above: Of (tilt, E e^(tilt (sum - end))) at the best of some tilts, end the first place beyond.
+        tilts, exponents: Some tilts, and log E e^(tilt (sum - end)), end the first place beyond.
         added: To E (...)_+ for every term.
     """
 
@@ -366,7 +368,8 @@ class TermSum:
     places: Array
     masses: Array
     noise: float
-    above: tuple[float, float]
+    tilts: Array
+    exponents: Array
     added: float
 
     @classmethod
@@ -377,29 +380,35 @@ class TermSum:
         deviation = math.sqrt(terms * max(float(one.masses @ (places - mean) ** 2), 1e-12))
         start = math.floor(min(terms * mean - WIDTH / 2.0 * deviation, 0.0) + 1.2 * min(places[0], 0.0)) - 1
         reach = max(terms * mean + WIDTH / 2.0 * deviation, 0.0) + 1.2 * places[-1] + 2.0
+        if reach - start > LONGEST:
+            tilts = np.geomspace(1e-2, 1e2, 60) / deviation
+            exponents = terms * log_mgf(one, tilts)
+            return cls(terms, term.step, np.empty(0), np.empty(0), 0.0, tilts, exponents, term.added)
         size = 1 << math.ceil(math.log2(reach - start))
         transform, tilts, moments = term.of_size(size)
         power = mixed_power([(term.masses, transform)], [(1.0, [terms])], size)
         end, scale = start + size, math.exp(power.log_scale) * (1.0 + power.relative + UNIT * size)
-        exponents = terms * moments - tilts * end
-        best = int(np.argmin(exponents))
         return cls(
             terms,
             term.step,
             np.arange(start, end, dtype=np.float64),
             np.maximum(np.roll(power.values, -(start % size)), 0.0) * scale,
             power.error_l2 * scale,
-            (float(tilts[best]), math.exp(min(float(exponents[best]), 600.0)) * (1.0 + 1e-9)),
+            tilts,
+            terms * moments - tilts * end,
             term.added,
         )
 
     def excess(self, more: float = 0.0) -> float:
         """Upper bound on E (more + sum)_+, more >= 0."""
-        gains = np.maximum(self.places + more / self.step * (1.0 + 2.0 * UNIT), 0.0)
+        further = more / self.step * (1.0 + 2.0 * UNIT)
+        gains = np.maximum(self.places + further, 0.0)
         inside, noise = float(self.masses @ gains), self.noise * math.sqrt(float(gains @ gains))
         # what wraps around from below only adds; u <= e^(tilt u)/(e tilt) of what lies above the window
-        tilt, share = self.above
-        beyond = (float(gains[-1]) + 1.0 + 1.0 / (math.e * tilt)) * share
+        end = float(gains[-1]) + 1.0 if len(gains) else 0.0
+        exponents = self.exponents + (0.0 if len(gains) else self.tilts * further)
+        slack = 64.0 * UNIT * (np.abs(self.exponents) + self.tilts * further) + 1e-9
+        beyond = float(np.min((end + 1.0 / (math.e * self.tilts)) * np.exp(np.minimum(exponents + slack, 600.0))))
         return ((inside + noise + beyond) * self.step * (1.0 + 1e-13) + self.terms * self.added) * (1.0 + 4.0 * UNIT)
 
 
