@@ -37,10 +37,12 @@ delta of N(v) against N(w), which is F(1) and the largest of all E (Y_J)_+. Let 
 k tau, w is a mixture, with the chances 1 - r and r, of one with weights of at most 1/k and another one; else let it be
 the other one: the mean of its chance is at most rho = E_M r(tau)/(1 - k tau) in either case. Four bounds follow.
 
-Known. Of the mixture's first, with p_1 <= 1/k, a symmetric convex function of the weights, p_1 and (1 - p_1) w, is at
-most that of k equal ones. Of the other one all E (Y_J)_+ are at most d, and the positive part of D is left: as in 2, at
-most p_1 times the mass of (N(v) - a N(w))_+ where w is the other one. That is at most g M and what lies above it, whose
-mass is at most the worst with N(u) for M, by joint convexity. In all, at every g > 0,
+Known. Of the mixture's first, whatever D is, the largest of all such w is one of 1/k each, which release 1 has no part
+in: D is averaged after that, and with p_1 <= 1/k a symmetric convex function of the weights, p_1 and (1 - p_1) w, is at
+most that of k equal ones. As (1 - p_1) w need be at most 1/k only, (1 - p_1) tau stands for tau in rho. Of the other
+one all E (Y_J)_+ are at most d, and the positive part of D is left: as in 2, at most p_1 times the mass of (N(v) - a
+N(w))_+ where w is the other one. That is at most g M and what lies above it, whose mass is at most the worst with N(u)
+for M, by joint convexity. In all, at every g > 0,
 
     delta <= F(k) + rho d + firsts,    firsts = p_1 min(d, g rho + E (Y* - g)_+).
 

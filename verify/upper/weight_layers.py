@@ -21,7 +21,7 @@ DISTANCES, VARIANCES = 64, 32  # cells of the mean over distances
 KNOWN = np.geomspace(1e-4, 1e4, 33)  # g
 ROUGHLY = 2.5  # lattice points of the sums that are compared
 LEAST = 1e-3  # of the cost at the epsilon before, for what is not told apart
-FARTHEST = 1e9  # deviations of Y from its mean to 0: nothing is computed beyond
+FARTHEST = 1e3  # deviations of Y by which its mean is below 0, beyond which a pass counts as known
 FARTHER = 8  # times the best number of terms of the last epsilon: no larger sums are looked at
 
 
@@ -114,8 +114,8 @@ def pass_cost(
         last: At a somewhat smaller epsilon.
     """
     weights, batches = weights_of(part), float(int(part.batches))
-    growth = max(1.0, math.exp(epsilon) * (1.0 - 8.0 * UNIT))
-    if growth > FARTHEST * part.spread(direction):
+    growth = max(1.0, math.exp(epsilon) * (1.0 - (8.0 + epsilon) * UNIT))
+    if growth - 1.0 > FARTHEST * part.spread(direction):
         return PassCost(known, 0.0, 1.0, 1)
     counts = weights.counts
     if last is not None:
