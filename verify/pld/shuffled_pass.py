@@ -28,7 +28,7 @@ POINTS = 8.0  # lattice points in a deviation of Y: rounding adds 0.3% to its va
 WIDTH, MOST_POINTS = 24.0, 2.0**18  # deviations of the sum that are represented, and by how many points
 LONGEST = 2.0**19  # places of a sum: beyond, Chernoff's bound stands for it
 CORE, GROWTH = 400, 0.01  # multiples around the mean, all of them, and a ladder outside
-FARTHEST, MOST_PLACES = 2.0**15, 2.0**17  # deviations of Y, and multiples of the step, at most
+FARTHEST, MOST_PLACES = 2.0**15, 2.0**14  # deviations of Y, and multiples of the step, at most
 REACH, DEPTH = 8.3, 5.0  # deviations of the noise at K and at L
 # mass of large likelihood ratios that are subtracted, and logarithm of one, beyond which they need not be told apart
 DEEP, DEEPEST = 1e-8, 7.0

@@ -308,7 +308,8 @@ def _profile(part: ShuffledPass | CurvePass, direction: Direction, step: float, 
         cost = pass_cost(part, direction, places[-1] * step, once, cost) if bounds else cost
         bounds.append(cost.delta)
         far = REACH * min(deviation, part.spread(direction) / math.sqrt(cost.terms))  # of what is hidden
-        if not least < cost.hidden < once or _following(places[-1]) * step > min(MOST_LOSS, far):
+        falls = cost.delta < once and least < cost.hidden
+        if not falls or _following(places[-1]) * step > min(MOST_LOSS, far):
             break
         places.append(_following(places[-1]))
     end = MOST_LOSS  # beyond it, or the end of a curve, it falls no further
