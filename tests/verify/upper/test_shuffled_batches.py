@@ -275,6 +275,8 @@ def test_a_pass_through_a_buffer_is_one_of_the_batches_that_it_holds(last_batch:
         (10.0, Shuffled(100, 10), "replace-one", 0.282, 2.594),
         (3.0, Shuffled(234, 60), "zero-out", 1.7, 13.76),
         (2.0, Shuffled(1000, 60), "zero-out", 2.72, 23.35),
+        (1.1, Shuffled(234, 60), "zero-out", 28.8, 54.046),
+        (1.0, Shuffled(100, 60), "zero-out", 46.0, 62.24),  # hidden by layers alone
     ],
 )
 def test_many_batches_cost_far_less_than_a_known_order(
