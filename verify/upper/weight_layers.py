@@ -18,7 +18,7 @@ from dpaudit.verify.upper.gaussian_pld import analytic_delta
 CLOSEST, RATIO = 1e-3, 1.35  # of gamma - 1, the least and of neighbours
 COUNTS = 1.3  # ratio of neighbouring numbers of terms
 DISTANCES, VARIANCES = 64, 32  # cells of the mean over distances
-KNOWN = np.geomspace(1e-4, 1e4, 33)  # g
+CUTS = np.geomspace(1e-4, 1e4, 33)  # g that are tried
 ROUGHLY = 2.5  # lattice points of the sums that are compared
 LEAST = 1e-3  # of the cost at the epsilon before, for what is not told apart
 FARTHEST = 1e3  # deviations of Y by which its mean is below 0, beyond which a pass counts as known
@@ -158,8 +158,8 @@ def _first_release(
     part: ShuffledPass | CurvePass, growth: float, direction: Direction, rho: Array, known: float
 ) -> Array:
     """What is left of the first release, where a chance of rho counts as known: `firsts` of the proof."""
-    prices = np.sum(part.excess(KNOWN, growth, direction), axis=0)
-    told = np.min(prices + KNOWN * rho[..., None], axis=-1)
+    prices = np.sum(part.excess(CUTS, growth, direction), axis=0)
+    told = np.min(prices + CUTS * rho[..., None], axis=-1)
     return np.asarray(np.minimum(told, known) / float(int(part.batches)))
 
 
