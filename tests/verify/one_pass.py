@@ -3,6 +3,7 @@
 import numpy as np
 
 from dpaudit.verify.pld.shuffled_pass import CurvePass, ShuffledPass
+from dpaudit.verify.pld.term_sums import term_sums
 from dpaudit.verify.results import Direction
 from dpaudit.verify.upper.gaussian_pld import analytic_delta
 from dpaudit.verify.upper.weight_layers import pass_cost
@@ -16,3 +17,8 @@ def pass_delta(part: ShuffledPass | CurvePass, direction: Direction, epsilon: fl
     else:
         known = (part.twice if direction == "swap" else part.once).delta(at)
     return pass_cost(part, direction, epsilon, float(known[0])).delta
+
+
+def mean_excess(part: ShuffledPass | CurvePass, growth: float, terms: int, direction: Direction) -> float:
+    """Upper bound on E (mean of so many independent terms)_+."""
+    return term_sums(part, growth, [terms], direction)[0].excess() / terms

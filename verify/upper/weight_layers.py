@@ -11,7 +11,8 @@ import numpy as np
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.mechanisms.numerics import UNIT
-from dpaudit.verify.pld.shuffled_pass import POINTS, CurvePass, ShuffledPass, term_sums
+from dpaudit.verify.pld.shuffled_pass import CurvePass, ShuffledPass
+from dpaudit.verify.pld.term_sums import POINTS, term_sums
 from dpaudit.verify.results import Direction
 from dpaudit.verify.upper.gaussian_pld import analytic_delta
 

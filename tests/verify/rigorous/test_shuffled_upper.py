@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from one_pass import mean_excess
 from scipy.stats import norm
 
 pytest.importorskip("flint")
@@ -18,7 +19,7 @@ from dpaudit.mechanisms.base import Array
 from dpaudit.mechanisms.numerics import gaussian_delta
 from dpaudit.verify import Claim, check
 from dpaudit.verify.claims import Adjacency, Phase
-from dpaudit.verify.pld.shuffled_pass import ShuffledPass, excess, mean_excess
+from dpaudit.verify.pld.shuffled_pass import ShuffledPass, excess
 from dpaudit.verify.results import Direction
 from dpaudit.verify.rigorous import shuffled_choices
 from dpaudit.verify.rigorous.agreement import confirmed

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from buffers import orders
-from one_pass import pass_delta
+from one_pass import mean_excess, pass_delta
 from scipy.stats import norm
 
 from dpaudit.mechanisms import Gaussian, Laplace
@@ -17,7 +17,8 @@ from dpaudit.mechanisms.numerics import gaussian_delta
 from dpaudit.verify import Claim
 from dpaudit.verify.claims import Adjacency, Phase
 from dpaudit.verify.lower import certified_lower
-from dpaudit.verify.pld.shuffled_pass import ShuffledPass, excess, mean_excess, term_sums
+from dpaudit.verify.pld.shuffled_pass import ShuffledPass, excess
+from dpaudit.verify.pld.term_sums import term_sums
 from dpaudit.verify.results import Direction
 from dpaudit.verify.samplers import BufferedShuffle, Sampler, Shuffled
 from dpaudit.verify.samplers.shuffled import LastBatch
