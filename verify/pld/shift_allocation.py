@@ -162,7 +162,7 @@ class SpreadMoment:
         x = np.concatenate([[0.0], s**p, t])
         y = np.concatenate([[h[0]], h, height])
         # in one coordinate x ends at 1, up to rounding
-        bound = n * _hull_at(x, y, min(1.0 / n, float(x.max()))) * (1 + 1e-12)
+        bound = n * concave_majorant_at(x, y, min(1.0 / n, float(x.max()))) * (1 + 1e-12)
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             return bound, float(np.nanmax(h / s**p))
 
@@ -218,7 +218,7 @@ def _vertices(noise: Coordinate, s: Array, h: Array, p: float, steepest: float) 
     return t, height
 
 
-def _hull_at(x: Array, y: Array, at: float) -> float:
+def concave_majorant_at(x: Array, y: Array, at: float) -> float:
     """The least concave majorant of points, at one place."""
     order = np.argsort(x, kind="stable")
     x, y = x[order], y[order]

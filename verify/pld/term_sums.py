@@ -50,6 +50,7 @@ class Term:
         lattice: Masses there.
         step: Between neighbouring places.
         added: To a mean's E (...)_+.
+        sizes: What `of_size` found.
     """
 
     lattice: Lattice
@@ -112,7 +113,7 @@ class TermSum:
     Args:
         terms: How many.
         step: Between neighbouring places.
-        places, masses: Whole numbers that are told apart, and upper bounds on the masses there but for the noise. None
+        places, masses: Whole numbers that are told apart, and upper bounds on the masses there but for the noise. Empty
             where the sum usually lies so far below 0 that they are too many.
         noise: Of the masses, in the mean square.
         tilts, exponents: Some tilts, and log E e^(tilt (sum - end)), end the first place beyond.

@@ -127,7 +127,7 @@ THEOREM = (
     "profiles composed by Zhu, Dong and Wang (2022), Theorem 10"
 )
 MIRRORED: dict[Direction, Direction] = {"remove": "add", "add": "remove", "swap": "swap"}
-FINENESS = 0.1  # step of epsilon in deviations of a pass's loss: chords add 0.25% to its variance at most
+FINENESS = 0.1  # step of epsilon in deviations of a pass's loss: chords of two add 1% to its variance at most
 NEGLIGIBLE = 1e-3  # of the claimed delta, for all passes: what hidden batches cost where it is not looked at further
 HIDDEN = 0.99  # of a known release, at epsilon 0: a pass that costs more counts as one
 TAIL = 1e-18  # of a pass: mass of an infinite loss

@@ -11,6 +11,7 @@ import numpy as np
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.mechanisms.numerics import UNIT
+from dpaudit.verify.pld.shift_allocation import concave_majorant_at
 from dpaudit.verify.pld.shuffled_pass import CurvePass, ShuffledPass
 from dpaudit.verify.pld.term_sums import POINTS, term_sums
 from dpaudit.verify.results import Direction
@@ -83,17 +84,10 @@ def large_weights(part: ShuffledPass | CurvePass, levels: Array) -> Array:
     for i, log in enumerate(logs):
         at = log - variances[1:] / 2.0 * (1.0 + 8.0 * UNIT)
         cells = np.where(ends[:-1] <= farthest[:, None], _delta(ends[1:], at[:, None]), 0.0)
-        found[i] = min(found[i], max(map(_mean_at_most, variances[1:], [squares] * VARIANCES, cells)))
+        most = np.maximum.accumulate(cells, axis=1)  # a mean square of at most so much is enough
+        heights = [concave_majorant_at(squares, *one) for one in zip(most, variances[1:], strict=True)]
+        found[i] = min(found[i], max(heights))
     return found * (1.0 + 1e-12)
-
-
-def _mean_at_most(mean: float, squares: Array, values: Array) -> float:
-    """The largest mean of values of squares, if at least these, whose mean is at most so much: a chord's height."""
-    low = squares <= mean
-    near, far = values[low], values[~low]
-    share = (mean - squares[low])[:, None] / (squares[~low] - squares[low][:, None])
-    chords = near[:, None] + share * np.maximum(far - near[:, None], 0.0)
-    return max(float(near.max()), float(chords.max(initial=0.0)))
 
 
 def _delta(shift: float | Array, epsilon: Array) -> Array:
