@@ -117,6 +117,18 @@ class BufferedShuffle:
             return None
         return seams.chances(first, last, place=0, pair=1, most=self.passes.most_twice)
 
+    @property
+    def seam_chances(self) -> Array | None:
+        """What batches that straddle cost, as of `seams.costs`, for a record that is in them as often as any is.
+
+        The last of the file is as likely in each of the last draws that empty the buffer, none is likelier in one.
+        """
+        if self.passes is None or not self.passes.meets_twice or self.passes.epochs > seams.MOST_PASSES:
+            return None
+        begun, over = seams.ends(self.records, self.batch, self.passes.epochs)
+        first, last = -np.expm1(self._log_held(begun, 0.0)) * (1.0 + 1e-12), over / self._held * (1.0 + 1e-12)
+        return None if np.any(first + last > 1.0) else seams.costs(first, last)
+
     def _log_held(self, draws: Array, comes_in: Array | float) -> Array:
         """Logarithm of the probability that so many draws leave a record that comes in before draw `comes_in`."""
         full = np.minimum(draws, self.records - self._held)

@@ -10,6 +10,7 @@ from dpaudit.mechanisms.base import Array
 MOST_PASSES = 10_000  # that are gone through one by one
 ROUNDING = 4e-16  # of a difference of probabilities
 LEAST = 1e-290  # above all that underflows
+FAR = 16.0  # deviations from the mean up to which costs are counted
 
 
 def passes_of_whole_batches(records: int, batch: int) -> int:
@@ -66,11 +67,32 @@ def chances(first: Array, last: Array, *, place: int, pair: int, most: int) -> A
     return np.asarray((at_end + elsewhere) * (1.0 + 3e-15 * (len(first) + 1)) + LEAST)
 
 
+def costs(first: Array, last: Array) -> Array:
+    """Upper bounds on the probabilities that batches that straddle cost 0, 1, 2, ... releases; the last is of more.
+
+    One that holds the record twice costs four.
+
+    Args:
+        first: As of `chances`.
+        last: As of `chances`.
+    """
+    mean = float((first + last).sum())
+    most = min(2 * len(first) + 1, math.ceil(mean + FAR * (math.sqrt(mean) + 3.0)))
+    return chances(first, last, place=1, pair=2, most=most)
+
+
 @lru_cache(8)
-def chances_in_order(records: int, batch: int, epochs: int, *, place: int, pair: int, most: int) -> Array:
-    """`chances` of passes in uniformly random orders."""
+def twice_in_order(records: int, batch: int, epochs: int, most: int) -> Array:
+    """`chances` of how many batches hold a record twice, passes being in uniformly random orders."""
     first, last = ends(records, batch, epochs)
-    return chances(first / records, last / records, place=place, pair=pair, most=most)
+    return chances(first / records, last / records, place=0, pair=1, most=most)
+
+
+@lru_cache(8)
+def costs_in_order(records: int, batch: int, epochs: int) -> Array:
+    """`costs` of passes in uniformly random orders."""
+    first, last = ends(records, batch, epochs)
+    return costs(first / records, last / records)
 
 
 def more_than(law: Array) -> Array:

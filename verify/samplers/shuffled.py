@@ -11,12 +11,11 @@ import numpy as np
 from dpaudit.mechanisms.base import Array, Domain
 from dpaudit.mechanisms.quoting import shown
 from dpaudit.verify.samplers.base import Batches, PassGame
-from dpaudit.verify.samplers.seams import MOST_PASSES, chances_in_order, ends, passes_of_whole_batches
+from dpaudit.verify.samplers.seams import MOST_PASSES, costs_in_order, passes_of_whole_batches, twice_in_order
 
 BATCHES = Domain(1, 10**9, (2, 1000), "batches of one pass", closed_low=True, integer=True)
 EPOCHS = Domain(1, 10**9, (1, 100), "passes", closed_low=True, integer=True)
 RECORDS = Domain(1, 10**15, (100, 10**6), "records", closed_low=True, integer=True)
-FAR = 16.0  # deviations from the mean up to which batches that straddle are counted
 MOST_COUNTED = 10**6  # passes that are looked at one by one
 LastBatch = Literal["kept", "dropped", "straddling"]
 Reshuffle = Literal["every-epoch", "once"]
@@ -165,20 +164,14 @@ class Shuffled:
         """Upper bounds on the chances that 0, ..., `most_twice` batches hold a record twice; None of many passes."""
         if not self.meets_twice or self.records is None or self.batch is None or self.epochs > MOST_PASSES:
             return None
-        return chances_in_order(self.records, self.batch, self.epochs, place=0, pair=1, most=self.most_twice)
+        return twice_in_order(self.records, self.batch, self.epochs, self.most_twice)
 
     @property
     def seam_chances(self) -> Array | None:
-        """Upper bounds on the probabilities that batches that straddle cost as much as 0, 1, 2, ... releases.
-
-        One that holds the record twice costs four. The last is of more than that; None as of `twice_chances`.
-        """
+        """What batches that straddle cost, as of `seams.costs`; None as of `twice_chances`."""
         if not self.meets_twice or self.records is None or self.batch is None or self.epochs > MOST_PASSES:
             return None
-        first, last = ends(self.records, self.batch, self.epochs)
-        mean = float((first + last).sum()) / self.records
-        most = min(2 * self.epochs + 1, math.ceil(mean + FAR * (math.sqrt(mean) + 3.0)))
-        return chances_in_order(self.records, self.batch, self.epochs, place=1, pair=2, most=most)
+        return costs_in_order(self.records, self.batch, self.epochs)
 
     @property
     def meetings(self) -> int:

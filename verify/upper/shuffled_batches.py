@@ -94,10 +94,23 @@ the sum S of the k^2; delta is at most the mean over S, whose law is known (`Shu
 as one with the record in a whole batch. Unsampled releases of other phases are known ones, too: all have the profile of
 one normal pair, which composes like the others.
 
+Out of a buffer at most 2 (batch - 1) of its places come up in batches that straddle, or at the very end in none. Given
+that the record is in a whole one, K is a uniform place of the others, p_J at most batch/(B - 2 (batch - 1)). In the first
+s draws of a pass it is with probability at most 1 - (1 - 1/B)^s, as the first record of the file, in the last s with at
+most s/B, as the last: what excludes each other is stochastically largest where both hold.
+
+8. Streams. Where passes go through a buffer as one stream, cut time where a copy of the record comes in. The order in
+which the records that are held then lie in their places is uniform again, whatever came before, and so are the places
+of the copies among them. Reveal, beside the draws, which copies stay until the next one comes, leave in the batch in
+which one comes, or in the whole batches between. If one copy alone leaves in the latter, its place is uniform among the
+W that come up in these first: that is the swap of 6 with p_J at most batch/W, and after it everything is held that
+would be otherwise. All other copies are known: as in 7 they cost one release of the root of S, of whose law, as of W,
+`stream_meetings` has bounds.
+
 Some hundred batches hide much where mu is at most 1/2, and less where it is 1: what release 1 tells of the displaced
 record is then most of the price. A last batch that is dropped: a record in it is nowhere, and else a pass is one over
-whole batches. Orders that are drawn once are not covered, nor are batches that straddle where they come out of a buffer
-or are of more than half of the records.
+whole batches. Orders that are drawn once are not covered, nor are batches that straddle and are of more than half of the
+records.
 """
 
 import math
@@ -120,6 +133,7 @@ from dpaudit.verify.samplers import BufferedShuffle, Shuffled
 from dpaudit.verify.upper.gaussian_pld import analytic_delta, shift_over_sigma
 from dpaudit.verify.upper.known_releases import NONE_KNOWN, KnownReleases, known_releases
 from dpaudit.verify.upper.shift_norms import sampling_is_known
+from dpaudit.verify.upper.stream_meetings import LEAST_DELTA, costs_beside, hiding_windows
 from dpaudit.verify.upper.weight_layers import PassCost, lower_hull, pass_cost
 
 THEOREM = (
@@ -144,22 +158,33 @@ STRAY = 1e-3  # of the claimed delta: the chance that batches that straddle cost
 
 def shuffled_passes(claim: Claim) -> tuple[list[ShuffledPass], KnownReleases] | None:
     """The passes of a claim, and what is beside; None where a phase has no bound, or no bound would be better."""
-    passes, known, seams = list[ShuffledPass](), list[float](), list[tuple[float, Array]]()
+    passes, known, hiding = list[ShuffledPass](), list[float](), list[tuple[float, Phase]]()
     for phase in claim.phases:
-        mu, own = shift_over_sigma(phase, claim.adjacency), normal_pass(phase)
+        mu, own = shift_over_sigma(phase, claim.adjacency), normal_pass(phase, claim)
         if mu is None:
             return None
         if own is not None:
             passes.append(own)
+            hiding.append((mu * mu, phase))
         elif phase.sampler is not None or phase.sampling_prob != 1.0 or not sampling_is_known(phase):
             return None
         else:
             known.append(phase.steps * mu * mu)
-        law = phase.sampler.seam_chances if own is not None and isinstance(phase.sampler, Shuffled) else None
+    if not passes or not gained(claim, passes):
+        return None
+    seams = list[tuple[float, Array]]()
+    for square, phase in hiding:
+        sampler = phase.sampler
+        if isinstance(sampler, BufferedShuffle) and sampler.passes is None:
+            law = costs_beside(sampler, claim.delta or LEAST_DELTA)
+            if law is None:
+                return None
+        else:
+            law = sampler.seam_chances if isinstance(sampler, (Shuffled, BufferedShuffle)) else None
         if law is not None:
-            seams.append((mu * mu, law))
+            seams.append((square, law))
     tail = STRAY * (claim.least_delta or 1e-10) / max(len(seams), 1)
-    return (passes, known_releases(math.fsum(known), seams, tail)) if passes and gained(claim, passes) else None
+    return passes, known_releases(math.fsum(known), seams, tail)
 
 
 def gained(claim: Claim, parts: Sequence[ShuffledPass | CurvePass]) -> bool:
@@ -168,15 +193,27 @@ def gained(claim: Claim, parts: Sequence[ShuffledPass | CurvePass]) -> bool:
     return all(_at_zero(part, direction)[0] is not None for part in parts)
 
 
-def normal_pass(phase: Phase) -> ShuffledPass | None:
-    """The passes of a phase with normal noise; None where it has another sampler or other noise."""
-    mu, passes, sampler = shift_over_sigma(phase, "add-remove"), hiding_batches(phase), phase.sampler
-    if isinstance(sampler, Shuffled) and sampler.seam_chances is not None and not sampler.has_passes_without_a_batch:
-        passes = float(sampler.whole_batches), sampler.epochs
+def normal_pass(phase: Phase, claim: Claim) -> ShuffledPass | None:
+    """The passes of a phase of a claim, with normal noise; None where it has another sampler or other noise."""
+    mu, passes = shift_over_sigma(phase, "add-remove"), hiding_batches(phase) or _whole_batches(phase, claim)
     if mu is None or mu > MOST_SHIFT or passes is None:
         return None
     batches, epochs = passes
     return ShuffledPass(batches, max(mu, LEAST_SHIFT) * (1.0 + 4.0 * UNIT), epochs)
+
+
+def _whole_batches(phase: Phase, claim: Claim) -> tuple[float, int] | None:
+    """As `hiding_batches`, of those between batches that straddle, or between copies of one record in a stream."""
+    sampler = phase.sampler
+    if isinstance(sampler, Shuffled) and sampler.seam_chances is not None and not sampler.has_passes_without_a_batch:
+        return float(sampler.whole_batches), sampler.epochs
+    if not isinstance(sampler, BufferedShuffle):
+        return None
+    if sampler.passes is None:
+        windows = hiding_windows(sampler, claim.delta or LEAST_DELTA)
+        return None if windows is None else (windows.batches, windows.count)
+    batches = (min(sampler.buffer, sampler.records) - 2 * (sampler.batch - 1)) / sampler.batch
+    return (batches, sampler.passes.epochs) if batches >= 1 and sampler.seam_chances is not None else None
 
 
 def hiding_batches(phase: Phase) -> tuple[float, int] | None:

@@ -22,7 +22,7 @@ def parts(claim: Claim) -> list[Claim]:
     Empty where some phase is no pass over whole shuffled batches, or all have normal noise.
     """
     hiding = [hiding_batches(phase) for phase in claim.phases]
-    if None in hiding or all(normal_pass(phase) is not None for phase in claim.phases):
+    if None in hiding or all(normal_pass(phase, claim) is not None for phase in claim.phases):
         return []
     kinds: tuple[Adjacency, Adjacency] = "add-remove", "replace-one"
     known = [(phase, passes[0]) for phase, passes in zip(claim.phases, hiding, strict=True) if passes is not None]

@@ -12,9 +12,10 @@ from dpaudit.verify import check
 from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.guarantees import PureDP
 from dpaudit.verify.samplers import BufferedShuffle
-from dpaudit.verify.upper import buffered_streams
+from dpaudit.verify.upper import buffered_streams, stream_meetings
 from dpaudit.verify.upper.gaussian_pld import analytic_delta
 
+DELTA = 1e-4
 EPSILONS = np.array([0.0, 0.3, 1.0, 2.0, 4.0])
 SETTINGS = [
     (4, 2, 2, 5),
@@ -29,7 +30,7 @@ SETTINGS = [
 
 
 def claim(sampler: BufferedShuffle, adjacency: Adjacency = "add-remove", sigma: float = 2.0) -> Claim:
-    return Claim(1.0, 1e-4, (Phase(Gaussian(sigma), sampler=sampler),), adjacency)
+    return Claim(1.0, DELTA, (Phase(Gaussian(sigma), sampler=sampler),), adjacency)
 
 
 def squares(sampler: BufferedShuffle, record: int) -> dict[int, float]:
@@ -88,16 +89,16 @@ def log_moment(sampler: BufferedShuffle, record: int, theta: float) -> float:
         (15, 5, 40, 90, 1.15),
     ],
 )
-@pytest.mark.parametrize("cases", [buffered_streams.MOST_CASES, 0.0])
+@pytest.mark.parametrize("cases", [stream_meetings.MOST_CASES, 0.0])
 def test_moments_are_those_of_the_worst_record_or_more(
     records: int, batch: int, buffer: int, steps: int, ratio: float, cases: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A copy too many and places in a batch weigh less in more passes; also where first draws are not told apart."""
-    monkeypatch.setattr(buffered_streams, "MOST_CASES", cases)
-    monkeypatch.setattr(buffered_streams, "SETTLED", 8)
+    monkeypatch.setattr(stream_meetings, "MOST_CASES", cases)
+    monkeypatch.setattr(stream_meetings, "SETTLED", 8)
     sampler, thetas = BufferedShuffle(records, batch, buffer, releases=steps), np.array([0.01, 0.1, 0.4])
     most = min(buffer, 14)
-    found = buffered_streams._log_moments(sampler, most, thetas)
+    found = stream_meetings._log_moments(sampler, most, thetas)
     truths = [[log_moment(sampler, record, float(theta)) for theta in thetas] for record in range(records)]
     worst = np.max(truths, axis=0)
     assert (worst <= found).all()
@@ -109,9 +110,9 @@ def test_as_many_copies_at_once_are_as_rare_as_is_charged(
     records: int, batch: int, buffer: int, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a record that comes in, how many older copies are held, by the chain of one draw after the other."""
-    monkeypatch.setattr(buffered_streams, "SHARE", 1e3)  # a tenth, so that some settings charge for it
+    monkeypatch.setattr(stream_meetings, "SHARE", 1e3)  # a tenth, so that some settings charge for it
     sampler = BufferedShuffle(records, batch, buffer, releases=steps)
-    most, lost = buffered_streams._copies(sampler, claim(sampler)) or (0, 1.0)
+    most, lost = stream_meetings.most_held(sampler, DELTA) or (0, 1.0)
     assert 0 < most <= buffer
     for record in range(records):
         held = {sum(at < buffer for at in range(record, buffer, records)): 1.0}
