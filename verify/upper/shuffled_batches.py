@@ -95,9 +95,9 @@ as one with the record in a whole batch. Unsampled releases of other phases are 
 one normal pair, which composes like the others.
 
 Out of a buffer at most 2 (batch - 1) of its places come up in batches that straddle, or at the very end in none. Given
-that the record is in a whole one, K is a uniform place of the others, p_J at most batch/(B - 2 (batch - 1)). In the first
-s draws of a pass it is with probability at most 1 - (1 - 1/B)^s, as the first record of the file, in the last s with at
-most s/B, as the last: what excludes each other is stochastically largest where both hold.
+that the record is in a whole one, K is a uniform place of the others, p_J at most batch/(B - 2 (batch - 1)). It is in
+the first s draws of a pass with probability at most 1 - (1 - 1/B)^s, as the first record of the file, in the last s
+with at most s/B, as the last: S, of events that exclude each other, is stochastically largest where both hold.
 
 8. Streams. Where passes go through a buffer as one stream, cut time where a copy of the record comes in. The order in
 which the records that are held then lie in their places is uniform again, whatever came before, and so are the places
@@ -109,7 +109,7 @@ would be otherwise. All other copies are known: as in 7 they cost one release of
 
 Some hundred batches hide much where mu is at most 1/2, and less where it is 1: what release 1 tells of the displaced
 record is then most of the price. A last batch that is dropped: a record in it is nowhere, and else a pass is one over
-whole batches. Orders that are drawn once are not covered, nor are batches that straddle and are of more than half of the
+whole batches. Orders that are drawn once are not covered, nor are batches that straddle and have more than half of the
 records.
 """
 
