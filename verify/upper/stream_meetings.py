@@ -3,17 +3,19 @@
 The record enters the buffer once in n draws, and each draw takes one of the B records that are held, uniformly. It is
 in batch t some k_t times, and S is the sum of the k_t^2 of all batches that count. For any falling T_j >= P(S > s_j) at
 levels s_0 < s_1 < ... what grows with S has a mean of at most its value at s_j times T_(j-1) - T_j, summed, and T_J
-times the largest value; and P(S > s) <= e^(-theta (s + 1)) E e^(theta S).
+times the largest value; and P(S > s) <= (E e^(theta S) - 1)/(e^(theta (s + 1)) - 1), by Markov.
 
 The moment goes backwards over batches. With N copies held at the beginning of a batch of b draws in which none comes
 in, k of them leave by a chain that steps from N to N - 1 with probability N/B in each draw: one entry of the b-th power
 of a matrix. A copy that comes in during a batch leaves in it with a probability that depends on when it comes, and on
 when the others leave, of at most p = 1 - (1 - 1/(B - N))^b, each draw that takes none of the others taking it with
 probability at most 1/(B - N): the moment is linear in that probability, and so at most what it is at 0 or at p. Where
-in the file the record is decides in which batches its copies come. With first draws b c, ..., b c + b - 1 of the first
-copy that is not in the buffer from the beginning, the e-th one comes in batch floor((b c + e n)/b) or the next: both
-are tried, the larger value counts, for every c. More batches after the last copy came in only add to S.
-With too many copies for that, either number of batches between two of them is tried, too, and c is forgotten: then the
+in the file the record is decides in which batches its copies come. If the first draw of the first copy that is not in
+the buffer from the beginning is one of f, ..., f + w - 1, then that of the e-th is in batch floor((f + e n)/b), and p
+has no more draws than follow in it, or in the next where it can be: both are tried, the larger value counts, for every
+f. All f of one place in their batch have the same values, but for where the draws end: a copy that may come before that
+counts, and more batches after the last one only add to S.
+With too many copies for that, either number of batches between two of them is tried, too, and f is forgotten: then the
 values before a copy are F of those after it, F the same for all, and as F is monotone and homogeneous F(v) <= g v gives
 F(F(v)) <= g^2 v, and so on.
 
@@ -33,7 +35,7 @@ e > B q, q = (1 - 1/B)^(m b), with probability at most e^(-B kl(e/B, q)); the b 
 """
 
 import math
-from collections.abc import Sequence
+import sys
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -45,6 +47,7 @@ from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.samplers import BufferedShuffle
 
 MOST_BATCHES = 1000  # of a pass: a case for each
+OFFSETS = 16  # into which a batch is cut where it is told apart when in it a copy comes
 MOST_COPIES = 40  # that are held at once
 SHARE = 1e-4  # of the claimed delta: the chance of more copies at once, and that S is above all levels
 THETAS = np.geomspace(1e-3, 1.5, 40)
@@ -56,7 +59,6 @@ MOST_CASES = 3e6  # copies times first batches times entries of a matrix; of mor
 SETTLED = 200  # copies after which, coming so, each adds as much as the one before
 LARGEST_DRAW = 2**62  # that has a number in numpy
 LEAST_VALUE = 1e-200  # relative to the largest one
-SHORTER = 0.9  # of the batches that hide a copy in the shortest full window, where a shorter one may count, too
 
 
 @dataclass(frozen=True)
@@ -142,8 +144,11 @@ def meetings(sampler: BufferedShuffle, most: int, target: float, lone: int | Non
     thetas = THETAS[THETAS * (most + 1.0) ** 2 <= LARGEST_POWER]
     logs = _log_moments(sampler, most, thetas, lone)
 
+    gained = logs + np.log(-np.expm1(-logs))  # of E e^(theta S) - 1
+
     def beyond(level: float) -> float:
-        return math.exp(min(0.0, float((logs - thetas * (level + 1.0)).min())))
+        needed = thetas * (level + 1.0)
+        return math.exp(min(0.0, float((gained - needed - np.log(-np.expm1(-needed))).min())))
 
     least = max(0.0 if lone else 1.0, math.floor((logs / thetas).min()) - 1.0)  # by Jensen's inequality about the mean
     top = least
@@ -164,24 +169,30 @@ def _windows(leaving: Array, quiet: Array, thetas: Array, batches: int, lone: in
 
 def _log_moments(sampler: BufferedShuffle, most: int, thetas: Array, lone: int | None = None) -> Array:
     """log E e^(theta S) from above, for every theta, whatever record it is; failures of the whole count as nothing."""
-    n, b, size, arrivals = sampler.records, sampler.batch, sampler.buffer, _arrivals(sampler)
+    n, b, size, copies = sampler.records, sampler.batch, sampler.buffer, _arrivals(sampler)
     leaving, gone = _leaving(sampler, most), np.arange(most + 1)
     fell = gone[:, None] - gone[None, :]
     cost = np.exp(thetas[:, None, None] * np.maximum(fell, 0) ** 2)
     quiet = np.where(fell >= 0, leaving * cost, 0.0)  # theta, N, N'
-    soon = 1.0 if size - most < 2 else -math.expm1(b * math.log1p(-1.0 / (size - most)))
-    cells, whole = np.arange(n // b + 1), n // b
-    alike = len(cells) * arrivals * (most + 1) ** 2 > MOST_CASES or (arrivals + 2) * n > LARGEST_DRAW
-    if not alike:
-        coming = (cells[:, None] * b + np.arange(arrivals + 1)[None, :] * n) // b
-        longer, late = np.diff(coming, axis=1) > whole, coming >= sampler.steps
+    whole, one = n // b, math.log1p(-1.0 / (size - most)) if size - most > 1 else -math.inf
     windows = [_windows(leaving, quiet, thetas, max(whole + more, 0), lone) for more in (-2, -1, 0, 1)]
+
+    # of records by their first draw: in what place of its batch it is, and of how many copies the draws are over
+    width = -(-b // OFFSETS)
+    firsts = (np.arange(n // b + 1)[:, None] * b + np.arange(0, b, width)[None, :]).ravel()
+    draws = min(sampler.steps * b, LARGEST_DRAW)
+    over = copies - np.clip(-(-(draws - firsts) // n), 0, copies)
+    kinds, kind = np.unique(np.stack([firsts % b, over], axis=1), axis=0, return_inverse=True)
+    alike = len(kinds) * copies * (most + 1) ** 2 > MOST_CASES or (copies + 2) * n > LARGEST_DRAW
+    if alike:
+        kinds, kind = np.zeros((1, 2), dtype=np.int64), np.zeros_like(kind)
 
     def through(values: Array, kernel: Array) -> Array:
         return values @ kernel.transpose(0, 2, 1)
 
-    def arrival(values: Array) -> Array:
-        """One batch in which a copy comes in: it is there afterwards, or it leaves with the others."""
+    def arrival(values: Array, draws: Array) -> Array:
+        """One batch, of which at most so many draws find a copy: it is held afterwards, or leaves with others."""
+        soon = -np.expm1(draws[:, None] * one)
         stays = np.concatenate([values[:, :, 1:], np.zeros_like(values[:, :, :1])], axis=2)
         found = np.zeros_like(values)
         for k in range(most + 1):
@@ -191,41 +202,30 @@ def _log_moments(sampler: BufferedShuffle, most: int, thetas: Array, lone: int |
             found[:, :, k:] += weights[:, None, :] * worst
         return found
 
-    def beginning(values: Array, more: int) -> Array:
-        """The batches before the first copy comes in, so many more than its cell says."""
-        batches, held = cells + more, np.arange(1, most + 1)
-        values = np.broadcast_to(values, (len(thetas), len(cells), most + 1))
-        found, power, one = values, np.eye(most + 1), np.zeros((len(cells), most))
-        for batch in range(int(batches[-1])):
-            power = power @ leaving
-            found = np.where((batches > batch)[None, :, None], through(found, quiet), found)
-            one[batches == batch + 1] = power[held, held - 1]
-        if lone is not None:
-            counted = np.where((batches >= lone)[None, :, None], np.expm1(thetas)[:, None, None] * one, 0.0)
-            found = np.concatenate([found[:, :, :1], found[:, :, 1:] - counted * values[:, :, :-1]], axis=2)
-        return found
-
     # at the beginning of the batch in which the next copy comes in: the first of the two that it can be, the second
-    first, second = (np.ones((len(thetas), 1 if alike else len(cells), most + 1)) for _ in range(2))
+    first, second = (np.ones((len(thetas), len(kinds), most + 1)) for _ in range(2))
 
     def window(least: int) -> Array:
         """From after the batch of a copy to that of the next, `first` so many batches behind it, or one more."""
         return np.maximum(through(first, windows[least - whole + 2]), through(second, windows[least - whole + 3]))
 
     logs = np.zeros(len(thetas))
-    for copy in reversed(range(arrivals)):
+    for copy in reversed(range(copies)):
         after = first, second
         by_start = [window(whole - 1 - start) for start in range(2)]
-        if alike or longer[:, copy].any():
-            pairs = zip(by_start, [window(whole - start) for start in range(2)], strict=True)
-            by_start = [
-                np.maximum(*pair) if alike else np.where(longer[:, copy][:, None], *pair[::-1]) for pair in pairs
-            ]
-        first, second = map(arrival, by_start)
-        if not alike:
-            over = late[:, copy][None, :, None]
-            first, second = np.where(over, after[0], first), np.where(over, after[1], second)
-        elif arrivals - copy >= SETTLED:
+        if alike:
+            by_start = [np.maximum(window(whole - start), values) for start, values in enumerate(by_start)]
+            first, second = (arrival(values, np.array([b])) for values in by_start)
+        else:
+            at, following = (kinds[:, 0] + e * n for e in (copy, copy + 1))
+            longer = (following // b - at // b > whole)[:, None]
+            if longer.any():
+                by_start = [np.where(longer, window(whole - start), values) for start, values in enumerate(by_start)]
+            next_batch = (at % b + width > b)[:, None]
+            first, second = arrival(by_start[0], b - at % b), arrival(by_start[1], np.full(len(kinds), b)) * next_batch
+            late = (copy >= copies - kinds[:, 1])[:, None]
+            first, second = np.where(late, after[0], first), np.where(late, after[1], second)
+        if alike and copies - copy >= SETTLED:
             growth = np.maximum(first / after[0], second / after[1]).max(axis=(1, 2))
             logs = logs + (copy + 1.0) * np.log(growth)
             first, second = after
@@ -233,22 +233,33 @@ def _log_moments(sampler: BufferedShuffle, most: int, thetas: Array, lone: int |
         largest = np.maximum(first, second).max(axis=(1, 2))
         first, second = (np.maximum(values / largest[:, None, None], LEAST_VALUE) for values in (first, second))
         logs = logs + np.log(largest)
-    values = np.maximum(beginning(first, 0), beginning(second, 1))
-    starts = _beginnings(sampler, range(len(cells)), most)
-    begun = np.array([max(float(values[t, c, held].max()) for c, held in starts) for t in range(len(thetas))])
-    draws = (arrivals + 1.0) * n + 4.0 * b
-    return np.asarray(logs + np.log(begun) + 8.0 * UNIT * (most + 4.0) * (draws + 1e3))
+
+    def beginning(now: Array, values: Array, batches: int) -> Array:
+        """`now`, so many batches before `values`, without what a lone copy costs in them where it does not count."""
+        if lone is None or batches < lone:
+            return now
+        held = np.arange(1, most + 1)
+        chances = np.linalg.matrix_power(leaving, batches)[held, held - 1]
+        counted = np.expm1(thetas)[:, None, None] * chances * values[:, :, :-1]
+        return np.concatenate([now[:, :, :1], now[:, :, 1:] - counted], axis=2)
+
+    begun, starts = np.zeros(len(thetas)), (first, second)
+    first, second = first, through(second, quiet)
+    for batch in range(n // b + 1):
+        values = np.maximum(beginning(first, starts[0], batch), beginning(second, starts[1], batch + 1))
+        for low, row in zip(firsts[firsts // b == batch], kind[firsts // b == batch], strict=True):
+            for held in _held_at_the_beginning(sampler, int(low), width, most):
+                begun = np.maximum(begun, values[:, row, held])
+        first, second = through(first, quiet), through(second, quiet)
+    rounding = 8.0 * UNIT * (most + 4.0) * ((copies + 1.0) * n + 4.0 * b + 1e3)
+    return np.asarray(logs + np.log(begun) + rounding)
 
 
-def _beginnings(sampler: BufferedShuffle, cells: Sequence[int], most: int) -> Sequence[tuple[int, list[int]]]:
-    """For every cell of first draws, how many copies the full buffer may hold."""
-    n, b, size = sampler.records, sampler.batch, sampler.buffer
-    found = []
-    for cell in cells:
-        low, high = max(1, cell * b), min(n, cell * b + b - 1)
-        if low <= high:
-            found.append((cell, [min((size - 1 + at) // n, most) for at in (low, high)]))
-    return found
+def _held_at_the_beginning(sampler: BufferedShuffle, low: int, width: int, most: int) -> set[int]:
+    """How many copies the full buffer may hold of records with a first draw of `low` or one of the next."""
+    high = min(low + width - 1, sampler.records, (low // sampler.batch + 1) * sampler.batch - 1)
+    low = max(low, 1)
+    return {min((sampler.buffer - 1 + at) // sampler.records, most) for at in (low, high)} if low <= high else set()
 
 
 @lru_cache(16)
@@ -263,13 +274,16 @@ def hiding_windows(sampler: BufferedShuffle, delta: float) -> Windows | None:
     full, first = n // b - 2, (n - size + 1) // b  # whole batches, at least: of a window, and of one that begins
     if full < 1 or size < 3 * b:
         return None
-    lost = SHARE * delta
+    lost = max(SHARE * delta, sys.float_info.min)
 
     def hiding(batches: int) -> float:
         return (size - _empty(size, batches * b, lost / (_arrivals(sampler) + 1.0)) - b) / b
 
-    lone = first if 1 <= first < full and hiding(first) >= SHORTER * hiding(full) else full
-    return Windows(hiding(lone), sampler.begun, lone, lost)
+    lone, windows = full, sampler.begun
+    if 1 <= first < full and hiding(first) >= 1 and windows / hiding(first) < windows / hiding(full) + 1.0:
+        lone = first  # what is hidden in shorter windows costs less than one that is known
+    batches = hiding(lone)
+    return Windows(batches, windows, lone, lost) if batches >= 1 else None
 
 
 def _empty(places: int, draws: int, chance: float) -> float:
