@@ -212,7 +212,7 @@ def _whole_batches(phase: Phase, claim: Claim) -> tuple[float, int] | None:
     if sampler.passes is None:
         windows = hiding_windows(sampler, claim.delta or LEAST_DELTA)
         return None if windows is None else (windows.batches, windows.count)
-    batches = (min(sampler.buffer, sampler.records) - 2 * (sampler.batch - 1)) / sampler.batch
+    batches = (min(sampler.buffer, sampler.records) - 2 * (sampler.batch - 1)) / sampler.batch * (1.0 - 4.0 * UNIT)
     return (batches, sampler.passes.epochs) if batches >= 1 and sampler.seam_chances is not None else None
 
 

@@ -36,17 +36,20 @@ e > B q, q = (1 - 1/B)^(m b), with probability at most e^(-B kl(e/B, q)); the b 
 
 import math
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import xlogy
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.samplers import BufferedShuffle
 
-MOST_BATCHES = 1000  # of a pass: a case for each
+MOST_BATCHES = 10_000  # of a pass: a case for each
 OFFSETS = 16  # into which a batch is cut where it is told apart when in it a copy comes
 MOST_COPIES = 40  # that are held at once
 SHARE = 1e-4  # of the claimed delta: the chance of more copies at once, and that S is above all levels
@@ -158,73 +161,140 @@ def meetings(sampler: BufferedShuffle, most: int, target: float, lone: int | Non
     return Meetings(levels, np.minimum.accumulate([beyond(level) for level in levels]))
 
 
-def _windows(leaving: Array, quiet: Array, thetas: Array, batches: int, lone: int | None) -> Array:
-    """From N to N' copies in so many batches in which none comes in, weighted by what counts, [theta, N, N']."""
-    found = np.stack([np.linalg.matrix_power(one, batches) for one in quiet])
-    if lone is not None and batches >= lone:
-        held = np.arange(1, leaving.shape[0])
-        found[:, held, held - 1] = np.linalg.matrix_power(leaving, batches)[held, held - 1]
-    return found
+@dataclass(frozen=True)
+class _Records:
+    """Records by the first draw of the first of their copies that is not in the buffer from the beginning.
+
+    Args:
+        sampler: The stream.
+        first: Such draws, each standing for `width` neighbours, shape (batches, places in a batch).
+        width: How many.
+        kind: Which entries of `place` and `over` are theirs, shape of `first`.
+        place: Their place in its batch, by kind.
+        over: Of how many copies the draws are over when they come, by kind.
+    """
+
+    sampler: BufferedShuffle
+    first: NDArray[np.int64]
+    width: int
+    kind: NDArray[np.int64]
+    place: NDArray[np.int64]
+    over: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, sampler: BufferedShuffle, copies: int) -> Self:
+        """All records, so many copies of each."""
+        n, b = sampler.records, sampler.batch
+        width = -(-b // OFFSETS)
+        first = np.arange(n // b + 1)[:, None] * b + np.arange(0, b, width)[None, :]
+        draws = min(sampler.steps * b, LARGEST_DRAW)
+        over = copies - np.clip(-(-(draws - first) // n), 0, copies)
+        rows = np.stack([(first % b).ravel(), over.ravel()], axis=1)
+        kinds, kind = np.unique(rows, axis=0, return_inverse=True)
+        return cls(sampler, first, width, kind.reshape(first.shape), kinds[:, 0], kinds[:, 1])
+
+    def alike(self) -> Self:
+        """All of one kind, of which is forgotten what makes them different."""
+        nothing = np.zeros(1, dtype=np.int64)
+        return replace(self, kind=np.zeros_like(self.kind), place=nothing, over=nothing)
+
+    def at_the_beginning(self, batch: int, most: int) -> Iterator[tuple[int, int]]:
+        """Kinds with such draws in a batch, and how many copies the full buffer may hold of them."""
+        n, b = self.sampler.records, self.sampler.batch
+        for first, kind in zip(self.first[batch], self.kind[batch], strict=True):
+            low, high = max(int(first), 1), min(int(first) + self.width - 1, n, (batch + 1) * b - 1)
+            for at in {low, high} if low <= high else ():
+                yield int(kind), min((self.sampler.buffer - 1 + at) // n, most)
+
+
+class _Chain:
+    """How many copies are held, from batch to batch, weighted by e^(theta S).
+
+    Values are what is expected of the batches that follow, shape (thetas, kinds of records, copies held).
+
+    Args:
+        sampler: The stream.
+        most: Copies that are held at once.
+        thetas: The exponents.
+        lone: As of `meetings`.
+    """
+
+    def __init__(self, sampler: BufferedShuffle, most: int, thetas: Array, lone: int | None) -> None:
+        self._most, self._thetas, self._lone = most, thetas, lone
+        self._leaving = _leaving(sampler, most)
+        fell = np.arange(most + 1)[:, None] - np.arange(most + 1)[None, :]
+        cost = np.exp(thetas[:, None, None] * np.maximum(fell, 0) ** 2)
+        self._batch = np.where(fell >= 0, self._leaving * cost, 0.0)  # theta, N, N'
+        self._missed = math.log1p(-1.0 / (sampler.buffer - most)) if sampler.buffer - most > 1 else -math.inf
+        whole = sampler.records // sampler.batch
+        self._windows = {batches: self._window(batches) for batches in range(whole - 2, whole + 2) if batches >= 0}
+
+    def _alone(self, batches: int) -> Array:
+        """Probabilities that of 1, 2, ... copies one leaves in so many batches."""
+        held = np.arange(1, self._most + 1)
+        return np.asarray(np.linalg.matrix_power(self._leaving, batches)[held, held - 1])
+
+    def _window(self, batches: int) -> Array:
+        """From N to N' copies in so many batches in which none comes in."""
+        found = np.stack([np.linalg.matrix_power(one, batches) for one in self._batch])
+        if self._lone is not None and batches >= self._lone:
+            held = np.arange(1, self._most + 1)
+            found[:, held, held - 1] = self._alone(batches)
+        return found
+
+    def batch(self, values: Array) -> Array:
+        """Before a batch in which no copy comes in."""
+        return np.asarray(values @ self._batch.transpose(0, 2, 1))
+
+    def window(self, first: Array, second: Array, batches: int) -> Array:
+        """Before so many batches between two copies if `first` follows, or one more and `second`: the larger."""
+        parts = [(first, batches), (second, batches + 1)]
+        return np.maximum(*(values @ self._windows[size].transpose(0, 2, 1) for values, size in parts))
+
+    def arrival(self, values: Array, draws: NDArray[np.int64]) -> Array:
+        """Before a batch, at most so many draws of which find a copy: it is held afterwards, or leaves with others."""
+        soon = -np.expm1(draws[:, None] * self._missed)
+        stays = np.concatenate([values[:, :, 1:], np.zeros_like(values[:, :, :1])], axis=2)
+        found, held = np.zeros_like(values), np.arange(self._most + 1)
+        for k in held:
+            power = np.exp(self._thetas * (2 * k + 1))[:, None, None]
+            worst = np.maximum(stays, (1.0 - soon) * stays + soon * power * values)[:, :, : self._most + 1 - k]
+            found[:, :, k:] += self._batch[:, held[k:], held[: self._most + 1 - k]][:, None, :] * worst
+        return found
+
+    def without_lone(self, now: Array, values: Array, batches: int) -> Array:
+        """`now`, so many batches before `values`, less what a lone copy that need not count costs in these."""
+        if self._lone is None or batches < self._lone:
+            return now
+        counted = np.expm1(self._thetas)[:, None, None] * self._alone(batches) * values[:, :, :-1]
+        return np.concatenate([now[:, :, :1], now[:, :, 1:] - counted], axis=2)
 
 
 def _log_moments(sampler: BufferedShuffle, most: int, thetas: Array, lone: int | None = None) -> Array:
     """log E e^(theta S) from above, for every theta, whatever record it is; failures of the whole count as nothing."""
-    n, b, size, copies = sampler.records, sampler.batch, sampler.buffer, _arrivals(sampler)
-    leaving, gone = _leaving(sampler, most), np.arange(most + 1)
-    fell = gone[:, None] - gone[None, :]
-    cost = np.exp(thetas[:, None, None] * np.maximum(fell, 0) ** 2)
-    quiet = np.where(fell >= 0, leaving * cost, 0.0)  # theta, N, N'
-    whole, one = n // b, math.log1p(-1.0 / (size - most)) if size - most > 1 else -math.inf
-    windows = [_windows(leaving, quiet, thetas, max(whole + more, 0), lone) for more in (-2, -1, 0, 1)]
-
-    # of records by their first draw: in what place of its batch it is, and of how many copies the draws are over
-    width = -(-b // OFFSETS)
-    firsts = (np.arange(n // b + 1)[:, None] * b + np.arange(0, b, width)[None, :]).ravel()
-    draws = min(sampler.steps * b, LARGEST_DRAW)
-    over = copies - np.clip(-(-(draws - firsts) // n), 0, copies)
-    kinds, kind = np.unique(np.stack([firsts % b, over], axis=1), axis=0, return_inverse=True)
-    alike = len(kinds) * copies * (most + 1) ** 2 > MOST_CASES or (copies + 2) * n > LARGEST_DRAW
+    n, b, copies = sampler.records, sampler.batch, _arrivals(sampler)
+    chain, records, whole = _Chain(sampler, most, thetas, lone), _Records.of(sampler, copies), n // b
+    alike = len(records.place) * copies * (most + 1) ** 2 > MOST_CASES or (copies + 2) * n > LARGEST_DRAW
     if alike:
-        kinds, kind = np.zeros((1, 2), dtype=np.int64), np.zeros_like(kind)
-
-    def through(values: Array, kernel: Array) -> Array:
-        return values @ kernel.transpose(0, 2, 1)
-
-    def arrival(values: Array, draws: Array) -> Array:
-        """One batch, of which at most so many draws find a copy: it is held afterwards, or leaves with others."""
-        soon = -np.expm1(draws[:, None] * one)
-        stays = np.concatenate([values[:, :, 1:], np.zeros_like(values[:, :, :1])], axis=2)
-        found = np.zeros_like(values)
-        for k in range(most + 1):
-            power = np.exp(thetas * (2 * k + 1))[:, None, None]
-            worst = np.maximum(stays, (1.0 - soon) * stays + soon * power * values)[:, :, : most + 1 - k]
-            weights = quiet[:, gone[k:], gone[: most + 1 - k]]
-            found[:, :, k:] += weights[:, None, :] * worst
-        return found
-
+        records = records.alike()
     # at the beginning of the batch in which the next copy comes in: the first of the two that it can be, the second
-    first, second = (np.ones((len(thetas), len(kinds), most + 1)) for _ in range(2))
-
-    def window(least: int) -> Array:
-        """From after the batch of a copy to that of the next, `first` so many batches behind it, or one more."""
-        return np.maximum(through(first, windows[least - whole + 2]), through(second, windows[least - whole + 3]))
-
-    logs = np.zeros(len(thetas))
+    first, second = (np.ones((len(thetas), len(records.place), most + 1)) for _ in range(2))
+    all_draws, logs = np.full(len(records.place), b), np.zeros(len(thetas))
     for copy in reversed(range(copies)):
         after = first, second
-        by_start = [window(whole - 1 - start) for start in range(2)]
+        shorter, longer = (
+            [chain.window(first, second, size - start) for start in range(2)] for size in (whole - 1, whole)
+        )
         if alike:
-            by_start = [np.maximum(window(whole - start), values) for start, values in enumerate(by_start)]
-            first, second = (arrival(values, np.array([b])) for values in by_start)
+            first, second = (chain.arrival(np.maximum(*both), all_draws) for both in zip(shorter, longer, strict=True))
         else:
-            at, following = (kinds[:, 0] + e * n for e in (copy, copy + 1))
-            longer = (following // b - at // b > whole)[:, None]
-            if longer.any():
-                by_start = [np.where(longer, window(whole - start), values) for start, values in enumerate(by_start)]
-            next_batch = (at % b + width > b)[:, None]
-            first, second = arrival(by_start[0], b - at % b), arrival(by_start[1], np.full(len(kinds), b)) * next_batch
-            late = (copy >= copies - kinds[:, 1])[:, None]
-            first, second = np.where(late, after[0], first), np.where(late, after[1], second)
+            at, following = (records.place + e * n for e in (copy, copy + 1))
+            more = (following // b - at // b > whole)[:, None]
+            before = [np.where(more, long, short) for long, short in zip(longer, shorter, strict=True)]
+            other = (at % b + records.width > b)[:, None]  # it can be the next batch
+            late = (copy >= copies - records.over)[:, None]
+            first = np.where(late, after[0], chain.arrival(before[0], b - at % b))
+            second = np.where(late, after[1], chain.arrival(before[1], all_draws) * other)
         if alike and copies - copy >= SETTLED:
             growth = np.maximum(first / after[0], second / after[1]).max(axis=(1, 2))
             logs = logs + (copy + 1.0) * np.log(growth)
@@ -233,33 +303,14 @@ def _log_moments(sampler: BufferedShuffle, most: int, thetas: Array, lone: int |
         largest = np.maximum(first, second).max(axis=(1, 2))
         first, second = (np.maximum(values / largest[:, None, None], LEAST_VALUE) for values in (first, second))
         logs = logs + np.log(largest)
-
-    def beginning(now: Array, values: Array, batches: int) -> Array:
-        """`now`, so many batches before `values`, without what a lone copy costs in them where it does not count."""
-        if lone is None or batches < lone:
-            return now
-        held = np.arange(1, most + 1)
-        chances = np.linalg.matrix_power(leaving, batches)[held, held - 1]
-        counted = np.expm1(thetas)[:, None, None] * chances * values[:, :, :-1]
-        return np.concatenate([now[:, :, :1], now[:, :, 1:] - counted], axis=2)
-
-    begun, starts = np.zeros(len(thetas)), (first, second)
-    first, second = first, through(second, quiet)
-    for batch in range(n // b + 1):
-        values = np.maximum(beginning(first, starts[0], batch), beginning(second, starts[1], batch + 1))
-        for low, row in zip(firsts[firsts // b == batch], kind[firsts // b == batch], strict=True):
-            for held in _held_at_the_beginning(sampler, int(low), width, most):
-                begun = np.maximum(begun, values[:, row, held])
-        first, second = through(first, quiet), through(second, quiet)
+    begun, now = np.zeros(len(thetas)), (first, chain.batch(second))
+    for batch in range(whole + 1):
+        of_first, of_second = chain.without_lone(now[0], first, batch), chain.without_lone(now[1], second, batch + 1)
+        for kind, held in records.at_the_beginning(batch, most):
+            begun = np.maximum(begun, np.maximum(of_first, of_second)[:, kind, held])
+        now = chain.batch(now[0]), chain.batch(now[1])
     rounding = 8.0 * UNIT * (most + 4.0) * ((copies + 1.0) * n + 4.0 * b + 1e3)
     return np.asarray(logs + np.log(begun) + rounding)
-
-
-def _held_at_the_beginning(sampler: BufferedShuffle, low: int, width: int, most: int) -> set[int]:
-    """How many copies the full buffer may hold of records with a first draw of `low` or one of the next."""
-    high = min(low + width - 1, sampler.records, (low // sampler.batch + 1) * sampler.batch - 1)
-    low = max(low, 1)
-    return {min((sampler.buffer - 1 + at) // sampler.records, most) for at in (low, high)} if low <= high else set()
 
 
 @lru_cache(16)
@@ -272,12 +323,12 @@ def hiding_windows(sampler: BufferedShuffle, delta: float) -> Windows | None:
     """
     n, b, size = sampler.records, sampler.batch, sampler.buffer
     full, first = n // b - 2, (n - size + 1) // b  # whole batches, at least: of a window, and of one that begins
-    if full < 1 or size < 3 * b:
+    if full < 1 or size < 3 * b or n > MOST_BATCHES * b:
         return None
     lost = max(SHARE * delta, sys.float_info.min)
 
     def hiding(batches: int) -> float:
-        return (size - _empty(size, batches * b, lost / (_arrivals(sampler) + 1.0)) - b) / b
+        return (size - _empty(size, batches * b, lost / (_arrivals(sampler) + 1.0)) - b) / b * (1.0 - 4.0 * UNIT)
 
     lone, windows = full, sampler.begun
     if 1 <= first < full and hiding(first) >= 1 and windows / hiding(first) < windows / hiding(full) + 1.0:

@@ -95,6 +95,13 @@ def test_many_passes_and_long_ones_have_bounds(sampler: BufferedShuffle) -> None
     assert 0 < verdict.epsilon_lower < verdict.epsilon_upper < 8
 
 
+def test_a_pass_of_half_a_billion_batches_is_no_array() -> None:
+    sampler = BufferedShuffle(5 * 10**8, 1, 10**8, releases=10**6)
+    verdict = check(Claim(8.0, 1e-5, (Phase(Gaussian(1.0), sampler=sampler),), "zero-out"))
+    assert verdict.verdict == "certified"
+    assert verdict.epsilon_upper < 5  # one release is 4.38
+
+
 def test_noise_with_a_pure_epsilon_adds_it_up_for_all_copies() -> None:
     """Of 1,000 draws from a hundred records and a buffer of 30, eleven copies at most: 11/20."""
     sampler = BufferedShuffle(100, 10, 30, releases=100)

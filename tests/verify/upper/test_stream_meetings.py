@@ -211,3 +211,10 @@ def test_what_no_lone_copy_costs_is_a_law() -> None:
     assert (law >= 0).all()
     assert law[-1] < 1e-8
     assert 1.1 < law[:-1] @ np.arange(len(law) - 1.0) < 3.0
+
+
+def test_the_least_delta_there_is_has_windows() -> None:
+    """A share of it is 0 in floats, and has no logarithm."""
+    found = stream_meetings.hiding_windows(BufferedShuffle(60_000, 256, 10_000, releases=14_000), 5e-324)
+    assert found is not None
+    assert 0 < found.lost < 1e-300
