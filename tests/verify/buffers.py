@@ -7,6 +7,16 @@ from fractions import Fraction
 from dpaudit.verify.samplers import BufferedShuffle
 
 Law = Mapping[tuple[int, ...], float]
+STREAMS = [  # records, batch, buffer, steps
+    (4, 2, 2, 5),
+    (5, 2, 3, 6),
+    (5, 2, 7, 6),
+    (6, 3, 4, 5),
+    (7, 3, 10, 5),
+    (6, 2, 6, 8),
+    (9, 2, 5, 9),
+    (4, 1, 3, 10),
+]
 
 
 def batch_counts(sampler: BufferedShuffle, record: int) -> Law:

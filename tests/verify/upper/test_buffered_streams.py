@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from buffers import batch_counts
+from buffers import STREAMS, batch_counts
 
 from dpaudit.mechanisms import Gaussian, GeneralizedGaussian, Laplace
 from dpaudit.verify import check
@@ -17,16 +17,6 @@ from dpaudit.verify.upper.gaussian_pld import analytic_delta
 
 DELTA = 1e-4
 EPSILONS = np.array([0.0, 0.3, 1.0, 2.0, 4.0])
-SETTINGS = [
-    (4, 2, 2, 5),
-    (5, 2, 3, 6),
-    (5, 2, 7, 6),
-    (6, 3, 4, 5),
-    (7, 3, 10, 5),
-    (6, 2, 6, 8),
-    (9, 2, 5, 9),
-    (4, 1, 3, 10),
-]
 
 
 def claim(sampler: BufferedShuffle, adjacency: Adjacency = "add-remove", sigma: float = 2.0) -> Claim:
@@ -42,7 +32,7 @@ def squares(sampler: BufferedShuffle, record: int) -> dict[int, float]:
     return found
 
 
-@pytest.mark.parametrize(("records", "batch", "buffer", "steps"), SETTINGS)
+@pytest.mark.parametrize(("records", "batch", "buffer", "steps"), STREAMS)
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
 def test_no_record_costs_more_when_all_draws_are_revealed(
     records: int, batch: int, buffer: int, steps: int, adjacency: Adjacency
@@ -74,7 +64,7 @@ def test_many_copies_at_once_are_left_to_the_bound_for_all_in_one_batch() -> Non
     assert not buffered_streams.applies(claim(BufferedShuffle(10, 2, 1000, releases=9)))
 
 
-@pytest.mark.parametrize(("records", "batch", "buffer", "steps"), [*SETTINGS, (6, 6, 20, 4), (3, 2, 30, 6)])
+@pytest.mark.parametrize(("records", "batch", "buffer", "steps"), [*STREAMS, (6, 6, 20, 4), (3, 2, 30, 6)])
 def test_no_record_is_met_more_often_than_is_said(records: int, batch: int, buffer: int, steps: int) -> None:
     sampler = BufferedShuffle(records, batch, buffer, releases=steps)
     most = max(max(squares(sampler, record)) for record in range(records))

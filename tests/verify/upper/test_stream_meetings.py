@@ -4,22 +4,13 @@ import math
 
 import numpy as np
 import pytest
+from buffers import STREAMS
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.samplers import BufferedShuffle
 from dpaudit.verify.upper import stream_meetings
 
 DELTA = 1e-4
-SETTINGS = [
-    (4, 2, 2, 5),
-    (5, 2, 3, 6),
-    (5, 2, 7, 6),
-    (6, 3, 4, 5),
-    (7, 3, 10, 5),
-    (6, 2, 6, 8),
-    (9, 2, 5, 9),
-    (4, 1, 3, 10),
-]
 
 
 def log_moment(sampler: BufferedShuffle, record: int, theta: float) -> float:
@@ -68,7 +59,7 @@ def test_moments_are_those_of_the_worst_record_or_more(
     assert (found <= (ratio if cases else 2.0 * ratio) * worst).all()
 
 
-@pytest.mark.parametrize(("records", "batch", "buffer", "steps"), SETTINGS)
+@pytest.mark.parametrize(("records", "batch", "buffer", "steps"), STREAMS)
 def test_as_many_copies_at_once_are_as_rare_as_is_charged(
     records: int, batch: int, buffer: int, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
