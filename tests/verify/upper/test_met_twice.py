@@ -14,6 +14,7 @@ from scipy.special import ndtr
 from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian, Laplace
 from dpaudit.mechanisms.base import Domain, IIDCoordinates, Mechanism
 from dpaudit.verify import Claim, Phase, check
+from dpaudit.verify.bounds import gaussian_epsilon
 from dpaudit.verify.samplers import BufferedShuffle, Shuffled
 from dpaudit.verify.upper import met_twice, upper_curve
 
@@ -71,11 +72,20 @@ def test_normal_noise_costs_the_mean_over_all_places(sampler: Shuffled, sigma: f
 
 
 def test_large_data_hardly_ever_has_a_batch_with_a_record_twice() -> None:
-    """It was 91.2, that of 30 such batches; the order known, no such batch at all costs 54.0458."""
-    phase = Phase(Gaussian(1.1), sampler=Shuffled.of(60_000, 256, 60, last_batch="straddling"))
-    assert check(Claim(1.0, 1e-5, [phase])).epsilon_upper < 40.0  # where many batches hide it
-    short = Phase(Gaussian(1.1), sampler=BufferedShuffle(60_000, 256, 10_000, 60, last_batch="straddling"))
-    assert 54.0458 < check(Claim(1.0, 1e-5, [short])).epsilon_upper < 54.047
+    """The order known, as where there is so little noise, it costs what no such batch at all does."""
+    never = gaussian_epsilon(math.sqrt(60.0) / 0.3, 1e-5)
+    for sampler in (
+        Shuffled.of(60_000, 256, 60, last_batch="straddling"),
+        BufferedShuffle(60_000, 256, 10_000, 60, last_batch="straddling"),
+    ):
+        assert never < check(Claim(1.0, 1e-5, [Phase(Gaussian(0.3), sampler=sampler)])).epsilon_upper < 1.0001 * never
+
+
+def test_where_many_batches_hide_a_record_those_that_straddle_add_little() -> None:
+    """The order known it costs 54.0458."""
+    whole, short = Shuffled.of(60_000, 256, 60, last_batch="straddling"), BufferedShuffle(60_000, 256, 10_000, 60)
+    for sampler, most in ((whole, 29.0), (replace(short, last_batch="straddling"), 45.0)):
+        assert check(Claim(1.0, 1e-5, [Phase(Gaussian(1.1), sampler=sampler)])).epsilon_upper < most
 
 
 def test_two_places_apart_can_cost_more_than_both_in_one_batch() -> None:
