@@ -177,13 +177,11 @@ def shuffled_passes(claim: Claim) -> tuple[list[ShuffledPass], KnownReleases] | 
         sampler = phase.sampler
         if isinstance(sampler, BufferedShuffle) and sampler.passes is None:
             law = costs_beside(sampler, claim.delta or LEAST_DELTA)
-            if law is None:
-                return None
         else:
             law = sampler.seam_chances if isinstance(sampler, (Shuffled, BufferedShuffle)) else None
         if law is not None:
             seams.append((square, law))
-    tail = STRAY * (claim.least_delta or 1e-10) / max(len(seams), 1)
+    tail = STRAY * (claim.least_delta or LEAST_DELTA) / max(len(seams), 1)
     return passes, known_releases(math.fsum(known), seams, tail)
 
 
@@ -301,7 +299,7 @@ def passes_curve(
     coarse = COARSE * 2.0 ** (math.frexp(known.shifts.min())[1] - 1) if known.shifts.all() else 0.0  # few of them
     fine = max(FINENESS * math.sqrt(variance), coarse)
     step = min(fine / math.sqrt(count), LONGEST_STEP)  # the variance is a guide, and can be any number
-    least = NEGLIGIBLE * (claim.delta or 1e-10) / count
+    least = NEGLIGIBLE * (claim.delta or LEAST_DELTA) / count
     profiles = [{way: _profile(part, way, step, least) for way in ways} for part in parts]
     beside = [_known_loss(shift, step) for shift in known.shifts]
     composed: list[list[Composed]] = [[] for _ in beside]

@@ -80,12 +80,14 @@ class Windows:
         batches: Among how many, in windows of at least `lone` whole batches.
         count: How many copies there are at most.
         lone: The batches of the shortest window in which they are hidden.
-        lost: Probability that some window hides less.
+        most: How many copies are held at once.
+        lost: Probability that some window hides less, or more copies are held.
     """
 
     batches: float
     count: int
     lone: int
+    most: int
     lost: float
 
 
@@ -227,7 +229,7 @@ class _Chain:
         self._batch = np.where(fell >= 0, self._leaving * cost, 0.0)  # theta, N, N'
         self._missed = math.log1p(-1.0 / (sampler.buffer - most)) if sampler.buffer - most > 1 else -math.inf
         whole = sampler.records // sampler.batch
-        self._windows = {batches: self._window(batches) for batches in range(whole - 2, whole + 2) if batches >= 0}
+        self._windows = {batches: self._window(batches) for batches in range(whole - 2, whole + 2)}
 
     def _alone(self, batches: int) -> Array:
         """Probabilities that of 1, 2, ... copies one leaves in so many batches."""
@@ -315,7 +317,7 @@ def _log_moments(sampler: BufferedShuffle, most: int, thetas: Array, lone: int |
 
 @lru_cache(16)
 def hiding_windows(sampler: BufferedShuffle, delta: float) -> Windows | None:
-    """Where a stream hides lone copies; None where windows hide nothing.
+    """Where a stream hides lone copies; None where windows hide nothing, or too many copies are held at once.
 
     Args:
         sampler: A stream.
@@ -323,7 +325,8 @@ def hiding_windows(sampler: BufferedShuffle, delta: float) -> Windows | None:
     """
     n, b, size = sampler.records, sampler.batch, sampler.buffer
     full, first = n // b - 2, (n - size + 1) // b  # whole batches, at least: of a window, and of one that begins
-    if full < 1 or size < 3 * b or n > MOST_BATCHES * b:
+    held = most_held(sampler, delta) if full >= 1 and size >= 3 * b and n <= MOST_BATCHES * b else None
+    if held is None:
         return None
     lost = max(SHARE * delta, sys.float_info.min)
 
@@ -334,17 +337,19 @@ def hiding_windows(sampler: BufferedShuffle, delta: float) -> Windows | None:
     if 1 <= first < full and hiding(first) >= 1 and windows / hiding(first) < windows / hiding(full) + 1.0:
         lone = first  # what is hidden in shorter windows costs less than one that is known
     batches = hiding(lone)
-    return Windows(batches, windows, lone, lost) if batches >= 1 else None
+    return Windows(batches, windows, lone, held[0], lost + held[1]) if batches >= 1 else None
 
 
 def _empty(places: int, draws: int, chance: float) -> float:
     """Of how many places that so many draws take none, with probability `chance` there are as many or more."""
     log_missed = draws * math.log1p(-1.0 / places)
-    missed, wanted = math.exp(log_missed), -math.log(chance) / places * (1.0 + 1e-9)
+    missed, log_taken = math.exp(log_missed), math.log(-math.expm1(log_missed))
+    # no product in the divergence, nor its rounding in units, is above 1 + |log_missed|
+    wanted = -math.log(chance) / places * (1.0 + 1e-9) + 16.0 * UNIT * (1.0 - log_missed)
 
     def divergence(part: float) -> float:
         held = float(xlogy(part, part) + xlogy(1.0 - part, 1.0 - part))
-        return held - part * log_missed - (1.0 - part) * math.log1p(-missed)
+        return held - part * log_missed - (1.0 - part) * log_taken
 
     low, high = missed, 1.0
     for _ in range(100):
@@ -357,13 +362,13 @@ def _empty(places: int, draws: int, chance: float) -> float:
 def costs_beside(sampler: BufferedShuffle, delta: float) -> Array | None:
     """Upper bounds on the probabilities that what is no lone copy costs 0, 1, 2, ... releases; the last is of more.
 
-    None where windows hide nothing, or too many copies are held at once.
+    None where windows hide nothing.
     """
-    windows, held = hiding_windows(sampler, delta), most_held(sampler, delta)
-    if windows is None or held is None:
+    windows = hiding_windows(sampler, delta)
+    if windows is None:
         return None
-    found = meetings(sampler, held[0], SHARE * delta, windows.lone)
+    found = meetings(sampler, windows.most, SHARE * delta, windows.lone)
     law = np.zeros(int(found.levels[-1]) + 2)
     law[found.levels.astype(np.int64)] = -np.diff(np.concatenate([[1.0], found.beyond]))
-    law[-1] = (found.beyond[-1] + held[1] + windows.lost) * (1.0 + 1e-12)
+    law[-1] = (found.beyond[-1] + windows.lost) * (1.0 + 1e-12)
     return law

@@ -2,9 +2,11 @@
 
 import math
 
+import mpmath as mp
 import numpy as np
 import pytest
 from buffers import STREAMS
+from mpmath import mpf, workdps
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.samplers import BufferedShuffle
@@ -182,6 +184,25 @@ def test_so_many_places_that_are_not_drawn_are_rare(places: int, draws: int, cha
     mean = float(law @ np.arange(places + 1))
     assert found >= places or law[math.ceil(found) :].sum() <= chance
     assert mean < found <= mean + math.sqrt(places * math.log(1.0 / chance) / 2.0)  # Hoeffding's
+
+
+@pytest.mark.parametrize(
+    ("places", "draws", "chance"),
+    [
+        (10**4, 60_000, 1e-9),
+        (10**9, 3 * 10**9, 1e-9),
+        (10**15, 10**12, 1e-9),
+        (30346978738816, 380909342178546, 0.0028),
+    ],
+)
+def test_so_many_places_are_rare_to_all_digits(places: int, draws: int, chance: float) -> None:
+    """Of 10^13 places the divergence is 1e-13, not far from the rounding of its terms."""
+    found = stream_meetings._empty(places, draws, chance)
+    with workdps(60):
+        part, missed = mpf(found) / places, mp.exp(draws * mp.log1p(-mpf(1) / places))
+        divergence = part * mp.log(part / missed) + (1 - part) * mp.log((1 - part) / (1 - missed))
+        assert missed < part <= 1
+        assert places * divergence >= -mp.log(mpf(chance))
 
 
 def test_windows_hide_a_lone_copy_among_most_of_the_batches_of_the_buffer() -> None:
