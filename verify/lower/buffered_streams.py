@@ -1,62 +1,63 @@
-"""Passes that go through one buffer as a stream, from below: where copies of one record are likely to be.
+"""Passes that go through one buffer as a stream, from below.
 
-All others contribute nothing, so that without the record every release is the noise alone, Q. With it, if the law P of
-the outputs has P(S) >= c P'(S) for a probability law P', c in (0, 1] and the events S that are looked at, then
-P(S) - e^epsilon Q(S) >= c (P'(S) - e^(epsilon + log 1/c) Q(S)): the history costs at least c times what these events
-prove of P' at epsilon + log 1/c. B is the buffer, b the batch, n the records, T the releases.
+A batch that holds the record m times has its noise around m contributions if all others contribute nothing, against
+none without the record. If all others contribute the opposite, of a batch of b around -b + 2m, against -b + m without
+it, or against -b where the record is replaced by one like the others. Either way both laws mix, over the same law of
+how often each batch holds it (`held_copies`), independent noise around 2m and m contributions, or m and none, or 2m
+and none.
 
-Sum of all outputs, normal noise. A record at the beginning of the file has entered the buffer m = ceil((T b + B - 1)/n)
-times before the last draw. A copy that a draw could have taken in j draws is still held with probability (1 - 1/B)^j,
-and r of them all are with at most the product (of the copies that are held each draw takes one at most). So m - r have
-been drawn but for a probability of the elementary symmetric polynomial of degree r + 1, and more of them only make
-{sum >= t} likelier: on such half-lines P >= c P', P' normal with mean m - r and T variances, c one minus that.
+Each batch has a score: the log likelihood ratio of its cell if it held a Poisson number of copies, with the mean that
+a batch of its age has. With scores rounded to integers, their sum V over all batches is a function of the outputs, and
+each law of V is that of a sum along the chain (`pld.chain_sums`), with certified masses of cells: P(V >= s) from below,
+without what is lost of the chain, and Q(V >= s) from above, with all of that. Any noise that has cells; a score only
+decides how much is seen.
 
-Windows. Take a record at place B - 1 of the stream, of which the buffer then holds k = ceil(B/n) copies: one more can
-be drawn from draw e n on, e = 1, 2, .... Window e, from e = 0, are h batches from the one on that has that draw, h so
-small that all end where the next one begins. Look at windows alone, and at histories in which one copy is drawn from
-the beginning of each window to that of the next, and not before draw e n. Then k - 1 are held when a window begins, as
-it is, and k from draw e n on. That of m draws from there the i-th takes one, and no other one does, has probability
-
-    (k/B) (1 - k/B)^(i-1) (1 - (k-1)/B)^(m-i),    over i <= m' together k (1 - (k-1)/B)^m (1 - s^m'),
-
-s = 1 - 1/(B-k+1). With the l - m draws before it is g_e = k (1 - (k-1)/B)^l (1 - s^m) that one is drawn, and it is then
-in the window, of which m' draws are left, with probability w_e = (1 - s^m')/(1 - s^m), and else in a batch that is not
-looked at. Forget the order of the batches of a window. So P >= c P', c the product of the g_e, where P' has the record
-in one of h releases, in independent passes, with probability w_e, or with a smaller one: draw the noise anew for some,
-which changes nothing without the record. Of the first batch alone, b draws: it has none of the k copies with
-probability (1 - k/B)^b, one with k (1 - (k-1)/B)^b (1 - s^b), and c is their sum. Any noise, and any events.
+Too many copies held at once, normal noise. A record at the beginning of the file has entered the buffer
+m = ceil((T b + B - 1)/n) times before the last of T releases. A copy that a draw could have taken in j draws is still
+held with probability (1 - 1/B)^j, and r of them all are with at most the product (of the copies that are held each draw
+takes one at most). So m - r have been drawn but for a probability of the elementary symmetric polynomial of degree
+r + 1, and more of them only make {sum of all outputs >= t} likelier: on such half-lines P >= c P', P' normal with mean
+m - r and T variances, c one minus that. Then P(S) - e^epsilon Q(S) >= c (P'(S) - e^(epsilon + log 1/c) Q(S)).
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, ndtr
+from scipy.special import gammaln, log_ndtr, ndtr
 
-from dpaudit.mechanisms.base import Array, NormalCoordinates
+from dpaudit.mechanisms.base import Array, IIDCoordinates, NormalCoordinates, Radial
+from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.inversion import epsilon_at
 from dpaudit.verify.lower.families import ONE_EVENT
+from dpaudit.verify.lower.held_copies import HeldCopies
 from dpaudit.verify.lower.histories import SKIPPED, has_cells
-from dpaudit.verify.lower.pass_cells import release_shift
-from dpaudit.verify.lower.passes import REPLACED_BY_NOTHING, TAIL, composed, removal_masses
-from dpaudit.verify.lower.strongest import Bounds, aim, event, strongest_curve
-from dpaudit.verify.pld.operating_points import Events, Points
+from dpaudit.verify.lower.pass_cells import ReleaseCells, cells_of_a_release, line_cells, release_shift
+from dpaudit.verify.lower.passes import REPLACED_BY_NOTHING, TAIL
+from dpaudit.verify.lower.strongest import Bounds, aim, event, merit, strongest_curve
+from dpaudit.verify.pld.chain_sums import ChainSum, Link
+from dpaudit.verify.pld.fourier import Lattice
+from dpaudit.verify.pld.operating_points import MAX_LABEL, Events, Points, sum_points
 from dpaudit.verify.results import Witness
 from dpaudit.verify.samplers import BufferedShuffle
 from dpaudit.verify.samplers.balls_in_bins import SILENT
 from dpaudit.verify.samplers.base import PassGame
+from dpaudit.verify.samplers.shuffled import OPPOSED
 from dpaudit.verify.upper.gaussian_pld import analytic_delta, shift_over_sigma
 
-THEOREM = f"{ONE_EVENT}; where copies of a record are in a stream through a buffer (verify/lower/buffered_streams.py)"
-SHARES = (0.25, 0.5, 1.0)  # of the windows: of more of them fewer histories are looked at
-WEIGHTS = 4  # that windows have
-WIDE = 1.25  # length of a window that tells most, in batches of the buffer
+THEOREM = f"{ONE_EVENT}; both laws of a sum of scores over a stream through a buffer (verify/lower/buffered_streams.py)"
+HARDLY_HIDDEN = 1.25  # deviations to a contribution, up to which others that contribute nothing tell less
+MOST_HELD = 12  # copies that fill the buffer, of a chain
+FURTHER = ((2, 3), (4, 5), (8, 8))  # copies that come on top of them at most, and copies in one batch at most
+UNTOLD, UNCHARGED = 1e-25, 1e-6  # what may be lost: over delta, where it is charged to the second law; and where not
+LARGEST = 600.0  # score: the least bound of a mass from above is 1e-300
+FINENESS, LEAST, MOST = 8.0, 200.0, 2.0**12  # integers to a deviation of V, per root of the batches that matter, within
+WINDOW = 2**17  # integers that are told apart at once
 ALMOST_SURE = 0.999  # beyond which fewer copies say less
 HOPELESS = 1e-4  # c below which nothing is looked for
 ROUNDING = 1e-12  # relative, for every copy, and of the tails of a normal law and their logarithms
@@ -81,27 +82,158 @@ class _Scaled:
         return np.maximum(known + math.log(self.scale) * (1.0 + 1e-15), 0.0)
 
 
+@dataclass(frozen=True)
+class _Game:
+    """How many contributions each copy moves a batch by.
+
+    Args:
+        first: With the record.
+        second: Without it, fewer.
+        note: How the others contribute.
+        stretch: Length of the contributions.
+    """
+
+    first: int
+    second: int
+    note: str
+    stretch: float = 1.0
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a phase proves, and how the others contribute there."""
+
+    bounds: Bounds
+    witness: Witness
+    note: str
+
+
 def stream_curve(claim: Claim) -> Curve | None:
-    """The lower bound of the streams of a claim, one phase alone at a time; None where there is none.
+    """The lower bound of the streams of a claim, of the phase that says most; None where there is none.
 
     Args:
         claim: Canonical from below. Its other phases are left out (post-processing).
     """
-    found = [(bounds, witness) for phase in claim.phases for bounds, witness in _of_a_phase(claim, phase)]
+    found = [item for phase in claim.phases for item in _of_a_phase(claim, phase)]
     if not found:
         return None
-    notes = [SILENT] + [REPLACED_BY_NOTHING] * (claim.adjacency == "replace-one") + [SKIPPED] * (len(claim.phases) > 1)
-    return strongest_curve([bounds for bounds, _ in found], claim, THEOREM, notes, lambda index: found[index][1])
+    best = max(found, key=lambda item: merit(item.bounds, claim))
+    notes = [best.note] + [SKIPPED] * (len(claim.phases) > 1)
+    return strongest_curve([best.bounds], claim, THEOREM, notes, lambda _: best.witness)
 
 
-def _of_a_phase(claim: Claim, phase: Phase) -> Iterator[tuple[_Scaled, Witness]]:
+def _of_a_phase(claim: Claim, phase: Phase) -> Iterator[_Found]:
     sampler = phase.sampler
     if not isinstance(sampler, BufferedShuffle) or sampler.passes is not None or not has_cells(phase.mechanism):
         return
-    if isinstance(phase.mechanism.structure, NormalCoordinates):
+    if -(-sampler.buffer // sampler.records) > MOST_HELD:
         yield from _sum_of_outputs(claim, phase, sampler)
-    for found in filter(None, (windows(sampler), first_release(sampler))):
-        yield from _windows(claim, phase, found)
+        return
+    for game in _games(phase, replace_one=claim.adjacency == "replace-one"):
+        points = _points(claim, phase, sampler, game)
+        if points is None:
+            continue
+        yield _Found(points, _witness(claim, phase, points, claim, 1.0, "sum of scores of all releases"), game.note)
+
+
+def _games(phase: Phase, *, replace_one: bool) -> list[_Game]:
+    """Ways of the others to contribute."""
+    if isinstance(phase.mechanism.structure, Radial):  # whose cells are of two centres
+        return [_Game(1, 0, OPPOSED, 2.0) if replace_one else _Game(1, 0, SILENT)]
+    if replace_one:
+        return [_Game(2, 0, OPPOSED)]
+    mu = shift_over_sigma(phase, "add-remove")
+    return [_Game(2, 1, OPPOSED)] + [_Game(1, 0, SILENT)] * (mu is None or mu > HARDLY_HIDDEN)
+
+
+def _points(claim: Claim, phase: Phase, sampler: BufferedShuffle, game: _Game) -> Events | None:
+    """Operating points of {V >= s}; None where next to nothing is known of a release."""
+    copies, most = _told(claim, sampler, game)
+    if not isinstance(phase.mechanism.structure, NormalCoordinates):
+        most = 1 if isinstance(phase.mechanism.structure, Radial) else min(most, 2 // game.first)
+    cells = _cells(claim, phase, game, most)
+    if not (cells.masses.lower.sum(axis=1) > TAIL).all():
+        return None
+    first = range(0, game.first * most + 1, game.first)
+    second = range(0, len(cells.log_density), game.second) if game.second else range(1)
+    scores = [_scores(cells, float(expected), first, second) for expected in copies.expected]
+    step, deviation = _grid(scores, copies, cells, first)
+    labels = [np.rint(np.clip(score / step, -MAX_LABEL, MAX_LABEL)).astype(np.int64) for score in scores]
+    with_it = copies.sum(_laws(labels, cells.masses.lower, first, -1.0), upper=False)
+    laws = _laws(labels, cells.masses.upper, second, 1.0)
+    without = copies.sum(laws, upper=True) if game.second else _without(copies, laws)
+    points = sum_points(with_it, without, step, deviation, longest=WINDOW)
+    return points.charged(copies.lost(len(second) - 1)) if game.second else points
+
+
+def _told(claim: Claim, sampler: BufferedShuffle, game: _Game) -> tuple[HeldCopies, int]:
+    """The chain, and up to how many copies in a batch are told apart: so many that next to nothing is lost, at best."""
+    goal = UNTOLD * max(claim.delta, 1e-200) if game.second else UNCHARGED
+    held = -(-sampler.buffer // sampler.records)
+    for further, together in FURTHER:
+        copies, most = HeldCopies(sampler, held + further), min(together, sampler.batch)
+        if copies.lost(most) <= goal:
+            break
+    return copies, most
+
+
+def _cells(claim: Claim, phase: Phase, game: _Game, most: int) -> ReleaseCells:
+    """Cells of one release around none, one, two, ... contributions: of normal noise as many as are asked for."""
+    one = PassGame((), (), 1, game.stretch)
+    if isinstance(phase.mechanism.structure, IIDCoordinates):
+        return line_cells(phase, one, max(game.first * most + 1, 3))
+    return cells_of_a_release(phase, one, claim)
+
+
+def _scores(cells: ReleaseCells, expected: float, first: Sequence[int], second: Sequence[int]) -> Array:
+    """Log likelihood ratio of the cells, of a batch that holds a Poisson number of copies, by what is told of both."""
+    logs = [
+        np.logaddexp.reduce(_log_poisson(expected, len(around))[:, None] + cells.log_density[list(around)], axis=0)
+        for around in (first, second)
+    ]
+    with np.errstate(invalid="ignore"):  # where no density is a float
+        return np.asarray(np.clip(np.nan_to_num(logs[0] - logs[1]), -LARGEST, LARGEST))
+
+
+def _log_poisson(expected: float, count: int) -> Array:
+    """Of none, one, ..., of so many numbers."""
+    drawn = np.arange(count)
+    return np.asarray(drawn * math.log(expected) - expected - gammaln(drawn + 1.0))
+
+
+def _grid(
+    scores: Sequence[Array], copies: HeldCopies, cells: ReleaseCells, around: Sequence[int]
+) -> tuple[float, float]:
+    """Privacy loss of an integer, and the deviation of V, about."""
+    variance = square = 0.0
+    for score, expected, count in zip(scores, copies.expected, copies.counts, strict=True):
+        weight = np.exp(_log_poisson(expected, len(around))) @ cells.masses.lower[list(around)]
+        weight /= weight.sum()
+        one = float(weight @ np.square(score - weight @ score))
+        variance, square = variance + count * one, square + count * one * one
+    deviation = math.sqrt(max(variance, 1e-300))
+    fineness = min(max(FINENESS * math.sqrt(variance * variance / max(square, 1e-300)), LEAST), MOST)
+    largest = max(float(np.abs(score).max()) for score in scores)
+    return max(deviation / fineness, largest / MAX_LABEL), deviation
+
+
+def _laws(
+    labels: Sequence[NDArray[np.int64]], masses: Array, around: Sequence[int], sign: float
+) -> list[list[Lattice]]:
+    """Of each level, the laws of a batch's integer around such contributions: bounds on the masses of its cells."""
+    found = []
+    for label in labels:
+        base = int(label.min())
+        error = sign * 2.0 * UNIT * float(np.bincount(label - base).max())
+        sums = [np.bincount(label - base, weights=masses[centre]) for centre in around]
+        found.append([Lattice(np.asarray(mass, dtype=np.float64) * (1.0 + error), base) for mass in sums])
+    return found
+
+
+def _without(copies: HeldCopies, laws: Sequence[Sequence[Lattice]]) -> ChainSum:
+    """The sum where no batch depends on how many copies it has."""
+    links = [Link(np.ones((1, 1)), np.zeros((1, 1), dtype=np.int64), level, 0) for level in range(len(laws))]
+    return ChainSum(np.ones(1), links, [tuple(enumerate(map(int, copies.counts)))], laws)
 
 
 def _scaled(claim: Claim, scale: float) -> Claim:
@@ -136,7 +268,7 @@ def drawn_copies(sampler: BufferedShuffle) -> list[tuple[int, float]]:
     return [(sampler.begun - r, float(c)) for r, c in enumerate(sure[:enough]) if c > HOPELESS and r < sampler.begun]
 
 
-def _sum_of_outputs(claim: Claim, phase: Phase, sampler: BufferedShuffle) -> Iterator[tuple[_Scaled, Witness]]:
+def _sum_of_outputs(claim: Claim, phase: Phase, sampler: BufferedShuffle) -> Iterator[_Found]:
     mu = shift_over_sigma(phase, "add-remove")
     if mu is None:
         return
@@ -152,7 +284,8 @@ def _sum_of_outputs(claim: Claim, phase: Phase, sampler: BufferedShuffle) -> Ite
     copies, chance = max(offered, key=lambda found: shown(*found))
     asked, points = _scaled(claim, chance), _half_lines(mu * copies / math.sqrt(sampler.steps) * (1.0 - 1e-14))
     seen = "privacy loss of the sum of all outputs"
-    yield _Scaled(points, chance), _witness(claim, phase, points, asked, chance, seen)
+    note = f"{SILENT}; {REPLACED_BY_NOTHING}" if claim.adjacency == "replace-one" else SILENT
+    yield _Found(_Scaled(points, chance), _witness(claim, phase, points, asked, chance, seen), note)
 
 
 def _half_lines(mu: float) -> Points:
@@ -160,77 +293,3 @@ def _half_lines(mu: float) -> Points:
     at = np.linspace(-FARTHEST, mu + FARTHEST, HALF_LINES)
     second = log_ndtr(-at)
     return Points(ndtr(mu - at) * (1.0 - ROUNDING), second + ROUNDING * (1.0 - second), mu * at - 0.5 * mu * mu)
-
-
-@dataclass(frozen=True)
-class Windows:
-    """Windows of a stream, in each of which one copy is likely to be.
-
-    Args:
-        length: Releases of a window.
-        weights: Of each window, the probability that its copy is in it, of those histories that are looked at.
-        chances: How likely these are of the first window, the first two, ..., from below, as long as they are.
-    """
-
-    length: int
-    weights: Array
-    chances: Array
-
-    def kinds(self) -> list[tuple[PassGame, NDArray[np.int64]]]:
-        """Weights rounded down to a few: the game of each, and which windows have it."""
-        parts = np.array_split(np.argsort(self.weights, kind="stable"), min(len(self.weights), WEIGHTS))
-        return [(self._game(float(self.weights[part].min())), part) for part in parts]
-
-    def _game(self, weight: float) -> PassGame:
-        law = (weight, (self.length - 1, 1, 0)), (1.0 - weight, (self.length, 0, 0))
-        return PassGame(law, ((1.0, (self.length, 0, 0)),), len(self.weights), assumption=SILENT)
-
-
-def _missed(held: int, size: int) -> float:
-    """Logarithm of the probability that a draw takes none of those of a buffer that are held."""
-    return math.log1p(-held / size) if held < size else -math.inf
-
-
-def windows(sampler: BufferedShuffle) -> Windows | None:
-    """Windows of a stream that do not overlap; None where there are none."""
-    n, b, size = sampler.records, sampler.batch, sampler.buffer
-    held = -(-size // n)
-    copies = np.arange(sampler.begun + 1).astype(object) * n  # of any size
-    first = copies // b
-    length = min(int(np.diff(first).min()), max(1, round(WIDE * size / b)), sampler.steps)
-    count = int((first + length <= sampler.steps).sum())
-    if length < 1 or count < 1:
-        return None
-
-    def drawn(before: NDArray[Any]) -> Array:
-        """Probability that each copy would be drawn before a release, if it and what is not the record were held."""
-        return np.asarray(-np.expm1((before * b - copies[:count]).astype(np.float64) * _missed(1, size - held + 1)))
-
-    inside, whole = drawn(first[:count] + length), drawn(first[1 : count + 1])
-    others_stay = np.exp((np.diff(first)[:count] * b).astype(np.float64) * _missed(held - 1, size))
-    chances = np.cumprod(held * others_stay * whole) * (1.0 - ROUNDING * np.arange(1, count + 1))
-    likely = chances > HOPELESS  # the first ones
-    weights = np.minimum(inside / whole, 1.0) * (1.0 - ROUNDING)
-    return Windows(length, weights[likely], chances[likely]) if likely.any() else None
-
-
-def first_release(sampler: BufferedShuffle) -> Windows:
-    """A window of the first release, of histories in which one copy is in it or none."""
-    b, size, held = sampler.batch, sampler.buffer, -(-sampler.buffer // sampler.records)
-    one = held * math.exp(b * _missed(held - 1, size)) * -math.expm1(b * _missed(1, size - held + 1))
-    chance = min(math.exp(b * _missed(held, size)) + one, 1.0)
-    slack = 1.0 - ROUNDING
-    return Windows(1, np.array([one / chance * slack]), np.array([chance * slack]))
-
-
-def _windows(claim: Claim, phase: Phase, found: Windows) -> Iterator[tuple[_Scaled, Witness]]:
-    counts, kinds = sorted({max(1, round(share * len(found.chances))) for share in SHARES}), found.kinds()
-    for masses in zip(*(removal_masses(phase, game, claim) for game, _ in kinds), strict=True):
-        if any(pair[0].sum() <= TAIL for _, pair in masses):  # next to nothing is known of the statistic
-            continue
-        for count in counts:
-            chance, sizes = float(found.chances[count - 1]), [int((part < count).sum()) for _, part in kinds]
-            points = composed([(pair, size) for (_, pair), size in zip(masses, sizes, strict=True) if size])
-            asked = _scaled(claim, chance)
-            seen = f"privacy loss of {count} windows of {found.length} releases, seen through the {masses[0][0]},"
-            yield _Scaled(points, chance), _witness(claim, phase, points, asked, chance, seen)

@@ -97,26 +97,32 @@ def release_shift(phase: Phase, claim: Claim, *, spread: bool = False) -> Shift:
     return equal(mechanism, longest_count(mechanism) if spherical else spread_count(mechanism) if spread else 1)
 
 
-def line_cells(phase: Phase, game: PassGame) -> ReleaseCells:
-    """Cells of one release of independent coordinates along the record's contribution."""
+def line_cells(phase: Phase, game: PassGame, count: int = 3) -> ReleaseCells:
+    """Cells of one release of independent coordinates along the record's contribution.
+
+    Args:
+        phase: Its noise.
+        game: Whose contributions they are.
+        count: Around none, one, ... contributions, at least 3.
+    """
     law = phase.mechanism.structure
     assert isinstance(law, IIDCoordinates)
     # one order in all passes makes them a pass of longer shifts for normal noise
     normal = isinstance(law, NormalCoordinates)
     stretch = game.stretch if normal else 1.0
     shift = equal(phase.mechanism, longest_count(phase.mechanism) if normal else 1)
-    return _along(law, shift.length * stretch * (1.0 - 1e-15))
+    return _along(law, shift.length * stretch * (1.0 - 1e-15), count)
 
 
-def _along(law: IIDCoordinates, length: float) -> ReleaseCells:
-    """Cells of one coordinate around 0, 1 and 2 contributions of a length.
+def _along(law: IIDCoordinates, length: float, count: int = 3) -> ReleaseCells:
+    """Cells of one coordinate around none, one, two and so on contributions of a length.
 
     They end where nothing is left of the release, or nothing is told.
     """
     reach = -float(law.ppf(np.array([FARTHEST]))[0])
     length = min(length, LONGEST * reach)
-    centres = np.array([0.0, 1.0, 2.0]) * length
-    edges = _edges(law, length, length)
+    centres = np.arange(count, dtype=np.float64) * length
+    edges = _edges(law, length, (count - 2) * length)
     middles = np.concatenate([edges[:1], 0.5 * (edges[1:] + edges[:-1]), edges[-1:]])
     densities = np.stack([law.logpdf(middles - centre) for centre in centres])
     return ReleaseCells(edges, densities, interval_masses(law, edges, centres))

@@ -229,7 +229,7 @@ def tilted_power(parts: Sequence[tuple[Lattice, int]], theta: float, start: int,
             product.times(transform, count, depth)
     error, vanished = product.error()
     if block == 1:
-        return _inverse(product.alive, product.values, error, vanished, start, size, (theta, log_scale, relative))
+        return inverse(product.alive, product.values, error, vanished, start, size, (theta, log_scale, relative))
     weight = _both_halves(product.alive, size)
     values, most, rounding = _block_sums(product.values * weight, product.alive, theta, start, size, block)
     error = most * (error + rounding * np.abs(product.values))
@@ -266,7 +266,7 @@ def mixed_power(
         vanished += share * lost
         relative = max(relative, sum(n * ones[i][0].relative for n, i in drawn) + 4.0 * UNIT * abs(log))
     every = np.arange(size // 2 + 1)
-    return _inverse(every, spectrum, error * (1.0 + len(parts) * UNIT), vanished, 0, size, (0.0, log_scale, relative))
+    return inverse(every, spectrum, error * (1.0 + len(parts) * UNIT), vanished, 0, size, (0.0, log_scale, relative))
 
 
 def _both_halves(alive: NDArray[np.int64], size: int) -> Array:
@@ -274,7 +274,7 @@ def _both_halves(alive: NDArray[np.int64], size: int) -> Array:
     return np.where((alive == 0) | (alive == size // 2), 1.0, 2.0)
 
 
-def _inverse(
+def inverse(
     alive: NDArray[np.int64],
     spectrum: NDArray[np.complex128],
     error: Array,
@@ -283,7 +283,17 @@ def _inverse(
     size: int,
     scales: tuple[float, float, float],
 ) -> Power:
-    """What has a spectrum, whose part that is not alive is 0; `scales` are those of `_power_of`."""
+    """What has a spectrum, whose part that is not alive is 0.
+
+    Args:
+        alive: Frequencies.
+        spectrum: At them.
+        error: How far each value may be off.
+        vanished: How far those may that are taken for 0.
+        start: First integer of the window.
+        size: Its length.
+        scales: Tilt, log of what the values were divided by, and their relative error.
+    """
     if len(alive) < size // 2 + 1:
         whole = np.zeros(size // 2 + 1, dtype=np.complex128)
         whole[alive] = spectrum

@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Protocol
 
 import numpy as np
 from scipy.optimize import isotonic_regression
@@ -192,6 +193,33 @@ class Several:
 Events = Points | TiltedPoints | Several
 
 
+class Sum(Protocol):
+    """Bounds on the law of a sum of integers over a history: a measure on them, that need not have a total of one."""
+
+    def log_mgf(self, thetas: Array) -> Array:
+        """log of the sum over s of the mass at s times e^(theta s), for each theta."""
+        ...
+
+    def tilted(self, theta: float, start: int, size: int) -> Power:
+        """Its tilted masses on a window of a power of two integers."""
+        ...
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The sum over independent draws: lattices with how many draws there are from each."""
+
+    parts: Sequence[tuple[Lattice, int]]
+
+    def log_mgf(self, thetas: Array) -> Array:
+        """As of `Sum`."""
+        return np.asarray(np.sum([count * log_mgf(part, thetas) for part, count in self.parts], axis=0))
+
+    def tilted(self, theta: float, start: int, size: int) -> Power:
+        """As of `Sum`."""
+        return tilted_power(self.parts, theta, start, size)
+
+
 def on_grid(
     first_lower: Array,
     second_upper: Array,
@@ -284,10 +312,30 @@ def operating_points(steps: Sequence[Step], step: float, deviation: float, jump:
         deviation: Standard deviation of the total loss, which scales the ladder.
         jump: Largest loss of one step, where single ones make the tail: the ladder has tilts that see them; else 0.
     """
-    return TiltedPoints(_ladder(steps, step, deviation, jump))
+    first = Draws([(part.first, part.count) for part in steps])
+    second = Draws([(part.second, part.count) for part in steps])
+    return sum_points(first, second, step, deviation, jump)
 
 
-def _ladder(steps: Sequence[Step], step: float, deviation: float, jump: float) -> Iterator[tuple[Points, float]]:
+def sum_points(
+    first: Sum, second: Sum, step: float, deviation: float, jump: float = 0.0, longest: int = MAX_WINDOW
+) -> TiltedPoints:
+    """Certified operating points {S >= s} of a sum S of integers, whatever law it has.
+
+    Args:
+        first: The law of S from below, if the history is P's.
+        second: From above, if it is Q's.
+        step: Privacy loss that an integer stands for, about; a guide to the tilts.
+        deviation: Standard deviation of the total loss, which scales the ladder.
+        jump: As of `operating_points`.
+        longest: Window that a tilt may have.
+    """
+    return TiltedPoints(_ladder(first, second, step, deviation, jump, longest))
+
+
+def _ladder(
+    first: Sum, second: Sum, step: float, deviation: float, jump: float, longest: int
+) -> Iterator[tuple[Points, float]]:
     """Events by each tilt, from none upwards, and the P down to which they are seen.
 
     A tilt at whose mean P's tail is larger still, by Chernoff's bound, is left out if that of the next one is, too.
@@ -295,16 +343,13 @@ def _ladder(steps: Sequence[Step], step: float, deviation: float, jump: float) -
     low, high = min(0.25 / deviation, 0.5, 1.0 / max(jump, 1e-9)), 4e4 / deviation
     ladder = low * 2.0 ** (0.5 * np.arange(math.ceil(2.0 * math.log2(high / low)) + 1))
     grid = np.concatenate([-ladder[::-1], [0.0], ladder]) * step
-    ks = [
-        np.sum([part.count * log_mgf(part.first, grid) for part in steps], axis=0),
-        np.sum([part.count * log_mgf(part.second, grid + step) for part in steps], axis=0),
-    ]
+    ks = [first.log_mgf(grid), second.log_mgf(grid + step)]
     zero = len(ladder)
     slopes = (ks[0][2:] - ks[0][:-2]) / (grid[2:] - grid[:-2])  # means of the tilted sums
     log_tails = np.minimum(ks[0][1:-1] - grid[1:-1] * slopes, 0.0)
 
     def windows() -> Iterator[tuple[int, int, int]]:
-        limit = float(MAX_WINDOW)
+        limit = float(longest)
         for index in [zero, *range(zero + 3, len(grid) - 4)]:
             ends = [chernoff_window(grid, k, index) for k in ks]
             start = math.floor(min(low for low, _ in ends)) - 1
@@ -324,7 +369,9 @@ def _ladder(steps: Sequence[Step], step: float, deviation: float, jump: float) -
         if index > zero and following is not None and log_tails[following[0] - 1] > log_seen:
             continue
         mean = float(slopes[index - 1])
-        points, seen = _tail_points(steps, float(grid[index]), step, deviation, start, size, mean)
+        tilt, place = float(grid[index]), (start, size)
+        sides = first.tilted(tilt, *place), second.tilted(tilt + step, *place)
+        points, seen = _tail_points(*sides, step, deviation, start, mean)
         log_seen = min(log_seen, max(seen, LOG_SMALLEST))
         yield points, math.exp(log_seen)
 
@@ -341,15 +388,14 @@ def single_points(first_lower: Array, second_upper: Array) -> Points:
 
 
 def _tail_points(
-    steps: Sequence[Step], theta: float, step: float, deviation: float, start: int, size: int, mean: float
+    first: Power, second: Power, step: float, deviation: float, start: int, mean: float
 ) -> tuple[Points, float]:
     """Bounds on P(S >= s) and Q(S >= s) for s in the window, P tilted by theta and Q by theta + step.
 
     Returns:
         The events; log of the P down to which, from the mean on, neither probability is off by more than SEEN of it.
     """
-    first = tilted_power([(part.first, part.count) for part in steps], theta, start, size)
-    second = tilted_power([(part.second, part.count) for part in steps], theta + step, start, size)
+    theta, size = first.theta, len(first.values)
     low, low_error = _tail(first)
     high, high_error = _tail(second)
     some = slice(None, None, max(1, int(deviation / (400.0 * step))))
