@@ -6,8 +6,8 @@ it, or against -b where the record is replaced by one like the others. Either wa
 how often each batch holds it (`held_copies`), independent noise around 2m and m contributions, or m and none, or 2m
 and none.
 
-Each batch has a score: the log likelihood ratio of its cell if it held a Poisson number of copies, with the mean that
-a batch of its age has. With scores rounded to integers, their sum V over all batches is a function of the outputs, and
+Each batch has a score: the log likelihood ratio of its cell if how many copies it holds did not depend on the other
+batches. With scores rounded to integers, their sum V over all batches is a function of the outputs, and
 each law of V is that of a sum along the chain (`pld.chain_sums`), with certified masses of cells: P(V >= s) from below,
 without what is lost of the chain, and Q(V >= s) from above, with all of that. Any noise that has cells; a score only
 decides how much is seen.
@@ -27,7 +27,7 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln, log_ndtr, ndtr
+from scipy.special import log_ndtr, ndtr
 
 from dpaudit.mechanisms.base import Array, IIDCoordinates, NormalCoordinates, Radial
 from dpaudit.mechanisms.numerics import UNIT
@@ -39,10 +39,10 @@ from dpaudit.verify.lower.held_copies import HeldCopies
 from dpaudit.verify.lower.histories import SKIPPED, has_cells
 from dpaudit.verify.lower.pass_cells import ReleaseCells, cells_of_a_release, line_cells, release_shift
 from dpaudit.verify.lower.passes import REPLACED_BY_NOTHING, TAIL
-from dpaudit.verify.lower.strongest import Bounds, aim, event, merit, strongest_curve
+from dpaudit.verify.lower.strongest import Bounds, aim, event, strongest_curve
 from dpaudit.verify.pld.chain_sums import ChainSum, Link
-from dpaudit.verify.pld.fourier import Lattice
-from dpaudit.verify.pld.operating_points import MAX_LABEL, Events, Points, sum_points
+from dpaudit.verify.pld.fourier import LOG_WRAP, Lattice
+from dpaudit.verify.pld.operating_points import MAX_LABEL, Events, Points, Sum, sum_points
 from dpaudit.verify.results import Witness
 from dpaudit.verify.samplers import BufferedShuffle
 from dpaudit.verify.samplers.balls_in_bins import SILENT
@@ -53,13 +53,15 @@ from dpaudit.verify.upper.gaussian_pld import analytic_delta, shift_over_sigma
 THEOREM = f"{ONE_EVENT}; both laws of a sum of scores over a stream through a buffer (verify/lower/buffered_streams.py)"
 HARDLY_HIDDEN = 1.25  # deviations to a contribution, up to which others that contribute nothing tell less
 MOST_HELD = 12  # copies that fill the buffer, of a chain
-FURTHER = ((2, 3), (4, 5), (8, 8))  # copies that come on top of them at most, and copies in one batch at most
+FURTHER = ((2, 3), (4, 5), (8, 8), (16, 8))  # copies that come on top of them at most, and copies in one batch at most
 UNTOLD, UNCHARGED = 1e-25, 1e-6  # what may be lost: over delta, where it is charged to the second law; and where not
 LARGEST = 600.0  # score: the least bound of a mass from above is 1e-300
 FINENESS, LEAST, MOST = 8.0, 200.0, 2.0**12  # integers to a deviation of V, per root of the batches that matter, within
 WINDOW = 2**17  # integers that are told apart at once
+REACHES = 0.5 * 2.0 ** np.arange(8)  # tilts over the deviation, of a first look
+ENOUGH = 1e-3  # of delta: what may be lost
 ALMOST_SURE = 0.999  # beyond which fewer copies say less
-HOPELESS = 1e-4  # c below which nothing is looked for
+HOPELESS = 1e-4  # c below which, and what is lost above which, nothing is looked for
 ROUNDING = 1e-12  # relative, for every copy, and of the tails of a normal law and their logarithms
 FARTHEST, HALF_LINES = 37.0, 30_000  # deviations, and how many half-lines between
 
@@ -109,7 +111,7 @@ class _Found:
 
 
 def stream_curve(claim: Claim) -> Curve | None:
-    """The lower bound of the streams of a claim, of the phase that says most; None where there is none.
+    """The lower bound of the streams of a claim, one phase alone at a time; None where there is none.
 
     Args:
         claim: Canonical from below. Its other phases are left out (post-processing).
@@ -117,9 +119,10 @@ def stream_curve(claim: Claim) -> Curve | None:
     found = [item for phase in claim.phases for item in _of_a_phase(claim, phase)]
     if not found:
         return None
-    best = max(found, key=lambda item: merit(item.bounds, claim))
-    notes = [best.note] + [SKIPPED] * (len(claim.phases) > 1)
-    return strongest_curve([best.bounds], claim, THEOREM, notes, lambda _: best.witness)
+    notes = dict.fromkeys([item.note for item in found] + [SKIPPED] * (len(claim.phases) > 1))
+    return strongest_curve(
+        [item.bounds for item in found], claim, THEOREM, tuple(notes), lambda index: found[index].witness
+    )
 
 
 def _of_a_phase(claim: Claim, phase: Phase) -> Iterator[_Found]:
@@ -129,76 +132,116 @@ def _of_a_phase(claim: Claim, phase: Phase) -> Iterator[_Found]:
     if -(-sampler.buffer // sampler.records) > MOST_HELD:
         yield from _sum_of_outputs(claim, phase, sampler)
         return
+    hidden = (shift_over_sigma(phase, "add-remove") or math.inf) <= HARDLY_HIDDEN
     for game in _games(phase, replace_one=claim.adjacency == "replace-one"):
-        points = _points(claim, phase, sampler, game)
+        told = _told(claim, phase, sampler, game)
+        points = None if game.second and told.lost > HOPELESS else _points(told, _cells(claim, phase, told))
         if points is None:
             continue
         yield _Found(points, _witness(claim, phase, points, claim, 1.0, "sum of scores of all releases"), game.note)
+        if hidden and told.lost <= ENOUGH * claim.delta:  # others that contribute nothing tell less
+            break
 
 
 def _games(phase: Phase, *, replace_one: bool) -> list[_Game]:
     """Ways of the others to contribute."""
     if isinstance(phase.mechanism.structure, Radial):  # whose cells are of two centres
         return [_Game(1, 0, OPPOSED, 2.0) if replace_one else _Game(1, 0, SILENT)]
-    if replace_one:
-        return [_Game(2, 0, OPPOSED)]
-    mu = shift_over_sigma(phase, "add-remove")
-    return [_Game(2, 1, OPPOSED)] + [_Game(1, 0, SILENT)] * (mu is None or mu > HARDLY_HIDDEN)
+    return [_Game(2, 0, OPPOSED)] if replace_one else [_Game(2, 1, OPPOSED), _Game(1, 0, SILENT)]
 
 
-def _points(claim: Claim, phase: Phase, sampler: BufferedShuffle, game: _Game) -> Events | None:
-    """Operating points of {V >= s}; None where next to nothing is known of a release."""
-    copies, most = _told(claim, sampler, game)
-    if not isinstance(phase.mechanism.structure, NormalCoordinates):
-        most = 1 if isinstance(phase.mechanism.structure, Radial) else min(most, 2 // game.first)
-    cells = _cells(claim, phase, game, most)
-    if not (cells.masses.lower.sum(axis=1) > TAIL).all():
-        return None
-    first = range(0, game.first * most + 1, game.first)
-    second = range(0, len(cells.log_density), game.second) if game.second else range(1)
-    scores = [_scores(cells, float(expected), first, second) for expected in copies.expected]
-    step, deviation = _grid(scores, copies, cells, first)
-    labels = [np.rint(np.clip(score / step, -MAX_LABEL, MAX_LABEL)).astype(np.int64) for score in scores]
-    with_it = copies.sum(_laws(labels, cells.masses.lower, first, -1.0), upper=False)
-    laws = _laws(labels, cells.masses.upper, second, 1.0)
-    without = copies.sum(laws, upper=True) if game.second else _without(copies, laws)
-    points = sum_points(with_it, without, step, deviation, longest=WINDOW)
-    return points.charged(copies.lost(len(second) - 1)) if game.second else points
+@dataclass(frozen=True)
+class _Told:
+    """What of a stream is told apart.
+
+    Args:
+        game: How far copies move a batch.
+        copies: The chain.
+        first: Around how many contributions a batch is for none, one, ... copies of the record.
+        second: The same without it.
+        lost: Probability of all else.
+    """
+
+    game: _Game
+    copies: HeldCopies
+    first: range
+    second: range
+    lost: float
 
 
-def _told(claim: Claim, sampler: BufferedShuffle, game: _Game) -> tuple[HeldCopies, int]:
-    """The chain, and up to how many copies in a batch are told apart: so many that next to nothing is lost, at best."""
-    goal = UNTOLD * max(claim.delta, 1e-200) if game.second else UNCHARGED
-    held = -(-sampler.buffer // sampler.records)
+def _told(claim: Claim, phase: Phase, sampler: BufferedShuffle, game: _Game) -> _Told:
+    """So much that next to nothing is lost, if that can be."""
+    structure, held = phase.mechanism.structure, -(-sampler.buffer // sampler.records)
+    goal, best = UNTOLD * max(claim.delta, 1e-200) if game.second else UNCHARGED, None
     for further, together in FURTHER:
-        copies, most = HeldCopies(sampler, held + further), min(together, sampler.batch)
-        if copies.lost(most) <= goal:
+        top = max(game.first * min(together, sampler.batch), 2)
+        if not isinstance(structure, NormalCoordinates):
+            top = 1 if isinstance(structure, Radial) else 2
+        first = range(0, top + 1, game.first)
+        second = range(0, top + 1, game.second) if game.second else range(1)
+        copies = HeldCopies(sampler, held + further)
+        told = _Told(game, copies, first, second, copies.lost(len(second if game.second else first) - 1))
+        if best is not None and 0.5 * best.lost < told.lost < 0.9:  # how many are held does not matter
             break
-    return copies, most
+        best = told
+        if told.lost <= goal:
+            break
+    assert best is not None
+    return best
 
 
-def _cells(claim: Claim, phase: Phase, game: _Game, most: int) -> ReleaseCells:
+def _cells(claim: Claim, phase: Phase, told: _Told) -> ReleaseCells:
     """Cells of one release around none, one, two, ... contributions: of normal noise as many as are asked for."""
-    one = PassGame((), (), 1, game.stretch)
+    one = PassGame((), (), 1, told.game.stretch)
     if isinstance(phase.mechanism.structure, IIDCoordinates):
-        return line_cells(phase, one, max(game.first * most + 1, 3))
+        return line_cells(phase, one, max(told.first[-1] + 1, 3))
     return cells_of_a_release(phase, one, claim)
 
 
-def _scores(cells: ReleaseCells, expected: float, first: Sequence[int], second: Sequence[int]) -> Array:
-    """Log likelihood ratio of the cells, of a batch that holds a Poisson number of copies, by what is told of both."""
-    logs = [
-        np.logaddexp.reduce(_log_poisson(expected, len(around))[:, None] + cells.log_density[list(around)], axis=0)
-        for around in (first, second)
-    ]
-    with np.errstate(invalid="ignore"):  # where no density is a float
+def _points(told: _Told, cells: ReleaseCells) -> Events | None:
+    """Operating points of {V >= s}; None where next to nothing is known of a release."""
+    if not (cells.masses.lower.sum(axis=1) > TAIL).all():
+        return None
+    copies = told.copies
+    scores = [_scores(cells, usual, told.first, told.second) for usual in copies.usual]
+    step, deviation = _grid(scores, copies, cells, told.first)
+    first, second = _sums(told, cells, scores, step)
+    reach = _reach(first, second, step, deviation)
+    if reach > WINDOW / 4:  # rare scores make the tail
+        step *= 4.0 * reach / WINDOW
+        first, second = _sums(told, cells, scores, step)
+    points = sum_points(first, second, step, deviation, longest=WINDOW)
+    return points.charged(told.lost) if told.game.second else points
+
+
+def _sums(told: _Told, cells: ReleaseCells, scores: Sequence[Array], step: float) -> tuple[ChainSum, ChainSum]:
+    """Both laws of V, with the record from below and without it from above."""
+    labels = [np.rint(np.clip(score / step, -MAX_LABEL, MAX_LABEL)).astype(np.int64) for score in scores]
+    first = told.copies.sum(_laws(labels, cells.masses.lower, told.first, -1.0), upper=False)
+    laws = _laws(labels, cells.masses.upper, told.second, 1.0)
+    return first, told.copies.sum(laws, upper=True) if told.game.second else _without(told.copies, laws)
+
+
+def _reach(first: Sum, second: Sum, step: float, deviation: float) -> float:
+    """Integers that V can be, about, as often as a window that is not tilted has to have."""
+    tilts = np.array([0.0, *REACHES]) * step / deviation
+    ends = []
+    for law, shift in ((first, 0.0), (second, step)):
+        for sign in (1.0, -1.0):
+            known = law.log_mgf(shift + sign * tilts)
+            ends.append(sign * float(((known[1:] - known[0] - LOG_WRAP) / tilts[1:]).min()))
+    return max(ends) - min(ends)
+
+
+def _scores(cells: ReleaseCells, usual: Array, first: Sequence[int], second: Sequence[int]) -> Array:
+    """Log likelihood ratio of the cells of a batch that holds a usual number of copies, by what is told of both."""
+    logs = []
+    with np.errstate(divide="ignore", invalid="ignore"):  # where no density is a float
+        for around in (first, second):
+            told = list(around)[: len(usual)]
+            weights = np.log(np.maximum(usual[: len(told)], 1e-300))
+            logs.append(np.logaddexp.reduce(weights[:, None] + cells.log_density[told], axis=0))
         return np.asarray(np.clip(np.nan_to_num(logs[0] - logs[1]), -LARGEST, LARGEST))
-
-
-def _log_poisson(expected: float, count: int) -> Array:
-    """Of none, one, ..., of so many numbers."""
-    drawn = np.arange(count)
-    return np.asarray(drawn * math.log(expected) - expected - gammaln(drawn + 1.0))
 
 
 def _grid(
@@ -206,8 +249,9 @@ def _grid(
 ) -> tuple[float, float]:
     """Privacy loss of an integer, and the deviation of V, about."""
     variance = square = 0.0
-    for score, expected, count in zip(scores, copies.expected, copies.counts, strict=True):
-        weight = np.exp(_log_poisson(expected, len(around))) @ cells.masses.lower[list(around)]
+    for score, usual, count in zip(scores, copies.usual, copies.counts, strict=True):
+        told = list(around)[: len(usual)]
+        weight = usual[: len(told)] @ cells.masses.lower[told]
         weight /= weight.sum()
         one = float(weight @ np.square(score - weight @ score))
         variance, square = variance + count * one, square + count * one * one

@@ -27,16 +27,18 @@ from dpaudit.verify.pld.fourier import Lattice
 from dpaudit.verify.samplers import BufferedShuffle
 
 AGES = 0.3  # of batches that are taken to be alike, in the time that a copy stays
-LEVELS = 0.3  # of the logarithm of the copies that are expected in them
-LEAST = 1e-8  # copies in a batch that are told from fewer
+LEVELS = 0.3  # of the logarithms of how many copies are expected in them, and of the probability of none
+LEAST = 1e-8  # of both, what is told from less
+
+Level = tuple[int, int]  # both logarithms
 
 
 @dataclass(frozen=True)
 class _Batch:
-    """A batch: before which of its draws copies come in, and the level of the copies that are expected in it."""
+    """A batch: before which of its draws copies come in, and about how many are in it."""
 
     entering: tuple[int, ...]
-    level: int
+    level: Level
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,10 @@ class HeldCopies:
 
     sampler: BufferedShuffle
     most: int
+
+    @cached_property
+    def _usual_laws(self) -> dict[Level, Array]:
+        return {}
 
     @cached_property
     def _history(self) -> tuple[list[_Batch], list[Run]]:
@@ -78,20 +84,30 @@ class HeldCopies:
         while length:
             count = min(length, max(1, round(AGES * self.sampler.buffer / b)))
             batch = self._batch((), age + (count - 1) * b / 2)
-            if batch.level == unseen:  # and so are all that follow
+            if batch.level[0] == unseen:  # and so are all that follow
                 count = length
             yield batch, count
             length, age = length - count, age + count * b
 
     def _batch(self, entering: tuple[int, ...], age: float) -> _Batch:
         """A batch, the last copy before which has been there for so many draws."""
+        law = self._usual(entering, age)
+        expected, none = float(law @ np.arange(len(law))), float(law[0])
+        level = round(math.log(max(expected, LEAST)) / LEVELS), round(math.log(max(none, LEAST)) / LEVELS)
+        self._usual_laws.setdefault(level, law)
+        return _Batch(entering, level)
+
+    def _usual(self, entering: tuple[int, ...], age: float) -> Array:
+        """Of how many copies are in such a batch, about: as if each was taken by itself, after as many passes before.
+
+        It only decides what scores are like.
+        """
         n, b, size = self.sampler.records, self.sampler.batch, self.sampler.buffer
-        held = math.exp(-age / size) / -math.expm1(-n / size)
-        expected = 0.0
-        for span in np.diff([0, *entering, b]):
-            taken = held * -math.expm1(-span / size)
-            expected, held = expected + taken, held - taken + 1
-        return _Batch(entering, round(math.log(max(expected, LEAST)) / LEVELS))
+        before = np.exp(-(age + n * np.arange(self.most + 1)) / size) * -math.expm1(-b / size)
+        law = np.ones(1)
+        for chance in [*before, *(-math.expm1(-(b - draw) / size) for draw in entering)]:
+            law = np.convolve(law, [1.0 - chance, chance])[: self.most + 1]
+        return law
 
     @property
     def runs(self) -> list[Run]:
@@ -99,14 +115,18 @@ class HeldCopies:
         return self._history[1]
 
     @cached_property
-    def levels(self) -> list[int]:
+    def levels(self) -> list[Level]:
         """Of the different batches."""
         return sorted({batch.level for batch in self._history[0]})
 
+    def level_of(self, link: int) -> int:
+        """Of a batch that is told from others, the place of its level among all."""
+        return self.levels.index(self._history[0][link].level)
+
     @property
-    def expected(self) -> Array:
-        """Copies that are expected in a batch of each level, about."""
-        return np.exp(LEVELS * np.array(self.levels))
+    def usual(self) -> list[Array]:
+        """How many copies are in a batch of each level, about: the probability of none, one, ..."""
+        return [self._usual_laws[level] for level in self.levels]
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
@@ -114,7 +134,7 @@ class HeldCopies:
         found = np.zeros(len(self.levels), dtype=np.int64)
         for run, times in Counter(self.runs).items():
             for batch, count in run:
-                found[self.levels.index(self._history[0][batch].level)] += times * count
+                found[self.level_of(batch)] += times * count
         return found
 
     @cached_property
@@ -178,9 +198,8 @@ class HeldCopies:
         for batch, (moves, error) in enumerate(zip(self._moves, self._rounding, strict=True)):
             drawn = self._drawn(batch)
             told = (drawn >= 0) & (drawn < len(laws[0]))
-            kind = self.levels.index(self._history[0][batch].level)
             bounds = np.where(told, moves[:-1, :-1], 0.0) * (1.0 + sign * error)
-            links.append(Link(bounds, np.where(told, drawn, 0), kind, self._entering(batch)))
+            links.append(Link(bounds, np.where(told, drawn, 0), self.level_of(batch), self._entering(batch)))
         return ChainSum(self._start[:-1], links, self.runs, laws)
 
     def lost(self, together: int) -> float:
