@@ -65,21 +65,30 @@ print(np.maximum(P - np.exp(epsilon) * (np.maximum(Q, 0) + 1e-15), 0).sum())
 
 _STREAM = """\
 import numpy as np
+from scipy.stats import norm
 
 n, b, B, T = {records}, {batch}, {buffer}, {steps}  # records, of a batch, of the buffer; releases
-s, epsilon, histories = {noise!r}, {epsilon!r}, 4000  # noise multiplier, claimed
-came = np.arange(0, T * b, n)  # draws from which on a copy of record B - 1 is in the buffer; the others are silent
-first = came // b
-h = max(1, min(np.diff(first).min(initial=T), round(1.25 * B / b)))  # batches from there on that are looked at
-came, first = came[first + h <= T], first[first + h <= T]
-drawn = lambda batch: -np.expm1((batch * b - came) * np.log1p(-1 / B))  # probability, before a batch
-inside, whole = drawn(first + h), drawn((came + n) // b)  # the copy is drawn there; before the next one is looked for
-c, w, rng, losses = whole.prod(), inside / whole, np.random.default_rng(1), []
-for _ in range(histories):
-    x = rng.normal(0, s, (len(w), h))
-    x[np.arange(len(w)), rng.integers(h, size=len(w))] += rng.random(len(w)) < w
-    losses.append(np.log1p(w * (np.exp((x - 0.5) / s**2).mean(axis=1) - 1)).sum())
-print(c * np.maximum(0, 1 - np.exp(epsilon - np.log(c) - np.array(losses))).mean())
+s, epsilon, N, h = {noise!r}, {epsilon!r}, 2**14, 2e-3  # noise multiplier, claimed; integers, privacy loss of one
+first = -(-B // n)  # copies of the first record of the file that the buffer begins with
+came = [c * n - B + 1 for c in range(first, -(-(T * b + B - 1) // n))]  # draws from which on the others are in it
+K, J = first + 8, 4  # copies that are held, and copies in a batch, fewer than this and at most
+one = np.diag(1 - np.arange(K) / B) + np.diag(np.arange(1, K) / B, -1)  # a draw takes one of those that are held
+draws = lambda count: np.linalg.matrix_power(one, count)
+cell = np.linspace(-9 * s, 9 * s + 2 * J, 8001)  # a copy moves its batch by 2 (others -1, it +1), by 1 without it
+w, q = (cell[1:] + cell[:-1]) / 2, b / n
+score = np.log1p(q * np.expm1((2 * w - 2) / s**2)) - np.log1p(q * np.expm1((w - 0.5) / s**2))
+score = np.rint(score / h).astype(int) % N  # an integer of the cell: its sum over a history has an exact law
+law = [np.fft.rfft(np.bincount(score, np.diff(norm.cdf(cell, k, s)), N)) for k in range(2 * J + 1)]
+P = Q = (np.arange(K) == first)[:, None] * np.ones(N // 2 + 1)  # transforms, by how many are held
+for batch in range(T):
+    new = [c - batch * b for c in came if 0 <= c - batch * b < b]
+    moves = draws(new[0]) @ np.eye(K, k=1) @ draws(b - new[0]) if new else draws(b)
+    taken = np.arange(K)[:, None] + len(new) - np.arange(K)
+    by = [np.where(taken == j, moves, 0).T for j in range(J + 1)]
+    P, Q = (sum(by[j] @ X * law[k * j] for j in range(J + 1)) for X, k in ((P, 2), (Q, 1)))
+lost = 1 - Q[:, 0].sum().real  # of histories with more copies
+P, Q = (np.fft.irfft(X.sum(axis=0), N) for X in (P, Q))
+print(np.maximum(P - np.exp(epsilon) * (np.maximum(Q, 0) + 1e-15), 0).sum() - np.exp(epsilon) * lost)
 """
 
 _COORDINATES = """\
