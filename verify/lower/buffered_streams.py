@@ -12,7 +12,7 @@ each law of V is that of a sum along the chain (`pld.chain_sums`), with certifie
 without what is lost of the chain, and Q(V >= s) from above, with all of that. Any noise that has cells; a score only
 decides how much is seen.
 
-Too many copies held at once, normal noise. A record at the beginning of the file has entered the buffer
+Normal noise, too many copies held at once. A record at the beginning of the file has entered the buffer
 m = ceil((T b + B - 1)/n) times before the last of T releases. A copy that a draw could have taken in j draws is still
 held with probability (1 - 1/B)^j, and r of them all are with at most the product (of the copies that are held each draw
 takes one at most). So m - r have been drawn but for a probability of the elementary symmetric polynomial of degree
@@ -39,8 +39,8 @@ from dpaudit.verify.lower.held_copies import HeldCopies
 from dpaudit.verify.lower.histories import SKIPPED, has_cells
 from dpaudit.verify.lower.pass_cells import ReleaseCells, cells_of_a_release, line_cells, release_shift
 from dpaudit.verify.lower.passes import REPLACED_BY_NOTHING, TAIL
-from dpaudit.verify.lower.strongest import Bounds, aim, event, strongest_curve
-from dpaudit.verify.pld.chain_sums import ChainSum, Link
+from dpaudit.verify.lower.strongest import Bounds, aim, event, merit, strongest_curve
+from dpaudit.verify.pld.chain_sums import WORK, ChainSum, Link
 from dpaudit.verify.pld.fourier import LOG_WRAP, Lattice
 from dpaudit.verify.pld.operating_points import MAX_LABEL, Events, Points, Sum, sum_points
 from dpaudit.verify.results import Witness
@@ -59,6 +59,7 @@ LARGEST = 600.0  # score: the least bound of a mass from above is 1e-300
 FINENESS, LEAST, MOST = 8.0, 200.0, 2.0**12  # integers to a deviation of V, per root of the batches that matter, within
 WINDOW = 2**17  # integers that are told apart at once
 REACHES = 0.5 * 2.0 ** np.arange(8)  # tilts over the deviation, of a first look
+LOOKS = 500.0  # multiplications that the tilts of a first look take for each of one frequency
 ENOUGH = 1e-3  # of delta: what may be lost
 ALMOST_SURE = 0.999  # beyond which fewer copies say less
 HOPELESS = 1e-4  # c below which, and what is lost above which, nothing is looked for
@@ -129,13 +130,18 @@ def _of_a_phase(claim: Claim, phase: Phase) -> Iterator[_Found]:
     sampler = phase.sampler
     if not isinstance(sampler, BufferedShuffle) or sampler.passes is not None or not has_cells(phase.mechanism):
         return
-    if -(-sampler.buffer // sampler.records) > MOST_HELD:
+    found = [] if -(-sampler.buffer // sampler.records) > MOST_HELD else list(_by_scores(claim, phase, sampler))
+    yield from found
+    if not any(max(merit(item.bounds, claim)) > 0 for item in found):
         yield from _sum_of_outputs(claim, phase, sampler)
-        return
+
+
+def _by_scores(claim: Claim, phase: Phase, sampler: BufferedShuffle) -> Iterator[_Found]:
     hidden = (shift_over_sigma(phase, "add-remove") or math.inf) <= HARDLY_HIDDEN
     for game in _games(phase, replace_one=claim.adjacency == "replace-one"):
         told = _told(claim, phase, sampler, game)
-        points = None if game.second and told.lost > HOPELESS else _points(told, _cells(claim, phase, told))
+        known = told.copies.exact and not (game.second and told.lost > HOPELESS)
+        points = _points(told, _cells(claim, phase, told)) if known else None
         if points is None:
             continue
         yield _Found(points, _witness(claim, phase, points, claim, 1.0, "sum of scores of all releases"), game.note)
@@ -199,13 +205,15 @@ def _cells(claim: Claim, phase: Phase, told: _Told) -> ReleaseCells:
 
 
 def _points(told: _Told, cells: ReleaseCells) -> Events | None:
-    """Operating points of {V >= s}; None where next to nothing is known of a release."""
+    """Operating points of {V >= s}; None where next to nothing is known of a release, or it takes too long."""
     if not (cells.masses.lower.sum(axis=1) > TAIL).all():
         return None
     copies = told.copies
     scores = [_scores(cells, usual, told.first, told.second) for usual in copies.usual]
     step, deviation = _grid(scores, copies, cells, told.first)
     first, second = _sums(told, cells, scores, step)
+    if first.uses.work(len(first.start)) * len(first.start) ** 2 * LOOKS > WORK:
+        return None
     reach = _reach(first, second, step, deviation)
     if reach > WINDOW / 4:  # rare scores make the tail
         step *= 4.0 * reach / WINDOW

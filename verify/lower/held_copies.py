@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.mechanisms.numerics import UNIT
-from dpaudit.verify.pld.chain_sums import ChainSum, Link, Run, chained
+from dpaudit.verify.pld.chain_sums import ChainSum, Link, Run, Uses, chained
 from dpaudit.verify.pld.fourier import Lattice
 from dpaudit.verify.samplers import BufferedShuffle
 
@@ -129,12 +129,19 @@ class HeldCopies:
         return [self._usual_laws[level] for level in self.levels]
 
     @cached_property
+    def _times(self) -> NDArray[np.int64]:
+        """How often each different batch comes."""
+        found = np.zeros(len(self._history[0]), dtype=np.int64)
+        for run, times in Counter(self.runs).items():
+            for batch, count in run:
+                found[batch] += times * count
+        return found
+
+    @property
     def counts(self) -> NDArray[np.int64]:
         """Batches of each level."""
         found = np.zeros(len(self.levels), dtype=np.int64)
-        for run, times in Counter(self.runs).items():
-            for batch, count in run:
-                found[self.level_of(batch)] += times * count
+        np.add.at(found, [self.level_of(batch) for batch in range(len(self._times))], self._times)
         return found
 
     @cached_property
@@ -212,5 +219,12 @@ class HeldCopies:
             kept[:-1, :-1][over] = 0.0
             matrices.append(kept)
         steps = float(self.counts.sum())
-        slack = 1.0 + 2.0 * steps * (float(self._rounding.max()) + 4.0 * (self.most + 4.0) * UNIT)
-        return float(chained(self._start[None, :], matrices, self.runs)[0, -1]) * slack + 1e-300
+        rounding = steps * (float(self._rounding.max()) + 4.0 * (self.most + 4.0) * UNIT)
+        start = self._start[None, :]
+        end = chained(start, matrices.__getitem__, Uses.of(self.runs), start.shape[1])
+        return float(end[0, -1]) * math.exp(min(2.0 * rounding, 700.0)) + 1e-300
+
+    @property
+    def exact(self) -> bool:
+        """Whether the rounding of the moves is small: it grows with the draws of a batch."""
+        return float(self._rounding @ self._times) < 1e-2

@@ -14,7 +14,7 @@ one in logarithms. Against underflow a factor e^-g is given to each that is draw
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -28,6 +28,9 @@ from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.pld.fourier import BUTTERFLY, Lattice, Power, Tilted, inverse, log_mgf
 
 LOG_VANISHING = -42.0  # log of products of the transforms that are taken for zero: below what rounding leaves of them
+REPEATED = 3  # times that a run follows itself, from which on a power of it is taken
+WORK = 3e9  # complex multiplications of a tilt, beyond which it is not looked at
+MEMORY = 2**28  # bytes of the matrices that are kept at once
 Run = tuple[tuple[int, int], ...]  # links that follow each other: which, and how often
 
 
@@ -80,6 +83,57 @@ class _Scaled:
 
 
 @dataclass(frozen=True)
+class Uses:
+    """How often a history uses what.
+
+    Args:
+        groups: Runs that follow each other, with how often each is repeated.
+        parts: Links and how often they follow each other: in how many runs.
+        tails: What is left of a run after its first part: in how many runs.
+    """
+
+    groups: list[tuple[Run, int]]
+    parts: Counter[tuple[int, int]]
+    tails: Counter[Run]
+
+    @classmethod
+    def of(cls, runs: Sequence[Run]) -> Self:
+        groups = [(run, sum(1 for _ in group)) for run, group in groupby(runs)]
+        often: Counter[Run] = Counter()
+        for run, repeats in groups:
+            often[run] += min(repeats, REPEATED)
+        parts: Counter[tuple[int, int]] = Counter()
+        tails: Counter[Run] = Counter()
+        for run, times in often.items():
+            tails[run[1:]] += times
+            for part in run:
+                parts[part] += times
+        return cls(groups, parts, tails)
+
+    def kept(self, states: int) -> int:
+        """Matrices that are kept, about."""
+        return sum(uses > 1 for uses in self.parts.values()) + sum(uses > states for uses in self.tails.values())
+
+    def work(self, states: int) -> float:
+        """Products of a row and a matrix that a history takes, about; one of two matrices counts by its rows."""
+        rows = 0.0
+        for run, repeats in self.groups:
+            rest = run[1:]
+            if repeats >= REPEATED:
+                rows += states * (len(run) + 2.0 * math.log2(repeats))
+            elif self.tails[rest] > states:
+                rows += 2.0 * repeats
+            else:
+                rows += repeats * (1.0 + sum(min(count, states) for _, count in rest))
+        kept = sum(1.0 + 2.0 * math.log2(count) for (_, count), uses in self.parts.items() if uses > 1)
+        return rows + states * (kept + sum(len(run) for run, uses in self.tails.items() if uses > states))
+
+    def products(self, states: int) -> int:
+        """Products that follow each other, at most; a power counts by its squarings."""
+        return sum(min(repeats, REPEATED) * len(run) * max(states, 64) for run, repeats in self.groups)
+
+
+@dataclass(frozen=True)
 class ChainSum:
     """The law of such a sum, a `Sum` of `operating_points`.
 
@@ -108,42 +162,70 @@ class ChainSum:
     def _rounding(self) -> float:
         return float(self._counts.sum()) * 4.0 * (len(self.start) + 4.0) * UNIT
 
+    @cached_property
+    def uses(self) -> Uses:
+        """Of the history."""
+        return Uses.of(self.runs)
+
     def log_mgf(self, thetas: Array) -> Array:
         """log of the sum over s of the mass at s times e^(theta s), for each theta."""
         known = [np.array([log_mgf(law, thetas) for law in laws]) for laws in self.laws]
+
+        def matrix(index: int) -> _Logs:
+            link = self.links[index]
+            with np.errstate(divide="ignore"):
+                return _Logs(np.moveaxis(known[link.kind][link.drawn], 2, 0) + np.log(link.moves))
+
         with np.errstate(divide="ignore"):
-            links = [_Logs(np.moveaxis(known[link.kind][link.drawn], 2, 0) + np.log(link.moves)) for link in self.links]
             start = np.broadcast_to(np.log(self.start), (len(thetas), 1, len(self.start)))
-        found = chained(_Logs(np.asarray(start)), links, self.runs)
+        found = chained(_Logs(np.asarray(start)), matrix, self.uses, len(self.start))
         return _log_sum(found.values[:, 0, :], axis=1)
 
-    def tilted(self, theta: float, start: int, size: int) -> Power:
-        """Its tilted masses on a window of a power of two integers."""
+    def tilted(self, theta: float, start: int, size: int) -> Power | None:
+        """Its tilted masses on a window of a power of two integers; None where that takes too long."""
         ones = [[Tilted.of(law, theta) for law in laws] for laws in self.laws]
         alive, transforms, vanished = self._transforms(ones, size)
+        if len(alive) * len(self.start) ** 2 * self.uses.work(len(self.start)) > WORK:
+            return None
         logs = [np.array([one.log_total for one in laws]) for laws in ones]
         gauge = max(
             (float(((log[1:] - log[0]) / np.arange(1, len(log))).max()) for log in logs if len(log) > 1), default=0.0
         )
-        links = [
-            _scaled(link, transforms[link.kind], logs[link.kind] - gauge * np.arange(len(logs[link.kind])), gauge)
-            for link in self.links
-        ]
-        held = np.arange(len(self.start))
+        logs = [log - gauge * np.arange(len(log)) for log in logs]
+        at_once = max(2, MEMORY // (16 * len(self.start) ** 2 * (self.uses.kept(len(self.start)) + 4)))
+        spectrum, log_scale = np.zeros(len(alive), dtype=np.complex128), 0.0
+        for part in np.array_split(np.arange(1, len(alive)), -(-len(alive) // at_once)):
+            some = np.append(0, part)  # with the frequency that all are relative to
+            spectrum[some], log_scale = self._spectrum(
+                {kind: t[:, some] for kind, t in transforms.items()}, logs, gauge
+            )
+        steps = float(self._counts.sum())
+        missing = min(abs(math.expm1(min(float(self.log_mgf(np.array([theta]))[0]) - log_scale, 200.0))), 1e80)
+        error = math.expm1((steps + 2.0) * BUTTERFLY * math.log2(size) + 2.0 * self._rounding) + missing
+        relative = steps * (max(one.relative for laws in ones for one in laws) + 4.0 * UNIT) + self._rounding
+        # every product adds two logarithms, of which those of single links are sums of two
+        added = float(self._counts @ np.array([abs(_top(link, logs, gauge)) for link in self.links])) + abs(log_scale)
+        relative += 4.0 * UNIT * (self.uses.products(len(self.start)) + 4.0) * (added + abs(gauge) * len(self.start))
+        scales = theta, log_scale, relative
+        return inverse(alive, spectrum, np.full(len(alive), error), vanished + missing, start, size, scales)
+
+    def _spectrum(
+        self, transforms: dict[int, NDArray[np.complex128]], logs: Sequence[Array], gauge: float
+    ) -> tuple[NDArray[np.complex128], float]:
+        """The transform of the sum over its value at frequency 0, which comes first; the logarithm of that."""
+
+        def matrix(index: int) -> _Scaled:
+            return _scaled(self.links[index], transforms[self.links[index].kind], logs, gauge)
+
+        held, count = np.arange(len(self.start)), next(iter(transforms.values())).shape[1]
         most = float((gauge * held)[self.start > 0].max())
-        row = np.broadcast_to(self.start * np.exp(np.minimum(gauge * held - most, 0.0)), (len(alive), 1, len(held)))
-        found = chained(_Scaled(row.astype(np.complex128), most), links, self.runs)
+        row = np.broadcast_to(self.start * np.exp(np.minimum(gauge * held - most, 0.0)), (count, 1, len(held)))
+        found = chained(_Scaled(row.astype(np.complex128), most), matrix, self.uses, len(held))
         left = found.values[:, 0, :]
         most = float((-gauge * held)[left[0].real > 0].max(initial=-1e300))
         spectrum = (left * np.exp(np.minimum(-gauge * held - most, 0.0))).sum(axis=1)
         total = max(float(spectrum[0].real), 1e-300)
-        log_scale = found.log + most + math.log(total)
-        steps = float(self._counts.sum())
-        missing = abs(math.expm1(min(float(self.log_mgf(np.array([theta]))[0]) - log_scale, 700.0)))
-        error = math.expm1(steps * BUTTERFLY * math.log2(size) + 2.0 * self._rounding) + missing
-        relative = steps * max(one.relative for laws in ones for one in laws) + self._rounding
-        scales = theta, log_scale, relative + 4.0 * UNIT * (steps + abs(log_scale))
-        return inverse(alive, spectrum / total, np.full(len(alive), error), vanished + missing, start, size, scales)
+        return spectrum / total, found.log + most + math.log(total)
 
     def _transforms(
         self, ones: Sequence[Sequence[Tilted]], size: int
@@ -167,42 +249,68 @@ class ChainSum:
         return alive, found, 2.0 * math.exp(LOG_VANISHING)
 
 
-def _scaled(link: Link, transforms: NDArray[np.complex128], logs: Array, gauge: float) -> _Scaled:
-    top = float(logs[link.drawn[link.moves > 0]].max())
-    weights = np.exp(np.minimum(logs - top, 0.0))[link.drawn] * link.moves
-    return _Scaled(np.moveaxis(transforms[link.drawn], 2, 0) * weights, top + gauge * link.entered)
+def _top(link: Link, logs: Sequence[Array], gauge: float) -> float:
+    """Logarithm of what the matrix of a link is divided by."""
+    return float(logs[link.kind][link.drawn[link.moves > 0]].max()) + gauge * link.entered
 
 
-def chained(start: M, links: Sequence[M], runs: Sequence[Run]) -> M:
+def _scaled(link: Link, transforms: NDArray[np.complex128], logs: Sequence[Array], gauge: float) -> _Scaled:
+    top = _top(link, logs, gauge)
+    weights = np.exp(np.minimum(logs[link.kind] + gauge * link.entered - top, 0.0))[link.drawn] * link.moves
+    return _Scaled(np.moveaxis(transforms[link.drawn], 2, 0) * weights, top)
+
+
+def chained(start: M, matrix: Callable[[int], M], uses: Uses, states: int) -> M:
     """The product of a row vector with the matrices of all runs.
 
-    Powers are taken once, as are products of what is left of a run after its first link.
+    A power, or what follows the first part of a run, is taken as a matrix where it is used often enough for that.
+
+    Args:
+        start: The row.
+        matrix: Of a link.
+        uses: The history.
+        states: Rows of a matrix.
     """
     powers: dict[tuple[int, int], M] = {}
     tails: dict[Run, M] = {}
 
     def power(part: tuple[int, int]) -> M:
-        if part not in powers:
-            powers[part] = _power(links[part[0]], part[1])
-        return powers[part]
+        if part in powers:
+            return powers[part]
+        found = _power(matrix(part[0]), part[1])
+        if uses.parts[part] > 1:
+            powers[part] = found
+        return found
 
-    def tail(run: Run) -> M:
-        if run not in tails:
-            product = power(run[0])
-            for part in run[1:]:
-                product = product @ power(part)
-            tails[run] = product
-        return tails[run]
+    def product(run: Run) -> M:
+        found = power(run[0])
+        for part in run[1:]:
+            found = found @ power(part)
+        return found
 
-    for run, group in groupby(runs):
-        repeats = sum(1 for _ in group)
-        if repeats > 2:
-            whole = power(run[0])
-            start = start @ _power(whole @ tail(run[1:]) if run[1:] else whole, repeats)
+    def after(row: M, run: Run) -> M:
+        for part in run:
+            if part[1] * uses.parts[part] > states or part in powers:
+                row = row @ power(part)
+            else:
+                one = matrix(part[0])
+                for _ in range(part[1]):
+                    row = row @ one
+        return row
+
+    for run, repeats in uses.groups:
+        if repeats >= REPEATED:
+            start = start @ _power(product(run), repeats)
             continue
+        rest = run[1:]
         for _ in range(repeats):
-            start = start @ power(run[0])
-            start = start @ tail(run[1:]) if run[1:] else start
+            start = after(start, run[:1])
+            if rest and uses.tails[rest] > states:
+                if rest not in tails:
+                    tails[rest] = product(rest)
+                start = start @ tails[rest]
+            else:
+                start = after(start, rest)
     return start
 
 

@@ -200,8 +200,8 @@ class Sum(Protocol):
         """log of the sum over s of the mass at s times e^(theta s), for each theta."""
         ...
 
-    def tilted(self, theta: float, start: int, size: int) -> Power:
-        """Its tilted masses on a window of a power of two integers."""
+    def tilted(self, theta: float, start: int, size: int) -> Power | None:
+        """Its tilted masses on a window of a power of two integers; None where that takes too long."""
         ...
 
 
@@ -370,8 +370,10 @@ def _ladder(
             continue
         mean = float(slopes[index - 1])
         tilt, place = float(grid[index]), (start, size)
-        sides = first.tilted(tilt, *place), second.tilted(tilt + step, *place)
-        points, seen = _tail_points(*sides, step, deviation, start, mean)
+        with_it, without = first.tilted(tilt, *place), second.tilted(tilt + step, *place)
+        if with_it is None or without is None:
+            return
+        points, seen = _tail_points(with_it, without, step, deviation, start, mean)
         log_seen = min(log_seen, max(seen, LOG_SMALLEST))
         yield points, math.exp(log_seen)
 

@@ -6,8 +6,9 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from dpaudit.verify.pld.chain_sums import ChainSum, Link, chained
+from dpaudit.verify.pld.chain_sums import ChainSum, Link, Uses, chained
 from dpaudit.verify.pld.fourier import Lattice
+from dpaudit.verify.pld.operating_points import sum_points
 
 STATES, KINDS, MOST = 4, 3, 2
 RUNS = (((0, 3), (1, 2)), ((2, 1), (0, 2), (1, 1)), ((2, 1), (0, 2), (1, 1)), ((2, 1), (0, 2), (1, 1)), ((1, 1),))
@@ -59,6 +60,7 @@ def test_tilted_masses_are_those_of_all_paths(seed: int, theta: float) -> None:
     truth = law_of(chain)
     start, size = min(truth), 1 << (max(truth) - min(truth)).bit_length()
     power = chain.tilted(theta, start, size)
+    assert power is not None
     places = np.arange(start, start + size)
     exact = np.array([truth.get(int(place), 0.0) for place in places]) * np.exp(theta * places)
     assert chain.log_mgf(np.array([theta]))[0] == pytest.approx(math.log(exact.sum()), abs=1e-12)
@@ -79,6 +81,7 @@ def test_what_underflows_is_charged(theta: float) -> None:
     assert chain.log_mgf(np.array([theta]))[0] == pytest.approx(exact, rel=1e-13)
     start, size = min(truth), 1 << (max(truth) - min(truth)).bit_length()
     power = chain.tilted(theta, start, size)
+    assert power is not None
     places = np.array(sorted(truth))
     masses = np.array([truth[int(place)] for place in places])
     with np.errstate(divide="ignore"):
@@ -94,6 +97,7 @@ def test_a_long_history_is_that_of_as_many_independent_draws() -> None:
     link = Link(np.ones((1, 1)), np.zeros((1, 1), dtype=np.int64), 0, 0)
     chain = ChainSum(np.ones(1), [link], [((0, 30),)] * 40, [[law]])
     power = chain.tilted(0.0, -2048, 4096)
+    assert power is not None
     exact = np.fft.ifft(np.fft.fft(np.roll(np.pad(law.masses, (0, 4096 - 9)), -4)) ** 1200).real
     assert np.abs(np.roll(exact, 2048) - power.values).max() <= power.error_sup + 1e-14
     assert power.error_sup < 1e-10
@@ -103,8 +107,26 @@ def test_runs_are_products_in_their_order() -> None:
     rng = np.random.default_rng(2)
     links = [rng.random((3, 3)) for _ in range(3)]
     product = rng.random((1, 3))
-    found = chained(product, links, RUNS)
+    found = chained(product, links.__getitem__, Uses.of(RUNS), 3)
     for run in RUNS:
         for index, count in run:
             product = product @ np.linalg.matrix_power(links[index], count)
     np.testing.assert_allclose(found, product, rtol=1e-13)
+
+
+def test_what_takes_too_long_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = random_chain(np.random.default_rng(1))
+    monkeypatch.setattr("dpaudit.verify.pld.chain_sums.WORK", 100.0)
+    assert chain.tilted(0.0, -64, 128) is None
+    assert not len(sum_points(chain, chain, 0.1, 1.0).all().threshold)
+
+
+def test_few_frequencies_at_a_time_are_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = random_chain(np.random.default_rng(4))
+    whole = chain.tilted(0.3, -64, 128)
+    monkeypatch.setattr("dpaudit.verify.pld.chain_sums.MEMORY", 1)
+    parts = chain.tilted(0.3, -64, 128)
+    assert whole is not None
+    assert parts is not None
+    np.testing.assert_allclose(parts.values, whole.values, atol=1e-15)
+    assert parts.log_scale == pytest.approx(whole.log_scale, abs=1e-13)
