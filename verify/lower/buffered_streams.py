@@ -26,22 +26,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import log_ndtr, ndtr
 
 from dpaudit.mechanisms.base import Array, IIDCoordinates, NormalCoordinates, Radial
-from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.inversion import epsilon_at
 from dpaudit.verify.lower.families import ONE_EVENT
 from dpaudit.verify.lower.held_copies import HeldCopies
 from dpaudit.verify.lower.histories import SKIPPED, has_cells
+from dpaudit.verify.lower.integer_sums import label_laws
 from dpaudit.verify.lower.pass_cells import ReleaseCells, cells_of_a_release, line_cells, release_shift
 from dpaudit.verify.lower.passes import REPLACED_BY_NOTHING, TAIL
 from dpaudit.verify.lower.strongest import Bounds, aim, event, merit, strongest_curve
-from dpaudit.verify.pld.chain_sums import WORK, ChainSum, Link
-from dpaudit.verify.pld.fourier import LOG_WRAP, Lattice
+from dpaudit.verify.pld.chain_sums import WORK, ChainSum, History, Link
+from dpaudit.verify.pld.fourier import Lattice, chernoff_window
 from dpaudit.verify.pld.operating_points import MAX_LABEL, Events, Points, Sum, sum_points
 from dpaudit.verify.results import Witness
 from dpaudit.verify.samplers import BufferedShuffle
@@ -212,7 +211,7 @@ def _points(told: _Told, cells: ReleaseCells) -> Events | None:
     scores = [_scores(cells, usual, told.first, told.second) for usual in copies.usual]
     step, deviation = _grid(scores, copies, cells, told.first)
     first, second = _sums(told, cells, scores, step)
-    if first.uses.work(len(first.start)) * len(first.start) ** 2 * LOOKS > WORK:
+    if first.history.work(len(first.start)) * len(first.start) ** 2 * LOOKS > WORK:
         return None
     reach = _reach(first, second, step, deviation)
     if reach > WINDOW / 4:  # rare scores make the tail
@@ -225,20 +224,18 @@ def _points(told: _Told, cells: ReleaseCells) -> Events | None:
 def _sums(told: _Told, cells: ReleaseCells, scores: Sequence[Array], step: float) -> tuple[ChainSum, ChainSum]:
     """Both laws of V, with the record from below and without it from above."""
     labels = [np.rint(np.clip(score / step, -MAX_LABEL, MAX_LABEL)).astype(np.int64) for score in scores]
-    first = told.copies.sum(_laws(labels, cells.masses.lower, told.first, -1.0), upper=False)
-    laws = _laws(labels, cells.masses.upper, told.second, 1.0)
-    return first, told.copies.sum(laws, upper=True) if told.game.second else _without(told.copies, laws)
+    first = [label_laws(label, cells.masses.lower[list(told.first)], upper=False) for label in labels]
+    second = [label_laws(label, cells.masses.upper[list(told.second)], upper=True) for label in labels]
+    with_it = told.copies.sum(first, upper=False)
+    return with_it, told.copies.sum(second, upper=True) if told.game.second else _without(told.copies, second)
 
 
 def _reach(first: Sum, second: Sum, step: float, deviation: float) -> float:
     """Integers that V can be, about, as often as a window that is not tilted has to have."""
-    tilts = np.array([0.0, *REACHES]) * step / deviation
-    ends = []
-    for law, shift in ((first, 0.0), (second, step)):
-        for sign in (1.0, -1.0):
-            known = law.log_mgf(shift + sign * tilts)
-            ends.append(sign * float(((known[1:] - known[0] - LOG_WRAP) / tilts[1:]).min()))
-    return max(ends) - min(ends)
+    tilts = np.concatenate([-REACHES[::-1], [0.0], REACHES]) * step / deviation
+    middle = len(REACHES)
+    ends = [chernoff_window(tilts, law.log_mgf(shift + tilts), middle) for law, shift in ((first, 0.0), (second, step))]
+    return max(high for _, high in ends) - min(low for low, _ in ends)
 
 
 def _scores(cells: ReleaseCells, usual: Array, first: Sequence[int], second: Sequence[int]) -> Array:
@@ -269,23 +266,10 @@ def _grid(
     return max(deviation / fineness, largest / MAX_LABEL), deviation
 
 
-def _laws(
-    labels: Sequence[NDArray[np.int64]], masses: Array, around: Sequence[int], sign: float
-) -> list[list[Lattice]]:
-    """Of each level, the laws of a batch's integer around such contributions: bounds on the masses of its cells."""
-    found = []
-    for label in labels:
-        base = int(label.min())
-        error = sign * 2.0 * UNIT * float(np.bincount(label - base).max())
-        sums = [np.bincount(label - base, weights=masses[centre]) for centre in around]
-        found.append([Lattice(np.asarray(mass, dtype=np.float64) * (1.0 + error), base) for mass in sums])
-    return found
-
-
 def _without(copies: HeldCopies, laws: Sequence[Sequence[Lattice]]) -> ChainSum:
     """The sum where no batch depends on how many copies it has."""
     links = [Link(np.ones((1, 1)), np.zeros((1, 1), dtype=np.int64), level, 0) for level in range(len(laws))]
-    return ChainSum(np.ones(1), links, [tuple(enumerate(map(int, copies.counts)))], laws)
+    return ChainSum(np.ones(1), links, History.of([tuple(enumerate(map(int, copies.counts)))]), laws)
 
 
 def _scaled(claim: Claim, scale: float) -> Claim:

@@ -12,7 +12,6 @@ units of each entry, a power of m of them by m times as much.
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.mechanisms.numerics import UNIT
-from dpaudit.verify.pld.chain_sums import ChainSum, Link, Run, Uses, chained
+from dpaudit.verify.pld.chain_sums import ChainSum, History, Link, chained
 from dpaudit.verify.pld.fourier import Lattice
 from dpaudit.verify.samplers import BufferedShuffle
 
@@ -35,9 +34,9 @@ Level = tuple[int, int]  # both logarithms
 
 @dataclass(frozen=True)
 class _Batch:
-    """A batch: before which of its draws copies come in, and about how many are in it."""
+    """A batch: before which of its draws a copy comes in, if one does, and about how many are in it."""
 
-    entering: tuple[int, ...]
+    entering: int | None
     level: Level
 
 
@@ -58,38 +57,38 @@ class HeldCopies:
         return {}
 
     @cached_property
-    def _history(self) -> tuple[list[_Batch], list[Run]]:
-        """Different batches, and in which order they come."""
+    def _batches(self) -> tuple[list[_Batch], History]:
+        """Different batches, and in which order they come: one more copy in at most, as no batch is above the data."""
         n, b, size = self.sampler.records, self.sampler.batch, self.sampler.buffer
-        entering: dict[int, list[int]] = {0: []}
+        entering: dict[int, int | None] = {0: None}
         for copy in range(-(-size // n), self.sampler.begun):
             batch, draw = divmod(copy * n - size + 1, b)
-            entering.setdefault(batch, []).append(draw)
+            entering[batch] = draw
         firsts = sorted(entering)
         lengths = np.diff(firsts, append=self.sampler.steps).tolist()
-        windows = [(tuple(entering[first]), length) for first, length in zip(firsts, lengths, strict=True)]
+        windows = [(entering[first], length) for first, length in zip(firsts, lengths, strict=True)]
         known: dict[_Batch, int] = {}
         runs = {
             window: tuple((known.setdefault(batch, len(known)), count) for batch, count in self._window(*window))
             for window in dict.fromkeys(windows)
         }
-        return list(known), [runs[window] for window in windows]
+        return list(known), History.of([runs[window] for window in windows])
 
-    def _window(self, entering: tuple[int, ...], length: int) -> Iterator[tuple[_Batch, int]]:
-        """Batches from one on in which copies come in, or the first one, until the next such; alike ones together."""
+    def _window(self, entering: int | None, length: int) -> Iterator[tuple[_Batch, int]]:
+        """Batches from one on in which a copy comes in, or the first one, until the next such; alike ones together."""
         n, b, age, unseen = self.sampler.records, self.sampler.batch, 0, round(math.log(LEAST) / LEVELS)
-        if entering:
-            yield self._batch(entering, n - entering[0]), 1
-            age, length = b - entering[-1], length - 1
+        if entering is not None:
+            yield self._batch(entering, n - entering), 1
+            age, length = b - entering, length - 1
         while length:
             count = min(length, max(1, round(AGES * self.sampler.buffer / b)))
-            batch = self._batch((), age + (count - 1) * b / 2)
+            batch = self._batch(None, age + (count - 1) * b / 2)
             if batch.level[0] == unseen:  # and so are all that follow
                 count = length
             yield batch, count
             length, age = length - count, age + count * b
 
-    def _batch(self, entering: tuple[int, ...], age: float) -> _Batch:
+    def _batch(self, entering: int | None, age: float) -> _Batch:
         """A batch, the last copy before which has been there for so many draws."""
         law = self._usual(entering, age)
         expected, none = float(law @ np.arange(len(law))), float(law[0])
@@ -97,64 +96,55 @@ class HeldCopies:
         self._usual_laws.setdefault(level, law)
         return _Batch(entering, level)
 
-    def _usual(self, entering: tuple[int, ...], age: float) -> Array:
+    def _usual(self, entering: int | None, age: float) -> Array:
         """Of how many copies are in such a batch, about: as if each was taken by itself, after as many passes before.
 
         It only decides what scores are like.
         """
         n, b, size = self.sampler.records, self.sampler.batch, self.sampler.buffer
-        before = np.exp(-(age + n * np.arange(self.most + 1)) / size) * -math.expm1(-b / size)
+        chances = list(np.exp(-(age + n * np.arange(self.most + 1)) / size) * -math.expm1(-b / size))
+        chances += [] if entering is None else [-math.expm1(-(b - entering) / size)]
         law = np.ones(1)
-        for chance in [*before, *(-math.expm1(-(b - draw) / size) for draw in entering)]:
+        for chance in chances:
             law = np.convolve(law, [1.0 - chance, chance])[: self.most + 1]
         return law
 
     @property
-    def runs(self) -> list[Run]:
-        """The history: batches, as links, and how many of each follow each other."""
-        return self._history[1]
+    def history(self) -> History:
+        """Batches, as links, and how many of each follow each other."""
+        return self._batches[1]
 
     @cached_property
     def levels(self) -> list[Level]:
         """Of the different batches."""
-        return sorted({batch.level for batch in self._history[0]})
+        return sorted({batch.level for batch in self._batches[0]})
 
     def level_of(self, link: int) -> int:
         """Of a batch that is told from others, the place of its level among all."""
-        return self.levels.index(self._history[0][link].level)
+        return self.levels.index(self._batches[0][link].level)
 
     @property
     def usual(self) -> list[Array]:
         """How many copies are in a batch of each level, about: the probability of none, one, ..."""
         return [self._usual_laws[level] for level in self.levels]
 
-    @cached_property
-    def _times(self) -> NDArray[np.int64]:
-        """How often each different batch comes."""
-        found = np.zeros(len(self._history[0]), dtype=np.int64)
-        for run, times in Counter(self.runs).items():
-            for batch, count in run:
-                found[batch] += times * count
-        return found
-
     @property
     def counts(self) -> NDArray[np.int64]:
         """Batches of each level."""
         found = np.zeros(len(self.levels), dtype=np.int64)
-        np.add.at(found, [self.level_of(batch) for batch in range(len(self._times))], self._times)
+        steps = self.history.steps
+        np.add.at(found, [self.level_of(batch) for batch in range(len(steps))], steps)
         return found
 
     @cached_property
     def _moves(self) -> list[Array]:
         """Of each different batch, with a last state for what is lost."""
-        return [self._matrix(batch.entering) for batch in self._history[0]]
+        return [self._matrix(batch.entering) for batch in self._batches[0]]
 
-    def _matrix(self, entering: tuple[int, ...]) -> Array:
-        found, before = np.eye(self.most + 2), 0
-        for draw in entering:
-            found = found @ self._draws(draw - before) @ self._enters
-            before = draw
-        return np.asarray(found @ self._draws(self.sampler.batch - before))
+    def _matrix(self, entering: int | None) -> Array:
+        if entering is None:
+            return self._draws(self.sampler.batch)
+        return self._draws(entering) @ self._enters @ self._draws(self.sampler.batch - entering)
 
     @cached_property
     def _one_draw(self) -> Array:
@@ -181,7 +171,7 @@ class HeldCopies:
         return start
 
     def _entering(self, batch: int) -> int:
-        return len(self._history[0][batch].entering)
+        return int(self._batches[0][batch].entering is not None)
 
     @property
     def _rounding(self) -> Array:
@@ -207,7 +197,7 @@ class HeldCopies:
             told = (drawn >= 0) & (drawn < len(laws[0]))
             bounds = np.where(told, moves[:-1, :-1], 0.0) * (1.0 + sign * error)
             links.append(Link(bounds, np.where(told, drawn, 0), self.level_of(batch), self._entering(batch)))
-        return ChainSum(self._start[:-1], links, self.runs, laws)
+        return ChainSum(self._start[:-1], links, self.history, laws)
 
     def lost(self, together: int) -> float:
         """Probability, from above, of histories that have more copies at once, or more than so many in one batch."""
@@ -221,10 +211,10 @@ class HeldCopies:
         steps = float(self.counts.sum())
         rounding = steps * (float(self._rounding.max()) + 4.0 * (self.most + 4.0) * UNIT)
         start = self._start[None, :]
-        end = chained(start, matrices.__getitem__, Uses.of(self.runs), start.shape[1])
+        end = chained(start, matrices.__getitem__, self.history, start.shape[1])
         return float(end[0, -1]) * math.exp(min(2.0 * rounding, 700.0)) + 1e-300
 
     @property
     def exact(self) -> bool:
         """Whether the rounding of the moves is small: it grows with the draws of a batch."""
-        return float(self._rounding @ self._times) < 1e-2
+        return float(self._rounding @ self.history.steps) < 1e-2

@@ -102,15 +102,26 @@ def blocks_of(statistic: Statistic) -> NDArray[np.int64]:
     return np.unique(np.concatenate([np.arange(0, near, short), far[far < statistic.size]]))
 
 
+def label_laws(labels: NDArray[np.int64], masses: Array, *, upper: bool) -> list[Lattice]:
+    """Laws of a part's integer, from bounds on the masses of its cells: their sums round, on the safe side.
+
+    Args:
+        labels: Integers of the cells, shape (cells,).
+        masses: Around each centre, shape (centres, cells).
+        upper: Whether they are bounds from above.
+    """
+    base = min(int(labels.min()), 0)
+    drift = 2.0**-52 * float(np.bincount(labels - base).max()) * (1.0 if upper else -1.0)
+    counted = [np.asarray(np.bincount(labels - base, weights=row), np.float64) for row in masses]
+    return [Lattice(row * (1.0 + drift), base) for row in counted]
+
+
 def _laws(masses: Array, statistic: Statistic, laws: Sequence[Slots], *, upper: bool) -> list[tuple[Power, float]]:
     """Every law of V modulo its size, from bounds on a part's cells around each centre, and its weight that is unknown.
 
     Nothing is known of a part of a mixture beyond the range of floats but that its mass is at most its weight.
     """
-    labels = statistic.labels
-    drift = 2.0**-52 * float(np.bincount(labels).max()) * (1.0 if upper else -1.0)
-    counted = [np.asarray(np.bincount(labels, weights=row), np.float64) for row in masses]
-    ones = [Tilted.of(Lattice(row * (1.0 + drift), 0), 0.0) for row in counted]
+    ones = [Tilted.of(law, 0.0) for law in label_laws(statistic.labels, masses, upper=upper)]
     transformed = [(one, one.transform(statistic.size)) for one in ones]
     found = []
     for slots in laws:

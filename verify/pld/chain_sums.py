@@ -16,7 +16,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import groupby
 from typing import Protocol, Self, TypeVar
 
@@ -83,32 +82,38 @@ class _Scaled:
 
 
 @dataclass(frozen=True)
-class Uses:
-    """How often a history uses what.
+class History:
+    """Runs in their order, and how often it uses what.
 
     Args:
         groups: Runs that follow each other, with how often each is repeated.
+        steps: Of each link.
         parts: Links and how often they follow each other: in how many runs.
         tails: What is left of a run after its first part: in how many runs.
     """
 
     groups: list[tuple[Run, int]]
+    steps: NDArray[np.int64]
     parts: Counter[tuple[int, int]]
     tails: Counter[Run]
 
     @classmethod
     def of(cls, runs: Sequence[Run]) -> Self:
         groups = [(run, sum(1 for _ in group)) for run, group in groupby(runs)]
+        whole: Counter[Run] = Counter()
         often: Counter[Run] = Counter()
         for run, repeats in groups:
+            whole[run] += repeats
             often[run] += min(repeats, REPEATED)
         parts: Counter[tuple[int, int]] = Counter()
         tails: Counter[Run] = Counter()
+        steps = np.zeros(1 + max(link for run in whole for link, _ in run), dtype=np.int64)
         for run, times in often.items():
             tails[run[1:]] += times
-            for part in run:
-                parts[part] += times
-        return cls(groups, parts, tails)
+            for link, count in run:
+                parts[link, count] += times
+                steps[link] += whole[run] * count
+        return cls(groups, steps, parts, tails)
 
     def kept(self, states: int) -> int:
         """Matrices that are kept, about."""
@@ -140,32 +145,18 @@ class ChainSum:
     Args:
         start: Probability of each state at the beginning, or a bound on it.
         links: Different steps.
-        runs: The history: runs of links in their order.
+        history: Runs of links.
         laws: Of the integers that are added: for each kind, by how many are drawn.
     """
 
     start: Array
     links: Sequence[Link]
-    runs: Sequence[Run]
+    history: History
     laws: Sequence[Sequence[Lattice]]
-
-    @cached_property
-    def _counts(self) -> NDArray[np.int64]:
-        """Steps of each link."""
-        found = np.zeros(len(self.links), dtype=np.int64)
-        for run, times in Counter(self.runs).items():
-            for link, count in run:
-                found[link] += times * count
-        return found
 
     @property
     def _rounding(self) -> float:
-        return float(self._counts.sum()) * 4.0 * (len(self.start) + 4.0) * UNIT
-
-    @cached_property
-    def uses(self) -> Uses:
-        """Of the history."""
-        return Uses.of(self.runs)
+        return float(self.history.steps.sum()) * 4.0 * (len(self.start) + 4.0) * UNIT
 
     def log_mgf(self, thetas: Array) -> Array:
         """log of the sum over s of the mass at s times e^(theta s), for each theta."""
@@ -178,34 +169,36 @@ class ChainSum:
 
         with np.errstate(divide="ignore"):
             start = np.broadcast_to(np.log(self.start), (len(thetas), 1, len(self.start)))
-        found = chained(_Logs(np.asarray(start)), matrix, self.uses, len(self.start))
+        found = chained(_Logs(np.asarray(start)), matrix, self.history, len(self.start))
         return _log_sum(found.values[:, 0, :], axis=1)
 
     def tilted(self, theta: float, start: int, size: int) -> Power | None:
         """Its tilted masses on a window of a power of two integers; None where that takes too long."""
         ones = [[Tilted.of(law, theta) for law in laws] for laws in self.laws]
         alive, transforms, vanished = self._transforms(ones, size)
-        if len(alive) * len(self.start) ** 2 * self.uses.work(len(self.start)) > WORK:
+        if len(alive) * len(self.start) ** 2 * self.history.work(len(self.start)) > WORK:
             return None
         logs = [np.array([one.log_total for one in laws]) for laws in ones]
         gauge = max(
             (float(((log[1:] - log[0]) / np.arange(1, len(log))).max()) for log in logs if len(log) > 1), default=0.0
         )
         logs = [log - gauge * np.arange(len(log)) for log in logs]
-        at_once = max(2, MEMORY // (16 * len(self.start) ** 2 * (self.uses.kept(len(self.start)) + 4)))
+        at_once = max(2, MEMORY // (16 * len(self.start) ** 2 * (self.history.kept(len(self.start)) + 4)))
         spectrum, log_scale = np.zeros(len(alive), dtype=np.complex128), 0.0
         for part in np.array_split(np.arange(1, len(alive)), -(-len(alive) // at_once)):
             some = np.append(0, part)  # with the frequency that all are relative to
             spectrum[some], log_scale = self._spectrum(
                 {kind: t[:, some] for kind, t in transforms.items()}, logs, gauge
             )
-        steps = float(self._counts.sum())
+        steps = float(self.history.steps.sum())
         missing = min(abs(math.expm1(min(float(self.log_mgf(np.array([theta]))[0]) - log_scale, 200.0))), 1e80)
         error = math.expm1((steps + 2.0) * BUTTERFLY * math.log2(size) + 2.0 * self._rounding) + missing
         relative = steps * (max(one.relative for laws in ones for one in laws) + 4.0 * UNIT) + self._rounding
         # every product adds two logarithms, of which those of single links are sums of two
-        added = float(self._counts @ np.array([abs(_top(link, logs, gauge)) for link in self.links])) + abs(log_scale)
-        relative += 4.0 * UNIT * (self.uses.products(len(self.start)) + 4.0) * (added + abs(gauge) * len(self.start))
+        added = float(self.history.steps @ np.array([abs(_top(link, logs, gauge)) for link in self.links])) + abs(
+            log_scale
+        )
+        relative += 4.0 * UNIT * (self.history.products(len(self.start)) + 4.0) * (added + abs(gauge) * len(self.start))
         scales = theta, log_scale, relative
         return inverse(alive, spectrum, np.full(len(alive), error), vanished + missing, start, size, scales)
 
@@ -220,7 +213,7 @@ class ChainSum:
         held, count = np.arange(len(self.start)), next(iter(transforms.values())).shape[1]
         most = float((gauge * held)[self.start > 0].max())
         row = np.broadcast_to(self.start * np.exp(np.minimum(gauge * held - most, 0.0)), (count, 1, len(held)))
-        found = chained(_Scaled(row.astype(np.complex128), most), matrix, self.uses, len(held))
+        found = chained(_Scaled(row.astype(np.complex128), most), matrix, self.history, len(held))
         left = found.values[:, 0, :]
         most = float((-gauge * held)[left[0].real > 0].max(initial=-1e300))
         spectrum = (left * np.exp(np.minimum(-gauge * held - most, 0.0))).sum(axis=1)
@@ -235,7 +228,7 @@ class ChainSum:
         Shapes (frequencies,), and (laws, frequencies) for each kind.
         """
         counts = np.zeros(len(self.laws), dtype=np.int64)
-        np.add.at(counts, [link.kind for link in self.links], self._counts)
+        np.add.at(counts, [link.kind for link in self.links], self.history.steps)
         alive, log_most, found = np.arange(size // 2 + 1), np.zeros(size // 2 + 1), {}
         depth = BUTTERFLY * math.log2(size)
         for kind in map(int, np.argsort(-counts, kind="stable")):
@@ -260,7 +253,7 @@ def _scaled(link: Link, transforms: NDArray[np.complex128], logs: Sequence[Array
     return _Scaled(np.moveaxis(transforms[link.drawn], 2, 0) * weights, top)
 
 
-def chained(start: M, matrix: Callable[[int], M], uses: Uses, states: int) -> M:
+def chained(start: M, matrix: Callable[[int], M], history: History, states: int) -> M:
     """The product of a row vector with the matrices of all runs.
 
     A power, or what follows the first part of a run, is taken as a matrix where it is used often enough for that.
@@ -268,7 +261,7 @@ def chained(start: M, matrix: Callable[[int], M], uses: Uses, states: int) -> M:
     Args:
         start: The row.
         matrix: Of a link.
-        uses: The history.
+        history: Of the runs.
         states: Rows of a matrix.
     """
     powers: dict[tuple[int, int], M] = {}
@@ -278,7 +271,7 @@ def chained(start: M, matrix: Callable[[int], M], uses: Uses, states: int) -> M:
         if part in powers:
             return powers[part]
         found = _power(matrix(part[0]), part[1])
-        if uses.parts[part] > 1:
+        if history.parts[part] > 1:
             powers[part] = found
         return found
 
@@ -290,7 +283,7 @@ def chained(start: M, matrix: Callable[[int], M], uses: Uses, states: int) -> M:
 
     def after(row: M, run: Run) -> M:
         for part in run:
-            if part[1] * uses.parts[part] > states or part in powers:
+            if part[1] * history.parts[part] > states or part in powers:
                 row = row @ power(part)
             else:
                 one = matrix(part[0])
@@ -298,14 +291,14 @@ def chained(start: M, matrix: Callable[[int], M], uses: Uses, states: int) -> M:
                     row = row @ one
         return row
 
-    for run, repeats in uses.groups:
+    for run, repeats in history.groups:
         if repeats >= REPEATED:
             start = start @ _power(product(run), repeats)
             continue
         rest = run[1:]
         for _ in range(repeats):
             start = after(start, run[:1])
-            if rest and uses.tails[rest] > states:
+            if rest and history.tails[rest] > states:
                 if rest not in tails:
                     tails[rest] = product(rest)
                 start = start @ tails[rest]

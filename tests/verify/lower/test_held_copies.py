@@ -20,7 +20,8 @@ def test_copies_in_batches_have_their_law(
     """A batch of level l adds l + 1 for each copy; what has too many in a batch, or held at once, is lost."""
     sampler = BufferedShuffle(records, batch, buffer, releases=steps)
     chain = HeldCopies(sampler, -(-buffer // records) + further)
-    levels = [level for run in chain.runs for link, count in run for level in [chain.level_of(link)] * count]
+    runs = [run for run, repeats in chain.history.groups for _ in range(repeats)]
+    levels = [level for run in runs for link, count in run for level in [chain.level_of(link)] * count]
     assert len(levels) == steps
     np.testing.assert_array_equal(chain.counts, np.bincount(levels, minlength=len(chain.levels)))
     truth = np.zeros(512)

@@ -6,7 +6,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from dpaudit.verify.pld.chain_sums import ChainSum, Link, Uses, chained
+from dpaudit.verify.pld.chain_sums import ChainSum, History, Link, chained
 from dpaudit.verify.pld.fourier import Lattice
 from dpaudit.verify.pld.operating_points import sum_points
 
@@ -30,13 +30,13 @@ def random_chain(rng: np.random.Generator, spread: float = 1.0) -> ChainSum:
             [Lattice(row / row.sum(), int(rng.integers(-4, 3) + spread * drawn)) for drawn, row in enumerate(masses)]
         )
     start = np.array([0.0, 0.6, 0.4, 0.0])
-    return ChainSum(start, links, RUNS, laws)
+    return ChainSum(start, links, History.of(RUNS), laws)
 
 
 def law_of(chain: ChainSum) -> dict[int, float]:
     """Every path, one link after the other."""
     at: dict[tuple[int, int], float] = {(state, 0): float(p) for state, p in enumerate(chain.start) if p}
-    for run in chain.runs:
+    for run in RUNS:
         for index, count in run:
             link = chain.links[index]
             for _ in range(count):
@@ -95,7 +95,7 @@ def test_a_long_history_is_that_of_as_many_independent_draws() -> None:
     masses = np.random.default_rng(5).random(9)
     law = Lattice(masses / masses.sum(), -4)
     link = Link(np.ones((1, 1)), np.zeros((1, 1), dtype=np.int64), 0, 0)
-    chain = ChainSum(np.ones(1), [link], [((0, 30),)] * 40, [[law]])
+    chain = ChainSum(np.ones(1), [link], History.of([((0, 30),)] * 40), [[law]])
     power = chain.tilted(0.0, -2048, 4096)
     assert power is not None
     exact = np.fft.ifft(np.fft.fft(np.roll(np.pad(law.masses, (0, 4096 - 9)), -4)) ** 1200).real
@@ -107,7 +107,7 @@ def test_runs_are_products_in_their_order() -> None:
     rng = np.random.default_rng(2)
     links = [rng.random((3, 3)) for _ in range(3)]
     product = rng.random((1, 3))
-    found = chained(product, links.__getitem__, Uses.of(RUNS), 3)
+    found = chained(product, links.__getitem__, History.of(RUNS), 3)
     for run in RUNS:
         for index, count in run:
             product = product @ np.linalg.matrix_power(links[index], count)
