@@ -38,6 +38,7 @@ from dpaudit.verify.upper import (
     replaced_moments,
     sampled_normal,
 )
+from dpaudit.verify.upper.full_batches import read_cut
 from dpaudit.verify.upper.gaussian_pld import shift_over_sigma
 from dpaudit.verify.upper.half_line_moments import half_moments
 from dpaudit.verify.upper.met_releases import met_claim
@@ -152,22 +153,26 @@ def _as_met(claim: Claim, phase: Phase) -> Claim:
 
 def _pure_release(claim: Claim, phase: Phase) -> tuple[float, int] | None:
     """Pure epsilon of one release that the record enters, and how many there are; None where it has none."""
-    claim = _as_met(claim, phase)
-    releases = unamplified(replace(claim, phases=[phase]))
+    alone = replace(claim, phases=[phase])
+    releases = unamplified(alone)
     if releases is None:
         return None
     # amplified where each release samples for itself
     known = Phase(phase.mechanism, 1, phase.sampling_prob) if phase.sampler is None else replace(releases[0], steps=1)
     if isinstance(phase.sampler, WithoutReplacement):
         known = Phase(phase.mechanism, sampler=replace(phase.sampler, releases=1))
-    elif isinstance(phase.sampler, TruncatedPoisson):  # as of fixed size, whether it is cut or not
-        known = Phase(phase.mechanism, sampler=WithoutReplacement(phase.sampler.crowded(0.0)[0], 1))
-    alone = replace(claim, phases=[known])
-    epsilon = bounded_loss.pure_epsilon(alone)
-    of_its_coin = replaced_coins.release_epsilon(alone, known) if replaced_coins.applies(alone) else None
-    if of_its_coin is not None:
-        epsilon = min(epsilon, of_its_coin)
+    read, [cut] = read_cut(alone)
+    kinds = [known] if cut is None else [kind for _, kind in cut.kinds]
+    epsilon = max(_pure_epsilon(replace(read, phases=[kind])) for kind in kinds)
     return (epsilon, releases[0].steps) if math.isfinite(epsilon) else None
+
+
+def _pure_epsilon(alone: Claim) -> float:
+    """Of one release; inf where it has none."""
+    [release] = alone.phases
+    epsilon = bounded_loss.pure_epsilon(alone)
+    of_its_coin = replaced_coins.release_epsilon(alone, release) if replaced_coins.applies(alone) else None
+    return epsilon if of_its_coin is None else min(epsilon, of_its_coin)
 
 
 def pure_upper(claim: Claim) -> float:
@@ -286,19 +291,19 @@ def divergence_upper(claim: Claim, orders: Array) -> Array:
         orders: Above 1, shape (orders,).
     """
     best = np.minimum(rho_upper(claim) * orders, pure_upper(claim))
-    met = met_claim(claim) or claim
+    uncut = replace(claim, phases=[_uncut(phase) for phase in claim.phases])
+    met = met_claim(uncut) or uncut
     if not all(sampling_is_known(p) or isinstance(p.sampler, WithoutReplacement) for p in met.phases):
         return np.asarray(best)
     total = np.zeros(len(orders))
     for own, phase in zip(claim.phases, met.phases, strict=True):
         found = np.full(len(orders), np.inf)
-        if isinstance(own.sampler, WithoutReplacement):  # fixed sizes put another record in one's place
-            found = _fixed_size_moments(claim, own, orders - 1.0)
-        if phase.sampler is None:
-            coins = own.sampler is None or isinstance(own.sampler, TruncatedPoisson)
-            found = np.minimum(found, _release_moments(met, phase, orders - 1.0, poisson=coins))
         if isinstance(own.sampler, TruncatedPoisson):
-            found = _cut_moments(claim, own, own.sampler, orders - 1.0, found)
+            found = _cut_moments(replace(claim, phases=[own]), orders - 1.0)
+        elif phase.sampler is None:
+            found = _release_moments(met, phase, orders - 1.0, poisson=own.sampler is None)
+        if isinstance(own.sampler, WithoutReplacement):  # fixed sizes put another record in one's place
+            found = np.minimum(found, _fixed_size_moments(claim, own, orders - 1.0))
         found = np.minimum(phase.steps * found, _straddling_moments(own, found))
         passes = pass_moments(own, orders - 1.0) if claim.adjacency == "add-remove" else None
         total += found if passes is None else np.minimum(found, passes)
@@ -358,20 +363,27 @@ def _fixed_size_moments(claim: Claim, phase: Phase, lams: Array) -> Array:
     return found if normal is None else np.minimum(found, half_moments(normal, lams))
 
 
-def _cut_moments(claim: Claim, phase: Phase, sampler: TruncatedPoisson, lams: Array, uncut: Array) -> Array:
-    """Of one release of a batch that is cut: a Poisson one, `uncut`, unless the others alone fill it.
+def _cut_moments(claim: Claim, lams: Array) -> Array:
+    """Of one release of the one phase, of batches that are cut: the mean over its kinds (`upper.full_batches`).
 
-    Whether they do has one law for both neighbours, whatever was released before, and moments are jointly convex. Where
-    they do, and where they do not, the batch is as one of fixed size (`upper.met_releases`); what holds at a rate holds
-    at smaller ones, whose coin is that of the rate and another one, revealed.
+    Which of them it is has one law for both neighbours, whatever was released before, and moments are jointly convex.
     """
-    rate = sampler.crowded(0.0)[0]
-    fixed = Phase(phase.mechanism, sampler=WithoutReplacement(rate, 1))
-    full = _fixed_size_moments(_as_met(claim, phase), fixed, lams)
-    chance = replace(sampler, releases=1).overflow
-    if not 0.0 < chance < 1.0:
-        return full if chance else uncut
-    return np.minimum(full, np.logaddexp(math.log1p(-chance) + uncut, math.log(chance) + full))
+    read, [cut] = read_cut(claim)
+    assert cut is not None
+    kinds = [(math.log(chance) + _kind_moments(read, kind, lams)) for chance, kind in cut.kinds]
+    return np.asarray(np.logaddexp.reduce(kinds, axis=0))
+
+
+def _kind_moments(claim: Claim, kind: Phase, lams: Array) -> Array:
+    if isinstance(kind.sampler, WithoutReplacement):
+        return _fixed_size_moments(claim, kind, lams)
+    return _release_moments(replace(claim, phases=[kind]), kind, lams, poisson=True)
+
+
+def _uncut(phase: Phase) -> Phase:
+    """A phase, as if nothing of its batches was cut."""
+    sampler = phase.sampler
+    return Phase(phase.mechanism, sampler.steps, sampler.prob) if isinstance(sampler, TruncatedPoisson) else phase
 
 
 def _version_moments(claim: Claim, phase: Phase, lams: Array) -> Array:

@@ -15,7 +15,7 @@ H(a) = 1 - a + a H'(1/a), a = e^epsilon < 1 (Zhu, Dong and Wang 2022, Lemma 8 an
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import numpy as np
@@ -104,15 +104,31 @@ class NormalMixtures:
 
 @dataclass(frozen=True)
 class Halves:
-    """`steps` releases whose losses above 0 are those of one pair, and below 0 of the mirror image of another."""
+    """A release whose losses above 0 are those of one pair, and below 0 of the mirror image of another."""
 
     above: NormalMixtures
     below: NormalMixtures
-    steps: int
 
     def mirrored(self) -> "Halves":
         """The same two laws in the other order."""
-        return Halves(self.below, self.above, self.steps)
+        return Halves(self.below, self.above)
+
+
+@dataclass(frozen=True)
+class HalfLineReleases:
+    """Releases each of which is of one of several kinds, which is told and has one law for both neighbours.
+
+    Args:
+        kinds: Upper bounds on the probabilities of the kinds, > 0, and these.
+        steps: How many releases.
+    """
+
+    kinds: Sequence[tuple[float, Halves]]
+    steps: int
+
+    def mirrored(self) -> "HalfLineReleases":
+        """The same laws in the other order."""
+        return HalfLineReleases([(chance, kind.mirrored()) for chance, kind in self.kinds], self.steps)
 
 
 @dataclass(frozen=True)
@@ -165,10 +181,11 @@ def _cut(pair: NormalMixtures, mass: float) -> float:
     return min(float(pair.loss(places[[enough]])[0]), MOST_LOSS)
 
 
-def compose_halves(releases: Sequence[Halves], delta: float) -> Composed | WithRareLosses:
+def compose_halves(releases: Sequence[HalfLineReleases], delta: float) -> Composed | WithRareLosses:
     """The total privacy loss of a history, on a grid that is fine against an average release's loss.
 
-    Where no one grid is, rare losses are counted apart (`rare_losses`).
+    Where no one grid is, rare losses are counted apart (`rare_losses`). Cells of a release are those of all its kinds,
+    but for kinds that are as rare as losses that are taken for infinite, and count as such.
 
     Rounding. Edges are where the loss is within s, the slack, of a multiple of the step h. In a cell with losses in
     [lo - s, hi + s] let l' = min(l + s, hi): it lies in [lo, hi], and l <= l' + s. Given the cell's first mass, that of
@@ -181,23 +198,37 @@ def compose_halves(releases: Sequence[Halves], delta: float) -> Composed | WithR
     """
     steps = sum(part.steps for part in releases)
     tail = infinite_mass(delta) / steps
-    whole = [(_farthest_loss(part.above, tail), _farthest_loss(part.below, tail)) for part in releases]
+    never = sum(part.steps * chance for part in releases for chance, _ in part.kinds if chance <= tail)
+    releases = [replace(part, kinds=[kind for kind in part.kinds if kind[0] > tail]) for part in releases]
+    whole = [_cutoffs(part, _farthest_loss, tail) for part in releases]
     wanted, possible = _grid_steps(releases, tail, whole)
     if delta > 0 and steps > 1 and wanted < _widest(whole) / MAX_CELLS:
-        mass = math.sqrt(2.0 * TWICE * delta) / steps
-        cut = [(_cut(part.above, mass), _cut(part.below, mass)) for part in releases]
+        cut = [_cutoffs(part, _cut, math.sqrt(2.0 * TWICE * delta) / steps) for part in releases]
         if _widest(cut) < WORTH * _widest(whole):
             step, last = max(_grid_steps(releases, tail, cut)), BEYOND * delta / steps
-            return _compose_cut(
-                releases, cut, step, last, delta, partial(_compose, releases, whole, max(wanted, possible))
-            )
-    return _compose(releases, whole, max(wanted, possible))
+            together = partial(_compose, releases, whole, max(wanted, possible), never)
+            return _compose_cut(releases, cut, step, last, delta, never, together)
+    return _compose(releases, whole, max(wanted, possible), never)
 
 
-def _compose(releases: Sequence[Halves], cutoffs: Sequence[tuple[float, float]], step: float) -> Composed:
-    parts, infinite, slack = list[tuple[Lattice, int]](), 0.0, 0.0
-    for part, (high, low) in zip(releases, cutoffs, strict=True):
-        grid, lost, off = _lattice(_side(part.above, step, high), _side(part.below, step, low), step)
+def _cutoffs(
+    part: HalfLineReleases, cut: Callable[[NormalMixtures, float], float], mass: float
+) -> list[tuple[float, float]]:
+    """Losses of each kind above and below 0 beyond which a release has so much mass."""
+    shares = [(min(mass / chance / len(part.kinds), 0.5), kind) for chance, kind in part.kinds]
+    return [(cut(kind.above, share), cut(kind.below, share)) for share, kind in shares]
+
+
+def _compose(
+    releases: Sequence[HalfLineReleases], cutoffs: Sequence[Sequence[tuple[float, float]]], step: float, infinite: float
+) -> Composed:
+    parts, slack = list[tuple[Lattice, int]](), 0.0
+    for part, ends in zip(releases, cutoffs, strict=True):
+        sides = [
+            (chance, _side(kind.above, step, high), _side(kind.below, step, low))
+            for (chance, kind), (high, low) in zip(part.kinds, ends, strict=True)
+        ]
+        grid, lost, off = _lattice(sides, step)
         parts.append((grid, part.steps))
         infinite += part.steps * lost
         slack += part.steps * off
@@ -205,40 +236,47 @@ def _compose(releases: Sequence[Halves], cutoffs: Sequence[tuple[float, float]],
 
 
 def _compose_cut(
-    releases: Sequence[Halves],
-    cutoffs: Sequence[tuple[float, float]],
+    releases: Sequence[HalfLineReleases],
+    cutoffs: Sequence[Sequence[tuple[float, float]]],
     step: float,
     tail: float,
     delta: float,
+    infinite: float,
     together: Callable[[], Composed],
 ) -> WithRareLosses | Composed:
     """The total privacy loss where losses beyond a cut are rare and large."""
-    parts, infinite, slack = list[tuple[Lattice, int, RareLosses]](), 0.0, 0.0
-    for part, (high, low) in zip(releases, cutoffs, strict=True):
-        above, below = _side(part.above, step, high), _side(part.below, step, low)
-        rare, off = NONE, 0.0
-        if len(above.first) < above.top:  # else the grid has a cell for all there is
-            edges = rare_edges((len(above.first) - 1) * step, _cut(part.above, tail))
-            first, second, first_error, second_error, off = _beyond(part.above, edges)
-            rare = rare_losses(first, second, first_error, second_error + 1.01 * off * second, edges)
-            for column in (above.first, above.second, above.first_error, above.second_error):
-                column[-1] = 0.0
-        grid, lost, own = _lattice(above, below, step)
+    parts, slack = list[tuple[Lattice, int, RareLosses]](), 0.0
+    for part, ends in zip(releases, cutoffs, strict=True):
+        sides, rare, most = list[tuple[float, _Side, _Side]](), NONE, 0.0
+        for (chance, kind), (high, low) in zip(part.kinds, ends, strict=True):
+            above = _side(kind.above, step, high)
+            sides.append((chance, above, _side(kind.below, step, low)))
+            if len(above.first) < above.top:  # else the grid has a cell for all there is
+                last = _cut(kind.above, min(tail / chance / len(part.kinds), 0.5))
+                edges = rare_edges((len(above.first) - 1) * step, last)
+                first, second, first_error, second_error, off = _beyond(kind.above, edges)
+                own = rare_losses(first, second, first_error, second_error + 1.01 * off * second, edges)
+                rare, most = rare.beside(own, chance), max(most, off)
+                for column in (above.first, above.second, above.first_error, above.second_error):
+                    column[-1] = 0.0
+        grid, lost, off = _lattice(sides, step)
         parts.append((grid, part.steps, rare))
         infinite += part.steps * lost
-        slack += part.steps * max(own, off)
+        slack += part.steps * max(most, off)
     return with_rare_losses(parts, step, infinite, slack * (1.0 + 1e-12), delta, cache(together))
 
 
-def _widest(cutoffs: Sequence[tuple[float, float]]) -> float:
-    return max(high + low for high, low in cutoffs)
+def _widest(cutoffs: Sequence[Sequence[tuple[float, float]]]) -> float:
+    return max(high + low for ends in cutoffs for high, low in ends)
 
 
-def _grid_steps(releases: Sequence[Halves], tail: float, cutoffs: Sequence[tuple[float, float]]) -> tuple[float, float]:
+def _grid_steps(
+    releases: Sequence[HalfLineReleases], tail: float, cutoffs: Sequence[Sequence[tuple[float, float]]]
+) -> tuple[float, float]:
     """The grid step that an average release's loss asks for, and the least one within MAX_CELLS and MAX_TOTAL."""
     steps, variance, high, spread = sum(part.steps for part in releases), 0.0, 0.0, 0.0
     for part in releases:
-        losses, first, second = (np.concatenate(pair) for pair in zip(*_looks(part, tail), strict=True))
+        losses, first, second = (np.concatenate(column) for column in zip(*_looks(part, tail), strict=True))
         mean = float(first @ losses)
         spreads = [float(w @ (losses - w @ losses) ** 2) for w in (first, second)]
         variance += part.steps * min(spreads)
@@ -249,34 +287,40 @@ def _grid_steps(releases: Sequence[Halves], tail: float, cutoffs: Sequence[tuple
     return wanted, max(_widest(cutoffs) / MAX_CELLS, (high + 15.0 * math.sqrt(spread)) / MAX_TOTAL)
 
 
-def _looks(part: Halves, tail: float) -> list[tuple[Array, Array, Array]]:
+def _looks(part: HalfLineReleases, tail: float) -> list[tuple[Array, Array, Array]]:
     """Losses above and below 0 with their masses under the first and the second law, roughly."""
     found = []
-    for pair, sign in ((part.above, 1.0), (part.below, -1.0)):
+    sides = [(chance, kind.above, 1.0) for chance, kind in part.kinds]
+    for chance, pair, sign in [*sides, *((chance, kind.below, -1.0) for chance, kind in part.kinds)]:
         start = float(pair.beginning(np.zeros(1))[0][0])
         edges = np.linspace(start, max(_farthest(pair, tail), start + 1.0), LOOK)
-        masses = interval_masses(LAW, edges, pair.centres).lower[:, 1:-1]
+        masses = chance * interval_masses(LAW, edges, pair.centres).lower[:, 1:-1]
         own = np.array(pair.first) @ masses, np.array(pair.second) @ masses
         losses = sign * np.clip(pair.loss((edges[1:] + edges[:-1]) / 2), 0.0, MOST_LOSS)
         found.append((losses, *own) if sign > 0 else (losses, *own[::-1]))
     return found
 
 
-def _lattice(above: _Side, below: _Side, step: float) -> tuple[Lattice, float, float]:
-    """The rounded-up loss of one release as masses on multiples of step, the mass at infinity, and the slack."""
-    up, down = np.arange(len(above.first), dtype=float), np.arange(len(below.first), dtype=float)
-    ups, downs = np.append(up[1:], above.top), np.append(down[1:], below.top)
-    middle = max(0.0, 1.0 - float(above.first.sum()) - float(below.second.sum())) + 1e-13
-    slack = max(above.slack, below.slack)
-    seconds = (above.second, above.second_error), (below.first, below.first_error)
-    lattice, infinite = deposit(
-        np.concatenate([above.first, below.second, [middle]]),
-        np.concatenate([*(mass for mass, _ in seconds), [middle]]),
-        np.concatenate([above.first_error, below.second_error, [0.0]]),
-        np.concatenate([*(error + 1.01 * slack * mass for mass, error in seconds), [0.0]]),
-        np.concatenate([up, -downs, [0.0]]),
-        np.concatenate([ups, -down, [0.0]]),
-        step,
-        0.0,
+def _lattice(sides: Sequence[tuple[float, _Side, _Side]], step: float) -> tuple[Lattice, float, float]:
+    """The rounded-up loss of one release as masses on multiples of step, the mass at infinity, and the slack.
+
+    Args:
+        sides: Of each kind: its probability, losses above 0, and losses below it.
+        step: Of the grid.
+    """
+    slack = max(max(above.slack, below.slack) for _, above, below in sides)
+    cells = list[tuple[Array, ...]]()  # masses under both laws, their errors, where losses begin and end
+    for chance, above, below in sides:
+        up, down = np.arange(len(above.first), dtype=float), np.arange(len(below.first), dtype=float)
+        ups, downs = np.append(up[1:], above.top), np.append(down[1:], below.top)
+        higher = above.first, above.second, above.first_error, above.second_error
+        lower = below.second, below.first, below.second_error, below.first_error
+        for masses, ends in ((higher, (up, ups)), (lower, (-downs, -down))):
+            first, second, first_error, second_error = (chance * column for column in masses)
+            cells.append((first, second, first_error, second_error + 1.01 * slack * second, *ends))
+    first, second, first_error, second_error, lo, hi = (
+        np.append(np.concatenate(column), 0.0) for column in zip(*cells, strict=True)
     )
+    first[-1] = second[-1] = max(0.0, sum(chance for chance, _, _ in sides) - float(first.sum())) + 1e-13
+    lattice, infinite = deposit(first, second, first_error, second_error, lo, hi, step, 0.0)
     return lattice, infinite, slack

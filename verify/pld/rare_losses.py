@@ -58,6 +58,13 @@ class RareLosses:
     masses: Array
     infinite: float
 
+    def beside(self, other: "RareLosses", chance: float) -> "RareLosses":
+        """These, and others that a release has with a probability."""
+        losses = np.concatenate([self.losses, other.losses])
+        order = np.argsort(losses, kind="stable")
+        masses = np.concatenate([self.masses, chance * other.masses])
+        return RareLosses(losses[order], masses[order], self.infinite + chance * other.infinite)
+
 
 NONE = RareLosses(np.zeros(0), np.zeros(0), 0.0)
 

@@ -1,7 +1,6 @@
 """Poisson batches that are cut where they come out too large."""
 
 import math
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -69,15 +68,37 @@ class TruncatedPoisson:
         return False
 
     @property
-    def overflow(self) -> float:
-        """Upper bound on the probability that the others alone fill some batch: steps P(Bin(n - 1, prob) >= max_batch).
+    def full_chance(self) -> tuple[float, float]:
+        """Bounds on the probability that the others alone fill a batch: P(Bin(n - 1, prob) >= max_batch).
 
         Where they do not, nothing is cut, whether the record is in or not.
         """
         if self.max_batch >= self.records:
-            return 0.0
-        tail = binomial_tail(self.max_batch, self.records - 1, self.prob)[1]
-        return min(1.0, self.releases * tail * (1.0 + ROUNDING))
+            return 0.0, 0.0
+        if self.prob == 1:
+            return 1.0, 1.0
+        return binomial_tail(self.max_batch, self.records - 1, self.prob)
+
+    @property
+    def full_rate(self) -> float:
+        """Upper bound on the probability that a record is in a batch that the others alone fill, given that they do.
+
+        B / (1 + X) of prob for X = B, ..., n - 1 others drawn, B = max_batch, n = records: what `kept_rate` adds up for
+        such X, over their probability.
+        """
+        n, cap, q = self.records, self.max_batch, float(self.prob)
+        full = self.full_chance[0]
+        most = q * cap / (cap + 1.0)
+        if q == 1.0:
+            most = cap / n
+        elif full > 0.0:
+            most = min(most, cap * binomial_tail(cap + 1, n, q)[1] / (n * full))
+        return most * (1.0 + ROUNDING)
+
+    @property
+    def overflow(self) -> float:
+        """Upper bound on the probability that the others alone fill some batch of the history."""
+        return min(1.0, self.releases * self.full_chance[1] * (1.0 + ROUNDING))
 
     @property
     def kept_rate(self) -> float:
@@ -100,17 +121,6 @@ class TruncatedPoisson:
             return 0.0
         # fewer are drawn where more are not; tails grow with the rate
         return binomial_tail(n - others + 1, n, math.nextafter(1.0 - self.prob, 1.0))[1]
-
-    def crowded(self, chance: float) -> tuple[float, float]:
-        """A record's rate where every release draws many of the others, and the probability that one does not.
-
-        Args:
-            chance: The latter is at most this.
-        """
-        n = self.records - 1
-        many = bisect_right(range(n + 1), chance, key=lambda others: self.releases * self.fewer(others)) - 1
-        rate = self.prob * min(1.0, self.max_batch / (many + 1.0)) * (1.0 + ROUNDING)
-        return min(rate, float(self.prob)), self.releases * self.fewer(many) * (1.0 + ROUNDING)
 
     def games(self, *, replace_one: bool) -> Sequence[PassGame]:
         """Where the others are silent it is a Poisson batch at `kept_rate`."""

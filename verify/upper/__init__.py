@@ -15,6 +15,7 @@ from dpaudit.verify.upper import (
     bounded_loss,
     buffered_streams,
     coordinate_products,
+    cut_batches,
     envelope,
     fixed_size_batches,
     gamma_plrv_shared,
@@ -39,9 +40,7 @@ from dpaudit.verify.upper import (
 from dpaudit.verify.upper.met_releases import (
     DRAWN,
     carried_over,
-    crowd,
     met_claim,
-    often_cut,
     revealed_claim,
     takes_places,
 )
@@ -97,7 +96,14 @@ UPPER_BOUNDS: tuple[UpperBound, ...] = (
     fixed_size_batches,
     replaced_moments,
 )
-BY_PARTS: tuple[BoundByParts, ...] = (pass_by_pass, shuffled_by_curve, met_twice, through_a_ghost, phase_by_phase)
+BY_PARTS: tuple[BoundByParts, ...] = (
+    pass_by_pass,
+    shuffled_by_curve,
+    met_twice,
+    cut_batches,
+    through_a_ghost,
+    phase_by_phase,
+)
 # false of batches of fixed size that are read as Poisson ones: where the record is not in, another one is
 OF_COINS: tuple[UpperBound, ...] = (replaced_coins, replaced_moments, replaced_records)
 
@@ -115,26 +121,11 @@ def upper_curves(
     known = {} if known is None else known
     read = claim.canonical("upper")
     curves = _own_curves(read, theorems)
-    when_cut: list[Curve] = []
-    readings = [(False, 0.0)]
-    if often_cut(read):
-        rare = crowd(read)
-        readings = [*([(True, rare)] if rare else []), (True, 0.0), (False, 0.0)]
-    for fixed, few in readings:
-        unfit = OF_COINS if takes_places(read, fixed=fixed) else ()
-        apart = [theorem for theorem in theorems if theorem not in unfit]
-        ways = {
-            met_claim(read, fixed=fixed, rare=few): apart,
-            met_claim(read, fixed=fixed, kept=True, rare=few): theorems,
-        }
-        own = [
-            carried_over(read, met, curve, fixed=fixed, rare=few, when_cut=when_cut)
-            for met, fit in ways.items()
-            if met is not None
-            for curve in _own_curves(met, fit)
-        ]
-        curves += own
-        when_cut += own if fixed else []
+    unfit = OF_COINS if takes_places(read) else ()
+    apart = [theorem for theorem in theorems if theorem not in unfit]
+    for met, fit in {met_claim(read): apart, met_claim(read, kept=True): theorems}.items():
+        if met is not None:
+            curves += [carried_over(read, met, curve) for curve in _own_curves(met, fit)]
     for whole in BY_PARTS:
         of_parts = [_of_part(part, theorems, known) for part in whole.parts(read)]
         found = whole.bound(read, of_parts) if of_parts and all(of_parts) else None

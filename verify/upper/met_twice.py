@@ -5,27 +5,23 @@ hold it twice (`Shuffled.worst_meetings`). If j do, the history is j releases th
 cost what a clip costs under half the noise, and E - 2 j that it moves by one. The order has one law for both
 neighbours, so that delta, which is jointly convex, is at most the mean of that over j, whose law is known
 (`Shuffled.twice_chances`): in large data there is hardly ever such a batch. Where the law is not known it is at most
-the largest of any j. Many j are looked at in blocks: of j from a to b, b releases of half the noise and E - 2 a others
+the largest of any j. Of blocks of j (`counted_releases`) from a to b, b releases of half the noise and E - 2 a others
 cost at least as much, and under normal noise, where two clips in one release cost as much as four releases of one,
 E + 2 b of these. In a buffer of less than the data the law depends on where in the file the record is. It is known for
 one that is in such batches at least as often as any, which is the worst one under normal noise.
-
-Where several phases have such batches, their blocks are multiplied if they are few and the noise is normal. Else one
-block covers all that have few of them; that some phase has more has a small probability, which is added.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial, reduce
-from itertools import product
+from dataclasses import dataclass
 
 import numpy as np
 
 from dpaudit.mechanisms.base import Array, NormalCoordinates, with_noise_factor
 from dpaudit.verify.claims import Claim, Phase
-from dpaudit.verify.curves import Curve, assumptions_of, best_theorem, least_delta, mean_delta
+from dpaudit.verify.curves import Curve
 from dpaudit.verify.samplers import BufferedShuffle, Shuffled
 from dpaudit.verify.samplers.seams import more_than
+from dpaudit.verify.upper.counted_releases import Blocks, blocks_of
 
 THEOREM = (
     "the order revealed, a record meets at most so many releases, some of them twice, which is half the noise: joint "
@@ -33,24 +29,6 @@ THEOREM = (
 )
 FEW = 3  # batches with the record twice, up to which each number is looked at by itself where no law is known
 SHARES = (0.5, 0.75, 0.9)  # of more, at which blocks end: the last counts at most 1.05 times the squares of the most
-BLOCKS, NORMAL_BLOCKS = 4, 16  # at most where a law is known, of other noise and of normal noise
-MULTIPLIED = {2: 4, 3: 3}  # blocks of each of so many phases of normal noise
-TAIL = 1e-3  # of the claimed delta: the chance of more such batches than all blocks but the last cover
-
-
-@dataclass(frozen=True)
-class _Blocks:
-    """Simpler claims, in one of which the history is.
-
-    Args:
-        histories: The claims.
-        chances: Upper bounds on the probabilities of each; None where they are not known.
-        lost: Upper bound on the probability of none.
-    """
-
-    histories: list[Claim]
-    chances: Array | None = None
-    lost: float = 0.0
 
 
 def parts(claim: Claim) -> list[Claim]:
@@ -65,16 +43,7 @@ def bound(claim: Claim, curves: Sequence[Sequence[Curve]]) -> Curve:
         claim: Whose `parts` are bounded.
         curves: Upper bounds of each of them.
     """
-    theorem = f"{THEOREM}; {best_theorem(curves[0], claim.epsilon)}"
-    return Curve.upper("pld", theorem, partial(_delta, _blocks(claim), curves), assumptions_of(curves))
-
-
-def _delta(blocks: _Blocks, curves: Sequence[Sequence[Curve]], epsilon: Array) -> Array:
-    """The mean over blocks, or the largest of any where their probabilities are not known."""
-    found = np.array([least_delta(block, epsilon) for block in curves])
-    if blocks.chances is None:
-        return np.asarray(np.max(found, axis=0))
-    return mean_delta(found, blocks.chances, blocks.lost)
+    return _blocks(claim).bound(claim, curves, THEOREM)
 
 
 @dataclass(frozen=True)
@@ -131,9 +100,10 @@ class _Straddling:
             ends = sorted({self.most, *map(int, np.ceil(usual))})
         return list(zip([0, *(end + 1 for end in ends[:-1])], ends, strict=True))
 
-    def chances(self, blocks: Sequence[tuple[int, int]]) -> Array:
-        """Upper bounds on the probabilities of each, where the law is known."""
-        assert self.law is not None
+    def block_chances(self, blocks: Sequence[tuple[int, int]]) -> Array | None:
+        """Upper bounds on the probabilities of each; None where the law is not known."""
+        if self.law is None:
+            return None
         return np.array([self.law[start : end + 1].sum() for start, end in blocks]) * (1.0 + 1e-15 * len(self.law))
 
 
@@ -149,34 +119,5 @@ def _straddling(phase: Phase) -> _Straddling | None:
     return _Straddling(phase, passes.epochs, passes.most_twice, law)
 
 
-def _blocks(claim: Claim) -> _Blocks:
-    """What a claim's batches that can hold a record twice make of it; no histories without any."""
-    found = [_straddling(phase) for phase in claim.phases]
-    known, tail = [one for one in found if one is not None], TAIL * (claim.least_delta or 1e-10)
-    try:
-        if len(known) == 1:
-            [one] = known
-            blocks = one.blocks(tail, NORMAL_BLOCKS if one.normal else BLOCKS)
-            histories = [_history(claim, found, [block]) for block in blocks]
-            return _Blocks(histories, None if one.law is None else one.chances(blocks))
-        if len(known) in MULTIPLIED and all(one.normal for one in known):
-            apart = [one.blocks(tail, MULTIPLIED[len(known)]) for one in known]
-            shares = [one.chances(blocks) for one, blocks in zip(known, apart, strict=True)]
-            rounded = reduce(np.outer, shares).ravel() * (1.0 + 1e-15 * len(known))
-            return _Blocks([_history(claim, found, blocks) for blocks in product(*apart)], rounded)
-        covered = [one.few(tail / len(known)) for one in known]
-        histories = [_history(claim, found, [(0, few) for few, _ in covered])] if known else []
-        return _Blocks(histories, np.ones(1), sum(more for _, more in covered))
-    except ValueError:  # half the noise is out of the range of floats, or is not known to be that
-        return _Blocks([])
-
-
-def _history(claim: Claim, found: Sequence[_Straddling | None], blocks: Sequence[tuple[int, int]]) -> Claim:
-    """The claim with so many such batches in the phases that have any."""
-    left = iter(blocks)
-    phases = [
-        part
-        for phase, one in zip(claim.phases, found, strict=True)
-        for part in ([phase] if one is None else one.releases(*next(left)))
-    ]
-    return replace(claim, phases=phases, guarantee=None)
+def _blocks(claim: Claim) -> Blocks:
+    return blocks_of(claim, [_straddling(phase) for phase in claim.phases])

@@ -29,6 +29,9 @@ over all of them is H(a), for a < 1 from the other order by the mirror rule. A s
 profile, and that pair dominates and composes. Each single value occurs; one choice of y for all a does not, so that
 compositions of fixed-size batches may be sharper.
 
+Poisson batches that are cut are of one or the other kind, which is told (`full_batches`): the mean of both profiles is
+that of a pair, which dominates and composes.
+
 All losses are those of half-lines (`verify/pld/half_lines.py`).
 """
 
@@ -37,9 +40,11 @@ from functools import partial
 
 from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.curves import Curve
-from dpaudit.verify.pld.half_lines import Halves, NormalMixtures, compose_halves
+from dpaudit.verify.pld.half_lines import HalfLineReleases, Halves, NormalMixtures, compose_halves
 from dpaudit.verify.pld.pair_curve import worst_delta
-from dpaudit.verify.samplers import WithoutReplacement
+from dpaudit.verify.samplers import TruncatedPoisson, WithoutReplacement
+from dpaudit.verify.upper.full_batches import THEOREM as CUT
+from dpaudit.verify.upper.full_batches import CutPhase, read_cut
 from dpaudit.verify.upper.gaussian_pld import LEAST_SHIFT, shift_over_sigma
 from dpaudit.verify.upper.shift_norms import sampling_is_known
 
@@ -49,11 +54,12 @@ THEOREM = (
 )
 
 MOST_SHIFT = 1e3  # longer ones leave nothing
+LEAST_CUT = 1e-9  # rate of batches that are cut, below which losses are as small as what rounding does to them
 LEAST_RATE = 2.0**-52  # of smaller ones 1 - g is no float; they mix the same pair with one law more, and cost less
 
 
 def halves(phase: Phase, adjacency: Adjacency) -> Halves | None:
-    """The worst losses of a phase; None for other noise, an unknown radius or another sampler.
+    """The worst losses of a phase's release; None for other noise, an unknown radius or another sampler.
 
     Args:
         phase: Poisson, none, or batches of fixed size.
@@ -70,34 +76,46 @@ def halves(phase: Phase, adjacency: Adjacency) -> Halves | None:
         opposite = NormalMixtures(mu, (0.0, 1.0 - g, g), (g, 1.0 - g, 0.0))
         moved = NormalMixtures(2.0 * mu, present.first, present.second)
         worst = moved if fixed or g == 1 else opposite
-        return Halves(worst, worst, phase.steps)
+        return Halves(worst, worst)
     if fixed:
-        return Halves(NormalMixtures(mu, (1.0 - g, 0.0, g), (1.0 - g, g, 0.0)), present, phase.steps)
+        return Halves(NormalMixtures(mu, (1.0 - g, 0.0, g), (1.0 - g, g, 0.0)), present)
     absent = NormalMixtures(mu, (0.0, 0.0, 1.0), (0.0, g, 1.0 - g))
-    return Halves(present, absent, phase.steps)
+    return Halves(present, absent)
 
 
-def _history(claim: Claim) -> list[Halves] | None:
+def _kinds(adjacency: Adjacency, phase: Phase, cut: CutPhase | None) -> list[tuple[float, Halves]] | None:
+    """Probabilities of the kinds of a phase's releases, and their worst losses; None where one has none."""
+    if cut is not None and cut.sampler.prob < LEAST_CUT:
+        return None
+    kinds = [(1.0, phase)] if cut is None else cut.kinds
+    found = [(chance, halves(kind, adjacency)) for chance, kind in kinds]
+    known = [(chance, kind) for chance, kind in found if kind is not None]
+    return known if len(known) == len(found) else None
+
+
+def _history(claim: Claim) -> list[HalfLineReleases] | None:
     """Every phase's, unsampled ones merged; None where one has none."""
-    swaps, sampled, square = claim.adjacency == "replace-one", list[Halves](), 0.0
-    for phase in claim.phases:
-        found = halves(phase, claim.adjacency)
+    read, cuts = read_cut(claim)
+    swaps, sampled, square = read.adjacency == "replace-one", list[HalfLineReleases](), 0.0
+    for phase, cut in zip(read.phases, cuts, strict=True):
+        found = _kinds(read.adjacency, phase, cut)
         if found is None:
             return None
         if phase.sampler is None and phase.sampling_prob == 1:
-            square += phase.steps * (found.above.distance) ** 2
+            [(_, kind)] = found
+            square += phase.steps * (kind.above.distance) ** 2
         else:
-            sampled.append(found)
+            sampled.append(HalfLineReleases(found, phase.steps))
     if not sampled:
         return None
     if not swaps and not any(phase.sampler for phase in claim.phases):
         return None  # Poisson batches under add-remove have one pair for all epsilons: `gaussian_pld`
     whole = NormalMixtures(math.sqrt(square), (0.0, 0.0, 1.0), (0.0, 1.0, 0.0)) if square else None
-    return sampled + ([Halves(whole, whole, 1)] if whole else [])
+    return sampled + ([HalfLineReleases([(1.0, Halves(whole, whole))], 1)] if whole else [])
 
 
 def applies(claim: Claim) -> bool:
-    """Gaussian noise throughout, and a phase that is sampled under replace-one or has batches of fixed size."""
+    """Gaussian noise throughout, and a phase sampled under replace-one, with batches of fixed size, or that are cut."""
     return _history(claim) is not None
 
 
@@ -113,4 +131,5 @@ def bound(claim: Claim) -> Curve:
     composed = [compose_halves(history, claim.least_delta)]
     if claim.adjacency != "replace-one":
         composed.append(compose_halves([part.mirrored() for part in history], claim.least_delta))
-    return Curve.upper("pld", THEOREM, partial(worst_delta, composed))
+    cut = any(isinstance(phase.sampler, TruncatedPoisson) for phase in claim.phases)
+    return Curve.upper("pld", f"{CUT}; {THEOREM}" if cut else THEOREM, partial(worst_delta, composed))

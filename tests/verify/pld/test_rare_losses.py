@@ -17,7 +17,7 @@ from dpaudit.verify.pld import curve_pairs, pair_curve
 from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.dominating_pairs import DominatingPair, Tails, gaussian_pair, laplace_pair
 from dpaudit.verify.pld.fourier import Lattice
-from dpaudit.verify.pld.half_lines import Halves, NormalMixtures, compose_halves
+from dpaudit.verify.pld.half_lines import HalfLineReleases, Halves, NormalMixtures, compose_halves
 from dpaudit.verify.pld.pair_curve import PairPhase, compose_pairs
 from dpaudit.verify.pld.rare_losses import WithRareLosses
 from dpaudit.verify.results import Direction
@@ -155,7 +155,7 @@ def two_half_lines(pair: NormalMixtures, epsilon: float) -> float:
 @pytest.mark.parametrize(("q", "mu", "delta"), RARE[:2])
 def test_two_replaced_normal_releases_against_an_integral(q: float, mu: float, delta: float) -> None:
     pair = NormalMixtures(mu, (0.0, 1.0 - q, q), (q, 1.0 - q, 0.0))
-    found = compose_halves([Halves(pair, pair, 2)], delta)
+    found = compose_halves([HalfLineReleases([(1.0, Halves(pair, pair))], 2)], delta)
     assert isinstance(found, WithRareLosses)
     for epsilon in (3e-4, 3e-3, 3e-2):
         exact, bound = two_half_lines(pair, epsilon), float(found.delta(np.array([epsilon]))[0])
