@@ -11,13 +11,14 @@ from flint import arb
 
 from dpaudit.mechanisms.base import ScaleMixture
 from dpaudit.mechanisms.registry import to_dict
-from dpaudit.verify.claims import Adjacency, Claim, Phase
+from dpaudit.verify.claims import Adjacency, Claim, Phase, lets_another_in
 from dpaudit.verify.float_range import beyond_floats
 from dpaudit.verify.results import Witness
 from dpaudit.verify.rigorous.allocation import allocated_passes, composed_curves
 from dpaudit.verify.rigorous.balls import Unavailable, ball, float_above, float_below, precision, total
 from dpaudit.verify.rigorous.choices import chosen_event, pass_statistics
 from dpaudit.verify.rigorous.coordinates import CoordinateLaw, coordinate_law
+from dpaudit.verify.rigorous.cut_batches import cut_rates, with_silent_others
 from dpaudit.verify.rigorous.domination import (
     ShownScale,
     converted,
@@ -118,13 +119,14 @@ def rigorous_bracket(claim: Claim, witness: Witness | None = None) -> RigorousBr
     with precision():
         upper = upper_proof(claim)
         exact = isinstance(upper, UpperProof) and upper.exact
-        event = Unavailable("the longest shift attains it") if exact else _open_event(claim, witness, upper)
+        silent = with_silent_others(claim)
+        event = Unavailable("the longest shift attains it") if exact else _open_event(silent, witness, upper)
         if isinstance(upper, Unavailable) and isinstance(event, Unavailable):
             return Unavailable(f"{upper.reason}; {event.reason}")
         e, delta = ball(claim.epsilon), ball(claim.delta)
         delta_lower = epsilon_lower = 0.0
         if isinstance(event, Event):
-            p, q = event_probabilities(claim.phases, event)
+            p, q = event_probabilities(silent.phases, event)
             delta_lower = max(0.0, float_below(p - e.exp() * q))
             ratio = ((p - delta).lower() / q.upper()).log() if p > delta and q.upper() > 0 else arb(0)
             epsilon_lower = max(0.0, float_below(ratio))
@@ -238,11 +240,18 @@ def _sampler_proof(claim: Claim) -> UpperProof | Unavailable:
         shown = {"units": [part.unit for part in parts], "sizes": [part.size for part in parts], **_shown(grid)}
         del shown["edges"]  # a lattice has cells of its own
         return UpperProof("allocation-grid", partial(_grid_bound, curves), shown)
+    if any(isinstance(phase.sampler, TruncatedPoisson) for phase in claim.phases):
+        known = all(
+            sampling_is_known(p) or isinstance(p.sampler, TruncatedPoisson | WithoutReplacement) for p in claim.phases
+        )
+        if not known or not all(is_gaussian(phase.mechanism) for phase in claim.phases):
+            return Unavailable("batches that are cut have a rigorous upper bound for normal noise alone")
+        return gaussian_proof(claim)
     revealed, fixed = met_claim(claim), any(isinstance(phase.sampler, WithoutReplacement) for phase in claim.phases)
     if fixed and not all(is_gaussian(phase.mechanism) for phase in claim.phases):
         return Unavailable("batches of fixed size have a rigorous upper bound for normal noise alone")
     revealed = claim if fixed and revealed is None else revealed
-    if revealed is None or any(isinstance(phase.sampler, TruncatedPoisson) for phase in claim.phases):
+    if revealed is None:
         return parts
     proof = gaussian_proof(revealed) if fixed else upper_proof(revealed)
     if isinstance(proof, Unavailable):
@@ -260,7 +269,8 @@ def _sampler_proof(claim: Claim) -> UpperProof | Unavailable:
 def gaussian_proof(claim: Claim) -> UpperProof | Unavailable:
     """Normal noise: the exact curve, or connect-the-dots where something is sampled."""
     # a sampled record that is replaced has a pair of two shifts by one clip
-    drawn = [_rate(phase) < 1 or isinstance(phase.sampler, WithoutReplacement) for phase in claim.phases]
+    by_chance = WithoutReplacement | TruncatedPoisson
+    drawn = [_rate(phase) < 1 or isinstance(phase.sampler, by_chance) for phase in claim.phases]
     ways: list[Adjacency] = ["add-remove" if some else claim.adjacency for some in drawn]
     mus = [dominating_mu(phase.mechanism, way) for phase, way in zip(claim.phases, ways, strict=True)]
     known = [mu for mu in mus if not isinstance(mu, Unavailable)]
@@ -270,11 +280,12 @@ def gaussian_proof(claim: Claim) -> UpperProof | Unavailable:
         whole = total([phase.steps * mu * mu for phase, mu in zip(claim.phases, known, strict=True)]).sqrt()
         return UpperProof("gaussian-curve", lambda e: gaussian_delta(whole, e), exact=True)
     releases = gaussian_releases(claim, known)
+    kind = "gaussian-grid" if all(one.chance is None for one in releases) else "cut-gaussian-grid"
     for finer in (0.25, 1.0):
         grid = chosen_grid(releases, claim.epsilon, claim.delta, finer)
         sides = composed_losses(releases, grid)
         curves = [GridCurve(masses, grid) for masses in sides]
-        found = UpperProof("gaussian-grid", partial(_grid_bound, curves), _shown(grid))
+        found = UpperProof(kind, partial(_grid_bound, curves), _shown(grid))
         bound = found.delta(ball(claim.epsilon))
         if bound <= ball(claim.delta) or bound > 1.1 * ball(claim.delta):
             return found
@@ -300,17 +311,31 @@ def _rate(phase: Phase) -> float:
 
 def gaussian_releases(claim: Claim, mus: Sequence[arb]) -> list[PairRelease]:
     """The releases of the Gaussian pairs of these mu; those of a sampled record that is replaced have their own."""
-    found = []
+    swaps, found = claim.adjacency == "replace-one", list[PairRelease]()
     for phase, mu in zip(claim.phases, mus, strict=True):
-        q, fixed = _rate(phase), isinstance(phase.sampler, WithoutReplacement)
-        swaps = claim.adjacency == "replace-one" and (q < 1 or fixed)
-        if fixed:
-            tails = fixed_size_tails(mu, ball(q), swaps=swaps)
-        else:
-            tails = replaced_tails(mu, ball(q)) if swaps else gaussian_tails(mu)
-        spread = float(mu) * (2 if fixed else 1)
-        found.append(PairRelease(tails, math.inf, spread, q, phase.steps, swaps, fixed))
+        sampler = phase.sampler
+        if not isinstance(sampler, TruncatedPoisson):
+            fixed = isinstance(sampler, WithoutReplacement)
+            found.append(_gaussian_release(mu, _rate(phase), phase.steps, swaps=swaps, fixed=fixed))
+            continue
+        rates, another = cut_rates(sampler), lets_another_in(claim, phase)
+        # where another one has the record's place, it moves a release by two clips
+        shift, g = (2 * mu if another else mu), rates.full_rate
+        full = _gaussian_release(shift, g, phase.steps, swaps=swaps, fixed=not another)
+        if sampler.prob < 1:
+            uncut = _gaussian_release(mu, sampler.prob, phase.steps, swaps=swaps, fixed=False)
+            found.append(replace(uncut, chance=1 - rates.full))
+        found.append(replace(full, chance=rates.full, again=sampler.prob < 1))
     return found
+
+
+def _gaussian_release(mu: arb, q: float, steps: int, *, swaps: bool, fixed: bool) -> PairRelease:
+    swaps = swaps and (q < 1 or fixed)
+    if fixed:
+        tails = fixed_size_tails(mu, ball(q), swaps=swaps)
+    else:
+        tails = replaced_tails(mu, ball(q)) if swaps else gaussian_tails(mu)
+    return PairRelease(tails, math.inf, float(mu) * (2 if fixed else 1), q, steps, swaps, fixed)
 
 
 def pure_laplace_proof(claim: Claim) -> UpperProof | Unavailable:

@@ -38,6 +38,8 @@ class PairRelease:
         steps: How many.
         replaced: The tails are those of the sampled loss, of a pair that is its own mirror image (`replaced_tails`).
         fixed: They are those of a batch of fixed size (`fixed_size_tails`), under replace-one their own mirror image.
+        chance: The probability of this kind, where a release is of one of several, which is told.
+        again: Whether it is another kind of the releases before it.
     """
 
     tails: Tails
@@ -47,6 +49,13 @@ class PairRelease:
     steps: int
     replaced: bool = False
     fixed: bool = False
+    chance: arb | None = None
+    again: bool = False
+
+    @property
+    def expected(self) -> float:
+        """How many releases of this kind there are, roughly."""
+        return self.steps * (1.0 if self.chance is None else float(self.chance))
 
     @property
     def drawn(self) -> bool:
@@ -152,11 +161,11 @@ def chosen_grid(releases: Sequence[PairRelease], epsilon: float, delta: float, f
         epsilon, delta: Where the bound matters.
         finer: Factor on the number of steps in a standard deviation.
     """
-    steps = sum(one.steps for one in releases)
+    steps = sum(one.steps for one in releases if not one.again)
     tail = max(min(delta, 1e-3) * 1e-4 / steps, 1e-60)
     looks = [_look(one, tail) for one in releases]
-    variance = sum(one.steps * look[1] for one, look in zip(releases, looks, strict=True))
-    mean = sum(one.steps * look[0] for one, look in zip(releases, looks, strict=True))
+    variance = sum(one.expected * look[1] for one, look in zip(releases, looks, strict=True))
+    mean = sum(one.expected * look[0] for one, look in zip(releases, looks, strict=True))
     smallest = min(math.sqrt(look[1]) for look in looks)
     fine = FINE[steps > LONG] * finer
     tops = [look[2] for look in looks]
@@ -248,10 +257,16 @@ def _dots(first: list[arb], second: list[arb], edges: Sequence[int], step: arb, 
 def composed_losses(releases: Sequence[PairRelease], grid: Grid) -> list[list[arb]]:
     """Least masses of the history's loss on -window..window, for remove and, where something is sampled, add."""
     step, window = ball(grid.step), ScoreWindow(grid.window, grid.bits)
-    laws = [release_laws(one, edges, step, window) for one, edges in zip(releases, grid.edges, strict=True)]
+    laws = list[tuple[list[fmpz_poly], int]]()
+    for one, edges in zip(releases, grid.edges, strict=True):
+        pair = release_laws(one, edges, step, window)
+        shares = [law if one.chance is None else window.share(one.chance, law) for law in pair]
+        if one.again:
+            shares = list(map(add, shares, laws.pop()[0]))
+        laws.append((shares, one.steps))
     found = []
     for side in range(2 if any(one.sampling_prob < 1 and not one.replaced for one in releases) else 1):
-        parts = [window.repeated(pair[side], one.steps) for one, pair in zip(releases, laws, strict=True)]
+        parts = [window.repeated(pair[side], steps) for pair, steps in laws]
         law = parts[0]
         for part in parts[1:]:
             law = window.added(law, part)
