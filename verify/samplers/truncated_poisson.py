@@ -93,7 +93,12 @@ class TruncatedPoisson:
             most = cap / n
         elif full > 0.0:
             most = min(most, cap * binomial_tail(cap + 1, n, q)[1] / (n * full))
-        return most * (1.0 + ROUNDING)
+        return min(most * (1.0 + ROUNDING), q)
+
+    @property
+    def unfilled_chance(self) -> float:
+        """Upper bound on the probability that the others alone do not fill a batch, precise where it is small."""
+        return min(1.0 - self.full_chance[0], self.fewer(self.max_batch))
 
     @property
     def overflow(self) -> float:
@@ -117,6 +122,8 @@ class TruncatedPoisson:
     def fewer(self, others: int) -> float:
         """Upper bound on the probability that a release draws fewer of the others than so many."""
         n = self.records - 1
+        if others > n:
+            return 1.0
         if not others or self.prob == 1:
             return 0.0
         # fewer are drawn where more are not; tails grow with the rate

@@ -4,8 +4,8 @@ Where the number has one law for both neighbours, delta, which is jointly convex
 Many numbers are looked at in blocks: of those from a to b, b dearer releases, and of the others as many as beside a,
 cost at least as much. Where the law is not known, delta is at most the largest of any number.
 
-Where several phases have such releases, their blocks are multiplied if they are few and the noise is normal. Else one
-block covers usual numbers in all; that some phase has another has a small probability, which is added.
+Where a few phases have such releases and their bounds take little time, their blocks are multiplied. Else one block
+covers usual numbers in all; that some phase has another has a small probability, which is added.
 """
 
 from collections.abc import Sequence
@@ -20,29 +20,21 @@ from dpaudit.mechanisms.base import Array
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve, assumptions_of, best_theorem, least_delta, mean_delta
 
-MULTIPLIED = {2: 4, 3: 3}  # blocks of each of so many phases of normal noise
-TAIL = 1e-3  # of the claimed delta: the chance of more dearer releases than all blocks but the last cover
+MULTIPLIED = {2: 4, 3: 3}  # blocks of each of so many phases, where they are worth MANY at least
+MANY = 8
+TAIL = 1e-3  # of the claimed delta: the chance of numbers that no block covers
 
 
 class Counted(Protocol):
     """A phase with a random number of dearer releases."""
 
     @property
-    def normal(self) -> bool:
-        """Whether its noise is."""
-        ...
-
-    @property
     def most_blocks(self) -> int:
         """How many blocks of numbers of them are worth their time."""
         ...
 
-    def usual(self, tail: float) -> tuple[int, int, float]:
-        """Numbers of them, from and to, and a probability of others of at most about `tail`; 0 of an unknown law."""
-        ...
-
-    def blocks(self, tail: float, most: int) -> list[tuple[int, int]]:
-        """Numbers of them, from and to, at most so many blocks; those at the ends may have a probability of `tail`."""
+    def blocks(self, tail: float, most: int) -> tuple[list[tuple[int, int]], float]:
+        """Numbers of them, from and to, in so many blocks at most, and a probability of others of about `tail`."""
         ...
 
     def block_chances(self, blocks: Sequence[tuple[int, int]]) -> Array | None:
@@ -92,22 +84,20 @@ def blocks_of(claim: Claim, found: Sequence[Counted | None]) -> Blocks:
         found: Its phases as such ones, None of others.
     """
     known, tail = [one for one in found if one is not None], TAIL * (claim.least_delta or 1e-10)
+    if not known:
+        return Blocks([])
+    few = min(one.most_blocks for one in known)
+    most = few if len(known) == 1 else MULTIPLIED.get(len(known), 1) if few >= MANY else 1
+    apart = [one.blocks(tail / len(known), most) for one in known]
     try:
-        if len(known) == 1 and known[0].most_blocks > 1:
-            [one] = known
-            blocks = one.blocks(tail, one.most_blocks)
-            return Blocks([_history(claim, found, [block]) for block in blocks], one.block_chances(blocks))
-        if len(known) in MULTIPLIED and all(one.normal for one in known):
-            apart = [one.blocks(tail, MULTIPLIED[len(known)]) for one in known]
-            shares = [one.block_chances(blocks) for one, blocks in zip(known, apart, strict=True)]
-            rounded = reduce(np.outer, [share for share in shares if share is not None]).ravel()
-            histories = [_history(claim, found, blocks) for blocks in product(*apart)]
-            return Blocks(histories, rounded * (1.0 + 1e-15 * len(known)))
-        covered = [one.usual(tail / len(known)) for one in known]
-        histories = [_history(claim, found, [(start, end) for start, end, _ in covered])] if known else []
-        return Blocks(histories, np.ones(1), sum(others for _, _, others in covered))
+        histories = [_history(claim, found, blocks) for blocks in product(*(blocks for blocks, _ in apart))]
     except ValueError:  # half the noise is out of the range of floats, or is not known to be that
         return Blocks([])
+    pairs = zip(known, apart, strict=True)
+    shares = [np.ones(1) if len(blocks) == 1 else one.block_chances(blocks) for one, (blocks, _) in pairs]
+    sure = [share for share in shares if share is not None]
+    chances = reduce(np.outer, sure).ravel() * (1.0 + 1e-15 * len(sure)) if len(sure) == len(shares) else None
+    return Blocks(histories, chances, sum(lost for _, lost in apart))
 
 
 def _history(claim: Claim, found: Sequence[Counted | None], blocks: Sequence[tuple[int, int]]) -> Claim:

@@ -13,10 +13,10 @@ clips, which costs what a clip costs under half the noise. Where it is not known
 what two records at v and at y cost in batches of fixed size, and all phases read as replace-one.
 """
 
-import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -53,14 +53,15 @@ class CutPhase:
 
     @property
     def most_blocks(self) -> int:
-        """Few but of normal noise, and one where a bound takes seconds: of noise in several coordinates."""
-        return 16 if self.normal else 4 if self.phase.mechanism.dimension == 1 else 1
+        """One for every number in short histories, and one at all of noise whose bounds take seconds."""
+        quick = self.normal or self.phase.mechanism.dimension == 1
+        return max(8, min(17, self.sampler.steps + 1)) if quick else 1
 
     @property
     def kinds(self) -> list[tuple[float, Phase]]:
         """Upper bounds on the probabilities of one batch that is not filled and of one that is, > 0, and these."""
-        low, high = self.sampler.full_chance
-        both = (1.0 - low, self.uncut(1)), (high, self.full(1))
+        sampler = self.sampler
+        both = (sampler.unfilled_chance, self.uncut(1)), (sampler.full_chance[1], self.full(1))
         return [(chance, kind) for chance, kind in both if chance > 0.0]
 
     def full(self, count: int) -> Phase:
@@ -79,22 +80,28 @@ class CutPhase:
         steps = self.sampler.steps
         return [make(count) for make, count in ((self.uncut, steps - start), (self.full, end)) if count]
 
-    def usual(self, tail: float) -> tuple[int, int, float]:
-        """Numbers of full batches, from and to, and a probability of fewer or more, of at most `tail` each."""
+    def blocks(self, tail: float, most: int) -> tuple[list[tuple[int, int]], float]:
+        """Numbers of full batches, from and to, in so many blocks at most, and a probability of others.
+
+        Args:
+            tail: Of fewer and of more, at most.
+            most: Blocks.
+        """
         counts = range(self.sampler.steps + 1)
         start = bisect_right(counts, tail, key=self._fewer) - 1
         end = bisect_left(counts, -tail, key=lambda count: -self._at_least(count + 1)[1])
-        return start, end, self._fewer(start) + self._at_least(end + 1)[1]
-
-    def blocks(self, tail: float, most: int) -> list[tuple[int, int]]:
-        """Numbers of full batches, from and to; the first and the last may have a probability of `tail`."""
-        start, end, _ = self.usual(tail)
-        ends = sorted({self.sampler.steps, *map(int, np.ceil(np.linspace(start - 1, end, most - 1)))} - {-1})
-        return list(zip([0, *(end + 1 for end in ends[:-1])], ends, strict=True))
+        ends = sorted(set(np.linspace(start - 1, end, min(most, end - start + 1) + 1).astype(int).tolist()))
+        blocks = [(one + 1, other) for one, other in pairwise(ends)]
+        return blocks, self._fewer(start) + self._at_least(end + 1)[1]
 
     def block_chances(self, blocks: Sequence[tuple[int, int]]) -> Array:
         """Upper bounds on the probabilities of each."""
-        return np.array([self._at_least(start)[1] - self._at_least(end + 1)[0] for start, end in blocks])
+        return np.array([self._chance(start, end) for start, end in blocks])
+
+    def _chance(self, start: int, end: int) -> float:
+        """Upper bound on the probability of so many full batches, from the ends of the law that say most."""
+        below, above = self._fewer(end + 1), self._at_least(start)[1]
+        return min(above - self._at_least(end + 1)[0], below, 1.0)
 
     def _at_least(self, count: int) -> tuple[float, float]:
         """Bounds on the probability of so many full batches: tails grow with the chance of one."""
@@ -104,8 +111,8 @@ class CutPhase:
 
     def _fewer(self, count: int) -> float:
         """Upper bound on the probability of fewer full batches, which is one of more that are not full."""
-        steps, low = self.sampler.steps, self.sampler.full_chance[0]
-        return binomial_tail(steps - count + 1, steps, math.nextafter(1.0 - low, 1.0))[1] if low < 1.0 else 0.0
+        steps = self.sampler.steps
+        return binomial_tail(steps - count + 1, steps, self.sampler.unfilled_chance)[1] if count <= steps else 1.0
 
 
 def read_cut(claim: Claim) -> tuple[Claim, list[CutPhase | None]]:

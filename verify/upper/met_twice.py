@@ -11,8 +11,9 @@ E + 2 b of these. In a buffer of less than the data the law depends on where in 
 one that is in such batches at least as often as any, which is the worst one under normal noise.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -84,32 +85,35 @@ class _Straddling:
         """More of normal noise, whose bounds take less time."""
         return 16 if self.normal else 4
 
-    def usual(self, tail: float) -> tuple[int, int, float]:
-        """0, a number of such batches, and a probability of more of at most `tail`, of 0 where the law is not known."""
-        if self.law is None:
-            return 0, self.most, 0.0
-        more = more_than(self.law)
-        at = int(np.argmax(more <= tail))
-        return 0, at, float(more[at])
+    def blocks(self, tail: float, most: int) -> tuple[list[tuple[int, int]], float]:
+        """Numbers of such batches, from and to, and a probability of more.
 
-    def blocks(self, tail: float, most: int) -> list[tuple[int, int]]:
-        """Numbers of such batches, from and to; all but the last leave out a probability of `tail` if it is known.
+        If that is known, a single block leaves out at most `tail` of it, and the last of several has as much.
 
-        At most so many blocks where the law is known.
+        Args:
+            tail: A small probability.
+            most: Blocks, where the law is known.
         """
         if self.law is None:
             few = self.most <= FEW
             ends = range(self.most + 1) if few else [*(int(share * self.most) for share in SHARES), self.most]
-        else:
-            usual = np.linspace(self.usual(0.5)[1], self.usual(tail)[1], most - 1)
-            ends = sorted({self.most, *map(int, np.ceil(usual))})
-        return list(zip([0, *(end + 1 for end in ends[:-1])], ends, strict=True))
+            return [(0, self.most)] if most == 1 else _between(ends), 0.0
+        more = more_than(self.law)
+        half, usual = (int(np.argmax(more <= chance)) for chance in (0.5, tail))
+        if most == 1:
+            return [(0, usual)], float(more[usual])
+        return _between({self.most, *map(int, np.ceil(np.linspace(half, usual, most - 1)))}), 0.0
 
     def block_chances(self, blocks: Sequence[tuple[int, int]]) -> Array | None:
         """Upper bounds on the probabilities of each; None where the law is not known."""
         if self.law is None:
             return None
         return np.array([self.law[start : end + 1].sum() for start, end in blocks]) * (1.0 + 1e-15 * len(self.law))
+
+
+def _between(ends: Iterable[int]) -> list[tuple[int, int]]:
+    """Blocks of numbers from 0 on that end there."""
+    return [(one + 1, other) for one, other in pairwise([-1, *sorted(ends)])]
 
 
 def _straddling(phase: Phase) -> _Straddling | None:

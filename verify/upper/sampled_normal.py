@@ -54,7 +54,7 @@ THEOREM = (
 )
 
 MOST_SHIFT = 1e3  # longer ones leave nothing
-LEAST_CUT = 1e-9  # rate of batches that are cut, below which losses are as small as what rounding does to them
+LEAST_CUT = 1e-13  # rate of batches that are cut, below which losses are as small as what rounding does to them
 LEAST_RATE = 2.0**-52  # of smaller ones 1 - g is no float; they mix the same pair with one law more, and cost less
 
 

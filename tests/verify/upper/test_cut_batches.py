@@ -11,7 +11,7 @@ from dpaudit.mechanisms.base import IIDCoordinates, Mechanism, with_noise_factor
 from dpaudit.verify import Claim, check
 from dpaudit.verify.claims import Adjacency, Phase
 from dpaudit.verify.samplers import TruncatedPoisson, WithoutReplacement
-from dpaudit.verify.upper import cut_batches, upper_curve
+from dpaudit.verify.upper import cut_batches, upper_curve, upper_curves
 from dpaudit.verify.upper.full_batches import read_cut
 
 DELTA = 1e-5
@@ -99,7 +99,7 @@ def test_removal_costs_the_mean_of_both_kinds_of_releases(sigma: float, prob: fl
     assert whole.chances.sum() == pytest.approx(1.0, abs=1e-6)
     by_parts = np.array([upper_curve(part)(epsilons) for part in whole.histories])
     assert (whole.chances @ by_parts >= upper * (1.0 - 1e-3)).all()
-    assert (whole.chances @ by_parts <= upper * 1.15).all()
+    assert (whole.chances @ by_parts <= upper * 1.3).all()
 
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
@@ -163,18 +163,35 @@ def test_probabilities_of_numbers_of_full_batches(sampler: TruncatedPoisson) -> 
     low, high = sampler.full_chance
     assert low <= full <= high <= low * (1.0 + 1e-7)
     number = binom(sampler.steps, full)
-    for tail in (0.5, 1e-3, 1e-9):
-        start, end, others = cut.usual(tail)
-        assert number.cdf(start - 1) + number.sf(end) <= others * (1 + 1e-9) <= 2 * tail * (1 + 1e-6)
-        assert number.cdf(start) > tail * (1 - 1e-6)
-        assert end == 0 or number.sf(end - 1) > tail * (1 - 1e-6)
-        for most in (4, 16):
-            blocks = cut.blocks(tail, most)
-            assert [0, *(end + 1 for _, end in blocks)] == [*(start for start, _ in blocks), sampler.steps + 1]
-            assert len(blocks) <= most
+    for tail in (0.3, 1e-3, 1e-9):
+        for most in (1, 4, 8, 10**6):
+            blocks, others = cut.blocks(tail, most)
+            start, end = blocks[0][0], blocks[-1][1]
+            assert len(blocks) == min(most, end - start + 1)
+            assert [start, *(end + 1 for _, end in blocks)] == [*(start for start, _ in blocks), end + 1]
+            assert number.cdf(start - 1) + number.sf(end) <= others * (1 + 1e-9) <= 2 * tail * (1 + 1e-6)
+            assert number.cdf(start) > tail * (1 - 1e-6)
+            assert end == 0 or number.sf(end - 1) > tail * (1 - 1e-6)
             exact = [number.cdf(end) - number.cdf(start - 1) for start, end in blocks]
             assert (cut.block_chances(blocks) >= np.array(exact) - 1e-13).all()
             assert cut.block_chances(blocks) == pytest.approx(exact, abs=1e-6)
+
+
+def test_batches_that_are_as_good_as_full_are_never_read_as_uncut() -> None:
+    """A chance of 2.6e-9 was charged where the truth is 0: .686 and 1.136, and 33.5 for Laplace noise."""
+    sampler = TruncatedPoisson(0.9999, 5, 1000, 1000)
+    found = upper_curves(Claim(0.3, 1e-12, [Phase(Gaussian(4.0), sampler=sampler)], "zero-out"))
+    assert 0.33 < min(float(curve.epsilon(np.array([1e-12]))[0]) for curve in found) < 0.34
+    everybody = Phase(Laplace(1.0, dimension=1), sampler=TruncatedPoisson(1.0, 20, 100, 20))
+    assert check(Claim(13.4, 1e-10, [everybody], "replace-one")).verdict == "certified"
+
+
+@pytest.mark.parametrize("noise", [Gaussian(1.0), Laplace(1.0, dimension=1)], ids=lambda n: n.name)
+def test_nearly_all_records_have_places(noise: Mechanism) -> None:
+    """Rates were rounded up to more than 1."""
+    sampler = TruncatedPoisson(1.0, 10**15 - 2, 10**15 - 1, 10)
+    verdict = check(Claim(60.0, DELTA, [Phase(noise, sampler=sampler)], "replace-one"))
+    assert verdict.epsilon_lower <= verdict.epsilon_upper < 60.0
 
 
 @pytest.mark.parametrize(
