@@ -75,6 +75,7 @@ def tabulated() -> Iterator[Claim]:
     for noise in (normal, interior("laplace", dimension=1), interior("generalized-gaussian", dimension=1)):
         yield Claim.single(noise, epsilon=1.0, delta=1e-6, steps=30, sampling_prob=0.1, adjacency="replace-one")
         yield Claim(1.0, 1e-6, (Phase(noise, sampler=WithoutReplacement(0.2, 6)),))
+        yield Claim(1.0, 1e-6, (Phase(noise, sampler=TruncatedPoisson(0.2, 3, 20, 6)),))
     for noise in (interior("laplace", dimension=20), interior("gamma-plrv", dimension=3)):
         yield Claim.single(noise, epsilon=1.0, delta=1e-6, steps=30, sampling_prob=0.1, adjacency="replace-one")
 
@@ -122,8 +123,8 @@ def test_releases_at_once_cost_what_they_cost_one_by_one(theorem: UpperBound) ->
         [phase, *others] = claim.phases
         if phase.steps == 1 or isinstance(phase.sampler, RandomAllocation | BufferedShuffle):  # no parts of one stream
             continue
-        if isinstance(phase.sampler, BallsInBins | Shuffled | WithoutReplacement):
-            most = "releases" if isinstance(phase.sampler, WithoutReplacement) else "epochs"
+        if isinstance(phase.sampler, BallsInBins | Shuffled | WithoutReplacement | TruncatedPoisson):
+            most = "epochs" if isinstance(phase.sampler, BallsInBins | Shuffled) else "releases"
             parts = [1, getattr(phase.sampler, most) - 1]
             passes = [replace(phase, sampler=replace(phase.sampler, **{most: n}), steps=1) for n in parts]
             np.testing.assert_allclose(

@@ -10,7 +10,7 @@ point to the point, and its value at a = 1 less than the bound there.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -21,6 +21,8 @@ from dpaudit.mechanisms.base import Array
 from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.pld.cells import SMALLEST_MASS
 from dpaudit.verify.pld.dominating_pairs import DominatingPair, Tails
+
+Curves = tuple[Array, Array]  # losses, ascending from 0, and deltas, straight in e^loss between and constant beyond
 
 
 def bounded_pair(delta: Callable[[Array], Array], losses: Array) -> DominatingPair:
@@ -90,6 +92,65 @@ def _log_fall(losses: Array, deltas: Array, i: int, j: int) -> float:
     if fallen <= 0:
         return -math.inf
     return math.log(fallen) - float(losses[i]) - (math.log(math.expm1(apart)) if apart < 700.0 else apart)
+
+
+def sampled_curves(known: Curves, q: float) -> tuple[Curves, Curves]:
+    """Curves of a pair under Poisson sampling, in both orders, from that of the pair, its own mirror image.
+
+    With delta(e^l) of the pair, (1 - q) Q + q P against Q has q delta(a) at 1 - q + q a, and Q against it, where u is
+    e^-l, the share q u / (1 - q + q u) of delta at 1 / (1 - q + q u): straight where delta is.
+
+    Args:
+        known: Of the pair, losses of at most 700.
+        q: Sampling probability, in (0, 1].
+    """
+    losses, deltas = known
+    left = q * np.expm1(-losses)
+    share = q * np.exp(-losses) / (1.0 + left)
+    rounded = 1.0 + 16.0 * UNIT
+    ghost = np.minimum.accumulate(share * deltas) * rounded
+    return _apart(np.log1p(q * np.expm1(losses)), q * deltas * rounded), _apart(-np.log1p(left), ghost)
+
+
+def _apart(losses: Array, deltas: Array) -> Curves:
+    """A curve without losses that have become one in floats: of those the largest delta."""
+    kept = np.unique(losses, return_index=True)[1]
+    return losses[kept], deltas[kept]
+
+
+def mean_pair(kinds: Sequence[tuple[float, tuple[Curves, Curves]]]) -> DominatingPair:
+    """The pair of a release of one of several kinds, which is told and has one law for both neighbours.
+
+    Its delta is the mean of theirs, and straight between all their losses.
+
+    Args:
+        kinds: Upper bounds on their probabilities, and their curves in both orders.
+    """
+    sides = []
+    for side in (0, 1):
+        curves = [(chance, both[side]) for chance, both in kinds]
+        losses = np.unique(np.concatenate([one for _, (one, _) in curves]))
+        deltas = sum((chance * _known_at(curve, losses) for chance, curve in curves), np.zeros(len(losses)))
+        deltas = np.minimum.accumulate(np.minimum(deltas * (1.0 + 4.0 * len(kinds) * UNIT), 1.0))
+        sides.append((losses, deltas))
+    record, ghost = ((losses[at], deltas[at]) for losses, deltas in sides for at in [convex(losses, deltas)])
+    return pair_of_curve(*of_one_end(record, ghost))
+
+
+def _known_at(curve: Curves, losses: Array) -> Array:
+    """Its deltas at losses, as they are at its own: what is 0 at the end stays so."""
+    own, deltas = curve
+    place = np.minimum(np.searchsorted(own, losses), len(own) - 1)
+    return np.where(losses == own[place], deltas[place], np.where(losses > own[-1], deltas[-1], chords(*curve, losses)))
+
+
+def of_one_end(record: Curves, ghost: Curves) -> tuple[Array, Array, Curves]:
+    """Curves in two orders, raised to end and to begin at the same value."""
+    end, start = max(record[1][-1], ghost[1][-1]), max(record[1][0], ghost[1][0])
+    for _, deltas in (record, ghost):
+        np.maximum(deltas, end, out=deltas)
+        deltas[0] = start
+    return *record, ghost
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,9 @@ On the line, for noise whose loss rises with the output, half-lines attain the f
 import numpy as np
 
 from dpaudit.mechanisms.base import Array
-from dpaudit.verify.pld.curve_pairs import Beyond, convex, pair_of_curve
+from dpaudit.verify.pld.curve_pairs import Beyond, Curves, convex, of_one_end, pair_of_curve
 from dpaudit.verify.pld.dominating_pairs import DominatingPair
 from dpaudit.verify.pld.replaced_pairs import LARGEST, MOST, largest_difference, least_mass
-
-Curves = tuple[Array, Array]  # losses and deltas, as `product_pairs.product_curve` gives them
 
 
 def fixed_size_pair(near: Curves, far: Curves, g: float) -> DominatingPair | None:
@@ -36,6 +34,12 @@ def fixed_size_pair(near: Curves, far: Curves, g: float) -> DominatingPair | Non
         far: Of a record against another one.
         g: Sampling probability, in (0, 1).
     """
+    curves = fixed_size_curves(near, far, g)
+    return None if curves is None else pair_of_curve(*of_one_end(*curves))
+
+
+def fixed_size_curves(near: Curves, far: Curves, g: float) -> tuple[Curves, Curves] | None:
+    """Its curves, the record first and its ghost first."""
     if max(near[0][-1], far[0][-1]) > LARGEST:
         return None
     near_points, far_points = least_mass(Beyond.of_curve(*near)), least_mass(Beyond.of_curve(*far))
@@ -43,12 +47,7 @@ def fixed_size_pair(near: Curves, far: Curves, g: float) -> DominatingPair | Non
     near_mass, far_mass = np.interp(s, *near_points), np.interp(s, *far_points)
     whole, own = far[0], np.minimum(0.5 * far[0], near[0][-1])
     record = _convex(g, (s, far_mass, near_mass), whole, np.append(own[:-1], min(near[0][-1], whole[-1])))
-    ghost = _convex(g, (s, near_mass, near_mass), near[0], near[0])
-    infinite, start = max(record[1][-1], ghost[1][-1]), max(record[1][0], ghost[1][0])
-    for _, deltas in (record, ghost):
-        np.maximum(deltas, infinite, out=deltas)
-        deltas[0] = start
-    return pair_of_curve(*record, mirrored=ghost)
+    return record, _convex(g, (s, near_mass, near_mass), near[0], near[0])
 
 
 def _convex(g: float, masses: tuple[Array, Array, Array], losses: Array, own: Array) -> Curves:

@@ -18,7 +18,7 @@ import numpy as np
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.mechanisms.numerics import UNIT
-from dpaudit.verify.pld.curve_pairs import Beyond, convex, pair_of_curve
+from dpaudit.verify.pld.curve_pairs import Beyond, Curves, convex, pair_of_curve
 from dpaudit.verify.pld.dominating_pairs import DominatingPair
 from dpaudit.verify.pld.product_pairs import product_curve
 
@@ -36,7 +36,18 @@ def replaced_pair(pair: DominatingPair, count: int, q: float, tail: float) -> Do
         q: Sampling probability, in (0, 1).
         tail: Mass that may go to an infinite loss.
     """
-    losses, deltas = product_curve(pair, count, tail)
+    curve = replaced_curve(product_curve(pair, count, tail), q)
+    return None if curve is None else pair_of_curve(*curve)
+
+
+def replaced_curve(known: Curves, q: float) -> Curves | None:
+    """The curve of that pair, from that of the record against nothing: losses and deltas, straight in e^loss between.
+
+    Args:
+        known: The latter.
+        q: Sampling probability, in (0, 1).
+    """
+    losses, deltas = known
     if losses[-1] > LARGEST:
         return None
     wanted = losses[np.unique(np.linspace(0, len(losses) - 1, min(len(losses), MOST)).astype(int))]
@@ -44,7 +55,7 @@ def replaced_pair(pair: DominatingPair, count: int, q: float, tail: float) -> Do
     epsilons = np.unique(np.append(larger - smaller, larger[-1] - math.log1p(-q)))
     curve = np.minimum.accumulate(_curve(Beyond.of_curve(losses, deltas), q, epsilons))
     at = convex(epsilons, curve)
-    return pair_of_curve(epsilons[at], curve[at])
+    return epsilons[at], curve[at]
 
 
 def most_mass(beyond: Beyond) -> tuple[Array, Array]:

@@ -16,6 +16,7 @@ from dpaudit.verify.upper import (
     buffered_streams,
     coordinate_products,
     cut_batches,
+    cut_pairs,
     envelope,
     fixed_size_batches,
     gamma_plrv_shared,
@@ -94,6 +95,7 @@ UPPER_BOUNDS: tuple[UpperBound, ...] = (
     coordinate_products,
     replaced_records,
     fixed_size_batches,
+    cut_pairs,
     replaced_moments,
 )
 BY_PARTS: tuple[BoundByParts, ...] = (

@@ -35,6 +35,7 @@ What is e-differentially private costs at most what randomized response does, lo
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -45,8 +46,10 @@ from dpaudit.verify.pld.composition import Composed
 from dpaudit.verify.pld.fourier import Lattice
 from dpaudit.verify.pld.gamma_scale import laplace_given_gamma
 from dpaudit.verify.pld.pair_curve import LEAST_STEP
-from dpaudit.verify.samplers import BufferedShuffle, Shuffled, WithoutReplacement
+from dpaudit.verify.samplers import BufferedShuffle, Shuffled, TruncatedPoisson, WithoutReplacement
 from dpaudit.verify.upper import laplace_pure
+from dpaudit.verify.upper.full_batches import THEOREM as CUT
+from dpaudit.verify.upper.full_batches import read_cut
 from dpaudit.verify.upper.met_releases import REVEALED
 from dpaudit.verify.upper.shift_norms import radius, sampling_is_known
 
@@ -85,6 +88,11 @@ def phase_epsilon(claim: Claim, phase: Phase) -> float | None:
     """Pure epsilon of one release of a phase, sampled as it is; None where there is none."""
     if isinstance(phase.sampler, WithoutReplacement):
         return _fixed_size_epsilon(claim, phase.mechanism, phase.sampler.prob)
+    if isinstance(phase.sampler, TruncatedPoisson):  # the largest of either kind, which is told
+        read, [cut] = read_cut(replace(claim, phases=[phase]))
+        kinds = [phase_epsilon(read, kind) for _, kind in cut.kinds] if cut is not None else []
+        known = [kind for kind in kinds if kind is not None]
+        return max(known) if known and len(known) == len(kinds) else None
     found = release_epsilon(phase.mechanism, claim.adjacency) if sampling_is_known(phase) else None
     if found is None or phase.sampling_prob == 1:
         return found
@@ -145,7 +153,8 @@ def bound(claim: Claim) -> Curve:
         raise ValueError(f"Expected claim {claim.id!r} to have noise of a known bounded ratio in every phase.")
     releases = [part for phase in claim.phases for part in phase_releases(claim, phase) or ()]
     revealed = any(isinstance(phase.sampler, Shuffled | BufferedShuffle) for phase in claim.phases)
-    shown = f"{REVEALED}; " if revealed else ""
+    cut = any(isinstance(phase.sampler, TruncatedPoisson) for phase in claim.phases)
+    shown = (f"{REVEALED}; " if revealed else "") + (f"{CUT}; " if cut else "")
     return responses_curve(claim, releases, shown + THEOREM, shown + PURE_THEOREM)
 
 

@@ -32,7 +32,8 @@ def _drawn(phase: Phase, sampler: WithoutReplacement) -> Sequence[PairPhase] | N
     return known if len(known) == len(found) else None
 
 
-def _covered(claim: Claim, phase: Phase) -> bool:
+def covered(claim: Claim, phase: Phase) -> bool:
+    """Whether a phase has such a pair, or one of its own."""
     if isinstance(phase.sampler, WithoutReplacement):
         return _drawn(phase, phase.sampler) is not None
     return coordinate_products.covered(claim, phase)
@@ -44,7 +45,7 @@ def applies(claim: Claim) -> bool:
         claim.adjacency == "add-remove"
         and any(isinstance(phase.sampler, WithoutReplacement) for phase in claim.phases)
         and not sampled_normal.applies(claim)
-        and all(_covered(claim, phase) for phase in claim.phases)
+        and all(covered(claim, phase) for phase in claim.phases)
     )
 
 
@@ -57,10 +58,13 @@ def bound(claim: Claim) -> Curve:
     if not applies(claim):
         raise ValueError(f"Expected claim {claim.id!r} to have batches of fixed size, with noise that has a pair.")
     tail = release_tail(claim)
-    return pair_curve(claim, [_pair(claim, phase, tail) for phase in claim.phases], THEOREM, wanted=("remove", "add"))
+    return pair_curve(
+        claim, [phase_pair(claim, phase, tail) for phase in claim.phases], THEOREM, wanted=("remove", "add")
+    )
 
 
-def _pair(claim: Claim, phase: Phase, tail: float) -> PairPhase | None:
+def phase_pair(claim: Claim, phase: Phase, tail: float) -> PairPhase | None:
+    """The pair of a phase that is covered; None where a loss is beyond floats."""
     sampler = phase.sampler
     pairs = _drawn(phase, sampler) if isinstance(sampler, WithoutReplacement) else None
     if not isinstance(sampler, WithoutReplacement) or pairs is None:

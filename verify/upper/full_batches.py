@@ -53,9 +53,8 @@ class CutPhase:
 
     @property
     def most_blocks(self) -> int:
-        """One for every number in short histories, and one at all of noise whose bounds take seconds."""
-        quick = self.normal or self.phase.mechanism.dimension == 1
-        return max(8, min(17, self.sampler.steps + 1)) if quick else 1
+        """Some, and one where a bound takes seconds: of noise that is not normal."""
+        return 8 if self.normal else 1
 
     @property
     def kinds(self) -> list[tuple[float, Phase]]:

@@ -34,13 +34,15 @@ def pair_against(adjacency: Adjacency, phase: Phase) -> PairPhase | None:
     return None if found is None or found.pair.heavy else found
 
 
-def _covered(claim: Claim, phase: Phase) -> bool:
+def covered(claim: Claim, phase: Phase) -> bool:
+    """Whether a phase has such a pair, or one of its own."""
     if phase.sampling_prob == 1:
         return coordinate_products.covered(claim, phase)
     return pair_against("add-remove", phase) is not None
 
 
-def _pair(claim: Claim, phase: Phase, tail: float) -> PairPhase | None:
+def phase_pair(claim: Claim, phase: Phase, tail: float) -> PairPhase | None:
+    """The pair of a phase that is covered; None where a loss is beyond floats."""
     if phase.sampling_prob == 1:
         return coordinate_products.phase_pair(claim, phase, tail)
     one = pair_against("add-remove", phase)
@@ -54,7 +56,7 @@ def applies(claim: Claim) -> bool:
         claim.adjacency == "replace-one"
         and any(phase.sampling_prob < 1 for phase in claim.phases)
         and not sampled_normal.applies(claim)
-        and all(_covered(claim, phase) for phase in claim.phases)
+        and all(covered(claim, phase) for phase in claim.phases)
     )
 
 
@@ -67,4 +69,4 @@ def bound(claim: Claim) -> Curve:
     if not applies(claim):
         raise ValueError(f"Expected claim {claim.id!r} to replace a sampled record, with noise that has a pair.")
     tail = release_tail(claim)
-    return pair_curve(claim, [_pair(claim, phase, tail) for phase in claim.phases], THEOREM, wanted=("remove",))
+    return pair_curve(claim, [phase_pair(claim, phase, tail) for phase in claim.phases], THEOREM, wanted=("remove",))

@@ -112,7 +112,7 @@ def test_batches_that_everybody_fills_are_of_fixed_size(noise: Mechanism, adjace
     )
     if adjacency == "add-remove":  # nobody takes the place, where fixed sizes read as zero-out
         fixed = upper_curve(Claim(1.0, DELTA, [Phase(with_noise_factor(noise, 0.5), 20, 0.05)]))(at)
-    assert cut == pytest.approx(fixed, rel=1e-4, abs=1e-8)
+    assert cut == pytest.approx(fixed, rel=1e-3, abs=1e-8)
 
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
