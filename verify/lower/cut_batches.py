@@ -25,7 +25,7 @@ from dpaudit.verify.binomial_tails import binomial_tail
 from dpaudit.verify.claims import Claim, Phase, lets_another_in
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower.families import ONE_EVENT, Shift, equal
-from dpaudit.verify.lower.histories import EVENT, SKIPPED, ShiftedPhase, history_points
+from dpaudit.verify.lower.histories import EVENT, SKIPPED, ShiftedPhase, history_points, tail_probability
 from dpaudit.verify.lower.shifts import longest_count
 from dpaudit.verify.lower.strongest import aim, event, strongest_curve
 from dpaudit.verify.pld.cells import MixturePair
@@ -34,7 +34,7 @@ from dpaudit.verify.samplers import TruncatedPoisson
 from dpaudit.verify.samplers.shuffled import OPPOSED
 
 REACH, LEAST = 16.0, 40.0  # half of the window: standard deviations, and others besides
-MOST_CENTRES = 64
+MOST_CENTRES = 256
 WIDEST = 4096  # others of a window
 ROUNDINGS = 8.0, 64.0  # of a mass: for each other of the window (5 of them, and a sum), and besides
 UNDERFLOW = 1e-290  # of masses that are too small for floats
@@ -61,17 +61,20 @@ class CutRelease:
     lost: float
 
 
-def cut_release(sampler: TruncatedPoisson, *, absent: bool, replaced: bool) -> CutRelease | None:
+def cut_release(sampler: TruncatedPoisson, *, absent: bool, replaced: bool, tail: float = 0.0) -> CutRelease | None:
     """Laws of one release of batches that are cut, all others at -clip; None where there are too many centres.
 
     Args:
         sampler: The batches.
         absent: Whether the record is taken away on the other side, so that another one may be in.
         replaced: Whether another record at -clip is in its place there, else a ghost of no contribution.
+        tail: Probability of few others that may be left out.
     """
     n, cap, prob = sampler.records - 1, sampler.max_batch, float(sampler.prob)
     half = math.ceil(REACH * math.sqrt(n * prob * (1.0 - prob)) + LEAST)
-    first, last = max(0, math.floor(n * prob) - half), min(n, math.ceil(n * prob) + half)
+    # P(X <= n p - t) <= e^(-t^2 / (2 n p)): so far down each number is a centre of its own
+    down = half if tail <= 0 else min(half, math.ceil(math.sqrt(-2.0 * math.log(tail) * n * prob)) + 1)
+    first, last = max(0, math.floor(n * prob) - down), min(n, math.ceil(n * prob) + half)
     if last - first > WIDEST or cap - min(first, cap) + 3 > MOST_CENTRES:
         return None
     drawn = np.arange(first, last + 1)
@@ -114,7 +117,8 @@ def cut_curve(claim: Claim, beside: Sequence[ShiftedPhase] = ()) -> Curve | None
         noise, sampler = phase.mechanism, phase.sampler
         if isinstance(noise.structure, IIDCoordinates) and isinstance(sampler, TruncatedPoisson) and sampler.prob < 1:
             shift = equal(noise, longest_count(noise) if isinstance(noise.structure, NormalCoordinates) else 1)
-            release = cut_release(sampler, absent=lets_another_in(claim, phase), replaced=swaps)
+            another, tail = lets_another_in(claim, phase), tail_probability(claim)
+            release = cut_release(sampler, absent=another, replaced=swaps, tail=tail)
             if release is not None:
                 lost += sampler.steps * release.lost
                 cuts.append((Phase(noise, sampler.steps, sampler.kept_rate), shift, release))

@@ -17,6 +17,7 @@ from dpaudit.mechanisms.numerics import UNIT
 CDF_ERROR, STEEP = 2.0**-46, 64.0
 SMALLEST_MASS = 1e-300
 SCAN_POINTS = 400  # points per tail and per gap between centres of the first look at a law
+MANY_CENTRES, MOST_BETWEEN = 16, 1 << 13  # of so many centres, and points between the first and the last
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,10 @@ def scan_points(law: IIDCoordinates, centres: Array, tail: float) -> Array:
     half = np.asarray(law.ppf(quantiles))
     half = half[np.abs(half) < FARTHEST]  # a heavy tail goes on beyond the range of floats
     grid = np.concatenate([half, -half[:-1][::-1]])
+    if len(centres) > MANY_CENTRES:  # those between are resolved by what lies between
+        unit = max(abs(float(law.ppf(np.array([0.45]))[0])) / 2.0, float(np.ptp(centres)) / MOST_BETWEEN)
+        between = np.arange(centres.min(), centres.max(), unit)
+        return np.unique(np.concatenate([grid + centres.min(), grid + centres.max(), between]))
     between = np.linspace(centres.min(), centres.max(), SCAN_POINTS * (len(centres) - 1) + 1)
     return np.unique(np.concatenate([*(grid + c for c in centres), between]))
 

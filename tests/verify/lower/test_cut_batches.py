@@ -65,6 +65,28 @@ def test_too_many_centres_are_refused() -> None:
     assert cut_release(TruncatedPoisson(0.5, 5000, 10_000, 1), absent=True, replaced=False) is None
 
 
+@pytest.mark.parametrize("tail", [1e-6, 1e-12, 1e-20])
+@pytest.mark.parametrize(("records", "cap", "prob"), [(1000, 80, 0.1), (60_000, 256, 256 / 60_000), (200, 190, 0.95)])
+def test_few_others_are_left_out_only_where_they_are_as_rare_as_that(
+    records: int, cap: int, prob: float, tail: float
+) -> None:
+    sampler = TruncatedPoisson(prob, cap, records, 1)
+    found = cut_release(sampler, absent=True, replaced=False, tail=tail)
+    assert found is not None
+    for weights in (found.laws.first, found.turned.first):
+        assert 1.0 - tail * 1.01 - 1e-9 <= sum(weights) <= 1.0
+    assert found.lost <= tail * 1.01 + 1e-280
+    assert found.lost >= binom.cdf(-max(found.multiples) - 1, records - 1, prob) * 0.99
+
+
+def test_batches_of_hundreds_have_the_others_at_the_other_end() -> None:
+    """Of more than 64 centres they were silent: 1.38 where 3.115 is proved, 2.0 where 6.67 is."""
+    often = Phase(Gaussian(4.0), sampler=TruncatedPoisson(0.1, 80, 1000, 300))
+    assert check(Claim(3.11, 1e-5, [often])).verdict == "refuted"
+    many = Phase(Gaussian(1.1), sampler=TruncatedPoisson(256 / 60_000, 220, 60_000, 14_000))
+    assert check(Claim(6.67, 1e-5, [many])).verdict == "refuted"
+
+
 def of_batches(sampler: TruncatedPoisson, adjacency: Adjacency = "add-remove", epsilon: float = 8.0) -> Claim:
     return Claim(epsilon, 1e-5, [Phase(Gaussian(1.0), sampler=sampler)], adjacency)
 
