@@ -34,7 +34,7 @@ from dpaudit.verify.samplers import TruncatedPoisson
 from dpaudit.verify.samplers.shuffled import OPPOSED
 
 REACH, LEAST = 16.0, 40.0  # half of the window: standard deviations, and others besides
-MOST_CENTRES = 256
+FEW_CENTRES, MOST_CENTRES = 60, 256  # that take hardly any time, and at most
 WIDEST = 4096  # others of a window
 ROUNDINGS = 8.0, 64.0  # of a mass: for each other of the window (5 of them, and a sum), and besides
 UNDERFLOW = 1e-290  # of masses that are too small for floats
@@ -68,13 +68,14 @@ def cut_release(sampler: TruncatedPoisson, *, absent: bool, replaced: bool, tail
         sampler: The batches.
         absent: Whether the record is taken away on the other side, so that another one may be in.
         replaced: Whether another record at -clip is in its place there, else a ghost of no contribution.
-        tail: Probability of few others that may be left out.
+        tail: Probability of few others that may be left out where they make many centres.
     """
     n, cap, prob = sampler.records - 1, sampler.max_batch, float(sampler.prob)
     half = math.ceil(REACH * math.sqrt(n * prob * (1.0 - prob)) + LEAST)
-    # P(X <= n p - t) <= e^(-t^2 / (2 n p)): so far down each number is a centre of its own
-    down = half if tail <= 0 else min(half, math.ceil(math.sqrt(-2.0 * math.log(tail) * n * prob)) + 1)
-    first, last = max(0, math.floor(n * prob) - down), min(n, math.ceil(n * prob) + half)
+    first, last = max(0, math.floor(n * prob) - half), min(n, math.ceil(n * prob) + half)
+    if tail > 0 and cap - first > FEW_CENTRES:  # P(X <= n p - t) <= e^(-t^2 / (2 n p))
+        down = math.ceil(math.sqrt(-2.0 * math.log(tail) * n * prob)) + 1
+        first = max(first, min(math.floor(n * prob) - down, cap - FEW_CENTRES))
     if last - first > WIDEST or cap - min(first, cap) + 3 > MOST_CENTRES:
         return None
     drawn = np.arange(first, last + 1)
