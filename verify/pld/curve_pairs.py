@@ -105,11 +105,13 @@ def sampled_curves(known: Curves, q: float) -> tuple[Curves, Curves]:
         q: Sampling probability, in (0, 1].
     """
     losses, deltas = known
+    drawn = q * np.exp(-losses)
+    rest = (1.0 - q) + drawn  # 1 - q + q u: a sum of positive numbers, where 1 + q (u - 1) cancels
     left = q * np.expm1(-losses)
-    share = q * np.exp(-losses) / (1.0 + left)
     rounded = 1.0 + 16.0 * UNIT
-    ghost = np.minimum.accumulate(share * deltas) * rounded
-    return _apart(np.log1p(q * np.expm1(losses)), q * deltas * rounded), _apart(-np.log1p(left), ghost)
+    ghost = np.minimum.accumulate(drawn / rest * deltas) * rounded
+    down = np.where(left > -0.5, -np.log1p(np.maximum(left, -0.5)), -np.log(rest))
+    return _apart(np.log1p(q * np.expm1(losses)), q * deltas * rounded), _apart(down, ghost)
 
 
 def _apart(losses: Array, deltas: Array) -> Curves:

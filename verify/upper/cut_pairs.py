@@ -61,9 +61,7 @@ def _swaps(claim: Claim) -> bool:
 
 def _covered(claim: Claim, phase: Phase, cut: CutPhase | None) -> bool:
     if cut is not None:
-        ways: list[Adjacency] = ["add-remove", "replace-one"]
-        noises = [Phase(kind.mechanism, 1) for _, kind in cut.kinds]
-        return all(pair_against(way, noise) is not None for noise in noises for way in ways)
+        return all(pair_against(way, Phase(kind.mechanism, 1)) for _, kind in cut.kinds for way in _ways(claim, kind))
     if phase.sampler is not None or not sampling_is_known(phase):
         return isinstance(phase.sampler, WithoutReplacement) and not _swaps(claim) and _beside(claim, phase)
     return _beside(claim, phase)
@@ -82,16 +80,24 @@ def _pair(claim: Claim, phase: Phase, cut: CutPhase | None, tail: float) -> Pair
     return PairPhase(mean_pair(known), 1.0, phase.steps) if len(known) == len(found) else None
 
 
+def _ways(claim: Claim, kind: Phase) -> list[Adjacency]:
+    """Whether a kind's curves are those of a record against nothing, against another one, or of both."""
+    if not isinstance(kind.sampler, WithoutReplacement):
+        return ["add-remove"]
+    return ["replace-one"] if _swaps(claim) else ["add-remove", "replace-one"]
+
+
 def _curves(claim: Claim, kind: Phase, tail: float) -> tuple[Curves, Curves] | None:
     """Of one release of a kind, in both orders; None for losses beyond floats."""
-    near, far = _known(kind, "add-remove", tail), _known(kind, "replace-one", tail)
-    if max(near[0][-1], far[0][-1]) > LARGEST:
+    known = [_known(kind, way, tail) for way in _ways(claim, kind)]
+    if max(losses[-1] for losses, _ in known) > LARGEST:
         return None
+    near, far = known[0], known[-1]
     fixed = kind.sampler.prob if isinstance(kind.sampler, WithoutReplacement) else None
     if not _swaps(claim):
         return sampled_curves(near, kind.sampling_prob) if fixed is None else fixed_size_curves(near, far, fixed)
     curve = replaced_curve(near, kind.sampling_prob) if fixed is None else sampled_curves(far, fixed)[0]
-    return None if curve is None else (curve, (curve[0].copy(), curve[1].copy()))
+    return None if curve is None else (curve, curve)
 
 
 def _known(kind: Phase, way: Adjacency, tail: float) -> Curves:

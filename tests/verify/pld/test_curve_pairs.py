@@ -4,11 +4,12 @@ import math
 from collections.abc import Callable
 from functools import partial
 
+import mpmath
 import numpy as np
 import pytest
 
 from dpaudit.mechanisms.base import Array
-from dpaudit.verify.pld.curve_pairs import bounded_pair
+from dpaudit.verify.pld.curve_pairs import bounded_pair, mean_pair, sampled_curves
 from dpaudit.verify.pld.dominating_pairs import DominatingPair
 from dpaudit.verify.pld.pair_curve import PairPhase, compose_pairs, worst_delta
 
@@ -101,3 +102,47 @@ def test_pairs_of_two_curves_compose_as_their_atoms_do() -> None:
     exact, value = profile(np.append(plain, 1.0 - plain.sum()), epsilon), worst_delta(total, epsilon)
     assert (value >= exact - 1e-15).all()
     np.testing.assert_allclose(value, exact + first[-1] * second[-1], rtol=2e-3)  # of a grid
+
+
+def exact_sampled(masses: Array, q: float, loss: float, *, ghost: bool) -> mpmath.mpf:
+    """delta of such atoms under Poisson sampling, the record first or its ghost, in 60 digits."""
+    size = (len(masses) - 2) // 2
+    rate, growth, total = mpmath.mpf(q), mpmath.e ** mpmath.mpf(loss), mpmath.mpf(0)
+    for place, mass in zip(range(-size, size + 1), masses[:-1], strict=True):
+        p = mpmath.mpf(float(mass))
+        other = p * mpmath.e ** (-mpmath.mpf(float(STEP * place)))
+        drawn = rate * p + (1 - rate) * other
+        total += max(other - growth * drawn if ghost else drawn - growth * other, 0)
+    # what is infinite under the one law lies at no loss of the other
+    return total + mpmath.mpf(float(masses[-1])) * (0 if ghost else rate)
+
+
+@pytest.mark.parametrize("q", [1e-12, 0.3, 0.999, 1.0 - 1e-10, 1.0 - 2.0**-53, 1.0])
+def test_sampled_curves_are_those_of_the_mixtures(q: float) -> None:
+    """Near a rate of 1 the ghost's came out lower than they are, by half a percent."""
+    size = 300
+    above = np.append(np.random.default_rng(3).dirichlet(np.full(size + 1, 0.3)), 0.0)
+    masses = np.concatenate([(above[1:-1] * np.exp(-STEP * np.arange(1, size + 1)))[::-1], above])
+    masses /= masses.sum()
+    losses: Array = STEP * np.arange(size + 1)
+    with mpmath.workdps(60):
+        known = np.array([float(exact_sampled(masses, 1.0, x, ghost=False)) for x in losses]) * (1 + 1e-15)
+        for ghost, (at, deltas) in zip((False, True), sampled_curves((losses, known), q), strict=True):
+            assert (np.diff(at) > 0).all()
+            for loss, delta in list(zip(at, deltas, strict=True))[::7]:
+                exact = exact_sampled(masses, q, float(loss) * (1 + 2.0**-46), ghost=ghost)
+                assert float(exact) <= delta * (1 + 1e-12) + 1e-15
+                assert (
+                    delta
+                    <= float(exact_sampled(masses, q, float(loss) * (1 - 2.0**-44), ghost=ghost)) * (1 + 1e-9) + 1e-15
+                )
+
+
+def test_the_mean_of_kinds_is_theirs() -> None:
+    losses: Array = STEP * np.arange(26)
+    both = [mirrored_atoms(np.random.default_rng(seed), 25) for seed in (1, 2)]
+    curves = [(losses, profile(masses, losses)) for masses in both]
+    pair = mean_pair([(0.3, (curves[0], curves[0])), (0.7, (curves[1], curves[1]))])
+    at = np.linspace(0.0, 2.4, 50)
+    wanted = 0.3 * profile(both[0], at) + 0.7 * profile(both[1], at)
+    assert curve(pair, at) == pytest.approx(wanted, rel=1e-9)
