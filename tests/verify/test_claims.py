@@ -173,7 +173,8 @@ def test_one_of_everybody_is_taken_away(noise: Mechanism) -> None:
     cut = [Phase(noise, sampler=TruncatedPoisson(1.0, 5, 10, 4))]
     drawn = [Phase(noise, sampler=WithoutReplacement(0.5, 4))]
     removed, replaced = check(Claim(1.0, 1e-4, cut)), check(Claim(1.0, 1e-4, drawn, "replace-one"))
-    assert removed.epsilon_upper == pytest.approx(replaced.epsilon_upper, rel=1e-3)
+    assert removed.epsilon_upper <= replaced.epsilon_upper * (1 + 1e-3)
+    assert removed.epsilon_upper == pytest.approx(removed.epsilon_lower, rel=1e-3)
     assert removed.epsilon_lower == pytest.approx(replaced.epsilon_lower, rel=1e-3)
     ghost = check(Claim(1.0, 1e-4, cut, "zero-out"))
     assert ghost.epsilon_upper < 0.95 * removed.epsilon_upper
