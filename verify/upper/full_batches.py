@@ -26,8 +26,8 @@ from dpaudit.verify.claims import Claim, Phase, lets_another_in
 from dpaudit.verify.samplers import TruncatedPoisson, WithoutReplacement
 
 THEOREM = (
-    "in every release the others alone fill the batch, which then holds the record at a known rate in place of "
-    "another, or nothing of it is cut (verify/upper/full_batches.py)"
+    "each batch as one of fixed size where the others alone fill it, else as a Poisson batch "
+    "(verify/upper/full_batches.py)"
 )
 
 
