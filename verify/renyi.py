@@ -38,7 +38,7 @@ from dpaudit.verify.upper import (
     replaced_moments,
     sampled_normal,
 )
-from dpaudit.verify.upper.full_batches import read_cut
+from dpaudit.verify.upper.full_batches import kinds_of
 from dpaudit.verify.upper.gaussian_pld import shift_over_sigma
 from dpaudit.verify.upper.half_line_moments import half_moments
 from dpaudit.verify.upper.met_releases import met_claim
@@ -153,17 +153,17 @@ def _as_met(claim: Claim, phase: Phase) -> Claim:
 
 def _pure_release(claim: Claim, phase: Phase) -> tuple[float, int] | None:
     """Pure epsilon of one release that the record enters, and how many there are; None where it has none."""
-    alone = replace(claim, phases=[phase])
-    releases = unamplified(alone)
+    releases = unamplified(replace(claim, phases=[phase]))
     if releases is None:
         return None
     # amplified where each release samples for itself
     known = Phase(phase.mechanism, 1, phase.sampling_prob) if phase.sampler is None else replace(releases[0], steps=1)
     if isinstance(phase.sampler, WithoutReplacement):
         known = Phase(phase.mechanism, sampler=replace(phase.sampler, releases=1))
-    read, [cut] = read_cut(alone)
-    kinds = [known] if cut is None else [kind for _, kind in cut.kinds]
-    epsilon = max(_pure_epsilon(replace(read, phases=[kind])) for kind in kinds)
+    alone = [replace(claim, phases=[known])]
+    if isinstance(phase.sampler, TruncatedPoisson):
+        alone = [one for _, one in kinds_of(claim, phase)]
+    epsilon = max(map(_pure_epsilon, alone))
     return (epsilon, releases[0].steps) if math.isfinite(epsilon) else None
 
 
@@ -299,7 +299,7 @@ def divergence_upper(claim: Claim, orders: Array) -> Array:
     for own, phase in zip(claim.phases, met.phases, strict=True):
         found = np.full(len(orders), np.inf)
         if isinstance(own.sampler, TruncatedPoisson):
-            found = _cut_moments(replace(claim, phases=[own]), orders - 1.0)
+            found = _cut_moments(claim, own, orders - 1.0)
         elif phase.sampler is None:
             found = _release_moments(met, phase, orders - 1.0, poisson=own.sampler is None)
         if isinstance(own.sampler, WithoutReplacement):  # fixed sizes put another record in one's place
@@ -363,21 +363,20 @@ def _fixed_size_moments(claim: Claim, phase: Phase, lams: Array) -> Array:
     return found if normal is None else np.minimum(found, half_moments(normal, lams))
 
 
-def _cut_moments(claim: Claim, lams: Array) -> Array:
-    """Of one release of the one phase, of batches that are cut: the mean over its kinds (`upper.full_batches`).
+def _cut_moments(claim: Claim, phase: Phase, lams: Array) -> Array:
+    """Of one release of batches that are cut: the mean over its kinds (`upper.full_batches`).
 
     Which of them it is has one law for both neighbours, whatever was released before, and moments are jointly convex.
     """
-    read, [cut] = read_cut(claim)
-    assert cut is not None
-    kinds = [(math.log(chance) + _kind_moments(read, kind, lams)) for chance, kind in cut.kinds]
+    kinds = [math.log(chance) + _kind_moments(one, lams) for chance, one in kinds_of(claim, phase)]
     return np.asarray(np.logaddexp.reduce(kinds, axis=0))
 
 
-def _kind_moments(claim: Claim, kind: Phase, lams: Array) -> Array:
+def _kind_moments(alone: Claim, lams: Array) -> Array:
+    [kind] = alone.phases
     if isinstance(kind.sampler, WithoutReplacement):
-        return _fixed_size_moments(claim, kind, lams)
-    return _release_moments(replace(claim, phases=[kind]), kind, lams, poisson=True)
+        return _fixed_size_moments(alone, kind, lams)
+    return _release_moments(alone, kind, lams, poisson=True)
 
 
 def _uncut(phase: Phase) -> Phase:

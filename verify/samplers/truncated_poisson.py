@@ -115,7 +115,7 @@ class TruncatedPoisson:
         n, cap, q = self.records, self.max_batch, float(self.prob)
         if cap >= n:
             return q
-        inside = 1.0 - binomial_tail(cap, n - 1, q)[1]
+        inside = 1.0 - self.full_chance[1]
         share = inside + cap * binomial_tail(cap + 1, n, q)[0] / (n * q)
         return q * min(1.0, max(share, cap / n)) * (1.0 - ROUNDING)  # 1 + X is at most n
 

@@ -35,7 +35,6 @@ What is e-differentially private costs at most what randomized response does, lo
 """
 
 import math
-from dataclasses import replace
 
 import numpy as np
 
@@ -49,7 +48,7 @@ from dpaudit.verify.pld.pair_curve import LEAST_STEP
 from dpaudit.verify.samplers import BufferedShuffle, Shuffled, TruncatedPoisson, WithoutReplacement
 from dpaudit.verify.upper import laplace_pure
 from dpaudit.verify.upper.full_batches import THEOREM as CUT
-from dpaudit.verify.upper.full_batches import read_cut
+from dpaudit.verify.upper.full_batches import kinds_of
 from dpaudit.verify.upper.met_releases import REVEALED
 from dpaudit.verify.upper.shift_norms import radius, sampling_is_known
 
@@ -89,10 +88,9 @@ def phase_epsilon(claim: Claim, phase: Phase) -> float | None:
     if isinstance(phase.sampler, WithoutReplacement):
         return _fixed_size_epsilon(claim, phase.mechanism, phase.sampler.prob)
     if isinstance(phase.sampler, TruncatedPoisson):  # the largest of either kind, which is told
-        read, [cut] = read_cut(replace(claim, phases=[phase]))
-        kinds = [phase_epsilon(read, kind) for _, kind in cut.kinds] if cut is not None else []
+        kinds = [phase_epsilon(one, one.phases[0]) for _, one in kinds_of(claim, phase)]
         known = [kind for kind in kinds if kind is not None]
-        return max(known) if known and len(known) == len(kinds) else None
+        return max(known) if len(known) == len(kinds) else None
     found = release_epsilon(phase.mechanism, claim.adjacency) if sampling_is_known(phase) else None
     if found is None or phase.sampling_prob == 1:
         return found

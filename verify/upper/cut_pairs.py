@@ -27,8 +27,6 @@ THEOREM = (
 
 def applies(claim: Claim) -> bool:
     """Batches that are cut in a phase, noise with a pair in all of them, not all of it normal."""
-    if not any(isinstance(phase.sampler, TruncatedPoisson) for phase in claim.phases) or sampled_normal.applies(claim):
-        return False
     return _pairs(claim) is not None
 
 
@@ -38,14 +36,16 @@ def bound(claim: Claim) -> Curve:
     Raises:
         ValueError: `applies(claim)` is false.
     """
-    pairs = _pairs(claim) if applies(claim) else None
+    pairs = _pairs(claim)
     if pairs is None:
         raise ValueError(f"Expected claim {claim.id!r} to have batches that are cut, with noise that has a pair.")
     return pair_curve(claim, pairs, THEOREM, wanted=("remove",) if _swaps(read_cut(claim)[0]) else ("remove", "add"))
 
 
 def _pairs(claim: Claim) -> list[PairPhase] | None:
-    """One of every phase; None where one has none, or losses beyond floats."""
+    """One of every phase; None where nothing is cut, all noise is normal, a phase has none, or losses beyond floats."""
+    if not any(isinstance(phase.sampler, TruncatedPoisson) for phase in claim.phases) or sampled_normal.applies(claim):
+        return None
     read, cuts = read_cut(claim)
     phases, tail = list(zip(read.phases, cuts, strict=True)), release_tail(read)
     if not all(_covered(read, phase, cut) for phase, cut in phases):

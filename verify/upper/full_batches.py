@@ -47,14 +47,9 @@ class CutPhase:
     moved: Mechanism | None
 
     @property
-    def normal(self) -> bool:
-        """Whether its noise is."""
-        return isinstance(self.phase.mechanism.structure, NormalCoordinates)
-
-    @property
     def most_blocks(self) -> int:
         """Some, and one where a bound takes seconds: of noise that is not normal."""
-        return 8 if self.normal else 1
+        return 8 if isinstance(self.phase.mechanism.structure, NormalCoordinates) else 1
 
     @property
     def kinds(self) -> list[tuple[float, Phase]]:
@@ -125,6 +120,18 @@ def read_cut(claim: Claim) -> tuple[Claim, list[CutPhase | None]]:
     except ValueError:
         swapped = replace(claim, adjacency="replace-one")
         return swapped, [_cut_phase(swapped, phase) for phase in claim.phases]
+
+
+def kinds_of(claim: Claim, phase: Phase) -> list[tuple[float, Claim]]:
+    """Upper bounds on the probabilities of the kinds of a release of batches that are cut, and claims of one release.
+
+    Args:
+        claim: Its adjacency is read.
+        phase: Of such batches.
+    """
+    read, [cut] = read_cut(replace(claim, phases=[phase]))
+    assert cut is not None
+    return [(chance, replace(read, phases=[kind])) for chance, kind in cut.kinds]
 
 
 def _cut_phase(claim: Claim, phase: Phase) -> CutPhase | None:
