@@ -98,14 +98,18 @@ def _curve(verdict: Verdict) -> dict[str, list[float]]:
 def _certified(claim: Claim, verdict: Verdict) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """What the second engine says, and its certificate."""
     try:
+        from dpaudit.verify.rigorous.agreement import alone
         from dpaudit.verify.rigorous.certificates import NotCovered, certificate
     except ImportError as error:
         if (error.name or "").partition(".")[0] != "flint":
             raise
         raise InputError("Expected python-flint to be installed for the register: pip install python-flint") from error
-    found = certificate(replace(claim, id="", source=""), verdict)
+    unnamed = replace(claim, id="", source="")
+    found = certificate(unnamed, verdict)
     if isinstance(found, NotCovered):
-        return {"holds": False, "note": found.reason}, None
+        name, proved = alone(unnamed, verdict)
+        holds = name == verdict.verdict
+        return {"holds": holds, "note": f"{proved}; no certificate: {found.reason}" if holds else found.reason}, None
     return {"holds": True, "note": f"certificate of kind {found['kind']}"}, {
         **found, "claim": {**found["claim"], "id": claim.id}
     }  # fmt: skip

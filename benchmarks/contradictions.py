@@ -42,6 +42,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from wide_draws import WIDE, drawn_claim, nearest
 
 from dpaudit.verify import Claim
+from dpaudit.verify.checking import DISAGREEMENT
 from dpaudit.verify.results import Verdict
 
 SLOW, PATIENCE = 30.0, 60.0  # CPU seconds of a verdict that is too slow, and of one that is not waited for
@@ -183,6 +184,8 @@ class Trial:
         from dpaudit.verify.rigorous.balls import Unavailable
         from dpaudit.verify.rigorous.bracket import rigorous_bracket
 
+        if claim.guarantee is not None and not self._same_promise(claim, verdict):
+            return "disagreement"
         started = time.process_time()
         try:
             with cpu_limit(0.5 * self.patience):
@@ -208,6 +211,24 @@ class Trial:
         return {(True, True): "both sides", (True, False): "lower side", (False, True): "upper side"}.get(
             both, "trivial"
         )
+
+    def _same_promise(self, claim: Claim, verdict: Verdict) -> bool:
+        """Whether both engines' brackets of a guarantee's own number meet; so they do where one has none."""
+        from dpaudit.verify.rigorous.agreement import confirmed
+
+        try:
+            with cpu_limit(0.5 * self.patience):
+                found, refusal, crash = guarded(lambda: confirmed(claim, verdict))
+        except OutOfTimeError:
+            return True
+        if found is None:
+            self._wrong(f"crash of the rigorous engine: {refusal or crash}", claim)
+            return False
+        self.row["promise"] = "rigorous" in found.methods
+        if DISAGREEMENT in found.methods and DISAGREEMENT not in verdict.methods:
+            self._wrong(found.reason, claim)
+            return False
+        return True
 
     def _wrong(self, what: str, *claims: Claim) -> None:
         first = f"{self.seed}-{self.index}-{len(self.row['wrong'])}"

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 from dpaudit.verify.checking import DISAGREEMENT, decide
 from dpaudit.verify.claims import Claim
-from dpaudit.verify.results import Verdict
+from dpaudit.verify.results import Verdict, VerdictName
 from dpaudit.verify.rigorous.balls import Unavailable
 from dpaudit.verify.rigorous.bracket import RigorousBracket, rigorous_bracket
+from dpaudit.verify.rigorous.guarantees import GuaranteeBracket, guarantee_bracket
 
 RIGOROUS = "rigorous"
 READING = 1e-12  # parameters are doubles to the first engine and decimals to the second
@@ -29,8 +30,24 @@ def confirmed(claim: Claim, verdict: Verdict) -> Verdict:
     'rigorous'
     """
     if claim.guarantee is not None:
-        return compared(claim, verdict, Unavailable(f"it judges an (epsilon, delta), and {claim.guarantee} is none"))
+        return _kept(verdict, guarantee_bracket(claim, verdict.witness))
     return compared(claim, verdict, rigorous_bracket(claim, verdict.witness))
+
+
+def alone(claim: Claim, verdict: Verdict) -> tuple[VerdictName, str]:
+    """What the second engine decides without the first one, and what it proves or why nothing.
+
+    Args:
+        claim: The claim.
+        verdict: From `check`: its witness says where to look.
+    """
+    if claim.guarantee is not None:
+        kept = guarantee_bracket(claim, verdict.witness)
+        return ("undecided", kept.reason) if isinstance(kept, Unavailable) else (kept.verdict, _bounds_of(kept))
+    found = rigorous_bracket(claim, verdict.witness)
+    if isinstance(found, Unavailable):
+        return "undecided", found.reason
+    return _decided(claim, found), _bounds(found)
 
 
 def compared(claim: Claim, verdict: Verdict, found: RigorousBracket | Unavailable) -> Verdict:
@@ -42,7 +59,7 @@ def compared(claim: Claim, verdict: Verdict, found: RigorousBracket | Unavailabl
         found: From `rigorous_bracket`.
     """
     if isinstance(found, Unavailable):
-        return replace(verdict, reason=f"{verdict.reason} In ball arithmetic there is no bound: {found.reason}.")
+        return _unconfirmed(verdict, found)
     both = replace(
         verdict,
         delta_lower=max(verdict.delta_lower, found.delta_lower),
@@ -52,25 +69,66 @@ def compared(claim: Claim, verdict: Verdict, found: RigorousBracket | Unavailabl
         methods=[*verdict.methods, RIGOROUS],
     )
     if DISAGREEMENT in verdict.methods:
-        return replace(both, reason=f"{verdict.reason} {_told('Ball arithmetic says', found)}")
+        return replace(both, reason=f"{verdict.reason} Ball arithmetic says: {_bounds(found)}.")
     if not (_meet(both.delta_lower, both.delta_upper) and _meet(both.epsilon_lower, both.epsilon_upper)):
         return _crossed(verdict, found)
     name = decide(claim, both.delta_lower, both.delta_upper, both.epsilon_lower)
     if name != verdict.verdict:
-        return replace(both, verdict=name, reason=_told("Ball arithmetic decides", found))
-    alone = decide(claim, found.delta_lower, found.delta_upper, found.epsilon_lower)
-    opening = "Ball arithmetic proves the same" if alone == name != "undecided" else "Ball arithmetic agrees"
-    return replace(both, reason=f"{verdict.reason} {_told(opening, found)}")
+        return replace(both, verdict=name, reason=f"Ball arithmetic decides: {_bounds(found)}.")
+    return replace(both, reason=f"{verdict.reason} {_opening(_decided(claim, found), name)}: {_bounds(found)}.")
+
+
+def _kept(verdict: Verdict, found: GuaranteeBracket | Unavailable) -> Verdict:
+    """The same of a guarantee that is no (epsilon, delta), of whose number both engines have a bracket."""
+    known = verdict.guarantee
+    if isinstance(found, Unavailable) or known is None:
+        return _unconfirmed(verdict, found) if isinstance(found, Unavailable) else verdict
+    bounds, methods = _bounds_of(found), [*verdict.methods, RIGOROUS]
+    lower, upper = max(known["lower"], found.lower), min(known["upper"], found.upper)
+    if DISAGREEMENT in verdict.methods:
+        return replace(verdict, reason=f"{verdict.reason} Ball arithmetic says: {bounds}.", methods=methods)
+    if not _meet(lower, upper):
+        reason = (
+            f"Two bounds disagree, please report: {found.parameter} is in [{known['lower']:.9g}, {known['upper']:.9g}] "
+            f"in floating point, and in [{found.lower:.9g}, {found.upper:.9g}] by {found.theorem} and {found.witness} "
+            "in ball arithmetic."
+        )
+        return replace(verdict, verdict="undecided", reason=reason, methods=[*methods, DISAGREEMENT])
+    both = replace(verdict, guarantee={**known, "lower": lower, "upper": upper}, methods=methods)
+    if verdict.verdict == "undecided" != found.verdict:
+        return replace(both, verdict=found.verdict, reason=f"Ball arithmetic decides: {bounds}.")
+    return replace(both, reason=f"{verdict.reason} {_opening(found.verdict, verdict.verdict)}: {bounds}.")
+
+
+def _unconfirmed(verdict: Verdict, found: Unavailable) -> Verdict:
+    return replace(verdict, reason=f"{verdict.reason} In ball arithmetic there is no bound: {found.reason}.")
+
+
+def _decided(claim: Claim, found: RigorousBracket) -> VerdictName:
+    return decide(claim, found.delta_lower, found.delta_upper, found.epsilon_lower)
+
+
+def _opening(alone: VerdictName, name: VerdictName) -> str:
+    return "Ball arithmetic proves the same" if alone == name != "undecided" else "Ball arithmetic agrees"
 
 
 def _meet(lower: float, upper: float) -> bool:
     return lower <= upper * (1 + READING)
 
 
-def _told(opening: str, found: RigorousBracket) -> str:
+def _bounds(found: RigorousBracket) -> str:
     return (
-        f"{opening}: delta is at least {found.delta_lower:.6g} ({found.witness}) and at most {found.delta_upper:.6g} "
-        f"({found.theorem})."
+        f"delta is at least {found.delta_lower:.6g} ({found.witness}) and at most {found.delta_upper:.6g} "
+        f"({found.theorem})"
+    )
+
+
+def _bounds_of(found: GuaranteeBracket) -> str:
+    if found.parameter == "points":
+        return f"{found.lower:g} points are broken ({found.witness}), {found.upper:g} are not proved ({found.theorem})"
+    return (
+        f"{found.parameter} is at least {found.lower:.6g} ({found.witness}) and at most {found.upper:.6g} "
+        f"({found.theorem})"
     )
 
 

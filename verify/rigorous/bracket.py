@@ -46,6 +46,7 @@ from dpaudit.verify.rigorous.passes import LabelledPass
 from dpaudit.verify.rigorous.radial import RadialNoise, radial_delta
 from dpaudit.verify.rigorous.seams import straddled_curve
 from dpaudit.verify.rigorous.shuffled_choices import shuffled_bound
+from dpaudit.verify.rigorous.streams import ToldApart, stream_event
 from dpaudit.verify.samplers import TruncatedPoisson, WithoutReplacement
 from dpaudit.verify.upper.met_releases import met_claim
 from dpaudit.verify.upper.shift_norms import sampling_is_known
@@ -56,6 +57,8 @@ SHARES = (1e-6, 1e-2, 0.2)  # of delta that may be spent on large hidden scales
 SCALE_CELLS, ROUNDED = 60, 1e-2
 BISECTIONS, TOLERANCE = 40, 1e-4
 LARGEST = 1e5  # epsilon
+FURTHER = 20  # nats below delta at which a smoothed curve's integral is cut
+LOST = 1e-2  # of delta, at which the grid of a smoothed curve is chosen: what it loses is smoothed, too
 LONGEST = 200_000  # steps of a composition
 
 
@@ -119,14 +122,13 @@ def rigorous_bracket(claim: Claim, witness: Witness | None = None) -> RigorousBr
     with precision():
         upper = upper_proof(claim)
         exact = isinstance(upper, UpperProof) and upper.exact
-        silent = with_silent_others(claim)
-        event = Unavailable("the longest shift attains it") if exact else _open_event(silent, witness, upper)
-        if isinstance(upper, Unavailable) and isinstance(event, Unavailable):
-            return Unavailable(f"{upper.reason}; {event.reason}")
+        told = Unavailable("the longest shift attains it") if exact else told_apart(claim, witness, upper)
+        if isinstance(upper, Unavailable) and isinstance(told, Unavailable):
+            return Unavailable(f"{upper.reason}; {told.reason}")
         e, delta = ball(claim.epsilon), ball(claim.delta)
         delta_lower = epsilon_lower = 0.0
-        if isinstance(event, Event):
-            p, q = event_probabilities(silent.phases, event)
+        if isinstance(told, ToldApart):
+            p, q = told.p, told.q
             delta_lower = max(0.0, float_below(p - e.exp() * q))
             ratio = ((p - delta).lower() / q.upper()).log() if p > delta and q.upper() > 0 else arb(0)
             epsilon_lower = max(0.0, float_below(ratio))
@@ -148,8 +150,26 @@ def rigorous_bracket(claim: Claim, witness: Witness | None = None) -> RigorousBr
             epsilon_lower,
             epsilon_upper,
             upper.kind if isinstance(upper, UpperProof) else upper.reason,
-            _described(event) if isinstance(event, Event) else event.reason,
+            told.witness if isinstance(told, ToldApart) else told.reason,
         )
+
+
+def told_apart(
+    claim: Claim, witness: Witness | None = None, upper: UpperProof | Unavailable | None = None
+) -> ToldApart | Unavailable:
+    """The event that the lower bound uses, with its probabilities.
+
+    Args:
+        claim: In canonical form.
+        witness: From a verdict: its number of coordinates and direction say where to look.
+        upper: A bound from above: gauges are looked at where neither it nor the event decides. None: they never are.
+    """
+    silent = with_silent_others(claim)
+    event = lower_event(silent, witness) if upper is None else _open_event(silent, witness, upper)
+    if isinstance(event, Event):
+        return ToldApart(*event_probabilities(silent.phases, event), _described(event))
+    stream = stream_event(claim)
+    return event if isinstance(stream, Unavailable) else stream
 
 
 def _described(event: Event) -> str:
@@ -517,9 +537,9 @@ def _dominated(claim: Claim, known: Sequence[arb], inputs: dict[str, Any], spent
     if bound <= ball(claim.delta) or claim.epsilon <= 0 or sum(phase.steps for phase in claim.phases) > LONGEST:
         return moments
     releases = gaussian_releases(claim, known)
-    grid = chosen_grid(releases, claim.epsilon, claim.delta, 0.5)
+    grid = chosen_grid(releases, claim.epsilon, LOST * claim.delta, 0.5)
     curve = GridCurve(composed_losses(releases, grid)[0], grid)
-    end = (ball(grid.step) * grid.window).max((alpha / order).mid() + 100).mid()
+    end = ((alpha + FURTHER - ball(max(claim.delta, 1e-300)).log()) / order).mid()
 
     def rest(place: arb) -> arb:
         return (alpha - order * place).exp() / order

@@ -1,0 +1,382 @@
+"""Brackets in balls around the number of a guarantee that is no single (epsilon, delta).
+
+mu^2 adds up over releases of normal noise (Dong, Roth and Su 2022, Corollary 3.3), and so do Renyi divergences over an
+adaptive history (Mironov 2017, Proposition 1). From below they add up for one pair of neighbours whose record
+contributes the same in all releases, and an event tells two laws apart at least as (p, 1-p) from (q, 1-q): data
+processing. Where a sampler decides who is in a batch, that is revealed: divergences are quasi-convex.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import ceil, inf, nextafter
+from typing import Any
+
+from flint import arb
+
+from dpaudit.mechanisms.base import with_dimension
+from dpaudit.mechanisms.registry import to_dict
+from dpaudit.verify.checking import decide
+from dpaudit.verify.claims import Adjacency, Claim, Phase, lets_another_in
+from dpaudit.verify.float_range import beyond_floats
+from dpaudit.verify.guarantees import ApproximateDP, GaussianDP, PrivacyCurve, PureDP, RenyiDP, ZeroConcentratedDP
+from dpaudit.verify.results import VerdictName, Witness
+from dpaudit.verify.rigorous.balls import Unavailable, ball, float_above, float_below, precision, total
+from dpaudit.verify.rigorous.bracket import RigorousBracket, rigorous_bracket, told_apart
+from dpaudit.verify.rigorous.divergences import Pair, laplace_divergence, normal_divergence
+from dpaudit.verify.rigorous.domination import dominating_mu, is_gaussian, log_moment, radius
+from dpaudit.verify.rigorous.streams import ToldApart
+from dpaudit.verify.upper.shift_norms import sampling_is_known
+
+ORDERS = ("1.000001", "1.1", "1.5", "2", "4", "16", "64", "1000000000")  # at which rho is bounded from below
+NEAR = (0.0, 0.1)  # (epsilon, delta) of a second look for an event
+LARGEST_WHOLE = 1000  # order of a binomial sum
+PARAMETERS = ("clip", "noise_multiplier", "scale")
+SQUARES = "squares of shifts over sigma add up"
+MOMENTS = "Renyi divergences of the releases add up"
+ATTAINED = "the longest shift attains it"
+EVENT = "an event"
+Number = Fraction | arb
+
+
+@dataclass(frozen=True)
+class GuaranteeBracket:
+    """The number of a guarantee, rounded outward.
+
+    Args:
+        parameter: "mu", "rho" or "epsilon"; "points" where it is how many points of a curve do not hold.
+        lower, upper: Around the least value that the history keeps.
+        stated: The number that is promised; 0 of points.
+        theorem: What the upper bound comes from, or why there is none.
+        witness: What the lower bound comes from, or why there is none.
+    """
+
+    parameter: str
+    lower: float
+    upper: float
+    stated: float
+    theorem: str
+    witness: str
+
+    @property
+    def verdict(self) -> VerdictName:
+        """What these bounds decide."""
+        if self.lower > self.stated:
+            return "refuted"
+        return "certified" if self.upper <= self.stated else "undecided"
+
+
+def guarantee_bracket(claim: Claim, witness: Witness | None = None) -> GuaranteeBracket | Unavailable:
+    """Bounds in ball arithmetic on what a claim's guarantee promises.
+
+    Args:
+        claim: With a guarantee of its own kind.
+        witness: From a verdict: its number of coordinates and direction say where the lower bound looks.
+
+    Returns:
+        The bracket; `Unavailable` where neither side has a bound.
+
+    Raises:
+        ValueError: The claim states a plain (epsilon, delta).
+
+    >>> from dpaudit.mechanisms import Gaussian
+    >>> from dpaudit.verify.implied import claim_stating
+    >>> found = guarantee_bracket(claim_stating(ZeroConcentratedDP(3.0), [Phase(Gaussian(0.4))]))
+    >>> (found.parameter, found.lower, found.upper, found.verdict)
+    ('rho', 3.125, 3.125, 'refuted')
+    """
+    claim = claim.canonical()
+    beyond = beyond_floats(claim)
+    if beyond:
+        return Unavailable(beyond)
+    if any(phase.correlation is not None for phase in claim.phases):
+        return Unavailable("correlated noise has no theorem in balls")
+    with precision():
+        match claim.guarantee:
+            case GaussianDP(mu):
+                return _of_mu(claim, mu, witness)
+            case ZeroConcentratedDP(rho):
+                return _of_rho(claim, rho, witness)
+            case RenyiDP(order, epsilon):
+                return _of_order(claim, order, epsilon, witness)
+            case PureDP(epsilon):
+                return _pure(claim, epsilon, witness)
+            case PrivacyCurve(points):
+                return _points(claim, points, witness)
+            case None | ApproximateDP():
+                raise ValueError(f"Expected claim {claim.id!r} to state a guarantee of its own kind.")
+
+
+def _bracketed(
+    parameter: str,
+    stated: float,
+    lower: Number,
+    upper: Number | Unavailable,
+    theorem: str,
+    witness: str,
+    *,
+    squared: bool = False,
+) -> GuaranteeBracket:
+    """The bracket of bounds on a number, or on its square."""
+    goal = Fraction(repr(float(stated))) ** (2 if squared else 1)
+    low = float_below(_root(lower) if squared else _ball(lower))
+    if isinstance(upper, Unavailable):
+        return GuaranteeBracket(parameter, max(low, 0.0), inf, stated, upper.reason, witness)
+    high = float_above(_root(upper) if squared else _ball(upper))
+    # the float of the stated number may lie above or below the decimal
+    kept = upper <= goal if isinstance(upper, Fraction) else upper <= ball(goal)
+    high = min(high, stated) if kept else max(high, nextafter(stated, inf))
+    return GuaranteeBracket(parameter, max(low, 0.0), high, stated, theorem, witness)
+
+
+def _ball(number: Number) -> arb:
+    return ball(number) if isinstance(number, Fraction) else number
+
+
+def _root(number: Number) -> arb:
+    return _ball(number).sqrt()
+
+
+def _of_mu(claim: Claim, mu: float, witness: Witness | None) -> GuaranteeBracket:
+    upper = _sum([_mu_of_phase(claim, phase) for phase in claim.phases])
+    if not isinstance(upper, Unavailable) and all(map(_attained, claim.phases)):
+        return _bracketed("mu", mu, upper, upper, SQUARES, ATTAINED, squared=True)
+    told = _told_apart(claim, witness)
+    if isinstance(told, Unavailable):
+        return _bracketed("mu", mu, arb(0), upper, SQUARES, told.reason, squared=True)
+    shown = _quantile(told.p) - _quantile(told.q)
+    return _bracketed("mu", mu, shown * shown, upper, SQUARES, EVENT, squared=True)
+
+
+def _of_rho(claim: Claim, rho: float, witness: Witness | None) -> GuaranteeBracket:
+    square = _sum([_squared_mu(claim, phase) for phase in claim.phases])
+    if not isinstance(square, Unavailable) and all(map(_attained, claim.phases)):
+        return _bracketed("rho", rho, square / 2, square / 2, SQUARES, ATTAINED)
+    upper = _sum([_rho(claim, phase) for phase in claim.phases])
+    shown = [
+        (_pair_divergence(claim, order) / order, f"the order {order.str(7, radius=False)}")
+        for order in map(ball, ORDERS)
+    ]
+    told = _told_apart(claim, witness)
+    if not isinstance(told, Unavailable):
+        shown += [(_of_event(told, order) / order, EVENT) for order in map(ball, ORDERS)]
+    best, where = max(shown, key=lambda one: float(one[0].lower()))
+    return _bracketed("rho", rho, best, upper, MOMENTS, where)
+
+
+def _of_order(claim: Claim, order: float, epsilon: float, witness: Witness | None) -> GuaranteeBracket:
+    square = _sum([_squared_mu(claim, phase) for phase in claim.phases])
+    if not isinstance(square, Unavailable) and all(map(_attained, claim.phases)):
+        exact = square * Fraction(repr(float(order))) / 2 if isinstance(square, Fraction) else square * ball(order) / 2
+        return _bracketed("epsilon", epsilon, exact, exact, SQUARES, ATTAINED)
+    at = ball(order)
+    lower, where, told = _pair_divergence(claim, at), "one pair of neighbours", _told_apart(claim, witness)
+    if not isinstance(told, Unavailable):
+        by_event = _of_event(told, at)
+        lower, where = (by_event, EVENT) if by_event > lower else (lower, where)
+    return _bracketed("epsilon", epsilon, lower, _divergence(claim, at), MOMENTS, where)
+
+
+def _pure(claim: Claim, epsilon: float, witness: Witness | None) -> GuaranteeBracket | Unavailable:
+    """Of delta = 0."""
+    found = rigorous_bracket(replace(claim, epsilon=epsilon, delta=0.0, guarantee=None), witness)
+    if isinstance(found, Unavailable):
+        return found
+    return GuaranteeBracket("epsilon", found.epsilon_lower, found.epsilon_upper, epsilon, found.theorem, found.witness)
+
+
+def _points(
+    claim: Claim, points: Sequence[tuple[float, float]], witness: Witness | None
+) -> GuaranteeBracket | Unavailable:
+    """How many points are broken, and how many are not proved to hold."""
+    claims = [replace(claim, epsilon=epsilon, delta=delta, guarantee=None) for epsilon, delta in points]
+    found = [(one, rigorous_bracket(one, witness)) for one in claims]
+    known = [(one, bracket) for one, bracket in found if isinstance(bracket, RigorousBracket)]
+    if not known:
+        return next(bracket for _, bracket in found if isinstance(bracket, Unavailable))
+    verdicts = [decide(one, x.delta_lower, x.delta_upper, x.epsilon_lower) for one, x in known]
+    broken, held = (sum(verdict == name for verdict in verdicts) for name in ("refuted", "certified"))
+    theorem, event = ("; ".join(dict.fromkeys(getattr(x, key) for _, x in known)) for key in ("theorem", "witness"))
+    return GuaranteeBracket("points", float(broken), float(len(points) - held), 0.0, theorem, event)
+
+
+def _attained(phase: Phase) -> bool:
+    """Whether the longest shift attains the bound on mu: normal noise, and releases that the record is always in."""
+    return phase.sampler is None and phase.sampling_prob == 1 and is_gaussian(phase.mechanism)
+
+
+def _sum(parts: Sequence[Number | Unavailable]) -> Number | Unavailable:
+    """The sum, exact where all parts are; why one is missing."""
+    known = [part for part in parts if not isinstance(part, Unavailable)]
+    if len(known) < len(parts):
+        return next(part for part in parts if isinstance(part, Unavailable))
+    exact = [part for part in known if isinstance(part, Fraction)]
+    return sum(exact, Fraction(0)) if len(exact) == len(known) else total(list(map(_ball, known)))
+
+
+def _met(claim: Claim, phase: Phase) -> tuple[int, Adjacency] | Unavailable:
+    """In how many releases the record can be, and by what it is replaced in them, given who is drawn."""
+    if phase.sampler is None:
+        known = sampling_is_known(phase)
+        return (phase.steps, claim.adjacency) if known else Unavailable(f"no theorem for {phase.sampling_kind!r}")
+    if phase.sampler.meets_twice and not is_gaussian(phase.mechanism):
+        return Unavailable("the record can be in a batch twice")
+    return phase.sampler.meetings, "replace-one" if lets_another_in(claim, phase) else claim.adjacency
+
+
+def _squared_mu(claim: Claim, phase: Phase) -> Number | Unavailable:
+    """mu^2 of a phase's releases, as if the record were in all that it can be in."""
+    met = _met(claim, phase)
+    if isinstance(met, Unavailable):
+        return met
+    if not is_gaussian(phase.mechanism):
+        return Unavailable("only normal noise has a mu in balls")
+    data = {key: Fraction(str(value)) for key, value in to_dict(phase.mechanism).items() if key in PARAMETERS}
+    deviation = data["scale"] ** 2 / 2 if "scale" in data else (data["noise_multiplier"] * data["clip"]) ** 2
+    p, dimension = phase.mechanism.clip_norm, phase.mechanism.dimension
+    length = data["clip"] ** 2 * (1 if met[1] == "add-remove" else 4)
+    if p <= 2 or dimension == 1:
+        return met[0] * length / deviation
+    if dimension is None:
+        return Unavailable("the dimension is not set")
+    if p == inf:
+        return met[0] * length * dimension / deviation
+    return met[0] * ball(length / deviation) * arb(dimension) ** (1 - 2 / ball(p))
+
+
+def _mu_of_phase(claim: Claim, phase: Phase) -> Number | Unavailable:
+    """mu^2 of a phase's releases, of Laplace noise too.
+
+    One release moved by t scales has the mu with Phi(-mu/2) = e^(-t/2)/2, and what has a pure epsilon the one with
+    1/(1 + e^epsilon) (`verify.renyi.mu_upper`).
+    """
+    found, met = _squared_mu(claim, phase), _met(claim, phase)
+    shift = None if isinstance(met, Unavailable) else _laplace_shift(phase, met[1])
+    if not isinstance(found, Unavailable) or isinstance(met, Unavailable) or shift is None:
+        return found
+    error = (-shift / 2).exp() / 2
+    if phase.sampler is None and phase.sampling_prob < 1 and claim.adjacency == "add-remove":
+        error = 1 / (2 + ball(phase.sampling_prob) * shift.expm1())
+    return met[0] * (2 * _quantile(error)) ** 2
+
+
+def _rho(claim: Claim, phase: Phase) -> Number | Unavailable:
+    """The least rho that a theorem gives the releases of a phase."""
+    met, square = _met(claim, phase), _squared_mu(claim, phase)
+    if isinstance(met, Unavailable):
+        return met
+    if not isinstance(square, Unavailable):
+        return square / 2
+    costs = []
+    mu = dominating_mu(phase.mechanism, met[1])
+    if not isinstance(mu, Unavailable):
+        costs.append(mu * mu / 2)
+    shift = _laplace_shift(phase, met[1])
+    if shift is not None:
+        costs.append(shift + (-shift).expm1())  # Harrison and Manurangsi (2026): the Kullback-Leibler divergence
+    return met[0] * min(costs, key=lambda cost: float(cost.upper())) if costs else Unavailable("no theorem has a rho")
+
+
+def _laplace_shift(phase: Phase, adjacency: Adjacency) -> arb | None:
+    """The l1 radius over the scale of Laplace noise; None of other noise, or without a radius."""
+    data, length = to_dict(phase.mechanism), radius(phase.mechanism, 1, adjacency)
+    return None if isinstance(length, Unavailable) or not _is_laplace(data) else length / ball(data["scale"])
+
+
+def _is_laplace(data: Mapping[str, Any]) -> bool:
+    return data["name"] == "laplace" or data.get("beta") == 1
+
+
+def _divergence(claim: Claim, order: arb) -> arb | Unavailable:
+    """At most D_a of the history, the sum over its releases."""
+    parts = [_phase_divergence(claim, phase, order) for phase in claim.phases]
+    known = [part for part in parts if not isinstance(part, Unavailable)]
+    if len(known) < len(parts):
+        return next(part for part in parts if isinstance(part, Unavailable))
+    return max((total([part[side] for part in known]) for side in (0, 1)), key=lambda x: float(x.upper()))
+
+
+def _phase_divergence(claim: Claim, phase: Phase, order: arb) -> tuple[arb, arb] | Unavailable:
+    """At most D_a of a phase's releases, with the record against without it and the reverse."""
+    met = _met(claim, phase)
+    if isinstance(met, Unavailable):
+        return met
+    steps, adjacency = met
+    sampled = phase.sampler is None and phase.sampling_prob < 1
+    mu = dominating_mu(phase.mechanism, "add-remove" if sampled and is_gaussian(phase.mechanism) else adjacency)
+    shift = _laplace_shift(phase, adjacency)
+    rate = ball(phase.sampling_prob) if sampled else arb(1)
+    found: list[tuple[arb, arb]] = []
+    if is_gaussian(phase.mechanism) and not isinstance(mu, Unavailable):
+        found.append(_both_ways(normal_divergence, Pair(mu, rate, sampled and adjacency == "replace-one"), order))
+    elif not isinstance(mu, Unavailable):
+        found.append(_both_ways(normal_divergence, Pair(mu, arb(1)), order))
+        if sampled and adjacency == "add-remove" and order <= LARGEST_WHOLE:
+            lam = max(1, ceil(float(order.upper())) - 1)
+            moment = log_moment([(replace(phase, steps=1), [mu])], lam) / lam  # D_a grows with a
+            found.append((moment, moment))
+    if shift is not None:
+        known = sampled and adjacency == "add-remove"  # of a record that is replaced, its coin is revealed
+        found.append(_both_ways(laplace_divergence, Pair(shift, rate if known else arb(1)), order))
+    if not found:
+        return Unavailable("no theorem has such moments")
+    one, other = (min((ways[side] for ways in found), key=lambda x: float(x.upper())) for side in (0, 1))
+    return steps * one, steps * other
+
+
+def _both_ways(divergence: Callable[..., arb], pair: Pair, order: arb) -> tuple[arb, arb]:
+    one = divergence(pair, order)
+    return one, one if pair.swaps or pair.rate == 1 else divergence(pair, order, reverse=True)
+
+
+def _pair_divergence(claim: Claim, order: arb) -> arb:
+    """At least D_a of the history, by one pair of neighbours; phases with a sampler of their own are left out."""
+    sides = [arb(0), arb(0)]
+    for phase in claim.phases:
+        if phase.sampler is None and sampling_is_known(phase):
+            ways = max(_pairs(claim, phase, order), key=lambda ways: float(ways[0].lower()), default=sides[:0])
+            sides = [side + phase.steps * way for side, way in zip(sides, ways, strict=False)] if ways else sides
+    return max(sides, key=lambda x: float(x.lower()))
+
+
+def _pairs(claim: Claim, phase: Phase, order: arb) -> list[tuple[arb, arb]]:
+    """D_a of one release by the shifts that are looked at: the longest, one coordinate, all of them alike."""
+    noise, data = phase.mechanism, to_dict(phase.mechanism)
+    rate, sampled = ball(phase.sampling_prob), phase.sampling_prob < 1
+    swaps = claim.adjacency == "replace-one" and sampled
+    distance: Adjacency = "add-remove" if sampled else claim.adjacency
+    if is_gaussian(noise):
+        known = noise if not isinstance(dominating_mu(noise, distance), Unavailable) else with_dimension(noise, 1)
+        mu = dominating_mu(known, distance)
+        return [] if isinstance(mu, Unavailable) else [_both_ways(normal_divergence, Pair(mu, rate, swaps), order)]
+    alone = _laplace_shift(replace(phase, mechanism=with_dimension(noise, 1)), distance) if _is_laplace(data) else None
+    if alone is None:
+        return []
+    found, count = [_both_ways(laplace_divergence, Pair(alone, rate, swaps), order)], noise.dimension or 1
+    if not sampled and count > 1:
+        share = arb(1) if noise.clip_norm == inf else arb(count) ** (-1 / ball(noise.clip_norm))
+        alike = count * laplace_divergence(Pair(alone * share, rate), order)
+        found.append((alike, alike))
+    return found
+
+
+def _told_apart(claim: Claim, witness: Witness | None) -> ToldApart | Unavailable:
+    for epsilon, delta in ((claim.epsilon, claim.delta), NEAR):
+        told = told_apart(replace(claim, epsilon=epsilon, delta=delta), witness)
+        if isinstance(told, Unavailable):
+            return told
+        p, q = told.p.lower(), told.q.upper()
+        if 0 < q < p < 1:
+            return ToldApart(p, q, told.witness)
+    return Unavailable("no event tells the two apart")
+
+
+def _quantile(p: arb) -> arb:
+    """x with P(N(0, 1) <= x) = p."""
+    return -(arb(2).sqrt()) * (2 * p).erfcinv() if p < 0.5 else arb(2).sqrt() * (2 * (1 - p)).erfcinv()
+
+
+def _of_event(told: ToldApart, order: arb) -> arb:
+    """D_a of (p, 1-p) from (q, 1-q)."""
+    p, q = told.p, told.q
+    return (p**order * q ** (1 - order) + (1 - p) ** order * (1 - q) ** (1 - order)).log() / (order - 1)
