@@ -331,7 +331,7 @@ def test_the_page_does_what_it_says(tmp_path: Path) -> None:
     assert any("user" in text for text in check(claim).assumptions)
 
 
-def test_what_judges_epsilon_and_delta_alone_says_so() -> None:
+def test_both_engines_judge_a_rho_and_no_certificate_states_one() -> None:
     pytest.importorskip("flint")
     from dpaudit.verify.rigorous.agreement import confirmed
     from dpaudit.verify.rigorous.certificates import NotCovered, certificate
@@ -339,7 +339,7 @@ def test_what_judges_epsilon_and_delta_alone_says_so() -> None:
     claim = claim_stating(ZeroConcentratedDP(3.0), PHASES, id="a")
     verdict = confirmed(claim, check(claim))
     assert (verdict.verdict, verdict.promise) == ("refuted", "zero-concentrated rho 3")
-    assert "judges an (epsilon, delta)" in verdict.reason
+    assert "Ball arithmetic proves the same: rho is at least 3.125" in verdict.reason
     found = certificate(claim, verdict)
     assert isinstance(found, NotCovered)
     assert "zero-concentrated rho=3 is none" in found.reason

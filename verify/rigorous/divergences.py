@@ -15,7 +15,7 @@ from dpaudit.verify.rigorous.balls import precision
 BITS = 192  # the excess of a moment over 1 may be as small as q^2 mu^2
 NEGLIGIBLE = 100  # nats below the integral at which its tails begin
 NEAR = 15  # deviations around a peak that are integrated apart
-LARGEST_ORDER = 10_000  # above which no integral is taken for Laplace noise
+LARGEST_ORDER = 10_000  # above which no integral is taken but of normal noise, the record's law first
 LARGEST_GROWTH = 1e6  # nats of a moment without sampling, above which no integral is taken
 Integrand = Callable[[acb, bool], acb]
 
@@ -59,6 +59,8 @@ def normal_divergence(pair: Pair, order: arb, *, reverse: bool = False) -> arb:
     first, second = pair.powers(order, reverse=reverse)
     if first != 0 and order * (order - 1) * t * t > 2 * LARGEST_GROWTH:
         return _of_large_moment(pair, order)
+    if first == 0 and order > LARGEST_ORDER:
+        return arb(0).union(-(1 - q).log())  # N is at most P/(1-q)
     with precision(BITS):
         most = (1 - order) * (1 - q).log() if second != 0 else arb(0)
         # beyond t/2 the first ratio is at most W, and W^a N is e^(a (a-1) t^2/2) times the noise around a t

@@ -1,0 +1,107 @@
+"""Renyi divergences in balls against quadrature in 25 digits; where no integral is taken, against exact sums."""
+
+import math
+from collections.abc import Callable
+
+import mpmath
+import numpy as np
+import pytest
+
+pytest.importorskip("flint")
+
+from flint import arb
+
+from dpaudit.verify.rigorous.balls import ball, precision
+from dpaudit.verify.rigorous.divergences import Pair, laplace_divergence, normal_divergence
+
+RNG = np.random.default_rng(5)
+# shift, rate, order, swaps, reverse
+DRAWN = [
+    (
+        round(float(np.exp(RNG.uniform(-3, 1.5))), 6),
+        round(float(np.exp(RNG.uniform(-8, 0))), 9),
+        round(float(1 + np.exp(RNG.uniform(-6, 2.5))), 6),
+        bool(RNG.integers(2)),
+        bool(RNG.integers(2)),
+    )
+    for _ in range(16)
+]
+
+
+def oracle(
+    log_density: Callable[[mpmath.mpf], mpmath.mpf], t: float, q: float, a: float, swaps: bool, reverse: bool
+) -> mpmath.mpf:
+    """D_a by mpmath's quadrature on pieces of the line."""
+    t, q, a = (mpmath.mpf(str(x)) for x in (t, q, a))
+
+    def law(x: mpmath.mpf, centre: mpmath.mpf) -> mpmath.mpf:
+        return (1 - q) * mpmath.exp(log_density(x)) + q * mpmath.exp(log_density(x - centre))
+
+    def first(x: mpmath.mpf) -> mpmath.mpf:
+        return law(x, t)
+
+    def second(x: mpmath.mpf) -> mpmath.mpf:
+        return law(x, -t) if swaps else mpmath.exp(log_density(x))
+
+    p, r = (second, first) if reverse else (first, second)
+    centres = {mpmath.mpf(0), t, -t, a * t, -a * t, (1 - a) * t, (a - 1) * t}
+    ends = sorted({c + d for c in centres for d in (-75, -25, -10, -3, 0, 3, 10, 25, 75)})
+    return mpmath.log(mpmath.quad(lambda x: p(x) ** a * r(x) ** (1 - a), ends)) / (a - 1)
+
+
+@pytest.mark.parametrize(("t", "q", "a", "swaps", "reverse"), DRAWN)
+def test_against_quadrature(t: float, q: float, a: float, swaps: bool, reverse: bool) -> None:
+    with mpmath.workdps(25), precision():
+        pair = Pair(ball(t), ball(q), swaps)
+        for found, log_density in (
+            (normal_divergence(pair, ball(a), reverse=reverse), lambda x: -x * x / 2 - mpmath.log(2 * mpmath.pi) / 2),
+            (laplace_divergence(pair, ball(a), reverse=reverse), lambda x: -abs(x) - mpmath.log(2)),
+        ):
+            truth = oracle(log_density, t, q, a, swaps, reverse)
+            assert found.rel_accuracy_bits() > 40
+            assert abs(float(found) - truth) <= 1e-12 * abs(truth) + mpmath.mpf(10) ** -22
+
+
+@pytest.mark.parametrize("swaps", [False, True])
+@pytest.mark.parametrize(("t", "q", "a"), [("1", "0.01", "1500"), ("3", "0.5", "500"), ("20", "0.3", "80")])
+def test_large_moments_lie_between_their_bounds(t: str, q: str, a: str, swaps: bool) -> None:
+    """No integral is taken there: the binomial sum, of which each term is exact, without a swap."""
+    with precision(400):
+        found, order = normal_divergence(Pair(ball(t), ball(q), swaps), ball(a)), int(a)
+        if swaps:  # at least as of two laws of which one is silent, at most as if all were sampled
+            assert found >= 0
+            assert found.upper() <= 2 * order * ball(t) ** 2 + 1e-9
+        rate, square, terms = ball(q), ball(t) ** 2, list[arb]()
+        for k in range(order + 1):
+            chance = arb.bin_uiui(order, k) * rate**k * (1 - rate) ** (order - k)
+            terms.append(chance * (k * (k - 1) * square / 2).exp())
+        exact = sum(terms, arb(0)).log() / (order - 1)
+        assert found.contains(exact) if not swaps else found.upper() >= exact.lower()
+        assert float(found.rad()) < (0.02 if not swaps else 0.2) * float(exact)
+
+
+def test_orders_of_laplace_noise_without_an_integral_are_continuous() -> None:
+    with precision():
+        pair = Pair(ball("2"), ball("0.1"))
+        near, far = laplace_divergence(pair, ball("9999.5")), laplace_divergence(pair, ball("10000.5"))
+        assert near < far
+        assert float(far.rad()) < 1e-3
+        assert float(far.upper()) - float(near.lower()) < 1e-3
+        assert far.lower() < (1 + ball("0.1") * arb(2).expm1()).log()  # the largest loss
+
+
+def test_a_record_that_is_always_in() -> None:
+    with precision():
+        assert abs(float(normal_divergence(Pair(ball(2), ball(1), swaps=True), ball(3))) - 24) < 1e-12
+        whole = float(laplace_divergence(Pair(ball(2), ball(1), swaps=True), ball(3)))
+        assert whole == pytest.approx(float(laplace_divergence(Pair(ball(4), ball(1)), ball(3))), rel=1e-12)
+        assert whole == pytest.approx(math.log(0.6 * math.exp(8) + 0.4 * math.exp(-12)) / 2, rel=1e-12)
+
+
+def test_of_a_large_order_the_reverse_is_bounded_by_the_rate() -> None:
+    with precision():
+        near = normal_divergence(Pair(ball(1), ball("0.2")), ball(9000), reverse=True)
+        far = normal_divergence(Pair(ball(1), ball("0.2")), ball(20_000), reverse=True)
+        assert far.lower() <= 0
+        assert near < far.upper()
+        assert float(far.upper()) == pytest.approx(-math.log(0.8), rel=1e-8)

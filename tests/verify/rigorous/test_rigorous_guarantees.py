@@ -1,0 +1,171 @@
+"""Guarantees of every kind by both engines: brackets that meet, numbers met exactly, verdicts of balls alone."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import pytest
+
+pytest.importorskip("flint")
+
+from dpaudit.mechanisms import Gaussian, GeneralizedGaussian, Laplace, Product
+from dpaudit.verify import Claim, Phase, check
+from dpaudit.verify.checking import DISAGREEMENT
+from dpaudit.verify.claims import Adjacency
+from dpaudit.verify.guarantees import (
+    GaussianDP,
+    Guarantee,
+    PrivacyCurve,
+    PureDP,
+    RenyiDP,
+    ZeroConcentratedDP,
+)
+from dpaudit.verify.implied import claim_stating
+from dpaudit.verify.rigorous import agreement
+from dpaudit.verify.rigorous.agreement import alone, confirmed
+from dpaudit.verify.rigorous.balls import Unavailable
+from dpaudit.verify.rigorous.guarantees import GuaranteeBracket, guarantee_bracket
+from dpaudit.verify.samplers import Shuffled, TruncatedPoisson
+
+G, L = Gaussian(1.1), Laplace(2.0, clip_norm=1.0)
+HISTORIES: dict[str, Sequence[Phase]] = {
+    "everybody": [Phase(G, 7)],
+    "poisson": [Phase(G, 100, 0.02)],
+    "two phases": [Phase(G, 10, 0.1), Phase(Gaussian(3.0), 5)],
+    "laplace": [Phase(L, 5)],
+    "sampled laplace": [Phase(L, 5, 0.1)],
+    "many coordinates": [Phase(Laplace(2.0, clip_norm=2.0, dimension=100), 5)],
+    "sampled, many": [Phase(Laplace(2.0, clip_norm=2.0, dimension=100), 5, 0.1)],
+    "normal by another name": [Phase(GeneralizedGaussian(beta=2.0, scale=1.5), 3)],
+    "clipped one by one": [Phase(Gaussian(9.0, clip_norm=math.inf, dimension=30), 3)],
+    "between": [Phase(Gaussian(9.0, clip_norm=3.0, dimension=30), 3)],
+    "shuffled": [Phase(G, sampler=Shuffled(batches=10, epochs=2))],
+    "cut": [Phase(G, sampler=TruncatedPoisson(prob=0.1, records=1000, max_batch=90, releases=20))],
+}
+GUARANTEES = [
+    GaussianDP(1.0),
+    ZeroConcentratedDP(0.5),
+    RenyiDP(2.5, 0.3),
+    RenyiDP(40.0, 6.0),
+    PureDP(1.0),
+    PrivacyCurve(((1.0, 1e-5), (2.0, 1e-6))),
+]
+
+
+CASES = [
+    pytest.param(name, guarantee, adjacency, id=f"{name}-{guarantee}-{adjacency}")
+    for name in HISTORIES
+    for guarantee in GUARANTEES
+    for adjacency in (("add-remove",) if name == "shuffled" else ("add-remove", "replace-one", "zero-out"))
+]
+
+
+@pytest.mark.parametrize(("name", "guarantee", "adjacency"), CASES)
+def test_brackets_of_both_engines_meet(name: str, guarantee: Guarantee, adjacency: Adjacency) -> None:
+    claim = claim_stating(guarantee, HISTORIES[name], adjacency)
+    fast = check(claim)
+    found = guarantee_bracket(claim, fast.witness)
+    assert isinstance(found, GuaranteeBracket)
+    assert fast.guarantee is not None
+    assert found.parameter == fast.guarantee["parameter"]
+    assert found.lower <= found.upper
+    assert found.lower <= fast.guarantee["upper"] * (1 + 1e-9)
+    assert fast.guarantee["lower"] <= found.upper * (1 + 1e-9)
+    both = confirmed(claim, fast)
+    assert both.verdict == fast.verdict or fast.verdict == "undecided"
+    assert DISAGREEMENT not in both.methods
+    assert "rigorous" in both.methods
+
+
+@pytest.mark.parametrize(
+    ("noise", "steps", "guarantee"),
+    [
+        (Gaussian(0.8), 1, ZeroConcentratedDP(0.78125)),
+        (Gaussian(0.1), 1, GaussianDP(10.0)),
+        (Gaussian(0.7), 49, GaussianDP(10.0)),
+        (Gaussian(0.3), 9, RenyiDP(1.1, 55.0)),
+        (Gaussian(3.0, clip_norm=math.inf, dimension=9), 1, ZeroConcentratedDP(0.5)),
+    ],
+)
+def test_a_number_that_is_met_exactly_is_kept_and_one_below_is_not(
+    noise: Gaussian, steps: int, guarantee: GaussianDP | ZeroConcentratedDP | RenyiDP
+) -> None:
+    kept = guarantee_bracket(claim_stating(guarantee, [Phase(noise, steps)]))
+    assert isinstance(kept, GuaranteeBracket)
+    assert kept.verdict == "certified"
+    assert kept.lower == pytest.approx(kept.stated, rel=1e-15)
+    less = dataclasses.replace(guarantee, **{kept.parameter: kept.stated * (1 - 1e-14)})
+    broken = guarantee_bracket(claim_stating(less, [Phase(noise, steps)]))
+    assert isinstance(broken, GuaranteeBracket)
+    assert broken.verdict == "refuted"
+
+
+def test_sampling_takes_nothing_off_a_rho() -> None:
+    found = guarantee_bracket(claim_stating(ZeroConcentratedDP(0.49), [Phase(Gaussian(1.0), 1, 0.01)]))
+    assert isinstance(found, GuaranteeBracket)
+    assert found.verdict == "refuted"
+    assert found.lower == pytest.approx(0.5, rel=1e-7)
+
+
+def test_laplace_noise_has_a_mu_of_its_own() -> None:
+    found = guarantee_bracket(claim_stating(GaussianDP(1.0), [Phase(L)]))
+    assert isinstance(found, GuaranteeBracket)
+    # of one release moved by t scales the least mu has Phi(-mu/2) = e^(-t/2)/2, met where both errors are alike
+    assert 0.5 * math.erfc(found.upper / 2 / math.sqrt(2)) == pytest.approx(math.exp(-0.25) / 2, rel=1e-12)
+    assert 0.9 * found.upper < found.lower <= found.upper
+
+
+def test_noise_without_a_theorem_says_so() -> None:
+    claim = claim_stating(ZeroConcentratedDP(0.5), [Phase(Product(3.0, dimension=9), 3)])
+    found = guarantee_bracket(claim)
+    assert isinstance(found, GuaranteeBracket)
+    assert (found.upper, found.theorem) == (math.inf, "no theorem has a rho")
+    unknown = guarantee_bracket(claim_stating(GaussianDP(1.0), [Phase(G, 5, 0.1, "shuffled")]))
+    assert isinstance(unknown, GuaranteeBracket)
+    assert unknown.theorem == "no theorem for 'shuffled'"
+    assert (unknown.lower, unknown.upper) == (0.0, math.inf)
+
+
+def test_a_plain_claim_is_no_such_guarantee() -> None:
+    with pytest.raises(ValueError, match="to state a guarantee of its own kind"):
+        guarantee_bracket(Claim.single(G, epsilon=1.0, delta=1e-5, id="plain"))
+
+
+FALSE = GuaranteeBracket("rho", 0.7, 0.8, 0.5, "a false theorem", "a false witness")
+RHO = claim_stating(ZeroConcentratedDP(0.5), [Phase(G)], id="a")
+
+
+@pytest.mark.parametrize("claim", [RHO, dataclasses.replace(RHO, guarantee=ZeroConcentratedDP(0.4))])
+def test_brackets_that_cross_decide_nothing(monkeypatch: pytest.MonkeyPatch, claim: Claim) -> None:
+    monkeypatch.setattr(agreement, "guarantee_bracket", lambda claim, witness: FALSE)
+    found = confirmed(claim, check(claim))
+    assert found.verdict == "undecided"
+    assert found.methods[-1] == DISAGREEMENT
+    assert found.reason.startswith("Two bounds disagree, please report: rho is in [0.41322")
+    assert "a false theorem" in found.reason
+
+
+def test_balls_decide_where_the_first_engine_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    verdict = check(RHO)
+    assert verdict.guarantee is not None
+    wide = dataclasses.replace(
+        verdict, verdict="undecided", guarantee={**verdict.guarantee, "lower": 0.1, "upper": 0.9}
+    )
+    found = confirmed(RHO, wide)
+    assert found.verdict == "certified"
+    assert found.reason.startswith("Ball arithmetic decides: rho is at least 0.413223")
+    assert found.guarantee is not None
+    assert found.guarantee["upper"] == pytest.approx(0.41322314, rel=1e-7)
+    monkeypatch.setattr(agreement, "guarantee_bracket", lambda claim, witness: Unavailable("nothing is known"))
+    none = confirmed(RHO, wide)
+    assert none.verdict == "undecided"
+    assert none.reason.endswith("In ball arithmetic there is no bound: nothing is known.")
+    assert alone(RHO, wide) == ("undecided", "nothing is known")
+
+
+def test_balls_alone() -> None:
+    assert alone(RHO, check(RHO))[0] == "certified"
+    claim = Claim.single(Gaussian(1.0), epsilon=1.0, delta=0.126)
+    name, proved = alone(claim, check(claim))
+    assert name == "refuted"
+    assert proved.startswith("delta is at least 0.126937")
