@@ -109,7 +109,7 @@ def laplace_divergence(pair: Pair, order: arb, *, reverse: bool = False) -> arb:
 
     >>> from flint import arb
     >>> found = laplace_divergence(Pair(arb(1), arb(1)), arb(2))
-    >>> abs(found - (arb(2) / 3 * arb(1).exp() + arb(1) / 3 * arb(-2).exp()).log()) < 1e-30
+    >>> abs(found - (arb(2) / 3 * arb(1).exp() + arb(1) / 3 * arb(-2).exp()).log()) < 1e-14
     True
     """
     t, q = pair.shift, pair.rate
