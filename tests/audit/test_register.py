@@ -143,6 +143,12 @@ def test_a_refuted_claim_tells_of_all_four_ways() -> None:
         assert file is None or (ROOT / "reports/register" / file).is_file()
 
 
+def test_every_decided_claim_is_decided_by_both_engines() -> None:
+    for claim, entry in (item for source in COMMITTED["sources"] for item in source["claims"].items()):
+        if entry["verdict"]["verdict"] != "undecided":
+            assert entry["ways"]["balls"]["holds"], claim
+
+
 def test_the_documentation_tells_which_claims_lack_a_way() -> None:
     text = (ROOT / "docs/register.md").read_text()
     refuted = {
