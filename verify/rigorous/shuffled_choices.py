@@ -33,6 +33,7 @@ CUTS = tuple(f"{1e-3 * 2.0**i:.4g}" for i in range(24))  # g that are tried
 CORE, LADDER = 40, 1.05  # knots on every unit near the mean, and a ratio beyond
 DEPTH = 5.0  # deviations of the noise at the first knot
 SPARED = 1e-4  # of delta: what a sum of terms may have above top, and below the least residue
+LARGEST_EXPONENT = 600  # of a float in a moment
 DRIFT = 7.0  # deviations of that sum by which the last epsilons move it
 DENSE, SPARSE = 4.0, 0.4  # deviations of a pass's loss of which all multiples of the step count, a ratio beyond
 INFINITE = 1e-3  # of delta: what may lie beyond the last epsilon
@@ -202,11 +203,11 @@ def _ends(masses: Sequence[arb], lattice: TermLattice, spared: float) -> tuple[i
     rest = max(1.0, math.log(10 * deviation * float(lattice.unit) / (m * spared)))
     found = []
     for sign in (1, -1):
-        tries = []
-        for tilt in (0.01 * 1.1**i / deviation for i in range(80)):
-            if tilt * max(sign * lattice.knots[0], sign * lattice.knots[-1]) < 600:
-                moment = sum(w * math.exp(sign * tilt * k) for w, k in zip(weights, lattice.knots, strict=True))
-                tries.append(((m * math.log(moment) + rest) / tilt, tilt))
+        tries, reach = [], max(sign * lattice.knots[0], sign * lattice.knots[-1])
+        tilts = [0.01 * 1.1**i / deviation for i in range(80)]
+        for tilt in [tilt for tilt in tilts if tilt * reach < LARGEST_EXPONENT] or [LARGEST_EXPONENT / reach]:
+            moment = sum(w * math.exp(sign * tilt * k) for w, k in zip(weights, lattice.knots, strict=True))
+            tries.append(((m * math.log(moment) + rest) / tilt, tilt))
         found.append(min(tries))
     return math.ceil(found[0][0]), found[0][1], math.ceil(found[1][0] + DRIFT * deviation)
 

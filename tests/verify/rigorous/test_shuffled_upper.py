@@ -251,6 +251,15 @@ def test_a_claim_that_a_known_order_proves_needs_no_more() -> None:
     assert proof.kind == "gaussian-curve"
 
 
+def test_a_tiny_delta_leaves_the_known_order() -> None:
+    """Knots so far out that no exponent tilts the terms as far as is usual."""
+    sampler = Shuffled(batches=19, epochs=59, records=19, batch=1, last_batch="straddling")
+    noise = Gaussian(5.31895, clip_norm=math.inf, dimension=6)
+    found = upper_proof(Claim(32.5873, 2.7278e-149, [Phase(noise, sampler=sampler)]))
+    assert isinstance(found, UpperProof)
+    assert found.kind == "gaussian-curve"
+
+
 def test_a_smaller_last_batch_counts_as_the_records_over_the_batch() -> None:
     samplers = Shuffled.of(905, 10, 3), Shuffled.of(905, 10, 3, last_batch="dropped"), Shuffled(91, 3)
     found = [shuffled_passes(claim(1.0, (8.0, sampler)).canonical()) for sampler in samplers]
