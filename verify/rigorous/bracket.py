@@ -224,11 +224,11 @@ def _crossing(below: Callable[[arb], bool], start: float) -> tuple[float, float]
 @lru_cache(maxsize=1)
 def upper_proof(claim: Claim) -> UpperProof | Unavailable:
     """The best upper bound at the claimed epsilon among the theorems that apply."""
+    for phase in claim.phases:
+        if phase.correlation is not None or not (phase.sampler is not None or sampling_is_known(phase)):
+            return Unavailable(f"no theorem for sampling_kind={phase.sampling_kind!r}")
     if any(phase.sampler is not None for phase in claim.phases):
         return _sampler_proof(claim)
-    for phase in claim.phases:
-        if not sampling_is_known(phase):
-            return Unavailable(f"no theorem for sampling_kind={phase.sampling_kind!r}")
     sampled = any(phase.sampling_prob < 1 for phase in claim.phases)
     if all(is_gaussian(phase.mechanism) for phase in claim.phases):
         return gaussian_proof(claim)

@@ -19,17 +19,19 @@ from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian, GeneralizedGau
 from dpaudit.verify import Claim, Phase, Verdict, check
 from dpaudit.verify.claim_files import load_claims
 from dpaudit.verify.claims import Adjacency
+from dpaudit.verify.correlated import Correlation, Participation, Tree
 from dpaudit.verify.rigorous.balls import Unavailable
-from dpaudit.verify.rigorous.bracket import RigorousBracket, rigorous_bracket
+from dpaudit.verify.rigorous.bracket import RigorousBracket, rigorous_bracket, upper_proof
 from dpaudit.verify.rigorous.certificates import NotCovered, certificate
 from dpaudit.verify.rigorous.check_certificate import accepted
 from dpaudit.verify.rigorous.choices import chosen_event
 from dpaudit.verify.rigorous.events import Event, LabelledSum
-from dpaudit.verify.samplers import WithoutReplacement
+from dpaudit.verify.samplers import SAMPLERS, WithoutReplacement, sampler_from_dict
 
 ROOT = Path(__file__).parents[3]
 CLAIMS = ROOT / "reports" / "claims"
 CLOSEST = "lap2-code-b70"  # certified at .85 of the claimed delta in floating point, .89 in balls
+TREE = Correlation(Tree(nodes="all"), Participation("min-sep", separation=4))
 FAST = ("gg-b2-beta1.5-n100", "gg-b2-beta4-n1")
 # claims that differ in name only are one question, asked once
 QUESTIONS: dict[Claim, list[str]] = defaultdict(list)
@@ -94,6 +96,22 @@ def test_a_missing_upper_bound_is_named(claim: Claim, word: str) -> None:
     assert isinstance(found, RigorousBracket)
     assert found.delta_upper == 1.0
     assert word in found.theorem
+
+
+@pytest.mark.parametrize("kind", SAMPLERS)
+@pytest.mark.parametrize(
+    "other",
+    [
+        Phase(Gaussian(0.5), 50, 0.01, "shuffled"),  # a rate alone
+        Phase(Gaussian(5.0), 12, correlation=TREE),
+    ],
+    ids=["rate", "correlated"],
+)
+def test_a_phase_without_a_theorem_leaves_none_for_its_history(other: Phase, kind: str) -> None:
+    sampler = sampler_from_dict(kind, SAMPLERS[kind].typical)
+    found = upper_proof(Claim(2.0, 1e-3, [Phase(Gaussian(3.0), sampler=sampler), other]))
+    assert isinstance(found, Unavailable)
+    assert "no theorem for sampling_kind=" in found.reason
 
 
 def test_losses_that_cancel_to_few_digits_have_both_sides() -> None:
