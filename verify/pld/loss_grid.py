@@ -211,7 +211,7 @@ def lattice(sampled: SampledPair, parts: GridMasses, step: float, direction: Dir
     if not bounded and sampled.sampling_prob < 1:
         lowest = np.log1p(-sampled.sampling_prob)
     lowest = math.floor(lowest / step) if math.isfinite(lowest) else -math.inf
-    if parts.edges[0] - lowest > FARTHEST:
+    if int(parts.edges[0]) - lowest > FARTHEST:
         lowest = -math.inf
     top = max(math.ceil(highest / step), int(parts.edges[-1])) if math.isfinite(highest) else math.inf
     if top - int(parts.edges[-1]) > MOST_ABOVE:

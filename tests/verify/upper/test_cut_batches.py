@@ -203,3 +203,13 @@ def test_the_rate_in_full_batches(prob: float, most: int, records: int) -> None:
     exact = prob * float(chances @ (most / (1.0 + others))) / float(chances.sum())
     found = TruncatedPoisson(prob, most, records, 3).full_rate
     assert exact * (1.0 - 1e-12) <= found <= exact * (1.0 + 1e-6)
+
+
+def test_losses_of_more_steps_than_an_integer_holds_are_infinite() -> None:
+    """A kind so rare that its grid's steps are 1e-17, and Laplace noise whose largest loss is 87."""
+    noise = Laplace(0.0673355, clip=0.00392059, clip_norm=4.0, dimension=17_038)
+    sampler = TruncatedPoisson(prob=1.05918e-05, max_batch=1, records=45, releases=1)
+    verdict = check(Claim(1.0, 1e-5, [Phase(noise, sampler=sampler)], "zero-out"))
+    assert verdict.verdict == "certified"
+    assert verdict.delta_lower <= verdict.delta_upper < 1e-9
+    assert verdict.epsilon_lower <= verdict.epsilon_upper < 1e-2
