@@ -57,10 +57,10 @@ def normal_divergence(pair: Pair, order: arb, *, reverse: bool = False) -> arb:
     if q == 1:
         return order * t * t * (2 if pair.swaps else arb(1) / 2)
     first, second = pair.powers(order, reverse=reverse)
-    if first != 0 and order * (order - 1) * t * t > 2 * LARGEST_GROWTH:
-        return _of_large_moment(pair, order)
-    if first == 0 and order > LARGEST_ORDER:
-        return arb(0).union(-(1 - q).log())  # N is at most P/(1-q)
+    # N is at most P/(1-q)
+    plain = _of_large_moment(pair, order) if first != 0 else arb(0).union(-(1 - q).log())
+    if order * (order - 1) * t * t > 2 * LARGEST_GROWTH if first != 0 else order > LARGEST_ORDER:
+        return plain
     with precision(BITS):
         most = (1 - order) * (1 - q).log() if second != 0 else arb(0)
         # beyond t/2 the first ratio is at most W, and W^a N is e^(a (a-1) t^2/2) times the noise around a t
@@ -77,7 +77,7 @@ def normal_divergence(pair: Pair, order: arb, *, reverse: bool = False) -> arb:
         tails = (-taken).exp() * _tail(left) + (growth - taken).exp() * _tail(right - peak)
         inner = [_whole(peak - NEAR), _whole(peak), _whole(peak + NEAR)]
         found = _integral(integrand, [-left, arb(0), *inner, right])
-        return (taken + (found + (tails * most.exp()).union(arb(0))).log()) / (order - 1)
+        return _within(plain, (taken + (found + (tails * most.exp()).union(arb(0))).log()) / (order - 1))
 
 
 def _of_large_moment(pair: Pair, order: arb) -> arb:
@@ -126,12 +126,19 @@ def laplace_divergence(pair: Pair, order: arb, *, reverse: bool = False) -> arb:
         # log W is -t below 0, 2 x - t from 0 to t and t above
         low, high = (lambda x: acb(-t)), (lambda x: acb(t))
         below, above = (piece(*ratios, 0)(acb(0), False).real for ratios in ((low, high), (high, low)))
-        if order > LARGEST_ORDER:  # between the centres the integrand ascends, and the noise has a mass of 1 - e^-t
-            inner = arb(0).union(-2 * above * (-t).expm1())
-        else:
-            inner = _integral(piece(low, lambda x: -2 * x - t, -1), [-t, arb(0)])
-            inner += _integral(piece(lambda x: 2 * x - t, low, 1), [arb(0), t])
-        return ((below + above) * (-t).exp() + inner).log() / (order - 1)
+        # between the centres the integrand ascends, and the noise has a mass of 1 - e^-t
+        inner = arb(0).union(-2 * above * (-t).expm1())
+        if order <= LARGEST_ORDER:
+            left = _integral(piece(low, lambda x: -2 * x - t, -1), [-t, arb(0)])
+            inner = _within(inner, left + _integral(piece(lambda x: 2 * x - t, low, 1), [arb(0), t]))
+        outer = (below + above) * (-t).exp()  # a ball around an interval from 0 reaches below it
+        least, most = outer + inner.lower().max(arb(0)), outer + inner.upper()
+        return least.log().union(most.log()) / (order - 1)
+
+
+def _within(bound: arb, found: arb) -> arb:
+    """What both enclosures of a number leave; the bound alone where no integral was reached."""
+    return bound.intersection(found) if found.is_finite() else bound
 
 
 def _integral(integrand: Integrand, ends: list[arb]) -> arb:

@@ -105,3 +105,11 @@ def test_of_a_large_order_the_reverse_is_bounded_by_the_rate() -> None:
         assert far.lower() <= 0
         assert near < far.upper()
         assert float(far.upper()) == pytest.approx(-math.log(0.8), rel=1e-8)
+
+
+def test_an_integral_that_is_too_large_for_quadrature_is_bounded() -> None:
+    with precision():
+        found = laplace_divergence(Pair(ball(60), ball("0.999999")), ball(10_000))
+        assert found.is_finite()
+        assert found.contains(ball("59.99993").union(ball("59.99994")))
+        assert float(found.rad()) < 5e-3
