@@ -296,12 +296,14 @@ class GridCurve:
 
     def above(self, loss: arb) -> tuple[arb, ...]:
         """Sums of m, m e^-x, m x and m x e^-x over all losses x that are not certain to be at most `loss`."""
-        index = max(0, math.floor(float(loss / self.step)) + self.window)
-        while index < len(self._sums) - 1 and (index - self.window) * self.step <= loss:
+        last = len(self._sums) - 1
+        index = max(0, math.floor(min(float(loss / self.step), last)) + self.window)
+        index = min(index, last)  # a float far beyond may be off by more than can be counted
+        while index < last and (index - self.window) * self.step <= loss:
             index += 1
         while index > 0 and not (index - 1 - self.window) * self.step <= loss:
             index -= 1
-        return self._sums[min(index, len(self._sums) - 1)]
+        return self._sums[index]
 
     def delta(self, epsilon: arb) -> arb:
         """Bound at epsilon: infinite + sum of m - e^epsilon m e^-loss over what is above."""

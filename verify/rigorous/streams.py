@@ -68,7 +68,7 @@ def _events(claim: Claim, phase: Phase, sampler: BufferedShuffle) -> list[ToldAp
     found = []
     for late in LATE:
         copies, batches, missed = held_batches(sampler, late)
-        if not missed < 1:
+        if not (copies and missed < 1):
             continue
         reach = copies * mu / arb(batches).sqrt()
         top, words = reach.upper() + BEYOND, f"the sum of the {batches} batches of a stream that hold the record"

@@ -115,6 +115,13 @@ def test_laplace_noise_has_a_mu_of_its_own() -> None:
     assert 0.9 * found.upper < found.lower <= found.upper
 
 
+def test_a_pure_epsilon_far_beyond_all_losses_is_looked_up_at_once() -> None:
+    phases = [Phase(Gaussian(7572.0, clip=0.1, clip_norm=1.5, dimension=2), sampler=Shuffled(16, 5))]
+    found = guarantee_bracket(claim_stating(PureDP(1.374e97), phases, "zero-out"))
+    assert isinstance(found, GuaranteeBracket)
+    assert found.upper == math.inf
+
+
 def test_noise_without_a_theorem_says_so() -> None:
     claim = claim_stating(ZeroConcentratedDP(0.5), [Phase(Product(3.0, dimension=9), 3)])
     found = guarantee_bracket(claim)

@@ -58,6 +58,14 @@ def test_both_engines_meet(noise: float, adjacency: str) -> None:
         assert found.delta_lower > (0.05 if adjacency == "replace-one" else 0.3) * fast.delta_lower
 
 
+def test_a_stream_that_holds_no_copy_for_sure_hides_no_other() -> None:
+    none = Phase(Gaussian(1.0), sampler=BufferedShuffle(records=23, batch=2, buffer=1000, releases=3))
+    some = Phase(Gaussian(0.3), sampler=BufferedShuffle(records=23, batch=2, buffer=3, releases=30))
+    assert isinstance(stream_event(Claim(1.0, 1e-5, [none])), Unavailable)
+    found = [rigorous_bracket(Claim(1.0, 1e-5, phases, "zero-out")) for phases in ([none, some], [some, none])]
+    assert all(isinstance(one, RigorousBracket) and one.delta_lower > 0.5 for one in found)
+
+
 def test_other_noise_has_none() -> None:
     assert isinstance(stream_event(Claim(1.0, 1e-5, [Phase(Laplace(1.0, dimension=1), sampler=STREAM)])), Unavailable)
     assert isinstance(stream_event(Claim.single(Gaussian(1.0), epsilon=1.0, delta=1e-5)), Unavailable)
