@@ -216,10 +216,8 @@ class Trial:
         """Whether both engines' brackets of a guarantee's own number meet; so they do where one has none."""
         from dpaudit.verify.rigorous.agreement import confirmed
 
-        try:
-            with cpu_limit(0.5 * self.patience):
-                found, refusal, crash = guarded(lambda: confirmed(claim, verdict))
-        except OutOfTimeError:
+        found, refusal, crash = self._patiently(lambda: confirmed(claim, verdict))
+        if refusal == OUT_OF_TIME:
             return True
         if found is None:
             self._wrong(f"crash of the rigorous engine: {refusal or crash}", claim)

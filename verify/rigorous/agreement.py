@@ -80,9 +80,11 @@ def compared(claim: Claim, verdict: Verdict, found: RigorousBracket | Unavailabl
 
 def _kept(verdict: Verdict, found: GuaranteeBracket | Unavailable) -> Verdict:
     """The same of a guarantee that is no (epsilon, delta), of whose number both engines have a bracket."""
+    if isinstance(found, Unavailable):
+        return _unconfirmed(verdict, found)
     known = verdict.guarantee
-    if isinstance(found, Unavailable) or known is None:
-        return _unconfirmed(verdict, found) if isinstance(found, Unavailable) else verdict
+    if known is None:  # the first engine's own bounds cross
+        return verdict
     bounds, methods = _bounds_of(found), [*verdict.methods, RIGOROUS]
     lower, upper = max(known["lower"], found.lower), min(known["upper"], found.upper)
     if DISAGREEMENT in verdict.methods:
@@ -117,19 +119,17 @@ def _meet(lower: float, upper: float) -> bool:
 
 
 def _bounds(found: RigorousBracket) -> str:
-    return (
-        f"delta is at least {found.delta_lower:.6g} ({found.witness}) and at most {found.delta_upper:.6g} "
-        f"({found.theorem})"
-    )
+    return _between("delta", found.delta_lower, found.witness, found.delta_upper, found.theorem)
 
 
 def _bounds_of(found: GuaranteeBracket) -> str:
     if found.parameter == "points":
         return f"{found.lower:g} points are broken ({found.witness}), {found.upper:g} are not proved ({found.theorem})"
-    return (
-        f"{found.parameter} is at least {found.lower:.6g} ({found.witness}) and at most {found.upper:.6g} "
-        f"({found.theorem})"
-    )
+    return _between(found.parameter, found.lower, found.witness, found.upper, found.theorem)
+
+
+def _between(what: str, lower: float, witness: str, upper: float, theorem: str) -> str:
+    return f"{what} is at least {lower:.6g} ({witness}) and at most {upper:.6g} ({theorem})"
 
 
 def _crossed(verdict: Verdict, found: RigorousBracket) -> Verdict:

@@ -18,6 +18,7 @@ from flint import arb, fmpz, fmpz_poly
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.rigorous.balls import Unavailable, ball
 from dpaudit.verify.rigorous.domination import dominating_mu, is_gaussian
+from dpaudit.verify.rigorous.gaussian import normal_tail
 from dpaudit.verify.rigorous.pairs import Grid, GridCurve
 from dpaudit.verify.rigorous.passes import capped_sum
 from dpaudit.verify.rigorous.scores import ScoreWindow, resolution
@@ -92,17 +93,13 @@ def _lattice(releases: int, mu: float, count: int, delta: float) -> tuple[str, i
     return unit, min(math.ceil(needed / float(unit)), LARGEST)
 
 
-def _tail(x: arb) -> arb:
-    return (x / arb(2).sqrt()).erfc() / 2
-
-
 def lattice_laws(part: AllocatedPass, bits: int) -> tuple[fmpz_poly, fmpz_poly]:
     """Laws of X in units of the lattice with the record and without it, from below, in units of 2^-bits."""
     unit, mu, size, window = ball(part.unit), part.mu, part.size, ScoreWindow(1, bits)
     tails = [(arb(1), arb(1))]
     for i in range(1, size + 1):
         at = (i * unit).log() / mu + mu / 2
-        tails.append((_tail(at), _tail(at - mu)))
+        tails.append((normal_tail(at), normal_tail(at - mu)))
     zero, moved = [fmpz(0)] * (size + 1), [fmpz(0)] * (size + 1)
     before = arb(0)
     for i, (low, high) in enumerate(pairwise(tails)):

@@ -1,13 +1,15 @@
 """Balls: numbers with a proved error, from parameters read as the decimals they are written as."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor, inf, log10, nextafter
+from typing import TypeVar
 
 from flint import arb, ctx, fmpq
 
+T = TypeVar("T")
 PRECISION = 128
 DIGITS = 15
 SMALLEST_EXPONENT = -900  # of a decimal in a certificate
@@ -22,6 +24,12 @@ class Unavailable:
     """
 
     reason: str
+
+
+def all_known(parts: Sequence[T | Unavailable]) -> list[T] | Unavailable:
+    """The parts, or why the first that is missing is."""
+    missing = [part for part in parts if isinstance(part, Unavailable)]
+    return missing[0] if missing else [part for part in parts if not isinstance(part, Unavailable)]
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from dpaudit.verify.claims import Adjacency, Claim, Phase, lets_another_in
 from dpaudit.verify.float_range import beyond_floats
 from dpaudit.verify.results import Witness
 from dpaudit.verify.rigorous.allocation import allocated_passes, composed_curves
-from dpaudit.verify.rigorous.balls import Unavailable, ball, float_above, float_below, precision, total
+from dpaudit.verify.rigorous.balls import Unavailable, all_known, ball, float_above, float_below, precision, total
 from dpaudit.verify.rigorous.choices import chosen_event, pass_statistics
 from dpaudit.verify.rigorous.coordinates import CoordinateLaw, coordinate_law
 from dpaudit.verify.rigorous.cut_batches import cut_rates, with_silent_others
@@ -24,11 +24,12 @@ from dpaudit.verify.rigorous.domination import (
     converted,
     dominating_mu,
     is_gaussian,
+    laplace_shift,
     log_moment,
     radius,
     smoothed_delta,
 )
-from dpaudit.verify.rigorous.events import Event, event_probabilities
+from dpaudit.verify.rigorous.events import Event, ToldApart, event_probabilities
 from dpaudit.verify.rigorous.gaussian import gaussian_delta
 from dpaudit.verify.rigorous.hidden_scale_choices import most_coordinates, tells_scale
 from dpaudit.verify.rigorous.pairs import (
@@ -46,7 +47,7 @@ from dpaudit.verify.rigorous.passes import LabelledPass
 from dpaudit.verify.rigorous.radial import RadialNoise, radial_delta
 from dpaudit.verify.rigorous.seams import straddled_curve
 from dpaudit.verify.rigorous.shuffled_choices import shuffled_bound
-from dpaudit.verify.rigorous.streams import ToldApart, stream_event
+from dpaudit.verify.rigorous.streams import stream_event
 from dpaudit.verify.samplers import TruncatedPoisson, WithoutReplacement
 from dpaudit.verify.upper.met_releases import met_claim
 from dpaudit.verify.upper.shift_norms import sampling_is_known
@@ -292,10 +293,9 @@ def gaussian_proof(claim: Claim) -> UpperProof | Unavailable:
     by_chance = WithoutReplacement | TruncatedPoisson
     drawn = [_rate(phase) < 1 or isinstance(phase.sampler, by_chance) for phase in claim.phases]
     ways: list[Adjacency] = ["add-remove" if some else claim.adjacency for some in drawn]
-    mus = [dominating_mu(phase.mechanism, way) for phase, way in zip(claim.phases, ways, strict=True)]
-    known = [mu for mu in mus if not isinstance(mu, Unavailable)]
-    if len(known) < len(mus):
-        return Unavailable("the dimension is not set")
+    known = all_known([dominating_mu(phase.mechanism, way) for phase, way in zip(claim.phases, ways, strict=True)])
+    if isinstance(known, Unavailable):
+        return known
     if not any(drawn):
         whole = total([phase.steps * mu * mu for phase, mu in zip(claim.phases, known, strict=True)]).sqrt()
         return UpperProof("gaussian-curve", lambda e: gaussian_delta(whole, e), exact=True)
@@ -394,13 +394,7 @@ def laplace_grid_proof(claim: Claim) -> UpperProof | Unavailable:
 
 def _laplace_shifts(claim: Claim) -> list[arb] | Unavailable:
     """The l1 radius of every phase over the scale of its noise."""
-    shifts = []
-    for phase in claim.phases:
-        data, length = to_dict(phase.mechanism), radius(phase.mechanism, 1, claim.adjacency)
-        if isinstance(length, Unavailable) or not (data["name"] == "laplace" or data.get("beta") == 1):
-            return Unavailable("the noise is not Laplace of a known l1 radius")
-        shifts.append(length / ball(data["scale"]))
-    return shifts
+    return all_known([laplace_shift(phase.mechanism, claim.adjacency) for phase in claim.phases])
 
 
 def _alone_proof(claim: Claim) -> UpperProof | Unavailable:
@@ -471,10 +465,9 @@ def hidden_scale_proof(claim: Claim) -> UpperProof | Unavailable:
         return Unavailable("several hidden scales have no rigorous bound")
     steps, e = sum(phase.steps for phase in claim.phases), ball(claim.epsilon)
     best: UpperProof | None = None
-    found = [radius(phase.mechanism, 2, claim.adjacency) for phase in claim.phases]
-    lengths = [length for length in found if not isinstance(length, Unavailable)]
-    if len(lengths) < len(found):
-        return Unavailable("the dimension is not set")
+    lengths = all_known([radius(phase.mechanism, 2, claim.adjacency) for phase in claim.phases])
+    if isinstance(lengths, Unavailable):
+        return lengths
     for share in SHARES:
         u_max = float(structure.scale_isf(np.array([share * max(claim.delta, 1e-30) / steps]))[0])
         inner = structure.scale_ppf(np.linspace(0.0, 1.0, SCALE_CELLS)[1:-1])
@@ -520,11 +513,8 @@ def _best_order(alpha: Callable[[int], arb], epsilon: arb) -> int:
 
 def dominated_proof(claim: Claim) -> UpperProof | Unavailable:
     """A Lipschitz log-density: the dominating Gaussian's moments, or its smoothed curve where they fall short."""
-    mus = [dominating_mu(phase.mechanism, claim.adjacency) for phase in claim.phases]
-    known = [mu for mu in mus if not isinstance(mu, Unavailable)]
-    if len(known) < len(mus):
-        return next(mu for mu in mus if isinstance(mu, Unavailable))
-    return _dominated(claim, known, {}, arb(0))
+    mus = all_known([dominating_mu(phase.mechanism, claim.adjacency) for phase in claim.phases])
+    return mus if isinstance(mus, Unavailable) else _dominated(claim, mus, {}, arb(0))
 
 
 def _dominated(claim: Claim, known: Sequence[arb], inputs: dict[str, Any], spent: arb) -> UpperProof:

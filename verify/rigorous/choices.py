@@ -19,7 +19,7 @@ from dpaudit.verify.lower.pass_cells import line_cells
 from dpaudit.verify.lower.passes import DAMPINGS, statistic_scores, usual_centre
 from dpaudit.verify.lower.shifts import longest_count
 from dpaudit.verify.pld.gamma_scale import laplace_given_gamma
-from dpaudit.verify.rigorous.balls import PRECISION, Unavailable, ball, precision
+from dpaudit.verify.rigorous.balls import PRECISION, Unavailable, all_known, ball, precision
 from dpaudit.verify.rigorous.events import (
     Event,
     LabelledLoss,
@@ -83,15 +83,15 @@ def chosen_event(
     """
     if claim.epsilon > GROWTH:
         return Unavailable(f"events are told apart up to an epsilon of {GROWTH:g}")
-    found = [
+    found: list[Part | Unavailable] = [
         _pass_part(phase, statistic, swaps=claim.adjacency == "replace-one")
         if phase.sampler is not None
         else _part(claim, phase, count, direction, cells, gauged=gauged)
         for phase in claim.phases
     ]
-    parts = [part for part in found if not isinstance(part, Unavailable)]
-    if len(parts) < len(found):
-        return next(part for part in found if isinstance(part, Unavailable))
+    parts: list[Part] | Unavailable = all_known(found)
+    if isinstance(parts, Unavailable):
+        return parts
     bits = resolution(claim.delta, claim.epsilon)
     with precision(max(PRECISION, bits)):
         losses = [_label_losses(phase, part, direction, bits) for phase, part in zip(claim.phases, parts, strict=True)]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from flint import acb, arb
 
 from dpaudit.verify.rigorous.balls import precision
+from dpaudit.verify.rigorous.gaussian import normal_tail
 
 BITS = 192  # the excess of a moment over 1 may be as small as q^2 mu^2
 NEGLIGIBLE = 100  # nats below the integral at which its tails begin
@@ -74,7 +75,7 @@ def normal_divergence(pair: Pair, order: arb, *, reverse: bool = False) -> arb:
 
         left = _whole((2 * (NEGLIGIBLE + most)).sqrt())
         right = _whole(peak + (2 * (NEGLIGIBLE + most - order * q.log())).sqrt() + t)
-        tails = (-taken).exp() * _tail(left) + (growth - taken).exp() * _tail(right - peak)
+        tails = (-taken).exp() * normal_tail(left) + (growth - taken).exp() * normal_tail(right - peak)
         inner = [_whole(peak - NEAR), _whole(peak), _whole(peak + NEAR)]
         found = _integral(integrand, [-left, arb(0), *inner, right])
         return _within(plain, (taken + (found + (tails * most.exp()).union(arb(0))).log()) / (order - 1))
@@ -87,7 +88,7 @@ def _of_large_moment(pair: Pair, order: arb) -> arb:
     mean. Or Q >= (1-q) N, of which 1 - q + q W is at most the mean. At least q^a W^a; W(-x) is at most 1 where x > 0.
     """
     q, g = pair.rate, order * (order - 1) * pair.shift**2 / 2
-    below = order * q.log() + g + ((1 - _tail(order * pair.shift)).log() if pair.swaps else 0)
+    below = order * q.log() + g + ((1 - normal_tail(order * pair.shift)).log() if pair.swaps else 0)
     above = _log_mean(q, g)
     if pair.swaps:
         above = _log_mean(q, 4 * g).min((1 - order) * (1 - q).log() + above)
@@ -155,11 +156,6 @@ def _log_power(q: arb, log_ratio: acb, power: arb, analytic: bool) -> acb:
     if power == 0:
         return acb(0)
     return power * ((1 - q) + q * log_ratio.exp()).log(analytic)
-
-
-def _tail(x: arb) -> arb:
-    """P(N(0, 1) > x)."""
-    return (x / arb(2).sqrt()).erfc() / 2
 
 
 def _whole(x: arb) -> arb:

@@ -20,7 +20,7 @@ from itertools import pairwise
 
 from flint import arb
 
-from dpaudit.mechanisms.base import Mechanism
+from dpaudit.mechanisms.base import Mechanism, with_dimension
 from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.claims import Adjacency, Phase
 from dpaudit.verify.rigorous.balls import Unavailable, ball, total
@@ -68,13 +68,35 @@ def dominating_mu(mechanism: Mechanism, adjacency: Adjacency) -> arb | Unavailab
         return length / (ball(data["noise_multiplier"]) * ball(data["clip"]))
     if beta == 2:
         return length * arb(2).sqrt() / ball(data["scale"])
-    if name == "laplace" or beta == 1:
+    if is_laplace(mechanism):
         return length / ball(data["scale"])
     if name == "gamma-plrv-iid":
         return length * (ball(data["k"]) + 1) * ball(data["theta"])
     if name == "gamma-scale-laplace":
         return length / ((ball(data["k"]) - 2) * ball(data["theta"]))
     return Unavailable(f"no Gaussian dominates {name} noise here")
+
+
+def attained_mu(noise: Mechanism, adjacency: Adjacency) -> arb:
+    """mu that a shift of normal noise attains: the longest one, or one coordinate's where the dimension is not set."""
+    longest = dominating_mu(noise, adjacency)
+    mu = dominating_mu(with_dimension(noise, 1), adjacency) if isinstance(longest, Unavailable) else longest
+    assert not isinstance(mu, Unavailable)
+    return mu
+
+
+def is_laplace(mechanism: Mechanism) -> bool:
+    """Whether the noise of a coordinate is Laplace of a known scale."""
+    data = to_dict(mechanism)
+    return data["name"] == "laplace" or data.get("beta") == 1
+
+
+def laplace_shift(mechanism: Mechanism, adjacency: Adjacency) -> arb | Unavailable:
+    """The l1 radius over the scale of Laplace noise."""
+    length = radius(mechanism, 1, adjacency)
+    if isinstance(length, Unavailable) or not is_laplace(mechanism):
+        return Unavailable("the noise is not Laplace of a known l1 radius")
+    return length / ball(to_dict(mechanism)["scale"])
 
 
 def is_gaussian(mechanism: Mechanism) -> bool:

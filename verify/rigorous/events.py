@@ -28,6 +28,25 @@ from dpaudit.verify.rigorous.scores import ScoreWindow
 
 
 @dataclass(frozen=True)
+class ToldApart:
+    """An event's probabilities under two neighbours' laws.
+
+    Args:
+        p: From below, under the law that finds it likelier.
+        q: From above, under the other one.
+        witness: In words.
+    """
+
+    p: arb
+    q: arb
+    witness: str
+
+    def excess(self, epsilon: float) -> float:
+        """At most delta(epsilon)."""
+        return float((self.p - ball(epsilon).exp() * self.q).lower())
+
+
+@dataclass(frozen=True)
 class LabelledSum:
     """Labels of a release with iid noise, or with iid noise given a hidden scale.
 

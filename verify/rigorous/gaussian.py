@@ -7,6 +7,11 @@ from dpaudit.verify.rigorous.balls import PRECISION, precision
 LARGEST_BITS = 1 << 16
 
 
+def normal_tail(x: arb) -> arb:
+    """P(N(0, 1) > x)."""
+    return (x / arb(2).sqrt()).erfc() / 2
+
+
 def gaussian_delta(mu: arb, epsilon: arb) -> arb:
     """delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu) of N(mu, 1) against N(0, 1).
 

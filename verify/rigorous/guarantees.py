@@ -6,11 +6,10 @@ contributes the same in all releases, and an event tells two laws apart at least
 processing. Where a sampler decides who is in a batch, that is revealed: divergences are quasi-convex.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil, inf, nextafter
-from typing import Any
 
 from flint import arb
 
@@ -21,11 +20,18 @@ from dpaudit.verify.claims import Adjacency, Claim, Phase, lets_another_in
 from dpaudit.verify.float_range import beyond_floats
 from dpaudit.verify.guarantees import ApproximateDP, GaussianDP, PrivacyCurve, PureDP, RenyiDP, ZeroConcentratedDP
 from dpaudit.verify.results import VerdictName, Witness
-from dpaudit.verify.rigorous.balls import Unavailable, ball, float_above, float_below, precision, total
+from dpaudit.verify.rigorous.balls import Unavailable, all_known, ball, float_above, float_below, precision, total
 from dpaudit.verify.rigorous.bracket import RigorousBracket, rigorous_bracket, told_apart
 from dpaudit.verify.rigorous.divergences import Pair, laplace_divergence, normal_divergence
-from dpaudit.verify.rigorous.domination import dominating_mu, is_gaussian, log_moment, radius
-from dpaudit.verify.rigorous.streams import ToldApart
+from dpaudit.verify.rigorous.domination import (
+    attained_mu,
+    dominating_mu,
+    is_gaussian,
+    is_laplace,
+    laplace_shift,
+    log_moment,
+)
+from dpaudit.verify.rigorous.events import ToldApart
 from dpaudit.verify.upper.shift_norms import sampling_is_known
 
 ORDERS = ("1.000001", "1.1", "1.5", "2", "4", "16", "64", "1000000000")  # at which rho is bounded from below
@@ -138,9 +144,10 @@ def _root(number: Number) -> arb:
 
 
 def _of_mu(claim: Claim, mu: float, witness: Witness | None) -> GuaranteeBracket:
+    exact = _attained_square(claim)
+    if exact is not None:
+        return _bracketed("mu", mu, exact, exact, SQUARES, ATTAINED, squared=True)
     upper = _sum([_mu_of_phase(claim, phase) for phase in claim.phases])
-    if not isinstance(upper, Unavailable) and all(map(_attained, claim.phases)):
-        return _bracketed("mu", mu, upper, upper, SQUARES, ATTAINED, squared=True)
     told = _told_apart(claim, witness)
     if isinstance(told, Unavailable):
         return _bracketed("mu", mu, arb(0), upper, SQUARES, told.reason, squared=True)
@@ -149,9 +156,9 @@ def _of_mu(claim: Claim, mu: float, witness: Witness | None) -> GuaranteeBracket
 
 
 def _of_rho(claim: Claim, rho: float, witness: Witness | None) -> GuaranteeBracket:
-    square = _sum([_squared_mu(claim, phase) for phase in claim.phases])
-    if not isinstance(square, Unavailable) and all(map(_attained, claim.phases)):
-        return _bracketed("rho", rho, square / 2, square / 2, SQUARES, ATTAINED)
+    exact = _attained_square(claim)
+    if exact is not None:
+        return _bracketed("rho", rho, exact / 2, exact / 2, SQUARES, ATTAINED)
     upper = _sum([_rho(claim, phase) for phase in claim.phases])
     shown = [
         (_pair_divergence(claim, order) / order, f"the order {order.str(7, radius=False)}")
@@ -165,9 +172,9 @@ def _of_rho(claim: Claim, rho: float, witness: Witness | None) -> GuaranteeBrack
 
 
 def _of_order(claim: Claim, order: float, epsilon: float, witness: Witness | None) -> GuaranteeBracket:
-    square = _sum([_squared_mu(claim, phase) for phase in claim.phases])
-    if not isinstance(square, Unavailable) and all(map(_attained, claim.phases)):
-        exact = square * Fraction(repr(float(order))) / 2 if isinstance(square, Fraction) else square * ball(order) / 2
+    exact = _attained_square(claim)
+    if exact is not None:
+        exact = exact * Fraction(repr(float(order))) / 2 if isinstance(exact, Fraction) else exact * ball(order) / 2
         return _bracketed("epsilon", epsilon, exact, exact, SQUARES, ATTAINED)
     at = ball(order)
     lower, where, told = _pair_divergence(claim, at), "one pair of neighbours", _told_apart(claim, witness)
@@ -200,16 +207,19 @@ def _points(
     return GuaranteeBracket("points", float(broken), float(len(points) - held), 0.0, theorem, event)
 
 
-def _attained(phase: Phase) -> bool:
-    """Whether the longest shift attains the bound on mu: normal noise, and releases that the record is always in."""
-    return phase.sampler is None and phase.sampling_prob == 1 and is_gaussian(phase.mechanism)
+def _attained_square(claim: Claim) -> Number | None:
+    """mu^2 where the longest shift attains it: normal noise, and releases that the record is always in."""
+    if not all(p.sampler is None and p.sampling_prob == 1 and is_gaussian(p.mechanism) for p in claim.phases):
+        return None
+    square = _sum([_squared_mu(claim, phase) for phase in claim.phases])
+    return None if isinstance(square, Unavailable) else square
 
 
 def _sum(parts: Sequence[Number | Unavailable]) -> Number | Unavailable:
     """The sum, exact where all parts are; why one is missing."""
-    known = [part for part in parts if not isinstance(part, Unavailable)]
-    if len(known) < len(parts):
-        return next(part for part in parts if isinstance(part, Unavailable))
+    known: list[Number] | Unavailable = all_known(parts)
+    if isinstance(known, Unavailable):
+        return known
     exact = [part for part in known if isinstance(part, Fraction)]
     return sum(exact, Fraction(0)) if len(exact) == len(known) else total(list(map(_ball, known)))
 
@@ -251,8 +261,10 @@ def _mu_of_phase(claim: Claim, phase: Phase) -> Number | Unavailable:
     1/(1 + e^epsilon) (`verify.renyi.mu_upper`).
     """
     found, met = _squared_mu(claim, phase), _met(claim, phase)
-    shift = None if isinstance(met, Unavailable) else _laplace_shift(phase, met[1])
-    if not isinstance(found, Unavailable) or isinstance(met, Unavailable) or shift is None:
+    if not isinstance(found, Unavailable) or isinstance(met, Unavailable):
+        return found
+    shift = laplace_shift(phase.mechanism, met[1])
+    if isinstance(shift, Unavailable):
         return found
     error = (-shift / 2).exp() / 2
     if phase.sampler is None and phase.sampling_prob < 1 and claim.adjacency == "add-remove":
@@ -271,28 +283,17 @@ def _rho(claim: Claim, phase: Phase) -> Number | Unavailable:
     mu = dominating_mu(phase.mechanism, met[1])
     if not isinstance(mu, Unavailable):
         costs.append(mu * mu / 2)
-    shift = _laplace_shift(phase, met[1])
-    if shift is not None:
+    shift = laplace_shift(phase.mechanism, met[1])
+    if not isinstance(shift, Unavailable):
         costs.append(shift + (-shift).expm1())  # Harrison and Manurangsi (2026): the Kullback-Leibler divergence
     return met[0] * min(costs, key=lambda cost: float(cost.upper())) if costs else Unavailable("no theorem has a rho")
 
 
-def _laplace_shift(phase: Phase, adjacency: Adjacency) -> arb | None:
-    """The l1 radius over the scale of Laplace noise; None of other noise, or without a radius."""
-    data, length = to_dict(phase.mechanism), radius(phase.mechanism, 1, adjacency)
-    return None if isinstance(length, Unavailable) or not _is_laplace(data) else length / ball(data["scale"])
-
-
-def _is_laplace(data: Mapping[str, Any]) -> bool:
-    return data["name"] == "laplace" or data.get("beta") == 1
-
-
 def _divergence(claim: Claim, order: arb) -> arb | Unavailable:
     """At most D_a of the history, the sum over its releases."""
-    parts = [_phase_divergence(claim, phase, order) for phase in claim.phases]
-    known = [part for part in parts if not isinstance(part, Unavailable)]
-    if len(known) < len(parts):
-        return next(part for part in parts if isinstance(part, Unavailable))
+    known = all_known([_phase_divergence(claim, phase, order) for phase in claim.phases])
+    if isinstance(known, Unavailable):
+        return known
     return max((total([part[side] for part in known]) for side in (0, 1)), key=lambda x: float(x.upper()))
 
 
@@ -304,7 +305,7 @@ def _phase_divergence(claim: Claim, phase: Phase, order: arb) -> tuple[arb, arb]
     steps, adjacency = met
     sampled = phase.sampler is None and phase.sampling_prob < 1
     mu = dominating_mu(phase.mechanism, "add-remove" if sampled and is_gaussian(phase.mechanism) else adjacency)
-    shift = _laplace_shift(phase, adjacency)
+    shift = laplace_shift(phase.mechanism, adjacency)
     rate = ball(phase.sampling_prob) if sampled else arb(1)
     found: list[tuple[arb, arb]] = []
     if is_gaussian(phase.mechanism) and not isinstance(mu, Unavailable):
@@ -315,7 +316,7 @@ def _phase_divergence(claim: Claim, phase: Phase, order: arb) -> tuple[arb, arb]
             lam = max(1, ceil(float(order.upper())) - 1)
             moment = log_moment([(replace(phase, steps=1), [mu])], lam) / lam  # D_a grows with a
             found.append((moment, moment))
-    if shift is not None:
+    if not isinstance(shift, Unavailable):
         known = sampled and adjacency == "add-remove"  # of a record that is replaced, its coin is revealed
         found.append(_both_ways(laplace_divergence, Pair(shift, rate if known else arb(1)), order))
     if not found:
@@ -341,16 +342,14 @@ def _pair_divergence(claim: Claim, order: arb) -> arb:
 
 def _pairs(claim: Claim, phase: Phase, order: arb) -> list[tuple[arb, arb]]:
     """D_a of one release by the shifts that are looked at: the longest, one coordinate, all of them alike."""
-    noise, data = phase.mechanism, to_dict(phase.mechanism)
+    noise = phase.mechanism
     rate, sampled = ball(phase.sampling_prob), phase.sampling_prob < 1
     swaps = claim.adjacency == "replace-one" and sampled
     distance: Adjacency = "add-remove" if sampled else claim.adjacency
     if is_gaussian(noise):
-        known = noise if not isinstance(dominating_mu(noise, distance), Unavailable) else with_dimension(noise, 1)
-        mu = dominating_mu(known, distance)
-        return [] if isinstance(mu, Unavailable) else [_both_ways(normal_divergence, Pair(mu, rate, swaps), order)]
-    alone = _laplace_shift(replace(phase, mechanism=with_dimension(noise, 1)), distance) if _is_laplace(data) else None
-    if alone is None:
+        return [_both_ways(normal_divergence, Pair(attained_mu(noise, distance), rate, swaps), order)]
+    alone = laplace_shift(with_dimension(noise, 1), distance) if is_laplace(noise) else None
+    if alone is None or isinstance(alone, Unavailable):
         return []
     found, count = [_both_ways(laplace_divergence, Pair(alone, rate, swaps), order)], noise.dimension or 1
     if not sampled and count > 1:

@@ -15,6 +15,7 @@ from operator import add
 from flint import arb, fmpz_poly
 
 from dpaudit.verify.rigorous.balls import ball
+from dpaudit.verify.rigorous.gaussian import normal_tail
 from dpaudit.verify.rigorous.scores import ScoreWindow, resolution
 
 WIDEST = 2**16
@@ -65,11 +66,7 @@ class PairRelease:
 
 def gaussian_tails(mu: arb) -> Tails:
     """N(mu, 1) against N(0, 1): L is N(mu^2/2, mu^2) under P, N(-mu^2/2, mu^2) under Q."""
-    root = arb(2).sqrt()
-    return lambda loss: (
-        ((loss / mu - mu / 2) / root).erfc() / 2,
-        ((loss / mu + mu / 2) / root).erfc() / 2,
-    )
+    return lambda loss: (normal_tail(loss / mu - mu / 2), normal_tail(loss / mu + mu / 2))
 
 
 def replaced_tails(mu: arb, q: arb) -> Tails:
@@ -78,14 +75,14 @@ def replaced_tails(mu: arb, q: arb) -> Tails:
     Proof: `verify/upper/sampled_normal.py`. With u = e^(mu x) and c = q e^(-mu^2/2) the loss at x is l where
     1 - q + c u = e^l (1 - q + c/u), hence c u^2 - (1 - q) (e^l - 1) u - e^l c = 0. It grows in x, and is odd.
     """
-    root, c = arb(2).sqrt(), q * (-mu * mu / 2).exp()
+    c = q * (-mu * mu / 2).exp()
 
     def tails(loss: arb) -> tuple[arb, arb]:
         size = abs(loss)
         linear = (1 - q) * size.expm1()
         x = ((linear + (linear * linear + 4 * c * c * size.exp()).sqrt()) / (2 * c)).log() / mu
         x = x if loss >= 0 else -x
-        still, near, far = (((x - k * mu) / root).erfc() / 2 for k in (0, 1, -1))
+        still, near, far = (normal_tail(x - k * mu) for k in (0, 1, -1))
         return (1 - q) * still + q * near, (1 - q) * still + q * far
 
     return tails
@@ -99,20 +96,18 @@ def fixed_size_tails(mu: arb, g: arb, *, swaps: bool) -> Tails:
     e^(-mu^2/2) u - (e^l - 1)(1 - g) = 0 at the loss l. Below 0 they follow by the mirror rule from the other order:
     P(L > -l) = 1 - Q'(L > l), Q(L > -l) = 1 - P'(L > l), under zero-out of (1 - g) N(0) + g N(mu) against N(0).
     """
-    root = arb(2).sqrt()
-
-    def tail(x: arb) -> arb:
-        return (x / root).erfc() / 2
 
     def present(shift: arb, loss: arb) -> tuple[arb, arb]:
         x = ((loss.exp() - (1 - g)) / g).log() / shift + shift / 2
-        return (1 - g) * tail(x) + g * tail(x - shift), tail(x)
+        return (1 - g) * normal_tail(x) + g * normal_tail(x - shift), normal_tail(x)
 
     def moved(loss: arb) -> tuple[arb, arb]:
         square, linear = g * (-2 * mu * mu).exp(), loss.exp() * g * (-mu * mu / 2).exp()
         u = (linear + (linear * linear + 4 * square * loss.expm1() * (1 - g)).sqrt()) / (2 * square)
         x = u.log() / mu
-        return (1 - g) * tail(x) + g * tail(x - 2 * mu), (1 - g) * tail(x) + g * tail(x - mu)
+        return (1 - g) * normal_tail(x) + g * normal_tail(x - 2 * mu), (1 - g) * normal_tail(x) + g * normal_tail(
+            x - mu
+        )
 
     def tails(loss: arb) -> tuple[arb, arb]:
         if loss >= 0:

@@ -10,15 +10,16 @@ With N batches in all, the sum of what they release is at least t with
 contributions being 1: copies that come on top only add to it.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from math import ceil, log, log1p
 
 from flint import arb
 
-from dpaudit.mechanisms.base import with_dimension
 from dpaudit.verify.claims import Claim, Phase
-from dpaudit.verify.rigorous.balls import Unavailable, ball
-from dpaudit.verify.rigorous.domination import dominating_mu, is_gaussian
+from dpaudit.verify.rigorous.balls import Unavailable
+from dpaudit.verify.rigorous.domination import attained_mu, is_gaussian
+from dpaudit.verify.rigorous.events import ToldApart
+from dpaudit.verify.rigorous.gaussian import normal_tail
 from dpaudit.verify.samplers import BufferedShuffle
 
 LATE = (1e-1, 1e-2, 1e-4, 1e-8)  # chances of a copy to come later than the batches that are looked at
@@ -26,29 +27,10 @@ MOST_COPIES = 10_000
 BEYOND, THRESHOLDS = 8, 60  # deviations past all copies up to which so many thresholds are tried
 
 
-@dataclass(frozen=True)
-class ToldApart:
-    """An event's probabilities under two neighbours' laws.
-
-    Args:
-        p: From below, under the law that finds it likelier.
-        q: From above, under the other one.
-        witness: In words.
-    """
-
-    p: arb
-    q: arb
-    witness: str
-
-    def excess(self, epsilon: float) -> float:
-        """At most delta(epsilon)."""
-        return float((self.p - ball(epsilon).exp() * self.q).lower())
-
-
 def stream_event(claim: Claim) -> ToldApart | Unavailable:
     """A half-line of the sum of some batches of a stream, of normal noise; all other phases are left out."""
     streams = [(phase, sampler) for phase in claim.phases if (sampler := _stream(phase)) is not None]
-    found = [one for phase, sampler in streams for one in _events(claim, phase, sampler)]
+    found = [one for phase, sampler in streams for one in _events(phase, sampler)]
     none = Unavailable("no stream of normal noise has such an event")
     return max(found, key=lambda one: one.excess(claim.epsilon), default=none)
 
@@ -60,12 +42,9 @@ def _stream(phase: Phase) -> BufferedShuffle | None:
     return sampler if sampler.buffer > 1 and sampler.begun <= MOST_COPIES else None
 
 
-def _events(claim: Claim, phase: Phase, sampler: BufferedShuffle) -> list[ToldApart]:
-    """The best threshold for each choice of batches."""
-    mu = dominating_mu(phase.mechanism, "add-remove")
-    mu = dominating_mu(with_dimension(phase.mechanism, 1), "add-remove") if isinstance(mu, Unavailable) else mu
-    assert not isinstance(mu, Unavailable)
-    found = []
+def _events(phase: Phase, sampler: BufferedShuffle) -> Iterator[ToldApart]:
+    """All thresholds of each choice of batches."""
+    mu = attained_mu(phase.mechanism, "add-remove")
     for late in LATE:
         copies, batches, missed = held_batches(sampler, late)
         if not (copies and missed < 1):
@@ -74,10 +53,7 @@ def _events(claim: Claim, phase: Phase, sampler: BufferedShuffle) -> list[ToldAp
         top, words = reach.upper() + BEYOND, f"the sum of the {batches} batches of a stream that hold the record"
         for i in range(THRESHOLDS + 1):
             at = (top * i / THRESHOLDS).mid()
-            p, q = (1 - missed) * _below(reach - at), _below(-at)
-            found.append(ToldApart(p.lower(), q.upper(), words))
-        found = [max(found, key=lambda one: one.excess(claim.epsilon))]
-    return found
+            yield ToldApart(((1 - missed) * normal_tail(at - reach)).lower(), normal_tail(at).upper(), words)
 
 
 def held_batches(sampler: BufferedShuffle, late: float) -> tuple[int, int, arb]:
@@ -102,8 +78,3 @@ def held_batches(sampler: BufferedShuffle, late: float) -> tuple[int, int, arb]:
             copies += 1
             batches.update(range(start // batch, stop // batch))
     return copies, len(batches), missed
-
-
-def _below(x: arb) -> arb:
-    """P(N(0, 1) <= x)."""
-    return (-x / arb(2).sqrt()).erfc() / 2
