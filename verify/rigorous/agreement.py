@@ -1,15 +1,18 @@
 """A verdict held against the second engine: proven bounds that cross decide nothing, others tell how far both go."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from dpaudit.verify.checking import DISAGREEMENT, decide
 from dpaudit.verify.claims import Claim
+from dpaudit.verify.guarantees import PrivacyCurve
 from dpaudit.verify.results import Verdict, VerdictName
 from dpaudit.verify.rigorous.balls import Unavailable
 from dpaudit.verify.rigorous.bracket import RigorousBracket, rigorous_bracket
 from dpaudit.verify.rigorous.guarantees import GuaranteeBracket, guarantee_bracket
 
 RIGOROUS = "rigorous"
+Ends = tuple[float, float]
 READING = 1e-12  # parameters are doubles to the first engine and decimals to the second
 
 
@@ -30,7 +33,7 @@ def confirmed(claim: Claim, verdict: Verdict) -> Verdict:
     'rigorous'
     """
     if claim.guarantee is not None:
-        return _kept(verdict, guarantee_bracket(claim, verdict.witness))
+        return _kept(claim, verdict, guarantee_bracket(claim, verdict.witness))
     return compared(claim, verdict, rigorous_bracket(claim, verdict.witness))
 
 
@@ -78,7 +81,7 @@ def compared(claim: Claim, verdict: Verdict, found: RigorousBracket | Unavailabl
     return replace(both, reason=f"{verdict.reason} {_opening(_decided(claim, found), name)}: {_bounds(found)}.")
 
 
-def _kept(verdict: Verdict, found: GuaranteeBracket | Unavailable) -> Verdict:
+def _kept(claim: Claim, verdict: Verdict, found: GuaranteeBracket | Unavailable) -> Verdict:
     """The same of a guarantee that is no (epsilon, delta), of whose number both engines have a bracket."""
     if isinstance(found, Unavailable):
         return _unconfirmed(verdict, found)
@@ -89,17 +92,26 @@ def _kept(verdict: Verdict, found: GuaranteeBracket | Unavailable) -> Verdict:
     lower, upper = max(known["lower"], found.lower), min(known["upper"], found.upper)
     if DISAGREEMENT in verdict.methods:
         return replace(verdict, reason=f"{verdict.reason} Ball arithmetic says: {bounds}.", methods=methods)
-    if not _meet(lower, upper):
-        reason = (
-            f"Two bounds disagree, please report: {found.parameter} is in [{known['lower']:.9g}, {known['upper']:.9g}] "
-            f"in floating point, and in [{found.lower:.9g}, {found.upper:.9g}] by {found.theorem} and {found.witness} "
-            "in ball arithmetic."
-        )
-        return replace(verdict, verdict="undecided", reason=reason, methods=[*methods, DISAGREEMENT])
+    number = found.parameter, (known["lower"], known["upper"]), (found.lower, found.upper)
+    for what, ours, balls in (number, *_on_a_curve(claim, verdict, found)):
+        if not (_meet(ours[0], balls[1]) and _meet(balls[0], ours[1])):
+            reason = (
+                f"Two bounds disagree, please report: {what} is in [{ours[0]:.9g}, {ours[1]:.9g}] in floating point, "
+                f"and in [{balls[0]:.9g}, {balls[1]:.9g}] by {found.theorem} and {found.witness} in ball arithmetic."
+            )
+            return replace(verdict, verdict="undecided", reason=reason, methods=[*methods, DISAGREEMENT])
     both = replace(verdict, guarantee={**known, "lower": lower, "upper": upper}, methods=methods)
     if verdict.verdict == "undecided" != found.verdict:
         return replace(both, verdict=found.verdict, reason=f"Ball arithmetic decides: {bounds}.")
     return replace(both, reason=f"{verdict.reason} {_opening(found.verdict, verdict.verdict)}: {bounds}.")
+
+
+def _on_a_curve(claim: Claim, verdict: Verdict, found: GuaranteeBracket) -> Iterator[tuple[str, Ends, Ends]]:
+    """(delta at a point, the first engine's bounds, the second's), where both have a curve."""
+    if isinstance(claim.guarantee, PrivacyCurve) and found.deltas and verdict.delta_curve is not None:
+        epsilons = [epsilon for epsilon, _ in claim.guarantee.points]
+        for epsilon, low, high, balls in zip(epsilons, *verdict.delta(epsilons), found.deltas, strict=True):
+            yield f"delta at epsilon={epsilon:g}", (float(low), float(high)), balls
 
 
 def _unconfirmed(verdict: Verdict, found: Unavailable) -> Verdict:

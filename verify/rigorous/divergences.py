@@ -116,25 +116,28 @@ def laplace_divergence(pair: Pair, order: arb, *, reverse: bool = False) -> arb:
     t, q = pair.shift, pair.rate
     first, second = pair.powers(order, reverse=reverse)
 
-    def piece(ratio: Callable[[acb], acb], mirrored: Callable[[acb], acb], side: int) -> Integrand:
-        def integrand(x: acb, analytic: bool) -> acb:
-            logs = _log_power(q, ratio(x), first, analytic) + _log_power(q, mirrored(x), second, analytic)
-            return (logs - side * x).exp() / 2
+    def moment(ratio: acb, mirrored: acb, analytic: bool = False) -> acb:
+        return _log_power(q, ratio, first, analytic) + _log_power(q, mirrored, second, analytic)
 
-        return integrand
+    def piece(ratio: Callable[[acb], acb], mirrored: Callable[[acb], acb], side: int) -> Integrand:
+        return lambda x, analytic: (moment(ratio(x), mirrored(x), analytic) - side * x).exp() / 2
 
     with precision(BITS):
         # log W is -t below 0, 2 x - t from 0 to t and t above
-        low, high = (lambda x: acb(-t)), (lambda x: acb(t))
-        below, above = (piece(*ratios, 0)(acb(0), False).real for ratios in ((low, high), (high, low)))
+        low, high = acb(-t), acb(t)
+        logs = moment(low, high).real, moment(high, low).real
+        # outside the centres the noise has e^-t/2 on either side, and the integrand is nowhere larger than there
+        largest = logs[0].max(logs[1])
+        plain = (largest - t - arb(2).log()).union(largest) / (order - 1)
+        below, above = (log.exp() / 2 for log in logs)
         # between the centres the integrand ascends, and the noise has a mass of 1 - e^-t
         inner = arb(0).union(-2 * above * (-t).expm1())
         if order <= LARGEST_ORDER:
-            left = _integral(piece(low, lambda x: -2 * x - t, -1), [-t, arb(0)])
-            inner = _within(inner, left + _integral(piece(lambda x: 2 * x - t, low, 1), [arb(0), t]))
+            left = _integral(piece(lambda x: low, lambda x: -2 * x - t, -1), [-t, arb(0)])
+            inner = _within(inner, left + _integral(piece(lambda x: 2 * x - t, lambda x: low, 1), [arb(0), t]))
         outer = (below + above) * (-t).exp()  # a ball around an interval from 0 reaches below it
         least, most = outer + inner.lower().max(arb(0)), outer + inner.upper()
-        return least.log().union(most.log()) / (order - 1)
+        return _within(plain, least.log().union(most.log()) / (order - 1))
 
 
 def _within(bound: arb, found: arb) -> arb:

@@ -15,13 +15,12 @@ from flint import arb
 
 from dpaudit.mechanisms.base import with_dimension
 from dpaudit.mechanisms.registry import to_dict
-from dpaudit.verify.checking import decide
 from dpaudit.verify.claims import Adjacency, Claim, Phase, lets_another_in
 from dpaudit.verify.float_range import beyond_floats
 from dpaudit.verify.guarantees import ApproximateDP, GaussianDP, PrivacyCurve, PureDP, RenyiDP, ZeroConcentratedDP
 from dpaudit.verify.results import VerdictName, Witness
 from dpaudit.verify.rigorous.balls import Unavailable, all_known, ball, float_above, float_below, precision, total
-from dpaudit.verify.rigorous.bracket import RigorousBracket, rigorous_bracket, told_apart
+from dpaudit.verify.rigorous.bracket import UpperProof, rigorous_bracket, told_apart, upper_proof
 from dpaudit.verify.rigorous.divergences import Pair, laplace_divergence, normal_divergence
 from dpaudit.verify.rigorous.domination import (
     attained_mu,
@@ -55,6 +54,7 @@ class GuaranteeBracket:
         stated: The number that is promised; 0 of points.
         theorem: What the upper bound comes from, or why there is none.
         witness: What the lower bound comes from, or why there is none.
+        deltas: Of a curve, in the order of its points: around delta there.
     """
 
     parameter: str
@@ -63,6 +63,7 @@ class GuaranteeBracket:
     stated: float
     theorem: str
     witness: str
+    deltas: tuple[tuple[float, float], ...] = ()
 
     @property
     def verdict(self) -> VerdictName:
@@ -189,22 +190,64 @@ def _pure(claim: Claim, epsilon: float, witness: Witness | None) -> GuaranteeBra
     found = rigorous_bracket(replace(claim, epsilon=epsilon, delta=0.0, guarantee=None), witness)
     if isinstance(found, Unavailable):
         return found
-    return GuaranteeBracket("epsilon", found.epsilon_lower, found.epsilon_upper, epsilon, found.theorem, found.witness)
+    # epsilon is bisected to some digits; a delta above 0 tells that it is larger than the stated one
+    lower = max(found.epsilon_lower, nextafter(epsilon, inf) if found.delta_lower > 0 else 0.0)
+    return GuaranteeBracket("epsilon", lower, found.epsilon_upper, epsilon, found.theorem, found.witness)
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """What bounds delta from both sides at any epsilon, or why a side has no bound."""
+
+    proof: UpperProof | Unavailable
+    told: ToldApart | Unavailable
+
+    def at(self, epsilon: arb) -> tuple[arb, arb]:
+        """(at least delta, at most delta); 0 and 1 where nothing is known."""
+        upper = arb(1) if isinstance(self.proof, Unavailable) else self.proof.delta(epsilon)
+        if isinstance(self.proof, UpperProof) and self.proof.exact:
+            return upper, upper
+        lower = arb(0) if isinstance(self.told, Unavailable) else self.told.p - epsilon.exp() * self.told.q
+        return lower, upper
+
+    @property
+    def words(self) -> tuple[str, str]:
+        """The theorem and the witness."""
+        theorem = self.proof.reason if isinstance(self.proof, Unavailable) else self.proof.kind
+        return theorem, self.told.reason if isinstance(self.told, Unavailable) else self.told.witness
+
+
+def _sides(claim: Claim, witness: Witness | None) -> _Sides:
+    proof = upper_proof(claim)
+    attained = isinstance(proof, UpperProof) and proof.exact
+    return _Sides(proof, Unavailable(ATTAINED) if attained else told_apart(claim, witness, proof))
 
 
 def _points(
     claim: Claim, points: Sequence[tuple[float, float]], witness: Witness | None
 ) -> GuaranteeBracket | Unavailable:
-    """How many points are broken, and how many are not proved to hold."""
-    claims = [replace(claim, epsilon=epsilon, delta=delta, guarantee=None) for epsilon, delta in points]
-    found = [(one, rigorous_bracket(one, witness)) for one in claims]
-    known = [(one, bracket) for one, bracket in found if isinstance(bracket, RigorousBracket)]
-    if not known:
-        return next(bracket for _, bracket in found if isinstance(bracket, Unavailable))
-    verdicts = [decide(one, x.delta_lower, x.delta_upper, x.epsilon_lower) for one, x in known]
-    broken, held = (sum(verdict == name for verdict in verdicts) for name in ("refuted", "certified"))
-    theorem, event = ("; ".join(dict.fromkeys(getattr(x, key) for _, x in known)) for key in ("theorem", "witness"))
-    return GuaranteeBracket("points", float(broken), float(len(points) - held), 0.0, theorem, event)
+    """How many points are broken, and how many are not proved to hold.
+
+    What bounds delta at one point bounds it at the next, and is looked for anew only where that does not decide.
+    """
+    nothing = Unavailable("no point was looked at")
+    sides, deltas, words = _Sides(nothing, nothing), dict[tuple[float, float], tuple[float, float]](), list[_Sides]()
+    broken, held = 0, 0
+    for epsilon, delta in sorted(points, reverse=True):
+        e, goal = ball(epsilon), ball(delta)
+        lower, upper = sides.at(e)
+        if not (lower > goal or upper <= goal):
+            sides = _sides(replace(claim, epsilon=epsilon, delta=delta, guarantee=None), witness)
+            words.append(sides)
+            low, high = sides.at(e)
+            lower, upper = (low if low > lower else lower), (high if high < upper else upper)
+        broken, held = broken + (lower > goal), held + (upper <= goal)
+        deltas[epsilon, delta] = max(0.0, float_below(lower)), min(1.0, float_above(upper))
+    if all(isinstance(one.proof, Unavailable) and isinstance(one.told, Unavailable) for one in words):
+        return Unavailable("; ".join(words[0].words))
+    theorem, event = ("; ".join(dict.fromkeys(one.words[side] for one in words)) for side in (0, 1))
+    bounds = tuple(deltas[point] for point in points)
+    return GuaranteeBracket("points", float(broken), float(len(points) - held), 0.0, theorem, event, bounds)
 
 
 def _attained_square(claim: Claim) -> Number | None:
@@ -266,10 +309,12 @@ def _mu_of_phase(claim: Claim, phase: Phase) -> Number | Unavailable:
     shift = laplace_shift(phase.mechanism, met[1])
     if isinstance(shift, Unavailable):
         return found
-    error = (-shift / 2).exp() / 2
+    error, known = (-shift / 2).exp() / 2, -(-shift / 2).expm1()  # and 1 - 2 error, which may be small
     if phase.sampler is None and phase.sampling_prob < 1 and claim.adjacency == "add-remove":
-        error = 1 / (2 + ball(phase.sampling_prob) * shift.expm1())
-    return met[0] * (2 * _quantile(error)) ** 2
+        gained = ball(phase.sampling_prob) * shift.expm1()
+        error, known = 1 / (2 + gained), gained / (2 + gained)
+    mu = 8 * known.erfinv() ** 2 if known < 0.5 else (2 * _quantile(error)) ** 2
+    return met[0] * mu
 
 
 def _rho(claim: Claim, phase: Phase) -> Number | Unavailable:
@@ -372,6 +417,8 @@ def _told_apart(claim: Claim, witness: Witness | None) -> ToldApart | Unavailabl
 
 def _quantile(p: arb) -> arb:
     """x with P(N(0, 1) <= x) = p."""
+    if abs(p - 0.5) < 0.25:
+        return arb(2).sqrt() * (2 * p - 1).erfinv()
     return -(arb(2).sqrt()) * (2 * p).erfcinv() if p < 0.5 else arb(2).sqrt() * (2 * (1 - p)).erfcinv()
 
 

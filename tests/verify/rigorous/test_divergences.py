@@ -90,6 +90,16 @@ def test_orders_of_laplace_noise_without_an_integral_are_continuous() -> None:
         assert far.lower() < (1 + ball("0.1") * arb(2).expm1()).log()  # the largest loss
 
 
+@pytest.mark.parametrize("order", ["1e40", "1e300"])
+@pytest.mark.parametrize("swaps", [False, True])
+def test_of_a_huge_order_laplace_noise_has_its_largest_loss(order: str, swaps: bool) -> None:
+    with precision():
+        q, t = ball("0.1"), ball("2")
+        found = laplace_divergence(Pair(t, q, swaps), ball(order))
+        largest = (1 + q * t.expm1()).log() - ((1 + q * (-t).expm1()).log() if swaps else 0)
+        assert abs(float(found - largest)) < 1e-35
+
+
 def test_a_record_that_is_always_in() -> None:
     with precision():
         assert abs(float(normal_divergence(Pair(ball(2), ball(1), swaps=True), ball(3))) - 24) < 1e-12

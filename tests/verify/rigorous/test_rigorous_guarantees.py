@@ -21,9 +21,10 @@ from dpaudit.verify.guarantees import (
     ZeroConcentratedDP,
 )
 from dpaudit.verify.implied import claim_stating
-from dpaudit.verify.rigorous import agreement
+from dpaudit.verify.rigorous import agreement, guarantees
 from dpaudit.verify.rigorous.agreement import alone, confirmed
 from dpaudit.verify.rigorous.balls import Unavailable
+from dpaudit.verify.rigorous.bracket import RigorousBracket, rigorous_bracket, upper_proof
 from dpaudit.verify.rigorous.guarantees import GuaranteeBracket, guarantee_bracket
 from dpaudit.verify.samplers import Shuffled, TruncatedPoisson
 
@@ -115,6 +116,19 @@ def test_laplace_noise_has_a_mu_of_its_own() -> None:
     assert 0.9 * found.upper < found.lower <= found.upper
 
 
+def test_a_tiny_shift_of_laplace_noise_has_a_mu() -> None:
+    found = guarantee_bracket(claim_stating(GaussianDP(1.0), [Phase(Laplace(1e50, clip_norm=1.0), 3)]))
+    assert isinstance(found, GuaranteeBracket)
+    # Phi(mu/2) - 1/2 is mu/2 / sqrt(2 pi), and 1/2 (1 - e^(-t/2)) is t/4
+    assert found.upper == pytest.approx(math.sqrt(3) * 1e-50 * math.sqrt(math.pi / 2), rel=1e-12)
+
+
+def test_a_pure_epsilon_just_below_the_truth_is_broken() -> None:
+    found = guarantee_bracket(claim_stating(PureDP(0.5 * (1 - 1e-9)), [Phase(L)]))
+    assert isinstance(found, GuaranteeBracket)
+    assert found.verdict == "refuted"
+
+
 def test_a_pure_epsilon_far_beyond_all_losses_is_looked_up_at_once() -> None:
     phases = [Phase(Gaussian(7572.0, clip=0.1, clip_norm=1.5, dimension=2), sampler=Shuffled(16, 5))]
     found = guarantee_bracket(claim_stating(PureDP(1.374e97), phases, "zero-out"))
@@ -140,6 +154,40 @@ def test_a_plain_claim_is_no_such_guarantee() -> None:
 
 FALSE = GuaranteeBracket("rho", 0.7, 0.8, 0.5, "a false theorem", "a false witness")
 RHO = claim_stating(ZeroConcentratedDP(0.5), [Phase(G)], id="a")
+
+
+CURVE = [Phase(Gaussian(1.0), 100, 0.02)]
+EPSILONS = [0.05 * i for i in range(1, 60)]
+
+
+@pytest.mark.parametrize(("share", "verdict"), [(1.02, "certified"), (0.5, "refuted")])
+def test_what_decides_a_point_of_a_curve_decides_its_neighbours(
+    monkeypatch: pytest.MonkeyPatch, share: float, verdict: str
+) -> None:
+    _, delta = check(claim_stating(PrivacyCurve(((1.0, 1e-5),)), CURVE)).delta(EPSILONS)
+    claim = claim_stating(PrivacyCurve(tuple(zip(EPSILONS, share * delta, strict=True))), CURVE)
+    proved: list[Claim] = []
+    monkeypatch.setattr(guarantees, "upper_proof", lambda one: proved.append(one) or upper_proof(one))
+    found = guarantee_bracket(claim, check(claim).witness)
+    assert isinstance(found, GuaranteeBracket)
+    assert (found.verdict, found.lower) == (verdict, 0 if share > 1 else len(EPSILONS))
+    assert len(proved) < len(EPSILONS) / 2
+    for point, (low, high) in zip(claim.guarantee.points, found.deltas, strict=True):
+        alone = rigorous_bracket(dataclasses.replace(claim, epsilon=point[0], delta=point[1], guarantee=None))
+        assert isinstance(alone, RigorousBracket)
+        assert low <= alone.delta_upper
+        assert alone.delta_lower <= high
+
+
+def test_brackets_of_a_curve_are_held_against_each_other_point_by_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = claim_stating(PrivacyCurve(((1.0, 0.01), (2.0, 0.5))), [Phase(G)])
+    verdict = check(claim)  # one point is broken
+    # another one is, says the second engine
+    false = GuaranteeBracket("points", 1.0, 1.0, 0.0, "a false theorem", "a false witness", ((0.0, 0.01), (0.6, 0.7)))
+    monkeypatch.setattr(agreement, "guarantee_bracket", lambda claim, witness: false)
+    found = confirmed(claim, verdict)
+    assert (found.verdict, found.methods[-1]) == ("undecided", DISAGREEMENT)
+    assert found.reason.startswith("Two bounds disagree, please report: delta at epsilon=1 is in [0.09")
 
 
 @pytest.mark.parametrize("claim", [RHO, dataclasses.replace(RHO, guarantee=ZeroConcentratedDP(0.4))])
