@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from flint import arb
@@ -12,12 +12,14 @@ from flint import arb
 from dpaudit.mechanisms.base import ScaleMixture
 from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.claims import Adjacency, Claim, Phase, lets_another_in
+from dpaudit.verify.correlated import Side
 from dpaudit.verify.float_range import beyond_floats
 from dpaudit.verify.results import Witness
 from dpaudit.verify.rigorous.allocation import allocated_passes, composed_curves
 from dpaudit.verify.rigorous.balls import Unavailable, all_known, ball, float_above, float_below, precision, total
 from dpaudit.verify.rigorous.choices import chosen_event, pass_statistics
 from dpaudit.verify.rigorous.coordinates import CoordinateLaw, coordinate_law
+from dpaudit.verify.rigorous.correlated_noise import independent_claim
 from dpaudit.verify.rigorous.cut_batches import cut_rates, with_silent_others
 from dpaudit.verify.rigorous.domination import (
     ShownScale,
@@ -52,8 +54,10 @@ from dpaudit.verify.samplers import TruncatedPoisson, WithoutReplacement
 from dpaudit.verify.upper.met_releases import met_claim
 from dpaudit.verify.upper.shift_norms import sampling_is_known
 
+T = TypeVar("T")
 ORDERS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18, 22, 27, 33, 40, 50, 62, 78, 97, 120, 150, 190, 240, 300, 380, 480, 600)
 WIDTHS = ("0.01", "0.02", "0.03", "0.05", "0.1", "0.15", "0.2", "0.3", "0.45", "0.7", "1", "1.5", "2.5", "4", "7", "12")
+SIDES: tuple[Side, Side] = ("lower", "upper")
 SHARES = (1e-6, 1e-2, 0.2)  # of delta that may be spent on large hidden scales
 SCALE_CELLS, ROUNDED = 60, 1e-2
 BISECTIONS, TOLERANCE = 40, 1e-4
@@ -120,6 +124,8 @@ def rigorous_bracket(claim: Claim, witness: Witness | None = None) -> RigorousBr
     beyond = beyond_floats(claim)
     if beyond:  # where the bounds look is chosen in floats
         return Unavailable(beyond)
+    if any(phase.correlation is not None for phase in claim.phases):
+        return _of_independent_noise(claim, witness)
     with precision():
         upper = upper_proof(claim)
         exact = isinstance(upper, UpperProof) and upper.exact
@@ -153,6 +159,24 @@ def rigorous_bracket(claim: Claim, witness: Witness | None = None) -> RigorousBr
             upper.kind if isinstance(upper, UpperProof) else upper.reason,
             told.witness if isinstance(told, ToldApart) else told.reason,
         )
+
+
+def _of_independent_noise(claim: Claim, witness: Witness | None) -> RigorousBracket | Unavailable:
+    """Each side by releases of independent noise in place of correlated ones."""
+    low, high = (independent_bracket(claim, side, partial(rigorous_bracket, witness=witness)) for side in SIDES)
+    if isinstance(low, Unavailable) and isinstance(high, Unavailable):
+        return Unavailable(f"{high.reason}; {low.reason}")
+    nothing = RigorousBracket(0.0, 1.0, 0.0, math.inf, "", "")
+    below = replace(nothing, witness=low.reason) if isinstance(low, Unavailable) else low
+    above = replace(nothing, theorem=high.reason) if isinstance(high, Unavailable) else high
+    return replace(above, delta_lower=below.delta_lower, epsilon_lower=below.epsilon_lower, witness=below.witness)
+
+
+def independent_bracket(claim: Claim, side: Side, bracket: Callable[[Claim], T | Unavailable]) -> T | Unavailable:
+    """The bracket of the claim with independent noise, of which one side holds for the claim itself."""
+    with precision():
+        found = independent_claim(claim, side)
+    return found if isinstance(found, Unavailable) else bracket(found)
 
 
 def told_apart(

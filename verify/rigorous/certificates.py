@@ -65,6 +65,8 @@ def certificate(claim: Claim, verdict: Verdict) -> dict[str, Any] | NotCovered:
         return NotCovered("an undecided claim has nothing to certify")
     if claim.guarantee is not None:
         return NotCovered(f"certificates are of an (epsilon, delta), and {claim.guarantee} is none")
+    if any(phase.correlation is not None for phase in claim.phases):
+        return NotCovered("correlated noise is beyond the checker")
     if any(isinstance(phase.sampler, BufferedShuffle) for phase in claim.phases):
         return NotCovered(f"sampling_kind={BufferedShuffle.kind!r} is beyond the checker")
     with precision():

@@ -9,6 +9,7 @@ processing. Where a sampler decides who is in a batch, that is revealed: diverge
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from math import ceil, inf, nextafter
 
 from flint import arb
@@ -20,7 +21,14 @@ from dpaudit.verify.float_range import beyond_floats
 from dpaudit.verify.guarantees import ApproximateDP, GaussianDP, PrivacyCurve, PureDP, RenyiDP, ZeroConcentratedDP
 from dpaudit.verify.results import VerdictName, Witness
 from dpaudit.verify.rigorous.balls import Unavailable, all_known, ball, float_above, float_below, precision, total
-from dpaudit.verify.rigorous.bracket import UpperProof, rigorous_bracket, told_apart, upper_proof
+from dpaudit.verify.rigorous.bracket import (
+    SIDES,
+    UpperProof,
+    independent_bracket,
+    rigorous_bracket,
+    told_apart,
+    upper_proof,
+)
 from dpaudit.verify.rigorous.divergences import Pair, laplace_divergence, normal_divergence
 from dpaudit.verify.rigorous.domination import (
     attained_mu,
@@ -97,7 +105,7 @@ def guarantee_bracket(claim: Claim, witness: Witness | None = None) -> Guarantee
     if beyond:
         return Unavailable(beyond)
     if any(phase.correlation is not None for phase in claim.phases):
-        return Unavailable("correlated noise has no theorem in balls")
+        return _of_independent_noise(claim, witness)
     with precision():
         match claim.guarantee:
             case GaussianDP(mu):
@@ -112,6 +120,21 @@ def guarantee_bracket(claim: Claim, witness: Witness | None = None) -> Guarantee
                 return _points(claim, points, witness)
             case None | ApproximateDP():
                 raise ValueError(f"Expected claim {claim.id!r} to state a guarantee of its own kind.")
+
+
+def _of_independent_noise(claim: Claim, witness: Witness | None) -> GuaranteeBracket | Unavailable:
+    """Each side by releases of independent noise in place of correlated ones."""
+    low, high = (independent_bracket(claim, side, partial(guarantee_bracket, witness=witness)) for side in SIDES)
+    if isinstance(low, Unavailable) and isinstance(high, Unavailable):
+        return Unavailable(f"{high.reason}; {low.reason}")
+    if isinstance(low, Unavailable):
+        assert isinstance(high, GuaranteeBracket)
+        return replace(high, lower=0.0, witness=low.reason, deltas=tuple((0.0, above) for _, above in high.deltas))
+    if isinstance(high, Unavailable):
+        most = float(len(low.deltas)) if low.parameter == "points" else inf
+        return replace(low, upper=most, theorem=high.reason, deltas=tuple((below, 1.0) for below, _ in low.deltas))
+    deltas = tuple((below, above) for (below, _), (_, above) in zip(low.deltas, high.deltas, strict=True))
+    return replace(high, lower=low.lower, witness=low.witness, deltas=deltas)
 
 
 def _bracketed(

@@ -1,0 +1,204 @@
+"""Correlated noise in balls: sensitivities against all patterns with all signs, against the first engine, in claims."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+pytest.importorskip("flint")
+
+from flint import arb
+
+from dpaudit.mechanisms import Gaussian, Laplace
+from dpaudit.mechanisms.base import Mechanism
+from dpaudit.verify import Claim, Phase, check
+from dpaudit.verify.correlated import (
+    BLT,
+    BandedToeplitz,
+    Correlation,
+    Identity,
+    Matrix,
+    Participation,
+    Side,
+    SquareRootToeplitz,
+    Tree,
+)
+from dpaudit.verify.guarantees import GaussianDP, Guarantee, PrivacyCurve, PureDP, RenyiDP, ZeroConcentratedDP
+from dpaudit.verify.implied import claim_stating
+from dpaudit.verify.rigorous.agreement import alone, confirmed
+from dpaudit.verify.rigorous.balls import Unavailable, precision
+from dpaudit.verify.rigorous.bracket import RigorousBracket, rigorous_bracket
+from dpaudit.verify.rigorous.correlated_noise import LEVELS, independent_claim, sensitivity_square
+
+STEPS = 7
+SIGNS = np.array(list(itertools.product((-1, 0, 1), repeat=STEPS)))[1:]
+RNG = np.random.default_rng(8)
+SINGLE, ORDERED = Participation("single"), Participation("fixed-order", separation=3)
+SEPARATED, TWICE = Participation("min-sep", separation=2), Participation("min-sep", separation=2, times=2)
+THRICE = Participation("min-sep", separation=1, times=3)
+
+
+def plain(entries: NDArray[np.float64]) -> Matrix:
+    return Matrix("C.npy", str(hash(entries.tobytes())), entries)
+
+
+STRATEGIES = {
+    "identity": Identity(),
+    "square root": SquareRootToeplitz(),
+    "bands": BandedToeplitz(bands=3),
+    "diagonals": BandedToeplitz(diagonals=(1.0, -0.7, 0.4, 0.1)),
+    "blt": BLT((0.9, 0.3), (0.2, 0.5)),
+    "blt of both signs": BLT((0.9, 0.3), (-0.4, 0.7)),
+    "tree": Tree(),
+    "trees": Tree(restart=3),
+    "all nodes": Tree(nodes="all"),
+    "all nodes of trees": Tree(restart=5, nodes="all"),
+    "plain": plain(RNG.random((STEPS + 3, STEPS))),
+    "of both signs": plain(RNG.normal(size=(4, STEPS))),
+}
+
+
+def dense(name: str) -> NDArray[np.float64]:
+    """C, column by column, by the definitions."""
+    match STRATEGIES[name]:
+        case Matrix() as matrix:
+            return matrix.entries
+        case Tree() as tree:
+            rows, leaves = [], min(tree.restart or STEPS, STEPS)
+            for low, high in itertools.combinations(range(STEPS + 1), 2):
+                size, place = high - low, low % leaves
+                inside = place + size <= min(leaves, STEPS - (low - place))
+                block = size & (size - 1) == 0 and place % size == 0 and inside
+                if block and (tree.nodes == "all" or place // size % 2 == 0):
+                    rows.append([float(low <= step < high) for step in range(STEPS)])
+            return np.array(rows)
+        case Identity():
+            return np.eye(STEPS)
+        case BLT(decays=decays, scales=scales):
+            later = [sum(s * d**j for s, d in zip(scales, decays, strict=True)) for j in range(STEPS - 1)]
+            diagonals = [1.0, *later]
+        case BandedToeplitz(diagonals=tuple() as given):
+            diagonals = list(given)
+        case strategy:
+            count = STEPS if isinstance(strategy, SquareRootToeplitz) else int(strategy.bands or 0)
+            diagonals = [math.comb(2 * j, j) / 4**j for j in range(count)]
+    return sum((value * np.eye(STEPS, k=-j) for j, value in enumerate(diagonals)), np.zeros((STEPS, STEPS)))
+
+
+def largest(entries: NDArray[np.float64], participation: Participation) -> float:
+    """The largest |C u|^2 over all patterns of the schema and all signs."""
+    apart, times = participation.spacing(STEPS)
+    kept = []
+    for signs in SIGNS:
+        steps = np.flatnonzero(signs)
+        regular = len(set(steps % apart)) == 1 if participation.kind == "fixed-order" else len(steps) <= times
+        if regular and (np.diff(steps) >= apart).all():
+            kept.append(signs)
+    return float(np.square(np.array(kept) @ entries.T).sum(axis=1).max())
+
+
+@pytest.mark.parametrize("participation", [SINGLE, ORDERED, SEPARATED, TWICE, THRICE], ids=str)
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_the_longest_sum_of_columns_lies_between(name: str, participation: Participation) -> None:
+    with precision():
+        low, high = sensitivity_square(Correlation(STRATEGIES[name], participation), STEPS)
+        assert not isinstance(high, Unavailable)
+        truth = largest(dense(name), participation)
+        assert float(arb(low).lower()) <= truth * (1 + 1e-14)
+        assert float(arb(high).upper()) >= truth * (1 - 1e-14)
+        if "both signs" not in name and name != "diagonals" and participation not in (SEPARATED, THRICE):
+            assert float(arb(low).lower()) == pytest.approx(float(arb(high).upper()), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", [name for name in STRATEGIES if not isinstance(STRATEGIES[name], Matrix)])
+@pytest.mark.parametrize("steps", [1, 50, 333])
+def test_both_engines_meet(name: str, steps: int) -> None:
+    for participation in (SINGLE, ORDERED, SEPARATED, THRICE, Participation("min-sep", separation=20, times=5)):
+        correlation = Correlation(STRATEGIES[name], participation)
+        first = correlation.sensitivity(steps)
+        with precision():
+            low, high = (float(arb(side)) ** 0.5 for side in sensitivity_square(correlation, steps))
+        assert low <= first.upper * (1 + 1e-12)
+        assert first.lower <= high * (1 + 1e-12)
+
+
+NOISE = Gaussian(4.0)
+GUARANTEES: list[Guarantee] = [
+    GaussianDP(1.0), ZeroConcentratedDP(0.5), RenyiDP(4.0, 1.0), PureDP(3.0), PrivacyCurve(((1.0, 1e-5), (2.0, 0.4))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("guarantee", [None, *GUARANTEES], ids=str)
+@pytest.mark.parametrize(
+    ("strategy", "participation"),
+    [
+        (Tree(restart=16, nodes="all"), Participation("fixed-order", separation=16)),
+        (SquareRootToeplitz(), Participation("min-sep", separation=10)),
+        (BandedToeplitz(bands=4), Participation("cyclic-poisson", groups=4, prob=0.2)),
+    ],
+    ids=str,
+)
+def test_claims_are_judged_alike(guarantee: Guarantee | None, strategy: Tree, participation: Participation) -> None:
+    phases = [Phase(NOISE, 64, correlation=Correlation(strategy, participation)), Phase(NOISE, 3)]
+    claim = Claim(2.0, 1e-6, phases) if guarantee is None else claim_stating(guarantee, phases)
+    verdict = check(claim)
+    found = confirmed(claim, verdict)
+    assert found.methods[-1] == "rigorous"
+    assert found.verdict == verdict.verdict
+    sampled_mu = isinstance(guarantee, GaussianDP) and participation.sampled
+    if not (isinstance(guarantee, PureDP) or sampled_mu):
+        assert alone(claim, verdict)[0] == verdict.verdict != "undecided"
+
+
+def test_rounds_are_told_apart_by_their_lengths() -> None:
+    entries = np.tril(np.random.default_rng(3).random((40, 40)) + 0.1)
+    entries[np.subtract.outer(np.arange(40), np.arange(40)) >= 2] = 0  # two diagonals
+    groups = [np.square(entries[:, g::2]).sum(axis=0) for g in range(2)]
+    phase = Phase(
+        NOISE, 40, correlation=Correlation(plain(entries), Participation("cyclic-poisson", groups=2, prob=0.3))
+    )
+    for side in ("lower", "upper"):
+        with precision():
+            found = independent_claim(Claim(1.0, 1e-5, [phase]), side)
+        assert isinstance(found, Claim)
+        assert sum(part.steps for part in found.phases) == 20
+        assert len(found.phases) <= LEVELS
+        assert {part.sampling_prob for part in found.phases} == {0.3}
+        squares = np.sort(np.concatenate([np.full(p.steps, (4.0 / p.mechanism.sigma) ** 2) for p in found.phases]))
+        if side == "upper":
+            assert all((squares >= np.sort(group) * (1 - 1e-12)).all() for group in groups)
+        else:
+            assert any((squares <= np.sort(group) * (1 + 1e-12)).all() for group in groups)
+
+
+@pytest.mark.parametrize(
+    ("noise", "strategy", "participation", "sides"),
+    [
+        (Laplace(20.0, clip_norm=1.0), Tree(restart=8), Participation("fixed-order", separation=8), 2),
+        (Laplace(20.0, clip_norm=1.0), Identity(), Participation("cyclic-poisson", groups=8, prob=0.2), 2),
+        (Laplace(20.0, clip_norm=1.0), SquareRootToeplitz(), SINGLE, 0),
+        (Laplace(20.0, clip_norm=1.0), Tree(), Participation("min-sep", separation=8), 0),
+        (NOISE, Tree(), Participation("min-sep", separation=8), 1),  # of too many steps
+    ],
+    ids=str,
+)
+def test_what_has_no_theorem_is_left_out_from_below(
+    noise: Mechanism, strategy: Tree, participation: Participation, sides: int
+) -> None:
+    steps = 64 if sides != 1 else 3000
+    phases = [Phase(noise, steps, correlation=Correlation(strategy, participation))]
+    missing: list[Side] = [side for side in ("lower", "upper") if isinstance(_independent(phases, side), Unavailable)]
+    assert len(missing) == 2 - sides
+    found = rigorous_bracket(Claim(1.0, 1e-5, phases))
+    beside = rigorous_bracket(Claim(1.0, 1e-5, [*phases, Phase(NOISE, 40)]))
+    assert isinstance(beside, RigorousBracket)
+    assert beside.delta_lower > 0
+    assert math.isfinite(beside.epsilon_upper) == (sides == 2)
+    assert isinstance(found, Unavailable) == (sides == 0)
+
+
+def _independent(phases: list[Phase], side: Side) -> Claim | Unavailable:
+    with precision():
+        return independent_claim(Claim(1.0, 1e-5, phases), side)

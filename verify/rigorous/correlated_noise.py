@@ -1,0 +1,344 @@
+"""Correlated noise in balls: independent releases that C x + sigma Z costs at most, and at least, as much as.
+
+The theorems are those of `verify.correlated`, the sums are done anew. Normal noise costs what one release of
+sigma/|C u| does for the costliest contributions u, at most 1 each, to a pattern of steps. Of Toeplitz strategies
+columns are moved copies, so that C u is a recurrence; trees are 0-1 matrices, and of a plain matrix |G|, G = C^T C, is
+rounded up to whole numbers.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+from math import ceil
+
+import numpy as np
+from flint import arb, arb_mat
+from numpy.typing import NDArray
+
+from dpaudit.mechanisms.base import Array, Mechanism, with_noise_factor
+from dpaudit.mechanisms.numerics import UNIT
+from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.correlated import (
+    BLT,
+    BandedToeplitz,
+    Correlation,
+    Identity,
+    Matrix,
+    Participation,
+    Side,
+    SquareRootToeplitz,
+    Tree,
+)
+from dpaudit.verify.correlated.matrix import improved_signs
+from dpaudit.verify.rigorous.balls import Unavailable, ball, float_above, float_below, total
+from dpaudit.verify.rigorous.domination import is_gaussian
+
+Integers = NDArray[np.int64]
+Toeplitz = Identity | SquareRootToeplitz | BandedToeplitz | BLT
+Square = int | arb  # of a length, exact or a ball
+MOST_STEPS, MOST_COLUMNS = 100_000, 2048  # of strategies whose columns are moved copies or whole numbers; of others
+MOST_WORK = 2e9  # multiplications of balls
+LEVELS = 12  # kinds of releases that are told apart
+RESOLUTION = 2**40  # of the largest entry of |G|
+SAME = 2.0**-90  # relative: lengths that differ by their radii
+
+
+def independent_claim(claim: Claim, side: Side) -> Claim | Unavailable:
+    """The claim with releases of independent noise in place of correlated ones.
+
+    Args:
+        claim: In canonical form.
+        side: Whether they cost at least ("upper") or at most ("lower") as much. What has no theorem is left out of the
+            latter.
+
+    Returns:
+        `Unavailable` where that is missing, or nothing is left.
+    """
+    phases = list[Phase]()
+    missing = Unavailable("no release is left")
+    for phase in claim.phases:
+        found = [phase] if phase.correlation is None else _independent(phase, phase.correlation, side)
+        if not isinstance(found, Unavailable):
+            phases += found
+        elif side == "upper":
+            return found
+        else:
+            missing = found
+    return replace(claim, phases=phases) if phases else missing
+
+
+def _independent(phase: Phase, correlation: Correlation, side: Side) -> list[Phase] | Unavailable:
+    """The releases of one phase."""
+    participation, steps = correlation.participation, phase.steps
+    if steps > MOST_STEPS:
+        return Unavailable("correlated noise of so many steps has no theorem in balls")
+    if participation.sampled:
+        if not (is_gaussian(phase.mechanism) or correlation.bandwidth(steps) == 1):
+            return Unavailable("rounds of several releases have a theorem for normal noise alone")
+        squares = _columns(correlation, steps)
+        if isinstance(squares, Unavailable):
+            return squares
+        groups = int(participation.groups or 1)
+        found = _of_any([squares[group::groups] for group in range(min(groups, steps))], side)
+        return _released(phase.mechanism, _levels(found, side), float(participation.prob or 1.0), side)
+    if is_gaussian(phase.mechanism):
+        square = sensitivity_square(correlation, steps)[side == "upper"]
+        if isinstance(square, Unavailable):
+            return square
+        # as many releases of this noise cost the same, and nothing is rounded
+        known = [(1, square)] if isinstance(square, int) else [(square, 1)]
+        return _released(phase.mechanism, known, 1.0, side)
+    apart, times = participation.spacing(steps)
+    match correlation.strategy:
+        case Identity():
+            return _released(phase.mechanism, [(1, times)], 1.0, side)
+        case Tree() as tree if min(tree.restart or steps, steps) <= apart:
+            square = sensitivity_square(correlation, steps)[side == "upper"]
+            if isinstance(square, int):
+                return _released(phase.mechanism, [(1, square)], 1.0, side)
+    return Unavailable("correlated noise that is not normal has a theorem in balls where C has entries 0 and 1 alone")
+
+
+def _released(
+    noise: Mechanism, kinds: Sequence[tuple[Square, int]], prob: float, side: Side
+) -> list[Phase] | Unavailable:
+    """Releases whose noise is divided by the root of a square, rounded to the safe side."""
+    found = list[Phase]()
+    for square, count in kinds:
+        divided = noise
+        if square != 1:
+            if not square > 0:
+                continue
+            root = arb(square).sqrt()
+            rounding = 32.0 * UNIT  # of the parameters, of reading them as decimals, and of `_size`
+            factor = (
+                float_below(1 / root) * (1 - rounding) if side == "upper" else float_above(1 / root) * (1 + rounding)
+            )
+            divided = with_noise_factor(noise, factor)
+        found.append(Phase(divided, count, prob, "none" if prob == 1 else "poisson"))
+    return found or Unavailable("no column of the strategy is longer than 0")
+
+
+@lru_cache(maxsize=16)
+def sensitivity_square(correlation: Correlation, steps: int) -> tuple[Square, Square | Unavailable]:
+    """The largest |C u|^2, from below and from above.
+
+    Args:
+        correlation: Without sampling.
+        steps: At most 100,000.
+
+    >>> from dpaudit.verify.correlated import Participation
+    >>> sensitivity_square(Correlation(Tree(restart=8), Participation("fixed-order", separation=8)), 80)
+    (40, 40)
+    """
+    apart, times = correlation.participation.spacing(steps)
+    match correlation.strategy:
+        case Identity():
+            return times, times
+        case Tree() as tree:
+            return _of_a_tree(tree, steps, correlation.participation)
+        case Matrix() as matrix:
+            return _of_a_matrix(matrix, correlation)
+    return _of_moved_columns(coefficients(correlation.strategy, steps), steps, apart, times)
+
+
+def coefficients(strategy: Toeplitz, steps: int) -> list[arb]:
+    """The diagonals of C, at most one for every step."""
+    match strategy:
+        case Identity():
+            return [arb(1)]
+        case BandedToeplitz(diagonals=tuple() as given):
+            return [ball(value) for value in given[:steps]]
+        case SquareRootToeplitz() | BandedToeplitz():
+            count = steps if isinstance(strategy, SquareRootToeplitz) else min(int(strategy.bands or 1), steps)
+            found = [arb(1)]
+            for j in range(1, count):
+                found.append(found[-1] * (2 * j - 1) / (2 * j))
+            return found
+    parts = [(ball(scale), ball(decay)) for scale, decay in zip(strategy.scales, strategy.decays, strict=True)]
+    found, powers = [arb(1)], [arb(1) for _ in parts]
+    for _ in range(1, steps):
+        found.append(total([scale * power for (scale, _), power in zip(parts, powers, strict=True)]))
+        powers = [power * decay for (_, decay), power in zip(parts, powers, strict=True)]
+    return found
+
+
+def _of_moved_columns(c: list[arb], steps: int, apart: int, times: int) -> tuple[arb, arb]:
+    """Toeplitz strategies: by the pattern 0, b, 2b, ..., of the least falling majorant from above."""
+    if len(c) <= apart:  # columns meet in no row
+        squares = [arb(0)]
+        for value in c:
+            squares.append(squares[-1] + value * value)
+        whole = total([squares[min(steps - m * apart, len(c))] for m in range(times)])
+        return whole, whole
+    majorant, largest = list[arb](), arb(0)
+    for value in reversed(c):
+        largest = largest.max(abs(value))
+        majorant.append(largest)
+    upper = _length(majorant[::-1], steps, apart, times, 1)
+    return max((_length(c, steps, apart, times, sign) for sign in (1, -1)), key=lambda x: float(x.lower())), upper
+
+
+def _length(c: list[arb], steps: int, apart: int, times: int, sign: int) -> arb:
+    """|C u|^2 of the contributions 1, sign, sign^2, ... to the steps 0, b, 2b, ..."""
+    moved, square = list[arb](), arb(0)
+    for row in range(steps):
+        value = c[row] if row < len(c) else arb(0)
+        if row >= apart:
+            value += sign * moved[row - apart]
+        gone = row - times * apart
+        if 0 <= gone < len(c):
+            value -= sign**times * c[gone]
+        moved.append(value)
+        square += value * value
+    return square
+
+
+def _nodes(tree: Tree, steps: int) -> Iterator[tuple[int, int]]:
+    """First step and end of what is released: complete blocks of 2^l steps, of prefix sums those of even number."""
+    leaves = min(tree.restart or steps, steps)
+    for first in range(0, steps, leaves):
+        inside, size = min(leaves, steps - first), 1
+        while size <= inside:
+            for place in range(0, inside - size + 1, size if tree.nodes == "all" else 2 * size):
+                yield first + place, first + place + size
+            size *= 2
+
+
+def _of_a_tree(tree: Tree, steps: int, participation: Participation) -> tuple[int, int | Unavailable]:
+    """Whole numbers: the sum over nodes of the squares of how many participations are below."""
+    apart, times = participation.spacing(steps)
+    ends = np.array(list(_nodes(tree, steps)), dtype=np.int64).T
+
+    def square(pattern: Integers) -> int:
+        below = np.searchsorted(pattern, ends)  # steps before each end
+        return int(np.sum((below[1] - below[0]) ** 2))
+
+    if times == 1:
+        above = np.cumsum(np.bincount(ends[0], minlength=steps) - np.bincount(ends[1], minlength=steps + 1)[:steps])
+        return int(above.max()), int(above.max())
+    orders = [np.arange(start, steps, apart) for start in range(min(apart, steps))]
+    if participation.kind == "fixed-order":
+        if len(orders) * ends.size > MOST_WORK:
+            return square(orders[0]), Unavailable("a tree of so many orders has no theorem in balls")
+        best = max(map(square, orders))
+        return best, best
+    shown = np.array(Correlation(tree, participation).sensitivity(steps).pattern, dtype=np.int64)
+    lower = max(square(orders[0][:times]), square(shown))
+    if steps > MOST_COLUMNS:
+        return lower, Unavailable("a tree of so many steps and patterns has no theorem in balls")
+    columns = np.arange(steps)
+    rows = ((columns >= ends[0][:, None]) & (columns < ends[1][:, None])).astype(np.float64)
+    gram = (rows.T @ rows).astype(np.int64)  # whole numbers below 2^53
+    return lower, _heaviest_square(gram, apart, times)
+
+
+def _of_a_matrix(matrix: Matrix, correlation: Correlation) -> tuple[Square, Square | Unavailable]:
+    """A plain matrix: from below by the pattern and the signs that the first engine found."""
+    steps, rows = matrix.steps, len(matrix.entries)
+    apart, times = correlation.participation.spacing(steps)
+    pattern = list(correlation.sensitivity(steps).pattern) or list(range(0, apart * times, apart))
+    signs = improved_signs(matrix.entries[:, pattern])
+    moved = _balls(matrix.entries[:, pattern]) * _balls(signs[:, None])
+    lower = total([value * value for value in moved.entries()])
+    if steps > MOST_COLUMNS or float(steps) ** 2 * rows > MOST_WORK:
+        return lower, Unavailable("a matrix of this size has no theorem in balls")
+    entries = _balls(matrix.entries)
+    products = (entries.transpose() * entries).entries()
+    gram = np.array([float_above(abs(value)) for value in products]).reshape(steps, steps)
+    unit = Fraction(float(gram.max())) / RESOLUTION
+    whole = np.ceil(gram / float(unit) * (1 + 4 * UNIT)).astype(np.int64)
+    if correlation.participation.kind == "fixed-order":
+        orders = [np.arange(start, steps, apart) for start in range(min(apart, steps))]
+        upper = max(int(whole[np.ix_(order, order)].sum()) for order in orders)
+    else:
+        upper = _heaviest_square(whole, apart, times)
+    return lower, ball(upper * unit)
+
+
+def _balls(entries: Array) -> arb_mat:
+    """A matrix of floats, exactly."""
+    rows, columns = entries.shape
+    return arb_mat(rows, columns, [arb(float(value)) for value in entries.ravel()])
+
+
+def _heaviest_square(gram: Integers, apart: int, times: int) -> int:
+    """At least the sum of |G| over any pattern: by pairs where there are two steps, else row by row.
+
+    Of a row that is in the pattern the others add at most the heaviest pattern apart from it.
+    """
+    own, away = np.diag(gram), np.abs(np.subtract.outer(*[np.arange(len(gram))] * 2)) >= apart
+    if times == 1:
+        return int(own.max())
+    if times == 2:
+        return int(max(own.max(), (own[:, None] + own + 2 * gram)[away].max(initial=0)))
+    weights = own + _heaviest(np.where(away, gram, 0), apart, times - 1)
+    return int(_heaviest(weights[None], apart, times)[0])
+
+
+def _heaviest(weights: Integers, apart: int, times: int) -> Integers:
+    """Of every row the largest sum of at most so many steps that are so far apart; of any number where that is dear."""
+    rows, steps = weights.shape
+    best = np.zeros((rows, steps), dtype=np.int64)
+    if times < -(-steps // apart) and float(times) * rows * steps <= MOST_WORK:
+        for _ in range(times):
+            taken = weights.copy()
+            taken[:, apart:] += best[:, : max(steps - apart, 0)]
+            best = np.maximum.accumulate(taken, axis=1)
+        return np.asarray(best[:, -1])
+    for step in range(steps):
+        taken = weights[:, step] + (best[:, step - apart] if step >= apart else 0)
+        best[:, step] = np.maximum(best[:, step - 1], taken) if step else taken
+    return np.asarray(best[:, -1])
+
+
+def _columns(correlation: Correlation, steps: int) -> list[Square] | Unavailable:
+    """The square of every column's length."""
+    match correlation.strategy:
+        case Tree() as tree:
+            above = np.zeros(steps + 1, dtype=np.int64)
+            for first, end in _nodes(tree, steps):
+                above[first] += 1
+                above[end] -= 1
+            return [int(count) for count in np.cumsum(above)[:steps]]
+        case Matrix() as matrix:
+            if matrix.entries.size > MOST_WORK / 100:
+                return Unavailable("a matrix of this size has no theorem in balls")
+            return [total([arb(float(value)) ** 2 for value in column]) for column in matrix.entries.T]
+        case strategy:
+            sums = [arb(0)]
+            for value in coefficients(strategy, steps):
+                sums.append(sums[-1] + value * value)
+            return [sums[min(steps - t, len(sums) - 1)] for t in range(steps)]
+
+
+def _of_any(choices: Sequence[Sequence[Square]], side: Side) -> list[Square]:
+    """Squares that cost at least as much as any choice of them, or those of the costliest one; falling."""
+    falling = [sorted(choice, key=_size, reverse=True) for choice in choices]
+    if side == "lower":
+        return max(falling, key=lambda choice: sum(map(_size, choice)))
+    longest = max(map(len, falling))
+    return [max((choice[i] for choice in falling if i < len(choice)), key=_size) for i in range(longest)]
+
+
+def _levels(falling: Sequence[Square], side: Side) -> list[tuple[Square, int]]:
+    """(square, number) of a few kinds: neighbours count as the largest of them, or the smallest."""
+    ends, group = list[int](), ceil(len(falling) / LEVELS)
+    kinds = [i for i in range(1, len(falling)) if _size(falling[i]) < _size(falling[i - 1]) * (1 - SAME)]
+    ends = [*kinds, len(falling)] if len(kinds) < LEVELS else [*range(group, len(falling), group), len(falling)]
+    starts = [0, *ends[:-1]]
+    return [(_end(falling[start:end], side), end - start) for start, end in zip(starts, ends, strict=True)]
+
+
+def _end(squares: Sequence[Square], side: Side) -> Square:
+    """At least, or at most, all of them."""
+    whole = [square for square in squares if isinstance(square, int)]
+    if len(whole) == len(squares):
+        return max(whole) if side == "upper" else min(whole)
+    ends = [arb(square).upper() if side == "upper" else arb(square).lower() for square in squares]
+    return max(ends) if side == "upper" else min(ends)
+
+
+def _size(square: Square) -> float:
+    return float(square) if isinstance(square, int) else float(square.mid())
