@@ -59,8 +59,9 @@ def run(
     audit.notes.extend(bundle.notes)
     if bundle.recipe.planted_defect is not None:
         audit.notes.append(f"The recipe plants the defect {bundle.recipe.planted_defect!r}: a positive control.")
-    if bundle.recipe.claim.sampling is not None:
-        audit.notes.append(claim_as_run(bundle.recipe))
+    as_run = check_as_run(bundle.recipe)
+    if as_run is not None:
+        audit.notes.append(claim_as_run(bundle.recipe, as_run))
     with TrialStore(settings.store, fresh=settings.fresh, shared=settings.shared) as store:
         trials = _trials(audit, store, began)
         attacks = [
@@ -71,7 +72,8 @@ def run(
             f"Models were trained by {trainer_name(settings.trainer)}, not by this package's own training."
         )
     audit.notes.extend(trials.notes)
-    return _conclude(audit, plan, attacks, trials.stopped, time.monotonic() - began)
+    found = _conclude(audit, plan, attacks, trials.stopped, time.monotonic() - began)
+    return found if as_run is None else _with_batches_as_run(found, as_run)
 
 
 def train_share(
@@ -162,10 +164,14 @@ def check_recipe(recipe: Recipe) -> Verdict:
     return check_perturbed_objective(claim, jacobian=jacobian_loss(recipe.loss or "logistic", recipe.regularization))
 
 
-def claim_as_run(recipe: Recipe) -> str:
+def check_as_run(recipe: Recipe) -> Verdict | None:
+    """The verdict on the claim with the batches that the training draws; None where it accounts for no others."""
+    return None if recipe.claim.sampling is None else check(recipe.as_run().claim_object())
+
+
+def claim_as_run(recipe: Recipe, verdict: Verdict) -> str:
     """What calculation says of the batches that the training draws, where the claim accounts for others; a sentence."""
     claimed, run = recipe.claimed_sampling.kind, recipe.sampling.kind
-    verdict = check(recipe.as_run().claim_object())
     return (
         f"The claim accounts for batches of kind {claimed!r}, which the claim check judges, and the training draws "
         f"{run!r} ones: two claims. The second is {verdict.verdict} by calculation, its epsilon in "
@@ -227,6 +233,13 @@ def machine() -> str:
     """The computer in a line: system, processor, cores, Python."""
     processor = platform.processor() or platform.machine()
     return f"{platform.platform()}, {processor}, {joblib.cpu_count()} cores, Python {platform.python_version()}"
+
+
+def _with_batches_as_run(result: AuditResult, verdict: Verdict) -> AuditResult:
+    """The result with the verdict on the batches as they are drawn: the promise is about these, accounted or not."""
+    if verdict.verdict != "refuted":
+        return replace(result, check_as_run=verdict)
+    return replace(result, check_as_run=verdict, verdict="refuted", refuted_by=["as-run", *result.refuted_by])
 
 
 def _conclude(audit: Audit, plan: AuditPlan, attacks: list[AttackResult], stopped: str, seconds: float) -> AuditResult:

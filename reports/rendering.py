@@ -190,7 +190,7 @@ def _html(result: AuditResult, digest: str) -> str:
         finding_words=wording.finding_certainty(result, summary.curve_finding(result)),
         control_badge=wording.control_badge(result.control),
         control_sentence=wording.control_sentence(result.control, finished=wording.finished(result)),
-        check_summary=wording.check_summary(result.claim_check),
+        check_summary=wording.check_summary(result.claim_check, as_run=result.check_as_run),
         delta=wording.claimed_delta(result),
         brackets=[("wide" if wide else "narrow", plots.bracket_figure(result, wide=wide)) for wide in (True, False)],
         curve=plots.curve_figure(result),

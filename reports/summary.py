@@ -79,7 +79,7 @@ def by_curve_alone(result: AuditResult) -> bool:
 
 def training_deviates(result: AuditResult) -> bool:
     """Whether the recipe's mechanism would keep the promise that an attack refutes."""
-    check = result.claim_check
+    check = result.calculation
     return check is not None and check.verdict == "certified" and result.verdict == "refuted"
 
 
@@ -94,7 +94,7 @@ def tiles(result: AuditResult) -> list[Tile]:
 
 def decision(result: AuditResult) -> Tile:
     """The number that decided, and what it was held against."""
-    check, promised = result.claim_check, f"{promised_epsilon(result)} was promised"
+    check, promised = result.calculation, f"{promised_epsilon(result)} was promised"
     if result.verdict == "gave_up":
         return Tile(
             "Decided by", "nothing", str(result.reproduce.get("stopped") or "the audit was stopped"), "decisive"
@@ -106,9 +106,10 @@ def decision(result: AuditResult) -> Tile:
             f"simulated audits found {found_by(result.control)}; {_asked_for(result.control)}",
             "decisive",
         )
-    if "claim-check" in result.refuted_by and check is not None:
+    if check is not None and check.verdict == "refuted" and {"claim-check", "as-run"} & set(result.refuted_by):
         shown = at_least(check.epsilon_lower, above=check.epsilon_claimed)
-        return Tile("Decided by: calculation", f"ε ≥ {shown}", f"by proof; {promised}", "decisive")
+        batches = ", of the batches as they are drawn" if result.check_as_run is not None else ""
+        return Tile("Decided by: calculation", f"ε ≥ {shown}", f"by proof{batches}; {promised}", "decisive")
     if result.verdict == "refuted" and not by_curve_alone(result) and result.epsilon_lower is not None:
         shown = at_least(result.epsilon_lower, above=result.epsilon_claimed)
         return Tile("Decided by: an attack", f"ε ≥ {shown}", f"by experiment; {promised}", "decisive")
@@ -139,7 +140,7 @@ def _asked_for(control: Control | None) -> str:
 
 
 def _mechanism_tile(result: AuditResult) -> Tile:
-    check = result.claim_check
+    check = result.calculation
     note = "for a training that follows the recipe"
     if training_deviates(result):
         note = "the recipe's mechanism would keep the promise; this training is not it"
@@ -164,6 +165,8 @@ def tested(result: AuditResult) -> list[str]:
     """What the audit looked at, a line each."""
     check = result.claim_check
     lines = [] if check is None else [f"The claim, by calculation, for the mechanism of the recipe: {check.verdict}."]
+    if result.check_as_run is not None:
+        lines.append(f"The claim, by calculation, for the batches as they are drawn: {result.check_as_run.verdict}.")
     return lines + [f"{attack.name}: {evidence(attack)}; {attacker_sees(attack)}." for attack in result.attacks]
 
 
@@ -242,6 +245,13 @@ def planted_defect(result: AuditResult) -> str | None:
     return str(recipe["planted_defect"]) if isinstance(recipe, Mapping) and recipe.get("planted_defect") else None
 
 
+def _drawn(result: AuditResult) -> str | None:
+    """The batches that the recipe says are drawn."""
+    recipe = result.reproduce.get("recipe")
+    table = recipe.get("sampling") if isinstance(recipe, Mapping) else None
+    return words(table) if isinstance(table, Mapping) and table else None
+
+
 def scope(result: AuditResult) -> list[tuple[str, str, bool]]:
     """What the promise is about, (name, words, whether stated): what the recipe says, and what only its owner can."""
     own, claim = statements(result), result.claim
@@ -250,7 +260,7 @@ def scope(result: AuditResult) -> list[tuple[str, str, bool]]:
         ("privacy unit", own.get("privacy_unit") or claim.get("unit")),
         ("neighbours", claim.get("adjacency")),
         ("batches, as accounted", claim.get("sampling") and words(claim["sampling"])),
-        ("batches, as run", own.get("sampler_run")),
+        ("batches, as run", own.get("sampler_run") or _drawn(result)),
         ("what is released", own.get("released")),
         ("threat model", own.get("threat_model")),
         ("tuning", own.get("tuning")),

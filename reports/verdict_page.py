@@ -6,6 +6,7 @@ explained. What is left out is counted on the page.
 
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -141,8 +142,8 @@ def shown_in_detail(verdicts: Sequence[Verdict]) -> list[int]:
 
 
 def snippet(entry: ClaimEntry) -> str | None:
-    """Python that recomputes the lower bounds; None where there is no witness or the claim is not known."""
-    if entry.claim is None or entry.verdict.witness is None:
+    """Python that recomputes the lower bounds; None where no witness has them or the claim is not known."""
+    if entry.claim is None or entry.verdict.witness is None or math.isinf(entry.verdict.epsilon_lower):
         return None
     python = partial(pformat, width=100, sort_dicts=False)
     # the witness of batches that are drawn otherwise is one of many a search goes through

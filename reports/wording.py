@@ -197,10 +197,10 @@ def verdict_sentence(result: AuditResult) -> str:
         )
         return (
             f"Nothing this audit tried contradicts the claim {promise}, and that says nothing of the training: {why}. "
-            f"As for the mechanism, {_proof(result.claim_check).removeprefix('and ')}"
+            f"As for the mechanism, {_proof(result.calculation).removeprefix('and ')}"
         )
     tried = "Nothing we tried contradicts" if result.attacks else "No attack was carried out, and nothing contradicts"
-    return f"{tried} the claim {promise}. That is not proof of privacy by itself; {_proof(result.claim_check)}"
+    return f"{tried} the claim {promise}. That is not proof of privacy by itself; {_proof(result.calculation)}"
 
 
 def control_badge(control: Control | None) -> str:
@@ -275,6 +275,13 @@ def finding(result: AuditResult, name: str) -> str:
             "by calculation alone, the mechanism can leak more than promised "
             f"(at least epsilon = {shown}{at_delta(result)}{level}; {promised})"
         )
+    run = result.check_as_run
+    if name == "as-run" and run is not None:
+        shown = at_least(run.epsilon_lower, above=run.epsilon_claimed)
+        return (
+            "by calculation alone, the batches that the training draws, which are not those that were accounted, can "
+            f"leak more than promised (at least epsilon = {shown}{at_delta(result)}; {promised})"
+        )
     attack_name, _, kind = name.rpartition(":")
     attack = next((attack for attack in result.attacks if attack.name == attack_name), None)
     if attack is not None and kind == "epsilon_lower":
@@ -345,13 +352,16 @@ def at_delta(result: AuditResult) -> str:
 def promised_epsilon(result: AuditResult) -> str:
     """The claimed epsilon, with as many digits as tell it from every bound that exceeds it."""
     found = [result.epsilon_lower, *(attack.epsilon_lower for attack in result.attacks)]
-    found += [] if result.claim_check is None else [result.claim_check.epsilon_lower]
+    found += [check.epsilon_lower for check in (result.claim_check, result.check_as_run) if check is not None]
     above = [bound for bound in found if bound is not None and bound > result.epsilon_claimed]
     return stated(result.epsilon_claimed, below=min(above, default=None))
 
 
-def check_summary(check: Verdict | None) -> str:
-    """What the claim check settled, in one sentence."""
+def check_summary(check: Verdict | None, *, as_run: Verdict | None = None) -> str:
+    """What the claim check settled, in one sentence; one more of the batches as they are drawn, if these are others."""
+    if as_run is not None:
+        drawn = check_summary(as_run).replace("as the recipe describes it", "with these batches")
+        return f"As accounted: {check_summary(check)} The training draws other batches: {drawn}"
     if check is None:
         return "The claim was not checked by calculation."
     if check.verdict == "certified":

@@ -33,6 +33,7 @@ ADJACENCY = {
     "zero-out": "neighbours differ by one record that a ghost, which contributes 0, takes the place of",
     "replace-one": "neighbours differ in the value of one record, and both values are clipped",
 }
+WITH_THE_RECORD = "records counts the larger of the two data sets, that with the record"
 AS_ZERO_OUT = (
     "add-remove is read as zero-out: without the record others would be in its batches, which can cost more, so a "
     "ghost that contributes 0 takes its place"
@@ -363,6 +364,8 @@ def _assumptions(claim: Claim, reading: Sequence[str], used: Sequence[Curve]) ->
         sampler.keeps_others or isinstance(sampler, TruncatedPoisson) for sampler in samplers
     ):
         own.append(AS_ZERO_OUT)
+    if claim.adjacency == "add-remove" and any(isinstance(sampler, TruncatedPoisson) for sampler in samplers):
+        own.append(WITH_THE_RECORD)
     own += [f"batches: {sampler.summary}" for sampler in samplers]
     correlated = [(phase.correlation, phase) for phase in claim.phases if phase.correlation is not None]
     own += [text for noise, phase in correlated for text in noise.assumptions(phase.mechanism, phase.steps)]

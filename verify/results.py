@@ -432,7 +432,8 @@ class AuditResult(_Record):
         claim: The claim as stated: epsilon, delta, adjacency, mechanism, sampling, steps.
         verdict: "refuted", "not_refuted", "gave_up", or "inconclusive": nothing refuted, and the positive control was
             missed or not carried out.
-        refuted_by: Which findings refute it: "claim-check", "<attack>:epsilon_lower", "<attack>:curve_violation".
+        refuted_by: Which findings refute it: "claim-check", "as-run", "<attack>:epsilon_lower",
+            "<attack>:curve_violation".
         epsilon_lower: The combined bound over all attacks, at `confidence`.
         confidence: Level of everything statistical in this result taken together.
         claim_check: The verdict of `check` on the claim.
@@ -442,10 +443,13 @@ class AuditResult(_Record):
         reproduce: {"command", "recipe", "data_sha256", ...}.
         notes: Warnings and remarks a reader must see, in sentences.
         control: The positive control, of the attack that has the most power.
+        check_as_run: The verdict of `check` on the same promise about the batches that the training draws; None where
+            the claim accounts for no others.
     """
 
     nested: ClassVar[Mapping[str, type[_Record]]] = {
         "claim_check": Verdict,
+        "check_as_run": Verdict,
         "attacks": AttackResult,
         "control": Control,
     }
@@ -467,6 +471,12 @@ class AuditResult(_Record):
     reproduce: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     control: Control | None = None
+    check_as_run: Verdict | None = None
+
+    @property
+    def calculation(self) -> Verdict | None:
+        """What calculation says of the training: of the batches that it draws, where the claim accounts for others."""
+        return self.claim_check if self.check_as_run is None else self.check_as_run
 
     def __str__(self) -> str:
         """The verdict, what is proven and by how many models, in a line."""

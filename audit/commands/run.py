@@ -135,6 +135,8 @@ def _lines(result: "AuditResult") -> list[str]:
     check = result.claim_check
     if check is not None:
         lines.append(f"claim check: {check.verdict}: {check.reason}")
+    if result.check_as_run is not None:
+        lines.append(f"claim check, batches as run: {result.check_as_run.verdict}: {result.check_as_run.reason}")
     rounded = partial(at_least, above=result.epsilon_claimed)
     for attack in result.attacks:
         proven = "no epsilon" if attack.epsilon_lower is None else f"epsilon >= {rounded(attack.epsilon_lower)}"
@@ -157,10 +159,14 @@ def _advice(result: "AuditResult") -> list[str]:
 
 def _plan_text(audit: "Audit", plan: "AuditPlan", designs: "list[Design]") -> str:
     from dpaudit.audit.power import DRAWS
+    from dpaudit.audit.runner import check_as_run
     from dpaudit.reports.wording import duration
 
     verdict = audit.claim_check
     lines = [f"claim check: {verdict.verdict}: {verdict.reason}"]
+    as_run = check_as_run(audit.bundle.recipe)
+    if as_run is not None:
+        lines.append(f"claim check, batches as run: {as_run.verdict}: {as_run.reason}")
     for design in designs:
         arms = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in design.pilot.arms.description.items())
         lines += [

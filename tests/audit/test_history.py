@@ -19,7 +19,7 @@ from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.datasets import Dataset
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.recipes import Recipe, load_recipe
-from dpaudit.audit.runner import check_recipe, claim_as_run, plan_audit, run
+from dpaudit.audit.runner import check_as_run, check_recipe, claim_as_run, plan_audit, run
 from dpaudit.audit.settings import Settings
 from dpaudit.mechanisms import Gaussian
 from dpaudit.mechanisms.defects import Defect
@@ -248,9 +248,17 @@ def test_an_own_loop_that_shows_its_releases_is_refuted_too() -> None:
 
 def test_the_two_claims_are_told_apart() -> None:
     recipe = audit(SHUFFLED, POISSON).bundle.recipe
-    words = claim_as_run(recipe)
+    verdict = check_as_run(recipe)
+    assert verdict is not None
+    words = claim_as_run(recipe, verdict)
     assert "'poisson', which the claim check judges, and the training draws 'shuffled'" in words
     assert "The second is refuted by calculation" in words
+    settings = replace(audit(SHUFFLED, POISSON).settings, attacks=("membership",), trials=20)
+    audited = audit(SHUFFLED, POISSON)
+    result = run(audited.bundle, audited.dataset, settings)
+    assert (result.verdict, result.refuted_by[0], result.claim_check.verdict) == ("refuted", "as-run", "certified")
+    assert result.check_as_run == result.calculation
+    assert check_as_run(audit(SHUFFLED).bundle.recipe) is None
     assert recipe.as_run().phases()[0].sampler == recipe.sampler
 
 

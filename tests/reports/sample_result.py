@@ -240,6 +240,11 @@ def make_result(kind: str = "not_refuted", **changes: Any) -> AuditResult:
         result = replace(result, verdict="inconclusive", control=make_control(found=False))
     elif kind == "claim_check":
         result = _product(result)
+    elif kind == "as_run":
+        drawn = make_verdict(verdict="refuted", epsilon_lower=11.381, epsilon_upper=12.803)
+        table = {**result.reproduce["recipe"], "sampling": {"kind": "shuffled", "batches": 10, "epochs": 6}}
+        reproduce = {**result.reproduce, "recipe": table}
+        result = replace(result, verdict="refuted", refuted_by=["as-run"], check_as_run=drawn, reproduce=reproduce)
     elif kind == "gave_up":
         result = replace(
             result,

@@ -14,7 +14,7 @@ from dpaudit.reports import load_result, result_json
 from dpaudit.reports.rendering import schema
 from dpaudit.verify.results import VERDICTS_FORMAT, Witness
 
-KINDS = ("not_refuted", "inconclusive", "refuted", "curve_only", "claim_check", "gave_up")
+KINDS = ("not_refuted", "inconclusive", "refuted", "curve_only", "claim_check", "as_run", "gave_up")
 
 
 def written(tmp_path: Path, data: Any) -> Path:

@@ -11,9 +11,10 @@ import pytest
 
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.recipes import Recipe
-from dpaudit.reports import summary, write_report
+from dpaudit.reports import summary, verdict_sentence, write_report
 from dpaudit.reports.summary import curve_finding, decision, scope, tiles, untested
-from dpaudit.verify.results import AuditResult
+from dpaudit.reports.wording import check_summary
+from dpaudit.verify.results import AuditResult, Verdict
 
 Written = Callable[[str], Path]
 ROOT = Path(__file__).parents[2]
@@ -32,12 +33,31 @@ def with_report(result: AuditResult, **table: Any) -> AuditResult:
         ("curve_only", "seen 72.5%", "at most 49.64% allowed by the recipe"),
         ("refuted", "ε ≥ 2.701", "by experiment; 2.445 was promised"),
         ("claim_check", "ε ≥ 5,098", "by proof; 0.1 was promised"),
+        ("as_run", "ε ≥ 11.38", "by proof, of the batches as they are drawn; 2.445 was promised"),
         ("gave_up", "nothing", "budget of 10m used up"),
     ],
 )
 def test_the_number_that_decided(kind: str, value: str, note: str, samples: ModuleType) -> None:
     tile = decision(samples.make_result(kind))
     assert (tile.value, note in tile.note) == (value, True)
+
+
+def test_batches_that_are_not_those_that_were_accounted_decide(samples: ModuleType) -> None:
+    result = samples.make_result("as_run")
+    assert "the batches that the training draws, which are not those that were accounted" in verdict_sentence(result)
+    assert ("batches, as run", "kind shuffled, batches 10, epochs 6", True) in scope(result)
+    assert not any(
+        "certified" in tile.note or "2.445" in tile.value for tile in tiles(result) if tile.label != "Promised"
+    )
+    certified = replace(result, verdict="not_refuted", refuted_by=[], check_as_run=make_less(result.claim_check))
+    assert "certified, epsilon is at most 2.1 " in verdict_sentence(certified)
+    summary_words = check_summary(certified.claim_check, as_run=certified.check_as_run)
+    assert summary_words.count("A valid upper bound proves") == 2
+    assert summary_words.startswith("As accounted: ")
+
+
+def make_less(verdict: Verdict) -> Verdict:
+    return replace(verdict, epsilon_upper=2.1)
 
 
 def test_a_refutation_by_the_curve_says_that_the_recipe_would_keep_the_promise(samples: ModuleType) -> None:

@@ -15,6 +15,7 @@ from dpaudit.mechanisms.base import Mechanism
 from dpaudit.verify import Claim, Phase, Verdict, check
 from dpaudit.verify.batch import check_all
 from dpaudit.verify.claims import Adjacency
+from dpaudit.verify.samplers import TruncatedPoisson
 from dpaudit.verify.upper import upper_curve
 from dpaudit.verify.upper.gaussian_pld import analytic_delta
 
@@ -315,3 +316,25 @@ def test_an_epsilon_near_the_end_of_the_floats_is_decided_without_a_warning(nois
         warnings.simplefilter("error")
         found = check(Claim.single(noise, epsilon=1.7e308, delta=1e-5, steps=10, sampling_prob=0.1))
     assert found.verdict == "certified"
+
+
+@pytest.mark.parametrize(("epsilon", "noise"), [(100.0, 5.0), (20.0, 3.0), (700.0, 0.3)])
+def test_a_pure_claim_of_unbounded_loss_names_no_event_that_does_not_contradict_it(
+    epsilon: float, noise: float
+) -> None:
+    verdict = check(Claim.single(Gaussian(noise), epsilon=epsilon, delta=0.0))
+    assert (verdict.verdict, verdict.epsilon_lower) == ("refuted", math.inf)
+    assert verdict.witness is not None
+    assert verdict.witness.event.startswith("privacy loss of the history larger than any epsilon")
+
+
+def test_of_batches_that_are_cut_the_larger_data_set_is_counted() -> None:
+    """{-1, -1} against {-1, -1, +1}, rate .9, batches cut to 2: delta .2025 at epsilon 1 by enumeration."""
+    noise = Gaussian(1.0)
+    small, large = (
+        check(Claim(1.0, 1e-5, [Phase(noise, sampler=TruncatedPoisson(0.9, 2, records, 1))])) for records in (2, 3)
+    )
+    assert small.delta_upper < 0.2025 < large.delta_upper
+    assert all("records counts the larger of the two data sets" in " ".join(v.assumptions) for v in (small, large))
+    ghost = check(Claim(1.0, 1e-5, [Phase(noise, sampler=TruncatedPoisson(0.9, 2, 3, 1))], "zero-out"))
+    assert "records counts" not in " ".join(ghost.assumptions)

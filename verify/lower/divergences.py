@@ -27,6 +27,7 @@ from dpaudit.mechanisms.base import (
 from dpaudit.verify.claims import Claim, Phase, first_seen
 from dpaudit.verify.lower.families import equal
 from dpaudit.verify.lower.histories import LEAST_MASS
+from dpaudit.verify.lower.passes import silent_others
 from dpaudit.verify.lower.shifts import candidate_counts, centre_multiples, pair_of
 from dpaudit.verify.pld.cells import FARTHEST, MixturePair, interval_masses, mix
 from dpaudit.verify.pld.coordinate_moments import log_mean_exponential, power_scale
@@ -59,7 +60,12 @@ def divergence_lower(claim: Claim, orders: Array) -> Array:
         orders: Above 1, shape (orders,).
     """
     total = np.zeros((2, len(orders)))  # with the record against without it, and the reverse
-    for parts in _by_contribution(claim.phases):
+    # batches of everybody that are cut stay: another one is in where a record is not
+    silent = [
+        phase if isinstance(phase.sampler, TruncatedPoisson) and phase.sampler.prob == 1 else uncut
+        for phase, uncut in zip(claim.phases, silent_others(claim).phases, strict=True)
+    ]
+    for parts in _by_contribution(silent):
         phase = parts[0]
         law, known = phase.mechanism.structure, phase.sampler is None and sampling_is_known(phase)
         if not isinstance(law, IIDCoordinates) or not (known or phase.sampler is not None):

@@ -52,6 +52,8 @@ THEOREM = (
     "Theorem 24.2)"
 )
 ONE_COORDINATE = "lower bound: the dimension is not given, so only shifts of one coordinate were searched"
+UNBOUNDED = "privacy loss of the history larger than any epsilon, which has a probability above 0"
+ALONE = "lower bound: by one phase alone; the others are left out, which only lowers it"
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,22 @@ def certified_lower(claim: Claim) -> Curve:
         1.83
     """
     read = claim.canonical("lower")
+    whole = _of_the_whole(read)
+    if len(read.phases) == 1 or all(map(_bounded, read.phases)) or _refutes(whole, read):
+        return whole
+    # passes of noise of very different sizes have one grid of scores: some of them alone may show more
+    alone = [_of_the_whole(replace(read, phases=[phase])) for phase in read.phases]
+    noted = [replace(one, assumptions=tuple(dict.fromkeys([*one.assumptions, ALONE]))) for one in alone]
+    return _stronger([whole, *(one for one in noted if one.witness is not None)], read)
+
+
+def _refutes(curve: Curve, claim: Claim) -> bool:
+    """Whether a lower bound exceeds the claimed delta."""
+    return float(curve.delta(np.array([claim.epsilon]))[0]) > claim.delta
+
+
+def _of_the_whole(read: Claim) -> Curve:
+    """The lower bound of all phases that compose."""
     claim, beside = silent_others(read), _beside(read)
     stream = stream_curve(read)
     curves = _part_curves(claim) + _noted([cut_curve(read, beside)], read, beside)
@@ -114,7 +132,10 @@ def _without_pure(curve: Curve, claim: Claim) -> Curve:
     """A lower bound that says that no epsilon is enough at delta = 0 where the noise has no bounded loss."""
     if not never_pure(claim):
         return curve
-    return replace(curve, epsilon=lambda delta: np.where(delta == 0, np.inf, curve.epsilon(delta)))
+    found = replace(curve, epsilon=lambda delta: np.where(delta == 0, np.inf, curve.epsilon(delta)))
+    if claim.delta > 0 or curve.witness is None:
+        return found
+    return replace(found, witness=replace(curve.witness, event=UNBOUNDED))
 
 
 def _in_more_coordinates(phase: Phase) -> bool:

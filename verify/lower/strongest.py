@@ -13,6 +13,7 @@ from dpaudit.verify.pld.operating_points import Events
 from dpaudit.verify.results import Witness
 
 NOTHING = 1e-40  # of the claimed delta: a witness of less at the claimed epsilon is one for another place
+LEAST_LOG = -690.0  # of a probability that is printed as a float
 FIRST_RELEASES = (10**6, 10**4, 100)  # of longer histories, which are looked at where nothing is seen in the whole
 FIRST_SEEN = (
     "lower bound: where nothing is seen in the whole of so long a history, its first releases alone are looked at"
@@ -104,5 +105,10 @@ def event(points: Events, epsilon: float, what: str) -> str:
     best = near.best_event(epsilon)
     return (
         f"{what} >= {near.threshold[best]:.6g}: probability at least {near.first_lower[best]:.6g} against at most "
-        f"{math.exp(min(near.log_second_upper[best], 0.0)):.6g}"
+        f"{_probability(min(near.log_second_upper[best], 0.0))}"
     )
+
+
+def _probability(log: float) -> str:
+    """A probability of this logarithm, also where it is none of floats."""
+    return f"{math.exp(log):.6g}" if log > LEAST_LOG else f"e^{log:.6g}"

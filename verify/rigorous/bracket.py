@@ -64,6 +64,7 @@ BISECTIONS, TOLERANCE = 40, 1e-4
 LARGEST = 1e5  # epsilon
 FURTHER = 20  # nats below delta at which a smoothed curve's integral is cut
 LOST = 1e-2  # of delta, at which the grid of a smoothed curve is chosen: what it loses is smoothed, too
+UNREVEALED = Unavailable("no theorem reveals who is in these releases")
 LONGEST = 200_000  # steps of a composition
 
 
@@ -284,7 +285,8 @@ def _sampler_proof(claim: Claim) -> UpperProof | Unavailable:
         curves, grid = composed_curves(parts, claim.epsilon, claim.delta)
         shown = {"units": [part.unit for part in parts], "sizes": [part.size for part in parts], **_shown(grid)}
         del shown["edges"]  # a lattice has cells of its own
-        return UpperProof("allocation-grid", partial(_grid_bound, curves), shown)
+        allocated = UpperProof("allocation-grid", partial(_grid_bound, curves), shown)
+        return _sharper(allocated, _as_if_revealed(claim), claim)
     if any(isinstance(phase.sampler, TruncatedPoisson) for phase in claim.phases):
         known = all(
             sampling_is_known(p) or isinstance(p.sampler, TruncatedPoisson | WithoutReplacement) for p in claim.phases
@@ -292,16 +294,10 @@ def _sampler_proof(claim: Claim) -> UpperProof | Unavailable:
         if not known or not all(is_gaussian(phase.mechanism) for phase in claim.phases):
             return Unavailable("batches that are cut have a rigorous upper bound for normal noise alone")
         return gaussian_proof(claim)
-    revealed, fixed = met_claim(claim), any(isinstance(phase.sampler, WithoutReplacement) for phase in claim.phases)
-    if fixed and not all(is_gaussian(phase.mechanism) for phase in claim.phases):
-        return Unavailable("batches of fixed size have a rigorous upper bound for normal noise alone")
-    revealed = claim if fixed and revealed is None else revealed
-    if revealed is None:
-        return parts
-    proof = gaussian_proof(revealed) if fixed else upper_proof(revealed)
+    proof = _as_if_revealed(claim)
     if isinstance(proof, Unavailable):
-        return proof
-    proof, e = replace(proof, exact=False), ball(claim.epsilon)  # a known order attains it, one that is drawn need not
+        return parts if proof is UNREVEALED else proof
+    e = ball(claim.epsilon)
     straddled = Unavailable("a known order suffices") if proof.delta(e) <= ball(claim.delta) else straddled_curve(claim)
     if not isinstance(straddled, Unavailable) and straddled(e) < proof.delta(e):
         proof = UpperProof("straddling-mean", straddled)
@@ -309,6 +305,27 @@ def _sampler_proof(claim: Claim) -> UpperProof | Unavailable:
     if isinstance(shuffled, Unavailable) or not shuffled.delta(e) < proof.delta(e):
         return proof
     return UpperProof("shuffled-grid", shuffled.delta, shuffled.inputs)
+
+
+def _as_if_revealed(claim: Claim) -> UpperProof | Unavailable:
+    """As if it were known in which releases the record is, but for batches of fixed size that are drawn anew."""
+    revealed, fixed = met_claim(claim), any(isinstance(phase.sampler, WithoutReplacement) for phase in claim.phases)
+    if fixed and not all(is_gaussian(phase.mechanism) for phase in claim.phases):
+        return Unavailable("batches of fixed size have a rigorous upper bound for normal noise alone")
+    revealed = claim if fixed and revealed is None else revealed
+    if revealed is None:
+        return UNREVEALED
+    proof = gaussian_proof(revealed) if fixed else upper_proof(revealed)
+    # a known order attains it, one that is drawn need not
+    return proof if isinstance(proof, Unavailable) else replace(proof, exact=False)
+
+
+def _sharper(proof: UpperProof, other: UpperProof | Unavailable, claim: Claim) -> UpperProof:
+    """The second proof where the first does not suffice and it says more."""
+    e = ball(claim.epsilon)
+    if isinstance(other, Unavailable) or proof.delta(e) <= ball(claim.delta):
+        return proof
+    return other if other.delta(e) < proof.delta(e) else proof
 
 
 def gaussian_proof(claim: Claim) -> UpperProof | Unavailable:

@@ -6,7 +6,7 @@ contributes the same in all releases, and an event tells two laws apart at least
 processing. Where a sampler decides who is in a batch, that is revealed: divergences are quasi-convex.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -14,7 +14,6 @@ from math import ceil, inf, nextafter
 
 from flint import arb
 
-from dpaudit.mechanisms.base import with_dimension
 from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.claims import Adjacency, Claim, Phase, lets_another_in
 from dpaudit.verify.float_range import beyond_floats
@@ -30,11 +29,10 @@ from dpaudit.verify.rigorous.bracket import (
     upper_proof,
 )
 from dpaudit.verify.rigorous.divergences import Pair, laplace_divergence, normal_divergence
+from dpaudit.verify.rigorous.divergences_below import both_ways, event_divergence, pair_divergence
 from dpaudit.verify.rigorous.domination import (
-    attained_mu,
     dominating_mu,
     is_gaussian,
-    is_laplace,
     laplace_shift,
     log_moment,
 )
@@ -185,12 +183,12 @@ def _of_rho(claim: Claim, rho: float, witness: Witness | None) -> GuaranteeBrack
         return _bracketed("rho", rho, exact / 2, exact / 2, SQUARES, ATTAINED)
     upper = _sum([_rho(claim, phase) for phase in claim.phases])
     shown = [
-        (_pair_divergence(claim, order) / order, f"the order {order.str(7, radius=False)}")
+        (pair_divergence(claim, order) / order, f"the order {order.str(7, radius=False)}")
         for order in map(ball, ORDERS)
     ]
     told = _told_apart(claim, witness)
     if not isinstance(told, Unavailable):
-        shown += [(_of_event(told, order) / order, EVENT) for order in map(ball, ORDERS)]
+        shown += [(event_divergence(told, order) / order, EVENT) for order in map(ball, ORDERS)]
     best, where = max(shown, key=lambda one: float(one[0].lower()))
     return _bracketed("rho", rho, best, upper, MOMENTS, where)
 
@@ -201,9 +199,9 @@ def _of_order(claim: Claim, order: float, epsilon: float, witness: Witness | Non
         exact = exact * Fraction(repr(float(order))) / 2 if isinstance(exact, Fraction) else exact * ball(order) / 2
         return _bracketed("epsilon", epsilon, exact, exact, SQUARES, ATTAINED)
     at = ball(order)
-    lower, where, told = _pair_divergence(claim, at), "one pair of neighbours", _told_apart(claim, witness)
+    lower, where, told = pair_divergence(claim, at), "one pair of neighbours", _told_apart(claim, witness)
     if not isinstance(told, Unavailable):
-        by_event = _of_event(told, at)
+        by_event = event_divergence(told, at)
         lower, where = (by_event, EVENT) if by_event > lower else (lower, where)
     return _bracketed("epsilon", epsilon, lower, _divergence(claim, at), MOMENTS, where)
 
@@ -377,54 +375,20 @@ def _phase_divergence(claim: Claim, phase: Phase, order: arb) -> tuple[arb, arb]
     rate = ball(phase.sampling_prob) if sampled else arb(1)
     found: list[tuple[arb, arb]] = []
     if is_gaussian(phase.mechanism) and not isinstance(mu, Unavailable):
-        found.append(_both_ways(normal_divergence, Pair(mu, rate, sampled and adjacency == "replace-one"), order))
+        found.append(both_ways(normal_divergence, Pair(mu, rate, sampled and adjacency == "replace-one"), order))
     elif not isinstance(mu, Unavailable):
-        found.append(_both_ways(normal_divergence, Pair(mu, arb(1)), order))
+        found.append(both_ways(normal_divergence, Pair(mu, arb(1)), order))
         if sampled and adjacency == "add-remove" and order <= LARGEST_WHOLE:
             lam = max(1, ceil(float(order.upper())) - 1)
             moment = log_moment([(replace(phase, steps=1), [mu])], lam) / lam  # D_a grows with a
             found.append((moment, moment))
     if not isinstance(shift, Unavailable):
         known = sampled and adjacency == "add-remove"  # of a record that is replaced, its coin is revealed
-        found.append(_both_ways(laplace_divergence, Pair(shift, rate if known else arb(1)), order))
+        found.append(both_ways(laplace_divergence, Pair(shift, rate if known else arb(1)), order))
     if not found:
         return Unavailable("no theorem has such moments")
     one, other = (min((ways[side] for ways in found), key=lambda x: float(x.upper())) for side in (0, 1))
     return steps * one, steps * other
-
-
-def _both_ways(divergence: Callable[..., arb], pair: Pair, order: arb) -> tuple[arb, arb]:
-    one = divergence(pair, order)
-    return one, one if pair.swaps or pair.rate == 1 else divergence(pair, order, reverse=True)
-
-
-def _pair_divergence(claim: Claim, order: arb) -> arb:
-    """At least D_a of the history, by one pair of neighbours; phases with a sampler of their own are left out."""
-    sides = [arb(0), arb(0)]
-    for phase in claim.phases:
-        if phase.sampler is None and sampling_is_known(phase):
-            ways = max(_pairs(claim, phase, order), key=lambda ways: float(ways[0].lower()), default=sides[:0])
-            sides = [side + phase.steps * way for side, way in zip(sides, ways, strict=False)] if ways else sides
-    return max(sides, key=lambda x: float(x.lower()))
-
-
-def _pairs(claim: Claim, phase: Phase, order: arb) -> list[tuple[arb, arb]]:
-    """D_a of one release by the shifts that are looked at: the longest, one coordinate, all of them alike."""
-    noise = phase.mechanism
-    rate, sampled = ball(phase.sampling_prob), phase.sampling_prob < 1
-    swaps = claim.adjacency == "replace-one" and sampled
-    distance: Adjacency = "add-remove" if sampled else claim.adjacency
-    if is_gaussian(noise):
-        return [_both_ways(normal_divergence, Pair(attained_mu(noise, distance), rate, swaps), order)]
-    alone = laplace_shift(with_dimension(noise, 1), distance) if is_laplace(noise) else None
-    if alone is None or isinstance(alone, Unavailable):
-        return []
-    found, count = [_both_ways(laplace_divergence, Pair(alone, rate, swaps), order)], noise.dimension or 1
-    if not sampled and count > 1:
-        share = arb(1) if noise.clip_norm == inf else arb(count) ** (-1 / ball(noise.clip_norm))
-        alike = count * laplace_divergence(Pair(alone * share, rate), order)
-        found.append((alike, alike))
-    return found
 
 
 def _told_apart(claim: Claim, witness: Witness | None) -> ToldApart | Unavailable:
@@ -443,9 +407,3 @@ def _quantile(p: arb) -> arb:
     if abs(p - 0.5) < 0.25:
         return arb(2).sqrt() * (2 * p - 1).erfinv()
     return -(arb(2).sqrt()) * (2 * p).erfcinv() if p < 0.5 else arb(2).sqrt() * (2 * (1 - p)).erfcinv()
-
-
-def _of_event(told: ToldApart, order: arb) -> arb:
-    """D_a of (p, 1-p) from (q, 1-q)."""
-    p, q = told.p, told.q
-    return (p**order * q ** (1 - order) + (1 - p) ** order * (1 - q) ** (1 - order)).log() / (order - 1)

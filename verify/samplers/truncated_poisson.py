@@ -23,7 +23,7 @@ class TruncatedPoisson:
     Args:
         prob: Rate, in [1e-299, 1].
         max_batch: Most records of a batch.
-        records: Size of the data, at least max_batch.
+        records: Size of the data with the record, the larger of two neighbours under add-remove; at least max_batch.
         releases: Of the whole history.
 
     Raises:

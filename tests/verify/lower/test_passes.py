@@ -465,3 +465,20 @@ def test_spread_shifts_tell_more_in_many_coordinates() -> None:
     assert spread_count(Gaussian(1.0, dimension=100)) == spread_count(Product(1.0, dimension=100)) == 1
     lone = Claim(1.0, 1e-5, [Phase(Laplace(2.0, dimension=1), sampler=Shuffled(100, 1))])
     assert pass_curve(lone.canonical(), spread=True) is None
+
+
+BESIDE = [
+    ([Phase(Gaussian(0.3), sampler=Shuffled.of(3, 2, 1)), Phase(Gaussian(4.0), 2)], "replace-one", 25.0),
+    ([Phase(Gaussian(0.3), sampler=BallsInBins(2, 2, "once")), Phase(Gaussian(4.0), 5)], "zero-out", 22.0),
+]
+
+
+@pytest.mark.parametrize(("phases", "adjacency", "epsilon"), BESIDE)
+def test_a_phase_of_much_more_noise_takes_nothing_from_the_others(
+    phases: list[Phase], adjacency: Adjacency, epsilon: float
+) -> None:
+    """All phases but one are left out: post-processing."""
+    alone, both = (certified_lower(Claim(epsilon, 1e-3, some, adjacency)) for some in (phases[:1], phases))
+    for at in (epsilon - 5.0, epsilon):
+        assert both.delta(np.array([at]))[0] >= alone.delta(np.array([at]))[0] > 1e-3
+    assert both.epsilon(np.array([1e-3]))[0] >= alone.epsilon(np.array([1e-3]))[0]

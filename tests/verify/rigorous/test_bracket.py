@@ -26,7 +26,7 @@ from dpaudit.verify.rigorous.certificates import NotCovered, certificate
 from dpaudit.verify.rigorous.check_certificate import accepted
 from dpaudit.verify.rigorous.choices import chosen_event
 from dpaudit.verify.rigorous.events import Event, LabelledSum
-from dpaudit.verify.samplers import SAMPLERS, WithoutReplacement, sampler_from_dict
+from dpaudit.verify.samplers import SAMPLERS, BallsInBins, RandomAllocation, WithoutReplacement, sampler_from_dict
 
 ROOT = Path(__file__).parents[3]
 CLAIMS = ROOT / "reports" / "claims"
@@ -228,3 +228,23 @@ def test_a_shared_scale_is_told_by_no_more_coordinates_than_are_left() -> None:
     assert isinstance(event, Event)
     assert [part.count for part in event.parts if isinstance(part, LabelledSum)] == [100, 3]
     overlaps(rigorous_bracket(claim, check(claim).witness), check(claim))
+
+
+@pytest.mark.parametrize(
+    ("noise", "sampler"),
+    [
+        (0.6, BallsInBins(2, 1)),
+        (0.4, BallsInBins(2, 1)),
+        (0.8, BallsInBins(2, 3, "once")),
+        (0.4, RandomAllocation(4, 2)),
+    ],
+)
+def test_allocation_costs_no_more_than_known_releases(noise: float, sampler: BallsInBins | RandomAllocation) -> None:
+    claim = Claim(8.0, 1e-3, [Phase(Gaussian(noise), sampler=sampler)], "zero-out")
+    found, known = (
+        rigorous_bracket(one) for one in (claim, replace(claim, phases=[Phase(Gaussian(noise), sampler.meetings)]))
+    )
+    assert isinstance(found, RigorousBracket)
+    assert isinstance(known, RigorousBracket)
+    assert found.delta_upper <= known.delta_upper * (1 + 1e-12)
+    assert found.delta_lower <= known.delta_upper
