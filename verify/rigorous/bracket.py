@@ -12,7 +12,6 @@ from flint import arb
 from dpaudit.mechanisms.base import ScaleMixture
 from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.claims import Adjacency, Claim, Phase, lets_another_in
-from dpaudit.verify.correlated import Side
 from dpaudit.verify.float_range import beyond_floats
 from dpaudit.verify.results import Witness
 from dpaudit.verify.rigorous.allocation import allocated_passes, composed_curves
@@ -57,7 +56,6 @@ from dpaudit.verify.upper.shift_norms import sampling_is_known
 T = TypeVar("T")
 ORDERS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18, 22, 27, 33, 40, 50, 62, 78, 97, 120, 150, 190, 240, 300, 380, 480, 600)
 WIDTHS = ("0.01", "0.02", "0.03", "0.05", "0.1", "0.15", "0.2", "0.3", "0.45", "0.7", "1", "1.5", "2.5", "4", "7", "12")
-SIDES: tuple[Side, Side] = ("lower", "upper")
 SHARES = (1e-6, 1e-2, 0.2)  # of delta that may be spent on large hidden scales
 SCALE_CELLS, ROUNDED = 60, 1e-2
 BISECTIONS, TOLERANCE = 40, 1e-4
@@ -164,7 +162,7 @@ def rigorous_bracket(claim: Claim, witness: Witness | None = None) -> RigorousBr
 
 def _of_independent_noise(claim: Claim, witness: Witness | None) -> RigorousBracket | Unavailable:
     """Each side by releases of independent noise in place of correlated ones."""
-    low, high = (independent_bracket(claim, side, partial(rigorous_bracket, witness=witness)) for side in SIDES)
+    low, high = independent_brackets(claim, partial(rigorous_bracket, witness=witness))
     if isinstance(low, Unavailable) and isinstance(high, Unavailable):
         return Unavailable(f"{high.reason}; {low.reason}")
     nothing = RigorousBracket(0.0, 1.0, 0.0, math.inf, "", "")
@@ -173,11 +171,16 @@ def _of_independent_noise(claim: Claim, witness: Witness | None) -> RigorousBrac
     return replace(above, delta_lower=below.delta_lower, epsilon_lower=below.epsilon_lower, witness=below.witness)
 
 
-def independent_bracket(claim: Claim, side: Side, bracket: Callable[[Claim], T | Unavailable]) -> T | Unavailable:
-    """The bracket of the claim with independent noise, of which one side holds for the claim itself."""
+def independent_brackets(
+    claim: Claim, bracket: Callable[[Claim], T | Unavailable]
+) -> tuple[T | Unavailable, T | Unavailable]:
+    """Brackets of the claims with independent noise that cost at most and at least as much; one side of each holds."""
     with precision():
-        found = independent_claim(claim, side)
-    return found if isinstance(found, Unavailable) else bracket(found)
+        low, high = independent_claim(claim, "lower"), independent_claim(claim, "upper")
+    below = low if isinstance(low, Unavailable) else bracket(low)
+    if low == high:
+        return below, below
+    return below, high if isinstance(high, Unavailable) else bracket(high)
 
 
 def told_apart(

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 from math import ceil
 
 import numpy as np
@@ -38,10 +39,10 @@ Integers = NDArray[np.int64]
 Toeplitz = Identity | SquareRootToeplitz | BandedToeplitz | BLT
 Square = int | arb  # of a length, exact or a ball
 MOST_STEPS, MOST_COLUMNS = 100_000, 2048  # of strategies whose columns are moved copies or whole numbers; of others
-MOST_WORK = 2e9  # multiplications of balls
+MOST_WORK, MOST_SUMS = 2e9, 3e8  # multiplications of balls in a product of matrices, and steps of loops over numbers
 LEVELS = 12  # kinds of releases that are told apart
 RESOLUTION = 2**40  # of the largest entry of |G|
-SAME = 2.0**-90  # relative: lengths that differ by their radii
+LEAST_PART = 1e-10  # of the largest square: smaller ones count as that, from below as nothing
 
 
 def independent_claim(claim: Claim, side: Side) -> Claim | Unavailable:
@@ -97,7 +98,7 @@ def _independent(phase: Phase, correlation: Correlation, side: Side) -> list[Pha
             square = sensitivity_square(correlation, steps)[side == "upper"]
             if isinstance(square, int):
                 return _released(phase.mechanism, [(1, square)], 1.0, side)
-    return Unavailable("correlated noise that is not normal has a theorem in balls where C has entries 0 and 1 alone")
+    return Unavailable("correlated noise that is not normal has a theorem in balls if C is the identity or trees apart")
 
 
 def _released(
@@ -107,10 +108,11 @@ def _released(
     found = list[Phase]()
     for square, count in kinds:
         divided = noise
-        if square != 1:
-            if not square > 0:
+        if not isinstance(square, int) or square > 1:
+            length = arb(square).upper() if side == "upper" else arb(square).lower()
+            if not length > 0:
                 continue
-            root = arb(square).sqrt()
+            root = length.sqrt()
             rounding = 32.0 * UNIT  # of the parameters, of reading them as decimals, and of `_size`
             factor = (
                 float_below(1 / root) * (1 - rounding) if side == "upper" else float_above(1 / root) * (1 + rounding)
@@ -220,11 +222,11 @@ def _of_a_tree(tree: Tree, steps: int, participation: Participation) -> tuple[in
         return int(above.max()), int(above.max())
     orders = [np.arange(start, steps, apart) for start in range(min(apart, steps))]
     if participation.kind == "fixed-order":
-        if len(orders) * ends.size > MOST_WORK:
+        if len(orders) * ends.size > MOST_SUMS:
             return square(orders[0]), Unavailable("a tree of so many orders has no theorem in balls")
         best = max(map(square, orders))
         return best, best
-    shown = np.array(Correlation(tree, participation).sensitivity(steps).pattern, dtype=np.int64)
+    shown = np.array(_pattern(Correlation(tree, participation), steps), dtype=np.int64)
     lower = max(square(orders[0][:times]), square(shown))
     if steps > MOST_COLUMNS:
         return lower, Unavailable("a tree of so many steps and patterns has no theorem in balls")
@@ -238,7 +240,11 @@ def _of_a_matrix(matrix: Matrix, correlation: Correlation) -> tuple[Square, Squa
     """A plain matrix: from below by the pattern and the signs that the first engine found."""
     steps, rows = matrix.steps, len(matrix.entries)
     apart, times = correlation.participation.spacing(steps)
-    pattern = list(correlation.sensitivity(steps).pattern) or list(range(0, apart * times, apart))
+    if times == 1:
+        squares = [total([arb(float(value)) ** 2 for value in column]) for column in matrix.entries.T]
+        largest = max(squares, key=_size)
+        return largest, max(squares, key=lambda square: square.upper()).upper()
+    pattern = _pattern(correlation, steps)
     signs = improved_signs(matrix.entries[:, pattern])
     moved = _balls(matrix.entries[:, pattern]) * _balls(signs[:, None])
     lower = total([value * value for value in moved.entries()])
@@ -255,6 +261,16 @@ def _of_a_matrix(matrix: Matrix, correlation: Correlation) -> tuple[Square, Squa
     else:
         upper = _heaviest_square(whole, apart, times)
     return lower, ball(upper * unit)
+
+
+def _pattern(correlation: Correlation, steps: int) -> list[int]:
+    """Steps in which a record may be: those that the first engine found, if they are, else the first ones."""
+    (apart, times), ordered = correlation.participation.spacing(steps), correlation.participation.kind == "fixed-order"
+    found = list(correlation.sensitivity(steps).pattern)
+    gaps = [b - a for a, b in pairwise([*found, steps + apart])]
+    allowed = set(gaps[:-1]) <= {apart} if ordered else min(gaps) >= apart
+    known = found and found[0] >= 0 and found[-1] < steps and len(found) <= times and allowed
+    return found if known else list(range(0, min(apart * times, steps), apart))
 
 
 def _balls(entries: Array) -> arb_mat:
@@ -281,7 +297,7 @@ def _heaviest(weights: Integers, apart: int, times: int) -> Integers:
     """Of every row the largest sum of at most so many steps that are so far apart; of any number where that is dear."""
     rows, steps = weights.shape
     best = np.zeros((rows, steps), dtype=np.int64)
-    if times < -(-steps // apart) and float(times) * rows * steps <= MOST_WORK:
+    if times < -(-steps // apart) and float(times) * rows * steps <= MOST_SUMS:
         for _ in range(times):
             taken = weights.copy()
             taken[:, apart:] += best[:, : max(steps - apart, 0)]
@@ -315,17 +331,22 @@ def _columns(correlation: Correlation, steps: int) -> list[Square] | Unavailable
 
 def _of_any(choices: Sequence[Sequence[Square]], side: Side) -> list[Square]:
     """Squares that cost at least as much as any choice of them, or those of the costliest one; falling."""
-    falling = [sorted(choice, key=_size, reverse=True) for choice in choices]
+    largest = max(_size(square) for choice in choices for square in choice)
+    falling = [
+        sorted((one for one in choice if side == "upper" or _size(one) > LEAST_PART * largest), key=_size, reverse=True)
+        for choice in choices
+    ]
     if side == "lower":
         return max(falling, key=lambda choice: sum(map(_size, choice)))
     longest = max(map(len, falling))
-    return [max((choice[i] for choice in falling if i < len(choice)), key=_size) for i in range(longest)]
+    found = [max((choice[i] for choice in falling if i < len(choice)), key=_size) for i in range(longest)]
+    return [one if _size(one) > LEAST_PART * largest else arb(2 * LEAST_PART * largest) for one in found]
 
 
 def _levels(falling: Sequence[Square], side: Side) -> list[tuple[Square, int]]:
     """(square, number) of a few kinds: neighbours count as the largest of them, or the smallest."""
     ends, group = list[int](), ceil(len(falling) / LEVELS)
-    kinds = [i for i in range(1, len(falling)) if _size(falling[i]) < _size(falling[i - 1]) * (1 - SAME)]
+    kinds = [i for i in range(1, len(falling)) if _size(falling[i]) < _size(falling[i - 1])]
     ends = [*kinds, len(falling)] if len(kinds) < LEVELS else [*range(group, len(falling), group), len(falling)]
     starts = [0, *ends[:-1]]
     return [(_end(falling[start:end], side), end - start) for start, end in zip(starts, ends, strict=True)]

@@ -21,9 +21,8 @@ from dpaudit.verify.guarantees import ApproximateDP, GaussianDP, PrivacyCurve, P
 from dpaudit.verify.results import VerdictName, Witness
 from dpaudit.verify.rigorous.balls import Unavailable, all_known, ball, float_above, float_below, precision, total
 from dpaudit.verify.rigorous.bracket import (
-    SIDES,
     UpperProof,
-    independent_bracket,
+    independent_brackets,
     rigorous_bracket,
     told_apart,
     upper_proof,
@@ -122,7 +121,7 @@ def guarantee_bracket(claim: Claim, witness: Witness | None = None) -> Guarantee
 
 def _of_independent_noise(claim: Claim, witness: Witness | None) -> GuaranteeBracket | Unavailable:
     """Each side by releases of independent noise in place of correlated ones."""
-    low, high = (independent_bracket(claim, side, partial(guarantee_bracket, witness=witness)) for side in SIDES)
+    low, high = independent_brackets(claim, partial(guarantee_bracket, witness=witness))
     if isinstance(low, Unavailable) and isinstance(high, Unavailable):
         return Unavailable(f"{high.reason}; {low.reason}")
     if isinstance(low, Unavailable):
@@ -226,7 +225,9 @@ class _Sides:
     def at(self, epsilon: arb) -> tuple[arb, arb]:
         """(at least delta, at most delta); 0 and 1 where nothing is known."""
         upper = arb(1) if isinstance(self.proof, Unavailable) else self.proof.delta(epsilon)
-        if isinstance(self.proof, UpperProof) and self.proof.exact:
+        if not upper.is_finite():
+            upper = arb(1)
+        elif isinstance(self.proof, UpperProof) and self.proof.exact:
             return upper, upper
         lower = arb(0) if isinstance(self.told, Unavailable) else self.told.p - epsilon.exp() * self.told.q
         return lower, upper
@@ -244,6 +245,12 @@ def _sides(claim: Claim, witness: Witness | None) -> _Sides:
     return _Sides(proof, Unavailable(ATTAINED) if attained else told_apart(claim, witness, proof))
 
 
+def _listed(words: Sequence[str]) -> str:
+    """The first of different words, and how many more there are."""
+    first, *others = dict.fromkeys(words)
+    return f"{first}, and {len(others)} more" if others else first
+
+
 def _points(
     claim: Claim, points: Sequence[tuple[float, float]], witness: Witness | None
 ) -> GuaranteeBracket | Unavailable:
@@ -252,21 +259,22 @@ def _points(
     What bounds delta at one point bounds it at the next, and is looked for anew only where that does not decide.
     """
     nothing = Unavailable("no point was looked at")
-    sides, deltas, words = _Sides(nothing, nothing), dict[tuple[float, float], tuple[float, float]](), list[_Sides]()
+    sides, looked = _Sides(nothing, nothing), list[_Sides]()
+    deltas = dict[tuple[float, float], tuple[float, float]]()
     broken, held = 0, 0
     for epsilon, delta in sorted(points, reverse=True):
         e, goal = ball(epsilon), ball(delta)
         lower, upper = sides.at(e)
         if not (lower > goal or upper <= goal):
             sides = _sides(replace(claim, epsilon=epsilon, delta=delta, guarantee=None), witness)
-            words.append(sides)
+            looked.append(sides)
             low, high = sides.at(e)
             lower, upper = (low if low > lower else lower), (high if high < upper else upper)
         broken, held = broken + (lower > goal), held + (upper <= goal)
         deltas[epsilon, delta] = max(0.0, float_below(lower)), min(1.0, float_above(upper))
-    if all(isinstance(one.proof, Unavailable) and isinstance(one.told, Unavailable) for one in words):
-        return Unavailable("; ".join(words[0].words))
-    theorem, event = ("; ".join(dict.fromkeys(one.words[side] for one in words)) for side in (0, 1))
+    if all(isinstance(one.proof, Unavailable) and isinstance(one.told, Unavailable) for one in looked):
+        return Unavailable("; ".join(looked[0].words))
+    theorem, event = (_listed([one.words[side] for one in looked]) for side in (0, 1))
     bounds = tuple(deltas[point] for point in points)
     return GuaranteeBracket("points", float(broken), float(len(points) - held), 0.0, theorem, event, bounds)
 

@@ -27,9 +27,10 @@ from dpaudit.verify.correlated import (
 )
 from dpaudit.verify.guarantees import GaussianDP, Guarantee, PrivacyCurve, PureDP, RenyiDP, ZeroConcentratedDP
 from dpaudit.verify.implied import claim_stating
+from dpaudit.verify.rigorous import bracket
 from dpaudit.verify.rigorous.agreement import alone, confirmed
 from dpaudit.verify.rigorous.balls import Unavailable, precision
-from dpaudit.verify.rigorous.bracket import RigorousBracket, rigorous_bracket
+from dpaudit.verify.rigorous.bracket import RigorousBracket, rigorous_bracket, upper_proof
 from dpaudit.verify.rigorous.correlated_noise import LEVELS, independent_claim, sensitivity_square
 
 STEPS = 7
@@ -202,3 +203,39 @@ def test_what_has_no_theorem_is_left_out_from_below(
 def _independent(phases: list[Phase], side: Side) -> Claim | Unavailable:
     with precision():
         return independent_claim(Claim(1.0, 1e-5, phases), side)
+
+
+def test_a_square_that_can_be_one_is_no_one() -> None:
+    phases = [Phase(NOISE, 2, correlation=Correlation(BandedToeplitz(diagonals=(1.0, 1e-20)), SINGLE))]
+    claim = claim_stating(GaussianDP(0.25), phases)  # the least mu is .25 sqrt(1 + 1e-40)
+    assert confirmed(claim, check(claim)).verdict == alone(claim, check(claim))[0] == "undecided"
+
+
+def test_columns_next_to_nothing_are_left_out_from_below() -> None:
+    matrix = plain(np.diag([1.0, 1e-20]))
+    phases = [Phase(NOISE, 2, correlation=Correlation(matrix, Participation("cyclic-poisson", groups=1, prob=0.5)))]
+    low, high = (_independent(phases, side) for side in ("lower", "upper"))
+    assert isinstance(low, Claim)
+    assert isinstance(high, Claim)
+    assert [phase.steps for phase in low.phases] == [1]
+    assert sum(phase.steps for phase in high.phases) == 2
+    found = rigorous_bracket(Claim(0.05, 1e-5, phases))
+    assert isinstance(found, RigorousBracket)
+    assert 0.03 < found.delta_lower <= found.delta_upper < 0.05
+
+
+def test_a_wide_matrix_of_single_participations_is_a_longest_column() -> None:
+    entries = np.random.default_rng(5).normal(size=(900, 2048))
+    with precision():
+        low, high = sensitivity_square(Correlation(plain(entries), SINGLE), 2048)
+        assert float(arb(low)) == pytest.approx(float(np.square(entries).sum(axis=0).max()), rel=1e-12)
+        assert high >= low
+
+
+def test_equal_sides_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Claim] = []
+    monkeypatch.setattr(bracket, "upper_proof", lambda claim: asked.append(claim) or upper_proof(claim))
+    assert isinstance(
+        rigorous_bracket(Claim(1.0, 1e-5, [Phase(NOISE, 9, correlation=Correlation(Tree(), SINGLE))])), RigorousBracket
+    )
+    assert len(asked) == 1

@@ -179,6 +179,14 @@ def test_what_decides_a_point_of_a_curve_decides_its_neighbours(
         assert alone.delta_lower <= high
 
 
+def test_a_proof_that_does_not_reach_a_point_hides_no_other() -> None:
+    claim = claim_stating(PrivacyCurve(((1.0, 0.6), (0.0, 0.6))), [Phase(Product(1.0, dimension=3))])
+    found = guarantee_bracket(claim, check(claim).witness)
+    assert isinstance(found, GuaranteeBracket)
+    assert found.lower == 1
+    assert found.deltas[1][0] > 0.7
+
+
 def test_brackets_of_a_curve_are_held_against_each_other_point_by_point(monkeypatch: pytest.MonkeyPatch) -> None:
     claim = claim_stating(PrivacyCurve(((1.0, 0.01), (2.0, 0.5))), [Phase(G)])
     verdict = check(claim)  # one point is broken
