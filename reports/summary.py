@@ -33,6 +33,7 @@ ATTACKER_SEES = {
     "rmia": "outputs of the delivered model and of shadow models",
     "reference": "outputs of the delivered model and of shadow models",
     "clipbkd": "outputs of retrained models",
+    "history": "every noisy sum of retrained models along one line, on data of its own making",
     "output-perturbation": "released weights, computed anew",
     "approximate-minima": "released weights, computed anew",
     "one-run-blank": "outputs of one new model, and of some without canaries",

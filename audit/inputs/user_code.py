@@ -182,14 +182,14 @@ def _function(path: str, function: str, sha256: str) -> Callable[..., Any]:
     try:
         # these very bytes: a loader would take bytecode that it keeps of a file of the same second and size
         exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
-        found = getattr(module, function)
+        found = getattr(module, function, None)
     except BaseException:
         del sys.modules[name]
         raise
     finally:
         sys.argv = words
     if not callable(found):
-        raise InputError(f"Expected {path}:{function} to be a function.")
+        raise InputError(f"Expected {path} to have a function {function!r}.")
     return found  # type: ignore[no-any-return]
 
 

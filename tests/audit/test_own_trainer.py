@@ -110,7 +110,7 @@ def test_the_example_has_fifteen_lines_and_is_judged_by_what_it_does_each_time(a
             "Expected the trainer to return a state dict of its own for each model: two are the same tensors",
         ),
         ("import not_there\n", "to be there: ModuleNotFoundError: No module named 'not_there'"),
-        ("def tain(): pass\n", "to be there: AttributeError"),
+        ("def tain(): pass\n", "to have a function 'train'"),
         ("import sys\nsys.exit(3)\n", "to be there: SystemExit: 3, which ends a program, not an audit"),
         ("def train(*a, **k):\n    exit(0)\n", "to train models: SystemExit: 0, which ends a program, not an audit"),
         ("import os\nos._exit(0)\n", "to be there: SystemExit: 0, which ends a program, not an audit"),

@@ -7,12 +7,13 @@ from dpaudit.audit.lint.findings import Hit, Rule
 from dpaudit.audit.lint.idioms import held_out
 from dpaudit.audit.lint.names import keyword, last_name
 from dpaudit.audit.lint.rules.fixed_shuffle_seed import seeded_generator
-from dpaudit.audit.lint.rules.sigma_as_multiplier import MULTIPLIERS
+from dpaudit.audit.lint.rules.sigma_as_multiplier import DRAWS_NOISE, MULTIPLIERS
 from dpaudit.audit.lint.script import Script
 
 NOISE_KEYS = ("noise_generator", "noise_seed", "noise_rng", "prng_key", "noise_key")
 NOISE_CALLS = ("gaussian_privatizer", "matrix_factorization_privatizer", "DPKerasConfig")
 KEYS = ("key", "PRNGKey")
+SEEDS = ("torch.manual_seed", "torch.random.manual_seed", "numpy.random.seed")
 
 
 def _find(script: Script) -> Iterator[Hit]:
@@ -22,6 +23,15 @@ def _find(script: Script) -> Iterator[Hit]:
             noise = keyword(call, "seed")
         if noise is not None and (script.names.number(noise) is not None or _constant_key(script, noise)):
             yield Hit(noise, f"the noise of {last_name(call.func)} is drawn from a constant seed")
+    for call in script.calls("DPOptimizer"):
+        if seeded_generator(script, keyword(call, "generator")):
+            yield Hit(call, "the noise of DPOptimizer is drawn from a generator with a constant seed")
+    for call in script.calls(*DRAWS_NOISE):
+        if _is_scaled_noise(script, call):
+            if seeded_generator(script, keyword(call, "generator")):
+                yield Hit(call, "the noise is drawn from a generator with a constant seed")
+            elif _seeded_before(script, call):
+                yield Hit(call, "the noise is drawn right after a constant seed, the same every time")
     for call in script.calls("normal"):
         key = call.args[0] if call.args else keyword(call, "key")
         if key is not None and _is_scaled_noise(script, call):
@@ -31,12 +41,31 @@ def _find(script: Script) -> Iterator[Hit]:
                     yield Hit(place, f"the noise of {ast.unparse(call.func)} is drawn from a constant key, every time")
 
 
+def _statement(script: Script, node: ast.AST) -> ast.stmt:
+    while not isinstance(node, ast.stmt):
+        node = script.names.parents[node]
+    return node
+
+
 def _is_scaled_noise(script: Script, draw: ast.Call) -> bool:
     """Whether a noise multiplier stands in the statement of a draw."""
-    current: ast.AST = draw
-    while not isinstance(current, ast.stmt):
-        current = script.names.parents[current]
-    return any(last_name(part) in MULTIPLIERS for part in ast.walk(current))
+    return any(last_name(part) in MULTIPLIERS for part in ast.walk(_statement(script, draw)))
+
+
+def _seeded_before(script: Script, draw: ast.Call) -> bool:
+    """Whether a statement of the same block, before the draw, seeds the generator of all draws with a constant."""
+    statement = _statement(script, draw)
+    around = script.names.parents[statement]
+    blocks = [getattr(around, name, []) for name in ("body", "orelse", "finalbody")]
+    block = next((block for block in blocks if isinstance(block, list) and statement in block), [statement])
+    before = [item.value for item in block[: block.index(statement)] if isinstance(item, ast.Expr)]
+    return any(
+        isinstance(call, ast.Call)
+        and script.names.dotted(call.func) in SEEDS
+        and call.args
+        and script.names.number(call.args[0]) is not None
+        for call in before
+    )
 
 
 def _handed(script: Script, node: ast.expr) -> Iterator[ast.expr]:

@@ -22,6 +22,9 @@ import dp_accounting
 import tensorflow as tf
 event = dp_accounting.PoissonSampledDpEvent(256 / 60000, dp_accounting.GaussianDpEvent(1.1))
 """
+LOOP = "import torch\ndef train(data, clip, noise_multiplier):\n    for x in data:\n"
+SEEDED = "import torch\ntorch.manual_seed(0)\n"
+OPTIMIZER = "import torch\nfrom opacus.optimizers import DPOptimizer\n"
 TRAINED = (
     "model, optimizer, loader = engine.make_private(module=m, optimizer=o, data_loader=loader, max_grad_norm=1.0, "
 )
@@ -92,6 +95,20 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ),
     ],
     "fixed-noise-seed": [
+        (
+            LOOP + "        torch.manual_seed(0)\n        g = grad(x) + torch.normal(0, noise_multiplier * clip, size)",
+            SEEDED + LOOP + "        g = grad(x) + torch.normal(0, noise_multiplier * clip, size)",
+        ),
+        (
+            LOOP + "        rng = torch.Generator().manual_seed(0)\n"
+            "        g = grad(x) + noise_multiplier * clip * torch.randn(size, generator=rng)",
+            LOOP + "        rng = torch.Generator().manual_seed(secret())\n"
+            "        g = grad(x) + noise_multiplier * clip * torch.randn(size, generator=rng)",
+        ),
+        (
+            OPTIMIZER + "rng = torch.Generator().manual_seed(42)\noptimizer = DPOptimizer(sgd, generator=rng)",
+            OPTIMIZER + "rng = torch.Generator()\noptimizer = DPOptimizer(sgd, generator=rng)",
+        ),
         (
             OPACUS + TRAINED + "noise_multiplier=1.0, noise_generator=torch.Generator().manual_seed(0))",
             OPACUS + TRAINED + "noise_multiplier=1.0, noise_generator=torch.Generator().manual_seed(secret()))",
