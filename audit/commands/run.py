@@ -129,6 +129,7 @@ def _command(seed: int) -> str:
 def _lines(result: "AuditResult") -> list[str]:
     """The verdict with its bounds."""
     from dpaudit.reports import verdict_sentence
+    from dpaudit.reports.summary import untested
     from dpaudit.reports.wording import at_least, control_sentence, finished
 
     lines = [f"{painted(result.verdict, result.verdict)}: {verdict_sentence(result)}"]
@@ -143,7 +144,8 @@ def _lines(result: "AuditResult") -> list[str]:
         if attack.family_bound is not None:
             proven += f" ({rounded(attack.family_bound.epsilon_lower)} if the noise is of the claimed family)"
         lines.append(f"{attack.name}: {proven}, AUC {attack.auc:.3f}, {attack.trials} trials")
-    return [*lines, f"positive control: {control_sentence(result.control, finished=finished(result))}"]
+    lines.append(f"positive control: {control_sentence(result.control, finished=finished(result))}")
+    return [*lines, f"not tested: {' '.join(untested(result))}"]
 
 
 def _advice(result: "AuditResult") -> list[str]:
