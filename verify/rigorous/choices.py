@@ -42,6 +42,8 @@ WIDEST, WIDEST_SUM = 12_000, 16_000
 TWO_POINTS = 0.9
 PASS_FINENESS, LEAST_FINENESS = 2.5, 16.0  # integers to a deviation of the sum of T scores, per sqrt(T), and at least
 PASS_REACH, PASS_WINDOW = 600.0, 60_000  # deviations of the sum that are told apart, and how many integers at most
+UNLIMITED = 10**15
+PASS_OTHERS = 20.0  # deviations of the sum of all other scores beside the largest one
 POINTS = 1500
 SHRINK = 1 - 2.0**-44  # keeps the norm of many coordinates inside the clip
 LEVELS, RADIUS_CELLS, ROUGH = 24, 60, 0.05  # of radial noise
@@ -153,7 +155,14 @@ def _pass_part(phase: Phase, statistic: tuple[int, int], *, swaps: bool) -> Labe
     releases = sum(game.first[0][1])
     fineness = max(PASS_FINENESS * math.sqrt(releases), LEAST_FINENESS) * (20.0 if releases == 1 else 1.0)
     window = min(int(PASS_REACH * fineness), PASS_WINDOW)
-    found = rounded_scores(values, cells.masses.lower[usual_centre(game)], releases, fineness, window)
+    usual = cells.masses.lower[usual_centre(game)]
+    telling = _median_score(values, usual, cells.masses.lower[-1], releases, fineness) / window
+    if telling <= 0.5:
+        found = rounded_scores(values, usual, releases, fineness, window)
+    else:  # one release tells all, and must fit in with the others: what is above the window is left out
+        found = rounded_scores(values, usual, releases, 0.5 * fineness / telling, window)
+        others = releases * float(usual @ found) + PASS_OTHERS * fineness
+        found = np.minimum(found, max(window - int(others), 1))
     changes = np.flatnonzero(np.diff(found))
     if not len(changes):
         return Unavailable("the two laws do not differ in floating point")
@@ -169,6 +178,13 @@ def _pass_part(phase: Phase, statistic: tuple[int, int], *, swaps: bool) -> Labe
         index,
         swaps,
     )
+
+
+def _median_score(values: Array, usual: Array, moved: Array, releases: int, fineness: float) -> float:
+    """Of the release that holds the record, without a window."""
+    scores = rounded_scores(values, usual, releases, fineness, UNLIMITED)
+    order = np.argsort(scores)
+    return float(scores[order][int(np.searchsorted(np.cumsum(moved[order]), 0.5 * moved.sum()))])
 
 
 def _masses(law: IIDCoordinates, points: Array, centre: float) -> Array:

@@ -26,7 +26,14 @@ from dpaudit.verify.rigorous.certificates import NotCovered, certificate
 from dpaudit.verify.rigorous.check_certificate import accepted
 from dpaudit.verify.rigorous.choices import chosen_event
 from dpaudit.verify.rigorous.events import Event, LabelledSum
-from dpaudit.verify.samplers import SAMPLERS, BallsInBins, RandomAllocation, WithoutReplacement, sampler_from_dict
+from dpaudit.verify.samplers import (
+    SAMPLERS,
+    BallsInBins,
+    RandomAllocation,
+    Shuffled,
+    WithoutReplacement,
+    sampler_from_dict,
+)
 
 ROOT = Path(__file__).parents[3]
 CLAIMS = ROOT / "reports" / "claims"
@@ -248,3 +255,21 @@ def test_allocation_costs_no_more_than_known_releases(noise: float, sampler: Bal
     assert isinstance(known, RigorousBracket)
     assert found.delta_upper <= known.delta_upper * (1 + 1e-12)
     assert found.delta_lower <= known.delta_upper
+
+
+@pytest.mark.parametrize(
+    ("noise", "sampler", "adjacency", "epsilon"),
+    [
+        (0.3, Shuffled.of(4, 1, 1), "replace-one", 10.0),
+        (0.3, Shuffled.of(3, 2, 1), "replace-one", 25.0),
+        (0.2, BallsInBins(2, 1), "zero-out", 22.0),
+    ],
+)
+def test_a_release_of_little_noise_that_tells_all_is_seen_beside_the_others(
+    noise: float, sampler: Shuffled | BallsInBins, adjacency: Adjacency, epsilon: float
+) -> None:
+    claim = Claim(epsilon, 1e-5, [Phase(Gaussian(noise), sampler=sampler)], adjacency)
+    first, found = check(claim), rigorous_bracket(claim)
+    assert isinstance(found, RigorousBracket)
+    assert 0.95 * first.delta_lower < found.delta_lower <= first.delta_upper
+    assert found.epsilon_lower > epsilon
