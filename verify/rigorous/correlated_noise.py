@@ -107,16 +107,15 @@ def _released(
     """Releases whose noise is divided by the root of a square, rounded to the safe side."""
     found = list[Phase]()
     for square, count in kinds:
-        divided = noise
-        if not isinstance(square, int) or square > 1:
-            length = arb(square).upper() if side == "upper" else arb(square).lower()
-            if not length > 0:
-                continue
-            root = length.sqrt()
+        divided, end = noise, arb(square).upper() if side == "upper" else arb(square).lower()
+        if end == 0 or (side == "lower" and not end > 0):
+            continue
+        if not end > 0:
+            return Unavailable("the columns of the strategy have no length in balls")
+        if not (isinstance(square, int) and square == 1):
             rounding = 32.0 * UNIT  # of the parameters, of reading them as decimals, and of `_size`
-            factor = (
-                float_below(1 / root) * (1 - rounding) if side == "upper" else float_above(1 / root) * (1 + rounding)
-            )
+            exact = 1 / end.sqrt()
+            factor = float_below(exact) * (1 - rounding) if side == "upper" else float_above(exact) * (1 + rounding)
             divided = with_noise_factor(noise, factor)
         found.append(Phase(divided, count, prob, "none" if prob == 1 else "poisson"))
     return found or Unavailable("no column of the strategy is longer than 0")
@@ -267,8 +266,8 @@ def _pattern(correlation: Correlation, steps: int) -> list[int]:
     """Steps in which a record may be: those that the first engine found, if they are, else the first ones."""
     (apart, times), ordered = correlation.participation.spacing(steps), correlation.participation.kind == "fixed-order"
     found = list(correlation.sensitivity(steps).pattern)
-    gaps = [b - a for a, b in pairwise([*found, steps + apart])]
-    allowed = set(gaps[:-1]) <= {apart} if ordered else min(gaps) >= apart
+    gaps = {b - a for a, b in pairwise(found)}
+    allowed = gaps <= {apart} if ordered else all(gap >= apart for gap in gaps)
     known = found and found[0] >= 0 and found[-1] < steps and len(found) <= times and allowed
     return found if known else list(range(0, min(apart * times, steps), apart))
 
