@@ -1,5 +1,6 @@
 """The canary game: two neighbouring data sets, many models of each, and what their scores prove."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -10,11 +11,12 @@ import numpy as np
 from dpaudit.audit.attacks.arms import Arms, Candidate
 from dpaudit.audit.attacks.base import FEWEST, Audit, operating_points, spent_at
 from dpaudit.audit.attacks.control import NO_NOISE_MODELS, controlled_training, run_control, with_noise
-from dpaudit.audit.attacks.pilot import Pilot, run_pilot
+from dpaudit.audit.attacks.pilot import Pilot, run_pilot, separation
 from dpaudit.audit.power import DRAWS, MODELS, Refutes, models_needed
 from dpaudit.audit.score_deciders import joint_bound
 from dpaudit.audit.trials.engine import Scores, trial_seed
 from dpaudit.mechanisms.learning.spec import MinimumSpec
+from dpaudit.mechanisms.learning.training import train
 from dpaudit.mechanisms.published.gaussian_baselines import analytic_gaussian_sigma
 from dpaudit.verify.bounds import JointTest, Tradeoff
 from dpaudit.verify.checking import check
@@ -23,6 +25,7 @@ from dpaudit.verify.upper import upper_curve
 
 METHOD = "joint-test"
 SOURCE = "quantile coupling with the least favourable pair of a trade-off curve (verify/bounds/joint_test.py)"
+LITTLE = 0.5  # of what the pilot's scores foretell
 _PLAN = 107  # stream of seeds
 
 
@@ -118,6 +121,7 @@ class CanaryGame:
             made = self.making.split()[-1]
             audit.notes.append(f"{self.title} was stopped after {len(without)} {made} per arm: too few for a bound.")
             return None
+        audit.notes.extend(learns_little(audit, design.pilot, without, with_canary))
         return self.judge(audit, shares, design.pilot.arms, without, with_canary, look=look)
 
     def design(self, audit: Audit, shares: Mapping[str, float]) -> Design | None:
@@ -244,6 +248,25 @@ class CanaryGame:
             best_possible_epsilon=best,
             family_bound=family_bound(audit, test),
         )
+
+
+def learns_little(audit: Audit, pilot: Pilot, without: Scores, with_canary: Scores) -> list[str]:
+    """What is told of a user's loop whose scores depend on the canary far less than the pilot's did, a sentence.
+
+    Half of the noise moves scores about twice as far apart as all of it. A loop that draws weights without a look at
+    its records is private, whatever noise it says that it adds, and no attack on its models can tell.
+    """
+    if audit.settings.trainer is train:
+        return []
+    apart = float(separation(without[:, None], with_canary[:, None])[0])
+    deviation = math.sqrt(1.0 / len(without) + 1.0 / len(with_canary))
+    if apart + deviation >= LITTLE * pilot.separation / 2:
+        return []
+    return [
+        f"Scores of the loop's models lie {apart:.2g} deviations apart, where the pilot's (of "
+        f"{controlled_training(audit)}) let expect about {pilot.separation / 2:.2g}: a loop that learns little of a "
+        "record shows little of it whatever its noise, so that its silence says less than the positive control's answer."
+    ]
 
 
 @lru_cache(maxsize=64)

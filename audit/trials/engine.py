@@ -60,6 +60,10 @@ CHANGED = (
     "besides its own text has changed (a configuration file, the environment), or it draws without its seed. --fresh "
     "trains anew."
 )
+UNSEEDED = (
+    "Expected the training loop to give equal models for equal arguments: a few that were trained twice differ. "
+    "Everything random in a model must come from its seed, and nothing may be kept from one call to the next."
+)
 
 
 def no_progress(what: str, total: int) -> Callable[[int], None]:
@@ -161,6 +165,9 @@ class TrialRunner:
             self._confirm(setup, kept, done)
         if waiting and not self.stopped:
             self._train(setup, pending, len(waiting), keep)
+        if setup.trainer is not train and not self.stopped:
+            self._confirm(setup, {place: blocks[place] for place in done}, done, fault=UNSEEDED)
+            self._all_are_there()
         if store.disputed and DISPUTED not in self.notes:
             self.notes.append(DISPUTED)
         unfinished = min((start for start, which in blocks if (start, which) not in done), default=math.inf)
@@ -215,8 +222,14 @@ class TrialRunner:
                 raise OutOfTimeError
             yield place
 
-    def _confirm(self, setup: TrialSetup, kept: Mapping[Place, Block], done: Mapping[Place, Scores]) -> None:
-        """Train a few models of a user's loop again whose scores were kept; once, as all are known by the same text."""
+    def _all_are_there(self) -> None:
+        """The clock ended nothing but models that were trained twice."""
+        self.stopped = "" if self.stopped == "budget" else self.stopped
+
+    def _confirm(
+        self, setup: TrialSetup, kept: Mapping[Place, Block], done: Mapping[Place, Scores], *, fault: str = CHANGED
+    ) -> None:
+        """Train a few models of a user's loop again whose scores are known; once, as all are of the same text."""
         if self._confirmed or self.stopped or sum(map(len, kept.values())) < FEWEST:
             return
         chosen = dict[Place, Block]()
@@ -231,7 +244,7 @@ class TrialRunner:
         spread = np.concatenate([done[place] for place in kept]).std(axis=0)
         apart = np.concatenate([np.abs(again[place] - done[place]) for place in chosen])
         if not (np.median(apart, axis=0) <= AGREEING * spread).all():
-            raise InputError(CHANGED)
+            raise InputError(fault)
 
     def _train(self, setup: TrialSetup, pending: Pending, count: int, keep: Callable[[Place, Scores], None]) -> None:
         """Keep the results of the engine, until all are there or something ends it: then `stopped` says what."""

@@ -132,6 +132,24 @@ def test_a_loop_that_fails_is_one_line_and_exit_2(audit: Any, text: str, message
     assert all(line.startswith("clipbkd: the pilot") for line in done.stderr.splitlines()[:-1])
 
 
+def test_a_loop_that_draws_without_its_seeds_is_refused_at_once(audit: Any) -> None:
+    done = audit(
+        EXAMPLE.replace("manual_seed(seed)", "manual_seed(__import__('secrets').randbits(60))"), "--trials", "40"
+    )
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("dpaudit: Expected the training loop to give equal models for equal")
+
+
+def test_a_loop_that_does_not_train_is_told(audit: Any, tmp_path: Path) -> None:
+    """Whatever noise it says that it adds, its models are those of no data: its silence is not the noise's merit."""
+    done = audit(EXAMPLE.replace("(total + noise)", "noise"))
+    assert done.returncode in (0, 5)
+    [result] = tmp_path.glob("*.audit/result.json")
+    assert "a loop that learns little of a record shows little of it" in result.read_text()
+    audit(EXAMPLE, "--trials", "200", "--fresh")
+    assert "a loop that learns little" not in result.read_text()
+
+
 def test_a_loop_that_trains_to_nan_is_one_line_and_exit_4(audit: Any) -> None:
     done = audit(EXAMPLE.replace("return models", "return [{k: v / 0 * 0 for k, v in m.items()} for m in models]"))
     assert done.returncode == 4
@@ -202,12 +220,15 @@ def stepping(dataset, steps):
     return module
 
 def steady(dataset, seed, noise_factor=1.0):
+    torch.manual_seed(seed)
     return stepping(dataset, 720)
 
 def by_size(dataset, seed, noise_factor=1.0):
+    torch.manual_seed(seed)
     return stepping(dataset, 720 if len(dataset) == 280 else 700)
 
 def faulty(dataset, seed, noise_factor=1.0):
+    torch.manual_seed(seed)
     return stepping(dataset, len(dataset))
 
 def silent(dataset, seed):
