@@ -265,7 +265,7 @@ def learns_little(audit: Audit, pilot: Pilot, without: Scores, with_canary: Scor
     return [
         f"Scores of the loop's models lie {apart:.2g} deviations apart, where the pilot's (of "
         f"{controlled_training(audit)}) let expect about {pilot.separation / 2:.2g}: a loop that learns little of a "
-        "record shows little of it whatever its noise, so that its silence says less than the positive control's answer."
+        "record shows little of it whatever its noise, so that its silence says less than the positive control does."
     ]
 
 

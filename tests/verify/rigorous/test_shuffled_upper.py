@@ -24,7 +24,7 @@ from dpaudit.verify.results import Direction
 from dpaudit.verify.rigorous import shuffled_choices
 from dpaudit.verify.rigorous.agreement import confirmed
 from dpaudit.verify.rigorous.balls import Unavailable, ball, precision
-from dpaudit.verify.rigorous.bracket import UpperProof, upper_proof
+from dpaudit.verify.rigorous.bracket import RigorousBracket, UpperProof, rigorous_bracket, upper_proof
 from dpaudit.verify.rigorous.shuffled_choices import (
     Fineness,
     ShuffledBound,
@@ -264,3 +264,11 @@ def test_a_smaller_last_batch_counts_as_the_records_over_the_batch() -> None:
     samplers = Shuffled.of(905, 10, 3), Shuffled.of(905, 10, 3, last_batch="dropped"), Shuffled(91, 3)
     found = [shuffled_passes(claim(1.0, (8.0, sampler)).canonical()) for sampler in samplers]
     assert [float(parts[0].batches) for parts in found if not isinstance(parts, Unavailable)] == [90.5, 90.0, 91.0]
+
+
+@pytest.mark.parametrize("batches", [100, 58_793_000])
+def test_next_to_no_noise_is_hidden_by_no_number_of_batches(batches: int) -> None:
+    claim = Claim(231.525, 3.3e-7, [Phase(Gaussian(0.00486706), sampler=Shuffled(batches, 175))], "replace-one")
+    found = rigorous_bracket(claim)
+    assert isinstance(found, RigorousBracket)
+    assert found.delta_upper == 1
