@@ -212,7 +212,7 @@ def _refuse(bracket: NoiseBracket, cost: Cost, at_noise: Callable[[float], Mecha
         nearest = cost.epsilon(most, target)
         raise InfeasibleError(
             f"Expected {where} to be within reach of {most.name}: with as much noise as {_noise_text(most)} the bound "
-            f"is still epsilon={nearest:g}.",
+            f"is still epsilon={nearest:g}{_without_dimension(most) if math.isinf(nearest) else ''}.",
             nearest,
         )
     if bracket.short == 0:
@@ -220,6 +220,11 @@ def _refuse(bracket: NoiseBracket, cost: Cost, at_noise: Callable[[float], Mecha
         raise InfeasibleError(
             f"Expected {where} to need noise: with as little as {_noise_text(least)} it still holds.", bracket.enough
         )
+
+
+def _without_dimension(mechanism: Mechanism) -> str:
+    """What would bound noise that has no bound in every dimension."""
+    return "" if mechanism.dimension is not None else "; a dimension, or clip_norm=1, may give a bound"
 
 
 def _noise_text(mechanism: Mechanism) -> str:
