@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from dpaudit.mechanisms.base import Mechanism
+from dpaudit.mechanisms.base import LaplaceCoordinates, Mechanism
 from dpaudit.mechanisms.registry import MECHANISMS, from_dict, to_dict
 from dpaudit.verify.accountants.base import Accountant
 from dpaudit.verify.calibration.costs import AccountantCost, Cost, Target, ValidCost
@@ -223,8 +223,9 @@ def _refuse(bracket: NoiseBracket, cost: Cost, at_noise: Callable[[float], Mecha
 
 
 def _without_dimension(mechanism: Mechanism) -> str:
-    """What would bound noise that has no bound in every dimension."""
-    return "" if mechanism.dimension is not None else "; a dimension, or clip_norm=1, may give a bound"
+    """What would bound Laplace noise, whose loss has a bound, but none in every dimension."""
+    unknown = isinstance(mechanism.structure, LaplaceCoordinates) and mechanism.dimension is None
+    return "; with clip_norm=1, or a dimension, it has one" if unknown else ""
 
 
 def _noise_text(mechanism: Mechanism) -> str:

@@ -186,6 +186,14 @@ def test_a_pure_target_is_out_of_reach_of_gaussian_noise() -> None:
     with pytest.raises(InfeasibleError, match="delta=0 to be within reach of gaussian") as caught:
         calibrate({"name": "gaussian"}, epsilon=1.0, delta=0.0)
     assert caught.value.nearest == math.inf
+    assert str(caught.value).endswith("the bound is still epsilon=inf.")
+
+
+def test_a_pure_target_of_laplace_noise_needs_an_l1_bound() -> None:
+    with pytest.raises(InfeasibleError, match="still epsilon=inf; with clip_norm=1, or a dimension, it has one"):
+        calibrate({"name": "laplace"}, epsilon=1.0, delta=0.0)
+    for given in ({"clip_norm": 1.0}, {"dimension": 4}):
+        assert calibrate({"name": "laplace", **given}, epsilon=1.0, delta=0.0).mechanism.scale < 2.01
 
 
 @pytest.mark.slow
