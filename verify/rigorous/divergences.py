@@ -81,6 +81,54 @@ def normal_divergence(pair: Pair, order: arb, *, reverse: bool = False) -> arb:
         return _within(plain, (taken + (found + (tails * most.exp()).union(arb(0))).log()) / (order - 1))
 
 
+def fixed_size_divergence(mu: arb, rate: arb, order: arb, *, swaps: bool) -> tuple[arb, arb]:
+    """At most D_a of a release of normal noise and a batch of fixed size, with the record first and without it.
+
+    The worst pair for every epsilon (`verify.upper.sampled_normal`) has one mixture against another where the loss is
+    above 0, one where it is below, and ratio 1 elsewhere: (1-g) N(0) + g N(2 mu) against (1-g) N(0) + g N(mu), and
+    (1-g) N(0) + g N(mu) against N(0) with the ghost first; between two records the first against N(0) in both.
+
+    Args:
+        mu: Of one contribution.
+        rate: g, at which the record is in a batch.
+        order: a, above 1.
+        swaps: Whether it is replaced by another record, not by a ghost.
+
+    >>> one, other = fixed_size_divergence(arb(1), arb(1), arb(3), swaps=True)
+    >>> abs(one - 6) < 1e-2  # nearly all of a (2 mu)^2/2 comes from where the loss is above 0
+    True
+    """
+    far, near = (2 * mu, arb(0)) if swaps else (2 * mu, mu)
+    above, below = (far, near), (far, near) if swaps else (mu, arb(0))
+    with precision(BITS):
+        ways = []
+        for first, second in ((above, below), (below, above)):
+            gained = _gained(rate, first, order, swapped=False) + _gained(rate, second, order, swapped=True)
+            ways.append((1 + gained).log() / (order - 1))
+    return ways[0], ways[1]
+
+
+def _gained(g: arb, centres: tuple[arb, arb], a: arb, *, swapped: bool) -> arb:
+    """The integral of F^a G^(1-a) - F, or of G^a F^(1-a) - G, over F > G: N(0) mixed with either centre's noise."""
+    far, near = centres
+    growth = arb(0) if swapped else a * (a - 1) * far * far / 2
+    taken = (growth + a * g.log()).max(arb(0)).mid()  # out of all exponentials
+
+    def integrand(x: acb, analytic: bool) -> acb:
+        first, second = (g * (c * x - c * c / 2).exp() + (1 - g) for c in (centres[::-1] if swapped else centres))
+        ratios = a * first.log(analytic) + (1 - a) * second.log(analytic)
+        return (ratios.exp() - first) * (-x * x / 2 - taken).exp() / (2 * arb.pi()).sqrt()
+
+    start, peak = (far + near) / 2, far if swapped else a * far
+    end = _whole(peak + far + (2 * (NEGLIGIBLE - a * g.log())).sqrt())
+    inner = [_whole(place) for place in (peak - NEAR, peak, peak + NEAR)]
+    found = _integral(integrand, [start, *inner, end])
+    # beyond the end G is at least 1, F at most e^(far x - far^2/2), and what is swapped at most G
+    power = (growth - taken).exp() * normal_tail(end - peak)
+    lost = (-taken).exp() * (normal_tail(end) + normal_tail(end - far))
+    return taken.exp() * (found + arb(0).union(power + lost) - arb(0).union(lost))
+
+
 def _of_large_moment(pair: Pair, order: arb) -> arb:
     """D_a between two bounds that nearly meet where E[W^a] = e^g is large.
 

@@ -27,7 +27,13 @@ from dpaudit.verify.rigorous.bracket import (
     told_apart,
     upper_proof,
 )
-from dpaudit.verify.rigorous.divergences import Pair, laplace_divergence, normal_divergence
+from dpaudit.verify.rigorous.divergences import (
+    LARGEST_GROWTH,
+    Pair,
+    fixed_size_divergence,
+    laplace_divergence,
+    normal_divergence,
+)
 from dpaudit.verify.rigorous.divergences_below import both_ways, event_divergence, pair_divergence
 from dpaudit.verify.rigorous.domination import (
     dominating_mu,
@@ -36,6 +42,7 @@ from dpaudit.verify.rigorous.domination import (
     log_moment,
 )
 from dpaudit.verify.rigorous.events import ToldApart
+from dpaudit.verify.samplers import WithoutReplacement
 from dpaudit.verify.upper.shift_norms import sampling_is_known
 
 ORDERS = ("1.000001", "1.1", "1.5", "2", "4", "16", "64", "1000000000")  # at which rho is bounded from below
@@ -390,6 +397,11 @@ def _phase_divergence(claim: Claim, phase: Phase, order: arb) -> tuple[arb, arb]
             lam = max(1, ceil(float(order.upper())) - 1)
             moment = log_moment([(replace(phase, steps=1), [mu])], lam) / lam  # D_a grows with a
             found.append((moment, moment))
+    if isinstance(phase.sampler, WithoutReplacement) and is_gaussian(phase.mechanism):
+        one_clip = dominating_mu(phase.mechanism, "add-remove")
+        if not isinstance(one_clip, Unavailable) and order * (order - 1) * one_clip**2 < LARGEST_GROWTH:
+            rate = ball(phase.sampler.prob)
+            found.append(fixed_size_divergence(one_clip, rate, order, swaps=adjacency == "replace-one"))
     if not isinstance(shift, Unavailable):
         known = sampled and adjacency == "add-remove"  # of a record that is replaced, its coin is revealed
         found.append(both_ways(laplace_divergence, Pair(shift, rate if known else arb(1)), order))

@@ -10,9 +10,16 @@ import pytest
 pytest.importorskip("flint")
 
 from flint import arb
+from scipy.integrate import quad
+from scipy.optimize import brentq
+from scipy.stats import norm
 
+from dpaudit.mechanisms import Gaussian
+from dpaudit.verify.claims import Adjacency, Claim, Phase
+from dpaudit.verify.renyi import divergence_upper
 from dpaudit.verify.rigorous.balls import ball, precision
-from dpaudit.verify.rigorous.divergences import Pair, laplace_divergence, normal_divergence
+from dpaudit.verify.rigorous.divergences import Pair, fixed_size_divergence, laplace_divergence, normal_divergence
+from dpaudit.verify.samplers import WithoutReplacement
 
 RNG = np.random.default_rng(5)
 # shift, rate, order, swaps, reverse
@@ -123,3 +130,40 @@ def test_an_integral_that_is_too_large_for_quadrature_is_bounded() -> None:
         assert found.is_finite()
         assert found.contains(ball("59.99993").union(ball("59.99994")))
         assert float(found.rad()) < 5e-3
+
+
+def hockey_stick(centres: tuple[float, float], g: float, epsilon: float) -> float:
+    """P(x > t) - e^epsilon Q(x > t) of two mixtures with N(0), at its best t."""
+    far, near = centres
+
+    def loss(x: float) -> float:
+        first, second = (np.logaddexp(math.log1p(-g), math.log(g) + c * x - c * c / 2) for c in (far, near))
+        return float(first - second) - epsilon
+
+    if loss(60.0) <= 0:
+        return 0.0
+    t = brentq(loss, (far + near) / 2, 60.0)
+    first, second = ((1 - g) * norm.sf(t) + g * norm.sf(t - c) for c in (far, near))
+    return float(first - math.exp(epsilon) * second)
+
+
+@pytest.mark.parametrize("swaps", [False, True])
+@pytest.mark.parametrize(("mu", "g", "a"), [(0.5, 0.05, 2.0), (0.5, 0.05, 9.0), (1.0, 0.3, 1.5), (1.25, 0.5, 3.0)])
+def test_batches_of_fixed_size_by_the_integral_of_their_profile(mu: float, g: float, a: float, swaps: bool) -> None:
+    above = (2 * mu, 0.0) if swaps else (2 * mu, mu)
+    below = above if swaps else (mu, 0.0)
+
+    def moment(first: tuple[float, float], second: tuple[float, float]) -> float:
+        def one(e: float) -> float:
+            return math.exp((a - 1) * e) * hockey_stick(first, g, e) + math.exp(-a * e) * hockey_stick(second, g, e)
+
+        return 1 + a * (a - 1) * sum(quad(one, low, low + 4, limit=200, epsabs=1e-13)[0] for low in range(0, 60, 4))
+
+    with precision():
+        found = fixed_size_divergence(ball(mu), ball(g), ball(a), swaps=swaps)
+    for way, pair in zip(found, ((above, below), (below, above)), strict=True):
+        assert float(way) == pytest.approx(math.log(moment(*pair)) / (a - 1), rel=1e-6)
+    adjacency: Adjacency = "replace-one" if swaps else "zero-out"
+    claim = Claim(1.0, 1e-5, [Phase(Gaussian(1 / mu), sampler=WithoutReplacement(g, 1))], adjacency)
+    first = float(divergence_upper(claim.canonical("upper"), np.array([a]))[0])
+    assert 0.99 * first < max(map(float, found)) <= first * (1 + 1e-9)
