@@ -92,7 +92,10 @@ def prose(claim: Mapping[str, Any], verdict: Verdict) -> str:
         "refuted": f"This does not hold: {least}.",
         "undecided": f"This is not decided: the true {name} lies between {lower} and {upper}.",
     }[verdict.verdict]
-    return f"Stated is {_promise(verdict)}, for {batches}, where {_neighbours(claim)}. {found}"
+    read = ""
+    if verdict.read_as_zero_out:
+        read = f" Judged is the same where {_unit(claim, 'zero-out')}."
+    return f"Stated is {_promise(verdict)}, for {batches}, where {_neighbours(claim)}.{read} {found}"
 
 
 def _promise(verdict: Verdict) -> str:
@@ -102,7 +105,11 @@ def _promise(verdict: Verdict) -> str:
 
 
 def _neighbours(claim: Mapping[str, Any]) -> str:
-    return UNITS[claim["adjacency"]].replace("record", str(claim.get("unit", "record")))
+    return _unit(claim, claim["adjacency"])
+
+
+def _unit(claim: Mapping[str, Any], adjacency: str) -> str:
+    return UNITS[adjacency].replace("record", str(claim.get("unit", "record")))
 
 
 def entry_block(slug: str, status: str, findings: Sequence[tuple[str, bool, str]], note: str) -> str:

@@ -1,12 +1,14 @@
 """Verdicts as machines and people read them: JSON, text, JUnit XML, SARIF."""
 
 import json
+import math
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from xml.etree import ElementTree
 
 from dpaudit._plain_text import printable
 from dpaudit.reports.sarif import sarif_log, sarif_result
+from dpaudit.reports.wording import percent
 from dpaudit.verify.results import VERDICTS_FORMAT, Verdict
 
 SARIF_LEVELS = {"refuted": "error", "undecided": "warning", "certified": "none"}
@@ -29,9 +31,12 @@ def verdict_text(
         paint: Gives a text the colour of a kind of verdict.
     """
     name = paint(f"{verdict.verdict:<9}", verdict.verdict)
-    head = f"{name} {printable(verdict.id)}: {verdict.promise}; {verdict.bracket}"
+    sure = "" if verdict.confidence >= 1 else f" ({percent(verdict.confidence)} confidence)"
+    head = f"{name} {printable(verdict.id)}: {verdict.promise}; {verdict.bracket}{sure}"
     meaning, by, theorem = verdict.meaning.partition(", by ")
     lines = _wrapped(meaning, width) + (_wrapped(f"by {theorem}", width) if by else [])
+    if verdict.read_as_zero_out:
+        lines += _wrapped("read as zero-out: a ghost that contributes 0 takes the place of the record", width)
     witness = verdict.witness
     if witness is not None and verdict.verdict == "refuted" and verdict.guarantee is None:
         lines += _wrapped(
@@ -39,9 +44,10 @@ def verdict_text(
             f"norm {witness.norm:.6g}, direction {witness.direction}, event {witness.event}",
             width,
         )
-    if verdict.verdict != "refuted" and verdict.gdp_mu is not None and verdict.tpr_at_fpr is not None:
+    mu = verdict.gdp_mu
+    if verdict.verdict != "refuted" and mu is not None and mu < math.inf and verdict.tpr_at_fpr is not None:
         found = f"an attack with 1% false alarms finds at most {100 * verdict.tpr_at_fpr['0.01']:.3g}% of members"
-        lines += _wrapped(f"{found} (mu {verdict.gdp_mu:.3g})", width)
+        lines += _wrapped(f"{found} (mu {mu:.3g} down to a delta of 1e-12)", width)
     return "\n".join([head, *lines])
 
 

@@ -16,7 +16,7 @@ from dpaudit.verify.curves import FARTHEST_EPSILON, Curve
 from dpaudit.verify.float_range import beyond_floats
 from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.lower.histories import pure_reason
-from dpaudit.verify.results import OperatingPoints, Verdict, VerdictName
+from dpaudit.verify.results import AS_ZERO_OUT, OperatingPoints, Verdict, VerdictName
 from dpaudit.verify.samplers import TruncatedPoisson
 from dpaudit.verify.upper import never_sampled, obstacle, upper_curves
 from dpaudit.verify.upper.shift_norms import sampling_is_known
@@ -34,10 +34,6 @@ ADJACENCY = {
     "replace-one": "neighbours differ in the value of one record, and both values are clipped",
 }
 WITH_THE_RECORD = "records counts the larger of the two data sets, that with the record"
-AS_ZERO_OUT = (
-    "add-remove is read as zero-out: without the record others would be in its batches, which can cost more, so a "
-    "ghost that contributes 0 takes its place"
-)
 POISSON = "each release samples every record independently, and which records were in is secret"
 WHOLE_USER = "the unit is a user: what all data of one contribute to a release is clipped together"
 UNSAMPLED = "nothing was sampled"
@@ -328,6 +324,8 @@ def _reason(bracket: Bracket, lower: Curve) -> str:
     if bracket.name == "refuted":
         forced = f"delta >= {delta[0]:.4g} at epsilon={claim.epsilon:.4g}"
         return f"{_witness(lower)} forces {forced}, more than {claim.delta:.4g}."
+    if best is None and bracket.sampled:
+        return f"{bracket.gap}: simulation has no upper bound, which the exact method may have."
     cause = first_cause(claim)
     if best is None or (best.method == never_sampled.METHOD and np.isinf(bracket.epsilon_upper)):
         if cause:

@@ -6,6 +6,7 @@ Infinity is written as the string "inf". Readers ignore unknown keys (`from_dict
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
@@ -18,6 +19,10 @@ VERDICTS_FORMAT = "dpaudit-verdicts/1"
 RESULT_FORMAT = "dpaudit-result/2"
 READ_FORMATS = ("dpaudit-result/1", RESULT_FORMAT)
 
+AS_ZERO_OUT = (
+    "add-remove is read as zero-out: without the record others would be in its batches, which can cost more, so a "
+    "ghost that contributes 0 takes its place"
+)
 CONTROLLED_NOISE = 0.5  # of the recipe's: what an audit should be able to find
 PROMISED_POWER = 0.95  # how often it should
 GUARANTEE_WORDS = {"gdp": "Gaussian", "zcdp": "zero-concentrated"}
@@ -226,7 +231,14 @@ class Verdict(_Record):
             low, high, name = self.guarantee["lower"], self.guarantee["upper"], self.guarantee["parameter"]
         if name == "points":
             return f"{low:g} to {high:g} of them broken"
-        return f"no {name} is enough" if low == math.inf else f"true {name} {low:.5g} to {high:.5g}"
+        if low == math.inf:
+            return f"no {name} is enough"
+        return f"true {name} {_rounded(low, ROUND_FLOOR)} to {_rounded(high, ROUND_CEILING)}"
+
+    @property
+    def read_as_zero_out(self) -> bool:
+        """Whether it speaks of a ghost in the record's place, where the claim speaks of a record that is taken away."""
+        return AS_ZERO_OUT in self.assumptions
 
     def __str__(self) -> str:
         """The verdict and its bracket, in a line; `reason` has the rest."""
@@ -251,6 +263,13 @@ class Verdict(_Record):
     def epsilon(self, delta: ArrayLike) -> tuple[Array, Array]:
         """(lower, upper) bounds on the true epsilon at each delta; arrays of the input's shape."""
         return _evaluate(self.epsilon_curve, delta)
+
+
+def _rounded(bound: float, rounding: str) -> str:
+    """A bound in five digits, rounded to its safe side; the nearest number where that agrees with it to nine."""
+    if math.isinf(bound) or math.isclose(bound, float(f"{bound:.5g}"), rel_tol=1e-9):
+        return f"{bound:.5g}"
+    return f"{float(Context(prec=5, rounding=rounding).create_decimal(Decimal(bound))):.5g}"
 
 
 def _itself(points: OperatingPoints) -> OperatingPoints:

@@ -7,9 +7,13 @@ from xml.etree import ElementTree
 
 import pytest
 
+from dpaudit.mechanisms import Gaussian, Laplace
 from dpaudit.reports.badge import BAD, GOOD, OPEN, _badge, verdicts_badge
 from dpaudit.reports.sarif import id_lines, sarif_result
-from dpaudit.reports.verdict_files import verdicts_junit
+from dpaudit.reports.verdict_exports import prose
+from dpaudit.reports.verdict_files import verdict_text, verdicts_junit
+from dpaudit.verify import Claim, Phase, check
+from dpaudit.verify.samplers import Shuffled
 
 
 @pytest.mark.parametrize(
@@ -82,3 +86,41 @@ def test_a_suite_counts_what_it_skips_and_what_is_required(samples: ModuleType) 
 def test_a_place_in_sarif_is_a_uri_reference(name: bytes, uri: str) -> None:
     found = sarif_result("a", "error", "b", uri=os.fsdecode(name))
     assert found["locations"][0]["physicalLocation"]["artifactLocation"] == {"uri": uri}
+
+
+def test_what_is_read_as_zero_out_is_told_in_text_and_prose() -> None:
+    table = {"id": "a", "adjacency": "add-remove", "sampling": {"kind": "shuffled", "batches": 12, "epochs": 71}}
+    for adjacency in ("add-remove", "zero-out"):
+        verdict = check(Claim(1.5, 1e-5, [Phase(Gaussian(10.0), sampler=Shuffled(12, 71))], adjacency, id="a"))
+        told = "read as zero-out: a ghost that contributes 0" in " ".join(verdict_text(verdict).split())
+        assert told == verdict.read_as_zero_out == (adjacency == "add-remove")
+        words = prose({**table, "adjacency": adjacency}, verdict)
+        assert ("Judged is the same where one record is replaced by one that contributes nothing" in words) == told
+
+
+@pytest.mark.parametrize(("noise", "shown"), [(0.9, "true epsilon 4.9473 to 4.9474"), (2.0, "true epsilon ")])
+def test_brackets_are_rounded_to_their_safe_sides(noise: float, shown: str) -> None:
+    verdict = check(Claim.single(Gaussian(noise), epsilon=5.0, delta=1e-5))
+    assert verdict.bracket.startswith(shown)
+    low, high = (float(word) for word in verdict.bracket.split() if word[0].isdigit())
+    assert low <= verdict.epsilon_lower <= verdict.epsilon_upper <= high
+    assert high - low < 3e-4
+    exact = check(Claim.single(Laplace(2.0, clip_norm=1.0), epsilon=0.5, delta=0.0))
+    assert exact.bracket == "true epsilon 0.5 to 0.5"
+
+
+def test_a_sampled_verdict_tells_its_confidence_and_what_simulation_lacks() -> None:
+    claim = Claim.single(Gaussian(1.0), epsilon=6.0, delta=1e-5)
+    text = " ".join(verdict_text(check(claim, method="monte-carlo", rng=1)).split())
+    assert "(95% confidence)" in text
+    assert "simulation has no upper bound, which the exact method may have" in text
+    assert "confidence" not in verdict_text(check(claim))
+
+
+def test_no_infinite_mu_is_printed() -> None:
+    """It would say that an attack can find everybody."""
+    for noise, epsilon, delta in ((1e-4, 1e9, 0.5), (1.0, 9.0, 1e-5)):
+        verdict = check(Claim.single(Gaussian(noise), epsilon=epsilon, delta=delta))
+        shown = "of members (mu" in " ".join(verdict_text(verdict).split())
+        assert verdict.gdp_mu is not None
+        assert shown == (verdict.gdp_mu < float("inf"))
