@@ -3,17 +3,19 @@
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.base import Array, Function
 from dpaudit.verify.causes import first_cause
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import FARTHEST_EPSILON, Curve
 from dpaudit.verify.float_range import beyond_floats
+from dpaudit.verify.guarantees import PrivacyCurve, ZeroConcentratedDP
 from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.lower.histories import pure_reason
 from dpaudit.verify.results import AS_ZERO_OUT, OperatingPoints, Verdict, VerdictName
@@ -24,6 +26,8 @@ from dpaudit.verify.upper.shift_norms import sampling_is_known
 if TYPE_CHECKING:
     from dpaudit.verify.guarantee_check import Finding
 
+LARGEST_RHO, MOST_POINTS = 1e6, 32
+BY_RHO = "zero-concentrated differential privacy of the releases, who is in them revealed: Bun and Steinke (2016)"
 METHODS = ("exact", "monte-carlo", "both")
 DISAGREEMENT = "disagreement"
 FAR_ABOVE = 2.0  # times a delta, above which a curve is not asked where it falls to it
@@ -79,12 +83,19 @@ def check(
     uppers = [] if method == "monte-carlo" else upper_curves(claim)
     lower = _lower(claim, method, confidence, rng)
     bracket = Bracket(claim, uppers, lower)
+    if bracket.name == "undecided" and method != "monte-carlo" and (curve := _by_rho(claim)) is not None:
+        at = np.array([claim.epsilon])
+        if float(curve.delta(at)[0]) < bracket.delta_upper:
+            bracket = Bracket(claim, [*uppers, curve], lower)
     finding = None
     if claim.guarantee is not None and not bracket.disagreement:
         from dpaudit.verify.guarantee_check import decide_guarantee  # most claims state epsilon and delta
 
         theorem = "no theorem" if bracket.best is None else bracket.best.theorem
-        finding = decide_guarantee(claim, bracket.delta_at_least, bracket.delta_at_most, bracket.epsilon, theorem)
+        sides: tuple[Function, Function] = bracket.delta_at_least, bracket.delta_at_most
+        if isinstance(claim.guarantee, PrivacyCurve) and method == "exact":
+            sides = _point_by_point(claim, claim.guarantee.points, bracket)
+        finding = decide_guarantee(claim, *sides, bracket.epsilon, theorem)
         if finding.crossed and not bracket.sampled:
             finding, bracket.disagreement = finding.undecided(), True
     published = _published(claim)
@@ -96,6 +107,33 @@ def check(
         finding=finding,
         started=started,
     )
+
+
+def _point_by_point(
+    claim: Claim, points: Sequence[tuple[float, float]], bracket: "Bracket"
+) -> tuple[Function, Function]:
+    """Bounds on delta at the points of a curve, of which those that are left open are asked for one by one.
+
+    Bounds are sharpest where a claim is told, and a curve has one such place.
+    """
+    epsilons, deltas = np.array(points).T
+    lower, upper = bracket.delta(epsilons)
+    left = np.flatnonzero((lower <= deltas) & (upper > deltas))
+    for i in left if len(left) <= MOST_POINTS else ():
+        one = check(replace(claim, epsilon=float(epsilons[i]), delta=float(deltas[i]), guarantee=None))
+        lower[i], upper[i] = max(lower[i], one.delta_lower), min(upper[i], one.delta_upper)
+    return lambda _: lower, lambda _: upper
+
+
+def _by_rho(claim: Claim) -> Curve | None:
+    """What the least rho that a theorem gives implies, for histories that only such a theorem covers; None without."""
+    from dpaudit.verify.implied import implied_delta
+    from dpaudit.verify.renyi import rho_upper
+
+    rho = rho_upper(claim.canonical("upper"))
+    if not 0 < rho < LARGEST_RHO:
+        return None
+    return Curve.upper("rdp", BY_RHO, implied_delta(ZeroConcentratedDP(rho)))
 
 
 def _out_of_reach(claim: Claim, beyond: str, started: float) -> Verdict:

@@ -15,7 +15,9 @@ from dpaudit.mechanisms.base import Mechanism
 from dpaudit.verify import Claim, Phase, Verdict, check
 from dpaudit.verify.batch import check_all
 from dpaudit.verify.claims import Adjacency
-from dpaudit.verify.samplers import TruncatedPoisson
+from dpaudit.verify.guarantees import PrivacyCurve, ZeroConcentratedDP
+from dpaudit.verify.implied import claim_stating, implied_delta
+from dpaudit.verify.samplers import BufferedShuffle, TruncatedPoisson
 from dpaudit.verify.upper import upper_curve
 from dpaudit.verify.upper.gaussian_pld import analytic_delta
 
@@ -338,3 +340,22 @@ def test_of_batches_that_are_cut_the_larger_data_set_is_counted() -> None:
     assert all("records counts the larger of the two data sets" in " ".join(v.assumptions) for v in (small, large))
     ghost = check(Claim(1.0, 1e-5, [Phase(noise, sampler=TruncatedPoisson(0.9, 2, 3, 1))], "zero-out"))
     assert "records counts" not in " ".join(ghost.assumptions)
+
+
+def test_what_a_certified_rho_implies_is_certified_too() -> None:
+    """In so many dimensions no other theorem has a bound for a stream of this noise."""
+    stream = BufferedShuffle(60, 10, 20, releases=12)
+    phases = [Phase(GammaPLRVIID(3.0, 1 / 15, 1.0, 2.0, 100_000), sampler=stream)]
+    rho = ZeroConcentratedDP(0.3201)
+    assert check(claim_stating(rho, phases, "zero-out")).verdict == "certified"
+    verdict = check(Claim(4.5, 1e-5, phases, "zero-out"))
+    assert verdict.verdict == "certified"
+    assert verdict.delta_upper <= implied_delta(rho)(np.array([4.5]))[0]
+
+
+def test_points_that_hold_alone_hold_together() -> None:
+    sampler = TruncatedPoisson(0.1, 25, 100, 5)
+    phases = [Phase(GammaPLRVIID(2000.0, 1e-4, 1.0, 3.0, 1000), sampler=sampler)]
+    points = ((1.38276, 1e-3), (9.0, 1e-7))
+    for some in (points[:1], points[1:], points):
+        assert check(claim_stating(PrivacyCurve(some), phases)).verdict == "certified"

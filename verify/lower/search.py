@@ -39,7 +39,7 @@ from dpaudit.verify.lower.strongest import FIRST_RELEASES, FIRST_SEEN, aim, even
 from dpaudit.verify.pld.coordinate_cells import MANY
 from dpaudit.verify.pld.operating_points import Events
 from dpaudit.verify.results import Witness
-from dpaudit.verify.samplers import WithoutReplacement
+from dpaudit.verify.samplers import BallsInBins, BufferedShuffle, Shuffled, WithoutReplacement
 from dpaudit.verify.samplers.balls_in_bins import SILENT
 
 HOPELESS_LOSS = 1e6  # nats of one coordinate at its centre, beyond which grids of losses are out of reach
@@ -53,7 +53,7 @@ THEOREM = (
 )
 ONE_COORDINATE = "lower bound: the dimension is not given, so only shifts of one coordinate were searched"
 UNBOUNDED = "privacy loss of the history larger than any epsilon, which has a probability above 0"
-ALONE = "lower bound: by one phase alone; the others are left out, which only lowers it"
+ALONE = "lower bound: by one phase, or one pass, alone; the others are left out, which only lowers it"
 
 
 @dataclass(frozen=True)
@@ -88,17 +88,29 @@ def certified_lower(claim: Claim) -> Curve:
     """
     read = claim.canonical("lower")
     whole = _of_the_whole(read)
-    if len(read.phases) == 1 or all(map(_bounded, read.phases)) or _refutes(whole, read):
+    if all(map(_bounded, read.phases)) or _shown(whole, read) > read.delta:
         return whole
-    # passes of noise of very different sizes have one grid of scores: some of them alone may show more
-    alone = [_of_the_whole(replace(read, phases=[phase])) for phase in read.phases]
+    # passes of very different losses have one grid of scores: some of them alone may show more
+    parts = [[phase] for phase in read.phases] if len(read.phases) > 1 else []
+    if _shown(whole, read) == 0:
+        parts += [[first] for phase in read.phases if (first := _first_pass(phase)) is not None]
+    alone = [_of_the_whole(replace(read, phases=part)) for part in parts]
     noted = [replace(one, assumptions=tuple(dict.fromkeys([*one.assumptions, ALONE]))) for one in alone]
-    return _stronger([whole, *(one for one in noted if one.witness is not None)], read)
+    found = [one for one in noted if one.witness is not None]
+    return _stronger([whole, *found], read) if found else whole
 
 
-def _refutes(curve: Curve, claim: Claim) -> bool:
-    """Whether a lower bound exceeds the claimed delta."""
-    return float(curve.delta(np.array([claim.epsilon]))[0]) > claim.delta
+def _shown(curve: Curve, claim: Claim) -> float:
+    """What a lower bound shows at the claimed epsilon."""
+    return float(curve.delta(np.array([claim.epsilon]))[0])
+
+
+def _first_pass(phase: Phase) -> Phase | None:
+    """The first of several passes; None of other phases."""
+    sampler = phase.sampler
+    if not isinstance(sampler, Shuffled | BallsInBins | BufferedShuffle) or (sampler.epochs or 1) == 1:
+        return None
+    return Phase(phase.mechanism, sampler=replace(sampler, epochs=1))
 
 
 def _of_the_whole(read: Claim) -> Curve:

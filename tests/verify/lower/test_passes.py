@@ -19,6 +19,7 @@ from dpaudit.verify.lower.passes import pass_curve, pass_games, pass_masses, sta
 from dpaudit.verify.lower.search import ONE_COORDINATE
 from dpaudit.verify.samplers import (
     BallsInBins,
+    BufferedShuffle,
     Deterministic,
     RandomAllocation,
     Sampler,
@@ -482,3 +483,15 @@ def test_a_phase_of_much_more_noise_takes_nothing_from_the_others(
     for at in (epsilon - 5.0, epsilon):
         assert both.delta(np.array([at]))[0] >= alone.delta(np.array([at]))[0] > 1e-3
     assert both.epsilon(np.array([1e-3]))[0] >= alone.epsilon(np.array([1e-3]))[0]
+
+
+@pytest.mark.parametrize("sampler", [BallsInBins(5, 2), Shuffled(5, 2), BufferedShuffle(200, 20, 50, 2)], ids=str)
+def test_two_passes_of_noise_with_steep_edges_show_no_less_than_one(sampler: Sampler) -> None:
+    noise = GeneralizedGaussian(60.0, 2.0, 1.0, 2.0, 2)
+    one, two = (
+        certified_lower(Claim(100.0, 1e-5, [Phase(noise, sampler=some)], "zero-out"))
+        for some in (replace(sampler, epochs=1), sampler)
+    )
+    at, delta = np.array([100.0]), np.array([1e-5])
+    assert two.delta(at)[0] >= one.delta(at)[0] > 0.1
+    assert two.epsilon(delta)[0] >= one.epsilon(delta)[0] > 600
