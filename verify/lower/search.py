@@ -95,9 +95,9 @@ def certified_lower(claim: Claim) -> Curve:
     if _shown(whole, read) == 0:
         parts += [[first] for phase in read.phases if (first := _first_pass(phase)) is not None]
     alone = [_of_the_whole(replace(read, phases=part)) for part in parts]
-    noted = [replace(one, assumptions=tuple(dict.fromkeys([*one.assumptions, ALONE]))) for one in alone]
-    found = [one for one in noted if one.witness is not None]
-    return _stronger([whole, *found], read) if found else whole
+    better = [one for one in alone if any(a > b for a, b in zip(merit(one, read), merit(whole, read), strict=True))]
+    noted = [replace(one, assumptions=tuple(dict.fromkeys([*one.assumptions, ALONE]))) for one in better]
+    return _stronger([whole, *noted], read) if noted else whole
 
 
 def _shown(curve: Curve, claim: Claim) -> float:
