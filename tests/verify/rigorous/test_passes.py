@@ -86,7 +86,7 @@ def test_one_bin_is_the_gaussian_mechanism_from_above() -> None:
     assert isinstance(proof, UpperProof)
     for epsilon in (0.5, 1.0, 2.0):
         truth, bound = gaussian_delta(1 / 1.5, epsilon), float(proof.delta(ball(epsilon)).upper())
-        assert truth <= bound < truth * (1 + 4e-3)  # the lattice is coarse for a single ratio
+        assert truth * (1 - 1e-14) <= bound < truth * (1 + 4e-3)  # the lattice is coarse for a single ratio
 
 
 def test_an_order_revealed_is_no_lower_bound() -> None:
