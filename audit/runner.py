@@ -72,8 +72,7 @@ def run(
             f"Models were trained by {trainer_name(settings.trainer)}, not by this package's own training."
         )
     audit.notes.extend(trials.notes)
-    found = _conclude(audit, plan, attacks, trials.stopped, time.monotonic() - began)
-    return found if as_run is None else _with_batches_as_run(found, as_run)
+    return _conclude(audit, plan, attacks, as_run, trials.stopped, time.monotonic() - began)
 
 
 def train_share(
@@ -235,18 +234,14 @@ def machine() -> str:
     return f"{platform.platform()}, {processor}, {joblib.cpu_count()} cores, Python {platform.python_version()}"
 
 
-def _with_batches_as_run(result: AuditResult, verdict: Verdict) -> AuditResult:
-    """The result with the verdict on the batches as they are drawn: the promise is about these, accounted or not."""
-    if verdict.verdict != "refuted":
-        return replace(result, check_as_run=verdict)
-    return replace(result, check_as_run=verdict, verdict="refuted", refuted_by=["as-run", *result.refuted_by])
-
-
-def _conclude(audit: Audit, plan: AuditPlan, attacks: list[AttackResult], stopped: str, seconds: float) -> AuditResult:
-    """One combined bound and the verdict."""
+def _conclude(
+    audit: Audit, plan: AuditPlan, attacks: list[AttackResult], as_run: Verdict | None, stopped: str, seconds: float
+) -> AuditResult:
+    """One combined bound and the verdict; the promise is about the batches that are drawn, accounted or not."""
     bundle, verdict, settings = audit.bundle, audit.claim_check, audit.settings
     claimed = verdict.epsilon_claimed
-    refuted_by = ["claim-check"] if verdict.verdict == "refuted" else []
+    calculated = {"as-run": as_run, "claim-check": verdict}
+    refuted_by = [name for name, found in calculated.items() if found is not None and found.verdict == "refuted"]
     for attack in attacks:
         if attack.epsilon_lower is not None and attack.epsilon_lower > claimed:
             refuted_by.append(f"{attack.name}:epsilon_lower")
@@ -287,4 +282,5 @@ def _conclude(audit: Audit, plan: AuditPlan, attacks: list[AttackResult], stoppe
         },
         notes=audit.notes,
         control=control,
+        check_as_run=as_run,
     )

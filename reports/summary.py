@@ -235,8 +235,13 @@ ACCESSES = {"tuning": "tuning", "preprocessing": "preprocessing", "other_release
 
 def statements(result: AuditResult) -> Mapping[str, Any]:
     """The table [report] of the recipe."""
+    return _table(result, "report")
+
+
+def _table(result: AuditResult, name: str) -> Mapping[str, Any]:
+    """A table of the recipe; empty where it has none."""
     recipe = result.reproduce.get("recipe")
-    table = recipe.get("report") if isinstance(recipe, Mapping) else None
+    table = recipe.get(name) if isinstance(recipe, Mapping) else None
     return table if isinstance(table, Mapping) else {}
 
 
@@ -246,22 +251,15 @@ def planted_defect(result: AuditResult) -> str | None:
     return str(recipe["planted_defect"]) if isinstance(recipe, Mapping) and recipe.get("planted_defect") else None
 
 
-def _drawn(result: AuditResult) -> str | None:
-    """The batches that the recipe says are drawn."""
-    recipe = result.reproduce.get("recipe")
-    table = recipe.get("sampling") if isinstance(recipe, Mapping) else None
-    return words(table) if isinstance(table, Mapping) and table else None
-
-
 def scope(result: AuditResult) -> list[tuple[str, str, bool]]:
     """What the promise is about, (name, words, whether stated): what the recipe says, and what only its owner can."""
-    own, claim = statements(result), result.claim
+    own, claim, drawn = statements(result), result.claim, _table(result, "sampling")
     rows = [
         ("scope", own.get("scope")),
         ("privacy unit", own.get("privacy_unit") or claim.get("unit")),
         ("neighbours", claim.get("adjacency")),
         ("batches, as accounted", claim.get("sampling") and words(claim["sampling"])),
-        ("batches, as run", own.get("sampler_run") or _drawn(result)),
+        ("batches, as run", own.get("sampler_run") or (drawn and words(drawn))),
         ("what is released", own.get("released")),
         ("threat model", own.get("threat_model")),
         ("tuning", own.get("tuning")),

@@ -289,7 +289,7 @@ def _sampler_proof(claim: Claim) -> UpperProof | Unavailable:
         shown = {"units": [part.unit for part in parts], "sizes": [part.size for part in parts], **_shown(grid)}
         del shown["edges"]  # a lattice has cells of its own
         allocated = UpperProof("allocation-grid", partial(_grid_bound, curves), shown)
-        return _sharper(allocated, _as_if_revealed(claim), claim)
+        return _sharper(allocated, _as_if_revealed, claim)
     if any(isinstance(phase.sampler, TruncatedPoisson) for phase in claim.phases):
         known = all(
             sampling_is_known(p) or isinstance(p.sampler, TruncatedPoisson | WithoutReplacement) for p in claim.phases
@@ -300,14 +300,17 @@ def _sampler_proof(claim: Claim) -> UpperProof | Unavailable:
     proof = _as_if_revealed(claim)
     if isinstance(proof, Unavailable):
         return parts if proof is UNREVEALED else proof
-    e = ball(claim.epsilon)
-    straddled = Unavailable("a known order suffices") if proof.delta(e) <= ball(claim.delta) else straddled_curve(claim)
-    if not isinstance(straddled, Unavailable) and straddled(e) < proof.delta(e):
-        proof = UpperProof("straddling-mean", straddled)
-    shuffled = Unavailable("it suffices") if proof.delta(e) <= ball(claim.delta) else shuffled_bound(claim)
-    if isinstance(shuffled, Unavailable) or not shuffled.delta(e) < proof.delta(e):
-        return proof
-    return UpperProof("shuffled-grid", shuffled.delta, shuffled.inputs)
+    return _sharper(_sharper(proof, _straddled, claim), _shuffled, claim)
+
+
+def _straddled(claim: Claim) -> UpperProof | Unavailable:
+    curve = straddled_curve(claim)
+    return curve if isinstance(curve, Unavailable) else UpperProof("straddling-mean", curve)
+
+
+def _shuffled(claim: Claim) -> UpperProof | Unavailable:
+    bound = shuffled_bound(claim)
+    return bound if isinstance(bound, Unavailable) else UpperProof("shuffled-grid", bound.delta, bound.inputs)
 
 
 def _as_if_revealed(claim: Claim) -> UpperProof | Unavailable:
@@ -323,12 +326,13 @@ def _as_if_revealed(claim: Claim) -> UpperProof | Unavailable:
     return proof if isinstance(proof, Unavailable) else replace(proof, exact=False)
 
 
-def _sharper(proof: UpperProof, other: UpperProof | Unavailable, claim: Claim) -> UpperProof:
-    """The second proof where the first does not suffice and it says more."""
+def _sharper(proof: UpperProof, other: Callable[[Claim], UpperProof | Unavailable], claim: Claim) -> UpperProof:
+    """The other proof where the first does not suffice and the other says more."""
     e = ball(claim.epsilon)
-    if isinstance(other, Unavailable) or proof.delta(e) <= ball(claim.delta):
+    if proof.delta(e) <= ball(claim.delta):
         return proof
-    return other if other.delta(e) < proof.delta(e) else proof
+    found = other(claim)
+    return found if isinstance(found, UpperProof) and found.delta(e) < proof.delta(e) else proof
 
 
 def gaussian_proof(claim: Claim) -> UpperProof | Unavailable:

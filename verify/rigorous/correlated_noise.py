@@ -26,7 +26,6 @@ from dpaudit.verify.correlated import (
     Correlation,
     Identity,
     Matrix,
-    Participation,
     Side,
     SquareRootToeplitz,
     Tree,
@@ -77,9 +76,9 @@ def _independent(phase: Phase, correlation: Correlation, side: Side) -> list[Pha
     if participation.sampled:
         if not (is_gaussian(phase.mechanism) or correlation.bandwidth(steps) == 1):
             return Unavailable("rounds of several releases have a theorem for normal noise alone")
-        squares = _columns(correlation, steps)
-        if isinstance(squares, Unavailable):
-            return squares
+        if isinstance(correlation.strategy, Matrix) and correlation.strategy.entries.size > MOST_WORK / 100:
+            return Unavailable("a matrix of this size has no theorem in balls")
+        squares = _columns(correlation.strategy, steps)
         groups = int(participation.groups or 1)
         found = _of_any([squares[group::groups] for group in range(min(groups, steps))], side)
         return _released(phase.mechanism, _levels(found, side), float(participation.prob or 1.0), side)
@@ -137,8 +136,11 @@ def sensitivity_square(correlation: Correlation, steps: int) -> tuple[Square, Sq
     match correlation.strategy:
         case Identity():
             return times, times
+        case strategy if times == 1:
+            squares = _columns(strategy, steps)
+            return max(squares, key=_size), _end(squares, "upper")
         case Tree() as tree:
-            return _of_a_tree(tree, steps, correlation.participation)
+            return _of_a_tree(tree, correlation, steps)
         case Matrix() as matrix:
             return _of_a_matrix(matrix, correlation)
     return _of_moved_columns(coefficients(correlation.strategy, steps), steps, apart, times)
@@ -207,25 +209,22 @@ def _nodes(tree: Tree, steps: int) -> Iterator[tuple[int, int]]:
             size *= 2
 
 
-def _of_a_tree(tree: Tree, steps: int, participation: Participation) -> tuple[int, int | Unavailable]:
+def _of_a_tree(tree: Tree, correlation: Correlation, steps: int) -> tuple[int, int | Unavailable]:
     """Whole numbers: the sum over nodes of the squares of how many participations are below."""
-    apart, times = participation.spacing(steps)
+    apart, times = correlation.participation.spacing(steps)
     ends = np.array(list(_nodes(tree, steps)), dtype=np.int64).T
 
     def square(pattern: Integers) -> int:
         below = np.searchsorted(pattern, ends)  # steps before each end
         return int(np.sum((below[1] - below[0]) ** 2))
 
-    if times == 1:
-        above = np.cumsum(np.bincount(ends[0], minlength=steps) - np.bincount(ends[1], minlength=steps + 1)[:steps])
-        return int(above.max()), int(above.max())
     orders = [np.arange(start, steps, apart) for start in range(min(apart, steps))]
-    if participation.kind == "fixed-order":
+    if correlation.participation.kind == "fixed-order":
         if len(orders) * ends.size > MOST_SUMS:
             return square(orders[0]), Unavailable("a tree of so many orders has no theorem in balls")
         best = max(map(square, orders))
         return best, best
-    shown = np.array(_pattern(Correlation(tree, participation), steps), dtype=np.int64)
+    shown = np.array(_pattern(correlation, steps), dtype=np.int64)
     lower = max(square(orders[0][:times]), square(shown))
     if steps > MOST_COLUMNS:
         return lower, Unavailable("a tree of so many steps and patterns has no theorem in balls")
@@ -239,10 +238,6 @@ def _of_a_matrix(matrix: Matrix, correlation: Correlation) -> tuple[Square, Squa
     """A plain matrix: from below by the pattern and the signs that the first engine found."""
     steps, rows = matrix.steps, len(matrix.entries)
     apart, times = correlation.participation.spacing(steps)
-    if times == 1:
-        squares = [total([arb(float(value)) ** 2 for value in column]) for column in matrix.entries.T]
-        largest = max(squares, key=_size)
-        return largest, max(squares, key=lambda square: square.upper()).upper()
     pattern = _pattern(correlation, steps)
     signs = improved_signs(matrix.entries[:, pattern])
     moved = _balls(matrix.entries[:, pattern]) * _balls(signs[:, None])
@@ -279,13 +274,11 @@ def _balls(entries: Array) -> arb_mat:
 
 
 def _heaviest_square(gram: Integers, apart: int, times: int) -> int:
-    """At least the sum of |G| over any pattern: by pairs where there are two steps, else row by row.
+    """At least the sum of |G| over any pattern of two steps or more: by pairs where there are two, else row by row.
 
     Of a row that is in the pattern the others add at most the heaviest pattern apart from it.
     """
     own, away = np.diag(gram), np.abs(np.subtract.outer(*[np.arange(len(gram))] * 2)) >= apart
-    if times == 1:
-        return int(own.max())
     if times == 2:
         return int(max(own.max(), (own[:, None] + own + 2 * gram)[away].max(initial=0)))
     weights = own + _heaviest(np.where(away, gram, 0), apart, times - 1)
@@ -308,9 +301,9 @@ def _heaviest(weights: Integers, apart: int, times: int) -> Integers:
     return np.asarray(best[:, -1])
 
 
-def _columns(correlation: Correlation, steps: int) -> list[Square] | Unavailable:
+def _columns(strategy: Toeplitz | Tree | Matrix, steps: int) -> list[Square]:
     """The square of every column's length."""
-    match correlation.strategy:
+    match strategy:
         case Tree() as tree:
             above = np.zeros(steps + 1, dtype=np.int64)
             for first, end in _nodes(tree, steps):
@@ -318,12 +311,10 @@ def _columns(correlation: Correlation, steps: int) -> list[Square] | Unavailable
                 above[end] -= 1
             return [int(count) for count in np.cumsum(above)[:steps]]
         case Matrix() as matrix:
-            if matrix.entries.size > MOST_WORK / 100:
-                return Unavailable("a matrix of this size has no theorem in balls")
             return [total([arb(float(value)) ** 2 for value in column]) for column in matrix.entries.T]
-        case strategy:
+        case toeplitz:
             sums = [arb(0)]
-            for value in coefficients(strategy, steps):
+            for value in coefficients(toeplitz, steps):
                 sums.append(sums[-1] + value * value)
             return [sums[min(steps - t, len(sums) - 1)] for t in range(steps)]
 
