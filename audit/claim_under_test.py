@@ -103,7 +103,7 @@ def claim_under_test(
     if epsilon is not None or delta is not None:
         raise InputError("Expected --epsilon and --delta, or --claim FILE, not both.")
     try:
-        found = [claim for claim in load_claims(claims) if only in (None, claim.id)]
+        found = load_claims(claims, only=only)
     except ClaimFileError as error:
         raise InputError(str(error)) from error
     if len(found) != 1:

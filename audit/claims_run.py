@@ -144,7 +144,8 @@ def _command(path: Path, name: str, method: str, seed: int, rigorous: bool) -> s
     """The command that checks one claim alone."""
     sampled = [] if method == "exact" else ["--method", method, "--seed", str(seed)]
     twice = ["--rigorous"] if rigorous else []
-    return shlex.join(["dpaudit", "verify", as_argument(path), "--only", name, *sampled, *twice])
+    read = "-" if path == Path("-") else as_argument(path)
+    return shlex.join(["dpaudit", "verify", read, "--only", name, *sampled, *twice])
 
 
 def _comparisons(
@@ -176,7 +177,7 @@ def _load(paths: Sequence[Path], only: str | None) -> tuple[list[Claim], Mapping
     try:
         for path in paths:
             texts[path] = claims_text(path)
-            files.append((path, claims_of_text(texts[path], path)))
+            files.append((path, claims_of_text(texts[path], path, only=only)))
     except ClaimFileError as error:
         raise InputError(str(error)) from error
     claims = [claim for _, read in files for claim in read]
@@ -184,11 +185,9 @@ def _load(paths: Sequence[Path], only: str | None) -> tuple[list[Claim], Mapping
     if len(homes) < len(claims):
         twice = next(name for name, count in Counter(claim.id for claim in claims).items() if count > 1)
         raise InputError(f"claim {twice!r}: id appears in two files: expected every id once.")
-    if only is None:
-        return claims, homes, texts
-    if only not in homes:
+    if only is not None and not claims:
         raise InputError(f"Expected only={only!r} to be the id of a claim.")
-    return [claim for claim in claims if claim.id == only], homes, texts
+    return claims, homes, texts
 
 
 def _places(homes: Mapping[str, Path], texts: Mapping[Path, str]) -> dict[str, tuple[str, int | None]]:

@@ -80,11 +80,12 @@ class _Claim(_Strict):
 _CLAIMS = TypeAdapter(Annotated[list[dict[str, Any]], Field(min_length=1)])
 
 
-def load_claims(path: str | Path) -> list[Claim]:
+def load_claims(path: str | Path, *, only: str | None = None) -> list[Claim]:
     """Read a claims file.
 
     Args:
         path: TOML with one or more [[claim]] tables.
+        only: The id of the one claim to read, whatever the others are; None for all.
 
     Returns:
         The claims in the file's order.
@@ -93,36 +94,37 @@ def load_claims(path: str | Path) -> list[Claim]:
         ClaimFileError: The file is no claims file, or a claim in it is wrong; names the claim and the key.
     """
     path = Path(path)
-    return claims_of_text(claims_text(path), path)
+    return claims_of_text(claims_text(path), path, only=only)
 
 
 def claims_text(path: Path) -> str:
     """The text of a claims file; a pipe gives it once.
 
     Args:
-        path: The file.
+        path: The file; "-" is the standard input.
 
     Raises:
         ClaimFileError: It cannot be read as text, or is too large.
     """
     try:
-        with path.open(encoding="utf-8-sig") as file:  # some editors begin with a mark
-            text = file.read(MAX_BYTES + 1)  # a device has no size, and no end
-        if len(text) > MAX_BYTES or path.stat().st_size > MAX_BYTES:
+        with open(0, "rb", closefd=False) if path == Path("-") else path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)  # a device has no size, and no end
+        if len(data) > MAX_BYTES:
             raise ClaimFileError(f"{path}: expected a claims file of at most {MAX_BYTES} bytes.")
+        return data.decode("utf-8-sig")  # some editors begin with a mark
     except OSError as error:
         raise ClaimFileError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ClaimFileError(f"{path}: not TOML: {error}") from error
-    return text
 
 
-def claims_of_text(text: str, path: Path) -> list[Claim]:
+def claims_of_text(text: str, path: Path, *, only: str | None = None) -> list[Claim]:
     """The claims of a file's text.
 
     Args:
         text: From `claims_text`.
         path: The file.
+        only: As `load_claims`.
 
     Raises:
         ClaimFileError: As `load_claims`.
@@ -130,20 +132,24 @@ def claims_of_text(text: str, path: Path) -> list[Claim]:
     try:
         data = read_toml(text)
     except (ValueError, RecursionError) as error:  # of integers with thousands of digits, too
-        raise ClaimFileError(f"{path}: not TOML: {error}") from error
+        hint = "; dpaudit verify --screen reads tables of claims" if path.suffix == ".csv" else ""
+        raise ClaimFileError(f"{path}: not TOML: {error}{hint}") from error
     try:
-        return parse_claims(data, source=str(path), folder=path.parent)
+        return parse_claims(data, source=str(path), folder=path.parent, only=only)
     except RecursionError as error:
         raise ClaimFileError(f"{path}: expected tables that are not nested so deeply.") from error
 
 
-def parse_claims(data: Mapping[str, Any], *, source: str, folder: Path | None = None) -> list[Claim]:
+def parse_claims(
+    data: Mapping[str, Any], *, source: str, folder: Path | None = None, only: str | None = None
+) -> list[Claim]:
     """The claims of an already parsed file.
 
     Args:
         data: {"claim": [...]}.
         source: What error messages call the file.
         folder: Where .npy files of strategies lie, and the permission to read them.
+        only: As `load_claims`.
 
     Raises:
         ClaimFileError: As `load_claims`.
@@ -165,6 +171,8 @@ def parse_claims(data: Mapping[str, Any], *, source: str, folder: Path | None = 
     mechanisms: dict[str, Mechanism] = {}
     claims, seen = [], set()
     for number, row in enumerate(rows, start=1):
+        if only is not None and row.get("id") != only:
+            continue
         where = f"{source}: claim {shown(row.get('id', number))}"
         claim = claim_from_dict(row, where=where, mechanisms=mechanisms, folder=folder)
         if claim.id in seen:

@@ -12,7 +12,7 @@ FORMS = ("text", "junit", "sarif", "badge", "registry", "model-card", "prose")
 
 
 def verify(
-    claims: Annotated[list[Path] | None, typer.Argument(help="Claims files, TOML.")] = None,
+    claims: Annotated[list[Path] | None, typer.Argument(help="Claims files, TOML; - for stdin.")] = None,
     only: Annotated[str | None, typer.Option(help="Check the claim of this id alone.")] = None,
     method: Annotated[str, typer.Option(help="exact, monte-carlo or both.", metavar="METHOD")] = "exact",
     require: Annotated[str | None, typer.Option(help="certified: exit with 5 unless every claim is.")] = None,

@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -48,6 +49,33 @@ def test_only_one_claim_is_checked_on_request(verify: Command) -> None:
     done = verify("--only", "e2.445", "--require", "certified")
     assert done.returncode == 0
     assert "e2.0" not in done.stdout
+
+
+def test_the_others_may_be_wrong_where_only_one_is_asked_for(verify: Command) -> None:
+    assert verify("--only", "e2.445", epsilons=(2.445, -1.0)).returncode == 0
+    assert verify(epsilons=(2.445, -1.0)).returncode == 2
+    assert verify("--only", "e-1.0", epsilons=(2.445, -1.0)).returncode == 2
+
+
+def test_claims_come_from_a_pipe(tmp_path: Path) -> None:
+    claims, command = CLAIM.format(id="piped", epsilon=2.0), [sys.executable, "-m", "dpaudit", "verify", "-"]
+    options = ["--out", "page", "--format", "sarif"]
+    done = subprocess.run([*command, *options], input=claims, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 3
+    assert json.loads(done.stdout)["runs"][0]["results"][0]["ruleId"] == "refuted"
+    (page,) = json.loads((tmp_path / "page" / "verdicts.json").read_text())["claims"]
+    assert page["id"] == "piped"
+    assert "dpaudit verify - --only piped" in (tmp_path / "page" / "verdicts.html").read_text()
+    broken = subprocess.run(command, input=b"\xff\xfe", capture_output=True, cwd=tmp_path, check=False)
+    assert broken.returncode == 2
+    assert broken.stderr.startswith(b"dpaudit: -: not TOML: ")
+
+
+def test_a_table_of_claims_is_told_where_it_is_read(tmp_path: Path, dpaudit: Command) -> None:
+    (tmp_path / "table.csv").write_text("epsilon,delta\n1,1e-5\n")
+    done = dpaudit("verify", "table.csv", folder=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.rstrip().endswith("dpaudit verify --screen reads tables of claims")
 
 
 def test_require_certified_exits_5_where_nothing_is_refuted(tmp_path: Path, dpaudit: Command) -> None:
@@ -136,7 +164,7 @@ def test_an_id_of_two_files_is_found_in_one_pass(monkeypatch: pytest.MonkeyPatch
     files = {"a": range(1000), "b": range(999, 1999)}
     monkeypatch.setattr(claims_run, "claims_text", str)
     monkeypatch.setattr(
-        claims_run, "claims_of_text", lambda text, path: [SimpleNamespace(id=Name(i)) for i in files[text]]
+        claims_run, "claims_of_text", lambda text, path, only: [SimpleNamespace(id=Name(i)) for i in files[text]]
     )
     with pytest.raises(InputError, match="claim '999': id appears in two files"):
         claims_run._load([Path(name) for name in files], None)
