@@ -88,10 +88,11 @@ def has_less_evidence(result: AuditResult, before: AuditResult) -> bool:
     """Whether an earlier audit of the same model, claim and loop proved, or could prove, something that this cannot.
 
     What is proven stays so, whatever is found later: each audit keeps to its own error probability, and each look at
-    growing evidence to its share of it. So a report has more evidence if it has a refutation that is missing here; or
-    an attack that is missing, or could have proven more there (the epsilon that perfect scores of as many models would
-    prove at the level of its look; where there is no such number, more models or more error probability); or a
-    positive control that was found, so that silence means something, where this one has none and is silent.
+    growing evidence to its share of it. So a report has more evidence if it has a refutation that is missing here; or,
+    where this one refutes nothing that it did not, an attack that is missing, or could have proven more there (the
+    epsilon that perfect scores of as many models would prove at the level of its look; where there is no such number,
+    more models or more error probability); or a positive control that was found, so that silence means something,
+    where this one has none and is silent.
 
     Args:
         result: The later one.
@@ -104,6 +105,8 @@ def has_less_evidence(result: AuditResult, before: AuditResult) -> bool:
         return False
     if set(before.refuted_by) - set(result.refuted_by):
         return True
+    if set(result.refuted_by) - set(before.refuted_by):  # whatever else was tried before, it did not find this
+        return False
     if not result.refuted_by and _controlled(before) and not _controlled(result):
         return True
     attacks = {attack.name: attack for attack in result.attacks}

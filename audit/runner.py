@@ -243,13 +243,14 @@ def _conclude(
     calculated = {"as-run": as_run, "claim-check": verdict}
     refuted_by = [name for name, found in calculated.items() if found is not None and found.verdict == "refuted"]
     for attack in attacks:
-        if attack.epsilon_lower is not None and attack.epsilon_lower > claimed:
+        assumed = attack.bound is not None and attack.bound.assumes and attack.curve_violation is not None
+        if attack.epsilon_lower is not None and attack.epsilon_lower > claimed and not assumed:
             refuted_by.append(f"{attack.name}:epsilon_lower")
-        if attack.curve_violation is not None:
+        if attack.curve_violation is not None:  # the mechanism; the promise itself, where its bound assumes nothing
             refuted_by.append(f"{attack.name}:curve_violation")
     lowers = [attack.epsilon_lower for attack in attacks if attack.epsilon_lower is not None]
-    control = max(audit.controls, key=lambda control: control.power, default=None)
-    quiet: AuditVerdict = "not_refuted" if control is not None and control.found else "inconclusive"
+    control = max(audit.controls, key=lambda control: (control.gives_power, control.power), default=None)
+    quiet: AuditVerdict = "not_refuted" if control is not None and control.gives_power else "inconclusive"
     outcome: AuditVerdict = "refuted" if refuted_by else "gave_up" if stopped else quiet
     epsilons = np.unique(np.concatenate([np.linspace(0.0, max(2.0 * claimed, 1.0), 101), [claimed]]))
     lower, upper = verdict.delta(epsilons)

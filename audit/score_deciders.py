@@ -139,10 +139,8 @@ def _by_one_run(
     scores: BoundedScores, claim: ClaimUnderTest | None, delta: float, confidence: float, seed: int
 ) -> dict[str, Any]:
     """All of them reject for many right guesses alone, and so share one error probability (`one_run_p_value`)."""
-    methods: list[Method] = ["f-dp"] if claim is not None and claim.gaussian else []
-    bounds = [scores.epsilon_one_run(delta=delta, confidence=confidence, method=method) for method in methods]
     steinke = scores.epsilon_one_run(delta=delta, confidence=confidence, method="steinke")
-    bounds += guess_bounds(steinke, None if claim is None else claim.epsilon)
+    bounds = guess_bounds(steinke, None if claim is None else claim.epsilon)
     counts = guess_counts(steinke.inputs)
     values = {name: one_run_p_value(**counts, curve=curve) for name, curve in _curves(claim).items()}
     if claim is not None:

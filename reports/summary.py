@@ -130,13 +130,16 @@ def decision(result: AuditResult) -> Tile:
 
 def _power_tile(result: AuditResult) -> Tile:
     control, would = result.control, "Would have found" if finished(result) else "Finished, would have found"
-    answer = {"found": "yes", "missed": "no", "not done": "not tried"}[control_badge(control)]
+    answers = {"found": "yes", "missed": "no", "not done": "not tried", "another training": "not known"}
+    answer = answers[control_badge(control)]
     note = "" if control is None else f"{times_found(control)} simulated audits"
     return Tile(f"{would} {found_by(control)}", answer, note or "no positive control was carried out")
 
 
 def _asked_for(control: Control | None) -> str:
     """What a control that was not enough lacks."""
+    if control is not None and control.unlike:
+        return "of a training that shows more of a record than this one"
     return "half the noise is asked for" if control is not None and control.found else "19 of 20 are asked for"
 
 
@@ -154,8 +157,12 @@ def _attack_tile(result: AuditResult) -> Tile:
     proven = result.epsilon_lower
     value = "no ε" if proven is None else f"ε ≥ {at_least(proven, above=result.epsilon_claimed)}"
     note = f"of the training; all tests together {percent(result.confidence)} sure"
-    if training_deviates(result) and by_curve_alone(result):
+    above = proven is not None and proven > result.epsilon_claimed
+    if training_deviates(result) and by_curve_alone(result) and not above:
         note = "this number alone would not refute; the rates do"
+    assumed = {a.bound.assumes for a in result.attacks if a.bound is not None and a.epsilon_lower == proven}
+    if assumed - {""} and "" not in assumed:
+        note += f"; supposes {'; '.join(sorted(assumed))}"
     family = [attack.family_bound.epsilon_lower for attack in result.attacks if attack.family_bound is not None]
     if family:
         note += f"; ε ≥ {at_least(max(family), above=result.epsilon_claimed)} if its noise is of the claimed family"

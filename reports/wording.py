@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from functools import partial
 from typing import Any
 
 from dpaudit.verify.results import AttackResult, AuditResult, Control, CurveTest, Verdict
@@ -191,6 +192,9 @@ def verdict_sentence(result: AuditResult) -> str:
         why = (
             "no positive control was carried out"
             if control is None
+            else f"its positive control, which found {found_by(control)}, is of a training that shows more of a record "
+            "than this one"
+            if control.unlike
             else f"that it would have found {found_by(control)} is not to say that it would have found half the noise"
             if control.found
             else f"it would not have found {found_by(control)} either"
@@ -205,6 +209,8 @@ def verdict_sentence(result: AuditResult) -> str:
 
 def control_badge(control: Control | None) -> str:
     """What the positive control showed, in a word or two."""
+    if control is not None and control.unlike:
+        return "another training"
     return "not done" if control is None else "found" if control.found else "missed"
 
 
@@ -242,6 +248,8 @@ def power_sentence(control: Control | None, *, finished: bool = True) -> str:
     if control is None:
         return "Whether this audit would have found half the noise was not tried."
     answer = f"{'yes' if control.found else 'no'} ({times_found(control)})"
+    if control.unlike:
+        answer = f"not known ({times_found(control)} of another training). {control.unlike.removesuffix('.')}"
     audit = "This audit" if finished else "Had it been finished, this audit"
     return f"{audit} would have found {found_by(control)}: {answer}."
 
@@ -262,6 +270,22 @@ def found_by(control: Control | None) -> str:
     if factor == 0:
         return "a training without any noise"
     return f"{'half' if factor == 0.5 else f'{figure(factor)} of'} the noise"
+
+
+def proven_by(attack: AttackResult, claimed: float) -> str:
+    """What an attack proves and what it takes for granted, as a clause.
+
+    Args:
+        attack: One of an audit's.
+        claimed: Epsilon.
+    """
+    if attack.epsilon_lower is None:
+        return "no epsilon"
+    rounded = partial(at_least, above=claimed)
+    assumed = f", supposing {attack.bound.assumes}" if attack.bound is not None and attack.bound.assumes else ""
+    family = attack.family_bound
+    more = "" if family is None else f" ({rounded(family.epsilon_lower)} if the noise is of the claimed family)"
+    return f"epsilon >= {rounded(attack.epsilon_lower)}{assumed}{more}"
 
 
 def finding(result: AuditResult, name: str) -> str:

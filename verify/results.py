@@ -420,6 +420,7 @@ class Control(_Record):
         seed: Of the bootstrap samples.
         seconds: It took.
         unit: What the arms hold: models; canaries, put into one training or left out of it; or trainings.
+        unlike: Why its training tells nothing of the one under audit; empty where it does.
     """
 
     attack: str
@@ -435,11 +436,12 @@ class Control(_Record):
     seed: int
     seconds: float
     unit: ControlUnit = "model"
+    unlike: str = ""
 
     @property
     def gives_power(self) -> bool:
-        """Whether silence means something: half the noise, or more of it, was found."""
-        return self.found and self.noise_factor >= CONTROLLED_NOISE
+        """Whether silence means something: half the noise, or more of it, was found, by a training like the audit's."""
+        return self.found and self.noise_factor >= CONTROLLED_NOISE and not self.unlike
 
 
 @dataclass(frozen=True)

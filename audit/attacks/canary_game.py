@@ -10,7 +10,13 @@ import numpy as np
 
 from dpaudit.audit.attacks.arms import Arms, Candidate
 from dpaudit.audit.attacks.base import FEWEST, Audit, operating_points, spent_at
-from dpaudit.audit.attacks.control import NO_NOISE_MODELS, controlled_training, run_control, with_noise
+from dpaudit.audit.attacks.control import (
+    NO_NOISE_MODELS,
+    controlled_training,
+    run_control,
+    takes_noise_factor,
+    with_noise,
+)
 from dpaudit.audit.attacks.pilot import Pilot, run_pilot, separation
 from dpaudit.audit.power import DRAWS, MODELS, Refutes, models_needed
 from dpaudit.audit.score_deciders import joint_bound
@@ -121,7 +127,11 @@ class CanaryGame:
             made = self.making.split()[-1]
             audit.notes.append(f"{self.title} was stopped after {len(without)} {made} per arm: too few for a bound.")
             return None
-        audit.notes.extend(learns_little(audit, design.pilot, without, with_canary))
+        if (little := learns_little(audit, design.pilot, without, with_canary)) is not None:
+            audit.notes.append(little)
+            own = audit.controls and audit.controls[-1].attack == self.name
+            if own and not takes_noise_factor(audit.settings.trainer):
+                audit.controls[-1] = replace(audit.controls[-1], unlike=little)
         return self.judge(audit, shares, design.pilot.arms, without, with_canary, look=look)
 
     def design(self, audit: Audit, shares: Mapping[str, float]) -> Design | None:
@@ -148,7 +158,8 @@ class CanaryGame:
         if pilot.watch is not None:
             spoken["attacker_sees"] = "every noisy sum of retrained models, and all other records"
         pilot = replace(pilot, arms=replace(pilot.arms, description={**pilot.arms.description, **spoken}))
-        epsilon, delta = audit.claim_check.epsilon_claimed, max(audit.claim_check.delta_claimed, 1e-12)
+        check, delta = audit.claim_check, max(audit.claim_check.delta_claimed, 1e-12)
+        epsilon = max(check.epsilon_claimed, check.epsilon_upper if check.epsilon_upper < math.inf else 0.0)
         ideal = 1.0 / analytic_gaussian_sigma(1.0, epsilon=epsilon, delta=delta)
         most = min(audit.settings.trials or MODELS[-1], MODELS[-1])
         needed, forecast = models_needed(
@@ -250,23 +261,24 @@ class CanaryGame:
         )
 
 
-def learns_little(audit: Audit, pilot: Pilot, without: Scores, with_canary: Scores) -> list[str]:
+def learns_little(audit: Audit, pilot: Pilot, without: Scores, with_canary: Scores) -> str | None:
     """What is told of a user's loop whose scores depend on the canary far less than the pilot's did, a sentence.
 
     Half of the noise moves scores about twice as far apart as all of it. A loop that draws weights without a look at
     its records is private, whatever noise it says that it adds, and no attack on its models can tell.
     """
     if audit.settings.trainer is train:
-        return []
+        return None
     apart = float(separation(without[:, None], with_canary[:, None])[0])
     deviation = math.sqrt(1.0 / len(without) + 1.0 / len(with_canary))
     if apart + deviation >= LITTLE * pilot.separation / 2:
-        return []
-    return [
+        return None
+    return (
         f"Scores of the loop's models lie {apart:.2g} deviations apart, where the pilot's (of "
         f"{controlled_training(audit)}) let expect about {pilot.separation / 2:.2g}: a loop that learns little of a "
-        "record shows little of it whatever its noise, so that its silence says less than the positive control does."
-    ]
+        "record shows little of it whatever its noise, so that its silence says less than the positive control does. A "
+        "loop with a parameter noise_factor is its own positive control."
+    )
 
 
 @lru_cache(maxsize=64)

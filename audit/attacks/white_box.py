@@ -174,13 +174,10 @@ class WhiteBox:
         test = JointTest(with_canary, without, claimed, confidence=level, seed=audit.settings.seed)
         bound = replace(joint_bound(test, promised.delta_claimed, promised.epsilon_claimed), assumes=INDEPENDENT)
         family = family_bound(audit, test)
-        if family is not None and family.epsilon_lower > bound.epsilon_lower:
-            audit.notes.append(
-                f"White box: its epsilon supposes {INDEPENDENT}; and {family.assumes}. Without the second it is "
-                f"{bound.epsilon_lower:.3g}."
-            )
-            bound = replace(family, assumes=f"{INDEPENDENT}; {family.assumes}")
-        return replace(joint_result(self.name, audit, test, bound, arms, look=look), confidence_spent=share)
+        if family is not None:
+            family = replace(family, assumes=f"{INDEPENDENT}; {family.assumes}")
+        result = joint_result(self.name, audit, test, bound, arms, look=look)
+        return replace(result, confidence_spent=share, family_bound=family)
 
 
 def observe(

@@ -19,6 +19,7 @@ from dpaudit.mechanisms.base import Array
 from dpaudit.verify.bounds import (
     auc,
     correct_guesses,
+    epsilon_one_run,
     one_run_p_value,
     roc,
     tpr_at_fpr,
@@ -164,7 +165,8 @@ def _one_run(
     inside, outside = scores[included], scores[~included]
     attack = _attack(
         coins, inside, outside, confidence,
-        bound=bound, best=best.epsilon_lower, test=test, trials=game.canaries, p_value=p_value, **asdict(game),
+        bound=bound, family=_family_bound(game, claim, confidence, bound), best=best.epsilon_lower, test=test,
+        trials=game.canaries, p_value=p_value, **asdict(game),
     )  # fmt: skip
     rejected = _findings(bound, claim, p_value <= 1.0 - confidence)
     hopeless = best.epsilon_lower <= claim.epsilon and not _rejects(_all_right(game), claim, confidence)
@@ -209,9 +211,19 @@ def _all_right(game: Guesses) -> Guesses:
 
 
 def _bound(game: Guesses, claim: ClaimUnderTest, confidence: float) -> LowerBound:
-    confidence += (1.0 - confidence) * (1.0 - game.judged)  # the level times it
-    settings: dict[str, Any] = {"delta": claim.delta, "confidence": confidence, "gaussian": claim.gaussian}
-    return one_run_bound(**asdict(game), **settings, promised=claim.epsilon)
+    return one_run_bound(**asdict(game), delta=claim.delta, confidence=_level(game, confidence), promised=claim.epsilon)
+
+
+def _family_bound(game: Guesses, claim: ClaimUnderTest, confidence: float, bound: LowerBound) -> LowerBound | None:
+    """What they prove of a training with a Gaussian trade-off curve, as the claimed one; None if no more."""
+    if not claim.gaussian:
+        return None
+    family = epsilon_one_run(**asdict(game), delta=claim.delta, confidence=_level(game, confidence), method="f-dp")
+    return family if family.epsilon_lower > bound.epsilon_lower else None
+
+
+def _level(game: Guesses, confidence: float) -> float:
+    return confidence + (1.0 - confidence) * (1.0 - game.judged)  # the error probability times `judged`
 
 
 def _curves(claim: ClaimUnderTest) -> list[Tradeoff]:
@@ -221,7 +233,7 @@ def _curves(claim: ClaimUnderTest) -> list[Tradeoff]:
 
 def _attack(
     coins: SealedCoins, inside: Array, outside: Array, confidence: float, *, bound: LowerBound, best: float,
-    test: CurveTest | None, trials: int, **details: Any,
+    test: CurveTest | None, trials: int, family: LowerBound | None = None, **details: Any,
 ) -> AttackResult:  # fmt: skip
     draw = coins.draw
     unit = "canary" if draw.group_size == 1 else f"user of {draw.group_size} canaries"
@@ -239,6 +251,7 @@ def _attack(
         trials=trials,
         best_possible_epsilon=best,
         bound=bound,
+        family_bound=family,
         curve_test=test,
         roc=roc(inside, outside, confidence=confidence),
         details={"kind": coins.kind, "planted_in": coins.source, "commitment": coins.commitment, **details},

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
@@ -49,24 +48,20 @@ class IdealPower:
 
 
 def one_run_bound(
-    canaries: int, guesses: int, correct: int, *, delta: float, confidence: float, gaussian: bool,
-    promised: float | None = None,
-) -> LowerBound:  # fmt: skip
-    """The best of the bounds on epsilon that suit a claim: those that assume nothing, and of normal noise its own.
+    canaries: int, guesses: int, correct: int, *, delta: float, confidence: float, promised: float | None = None
+) -> LowerBound:
+    """The better of the two bounds on epsilon that assume nothing.
 
     Args:
         canaries, guesses, correct: As `epsilon_one_run`.
-        delta: In [0, 1), in (0, 1) with `gaussian`.
+        delta: In [0, 1).
         confidence: Level in (0, 1).
-        gaussian: Whether the claimed history has a Gaussian trade-off curve.
         promised: An epsilon that is asked about for itself: the bound is above it where either test rejects it.
     """
-    settings: dict[str, Any] = {
-        "canaries": canaries, "guesses": guesses, "correct": correct, "delta": delta, "confidence": confidence,
-    }  # fmt: skip
-    bounds = guess_bounds(epsilon_one_run(**settings), promised)
-    bounds += [epsilon_one_run(**settings, method="f-dp")] if gaussian else []
-    return max(bounds, key=lambda bound: bound.epsilon_lower)
+    steinke = epsilon_one_run(
+        canaries=canaries, guesses=guesses, correct=correct, delta=delta, confidence=confidence
+    )  # fmt: skip
+    return max(guess_bounds(steinke, promised), key=lambda bound: bound.epsilon_lower)
 
 
 def refutes(canaries: int, guesses: int, correct: int, *, epsilon: float, delta: float, confidence: float) -> bool:
@@ -155,11 +150,10 @@ def ideal_power(
     return IdealPower(noise_factor, power, draws, median, needed, mu)
 
 
-def epsilon_possible(canaries: int, guesses: int, *, delta: float, confidence: float, gaussian: bool = False) -> float:
+def epsilon_possible(canaries: int, guesses: int, *, delta: float, confidence: float) -> float:
     """The bound of guesses that are all right, as `one_run_bound`.
 
     >>> print(f"{epsilon_possible(1000, 500, delta=1e-5, confidence=0.95):.2f}")
     5.11
     """
-    bound = one_run_bound(canaries, guesses, guesses, delta=delta, confidence=confidence, gaussian=gaussian)
-    return bound.epsilon_lower
+    return one_run_bound(canaries, guesses, guesses, delta=delta, confidence=confidence).epsilon_lower

@@ -71,13 +71,10 @@ def plant(
     typer.echo(f"commitment {done.coins.commitment}")
     guesses = runs * guesses_per_run(draw)
     if 0 < guesses <= MOST_GUESSES:  # more take minutes
-        plain, normal = (
-            at_most(epsilon_possible(runs * count, guesses, delta=1e-5, confidence=0.95, gaussian=gaussian))
-            for gaussian in (False, True)
-        )
+        most = at_most(epsilon_possible(runs * count, guesses, delta=1e-5, confidence=0.95))
         typer.echo(
-            f"{guesses:,} guesses prove at most epsilon {plain} at delta 1e-5 (95%), and {normal} of a claim with "
-            "normal noise and no sampling",
+            f"{guesses:,} guesses prove at most epsilon {most} at delta 1e-5 (95%); against a claim that names its "
+            "mechanism they are held against its whole curve as well",
             err=True,
         )
 
@@ -140,13 +137,13 @@ def _lines(result: "AuditResult") -> list[str]:
     """Verdict, bound and power."""
     from dpaudit.audit.canaries.judgement_result import UNSEEN
     from dpaudit.reports import verdict_sentence
-    from dpaudit.reports.wording import at_least, at_most, control_sentence
+    from dpaudit.reports.wording import at_most, control_sentence, proven_by
 
     attack, check = result.attacks[0], result.claim_check
     return [
         f"{result.verdict}: {verdict_sentence(result)}",
         *([] if check is None else [f"claim check: {check.verdict}: {check.reason}"]),
-        f"{attack.name}: epsilon >= {at_least(attack.epsilon_lower, above=result.epsilon_claimed)}, at most "
+        f"{attack.name}: {proven_by(attack, result.epsilon_claimed)}, at most "
         f"{at_most(attack.best_possible_epsilon)} could have been proven; AUC {attack.auc:.3f}",
         *(note for note in result.notes if not note.startswith(UNSEEN)),
         f"positive control: {control_sentence(result.control)}",

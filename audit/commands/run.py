@@ -130,7 +130,7 @@ def _lines(result: "AuditResult") -> list[str]:
     """The verdict with its bounds."""
     from dpaudit.reports import verdict_sentence
     from dpaudit.reports.summary import untested
-    from dpaudit.reports.wording import at_least, control_sentence, finished
+    from dpaudit.reports.wording import control_sentence, finished, proven_by
 
     lines = [f"{painted(result.verdict, result.verdict)}: {verdict_sentence(result)}"]
     check = result.claim_check
@@ -138,11 +138,8 @@ def _lines(result: "AuditResult") -> list[str]:
         lines.append(f"claim check: {check.verdict}: {check.reason}")
     if result.check_as_run is not None:
         lines.append(f"claim check, batches as run: {result.check_as_run.verdict}: {result.check_as_run.reason}")
-    rounded = partial(at_least, above=result.epsilon_claimed)
     for attack in result.attacks:
-        proven = "no epsilon" if attack.epsilon_lower is None else f"epsilon >= {rounded(attack.epsilon_lower)}"
-        if attack.family_bound is not None:
-            proven += f" ({rounded(attack.family_bound.epsilon_lower)} if the noise is of the claimed family)"
+        proven = proven_by(attack, result.epsilon_claimed)
         lines.append(f"{attack.name}: {proven}, AUC {attack.auc:.3f}, {attack.trials} trials")
     lines.append(f"positive control: {control_sentence(result.control, finished=finished(result))}")
     return [*lines, f"not tested: {' '.join(untested(result))}"]

@@ -2,6 +2,7 @@
 
 import json as json_module
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,7 +48,8 @@ def scores(
     written_apart(json, inside, outside, claim)
     promised = claim_under_test(epsilon, delta if epsilon is not None or claim is not None else None, claim, only)
     arms = read_scores(inside), read_scores(outside)
-    chosen = seed_or_drawn(seed)
+    # of the scores, so that whoever repeats the command until equal scores fall another way gets no second draw
+    chosen = seed_or_drawn(seed, int.from_bytes(sha256(b"".join(arm.tobytes() for arm in arms)).digest()[:4]) >> 1)
     design: Design = "paired" if paired else "one-run" if one_run else "independent"
     with unfit_is_input():
         judged = Scores(*arms, design=design).judge(

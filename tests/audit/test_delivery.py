@@ -54,6 +54,14 @@ def test_more_models_at_a_later_look_can_prove_less() -> None:
     assert not has_less_evidence(result(first), result(few))
 
 
+def test_no_refutation_is_filed_below_a_silence() -> None:
+    silent, other = result(attack("clipbkd"), attack("white-box")), attack("history", best=1.0)
+    refuted = result(other, verdict="refuted", refuted_by=["history:epsilon_lower"])
+    assert not has_less_evidence(refuted, silent)
+    assert has_less_evidence(silent, refuted)
+    assert has_less_evidence(result(other), silent)
+
+
 def test_the_seed_stands_among_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["dpaudit", "run", "--trials", "9", "--", "-s.pt"])
     assert _command(3) == "dpaudit run --trials 9 --seed 3 -- -s.pt"

@@ -142,10 +142,15 @@ def test_a_loop_that_draws_without_its_seeds_is_refused_at_once(audit: Any) -> N
 
 def test_a_loop_that_does_not_train_is_told(audit: Any, tmp_path: Path) -> None:
     """Whatever noise it says that it adds, its models are those of no data: its silence is not the noise's merit."""
-    done = audit(EXAMPLE.replace("(total + noise)", "noise"))
-    assert done.returncode in (0, 5)
+    done = audit(EXAMPLE.replace("(total + noise)", "noise"), "--require", "power")
+    assert done.returncode == 5
+    assert done.stdout.startswith("inconclusive: ")
+    assert "a training that shows more of a record than this one" in done.stdout
     [result] = tmp_path.glob("*.audit/result.json")
-    assert "a loop that learns little of a record shows little of it" in result.read_text()
+    found = json.loads(result.read_text())
+    assert (found["verdict"], found["control"]["found"]) == ("inconclusive", True)
+    assert "a loop that learns little of a record shows little of it" in found["control"]["unlike"]
+    assert found["control"]["unlike"] in found["notes"]
     audit(EXAMPLE, "--trials", "200", "--fresh")
     assert "a loop that learns little" not in result.read_text()
 

@@ -106,7 +106,7 @@ def test_the_figures_of_the_page() -> None:
     settings: dict[str, Any] = {"delta": 1e-5, "confidence": 0.95}
     for epsilon, count in rows:
         assert needed_canaries(partial(refutes, epsilon=float(epsilon), **settings)) == int(count.replace(",", ""))
-    bound = partial(one_run_bound, gaussian=False, **settings)
+    bound = partial(one_run_bound, **settings)
     for epsilon, shown in ((1.0, "0.53"), (2.0, "1.15"), (4.0, "2.5")):
         refuted = partial(refutes, epsilon=epsilon, **settings)
         power = ideal_power(1000, 500, 1, epsilon, 1e-5, refuted=refuted, bound=bound, seed=1)

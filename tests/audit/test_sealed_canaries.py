@@ -399,10 +399,12 @@ def test_a_claim_with_its_mechanism_is_judged_by_its_curve_and_its_gaussian_boun
     known = judge(sealed(draw), paths, claim)
     bare = judge(sealed(draw), paths, ClaimUnderTest(4.38, 1e-5))
     assert bare.verdict == "inconclusive"
-    assert known.refuted_by == ["sealed-canaries:epsilon_lower", "sealed-canaries:curve_violation"]
-    assert known.attacks[0].bound is not None
-    assert known.attacks[0].bound.method == "one-run-f-dp"
-    assert 4.38 < known.attacks[0].bound.epsilon_lower < gaussian_epsilon(2.5, 1e-5)
+    assert known.refuted_by == ["sealed-canaries:curve_violation"]
+    (attack,) = known.attacks
+    assert attack.bound is not None
+    assert attack.family_bound is not None
+    assert attack.bound.assumes == ""
+    assert attack.bound.epsilon_lower < 4.38 < attack.family_bound.epsilon_lower < gaussian_epsilon(2.5, 1e-5)
     page = write_report(known, tmp_path / "report")
     assert "sealed-canaries" in page.read_text()
     silent = judge(sealed(draw), files_of_scores(tmp_path, draw, scores - 1.5 * draw.included()), claim)
@@ -499,7 +501,7 @@ def test_a_control_tells_silence_from_blindness(tmp_path: Path) -> None:
 def test_the_power_that_is_told_is_the_power_that_ideal_canaries_have() -> None:
     settings: dict[str, Any] = {"delta": 1e-5, "confidence": 0.95}
     refuted = partial(refutes, epsilon=0.1, **settings)
-    bound = partial(one_run_bound, gaussian=False, **settings)
+    bound = partial(one_run_bound, **settings)
     power = ideal_power(400, 200, 1, 0.1, 1e-5, refuted=refuted, bound=bound, noise_factor=0.1, seed=1)
     assert power is not None
     assert gaussian_epsilon(power.mu, 1e-5) == pytest.approx(0.1)

@@ -214,10 +214,15 @@ def test_an_audit_of_a_network_with_convolutions_proves_most_of_a_true_epsilon_a
     proved, found = (WHITE_BOX.run(audit, {test: 0.05}) for audit in (true, half))
     assert proved is not None
     assert proved.curve_violation is None
-    assert 8.5 <= (proved.epsilon_lower or 0.0) <= 10.0
+    assert proved.bound is not None
+    assert proved.family_bound is not None
+    assert 3.0 <= proved.bound.epsilon_lower == proved.epsilon_lower
+    assert 8.5 <= proved.family_bound.epsilon_lower <= 10.0
+    assert proved.bound.assumes in proved.family_bound.assumes
     assert found is not None
     assert found.curve_violation is not None
-    assert (found.epsilon_lower or 0.0) > 20.0
+    assert found.family_bound is not None
+    assert found.family_bound.epsilon_lower > 20.0
 
 
 @pytest.mark.slow
