@@ -3,13 +3,14 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import numpy as np
 from flint import arb
 
-from dpaudit.mechanisms.base import ScaleMixture
+from dpaudit.mechanisms.base import Mechanism, ScaleMixture
 from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.claims import Adjacency, Claim, Phase, lets_another_in
 from dpaudit.verify.float_range import beyond_floats
@@ -76,6 +77,7 @@ class UpperProof:
         inputs: What a checker needs to compute it again.
         exact: Whether delta is attained: the ball's lower end is a lower bound.
         dear: Whether delta takes seconds: it is not inverted, and epsilon is only told apart from the claimed one.
+        pure: The epsilon at which delta is 0, where it is known exactly: a ball around it straddles an equal claim.
     """
 
     kind: str
@@ -83,6 +85,13 @@ class UpperProof:
     inputs: dict[str, Any] = field(default_factory=dict)
     exact: bool = False
     dear: bool = False
+    pure: Fraction | None = None
+
+    def at(self, epsilon: float) -> arb:
+        """delta at an epsilon as it is written."""
+        if self.pure is not None and self.pure <= Fraction(str(epsilon)):
+            return arb(0)
+        return self.delta(ball(epsilon))
 
 
 @dataclass(frozen=True)
@@ -140,7 +149,7 @@ def rigorous_bracket(claim: Claim, witness: Witness | None = None) -> RigorousBr
             epsilon_lower = max(0.0, float_below(ratio))
         delta_upper, epsilon_upper = 1.0, math.inf
         if isinstance(upper, UpperProof):
-            found = upper.delta(e)
+            found = upper.at(claim.epsilon)
             delta_upper = min(1.0, max(0.0, float_above(found)))
             delta_lower = max(0.0, float_below(found)) if exact else delta_lower
             if upper.dear:
@@ -214,7 +223,7 @@ def _open_event(claim: Claim, witness: Witness | None, upper: UpperProof | Unava
     event, delta = lower_event(claim, witness), ball(claim.delta)
     if not (isinstance(event, Event) and tells_scale(claim) and _excess(claim, event) <= claim.delta):
         return event
-    if isinstance(upper, UpperProof) and upper.delta(ball(claim.epsilon)) <= delta:
+    if isinstance(upper, UpperProof) and upper.at(claim.epsilon) <= delta:
         return event
     sharper = lower_event(claim, witness, gauged=True)
     return max((event, sharper), key=partial(_excess, claim)) if isinstance(sharper, Event) else event
@@ -274,11 +283,10 @@ def upper_proof(claim: Claim) -> UpperProof | Unavailable:
             reasons.append(one.reason)
     if not found:
         return Unavailable(reasons[-1])
-    e = ball(claim.epsilon)
-    if not any(proof.delta(e) <= ball(claim.delta) for proof in found):  # of the others there are certificates
+    if not any(proof.at(claim.epsilon) <= ball(claim.delta) for proof in found):  # of the others there are certificates
         composed = laplace_grid_proof(claim)
         found += [composed] if isinstance(composed, UpperProof) else []
-    return min(found, key=lambda proof: float_above(proof.delta(e)))
+    return min(found, key=lambda proof: float_above(proof.at(claim.epsilon)))
 
 
 def _sampler_proof(claim: Claim) -> UpperProof | Unavailable:
@@ -328,11 +336,11 @@ def _as_if_revealed(claim: Claim) -> UpperProof | Unavailable:
 
 def _sharper(proof: UpperProof, other: Callable[[Claim], UpperProof | Unavailable], claim: Claim) -> UpperProof:
     """The other proof where the first does not suffice and the other says more."""
-    e = ball(claim.epsilon)
-    if proof.delta(e) <= ball(claim.delta):
+    e, bound = ball(claim.epsilon), proof.at(claim.epsilon)
+    if bound <= ball(claim.delta):
         return proof
     found = other(claim)
-    return found if isinstance(found, UpperProof) and found.delta(e) < proof.delta(e) else proof
+    return found if isinstance(found, UpperProof) and found.delta(e) < bound else proof
 
 
 def gaussian_proof(claim: Claim) -> UpperProof | Unavailable:
@@ -411,17 +419,23 @@ def pure_laplace_proof(claim: Claim) -> UpperProof | Unavailable:
     shifts = _laplace_shifts(claim)
     if isinstance(shifts, Unavailable):
         return shifts
-    first = claim.phases[0]
+    first, known = claim.phases[0], [_exact_laplace_shift(phase.mechanism, claim.adjacency) for phase in claim.phases]
+    pure = None
+    if all(phase.sampling_prob == 1 for phase in claim.phases):
+        budgets = [x * phase.steps for x, phase in zip(known, claim.phases, strict=True) if x is not None]
+        pure = sum(budgets, Fraction(0)) if None not in known else None
     if len(claim.phases) == 1 and first.steps == 1 and first.sampling_prob == 1:
         attained = first.mechanism.clip_norm == 1 or first.mechanism.dimension == 1
-        return UpperProof("pure-laplace", lambda e: (-((e - shifts[0]) / 2).expm1()).max(arb(0)), exact=attained)
+        return UpperProof(
+            "pure-laplace", lambda e: (-((e - shifts[0]) / 2).expm1()).max(arb(0)), exact=attained, pure=pure
+        )
     spent = total(
         [
             phase.steps * (1 + ball(phase.sampling_prob) * shift.expm1()).log()
             for phase, shift in zip(claim.phases, shifts, strict=True)
         ]
     )
-    return UpperProof("pure-laplace", lambda e: arb(0 if spent <= e else 1))
+    return UpperProof("pure-laplace", lambda e: arb(0 if spent <= e else 1), pure=pure)
 
 
 def laplace_grid_proof(claim: Claim) -> UpperProof | Unavailable:
@@ -438,6 +452,14 @@ def laplace_grid_proof(claim: Claim) -> UpperProof | Unavailable:
     grid = chosen_grid(releases, claim.epsilon, claim.delta)
     curves = [GridCurve(masses, grid) for masses in composed_losses(releases, grid)]
     return UpperProof("laplace-grid", partial(_grid_bound, curves))
+
+
+def _exact_laplace_shift(mechanism: Mechanism, adjacency: Adjacency) -> Fraction | None:
+    """The l1 radius over the scale as the fraction that is written; None where a root of the dimension is in it."""
+    if mechanism.clip_norm != 1 and mechanism.dimension != 1:
+        return None
+    lengths = 1 if adjacency == "add-remove" else 2  # as `radius`
+    return lengths * Fraction(str(mechanism.clip)) / Fraction(str(to_dict(mechanism)["scale"]))
 
 
 def _laplace_shifts(claim: Claim) -> list[arb] | Unavailable:

@@ -5,6 +5,7 @@ Numbers that matter are strings. `refuted`: kind "integer-score-event", with `pa
 only where its inequality has been proved in balls.
 """
 
+import math
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import Any
@@ -13,6 +14,7 @@ from dpaudit.mechanisms.base import Radial, ScaleMixture
 from dpaudit.mechanisms.registry import from_dict, to_dict
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.results import Verdict
+from dpaudit.verify.rigorous import check_certificate
 from dpaudit.verify.rigorous.balls import Unavailable, ball, decimal_above, decimal_below, precision
 from dpaudit.verify.rigorous.bracket import upper_proof
 from dpaudit.verify.rigorous.choices import chosen_event, pass_statistics
@@ -25,6 +27,7 @@ FORMAT = "dpaudit-certificate/1"
 COUNTS = (1, 4, 16, 64, 256, 1024, 4096, 16_384)
 CELLS = (60, 400, 1500)  # of the radius
 RADIAL_BITS = 256  # of an event's masses: the checker computes no Beta law to more
+PHASES, EPSILONS = 8, 1e5  # that the checker reads
 CHECKED = (
     "gaussian-curve",
     "gaussian-grid",
@@ -70,7 +73,23 @@ def certificate(claim: Claim, verdict: Verdict) -> dict[str, Any] | NotCovered:
     if any(isinstance(phase.sampler, BufferedShuffle) for phase in claim.phases):
         return NotCovered(f"sampling_kind={BufferedShuffle.kind!r} is beyond the checker")
     with precision():
+        reason = _beyond(claim)
+        if reason:
+            return NotCovered(reason)
         return _refuted(claim, verdict) if verdict.verdict == "refuted" else _certified(claim)
+
+
+def _beyond(claim: Claim) -> str:
+    """Why the checker would not read a claim's numbers; empty where it does."""
+    if claim.epsilon >= EPSILONS or len(claim.phases) > PHASES:
+        return f"the checker reads at most {PHASES} phases, and epsilons below {EPSILONS:g}"
+    check_certificate.deadline[0] = math.inf
+    try:
+        for phase in claim.phases:
+            check_certificate.Phase(check_certificate.parsed(_phase(phase)), claim.adjacency == "replace-one")
+    except AssertionError as error:
+        return f"the claim is beyond the checker: {error}"
+    return ""
 
 
 def _head(claim: Claim, verdict: str, kind: str) -> dict[str, Any]:
@@ -138,7 +157,7 @@ def _certified(claim: Claim) -> dict[str, Any] | NotCovered:
     proof = upper_proof(claim.canonical())
     if isinstance(proof, Unavailable):
         return NotCovered(proof.reason)
-    bound = proof.delta(ball(claim.epsilon))
+    bound = proof.at(claim.epsilon)
     if not bound <= ball(claim.delta):
         return NotCovered(f"the theorems in ball arithmetic ({proof.kind}) do not reach delta")
     if proof.kind not in CHECKED:

@@ -177,16 +177,17 @@ class Sampler:
         elif kind == "without-replacement":
             self.rate = part = g = data["prob"] + Fraction(0)
             self.passes = self.meetings = count
-            need(0 < g <= 1, "the rate is not allowed")
             far, near = ([(1 - g, (1, 0, 0)), (g, at)] for at in ((0, 0, 1), (0, 1, 0)))
             silent = [(Fraction(1), (1, 0, 0))]
             self.games = [(far, silent)] if replaced else [(far, near), (near, silent)]
         elif kind == "truncated-poisson":
-            part, self.meetings = min(data["prob"], Fraction(data["max_batch"], data["records"])), self.steps
+            n = whole(data["records"], 1, 10**15)
+            part, self.meetings = min(data["prob"], Fraction(whole(data["max_batch"], 1, n), n)), self.steps
         self.fixed = part == 1  # the releases of a record are known: those of fixed batches, or of batches of everybody
         if self.fixed:
             self.games, self.groups, self.rate = [], [], Fraction(0)
         need(self.games or self.groups or self.fixed or kind == "shuffled", "the sampler is not covered")
+        need(0 < data.get("prob", 1) <= 1, "the rate is not allowed")
 
 
 class Phase:
@@ -206,6 +207,7 @@ class Phase:
         # between two versions the shift is up to 2 clip; when sampled, each is up to a clip from one without the record
         self.swapped, self.reach = replaced and self.rate < 1, clip * (1 + (replaced and self.rate == 1))
         self.g, self.replaced = self.sampler.rate if self.sampler else Fraction(0), replaced
+        self.exact = self.reach / noise.get("scale", 1) if self.rate == 1 and 1 in (self.p, self.n) else None  # l1
         self.q, self.steps = ball(self.rate), whole(data["steps"], 1, 10**8)
         need(not self.sampler or self.steps == self.sampler.steps, "the steps are not the sampler's")
         self.steps, self.clip = self.sampler.meetings if self.sampler else self.steps, clip  # the order revealed
@@ -483,12 +485,13 @@ def event(phases: list[Phase], data: dict[str, Any], direction: str) -> list[arb
     return [sum(first[start:], arb(0)), 1 - sum(second[:start], arb(0))]
 
 
-def certified(kind: str, phases: list[Phase], w: dict[str, Any], replaced: bool, e: arb) -> arb:  # at least delta
+def certified(kind: str, phases: list[Phase], w: dict[str, Any], replaced: bool, epsilon: Fraction) -> arb:  # >= delta
     first, sampled, gaussian = phases[0], any(x.rate < 1 or x.g for x in phases), all(x.power == 2 for x in phases)
     need(not (sampled and replaced) or (kind == "gaussian-grid" and gaussian), "sampled replace-one is not covered")
-    for who in [x.sampler for x in phases if x.sampler]:
-        need((kind == "gaussian-grid" or not who.rate) and (gaussian or not who.twice), "the sampler has no theorem")
-    order, scales = whole(w.get("order", 1), 1, 2000), w.get("scales", [])
+    for x in [x for x in phases if x.sampler]:
+        met = x.power == 2 or not x.sampler.twice
+        need((kind == "gaussian-grid" or not x.g) and met, "the sampler has no theorem")
+    e, order, scales = ball(epsilon), whole(w.get("order", 1), 1, 2000), w.get("scales", [])
     spent = sum((x.steps * x.scale_masses(scales)[-1] for x in phases if scales), arb(0))
     if kind == "gaussian-curve":
         need(not sampled and gaussian, "it takes unsampled Gaussian noise")
@@ -519,8 +522,9 @@ def certified(kind: str, phases: list[Phase], w: dict[str, Any], replaced: bool,
     alone = len(phases) == first.steps == first.rate == 1
     if kind == "pure-laplace":  # amplified and added up; of one release its curve
         need(all(x.power == 1 and not x.g for x in phases), "the noise is not Laplace, or others change")
-        pure = sum((x.steps * (1 + x.q * (x.radius(1) / x.scale).expm1()).log() for x in phases), arb(0))
-        return arb(0).max(-((e - pure) / 2).expm1()) if alone else arb(0 if pure <= e else 1)
+        rest = [x.steps * (1 + x.q * (x.radius(1) / x.scale).expm1()).log() for x in phases if x.exact is None]
+        left = ball(epsilon - sum(x.steps * (x.exact or 0) for x in phases)) - sum(rest, arb(0))
+        return arb(0).max(-(left / 2).expm1()) if alone else arb(0 if left >= 0 else 1)
     need(alone, "it takes one unsampled release")
     need(kind == "one-dimensional" and first.n == 1 and "beta" in first.v, "this kind is not known, or does not apply")
     low, high, shift, beta = (*(ball(w[key]) for key in ("low", "high")), ball(first.reach), first.v["beta"])
@@ -565,7 +569,7 @@ def accepted(text: str) -> str:  # in one line; AssertionError: nothing is prove
     else:
         need(verdict == "certified", "this kind does not prove this verdict")
         small = (stated := data["steps"][-1]["at_most"]) <= delta  # first, as the bound may take long
-        need(small and certified(kind, phases, inputs, replaced, ball(epsilon)) <= ball(stated), "a bound is exceeded")
+        need(small and certified(kind, phases, inputs, replaced, epsilon) <= ball(stated), "a bound is exceeded")
         proof, rounding = f"delta <= {shown(stated, ROUND_CEILING)} by {kind}", ROUND_CEILING
     names = " and ".join(dict.fromkeys(phase.name for phase in phases))
     meant = claim["adjacency"] if all(x.sampler is None or x.sampler.groups for x in phases) or replaced else "zero-out"

@@ -9,6 +9,7 @@ window losses are rounded up to its end; what is above it, and what rounding tak
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import pairwise
 from operator import add
 
@@ -207,7 +208,10 @@ def _sampled(loss: float, q: float) -> float:
 
 def _bottom(one: PairRelease) -> float:
     """The loss of a record that was not sampled, at its least; 0 where losses have no end."""
-    return math.log1p(-one.sampling_prob) if one.sampling_prob < 1 and not one.drawn else 0.0
+    if one.drawn or one.sampling_prob == 1:
+        return 0.0
+    rest = 1 - Fraction(str(one.sampling_prob))  # next to 1 a double and the decimal that is meant leave other rests
+    return math.log(rest) if rest < 0.5 else math.log1p(-one.sampling_prob)
 
 
 def _edges(one: PairRelease, top: float, step: float, window: int) -> tuple[int, ...]:

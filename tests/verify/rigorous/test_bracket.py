@@ -16,6 +16,7 @@ pytest.importorskip("flint")
 from scipy.integrate import quad
 
 from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian, GeneralizedGaussian, Laplace, Product
+from dpaudit.mechanisms.base import Mechanism
 from dpaudit.verify import Claim, Phase, Verdict, check
 from dpaudit.verify.claim_files import load_claims
 from dpaudit.verify.claims import Adjacency
@@ -169,6 +170,18 @@ def test_composed_laplace_noise_has_both_sides(
     overlaps(found, fast)
     assert isinstance(found, RigorousBracket)
     assert found.delta_upper < 1.01 * fast.delta_upper
+
+
+@pytest.mark.parametrize("noise", [Gaussian(2.0), Laplace(4.0, 1.0, 1.0)])
+@pytest.mark.parametrize("rate", [0.9999999999999999, 0.9999999999999998, 1 - 1e-12])
+def test_a_rate_next_to_one_costs_what_one_does(noise: Mechanism, rate: float) -> None:
+    """The double and the decimal that is meant leave records out with probabilities that differ by a tenth."""
+    claim = Claim.single(noise, epsilon=0.4, delta=1e-5, sampling_prob=rate)
+    found, whole = rigorous_bracket(claim), rigorous_bracket(Claim.single(noise, epsilon=0.4, delta=1e-5))
+    assert isinstance(found, RigorousBracket)
+    assert isinstance(whole, RigorousBracket)
+    overlaps(found, check(claim))
+    assert found.delta_upper == pytest.approx(whole.delta_upper, rel=0.01, abs=1e-9)
 
 
 def test_a_composed_laplace_pair_is_the_sum_of_its_losses() -> None:

@@ -721,7 +721,7 @@ def test_the_checker_is_one_short_file_that_imports_flint_alone() -> None:
     ]
     explained = sum((text.end_lineno or 0) - text.lineno + 1 for text in docstrings)
     blank = sum(not line.strip() for line in source.splitlines())
-    assert len(source.splitlines()) - explained - blank <= 477
+    assert len(source.splitlines()) - explained - blank <= 481
     names = {
         (node.module or "") if isinstance(node, ast.ImportFrom) else alias.name
         for node in ast.walk(tree)
@@ -886,4 +886,78 @@ def test_two_versions_of_a_sampled_record_are_not_amplified_as_one() -> None:
     assert checker.accepted(json.dumps(found)).startswith("certified")
     found["claim"]["adjacency"] = "replace-one"
     with pytest.raises(AssertionError, match="sampled replace-one"):
+        checker.accepted(json.dumps(found))
+
+
+@pytest.mark.parametrize(
+    ("scale", "clip", "steps", "epsilon", "adjacency"),
+    [
+        (1.0, 1.0, 1, 1.0, "add-remove"),
+        (2.0, 1.0, 1, 1.0, "replace-one"),
+        (10.0, 1.0, 10, 1.0, "add-remove"),
+        (1.0, 0.3, 1, 0.3, "add-remove"),
+        (1.0, 0.1, 3, 0.3, "add-remove"),
+    ],
+)
+def test_a_pure_budget_that_is_spent_exactly_is_certified(
+    scale: float, clip: float, steps: int, epsilon: float, adjacency: Any
+) -> None:
+    """As the decimals that are written; whatever lies below it, however little, is not."""
+    claim = single(Laplace(scale, clip, 1.0), epsilon, 0.0, steps=steps, adjacency=adjacency)
+    found = certificate(claim, check(claim))
+    assert isinstance(found, dict)
+    assert checker.accepted(json.dumps(found)).startswith("certified")
+    bracket = rigorous_bracket(claim)
+    assert isinstance(bracket, RigorousBracket)
+    assert bracket.delta_upper == 0.0
+    found["claim"]["epsilon"] = f"{epsilon - 0.1:.1f}{'9' * 50}"
+    with pytest.raises(AssertionError):
+        checker.accepted(json.dumps(found))
+
+
+@pytest.mark.parametrize(
+    ("claim", "reason"),
+    [
+        (single(Gaussian(0.003), 2e5, 1e-5), "epsilons below 100000"),
+        (Claim(20.0, 1e-5, [Phase(Gaussian(8.0 + i)) for i in range(9)]), "at most 8 phases"),
+        (single(Gaussian(2e5), 2.0, 1e-5, steps=10**9), "no integer from 1 to 100000000"),
+        (single(Gaussian(20.0, clip=1e40), 2.0, 1e-5), "out of its domain"),
+        (single(GeneralizedGaussian(2000.0, 9.0, dimension=1), 2.0, 1e-5), "out of its domain"),
+    ],
+)
+def test_no_certificate_is_written_that_the_checker_would_not_read(claim: Claim, reason: str) -> None:
+    found = certificate(claim, check(claim))
+    assert isinstance(found, NotCovered)
+    assert reason in found.reason
+
+
+def test_the_checkers_own_limits_are_those_that_are_told() -> None:
+    text = json.loads(made("gaussian refuted"))
+    for change in ({"epsilon": "100000"}, {"phases": text["claim"]["phases"] * 9}):
+        with pytest.raises(AssertionError, match="not allowed"):
+            checker.accepted(json.dumps({**text, "claim": {**text["claim"], **change}}))
+
+
+def test_noise_of_other_kinds_may_stand_beside_batches_that_straddle() -> None:
+    mixed = [
+        Phase(Gaussian(1.2), sampler=Shuffled.of(100, 30, 2, last_batch="straddling")),
+        Phase(Laplace(9.0, 1.0, 2.0)),
+    ]
+    claim = Claim(20.0, 1e-3, mixed, "zero-out")
+    found = certificate(claim, check(claim))
+    assert isinstance(found, dict)
+    assert checker.accepted(json.dumps(found)).startswith("certified")
+    found["claim"]["phases"][0]["mechanism"] = {"name": "laplace", "scale": "1.2", "clip": "1.0", "clip_norm": "2.0"}
+    with pytest.raises(AssertionError, match="no theorem"):
+        checker.accepted(json.dumps(found))
+
+
+@pytest.mark.parametrize("change", [{"prob": "1e30"}, {"max_batch": 10**7}, {"records": 1}, {"records": None}])
+def test_batches_that_cannot_be_are_refused(change: dict[str, Any]) -> None:
+    claim = Claim(7.06, 1e-5, [Phase(Gaussian(2.0), sampler=TruncatedPoisson(1.0, 5, 5, 9))], "zero-out")
+    found = certificate(claim, check(claim))
+    assert isinstance(found, dict)
+    assert checker.accepted(json.dumps(found)).startswith("certified")
+    found["claim"]["phases"][0]["sampling"] |= change
+    with pytest.raises(AssertionError):
         checker.accepted(json.dumps(found))
