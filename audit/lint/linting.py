@@ -26,11 +26,13 @@ class LintResult:
         findings: In the order of the files and their lines.
         files: How many files were read.
         unread: How many files and folders the system did not let be read.
+        others: How many of the files are left alone, as nothing in them shows that they train privately.
     """
 
     findings: tuple[Finding, ...]
     files: int
     unread: int = 0
+    others: int = 0
 
     @property
     def refuted(self) -> bool:
@@ -61,7 +63,7 @@ def lint_paths(
         raise InputError(f"Expected ignore={unknown[0]!r} to be one of {', '.join(RULES)}.")
     rules = [rule for name, rule in RULES.items() if name not in set(ignore)]
     findings: list[Finding] = []
-    count = unread = 0
+    count = unread = others = 0
 
     def leave_out(error: OSError) -> None:
         nonlocal unread
@@ -70,7 +72,7 @@ def lint_paths(
 
     for path, named in _files(paths, leave_out):
         try:
-            findings += lint_file(path, rules, warn)
+            found = lint_file(path, rules, warn)
         except InputError as error:
             if named:
                 raise
@@ -79,12 +81,13 @@ def lint_paths(
             else:
                 warn(f"left out: {error}")
             continue
-        count += 1
-    return LintResult(tuple(findings), count, unread)
+        findings += found or []
+        count, others = count + 1, others + (found is None)
+    return LintResult(tuple(findings), count, unread, others)
 
 
-def lint_file(path: Path, rules: Iterable[Rule], warn: Callable[[str], None]) -> list[Finding]:
-    """The findings of one file, in the order of its lines.
+def lint_file(path: Path, rules: Iterable[Rule], warn: Callable[[str], None]) -> list[Finding] | None:
+    """The findings of one file, in the order of its lines; None where nothing shows that it trains privately.
 
     Raises:
         InputError: It cannot be read as what its name says.
@@ -98,7 +101,7 @@ def lint_file(path: Path, rules: Iterable[Rule], warn: Callable[[str], None]) ->
     script = read_script(path)
     _warn_of_unknown(script, warn)
     try:
-        return sorted(set(_script_findings(script, rules))) if script.private else []
+        return sorted(set(_script_findings(script, rules))) if script.private else None
     except RecursionError:
         raise InputError(f"Expected {path} to be Python of less depth.") from None
 

@@ -38,7 +38,8 @@ def lint_text(
     told_counts = ", ".join(f"{count} {level}{'s' * (count != 1)}" for level, count in counts.items() if count)
     files = f"{result.files:,} file{'s' * (result.files != 1)}"
     unread = f"; {result.unread:,} could not be read" if result.unread else ""
-    return "\n".join([*lines, f"{told_counts or 'nothing found'} in {files}{unread}"])
+    others = f"; {result.others:,} left alone: no privacy library, no parameters of one" if result.others else ""
+    return "\n".join([*lines, f"{told_counts or 'nothing found'} in {files}{unread}{others}"])
 
 
 def _wrapped(word: str, text: str, width: int) -> list[str]:
@@ -54,6 +55,7 @@ def lint_json(result: LintResult) -> str:
     document = {
         "format": LINT_FORMAT,
         "files": result.files,
+        "left_alone": result.others,
         "findings": [finding.to_dict() for finding in result.findings],
     }
     return json.dumps(document, indent=1) + "\n"

@@ -3,6 +3,7 @@
 from dpaudit.audit.lint.findings import Rule
 from dpaudit.audit.lint.rules import (
     adaptive_clipping,
+    batch_clipping,
     batch_norm,
     buffered_shuffle,
     claimed_value,
@@ -42,6 +43,7 @@ RULES: dict[str, Rule] = {
         adaptive_clipping,
         search_not_accounted,
         batch_norm,
+        batch_clipping,
         microbatches,
     )
 }

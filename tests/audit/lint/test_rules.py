@@ -296,6 +296,69 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         (OPACUS + "net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8))",
          OPACUS + "net = ModuleValidator.fix(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)))"),
     ],
+    "batch-clipping": [
+        (
+            """
+            def train(model, loader, noise_multiplier, clip):
+                for x, y in loader:
+                    loss(model(x), y).backward()
+                    torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+                    for p in model.parameters():
+                        p.grad += noise_multiplier * clip * torch.randn_like(p)
+                    optimizer.step()
+            """,
+            """
+            def train(model, loader, noise_multiplier, clip):
+                for batch in loader:
+                    for x, y in batch:
+                        loss(model(x), y).backward()
+                        torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+                        for total, p in zip(totals, model.parameters()):
+                            total += p.grad
+                    for total, p in zip(totals, model.parameters()):
+                        p.grad = total + noise_multiplier * clip * torch.randn_like(p)
+                    optimizer.step()
+            """,
+        ),
+        (
+            """
+            def train(model, noise_multiplier, clip):
+                loader = DataLoader(data, batch_size=64)
+                for x, y in loader:
+                    loss(model(x), y).backward()
+                    clip_grad_norm_(model.parameters(), clip)
+                    for name, p in model.named_parameters():
+                        noise = torch.normal(0, noise_multiplier * clip, p.shape)
+                        p.grad.add_(noise / 64)
+            """,
+            """
+            def train(model, noise_multiplier, clip):
+                loader = DataLoader(data)
+                for x, y in loader:
+                    loss(model(x), y).backward()
+                    clip_grad_norm_(model.parameters(), clip)
+                    for name, p in model.named_parameters():
+                        noise = torch.normal(0, noise_multiplier * clip, p.shape)
+                        p.grad.add_(noise)
+            """,
+        ),
+        (
+            """
+            def train(model, loader, noise_multiplier, clip):
+                while True:
+                    loss(model(x), y).backward()
+                    clip_grad_norm_(model.parameters(), clip)
+                    p.grad += noise_multiplier * clip * torch.randn_like(p)
+            """,
+            """
+            def train(model, loader, noise_multiplier, clip):
+                while True:
+                    x = x + noise_multiplier * clip * torch.randn_like(x)
+                    loss(model(x), y).backward()
+                    clip_grad_norm_(model.parameters(), clip)
+            """,
+        ),
+    ],
     "microbatches": [
         (
             """
