@@ -36,7 +36,7 @@ def in_one_line() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         _end_undisturbed()
-        fail("interrupted before it was done", GAVE_UP)
+        fail("interrupted before anything was done that can be kept: the same command starts again", GAVE_UP)
     except OSError as error:
         fail(os_reason(error), os_status(error))
     except MemoryError:

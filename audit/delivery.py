@@ -9,7 +9,11 @@ from dpaudit._files import write_whole
 from dpaudit._plain_text import printable
 from dpaudit.audit.exit_status import os_reason
 from dpaudit.reports import load_result, result_json
+from dpaudit.reports.rendering import DATA, PAGE
+from dpaudit.reports.signing import PUBLIC, SIGNATURE, SUMS
 from dpaudit.verify.results import AttackResult, AuditResult
+
+REPORT = (PAGE, DATA, SUMS, SIGNATURE, PUBLIC)
 
 
 def deliver(
@@ -56,6 +60,7 @@ def _write(
 
     try:
         place = report_folder(result, folder)
+        other = _set_aside(folder) if place == folder and is_of_another(result, folder) else None
         page = write_report(result, place)
         if json_file not in (None, "-"):
             write_whole({str(json_file): result_json(result).encode()})
@@ -63,9 +68,34 @@ def _write(
         return error
     if place != folder:
         warn(printable(f"the report in {folder} rests on more evidence and stays; this one is in {place}"))
+    if other is not None:
+        warn(printable(f"the report in {folder} was of another model, claim or loop; it is now in {other}"))
     if json_file != "-":
         show(f"report: {printable(str(page))}")
     return None
+
+
+def is_of_another(result: AuditResult, folder: Path) -> bool:
+    """Whether the report in a folder is of another model, claim or loop than a result."""
+    try:
+        before = load_result(folder / DATA)
+    except ValueError:  # none, or none that can be read
+        return False
+    return not _alike(result, before)
+
+
+def _set_aside(folder: Path) -> Path:
+    """A new folder inside, with the report that was in it."""
+    place = _free(folder)
+    place.mkdir()
+    for name in REPORT:
+        if (folder / name).exists():
+            (folder / name).rename(place / name)
+    return place
+
+
+def _free(folder: Path) -> Path:
+    return next(path for number in count(2) if not (path := folder / f"run-{number}").exists())
 
 
 def report_folder(result: AuditResult, folder: Path) -> Path:
@@ -76,12 +106,12 @@ def report_folder(result: AuditResult, folder: Path) -> Path:
         folder: The folder of reports.
     """
     try:
-        before = load_result(folder / "result.json")
+        before = load_result(folder / DATA)
     except ValueError:  # none, or none that can be read
         return folder
     if not has_less_evidence(result, before):
         return folder
-    return next(path for number in count(2) if not (path := folder / f"run-{number}").exists())
+    return _free(folder)
 
 
 def has_less_evidence(result: AuditResult, before: AuditResult) -> bool:
@@ -98,10 +128,7 @@ def has_less_evidence(result: AuditResult, before: AuditResult) -> bool:
         result: The later one.
         before: The earlier one.
     """
-    claims = [json.loads(json.dumps(audit.to_dict()["claim"])) for audit in (result, before)]
-    if result.model.get("sha256") != before.model.get("sha256") or claims[0] != claims[1]:
-        return False
-    if result.reproduce.get("trainer") != before.reproduce.get("trainer"):  # another loop, or an edited one
+    if not _alike(result, before):
         return False
     if set(before.refuted_by) - set(result.refuted_by):
         return True
@@ -111,6 +138,13 @@ def has_less_evidence(result: AuditResult, before: AuditResult) -> bool:
         return True
     attacks = {attack.name: attack for attack in result.attacks}
     return any(attack.name not in attacks or _proves_less(attacks[attack.name], attack) for attack in before.attacks)
+
+
+def _alike(result: AuditResult, before: AuditResult) -> bool:
+    """Whether two audits are of the same model, claim and loop, an edited one being another."""
+    claims = [json.loads(json.dumps(audit.to_dict()["claim"])) for audit in (result, before)]
+    same = result.model.get("sha256") == before.model.get("sha256") and claims[0] == claims[1]
+    return same and result.reproduce.get("trainer") == before.reproduce.get("trainer")
 
 
 def _controlled(result: AuditResult) -> bool:

@@ -62,7 +62,9 @@ def _screened(paths: Sequence[Path], stage: Stage) -> dict[str, Any]:
     deciding: dict[str, int] = {}
     for path in paths:
         try:
-            claims, others = (read_claim_table(path), []) if path.suffix == ".csv" else columns_of(load_claims(path))
+            claims, others = (
+                (read_claim_table(path), []) if path.suffix.lower() == ".csv" else columns_of(load_claims(path))
+            )
         except ClaimFileError as error:
             raise InputError(str(error)) from error
         result = screen(claims, advance=stage("Screening claims", len(claims)))

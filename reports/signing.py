@@ -79,8 +79,10 @@ def verify_report(page: Path, data: Path, *, key: Path | None = None) -> str:
     lines = text.decode("ascii", "replace").splitlines()
     signed = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     for path in (page, data):
-        if signed.get(path.name) != _sha256(path):
-            raise ValueError(f"Expected {path} to have the SHA-256 that was signed, {signed.get(path.name, 'none')}.")
+        if path.name not in signed:
+            raise ValueError(f"Expected {path} to be one of the files that were signed: {', '.join(sorted(signed))}.")
+        if signed[path.name] != _sha256(path):
+            raise ValueError(f"Expected {path} to have the SHA-256 that was signed, {signed[path.name]}.")
     return _fingerprint(public)
 
 

@@ -105,8 +105,12 @@ def write_again(path: Path, out: Path) -> Path:
         The path of the page.
 
     Raises:
-        ValueError: The file cannot be read, is no JSON, or does not follow the schema of its format; one line.
+        ValueError: The file cannot be read, is no JSON, or does not follow the schema of its format, or another result
+            lies in the folder, whose JSON would be lost; one line.
     """
+    beside = out / (DATA if _holds_verdicts(path) else rendering.DATA)
+    if path.exists() and beside.exists() and not path.samefile(beside) and _read_json(path) != _read_json(beside):
+        raise ValueError(f"Expected {out} to hold no {beside.name} of another result: name another folder with --out.")
     try:
         if not _holds_verdicts(path):
             return write_report(load_result(path), out)
@@ -127,6 +131,15 @@ def page_beside(path: Path) -> Path:
 def data_beside(page: Path) -> Path:
     """Where the JSON of a page lies that was written with it."""
     return page.with_name(DATA if page.name == PAGE else rendering.DATA)
+
+
+def _read_json(path: Path) -> object:
+    """What a file holds; its bytes where that is no JSON."""
+    data = path.read_bytes()
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return data
 
 
 def _holds_verdicts(path: Path) -> bool:

@@ -206,7 +206,11 @@ def test_an_interruption_is_one_line_and_exit_4() -> None:
             process.send_signal(signal.SIGINT)
             time.sleep(0.002)
         rest = process.communicate(timeout=120)
-    assert (process.returncode, told, rest) == (4, "dpaudit: interrupted before it was done\n", ("", ""))
+    assert (process.returncode, told, rest) == (
+        4,
+        "dpaudit: interrupted before anything was done that can be kept: the same command starts again\n",
+        ("", ""),
+    )
 
 
 def test_an_interruption_of_a_text_that_is_executed_exits_4_as_any_other(tmp_path: Path) -> None:
@@ -215,7 +219,10 @@ def test_an_interruption_of_a_text_that_is_executed_exits_4_as_any_other(tmp_pat
     (tmp_path / "ended.py").write_text(code)
     command = [sys.executable, "-m", "ended"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stderr) == (4, "dpaudit: interrupted before it was done\n")
+    assert (done.returncode, done.stderr) == (
+        4,
+        "dpaudit: interrupted before anything was done that can be kept: the same command starts again\n",
+    )
 
 
 def test_an_interruption_before_the_commands_have_loaded_is_one_line_and_exit_4(tmp_path: Path) -> None:

@@ -89,13 +89,16 @@ def check(
             bracket = Bracket(claim, [*uppers, curve], lower)
     finding = None
     if claim.guarantee is not None and not bracket.disagreement:
-        from dpaudit.verify.guarantee_check import decide_guarantee  # most claims state epsilon and delta
+        from dpaudit.verify.guarantee_check import decide_guarantee, shown_alone  # most claims state epsilon and delta
 
         theorem = "no theorem" if bracket.best is None else bracket.best.theorem
         sides: tuple[Function, Function] = bracket.delta_at_least, bracket.delta_at_most
         if isinstance(claim.guarantee, PrivacyCurve) and method == "exact":
             sides = _point_by_point(claim, claim.guarantee.points, bracket)
-        finding = decide_guarantee(claim, *sides, bracket.epsilon, theorem)
+        if method == "monte-carlo" and not isinstance(claim.guarantee, PrivacyCurve):
+            finding = shown_alone(claim, bracket.delta_at_least)  # nothing but what was sampled
+        else:
+            finding = decide_guarantee(claim, *sides, bracket.epsilon, theorem)
         if finding.crossed and not bracket.sampled:
             finding, bracket.disagreement = finding.undecided(), True
     published = _published(claim)
@@ -377,7 +380,8 @@ def _reason(bracket: Bracket, lower: Curve) -> str:
         )
     return (
         f"{cause}{' ' if cause else ''}{bracket.gap}, and the claim lies between. To decide {goal}, it takes a witness "
-        f"stronger than delta={delta[0]:.4g} or an upper bound tighter than delta={delta[1]:.4g} ({best.theorem})."
+        f"stronger than delta={delta[0]:.4g} or an upper bound tighter than delta={delta[1]:.4g} ({best.theorem})"
+        f"{'' if bracket.sampled else '; method=both looks for such a witness by simulation'}."
     )
 
 

@@ -20,7 +20,7 @@ class ClaimColumns:
         ids: Names, shape (n,).
         noise_multiplier: Sigma over the longest shift, in (0, inf).
         sampling_prob: Poisson rate in [1e-300, 1]; 1 is none.
-        steps: Releases, whole numbers of at least 1.
+        steps: Releases, whole numbers in [1, 1e12).
         delta: In [0, 1).
         epsilon: Finite, at least 0.
 
@@ -39,7 +39,7 @@ class ClaimColumns:
         inside = {
             "noise_multiplier": ("(0, inf)", (self.noise_multiplier > 0) & (self.noise_multiplier < np.inf)),
             "sampling_prob": (SAMPLING_PROB, (self.sampling_prob >= SAMPLING_PROB.low) & (self.sampling_prob <= 1)),
-            "steps": (STEPS, (self.steps >= 1) & (self.steps < np.inf) & (self.steps == np.floor(self.steps))),
+            "steps": (STEPS, (self.steps >= 1) & (self.steps < STEPS.high) & (self.steps == np.floor(self.steps))),
             "delta": (DELTA, (self.delta >= 0) & (self.delta < 1)),
             "epsilon": (EPSILON, (self.epsilon >= 0) & (self.epsilon < np.inf)),
         }

@@ -132,7 +132,7 @@ def claims_of_text(text: str, path: Path, *, only: str | None = None) -> list[Cl
     try:
         data = read_toml(text)
     except (ValueError, RecursionError) as error:  # of integers with thousands of digits, too
-        hint = "; dpaudit verify --screen reads tables of claims" if path.suffix == ".csv" else ""
+        hint = "; dpaudit verify --screen reads tables of claims" if path.suffix.lower() == ".csv" else ""
         raise ClaimFileError(f"{path}: not TOML: {error}{hint}") from error
     try:
         return parse_claims(data, source=str(path), folder=path.parent, only=only)

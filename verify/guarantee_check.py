@@ -103,6 +103,33 @@ def decide_guarantee(claim: Claim, at_least: Function, at_most: Function, epsilo
             raise ValueError(f"Expected claim {claim.id!r} to state a guarantee of its own kind.")
 
 
+def shown_alone(claim: Claim, at_least: Function) -> Finding:
+    """What lower bounds on delta show of such a guarantee by themselves, whatever is known of the noise.
+
+    Args:
+        claim: With its guarantee, not a curve.
+        at_least: Lower bounds on delta at each epsilon, all of which hold together.
+    """
+    match claim.guarantee:
+        case GaussianDP(mu):
+            parameter, stated, shown = "mu", mu, most_mu(at_least)
+        case ZeroConcentratedDP(rho):
+            parameter, stated = "rho", rho
+            shown = float((divergence_at_least(at_least, ORDERS) / ORDERS).max())
+        case RenyiDP() as renyi:
+            parameter, stated = "epsilon", renyi.epsilon
+            shown = float(divergence_at_least(at_least, np.array([renyi.order]))[0])
+        case _:
+            parameter, stated = "epsilon", claim.epsilon
+            lower = min(float(at_least(np.array([stated]))[0]), 1.0 - 1e-16)
+            shown = stated - math.log1p(-lower) if lower > 0 else 0.0  # as in `_pure`
+    if shown * (1.0 - EXACT) > stated:
+        reason = f"the lower bounds on delta(epsilon) leave no smaller {parameter} than {shown:.6g}."
+        return Finding("refuted", reason, parameter, shown, math.inf)
+    reason = f"{parameter} is shown to be at least {shown:.4g}; simulation has no upper bound."
+    return Finding("undecided", reason, parameter, shown, math.inf)
+
+
 def decide_points(claim: Claim, at_least: Function, at_most: Function, theorem: str, unreached: str) -> Finding:
     """The verdict on such a guarantee where floats do not reach the noise: only points of a curve can be proven.
 

@@ -72,6 +72,8 @@ def run(
     lacking = LACKING if require is not None and one_of("require", require, ("power",)) else 0
     bundle = load_bundle(model, recipe=None if recipe is None else load_recipe(recipe))
     written_apart(json, *bundle.recipe.files)
+    if dry_run and json is not None:
+        raise typer.BadParameter("Expected --dry-run without --json: a plan is no result.")
 
     from dpaudit.audit import runner  # after the file: a bad one is refused before this loads
     from dpaudit.audit.trials.store import stored_seed
@@ -105,11 +107,12 @@ def run(
             prepared = runner.prepare(bundle, dataset, settings, stage=stage)
             plan = runner.plan_audit(prepared)
             text = _plan_text(prepared, plan, runner.designs(prepared, plan))
+            checks = [prepared.claim_check, runner.check_as_run(prepared.bundle.recipe)]
         else:
             result = runner.run(bundle, dataset, settings, stage=stage, warn=partial(typer.echo, err=True))
     if dry_run:
         typer.echo(text)
-        return
+        raise typer.Exit(REFUTED if any(found and found.verdict == "refuted" for found in checks) else 0)
     from dpaudit.audit.delivery import deliver
 
     warn = partial(typer.echo, err=True)
@@ -152,7 +155,8 @@ def _advice(result: "AuditResult") -> list[str]:
     if stopped and stopped.startswith("Expected"):  # what models break they would break again
         lines.append("to go on: change the recipe or the loop; with the same seed the same models are trained")
     elif result.verdict == "gave_up" or stopped:
-        lines.append("to go on: repeat the command with the same --out; finished trials and the seed are kept")
+        anew = " but without --fresh" if "--fresh" in str(result.reproduce.get("command")).split() else ""
+        lines.append(f"to go on: repeat the command with the same --out{anew}; finished trials and the seed are kept")
     return lines
 
 

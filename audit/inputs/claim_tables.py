@@ -32,7 +32,9 @@ def read_claim_table(path: Path) -> ClaimColumns:
             raise InputError(f"Expected the first line of {path} to be {','.join(COLUMNS)}.")
         blocks: list[list[Array]] = []
         while rows := list(islice(reader, 100_000)):  # a million rows of text at once take a gigabyte
-            blocks.append(_columns(rows, names, path, sum(len(block[0]) for block in blocks) + 2))
+            while rows and not rows[-1]:  # blank lines at the end, as some editors leave
+                rows.pop()
+            blocks += [_columns(rows, names, path, sum(len(block[0]) for block in blocks) + 2)] if rows else []
     except UnicodeDecodeError as error:
         raise InputError(f"Expected {path} to be UTF-8 text.") from error
     except csv.Error as error:

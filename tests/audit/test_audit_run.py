@@ -311,6 +311,9 @@ def test_a_dry_run_keeps_nothing_and_prints_the_plan(folder: Path, tmp_path: Pat
     done = dpaudit("run", "m.pt", "--seed", "3", "--dry-run", folder=tmp_path)
     assert done.returncode == 0
     assert "models per arm" in done.stdout
+    refused = dpaudit("run", "m.pt", "--seed", "3", "--dry-run", "--json", "-", folder=tmp_path)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "--dry-run without --json" in refused.stderr
     assert not (tmp_path / "m.audit").exists()
 
 

@@ -12,8 +12,9 @@ import pytest
 
 from dpaudit._files import write_whole
 from dpaudit.audit.commands.run import _command, _lines
-from dpaudit.audit.delivery import has_less_evidence
+from dpaudit.audit.delivery import deliver, has_less_evidence
 from dpaudit.mechanisms import Gaussian
+from dpaudit.reports import load_result, write_again
 from dpaudit.verify.bounds import JointTest, Tradeoff
 from dpaudit.verify.checking import check
 from dpaudit.verify.claims import Claim
@@ -60,6 +61,31 @@ def test_no_refutation_is_filed_below_a_silence() -> None:
     assert not has_less_evidence(refuted, silent)
     assert has_less_evidence(silent, refuted)
     assert has_less_evidence(result(other), silent)
+
+
+def test_a_report_on_something_else_is_set_aside(tmp_path: Path) -> None:
+    first, other = result(attack(), verdict="refuted", refuted_by=["a"]), result(attack(), model={"sha256": "b"})
+    told: list[str] = []
+    for found in (first, other):
+        deliver(found, tmp_path, None, [], show=told.append, warn=told.append)
+    (tmp_path / "report.sha256").write_text("of the second")
+    deliver(replace(first, claim={"epsilon": 2.0}), tmp_path, None, [], show=told.append, warn=told.append)
+    verdicts = [
+        load_result(folder / "result.json").verdict for folder in (tmp_path, tmp_path / "run-2", tmp_path / "run-3")
+    ]
+    assert verdicts == ["refuted", "refuted", "not_refuted"]
+    assert (tmp_path / "run-3" / "report.sha256").read_text() == "of the second"
+    assert not (tmp_path / "report.sha256").exists()
+    assert [line for line in told if "it is now in" in line] == [
+        f"the report in {tmp_path} was of another model, claim or loop; it is now in {tmp_path / name}"
+        for name in ("run-2", "run-3")
+    ]
+    deliver(first, tmp_path, None, [], show=told.append, warn=told.append)
+    page, before = tmp_path / "run-2" / "report.html", (tmp_path / "result.json").read_bytes()
+    with pytest.raises(ValueError, match="of another result"):
+        write_again(tmp_path / "run-3" / "result.json", tmp_path)
+    assert (tmp_path / "result.json").read_bytes() == before
+    assert write_again(tmp_path / "run-2" / "result.json", tmp_path / "run-2") == page
 
 
 def test_the_seed_stands_among_the_options(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,3 +88,12 @@ def test_options_of_the_exact_path_are_refused(tmp_path: Path) -> None:
     assert status == 2
     assert not printed
     assert "Expected --screen without --rigorous." in told
+
+
+def test_blank_lines_may_end_a_table_and_steps_have_an_end(tmp_path: Path) -> None:
+    assert screened(tmp_path, GOOD, "", "") == screened(tmp_path, GOOD)
+    assert screened(tmp_path, GOOD)[0] == 0
+    status, _, told = screened(tmp_path, GOOD, "", BAD)
+    assert (status, "line 3" in told) == (2, True)
+    status, _, told = screened(tmp_path, GOOD.replace("1000", "1e13"))
+    assert (status, "steps" in told) == (2, True)

@@ -863,3 +863,29 @@ def test_the_order_of_the_points_of_a_curve_does_not_matter() -> None:
         assert check(claim_stating(PrivacyCurve(order), [phase])).verdict == "certified"
     assert headline(PrivacyCurve(((9.0, 0.0), *points))) == points[1]
     assert headline(PrivacyCurve(((9.0, 0.0),))) == (9.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "exact", "sampled"),
+    [
+        (GaussianDP(2.0), "certified", "undecided"),
+        (GaussianDP(0.3), "refuted", "refuted"),
+        (ZeroConcentratedDP(0.6), "certified", "undecided"),
+        (ZeroConcentratedDP(0.01), "refuted", "refuted"),
+        (RenyiDP(2.0, 1e-6), "refuted", "refuted"),
+        (RenyiDP(2.0, 1.1), "certified", "undecided"),
+        (PureDP(0.5), "refuted", "refuted"),
+        (PureDP(50.0), "refuted", "undecided"),
+    ],
+)
+def test_simulation_alone_uses_no_theorem(guarantee: Guarantee, exact: str, sampled: str) -> None:
+    """Of normal noise at mu 1: what it shows is at most the truth, and nothing is certified."""
+    claim = claim_stating(guarantee, [Phase(Gaussian(1.0))], "add-remove", "a")
+    assert check(claim).verdict == exact
+    found = check(claim, method="monte-carlo", rng=1)
+    assert found.verdict == sampled
+    assert found.methods == ["monte-carlo"]
+    assert found.guarantee is not None
+    assert found.guarantee["upper"] == math.inf
+    truth = {"gdp": 1.0, "zcdp": 0.5, "rdp": 1.0, "pure": math.inf}[found.guarantee["kind"]]
+    assert found.guarantee["lower"] <= truth

@@ -1,5 +1,7 @@
 """Epsilon from the counts of one event in the two arms of a game."""
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -48,8 +50,14 @@ def epsilon_from_counts(*, tp: int, fp: int, tn: int, fn: int, delta: float, con
     tail = (1.0 - valid_confidence(confidence)) / 2.0
     tpr_lower = float(lower_at(counts["tp"], trials_in, tail))
     fpr_upper = float(upper_at(counts["fp"], trials_out, tail))
+    # each rate from its own counts, as 1 - TPR_lower has no digits where TPR_lower is next to 1
+    tnr_lower, fnr_upper = (
+        float(lower_at(counts["tn"], trials_out, tail)),
+        float(upper_at(counts["fn"], trials_in, tail)),
+    )
+    event, complement = (math.log(max(x - delta, y) / y) for x, y in ((tpr_lower, fpr_upper), (tnr_lower, fnr_upper)))
     return LowerBound(
-        epsilon_lower=float(epsilon_from_rates(tpr_lower, fpr_upper, delta)),
+        epsilon_lower=max(event, complement),
         delta=delta,
         confidence=confidence,
         method="clopper-pearson",

@@ -110,9 +110,13 @@ def valid_scores(name: str, scores: ArrayLike) -> Array:
     """The scores as a non-empty vector without NaN; infinities are allowed.
 
     Raises:
-        ValueError: Not one-dimensional, empty, or with a NaN.
+        ValueError: Not real numbers, not one-dimensional, empty, with a NaN, or with some of them masked.
     """
-    values = np.asarray(scores, dtype=np.float64)
+    given = scores if isinstance(scores, np.ndarray) else np.asarray(scores)
+    if given.dtype.kind not in "biufO" or np.ma.is_masked(given):
+        what = "masked values" if np.ma.is_masked(given) else f"values of type {given.dtype}"
+        raise ValueError(f"Expected {name} to be real numbers, not {what}.")
+    values = np.asarray(given, dtype=np.float64)
     if values.ndim != 1 or values.size == 0:
         raise ValueError(f"Expected {name} of shape {values.shape} to be a non-empty vector.")
     if np.isnan(values).any():
@@ -121,6 +125,9 @@ def valid_scores(name: str, scores: ArrayLike) -> Array:
 
 
 def _counts(successes: ArrayLike, trials: ArrayLike) -> tuple[Array, Array]:
+    for name, given in (("successes", successes), ("trials", trials)):
+        if np.asarray(given).dtype.kind not in "iufO":
+            raise ValueError(f"Expected {name}={given!r} to be integers.")
     k, n = np.broadcast_arrays(np.asarray(successes, np.float64), np.asarray(trials, np.float64))
     wrong = ~((k >= 0) & (k <= n) & (n >= 1) & np.isfinite(n) & (k == np.floor(k)) & (n == np.floor(n)))
     if wrong.any():

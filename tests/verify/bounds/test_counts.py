@@ -1,5 +1,6 @@
 """Epsilon from counts: reference value, exact error rate at true nulls, largest possible outcome, tightness."""
 
+import math
 from itertools import product
 
 import numpy as np
@@ -10,7 +11,9 @@ from scipy.stats import binom
 from dpaudit.verify.bounds import (
     best_possible_epsilon,
     choose_threshold,
+    clopper_pearson,
     epsilon_from_counts,
+    epsilon_gdp,
     gaussian_delta,
     gaussian_epsilon,
     rate_lower,
@@ -117,3 +120,21 @@ def test_a_sum_of_floats_is_a_count() -> None:
     summed = {name: np.ones(count).sum() for name, count in counted.items()}
     first, second = (epsilon_from_counts(**given, delta=0.0, confidence=0.95) for given in (counted, summed))
     assert first.epsilon_lower == second.epsilon_lower
+
+
+@pytest.mark.parametrize("trials", [100, 10**9, 10**16, 10**17])
+def test_any_number_of_trials_is_counted_without_cancellation(trials: int) -> None:
+    """Every trial told apart: TPR_lower is .025^(1/n), and FPR_upper what it lacks to 1."""
+    bound = epsilon_from_counts(tp=trials, fp=0, tn=trials, fn=0, delta=0.0, confidence=0.95).epsilon_lower
+    log_rate = math.log(0.025) / trials
+    assert bound == pytest.approx(log_rate - math.log(-math.expm1(log_rate)), rel=1e-12)
+
+
+def test_what_are_no_numbers_is_refused() -> None:
+    for successes in ("3", True):
+        with pytest.raises(ValueError, match="to be integers"):
+            clopper_pearson(successes, 10, confidence=0.95)  # type: ignore[arg-type]
+    masked = np.ma.masked_array([1.0, 2.0, 3.0], mask=[False, False, True])
+    for scores in (masked, ["1", "2"], np.array([1j, 2.0]), np.array(["2020-01-01"], dtype="M8[D]")):
+        with pytest.raises(ValueError, match="to be real numbers"):
+            epsilon_gdp(scores, [1.0, 2.0], delta=1e-5, confidence=0.95)  # type: ignore[arg-type]
