@@ -15,6 +15,9 @@ participation counts as a column whose i-th largest entry is the largest of the 
 contributions to one pattern bound the cost from below, with signs that symmetric noise does not see. Entries of about
 one size count as the largest of them, from below as the smallest.
 
+Participations that meet. For noise other than normal `rows` has how far a record moves each release, and numbers that
+are enough for all patterns together: Laplace noise clipped in the l1 norm has the pure epsilon of the heaviest pattern.
+
 Cyclic Poisson sampling (Choquette-Choo et al. 2023, arXiv 2306.08153, Section 4). Let C be square and lower triangular
 with at most b diagonals, and the records in b groups fixed beforehand. A record of group g is in at steps g, g + b, ...
 by independent coins; the columns of these steps meet in no row, and all rows of one come before those of the next. So a
@@ -32,12 +35,26 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array, Mechanism, NormalCoordinates, with_noise_factor
+from dpaudit.mechanisms.base import Array, LaplaceCoordinates, Mechanism, NormalCoordinates, with_noise_factor
 from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.mechanisms.quoting import shown
 from dpaudit.verify.correlated.matrix import Matrix, matrix_sensitivity
 from dpaudit.verify.correlated.participation import Participation, participation_from_dict
 from dpaudit.verify.correlated.patterns import Sensitivity, heaviest
+from dpaudit.verify.correlated.rows import (
+    Parts,
+    Rows,
+    adds_up,
+    enlarged,
+    evened,
+    filled,
+    matrix_rows,
+    matrix_rows_lower,
+    toeplitz_rows,
+    toeplitz_rows_lower,
+    tree_rows,
+    tree_rows_lower,
+)
 from dpaudit.verify.correlated.toeplitz import (
     BLT,
     BandedToeplitz,
@@ -58,12 +75,15 @@ LEVELS, CLASSES = 12, 400  # groups of a column's entries at most, each as dear 
 LEAST_PART = 1e-5  # of the largest entry: smaller ones count as that, from below as nothing
 Side = Literal["lower", "upper"]
 ADAPTIVE = "adaptivity costs nothing with normal noise: Denisov et al. (2022)"
+SETTLED = "in which steps a record takes part is settled before the first release"
 FACTOR = "the noise is that on C x, before any normalising of C"
 ONE_RELEASE = (
     "correlated normal noise as one release of its sensitivity: Choquette-Choo et al. (2023, arXiv 2211.06530)"
 )
 ROUNDS = "cyclic Poisson sampling of a banded strategy as rounds: Choquette-Choo et al. (2023, arXiv 2306.08153)"
 WHOLE = "no two participations in one release: adaptive composition of the releases that a record enters"
+MEETING = "participations that meet: adaptive composition of the releases, each moved by all of their parts"
+ADDED = "of Laplace noise none costs more than what moves as much and the most at once (majorization)"
 
 
 @dataclass(frozen=True)
@@ -132,6 +152,33 @@ class Correlation:
         """
         return None if self.participation.sampled else _entered(self.strategy, self.participation, steps, side)
 
+    def moved(self, mechanism: Mechanism, steps: int, side: Side) -> Parts | None:
+        """The releases that a record moves, where participations may meet too: by how much of it, and how many such.
+
+        Args:
+            mechanism: The noise of one release, not normal.
+            steps: n.
+            side: Whether at least so much of so many, or at most; of Laplace noise, whether that costs as much.
+
+        Returns:
+            None where coins decide, or nothing is left of what the record does.
+        """
+        if self.participation.sampled:
+            return None
+        entered = self.entered(steps, side)
+        if entered is not None:
+            return entered
+        if side == "upper":
+            rows = _rows(self.strategy, self.participation, steps)
+            if adds_up(mechanism):
+                return filled(_levels(rows.together, side), rows.total)
+            return _levels(rows.each, side)
+        least = _rows_lower(self.strategy, self.participation, steps)
+        if not least.any():
+            return None
+        parts = _levels(least, side)
+        return evened(parts, least) if isinstance(mechanism.structure, LaplaceCoordinates) else parts
+
     def rounds(self, steps: int, side: Side) -> tuple[tuple[float, int], ...]:
         """(column length, number) of the rounds that a record can be sampled in; see the module."""
         groups = int(self.participation.groups or 1)
@@ -166,21 +213,24 @@ class Correlation:
             prob = float(self.participation.prob or 1.0)
             return [(_divided(mechanism, length, side), n, prob) for length, n in self.rounds(steps, side)]
         if not isinstance(mechanism.structure, NormalCoordinates):
-            parts = self.entered(steps, side)
-            if not parts:
-                return None
-            return [(mechanism if part == 1 else _divided(mechanism, part, side), n, 1.0) for part, n in parts]
+            parts = self.moved(mechanism, steps, side)
+            whole = side == "upper" and adds_up(mechanism) and self.entered(steps, side) is None
+            return [(_moved_by(mechanism, part, side, whole=whole), n, 1.0) for part, n in parts] if parts else None
         found = self.sensitivity(steps)
         if side == "upper" and found.square is not None:  # as many releases as that cost the same, without rounding
             return [(mechanism, found.square, 1.0)]
         length = found.upper if side == "upper" else found.lower
         return [(_divided(mechanism, length, side), 1, 1.0)] if length > 0 else None
 
-    def theorem(self, mechanism: Mechanism) -> str:
+    def theorem(self, mechanism: Mechanism, steps: int) -> str:
         """What proves `independent`, in one line."""
         if self.participation.sampled:
             return ROUNDS
-        return ONE_RELEASE if isinstance(mechanism.structure, NormalCoordinates) else WHOLE
+        if isinstance(mechanism.structure, NormalCoordinates):
+            return ONE_RELEASE
+        if self.entered(steps, "upper") is not None:
+            return WHOLE
+        return f"{MEETING}; {ADDED}" if adds_up(mechanism) else MEETING
 
     def _in_rounds(self, mechanism: Mechanism, steps: int) -> bool:
         """Whether a round is one release: normal noise, or noise of any law on one row."""
@@ -195,12 +245,18 @@ class Correlation:
             return (*own, ADAPTIVE, FACTOR, self._told(steps))
         parts = self.entered(steps, "upper")
         if parts is None:
-            return own
+            rows, name = _rows(self.strategy, self.participation, steps), self._name
+            moved = f"a release by at most {rows.each.max():.6g} clips, and all together by {rows.total:.6g}"
+            return (*own, SETTLED, FACTOR, f"{name}: in {steps} steps a record moves {moved}")
         part = "" if parts == ((1.0, parts[0][1]),) else " and with a part of its contribution"
         return (*own, f"a record enters at most {sum(n for _, n in parts)} of the releases, each once{part}")
 
+    @property
+    def _name(self) -> str:
+        return self.strategy.file if isinstance(self.strategy, Matrix) else self.strategy.name
+
     def _told(self, steps: int) -> str:
-        name = self.strategy.file if isinstance(self.strategy, Matrix) else self.strategy.name
+        name = self._name
         if self.participation.sampled:
             lengths = [f"{length:.6g}" for length, _ in self.rounds(steps, "upper")]
             shown = lengths[0] if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"
@@ -260,6 +316,26 @@ def _entered(
     return _levels(np.concatenate([known[: steps - apart * t] for t in range(times)]), side)
 
 
+@lru_cache(maxsize=64)
+def _rows(strategy: Strategy, participation: Participation, steps: int) -> Rows:
+    match strategy:
+        case Matrix():
+            return matrix_rows(strategy, participation)
+        case Tree():
+            return tree_rows(strategy, steps, participation)
+    return toeplitz_rows(strategy.coefficients(steps), steps, participation)
+
+
+@lru_cache(maxsize=64)
+def _rows_lower(strategy: Strategy, participation: Participation, steps: int) -> Array:
+    match strategy:
+        case Matrix():
+            return matrix_rows_lower(strategy, participation)
+        case Tree():
+            return tree_rows_lower(strategy, steps, participation)
+    return toeplitz_rows_lower(strategy.coefficients(steps), steps, participation)
+
+
 def _of_any(choices: Sequence[Array], side: Side) -> Array:
     """Sizes that cost at least as much as those of any choice ("upper"), or the choice that most likely costs most.
 
@@ -305,6 +381,14 @@ def _levels(sizes: Array, side: Side) -> tuple[tuple[float, int], ...]:
         if not end:
             break
     return tuple(reversed(groups))
+
+
+def _moved_by(mechanism: Mechanism, part: float, side: Side, *, whole: bool) -> Mechanism:
+    """A release that a record moves by so many clips: the noise divided by them, or the clip enlarged where wanted."""
+    if part == 1:
+        return mechanism
+    larger = enlarged(mechanism, part) if whole else None
+    return _divided(mechanism, part, side) if larger is None else larger
 
 
 def _divided(mechanism: Mechanism, length: float, side: Side) -> Mechanism:

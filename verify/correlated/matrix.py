@@ -118,12 +118,12 @@ def improved_signs(entries: Array) -> Array:
     return signs
 
 
-def _length_squared(matrix: Matrix, pattern: Steps) -> float:
-    """|C u|^2 of a pattern from below, but for the squares' own rounding."""
+def moved_at_least(matrix: Matrix, pattern: Steps) -> Array:
+    """|C u| row by row, from below, of equal contributions to a pattern, some of them turned round."""
     columns = matrix.entries[:, pattern]
     signs = improved_signs(columns)
     moved, sizes = np.abs(columns @ signs), np.abs(columns).sum(1)
-    return float(np.sum(np.maximum(moved - 2 * (len(pattern) + 1) * UNIT * sizes, 0.0) ** 2))
+    return np.asarray(np.maximum(moved - 2 * (len(pattern) + 1) * UNIT * sizes, 0.0))
 
 
 def matrix_sensitivity(matrix: Matrix, steps: int, participation: Participation) -> Sensitivity:
@@ -151,6 +151,6 @@ def matrix_sensitivity(matrix: Matrix, steps: int, participation: Participation)
         else:
             upper, pattern = heaviest(row_weights(magnitudes, apart, times), apart, times)
         orders = [pattern, np.arange(times, dtype=np.int64) * apart]
-    squares = [_length_squared(matrix, order) for order in orders]
+    squares = [float(np.sum(moved_at_least(matrix, order) ** 2)) for order in orders]
     best = int(np.argmax(squares))
     return between(squares[best], upper, orders[best], (steps + len(matrix.entries) + 3 * times + 16) * UNIT)

@@ -132,19 +132,34 @@ def row_weights(magnitudes: Array, separation: int, times: int) -> Array:
     n = len(magnitudes)
     far = np.abs(np.arange(n)[:, None] - np.arange(n)) >= separation
     others = np.where(far, magnitudes, 0.0)
-    best = np.zeros_like(others)
-    if times - 1 >= -(-n // separation):  # no limit: one pass over the steps
-        return np.diag(magnitudes) + _unlimited(others, separation)
-    for _ in range(times - 1):
-        with_last = others.copy()
+    return np.asarray(np.diag(magnitudes) + heaviest_rows(others, separation, times - 1))
+
+
+def heaviest_rows(weights: Array, separation: int, times: int) -> Array:
+    """Of every row the largest total weight of at most `times` steps at least `separation` apart.
+
+    Args:
+        weights: w >= 0, shape (rows, n).
+        separation: b.
+        times: k, at least 0.
+
+    >>> heaviest_rows(np.array([[1.0, 6.0, 1.0, 4.0], [2.0, 3.0, 1.0, 4.0]]), 2, 2)
+    array([10.,  7.])
+    """
+    n = weights.shape[1]
+    if times >= -(-n // separation):  # no limit: one pass over the steps
+        return _unlimited(weights, separation)
+    best = np.zeros_like(weights)
+    for _ in range(times):
+        with_last = weights.copy()
         with_last[:, separation:] += best[:, : max(n - separation, 0)]
         best = np.maximum.accumulate(with_last, axis=1)
-    return np.asarray(np.diag(magnitudes) + best[:, -1])
+    return np.asarray(best[:, -1])
 
 
-def _unlimited(others: Array, separation: int) -> Array:
+def _unlimited(weights: Array, separation: int) -> Array:
     """The heaviest pattern of every row, however many steps it has."""
-    best = np.zeros((others.shape[1] + 1, len(others)))  # of the first j steps
-    for j in range(others.shape[1]):
-        best[j + 1] = np.maximum(best[j], others[:, j] + best[max(j + 1 - separation, 0)])
+    best = np.zeros((weights.shape[1] + 1, len(weights)))  # of the first j steps
+    for j in range(weights.shape[1]):
+        best[j + 1] = np.maximum(best[j], weights[:, j] + best[max(j + 1 - separation, 0)])
     return np.asarray(best[-1])

@@ -162,6 +162,23 @@ def repeated(values: Array, steps: int, starts: Steps, signs: Array) -> Array:
     return moved
 
 
+def moved_toeplitz(coefficients: Coefficients, steps: int, apart: int, times: int) -> list[Array]:
+    """|C u| row by row, from below, of contributions 1, 1, ... and 1, -1, 1, ... to the steps 0, b, 2b, ...
+
+    Args:
+        coefficients: At most one per step.
+        steps: n.
+        apart: b.
+        times: Contributions.
+    """
+    values, errors = coefficients
+    starts, ones = np.arange(times, dtype=np.int64) * apart, np.ones(times)
+    doubt = repeated(errors, steps, starts, ones) * (1.0 + 1e-9)
+    rounding = (times + 1) * UNIT * repeated(np.abs(values), steps, starts, ones)
+    moved = [np.abs(repeated(values, steps, starts, signs)) for signs in (ones, ones * (-1.0) ** np.arange(times))]
+    return [np.maximum(row - doubt - rounding, 0.0) for row in moved]
+
+
 def toeplitz_sensitivity(coefficients: Coefficients, steps: int, participation: Participation) -> Sensitivity:
     """sens of a Toeplitz strategy; see the module for when the bounds meet.
 
@@ -181,12 +198,7 @@ def toeplitz_sensitivity(coefficients: Coefficients, steps: int, participation: 
     else:
         majorant = np.maximum.accumulate(largest[::-1])[::-1]
         upper = float(np.sum(repeated(majorant, steps, pattern, ones) ** 2))
-    doubt = repeated(errors, steps, pattern, ones) * (1.0 + 1e-9)
-    rounding = (times + 1) * UNIT * repeated(np.abs(values), steps, pattern, ones)
-    lower = 0.0
-    for signs in (ones, ones * (-1.0) ** np.arange(times)):
-        moved = np.abs(repeated(values, steps, pattern, signs))
-        lower = max(lower, float(np.sum(np.maximum(moved - doubt - rounding, 0.0) ** 2)))
+    lower = max(float(np.sum(moved**2)) for moved in moved_toeplitz(coefficients, steps, apart, times))
     return between(lower, upper, pattern, (2 * times + steps + 16) * UNIT)
 
 

@@ -105,16 +105,27 @@ class Forest:
         block = inside >> level
         return np.asarray((((block + 1) << level) <= leaves) & (self.every | (block % 2 == 0)))
 
-    def square(self, pattern: Steps) -> float:
-        """|C u|^2 of equal contributions to these steps: an integer."""
-        total = 0
+    @cached_property
+    def nodes_above(self) -> Array:
+        """Released nodes above each leaf, integers of shape (n,)."""
+        step, count = np.arange(self.steps), np.zeros(self.steps)
+        for level in range(self.levels):
+            count += self.released(step, level)
+        return count
+
+    def below(self, pattern: Steps) -> list[NDArray[np.int64]]:
+        """How many steps of a pattern are below every released node that has any, level by level."""
+        found = []
         inside, _ = self.place(pattern)
         for level in range(self.levels):
             kept = self.released(pattern, level)
             key = (pattern - inside)[kept] + ((inside[kept] >> level) << level)  # the block's first step
-            counts = np.unique(key, return_counts=True)[1]
-            total += int((counts.astype(np.int64) ** 2).sum())
-        return float(total)
+            found.append(np.unique(key, return_counts=True)[1].astype(np.int64))
+        return found
+
+    def square(self, pattern: Steps) -> float:
+        """|C u|^2 of equal contributions to these steps: an integer."""
+        return float(sum(int((counts**2).sum()) for counts in self.below(pattern)))
 
     def row_weights(self, separation: int, times: int) -> Array:
         """v_i of every step."""

@@ -6,40 +6,41 @@ columns are moved copies, so that C u is a recurrence; trees are 0-1 matrices, a
 rounded up to whole numbers.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
-from math import ceil
 
 import numpy as np
-from flint import arb, arb_mat
-from numpy.typing import NDArray
+from flint import arb
 
-from dpaudit.mechanisms.base import Array, Mechanism, with_noise_factor
+from dpaudit.mechanisms.base import Mechanism, with_noise_factor
 from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.claims import Claim, Phase
-from dpaudit.verify.correlated import (
-    BLT,
-    BandedToeplitz,
-    Correlation,
-    Identity,
-    Matrix,
-    Side,
-    SquareRootToeplitz,
-    Tree,
-)
+from dpaudit.verify.correlated import Correlation, Identity, Matrix, Side, Tree
 from dpaudit.verify.correlated.matrix import improved_signs
+from dpaudit.verify.correlated.rows import adds_up, enlarged
 from dpaudit.verify.rigorous.balls import Unavailable, ball, float_above, float_below, total
+from dpaudit.verify.rigorous.correlated_rows import moved_parts
+from dpaudit.verify.rigorous.correlated_strategies import (
+    MOST_SUMS,
+    Integers,
+    Size,
+    coefficients,
+    column_squares,
+    end_of,
+    exact_balls,
+    heaviest_sums,
+    in_levels,
+    moved_rows,
+    size_of,
+    tree_nodes,
+)
 from dpaudit.verify.rigorous.domination import is_gaussian
 
-Integers = NDArray[np.int64]
-Toeplitz = Identity | SquareRootToeplitz | BandedToeplitz | BLT
-Square = int | arb  # of a length, exact or a ball
 MOST_STEPS, MOST_COLUMNS = 100_000, 2048  # of strategies whose columns are moved copies or whole numbers; of others
-MOST_WORK, MOST_SUMS = 2e9, 3e8  # multiplications of balls in a product of matrices, and steps of loops over numbers
-LEVELS = 12  # kinds of releases that are told apart
+MOST_WORK = 2e9  # multiplications of balls in a product of matrices
 RESOLUTION = 2**40  # of the largest entry of |G|
 LEAST_PART = 1e-10  # of the largest square: smaller ones count as that, from below as nothing
 
@@ -78,10 +79,10 @@ def _independent(phase: Phase, correlation: Correlation, side: Side) -> list[Pha
             return Unavailable("rounds of several releases have a theorem for normal noise alone")
         if isinstance(correlation.strategy, Matrix) and correlation.strategy.entries.size > MOST_WORK / 100:
             return Unavailable("a matrix of this size has no theorem in balls")
-        squares = _columns(correlation.strategy, steps)
+        squares = column_squares(correlation.strategy, steps)
         groups = int(participation.groups or 1)
         found = _of_any([squares[group::groups] for group in range(min(groups, steps))], side)
-        return _released(phase.mechanism, _levels(found, side), float(participation.prob or 1.0), side)
+        return _released(phase.mechanism, in_levels(found, side), float(participation.prob or 1.0), side)
     if is_gaussian(phase.mechanism):
         square = sensitivity_square(correlation, steps)[side == "upper"]
         if isinstance(square, Unavailable):
@@ -89,19 +90,36 @@ def _independent(phase: Phase, correlation: Correlation, side: Side) -> list[Pha
         # as many releases of this noise cost the same, and nothing is rounded
         known = [(1, square)] if isinstance(square, int) else [(square, 1)]
         return _released(phase.mechanism, known, 1.0, side)
-    apart, times = participation.spacing(steps)
-    match correlation.strategy:
-        case Identity():
-            return _released(phase.mechanism, [(1, times)], 1.0, side)
-        case Tree() as tree if min(tree.restart or steps, steps) <= apart:
-            square = sensitivity_square(correlation, steps)[side == "upper"]
-            if isinstance(square, int):
-                return _released(phase.mechanism, [(1, square)], 1.0, side)
-    return Unavailable("correlated noise that is not normal has a theorem in balls if C is the identity or trees apart")
+    parts = moved_parts(correlation, phase.mechanism, steps, side)
+    if isinstance(parts, Unavailable):
+        return parts
+    return _moved(phase, parts, side)
+
+
+def _moved(phase: Phase, parts: Sequence[tuple[Size, int]], side: Side) -> list[Phase] | Unavailable:
+    """Releases that a record moves so far; of Laplace noise whole numbers enlarge the clip, and nothing is rounded."""
+    found = list[Phase]()
+    for part, count in parts:
+        whole = _enlarged(phase.mechanism, part, side) if isinstance(part, int) else None
+        if whole is not None:
+            found.append(Phase(whole, count, 1.0, "none"))
+            continue
+        one = _released(phase.mechanism, [(part * part, count)], 1.0, side)
+        if isinstance(one, list):
+            found += one
+        elif side == "upper":
+            return one
+    return found or Unavailable("no release is moved")
+
+
+def _enlarged(noise: Mechanism, part: int, side: Side) -> Mechanism | None:
+    found = enlarged(noise, float(part)) if adds_up(noise) else None
+    exact = found is not None and Fraction(repr(found.clip)) == Fraction(repr(float(noise.clip))) * part
+    return found if exact or side == "upper" else None
 
 
 def _released(
-    noise: Mechanism, kinds: Sequence[tuple[Square, int]], prob: float, side: Side
+    noise: Mechanism, kinds: Sequence[tuple[Size, int]], prob: float, side: Side
 ) -> list[Phase] | Unavailable:
     """Releases whose noise is divided by the root of a square, rounded to the safe side."""
     found = list[Phase]()
@@ -112,7 +130,7 @@ def _released(
         if not end > 0:
             return Unavailable("the columns of the strategy have no length in balls")
         if not (isinstance(square, int) and square == 1):
-            rounding = 32.0 * UNIT  # of the parameters, of reading them as decimals, and of `_size`
+            rounding = 32.0 * UNIT  # of the parameters, of reading them as decimals, and of `size_of`
             exact = 1 / end.sqrt()
             factor = float_below(exact) * (1 - rounding) if side == "upper" else float_above(exact) * (1 + rounding)
             divided = with_noise_factor(noise, factor)
@@ -121,7 +139,7 @@ def _released(
 
 
 @lru_cache(maxsize=16)
-def sensitivity_square(correlation: Correlation, steps: int) -> tuple[Square, Square | Unavailable]:
+def sensitivity_square(correlation: Correlation, steps: int) -> tuple[Size, Size | Unavailable]:
     """The largest |C u|^2, from below and from above.
 
     Args:
@@ -137,34 +155,13 @@ def sensitivity_square(correlation: Correlation, steps: int) -> tuple[Square, Sq
         case Identity():
             return times, times
         case strategy if times == 1:
-            squares = _columns(strategy, steps)
-            return max(squares, key=_size), _end(squares, "upper")
+            squares = column_squares(strategy, steps)
+            return max(squares, key=size_of), end_of(squares, "upper")
         case Tree() as tree:
             return _of_a_tree(tree, correlation, steps)
         case Matrix() as matrix:
             return _of_a_matrix(matrix, correlation)
     return _of_moved_columns(coefficients(correlation.strategy, steps), steps, apart, times)
-
-
-def coefficients(strategy: Toeplitz, steps: int) -> list[arb]:
-    """The diagonals of C, at most one for every step."""
-    match strategy:
-        case Identity():
-            return [arb(1)]
-        case BandedToeplitz(diagonals=tuple() as given):
-            return [ball(value) for value in given[:steps]]
-        case SquareRootToeplitz() | BandedToeplitz():
-            count = steps if isinstance(strategy, SquareRootToeplitz) else min(int(strategy.bands or 1), steps)
-            found = [arb(1)]
-            for j in range(1, count):
-                found.append(found[-1] * (2 * j - 1) / (2 * j))
-            return found
-    parts = [(ball(scale), ball(decay)) for scale, decay in zip(strategy.scales, strategy.decays, strict=True)]
-    found, powers = [arb(1)], [arb(1) for _ in parts]
-    for _ in range(1, steps):
-        found.append(total([scale * power for (scale, _), power in zip(parts, powers, strict=True)]))
-        powers = [power * decay for (_, decay), power in zip(parts, powers, strict=True)]
-    return found
 
 
 def _of_moved_columns(c: list[arb], steps: int, apart: int, times: int) -> tuple[arb, arb]:
@@ -185,34 +182,13 @@ def _of_moved_columns(c: list[arb], steps: int, apart: int, times: int) -> tuple
 
 def _length(c: list[arb], steps: int, apart: int, times: int, sign: int) -> arb:
     """|C u|^2 of the contributions 1, sign, sign^2, ... to the steps 0, b, 2b, ..."""
-    moved, square = list[arb](), arb(0)
-    for row in range(steps):
-        value = c[row] if row < len(c) else arb(0)
-        if row >= apart:
-            value += sign * moved[row - apart]
-        gone = row - times * apart
-        if 0 <= gone < len(c):
-            value -= sign**times * c[gone]
-        moved.append(value)
-        square += value * value
-    return square
-
-
-def _nodes(tree: Tree, steps: int) -> Iterator[tuple[int, int]]:
-    """First step and end of what is released: complete blocks of 2^l steps, of prefix sums those of even number."""
-    leaves = min(tree.restart or steps, steps)
-    for first in range(0, steps, leaves):
-        inside, size = min(leaves, steps - first), 1
-        while size <= inside:
-            for place in range(0, inside - size + 1, size if tree.nodes == "all" else 2 * size):
-                yield first + place, first + place + size
-            size *= 2
+    return total([value * value for value in moved_rows(c, steps, apart, times, sign)])
 
 
 def _of_a_tree(tree: Tree, correlation: Correlation, steps: int) -> tuple[int, int | Unavailable]:
     """Whole numbers: the sum over nodes of the squares of how many participations are below."""
     apart, times = correlation.participation.spacing(steps)
-    ends = np.array(list(_nodes(tree, steps)), dtype=np.int64).T
+    ends = np.array(list(tree_nodes(tree, steps)), dtype=np.int64).T
 
     def square(pattern: Integers) -> int:
         below = np.searchsorted(pattern, ends)  # steps before each end
@@ -234,17 +210,17 @@ def _of_a_tree(tree: Tree, correlation: Correlation, steps: int) -> tuple[int, i
     return lower, _heaviest_square(gram, apart, times)
 
 
-def _of_a_matrix(matrix: Matrix, correlation: Correlation) -> tuple[Square, Square | Unavailable]:
+def _of_a_matrix(matrix: Matrix, correlation: Correlation) -> tuple[Size, Size | Unavailable]:
     """A plain matrix: from below by the pattern and the signs that the first engine found."""
     steps, rows = matrix.steps, len(matrix.entries)
     apart, times = correlation.participation.spacing(steps)
     pattern = _pattern(correlation, steps)
     signs = improved_signs(matrix.entries[:, pattern])
-    moved = _balls(matrix.entries[:, pattern]) * _balls(signs[:, None])
+    moved = exact_balls(matrix.entries[:, pattern]) * exact_balls(signs[:, None])
     lower = total([value * value for value in moved.entries()])
     if steps > MOST_COLUMNS or float(steps) ** 2 * rows > MOST_WORK:
         return lower, Unavailable("a matrix of this size has no theorem in balls")
-    entries = _balls(matrix.entries)
+    entries = exact_balls(matrix.entries)
     products = (entries.transpose() * entries).entries()
     gram = np.array([float_above(abs(value)) for value in products]).reshape(steps, steps)
     unit = Fraction(float(gram.max())) / RESOLUTION
@@ -267,12 +243,6 @@ def _pattern(correlation: Correlation, steps: int) -> list[int]:
     return found if known else list(range(0, min(apart * times, steps), apart))
 
 
-def _balls(entries: Array) -> arb_mat:
-    """A matrix of floats, exactly."""
-    rows, columns = entries.shape
-    return arb_mat(rows, columns, [arb(float(value)) for value in entries.ravel()])
-
-
 def _heaviest_square(gram: Integers, apart: int, times: int) -> int:
     """At least the sum of |G| over any pattern of two steps or more: by pairs where there are two, else row by row.
 
@@ -281,75 +251,21 @@ def _heaviest_square(gram: Integers, apart: int, times: int) -> int:
     own, away = np.diag(gram), np.abs(np.subtract.outer(*[np.arange(len(gram))] * 2)) >= apart
     if times == 2:
         return int(max(own.max(), (own[:, None] + own + 2 * gram)[away].max(initial=0)))
-    weights = own + _heaviest(np.where(away, gram, 0), apart, times - 1)
-    return int(_heaviest(weights[None], apart, times)[0])
+    weights = own + heaviest_sums(np.where(away, gram, 0), apart, times - 1)
+    return int(heaviest_sums(weights[None], apart, times)[0])
 
 
-def _heaviest(weights: Integers, apart: int, times: int) -> Integers:
-    """Of every row the largest sum of at most so many steps that are so far apart; of any number where that is dear."""
-    rows, steps = weights.shape
-    best = np.zeros((rows, steps), dtype=np.int64)
-    if times < -(-steps // apart) and float(times) * rows * steps <= MOST_SUMS:
-        for _ in range(times):
-            taken = weights.copy()
-            taken[:, apart:] += best[:, : max(steps - apart, 0)]
-            best = np.maximum.accumulate(taken, axis=1)
-        return np.asarray(best[:, -1])
-    for step in range(steps):
-        taken = weights[:, step] + (best[:, step - apart] if step >= apart else 0)
-        best[:, step] = np.maximum(best[:, step - 1], taken) if step else taken
-    return np.asarray(best[:, -1])
-
-
-def _columns(strategy: Toeplitz | Tree | Matrix, steps: int) -> list[Square]:
-    """The square of every column's length."""
-    match strategy:
-        case Tree() as tree:
-            above = np.zeros(steps + 1, dtype=np.int64)
-            for first, end in _nodes(tree, steps):
-                above[first] += 1
-                above[end] -= 1
-            return [int(count) for count in np.cumsum(above)[:steps]]
-        case Matrix() as matrix:
-            return [total([arb(float(value)) ** 2 for value in column]) for column in matrix.entries.T]
-        case toeplitz:
-            sums = [arb(0)]
-            for value in coefficients(toeplitz, steps):
-                sums.append(sums[-1] + value * value)
-            return [sums[min(steps - t, len(sums) - 1)] for t in range(steps)]
-
-
-def _of_any(choices: Sequence[Sequence[Square]], side: Side) -> list[Square]:
+def _of_any(choices: Sequence[Sequence[Size]], side: Side) -> list[Size]:
     """Squares that cost at least as much as any choice of them, or those of the costliest one; falling."""
-    largest = max(_size(square) for choice in choices for square in choice)
+    largest = max(size_of(square) for choice in choices for square in choice)
     falling = [
-        sorted((one for one in choice if side == "upper" or _size(one) > LEAST_PART * largest), key=_size, reverse=True)
+        sorted(
+            (one for one in choice if side == "upper" or size_of(one) > LEAST_PART * largest), key=size_of, reverse=True
+        )
         for choice in choices
     ]
     if side == "lower":
-        return max(falling, key=lambda choice: sum(map(_size, choice)))
+        return max(falling, key=lambda choice: sum(map(size_of, choice)))
     longest = max(map(len, falling))
-    found = [max((choice[i] for choice in falling if i < len(choice)), key=_size) for i in range(longest)]
-    return [one if _size(one) > LEAST_PART * largest else arb(2 * LEAST_PART * largest) for one in found]
-
-
-def _levels(falling: Sequence[Square], side: Side) -> list[tuple[Square, int]]:
-    """(square, number) of a few kinds: neighbours count as the largest of them, or the smallest."""
-    ends, group = list[int](), ceil(len(falling) / LEVELS)
-    kinds = [i for i in range(1, len(falling)) if _size(falling[i]) < _size(falling[i - 1])]
-    ends = [*kinds, len(falling)] if len(kinds) < LEVELS else [*range(group, len(falling), group), len(falling)]
-    starts = [0, *ends[:-1]]
-    return [(_end(falling[start:end], side), end - start) for start, end in zip(starts, ends, strict=True)]
-
-
-def _end(squares: Sequence[Square], side: Side) -> Square:
-    """At least, or at most, all of them."""
-    whole = [square for square in squares if isinstance(square, int)]
-    if len(whole) == len(squares):
-        return max(whole) if side == "upper" else min(whole)
-    ends = [arb(square).upper() if side == "upper" else arb(square).lower() for square in squares]
-    return max(ends) if side == "upper" else min(ends)
-
-
-def _size(square: Square) -> float:
-    return float(square) if isinstance(square, int) else float(square.mid())
+    found = [max((choice[i] for choice in falling if i < len(choice)), key=size_of) for i in range(longest)]
+    return [one if size_of(one) > LEAST_PART * largest else arb(2 * LEAST_PART * largest) for one in found]

@@ -132,9 +132,11 @@ def upper_curves(
         of_parts = [_of_part(part, theorems, known) for part in whole.parts(read)]
         found = whole.bound(read, of_parts) if of_parts and all(of_parts) else None
         curves += [] if found is None else [found]
-    reductions = [p.correlation.theorem(p.mechanism) for p in claim.phases if p.correlation is not None]
+    reductions = [p.correlation.theorem(p.mechanism, p.steps) for p in claim.phases if p.correlation is not None]
     if reductions:
         curves = [replace(curve, theorem="; ".join(dict.fromkeys([*reductions, curve.theorem]))) for curve in curves]
+        within = laplace_pure.clipped_in_l1(claim) if laplace_pure in theorems else None
+        curves += [] if within is None else upper_curves(within, [laplace_pure])
     return curves
 
 

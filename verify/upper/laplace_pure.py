@@ -13,13 +13,16 @@ which no grid holds.
 """
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
+from typing import Any, cast
 
 import numpy as np
 
 from dpaudit.mechanisms.base import Array, Function, LaplaceCoordinates
 from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.correlated.rows import adds_up, enlarged
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.inversion import epsilon_at
 from dpaudit.verify.pld.dominating_pairs import laplace_pair
@@ -127,6 +130,28 @@ def ended(claim: Claim, pure: float, upper: Function, named: tuple[str, str], pu
 
     method, theorem = ("pure", pure_theorem) if claim.epsilon >= pure or claim.delta == 0 else named
     return Curve("upper", method, theorem, delta, epsilon)
+
+
+def clipped_in_l1(claim: Claim) -> Claim | None:
+    """The claim with all correlated Laplace noise clipped in the l1 norm, within which its own clip lies.
+
+    Under such a clip the rows that a record moves cost no more than what moves as much (`correlated.rows`).
+
+    Returns:
+        None where no phase has such noise under another norm.
+    """
+    phases = [_clipped_in_l1(phase) for phase in claim.phases]
+    same = all(found is phase for found, phase in zip(phases, claim.phases, strict=True))
+    return None if same else replace(claim, phases=phases)
+
+
+def _clipped_in_l1(phase: Phase) -> Phase:
+    noise, length = phase.mechanism, radius(phase.mechanism, 1.0, "add-remove")
+    laplace = isinstance(noise.structure, LaplaceCoordinates)
+    if phase.correlation is None or length is None or not laplace or adds_up(noise):
+        return phase
+    within = enlarged(replace(cast(Any, noise), clip_norm=1.0), length / float(noise.clip) * (1 + 1e-15))
+    return phase if within is None else replace(phase, mechanism=within)
 
 
 def _hopeless(claim: Claim) -> bool:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ pytest.importorskip("flint")
 
 from flint import arb
 
-from dpaudit.mechanisms import Gaussian, Laplace
+from dpaudit.mechanisms import GammaPLRVIID, Gaussian, Laplace
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.verify import Claim, Phase, check
 from dpaudit.verify.correlated import (
@@ -25,13 +26,16 @@ from dpaudit.verify.correlated import (
     SquareRootToeplitz,
     Tree,
 )
+from dpaudit.verify.correlated.correlation import Strategy
 from dpaudit.verify.guarantees import GaussianDP, Guarantee, PrivacyCurve, PureDP, RenyiDP, ZeroConcentratedDP
 from dpaudit.verify.implied import claim_stating
 from dpaudit.verify.rigorous import bracket
 from dpaudit.verify.rigorous.agreement import alone, confirmed
 from dpaudit.verify.rigorous.balls import Unavailable, precision
 from dpaudit.verify.rigorous.bracket import RigorousBracket, rigorous_bracket, upper_proof
-from dpaudit.verify.rigorous.correlated_noise import LEVELS, independent_claim, sensitivity_square
+from dpaudit.verify.rigorous.correlated_noise import independent_claim, sensitivity_square
+from dpaudit.verify.rigorous.correlated_rows import moved_parts
+from dpaudit.verify.rigorous.correlated_strategies import LEVELS
 
 STEPS = 7
 SIGNS = np.array(list(itertools.product((-1, 0, 1), repeat=STEPS)))[1:]
@@ -179,8 +183,9 @@ def test_rounds_are_told_apart_by_their_lengths() -> None:
     [
         (Laplace(20.0, clip_norm=1.0), Tree(restart=8), Participation("fixed-order", separation=8), 2),
         (Laplace(20.0, clip_norm=1.0), Identity(), Participation("cyclic-poisson", groups=8, prob=0.2), 2),
-        (Laplace(20.0, clip_norm=1.0), SquareRootToeplitz(), SINGLE, 0),
-        (Laplace(20.0, clip_norm=1.0), Tree(), Participation("min-sep", separation=8), 0),
+        (Laplace(20.0, clip_norm=1.0), BandedToeplitz(2), SINGLE, 2),
+        (Laplace(20.0, clip_norm=1.0), Tree(), Participation("min-sep", separation=8), 2),
+        (Laplace(20.0, clip_norm=1.0), BandedToeplitz(2), Participation("cyclic-poisson", groups=8, prob=0.2), 0),
         (NOISE, Tree(), Participation("min-sep", separation=8), 1),  # of too many steps
     ],
     ids=str,
@@ -239,3 +244,55 @@ def test_equal_sides_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None
         rigorous_bracket(Claim(1.0, 1e-5, [Phase(NOISE, 9, correlation=Correlation(Tree(), SINGLE))])), RigorousBracket
     )
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "identity"])
+@pytest.mark.parametrize("participation", [SINGLE, ORDERED, SEPARATED, TWICE, THRICE], ids=str)
+def test_rows_are_moved_as_far_as_some_pattern_moves_them(name: str, participation: Participation) -> None:
+    """Laplace noise by sums of the largest, other noise row by row, from below by some pattern and its signs."""
+    strategy, entries = STRATEGIES[name], dense(name)
+    apart, times = participation.spacing(STEPS)
+    found = dict[tuple[str, Side], NDArray[np.float64]]()
+    for noise in (Laplace(2.0, clip_norm=1.0), GammaPLRVIID(4.0, 0.1, dimension=2)):
+        for side in get_args(Side):
+            with precision():
+                parts = moved_parts(Correlation(strategy, participation), noise, STEPS, side)
+            assert not isinstance(parts, Unavailable)
+            known = sorted((float(arb(size)) for size, count in parts for _ in range(count)), reverse=True)
+            found[noise.name, side] = np.array([*known, *[0.0] * (len(entries) + STEPS)])[: len(entries)]
+    sums, shown, total = False, False, 0.0
+    for signs in SIGNS:
+        steps = np.flatnonzero(signs)
+        regular = len(set(steps % apart)) == 1 if participation.kind == "fixed-order" else len(steps) <= times
+        if not regular or (np.diff(steps) < apart).any():
+            continue
+        far = -np.sort(-np.abs(entries[:, steps]).sum(axis=1))
+        moved = -np.sort(-np.abs(entries @ signs))
+        assert (far <= found["gamma-plrv-iid", "upper"] * (1 + 1e-9)).all()
+        assert (np.cumsum(far) <= np.cumsum(found["laplace", "upper"]) * (1 + 1e-9)).all()
+        shown = shown or bool((found["gamma-plrv-iid", "lower"] <= moved + 1e-9).all())
+        sums = sums or bool((np.cumsum(found["laplace", "lower"]) <= np.cumsum(moved) + 1e-9).all())
+        total = max(total, far.sum())
+    assert shown
+    assert sums
+    assert found["laplace", "upper"].sum() == pytest.approx(total, rel=1e-9)
+
+
+@pytest.mark.parametrize(("stated", "verdict"), [(12.0, "certified"), (12.0 * (1 - 1e-6), "refuted")])
+def test_a_claim_of_just_the_pure_epsilon_is_confirmed(stated: float, verdict: str) -> None:
+    """Of a tree whose heaviest pattern moves 12 clips."""
+    phase = Phase(Laplace(0.1, clip=0.1, clip_norm=1.0), 8, correlation=Correlation(Tree(), SEPARATED))
+    told = Claim(stated, 0.0, [phase])
+    assert check(told).verdict == confirmed(told, check(told)).verdict == verdict
+
+
+@pytest.mark.parametrize("strategy", [Tree(), SquareRootToeplitz(), BLT((0.5,), (0.2,))], ids=lambda one: one.name)
+def test_both_engines_agree_on_rows_that_meet(strategy: Strategy) -> None:
+    phase = Phase(Laplace(4.0, clip_norm=1.0), 8, correlation=Correlation(strategy, SEPARATED))
+    of = Claim(1.0, 1e-5, [phase])
+    first, second = check(of), rigorous_bracket(of)
+    assert isinstance(second, RigorousBracket)
+    assert second.delta_lower <= first.delta_upper
+    assert first.delta_lower <= second.delta_upper
+    assert second.delta_upper == pytest.approx(first.delta_upper, rel=1e-2)
+    assert second.delta_lower == pytest.approx(first.delta_lower, rel=0.1)
