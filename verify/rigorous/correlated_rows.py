@@ -31,7 +31,7 @@ from dpaudit.verify.rigorous.correlated_strategies import (
 
 MOST_ENTRIES = 4_000_000  # of a plain matrix
 RESOLUTION = 2**40  # of the largest entry of |C|
-LEAST_PART = 1e-10  # of the largest row: smaller ones count as nothing from below
+LEAST_PART = 1e-10  # of the largest row: smaller ones count as twice that, from below as nothing
 Parts = list[tuple[Size, int]]  # (how far in multiples of the clip, how many rows)
 TOO_LARGE = Unavailable("a matrix of this size has no theorem in balls")
 
@@ -57,8 +57,15 @@ def moved_parts(correlation: Correlation, noise: Mechanism, steps: int, side: Si
         return _evened(parts, rows) if isinstance(noise.structure, LaplaceCoordinates) else parts
     each, together, whole = _moved_at_most(correlation, steps)
     if adds_up(noise):
-        return _filled(in_levels(sorted(together, key=size_of, reverse=True), side), _above(whole))
-    return in_levels(sorted(each, key=size_of, reverse=True), side)
+        return _filled(in_levels(_largest_first(together), side), _above(whole))
+    return in_levels(_largest_first(each), side)
+
+
+def _largest_first(rows: Sequence[Size]) -> list[Size]:
+    """Those that are not 0, next to nothing as a little more."""
+    least = LEAST_PART * max(map(size_of, rows))
+    kept = [row for row in rows if arb(row).upper() > 0]
+    return sorted((row if size_of(row) > least else arb(2 * least) for row in kept), key=size_of, reverse=True)
 
 
 def _above(size: Size) -> Fraction:
