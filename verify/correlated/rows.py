@@ -98,7 +98,9 @@ def heaviest_of(weights: Array, participation: Participation) -> tuple[float, St
 
 def matrix_rows(matrix: Matrix, participation: Participation) -> Rows:
     """Of a plain matrix."""
-    sizes = np.abs(matrix.entries) * (1.0 + (matrix.steps + len(matrix.entries) + 16) * UNIT)
+    sizes = np.abs(matrix.entries)
+    if (sizes != np.floor(sizes)).any() or sizes.sum() >= 2.0**53:  # whole numbers add up exactly
+        sizes = sizes * (1.0 + (matrix.steps + len(matrix.entries) + 16) * UNIT)
     apart, times = participation.spacing(matrix.steps)
     if participation.kind == "fixed-order":
         each = np.zeros(len(sizes))

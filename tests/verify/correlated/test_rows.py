@@ -39,7 +39,7 @@ SCHEMAS = [
     *(Participation("fixed-order", separation=b) for b in (1, 2, 3, 5, 8, 99)),
     *(Participation("min-sep", separation=b, times=k) for b in (1, 2, 3, 4, 9) for k in (1, 2, 3, None)),
 ]
-TWICE = Participation("min-sep", separation=2)
+TWICE, ALL = Participation("min-sep", separation=2), Participation("min-sep", separation=1)
 
 
 def plain(entries: Floats) -> Matrix:
@@ -343,3 +343,10 @@ def test_what_is_assumed_is_told() -> None:
     assert "in which steps a record takes part is settled before the first release" in found.assumptions
     assert "tree: in 8 steps a record moves a release by at most 4 clips, and all together by 12" in found.assumptions
     assert found.verdict == "certified" if found.epsilon_upper <= 1 else found.verdict in ("refuted", "undecided")
+
+
+def test_whole_numbers_of_a_file_add_up_without_rounding() -> None:
+    """Rows 1 and 1 + 1: three clips in all, at which a claim is certified, and not a hair below."""
+    noise, correlation = Laplace(1.0, clip_norm=1.0), Correlation(plain(np.array([[1.0, 0.0], [1.0, 1.0]])), ALL)
+    for epsilon, verdict in ((3.0, "certified"), (3.0 - 1e-9, "refuted")):
+        assert check(Claim(epsilon, 0.0, [Phase(noise, 2, correlation=correlation)])).verdict == verdict
