@@ -58,9 +58,7 @@ def one_run_bound(
         confidence: Level in (0, 1).
         promised: An epsilon that is asked about for itself: the bound is above it where either test rejects it.
     """
-    steinke = epsilon_one_run(
-        canaries=canaries, guesses=guesses, correct=correct, delta=delta, confidence=confidence
-    )  # fmt: skip
+    steinke = epsilon_one_run(canaries=canaries, guesses=guesses, correct=correct, delta=delta, confidence=confidence)
     return max(guess_bounds(steinke, promised), key=lambda bound: bound.epsilon_lower)
 
 
