@@ -21,7 +21,7 @@ from dpaudit.reports.verdict_exports import EXPORTS
 from dpaudit.reports.verdict_files import verdict_text, verdicts_json, verdicts_junit, verdicts_sarif
 from dpaudit.verify.batch import check_all
 from dpaudit.verify.checking import DISAGREEMENT, check
-from dpaudit.verify.claim_files import ClaimFileError, claim_to_dict, claims_of_text, claims_text
+from dpaudit.verify.claim_files import STDIN, ClaimFileError, claim_to_dict, claims_of_text, claims_text
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.results import Verdict
 
@@ -144,7 +144,7 @@ def _command(path: Path, name: str, method: str, seed: int, rigorous: bool) -> s
     """The command that checks one claim alone."""
     sampled = [] if method == "exact" else ["--method", method, "--seed", str(seed)]
     twice = ["--rigorous"] if rigorous else []
-    read = "-" if path == Path("-") else as_argument(path)
+    read = "-" if path == STDIN else as_argument(path)
     return shlex.join(["dpaudit", "verify", read, "--only", name, *sampled, *twice])
 
 

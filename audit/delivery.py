@@ -30,7 +30,8 @@ def deliver(
 
     Args:
         result: Of an audit or a judgement.
-        folder: Of reports; see `report_folder`.
+        folder: Of reports; a new one inside it takes what has less evidence than the report there, or what that report
+            was where it is of another model, claim or loop.
         json_file: Where the result is written as well; "-" shows it in place of all lines.
         lines: What is shown of it.
         advice: What its reader is told besides.
@@ -59,8 +60,9 @@ def _write(
     from dpaudit.reports import write_report  # draws: half a second of matplotlib
 
     try:
-        place = report_folder(result, folder)
-        other = _set_aside(folder) if place == folder and is_of_another(result, folder) else None
+        before = _earlier(folder)
+        place = _free(folder) if before is not None and has_less_evidence(result, before) else folder
+        other = _set_aside(folder) if before is not None and not _alike(result, before) else None
         page = write_report(result, place)
         if json_file not in (None, "-"):
             write_whole({str(json_file): result_json(result).encode()})
@@ -75,13 +77,12 @@ def _write(
     return None
 
 
-def is_of_another(result: AuditResult, folder: Path) -> bool:
-    """Whether the report in a folder is of another model, claim or loop than a result."""
+def _earlier(folder: Path) -> AuditResult | None:
+    """The result that a folder's report shows; None where there is none, or none that can be read."""
     try:
-        before = load_result(folder / DATA)
-    except ValueError:  # none, or none that can be read
-        return False
-    return not _alike(result, before)
+        return load_result(folder / DATA)
+    except ValueError:
+        return None
 
 
 def _set_aside(folder: Path) -> Path:
@@ -95,23 +96,8 @@ def _set_aside(folder: Path) -> Path:
 
 
 def _free(folder: Path) -> Path:
+    """A folder inside that is not there yet."""
     return next(path for number in count(2) if not (path := folder / f"run-{number}").exists())
-
-
-def report_folder(result: AuditResult, folder: Path) -> Path:
-    """The folder itself, or a new one inside it where its report on the same model and claim has more evidence.
-
-    Args:
-        result: What is to be reported.
-        folder: The folder of reports.
-    """
-    try:
-        before = load_result(folder / DATA)
-    except ValueError:  # none, or none that can be read
-        return folder
-    if not has_less_evidence(result, before):
-        return folder
-    return _free(folder)
 
 
 def has_less_evidence(result: AuditResult, before: AuditResult) -> bool:

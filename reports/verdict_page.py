@@ -108,11 +108,12 @@ def write_again(path: Path, out: Path) -> Path:
         ValueError: The file cannot be read, is no JSON, or does not follow the schema of its format, or another result
             lies in the folder, whose JSON would be lost; one line.
     """
-    beside = out / (DATA if _holds_verdicts(path) else rendering.DATA)
+    verdicts = _holds_verdicts(path)
+    beside = out / (DATA if verdicts else rendering.DATA)
     if path.exists() and beside.exists() and not path.samefile(beside) and _read_json(path) != _read_json(beside):
         raise ValueError(f"Expected {out} to hold no {beside.name} of another result: name another folder with --out.")
     try:
-        if not _holds_verdicts(path):
+        if not verdicts:
             return write_report(load_result(path), out)
         document = load_json(path, "verdicts")
         entries = [ClaimEntry.from_dict(claim) for claim in document["claims"]]

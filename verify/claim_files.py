@@ -30,6 +30,7 @@ from dpaudit.verify.validation import one_line, read_toml
 
 MAX_BYTES = 64 * 2**20
 LONGEST_ID = 200  # letters
+STDIN = Path("-")
 CLAIMS_FORMATS = ("dpaudit-claims/1", "dpaudit-claims/2")  # either may be left out, and both have the same keys
 
 
@@ -107,7 +108,7 @@ def claims_text(path: Path) -> str:
         ClaimFileError: It cannot be read as text, or is too large.
     """
     try:
-        with open(0, "rb", closefd=False) if path == Path("-") else path.open("rb") as file:
+        with open(0, "rb", closefd=False) if path == STDIN else path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)  # a device has no size, and no end
         if len(data) > MAX_BYTES:
             raise ClaimFileError(f"{path}: expected a claims file of at most {MAX_BYTES} bytes.")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dpaudit.audit.attacks.base import Audit
     from dpaudit.audit.attacks.canary_game import Design
     from dpaudit.audit.runner import AuditPlan
-    from dpaudit.verify.results import AuditResult
+    from dpaudit.verify.results import AuditResult, Verdict
 
 
 def run(
@@ -106,13 +106,14 @@ def run(
         if dry_run:
             prepared = runner.prepare(bundle, dataset, settings, stage=stage)
             plan = runner.plan_audit(prepared)
-            text = _plan_text(prepared, plan, runner.designs(prepared, plan))
-            checks = [prepared.claim_check, runner.check_as_run(prepared.bundle.recipe)]
+            as_run = runner.check_as_run(prepared.bundle.recipe)
+            text = _plan_text(prepared, plan, runner.designs(prepared, plan), as_run)
         else:
             result = runner.run(bundle, dataset, settings, stage=stage, warn=partial(typer.echo, err=True))
     if dry_run:
         typer.echo(text)
-        raise typer.Exit(REFUTED if any(found and found.verdict == "refuted" for found in checks) else 0)
+        checks = [prepared.claim_check, *([] if as_run is None else [as_run])]
+        raise typer.Exit(REFUTED if any(found.verdict == "refuted" for found in checks) else 0)
     from dpaudit.audit.delivery import deliver
 
     warn = partial(typer.echo, err=True)
@@ -160,14 +161,12 @@ def _advice(result: "AuditResult") -> list[str]:
     return lines
 
 
-def _plan_text(audit: "Audit", plan: "AuditPlan", designs: "list[Design]") -> str:
+def _plan_text(audit: "Audit", plan: "AuditPlan", designs: "list[Design]", as_run: "Verdict | None") -> str:
     from dpaudit.audit.power import DRAWS
-    from dpaudit.audit.runner import check_as_run
     from dpaudit.reports.wording import duration
 
     verdict = audit.claim_check
     lines = [f"claim check: {verdict.verdict}: {verdict.reason}"]
-    as_run = check_as_run(audit.bundle.recipe)
     if as_run is not None:
         lines.append(f"claim check, batches as run: {as_run.verdict}: {as_run.reason}")
     for design in designs:

@@ -1,7 +1,5 @@
 """Epsilon from the counts of one event in the two arms of a game."""
 
-import math
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -51,13 +49,9 @@ def epsilon_from_counts(*, tp: int, fp: int, tn: int, fn: int, delta: float, con
     tpr_lower = float(lower_at(counts["tp"], trials_in, tail))
     fpr_upper = float(upper_at(counts["fp"], trials_out, tail))
     # each rate from its own counts, as 1 - TPR_lower has no digits where TPR_lower is next to 1
-    tnr_lower, fnr_upper = (
-        float(lower_at(counts["tn"], trials_out, tail)),
-        float(upper_at(counts["fn"], trials_in, tail)),
-    )
-    event, complement = (math.log(max(x - delta, y) / y) for x, y in ((tpr_lower, fpr_upper), (tnr_lower, fnr_upper)))
+    complement = lower_at(counts["tn"], trials_out, tail), upper_at(counts["fn"], trials_in, tail)
     return LowerBound(
-        epsilon_lower=max(event, complement),
+        epsilon_lower=float(max(_log_ratio(tpr_lower, fpr_upper, delta), _log_ratio(*complement, delta))),
         delta=delta,
         confidence=confidence,
         method="clopper-pearson",
@@ -96,7 +90,11 @@ def best_possible_epsilon(trials_in: int, trials_out: int, *, delta: float, conf
 def epsilon_from_rates(tpr_lower: ArrayLike, fpr_upper: ArrayLike, delta: float) -> Array:
     """The formula of `epsilon_from_counts` on arrays of rate bounds with tpr_lower < 1 and fpr_upper > 0."""
     x, y = np.asarray(tpr_lower, np.float64), np.asarray(fpr_upper, np.float64)
+    return np.asarray(np.maximum(_log_ratio(x, y, delta), _log_ratio(1.0 - y, 1.0 - x, delta)))
+
+
+def _log_ratio(lower: ArrayLike, upper: ArrayLike, delta: float) -> Array:
+    """What a rate of at least `lower` proves beside one of at most `upper`: log((lower - delta)/upper), at least 0."""
+    x, y = np.asarray(lower, np.float64), np.asarray(upper, np.float64)
     # A numerator at or below its denominator proves nothing: clamping it there makes the logarithm 0.
-    event = np.log(np.maximum(x - delta, y) / y)
-    complement = np.log(np.maximum(1.0 - y - delta, 1.0 - x) / (1.0 - x))
-    return np.asarray(np.maximum(event, complement))
+    return np.asarray(np.log(np.maximum(x - delta, y) / y))

@@ -112,7 +112,7 @@ def valid_scores(name: str, scores: ArrayLike) -> Array:
     Raises:
         ValueError: Not real numbers, not one-dimensional, empty, with a NaN, or with some of them masked.
     """
-    given = scores if isinstance(scores, np.ndarray) else np.asarray(scores)
+    given = np.asanyarray(scores)
     if given.dtype.kind not in "biufO" or np.ma.is_masked(given):
         what = "masked values" if np.ma.is_masked(given) else f"values of type {given.dtype}"
         raise ValueError(f"Expected {name} to be real numbers, not {what}.")

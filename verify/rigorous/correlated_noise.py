@@ -19,12 +19,12 @@ from dpaudit.mechanisms.base import Mechanism, with_noise_factor
 from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.correlated import Correlation, Identity, Matrix, Side, Tree
-from dpaudit.verify.correlated.matrix import improved_signs
 from dpaudit.verify.correlated.rows import adds_up, enlarged
 from dpaudit.verify.rigorous.balls import Unavailable, ball, float_above, float_below, total
 from dpaudit.verify.rigorous.correlated_rows import moved_parts
 from dpaudit.verify.rigorous.correlated_strategies import (
     MOST_SUMS,
+    TOO_LARGE,
     Integers,
     Size,
     coefficients,
@@ -36,6 +36,7 @@ from dpaudit.verify.rigorous.correlated_strategies import (
     moved_rows,
     size_of,
     tree_nodes,
+    turned,
 )
 from dpaudit.verify.rigorous.domination import is_gaussian
 
@@ -78,7 +79,7 @@ def _independent(phase: Phase, correlation: Correlation, side: Side) -> list[Pha
         if not (is_gaussian(phase.mechanism) or correlation.bandwidth(steps) == 1):
             return Unavailable("rounds of several releases have a theorem for normal noise alone")
         if isinstance(correlation.strategy, Matrix) and correlation.strategy.entries.size > MOST_WORK / 100:
-            return Unavailable("a matrix of this size has no theorem in balls")
+            return TOO_LARGE
         squares = column_squares(correlation.strategy, steps)
         groups = int(participation.groups or 1)
         found = _of_any([squares[group::groups] for group in range(min(groups, steps))], side)
@@ -214,12 +215,9 @@ def _of_a_matrix(matrix: Matrix, correlation: Correlation) -> tuple[Size, Size |
     """A plain matrix: from below by the pattern and the signs that the first engine found."""
     steps, rows = matrix.steps, len(matrix.entries)
     apart, times = correlation.participation.spacing(steps)
-    pattern = _pattern(correlation, steps)
-    signs = improved_signs(matrix.entries[:, pattern])
-    moved = exact_balls(matrix.entries[:, pattern]) * exact_balls(signs[:, None])
-    lower = total([value * value for value in moved.entries()])
+    lower = total([value * value for value in turned(matrix, _pattern(correlation, steps))])
     if steps > MOST_COLUMNS or float(steps) ** 2 * rows > MOST_WORK:
-        return lower, Unavailable("a matrix of this size has no theorem in balls")
+        return lower, TOO_LARGE
     entries = exact_balls(matrix.entries)
     products = (entries.transpose() * entries).entries()
     gram = np.array([float_above(abs(value)) for value in products]).reshape(steps, steps)

@@ -13,27 +13,26 @@ from flint import arb
 
 from dpaudit.mechanisms.base import LaplaceCoordinates, Mechanism
 from dpaudit.verify.correlated import Correlation, Matrix, Participation, Side, Tree
-from dpaudit.verify.correlated.matrix import improved_signs
 from dpaudit.verify.correlated.rows import adds_up, heaviest_of
 from dpaudit.verify.rigorous.balls import Unavailable, ball, float_above, total
 from dpaudit.verify.rigorous.correlated_strategies import (
+    TOO_LARGE,
     Integers,
     Size,
     coefficients,
     column_squares,
-    exact_balls,
     heaviest_sums,
     in_levels,
     moved_rows,
     size_of,
     tree_nodes,
+    turned,
 )
 
 MOST_ENTRIES = 4_000_000  # of a plain matrix
 RESOLUTION = 2**40  # of the largest entry of |C|
 LEAST_PART = 1e-10  # of the largest row: smaller ones count as twice that, from below as nothing
 Parts = list[tuple[Size, int]]  # (how far in multiples of the clip, how many rows)
-TOO_LARGE = Unavailable("a matrix of this size has no theorem in balls")
 
 
 def moved_parts(correlation: Correlation, noise: Mechanism, steps: int, side: Side) -> Parts | Unavailable:
@@ -163,14 +162,9 @@ def _moved_at_least(correlation: Correlation, steps: int) -> list[Size]:
         case Matrix() as matrix:
             columns = np.abs(matrix.entries).sum(axis=0)
             patterns = heaviest_of(columns, participation)[1], np.array([np.argmax(columns)])
-            tried = [_turned(matrix, pattern) for pattern in patterns]
+            tried = [turned(matrix, pattern) for pattern in patterns]
         case toeplitz:
             c = coefficients(toeplitz, steps)
             tried = [moved_rows(c, steps, apart, count, sign) for count in {1, times} for sign in (1, -1)]
     best = max(tried, key=lambda moved: sum(float(abs(row).lower()) for row in moved))
     return [abs(row) for row in best]
-
-
-def _turned(matrix: Matrix, pattern: Integers) -> list[arb]:
-    signs = improved_signs(matrix.entries[:, pattern])
-    return (exact_balls(matrix.entries[:, pattern]) * exact_balls(signs[:, None])).entries()

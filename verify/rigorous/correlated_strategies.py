@@ -9,13 +9,15 @@ from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.correlated import BLT, BandedToeplitz, Identity, Matrix, Side, SquareRootToeplitz, Tree
-from dpaudit.verify.rigorous.balls import ball, total
+from dpaudit.verify.correlated.matrix import improved_signs
+from dpaudit.verify.rigorous.balls import Unavailable, ball, total
 
 Integers = NDArray[np.int64]
 Toeplitz = Identity | SquareRootToeplitz | BandedToeplitz | BLT
 Size = int | arb  # exact or a ball: of a length, or of its square
 MOST_SUMS = 3e8  # steps of loops over numbers
 LEVELS = 12  # kinds of releases that are told apart
+TOO_LARGE = Unavailable("a matrix of this size has no theorem in balls")
 
 
 def coefficients(strategy: Toeplitz, steps: int) -> list[arb]:
@@ -68,6 +70,12 @@ def exact_balls(entries: Array) -> arb_mat:
     """A matrix of floats, exactly."""
     rows, columns = entries.shape
     return arb_mat(rows, columns, [arb(float(value)) for value in entries.ravel()])
+
+
+def turned(matrix: Matrix, pattern: Sequence[int] | Integers) -> list[arb]:
+    """C u of equal contributions to a pattern, turned round as the first engine finds it best."""
+    columns = matrix.entries[:, pattern]
+    return (exact_balls(columns) * exact_balls(improved_signs(columns)[:, None])).entries()
 
 
 def heaviest_sums(weights: Integers, apart: int, times: int) -> Integers:
