@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dpaudit.audit.inputs.files import InputError
-from dpaudit.mechanisms.base import NormalCoordinates
+from dpaudit.mechanisms.base import NormalCoordinates, keep_as_python_numbers
 from dpaudit.verify.bounds import Tradeoff
 from dpaudit.verify.checking import check
 from dpaudit.verify.claim_files import ClaimFileError, claim_to_dict, load_claims
@@ -34,6 +34,7 @@ class ClaimUnderTest:
     claim: Claim | None = None
 
     def __post_init__(self) -> None:
+        keep_as_python_numbers(self)
         try:
             EPSILON.validate("epsilon", self.epsilon)
             DELTA.validate("delta", self.delta)

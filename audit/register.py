@@ -189,7 +189,7 @@ def _refused(stored: dict[str, Any], proof: dict[str, Any] | None, out: Path) ->
     file = stored["ways"].get("balls", {}).get("file")
     if file is None or proof is None:
         return "" if file is None else f"{file}: expected no certificate"
-    from dpaudit.verify.rigorous.check_certificate import accepted
+    from dpaudit.verify.rigorous.check_sampled_certificate import accepted
 
     try:
         text = read_regular(out / file, limit=LARGEST_CERTIFICATE).decode()

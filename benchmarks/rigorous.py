@@ -23,7 +23,7 @@ from dpaudit.verify.rigorous.agreement import compared
 from dpaudit.verify.rigorous.balls import Unavailable, ball, precision
 from dpaudit.verify.rigorous.bracket import UpperProof, gaussian_proof, rigorous_bracket
 from dpaudit.verify.rigorous.certificates import NotCovered, certificate
-from dpaudit.verify.rigorous.check_certificate import accepted
+from dpaudit.verify.rigorous.check_sampled_certificate import accepted
 from dpaudit.verify.rigorous.gaussian import gaussian_delta
 from dpaudit.verify.rigorous.radial import RadialNoise, radial_delta
 

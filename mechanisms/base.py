@@ -68,6 +68,17 @@ class Domain:
             raise ValueError(f"Expected {name}={shown(value)} in {self}{point}.")
 
 
+def keep_as_python_numbers(owner: Any) -> None:
+    """Turn the NumPy scalars among a frozen dataclass's fields into int and float; called first in `__post_init__`.
+
+    What is computed from a float32 is rounded to float32, and from an int16 wraps around: too coarse for a proof.
+    """
+    for field in fields(owner):
+        value = getattr(owner, field.name)
+        if isinstance(value, (np.integer, np.floating)):
+            object.__setattr__(owner, field.name, int(value) if isinstance(value, np.integer) else float(value))
+
+
 SEEN_AT = np.array([0.6, 0.9, 0.999])  # probabilities at which noise is seen to be scaled
 MULTIPLES_OF_CLIP = "multiples of clip"  # unit of noise that is given relative to the clip
 CLIP = Domain(0.0, math.inf, (0.1, 10.0), "norm of one record's contribution", length_power=1)
@@ -246,10 +257,13 @@ class Mechanism(Protocol):
 def validate_fields(mechanism: Any) -> None:
     """Check every field of a mechanism against its declared domain; called from `__post_init__`.
 
+    NumPy's scalars become Python's numbers.
+
     Raises:
         TypeError: A field is not a number.
         ValueError: A field is outside its domain; the message names the value and the rule.
     """
+    keep_as_python_numbers(mechanism)
     for field in fields(mechanism):
         value = getattr(mechanism, field.name)
         if field.name == "dimension" and value is None:

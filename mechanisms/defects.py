@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpaudit.mechanisms.base import CLIP_NORM, Array, Domain, Mechanism, with_dimension
+from dpaudit.mechanisms.base import CLIP_NORM, Array, Domain, Mechanism, keep_as_python_numbers, with_dimension
 from dpaudit.mechanisms.clipping import clip_records
 
 _FACTOR = Domain(0.0, math.inf, (0.1, 1.0), "multiples of the accounted noise", closed_low=True)
@@ -36,6 +36,7 @@ class Defect:
     unclipped_class: int | None = None
 
     def __post_init__(self) -> None:
+        keep_as_python_numbers(self)
         _FACTOR.validate("noise_factor", self.noise_factor)
         if self.clip_norm is not None:
             CLIP_NORM.validate("clip_norm", self.clip_norm)

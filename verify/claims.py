@@ -13,6 +13,7 @@ from dpaudit.mechanisms.base import (
     LaplaceCoordinates,
     Mechanism,
     NormalCoordinates,
+    keep_as_python_numbers,
     with_dimension,
 )
 from dpaudit.mechanisms.gamma_plrv import GammaPLRV
@@ -59,6 +60,7 @@ class Phase:
     part_of: "Phase | None" = None
 
     def __post_init__(self) -> None:
+        keep_as_python_numbers(self)
         if not hasattr(type(self.mechanism), "name"):  # the structure can be a field, and some compute theirs
             raise TypeError(f"Expected mechanism={self.mechanism!r} to be a mechanism, such as Gaussian(1.0).")
         if self.correlation is not None:
@@ -136,6 +138,7 @@ class Claim:
     guarantee: Guarantee | None = None
 
     def __post_init__(self) -> None:
+        keep_as_python_numbers(self)
         if isinstance(self.guarantee, ApproximateDP):
             object.__setattr__(self, "epsilon", self.guarantee.epsilon)
             object.__setattr__(self, "delta", self.guarantee.delta)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from dpaudit.mechanisms.base import Domain
+from dpaudit.mechanisms.base import Domain, keep_as_python_numbers
 from dpaudit.mechanisms.quoting import shown
 
 EPSILON = Domain(0.0, math.inf, (0.01, 20.0), "nats", closed_low=True)
@@ -30,6 +30,7 @@ class PureDP:
     epsilon: float
 
     def __post_init__(self) -> None:
+        keep_as_python_numbers(self)
         EPSILON.validate("epsilon", self.epsilon)
 
     def __str__(self) -> str:
@@ -53,6 +54,7 @@ class ApproximateDP:
     delta: float
 
     def __post_init__(self) -> None:
+        keep_as_python_numbers(self)
         EPSILON.validate("epsilon", self.epsilon)
         DELTA.validate("delta", self.delta)
 
@@ -75,6 +77,7 @@ class GaussianDP:
     mu: float
 
     def __post_init__(self) -> None:
+        keep_as_python_numbers(self)
         MU.validate("mu", self.mu)
 
     def __str__(self) -> str:
@@ -96,6 +99,7 @@ class ZeroConcentratedDP:
     rho: float
 
     def __post_init__(self) -> None:
+        keep_as_python_numbers(self)
         RHO.validate("rho", self.rho)
 
     def __str__(self) -> str:
@@ -119,6 +123,7 @@ class RenyiDP:
     epsilon: float
 
     def __post_init__(self) -> None:
+        keep_as_python_numbers(self)
         ORDER.validate("order", self.order)
         EPSILON.validate("epsilon", self.epsilon)
 

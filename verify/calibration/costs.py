@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtri
 
-from dpaudit.mechanisms.base import Mechanism
+from dpaudit.mechanisms.base import Mechanism, keep_as_python_numbers
 from dpaudit.verify.accountants.base import Accountant
 from dpaudit.verify.claims import Adjacency, Claim
 from dpaudit.verify.curves import Curve
@@ -32,6 +32,9 @@ class Target:
     steps: int = 1
     sampling_prob: float = 1.0
     adjacency: Adjacency = "add-remove"
+
+    def __post_init__(self) -> None:
+        keep_as_python_numbers(self)
 
     def claim(self, mechanism: Mechanism, epsilon: float | None = None, id: str = "") -> Claim:
         """The claim that a mechanism meets it.

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from dpaudit.mechanisms.base import Domain
+from dpaudit.mechanisms.base import Domain, keep_as_python_numbers
 from dpaudit.mechanisms.quoting import shown
 
 Kind = Literal["single", "fixed-order", "min-sep", "cyclic-poisson"]
@@ -52,6 +52,7 @@ class Participation:
     prob: float | None = None
 
     def __post_init__(self) -> None:
+        keep_as_python_numbers(self)
         if self.kind not in get_args(Kind):
             raise ValueError(
                 f"Expected participation.kind={shown(self.kind)} among {', '.join(map(repr, get_args(Kind)))}."

@@ -21,7 +21,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array, Domain
+from dpaudit.mechanisms.base import Array, Domain, keep_as_python_numbers
 from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.mechanisms.quoting import shown
 from dpaudit.verify.correlated.participation import Participation
@@ -94,6 +94,7 @@ class BandedToeplitz:
     diagonals: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
+        keep_as_python_numbers(self)
         if (self.bands is None) == (self.diagonals is None):
             raise ValueError("Expected exactly one of bands and diagonals with strategy 'banded-toeplitz'.")
         if self.diagonals is not None:

@@ -29,7 +29,7 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.mechanisms.base import Array, Domain
+from dpaudit.mechanisms.base import Array, Domain, keep_as_python_numbers
 from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.correlated.participation import Participation
 from dpaudit.verify.correlated.patterns import Sensitivity, Steps, between, heaviest
@@ -56,6 +56,7 @@ class Tree:
     nodes: Nodes = "prefix"
 
     def __post_init__(self) -> None:
+        keep_as_python_numbers(self)
         if self.restart is not None:
             RESTART.validate("restart", self.restart)
         if self.nodes not in get_args(Nodes):

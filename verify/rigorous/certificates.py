@@ -17,6 +17,7 @@ from dpaudit.verify.results import Verdict
 from dpaudit.verify.rigorous import check_certificate
 from dpaudit.verify.rigorous.balls import Unavailable, ball, decimal_above, decimal_below, precision
 from dpaudit.verify.rigorous.bracket import upper_proof
+from dpaudit.verify.rigorous.check_sampled_certificate import SampledPhase
 from dpaudit.verify.rigorous.choices import chosen_event, pass_statistics
 from dpaudit.verify.rigorous.events import Event, event_probabilities
 from dpaudit.verify.rigorous.hidden_scale_choices import most_coordinates, tells_scale
@@ -86,7 +87,7 @@ def _beyond(claim: Claim) -> str:
     check_certificate.deadline[0] = math.inf
     try:
         for phase in claim.phases:
-            check_certificate.Phase(check_certificate.parsed(_phase(phase)), claim.adjacency == "replace-one")
+            SampledPhase(check_certificate.parsed(_phase(phase)), claim.adjacency == "replace-one")
     except AssertionError as error:
         return f"the claim is beyond the checker: {error}"
     return ""

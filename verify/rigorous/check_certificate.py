@@ -1,12 +1,12 @@
 """An independent checker of certificates, format "dpaudit-certificate/1", in ball arithmetic (python-flint's `arb`).
 
 Every number is computed again from claim and witness, with an error bound; only what is proved is accepted. Exit
-status: 0 accepted, 3 one was refused, 2 one is no certificate or python-flint is missing. It is one file, however long,
-so that it can be read and handed out alone.
+status: 0 accepted, 3 one was refused, 2 one is no certificate or python-flint is missing. It is one file, so that it
+can be read and handed out alone, for releases of everybody and for Poisson batches. `check_sampled_certificate.py`
+beside it reads other batches, too, and Poisson ones of which a record is replaced.
 """
 
 import json
-import math
 import os
 import re
 import sys
@@ -35,10 +35,7 @@ FORMAT, SECONDS, MAX_BYTES, MAX_WINDOW, BITS = "dpaudit-certificate/1", 300, 2**
 NUMBER = re.compile(r"-?\d{1,60}(\.\d{1,60})?(e[+-]?\d{1,3})?|-?\d{1,60}/[1-9]\d{0,59}", re.ASCII)
 NOISE = {"gaussian": ["noise_multiplier"], "laplace": ["scale"], "generalized-gaussian": ["beta", "scale"]}
 NOISE |= {f"gamma-{x}": ["k", "theta"] for x in ("plrv", "plrv-iid", "scale-laplace")} | {"product": ["sigma"]}
-SAMPLERS = {"random-allocation": "steps times", "without-replacement": "steps prob"}  # and their keys
-SAMPLERS |= {"balls-in-bins": "batches epochs reshuffle", "truncated-poisson": "steps prob max_batch records"}
-SAMPLERS |= {"deterministic": "batches epochs", "shuffled": "batches epochs reshuffle records batch last_batch"}
-CLAIM, PHASE = "id epsilon delta adjacency phases", "mechanism steps sampling_prob sampling_kind sampling"
+CLAIM, PHASE = "id epsilon delta adjacency phases", "mechanism steps sampling_prob sampling_kind"
 deadline = [0.0]
 
 
@@ -59,9 +56,9 @@ def table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:  # readers differ in 
     return dict(pairs)
 
 
-def shown(value: Fraction | int, rounding: str) -> str:  # six digits of what is proved, and so implied by it
+def shown(value: Fraction | int, up: bool) -> str:  # six digits of what is proved, and so implied by it
     short, exact = f"{float(value):g}", (Decimal(value.numerator), Decimal(value.denominator))
-    return short if Fraction(short) == value else f"{Context(6, rounding).divide(*exact):g}"
+    return short if Fraction(short) == value else f"{Context(6, (ROUND_FLOOR, ROUND_CEILING)[up]).divide(*exact):g}"
 
 
 def whole(value: Any, low: int, high: int) -> int:
@@ -121,96 +118,28 @@ class Window:
             result = self.summed(result, total)
         return result
 
-    def masses(self, law: fmpz_poly, most: int = 0) -> list[arb]:  # of 0..most, or of the whole window
-        return [arb(x) / (1 << self.bits) for x in law.coeffs() + [fmpz(0)] * ((most or 2 * self.size) - law.degree())]
-
-    def capped(self, laws: list[fmpz_poly], counts: tuple[int, ...]) -> fmpz_poly:
-        """Of a sum of so many scores in 0..W of each law. A sum above W is left out: it is above W in any order."""
-        result = fmpz_poly([1 << self.bits])
-        for law, count in zip(laws, counts, strict=True):
-            while count:
-                need(True)
-                result = result.mul_low(law, self.size + 1) // (1 << self.bits) if count & 1 else result
-                law, count = law.mul_low(law, self.size + 1) // (1 << self.bits) if count > 1 else law, count >> 1
-        return result
-
-
-class Sampler:
-    """Who is in which release. `games`: pairs of laws of one pass, [(weight, releases around 0, 1 and 2 contributions)]
-    in a random order; others contribute against the record (shuffled, fixed size) or nothing. `groups`: (T, passes) of
-    which the record enters one of T. `orders`: passes of one order, which for normal noise are one of sqrt(E) shifts.
-    `meetings`: releases that a record enters at most, four for two that are in one batch. `rate`: of batches of fixed
-    size. `widest`: 1 over the largest probability of a shuffled batch to hold a record, where batches are whole and
-    every pass has an order of its own."""
-
-    def __init__(self, kind: str, data: dict[str, Any], replaced: bool) -> None:
-        epochs, once = whole(data.get("epochs", 1), 1, 10**7), data.get("reshuffle", "every-epoch") == "once"
-        need(once or data.get("reshuffle", "every-epoch") == "every-epoch", "reshuffle is not known")
-        self.passes, self.orders = (1, epochs) if once else (epochs, 1)
-        self.meetings, self.groups, self.games, self.twice = epochs, list[Any](), list[Any](), False
-        need(set(data) <= (own := set(SAMPLERS.get(kind, "").split())), "a sampler's key is not its own")
-        count = whole(data["steps" if "steps" in own else "batches"], 1, 10**8)
-        self.steps, part = count * epochs, Fraction(kind == "deterministic")
-        self.widest = self.rate = Fraction(0)
-        if kind == "shuffled":
-            last = data.get("last_batch", "kept")
-            n, b = (whole(data[key], 1, 10**15) for key in ("records", "batch")) if "records" in data else (count, 1)
-            need("records" in data or "batch" not in data, "a batch is of records")
-            need(b <= n and count == (-(-n // b) if last == "kept" else n // b), "the batches are not those")
-            need(last in ("kept", "dropped", "straddling"), "the last batch is not known")
-            part, run, cut = Fraction(b, n), b // math.gcd(n, b), last == "straddling" and n % b and epochs > 1
-            if cut:  # every run-th pass alone ends with a batch; of one order a record's places are a pass apart
-                pairs = 0 if once else epochs // run * (run // 2) + epochs % run // 2
-                self.meetings, self.twice, self.steps = epochs + 2 * pairs, pairs > 0, n * epochs // b
-                self.orders, count = (-(-epochs // run), n // b) if once else (1, max((n - b + 1) // b, 0))
-            least = Fraction(1) if last == "kept" else count * part
-            self.widest = Fraction(0) if once or cut else least / part
-            without = (count, 0, 0) if replaced else (count - 1, 1, 0)
-            out = [(1 - least, (count, 0, 0))]
-            self.games = [([(least, (count - 1, 0, 1)), *out], [(least, without), *out])] if count else []
-        elif kind in ("balls-in-bins", "random-allocation"):
-            times = whole(data["times"], 1, count) if kind == "random-allocation" else 1
-            short, longer = divmod(count, times)
-            part, self.meetings = Fraction(times, count), epochs * times
-            self.groups = [(t, k * self.passes) for t, k in ((short + 1, longer), (short, times - longer)) if k]
-            self.games = [] if replaced else [([(1, (count - times, times, 0))], [(1, (count, 0, 0))])]
-        elif kind == "without-replacement":
-            self.rate = part = g = data["prob"] + Fraction(0)
-            self.passes = self.meetings = count
-            far, near = ([(1 - g, (1, 0, 0)), (g, at)] for at in ((0, 0, 1), (0, 1, 0)))
-            silent = [(Fraction(1), (1, 0, 0))]
-            self.games = [(far, silent)] if replaced else [(far, near), (near, silent)]
-        elif kind == "truncated-poisson":
-            n = whole(data["records"], 1, 10**15)
-            part, self.meetings = min(data["prob"], Fraction(whole(data["max_batch"], 1, n), n)), self.steps
-        self.fixed = part == 1  # the releases of a record are known: those of fixed batches, or of batches of everybody
-        if self.fixed:
-            self.games, self.groups, self.rate = [], [], Fraction(0)
-        need(self.games or self.groups or self.fixed or kind == "shuffled", "the sampler is not covered")
-        need(0 < data.get("prob", 1) <= 1, "the rate is not allowed")
+    def masses(self, law: fmpz_poly) -> list[arb]:
+        return [arb(x) / (1 << self.bits) for x in law.coeffs() + [fmpz(0)] * (2 * self.size - law.degree())]
 
 
 class Phase:
-    """A phase of the claim: noise (`power` of exp(-(|x|/scale)^power) laws), rate q, steps, longest shift."""
+    """A phase of the claim: noise (`power` of exp(-(|x|/scale)^power) laws), rate q, steps, longest shift. `mixed`: a
+    release has the record or not by chance; `ghost`: others are sampled with it, and it can only be replaced. Of two
+    versions the shift is up to 2 clip; when sampled, each is up to a clip from one without the record."""
 
     def __init__(self, data: dict[str, Any], replaced: bool) -> None:
         noise, kind, self.rate = data["mechanism"], data["sampling_kind"], data["sampling_prob"] + Fraction(0)
-        self.sampler: Any = Sampler(kind, data["sampling"], replaced) if "sampling" in data else None
         self.name, self.p, self.n, clip = noise["name"], noise["clip_norm"], noise.get("dimension"), noise["clip"]
         need(set(noise) <= {"name", "clip", "clip_norm", "dimension", *NOISE[self.name]}, "a key is not read")
         self.v = {key: ball(noise[key]) for key in NOISE[self.name]}
         self.power: Any = {"gaussian": 2, "laplace": 1, "generalized-gaussian": noise.get("beta")}.get(self.name)
         positive = all(0 < noise[key] < 10**30 for key in [*self.v, "clip"]) and noise.get("k", 1) <= 10**6
         domain = positive and 1 <= (self.power or 1) <= 1000 and (self.p == "inf" or 1 <= self.p <= 1000)
-        known = (self.sampler or kind == "none") and self.rate == 1 if kind != "poisson" else not self.sampler
-        need(domain and known and 0 < self.rate <= 1, "a parameter is out of its domain, or sampling is not covered")
-        # between two versions the shift is up to 2 clip; when sampled, each is up to a clip from one without the record
-        self.swapped, self.reach = replaced and self.rate < 1, clip * (1 + (replaced and self.rate == 1))
-        self.g, self.replaced = self.sampler.rate if self.sampler else Fraction(0), replaced
+        need({*data} <= {*PHASE.split()}, "a key is not read: other batches have check_sampled_certificate.py")
+        need(domain and (kind == "poisson" or (kind, self.rate) == ("none", 1)) and 0 < self.rate <= 1, "not allowed")
+        self.mixed, self.ghost, self.reach = self.rate < 1, False, clip * (2 if replaced and self.rate == 1 else 1)
         self.exact = self.reach / noise.get("scale", 1) if self.rate == 1 and 1 in (self.p, self.n) else None  # l1
-        self.q, self.steps = ball(self.rate), whole(data["steps"], 1, 10**8)
-        need(not self.sampler or self.steps == self.sampler.steps, "the steps are not the sampler's")
-        self.steps, self.clip = self.sampler.meetings if self.sampler else self.steps, clip  # the order revealed
+        self.q, self.steps, self.clip = ball(self.rate), whole(data["steps"], 1, 10**8), clip
         self.most, self.given = whole(self.n or 1, 1, 10**12), arb(0)  # a hidden scale, where it is looked at
         self.k, self.theta, self.top = self.v.get("k", arb(0)), self.v.get("theta", arb(1)), arb(0)
         self.scale = self.v.get("scale", arb(2).sqrt() * self.v.get("noise_multiplier", arb(0)) * ball(clip))
@@ -242,8 +171,7 @@ class Phase:
         squares = [(ball(u) * self.radius(2)) ** 2 for u in scales] or [self.mu() ** 2]
         for eta in range(order + 2):
             ways = arb.bin_uiui(order + 1, eta) * self.q**eta * (1 - self.q) ** (order + 1 - eta)
-            half = ball(eta * (eta - 1)) / 2
-            value += ways * sum(m * (x * half).exp() for m, x in zip(known, squares, strict=True))
+            value += ways * sum(m * (x * (eta * (eta - 1) // 2)).exp() for m, x in zip(known, squares, strict=True))
         return self.steps * (value / sum(known)).log()
 
     def scale_masses(self, scales: list[Fraction]) -> list[arb]:  # of its cells; the last is above
@@ -286,8 +214,8 @@ class Phase:
 
     def shift(self, data: dict[str, Any], reach: Fraction) -> tuple[arb, int]:  # of a coordinate, or l2 norm if normal
         value, count = data["value"], whole(data["count"], 1, self.most)
-        need(0 < value <= reach, "the shift is not feasible")
-        need(self.p == "inf" or count == 1 or count * ball(value / reach) ** ball(self.p) <= 1, "it is too long")
+        fits = self.p == "inf" or count == 1 or count * ball(value / reach) ** ball(self.p) <= 1
+        need(0 < value <= reach and fits, "the shift is too long")
         return ball(value) * (arb(count).sqrt() if self.power == 2 else 1), count
 
     def cells(self, data: dict[str, Any], centre: arb) -> list[arb]:
@@ -295,104 +223,6 @@ class Phase:
         tails = [(x < 0, t.union(1 - t) if x.contains(0) else t) for x in away for t in [self.upper(abs(x))]]
         ends = pairwise([(True, arb(0)), *tails, (False, arb(0))])
         return [b - a if right else 1 - a - b if left else a - b for (left, a), (right, b) in ends]
-
-    def pass_laws(self, data: dict[str, Any], window: Window) -> list[fmpz_poly]:
-        """Laws of a pass's label, a label of the sum of its releases' scores, under both laws of the pair."""
-        games, inner = self.sampler.games, Window(data["window"], window.bits)
-        unit, count = self.shift(data, self.clip)
-        need(self.power == 2 or count == 1, "other than normal noise is told apart in one coordinate")
-        unit *= arb(self.sampler.orders).sqrt() if self.power == 2 else 1
-        need(min(data["scores"]) >= 0, "a score is negative")
-        ones = [inner.law(self.cells(data, k * unit), data["scores"]).right_shift(inner.size) for k in range(3)]
-        laws, none = [], fmpz_poly([])
-        for side in games[whole(data["game"], 0, len(games) - 1)]:
-            mixed = [inner.floor(ball(weight + Fraction(0))) * inner.capped(ones, counts) for weight, counts in side]
-            laws.append(window.law(inner.masses(sum(mixed, none) // (1 << inner.bits), inner.size), data["labels"]))
-        return laws
-
-    def allocated(self, releases: int, text: Fraction, size: int, step: arb, window: Window) -> list[fmpz_poly]:
-        """Laws of the loss of a pass in which the record enters one of T releases, both directions, in steps. X is the
-        sum of T likelihood ratios r, each moved to two points of a lattice with the same mean in every cell: delta is
-        convex in X, and only grows. With the record one of them has its lattice masses times r."""
-        mu, unit, lattice = self.mu() * arb(self.sampler.orders).sqrt(), ball(text), Window(size, window.bits)
-        root, found, tails = arb(2).sqrt(), [], [(arb(1), arb(1))]
-        for i in range(1, size + 1):
-            x = (ball(i * text).log() / mu + mu / 2) / root
-            tails.append((x.erfc() / 2, (x - mu / root).erfc() / 2))
-        cells = [(a[0] - b[0], a[1] - b[1]) for a, b in pairwise(tails)]
-        ups = [arb(0), *((one - i * unit * zero) / unit for i, (zero, one) in enumerate(cells))]
-        spread = [up + zero - after for (zero, _), (up, after) in zip(cells, pairwise(ups), strict=True)] + [ups[-1]]
-        laws = [fmpz_poly([lattice.floor(m * (i * unit) ** k) for i, m in enumerate(spread)]) for k in (0, 1)]
-        for sign, counts in ((1, (releases - 1, 1)), (-1, (releases, 0))):
-            total = [fmpz(0)] * (2 * window.size + 1)
-            for i, mass in enumerate(lattice.capped(laws, counts).coeffs()):
-                if i and mass:
-                    loss = sign * (ball(i * text) / releases).log()
-                    low = int(float((loss / step).lower()) // 1)
-                    share = (1 - (low * step - loss).exp()) / -(-step).expm1()  # of the dot above, in [0, 1] if between
-                    low, share = (low, share) if share >= 0 and share <= 1 else (low + 1, arb(1))
-                    need(loss <= (low + 1) * step, "a loss is not rounded up")
-                    up = window.floor(share * arb(mass) / (1 << window.bits))
-                    for place, some in ((low + 1, up), (low, max(fmpz(0), mass - up - 1))):
-                        if place <= window.size:  # above it a loss is infinite
-                            total[max(place, -window.size) + window.size] += some
-            found.append(fmpz_poly(total))
-        return found
-
-    def excess(self, growth: arb, level: arb, way: str, low: bool) -> arb:
-        """The largest E (R(x) - growth R(y) - level)_+, R(x) = N(x)/N(0), over all shifts x, y that a random order has:
-        by Neyman and Pearson c_0 + c_1 w + c_2 exp(-unit^2) w^2 is positive on a half-line, w = R(unit)."""
-        unit, ends = self.mu(), {("remove", False): [-level, -growth, arb(1)], ("add", True): [-level, arb(1), -growth]}
-        c = ends.get((way, low)) or ([-growth, 1 - level] if low else [-growth - level, arb(1)])
-        square = c[2] * (-unit * unit).exp() if c[2:] else arb(0)
-        w = (abs(c[1]) + (c[1] ** 2 - 4 * square * c[0]).sqrt()) / abs(2 * square) if c[2:] else -c[0] / c[1]
-        at, side = w.log() / unit + unit / 2, -1 if (way, low) == ("add", True) else 1
-        return sum((x * (side * (at - i * unit) / arb(2).sqrt()).erfc() / 2 for i, x in enumerate(c)), arb(0))
-
-    def pass_delta(self, w: dict[str, Any], e: arb, way: str, window: Window) -> arb:
-        """Of shuffled batches: E (S/m)_+ of m independent terms whose E (Y - k)_+ is the excess, and what large weights
-        cost. Y lies on knots, its excess below the chords; masses are rounded up. S is taken modulo the size: a residue
-        above top is negative, and of S above top remains at most top e^(-tilt top) (E e^(tilt Y))^m, tilt top >= 1.
-        Large weights are filled up by constants, or a pass with one, at level, is a known order, of chance rho."""
-        growth, (unit, tilt, level, cut) = e.exp(), (ball(w[key]) for key in ("unit", "tilt", "level", "cut"))
-        m, size = whole(w["terms"], 1, int(self.sampler.widest)), whole(w["size"], 2, 2**18)
-        top, knots = whole(w["top"], 1, size - 1), [whole(k, -(10**9), 10**9) for k in ascending(w["knots"])]
-        need(unit > 0 and tilt * top >= 1 and level >= 1 and cut >= 0, "a lattice is not allowed")
-        values, widest = [self.excess(growth, k * unit, way, k < 0) / unit for k in knots], ball(self.sampler.widest)
-        slopes = [arb(-1), *((b - a) / (k - j) for (a, j), (b, k) in pairwise(zip(values, knots, strict=True))), arb(0)]
-        law, moment, ones = [fmpz(0)] * size, arb(0), fmpz_poly([1] * size)
-        for (a, b), k in zip(pairwise(slopes), knots, strict=True):
-            law[k % size] += (mass := window.floor((b - a).upper()) + 1)
-            moment += mass * (k * tilt).exp() / (1 << window.bits)
-        total = first = fmpz_poly(law)
-        for bit in bin(m)[3:]:
-            for factor in (total, first)[: 1 + int(bit)]:
-                need(True)
-                product = total * factor
-                total = (product.truncate(size) + product.right_shift(size)) // (1 << window.bits) + ones
-        inside = arb(total.truncate(top + 1).derivative()(1)) / (1 << window.bits)
-        above, twice = top * (-tilt * top).exp() * moment**m, self.mu() * (1 if way == "swap" else 2)
-        rho = normal(twice, level.log()) / (1 - m * level / (widest - 1)) if m * level < widest - 1 else arb(1)
-        prices = [self.excess(growth, 1 - growth, way, True) * normal(twice, (widest / m).log())]
-        prices += [rho * normal(self.mu(), e) + (cut * rho + self.excess(growth, cut, way, False)) / widest]
-        return ((inside + above) / m + values[-1]) * unit + min(price.upper() for price in prices)
-
-    def shuffled(self, w: dict[str, Any], step: arb, window: Window) -> list[fmpz_poly]:
-        """Laws of a pass's loss, both directions. Its deltas are a convex function of growth = e^epsilon, below chords
-        of those that are stated ("add" for growth < 1); a mass of the second law is what the slope gains."""
-        points, places, deltas = [(arb(0), arb(1))], ascending([place for place, *_ in w["profile"]]), dict[Any, arb]()
-        for place, value, look in w["profile"]:
-            growth, stated, e = (place * step).exp(), ball(value), abs(place) * step
-            way = "swap" if self.replaced else "remove" if place >= 0 else "add"
-            if not stated >= normal(self.mu(), e):  # of a known order
-                key, one = (abs(place), way, look), w["lattices"][whole(look, 0, len(w["lattices"]) - 1)]
-                deltas[key] = deltas[key] if key in deltas else self.pass_delta(one, e, way, window)
-                need(stated >= deltas[key], "a pass has a larger delta")
-            points.append((growth, stated if place >= 0 else 1 - growth + growth * stated))
-        masses = [b - a for a, b in pairwise([*((d - b) / (c - a) for (a, b), (c, d) in pairwise(points)), arb(0)])]
-        need(all(mass >= 0 for mass in masses), "the profile is not convex")
-        first = [growth * mass for (growth, _), mass in zip(points[1:], masses, strict=True)]
-        return [window.law(first, places), window.law(masses, [-place for place in places])]
 
     def radial_tail(self, length: arb, loss: arb, sign: int, places: list[Fraction]) -> tuple[arb, arb]:
         """Bracket of P(L > loss) for sign 1, P(L < -loss) = Q(L > loss) for sign -1; r_P = R, r_Q = rho on the border.
@@ -422,40 +252,23 @@ class Phase:
         p, q = (self.radial_tail(length, level, s, at) for s, at in zip((1, -1), data["places"], strict=True))
         return [window.law([1 - x, x], labels) for x in (p[0].lower(), q[0].lower(), q[1].upper())]
 
-    def swapped_tails(self, edge: int, step: arb) -> list[arb]:
-        """P(L > l), Q(L > l) of (1 - q) N(0) + q N(mu) against (1 - q) N(0) + q N(-mu), the worst pair of a sampled
-        record that is replaced. There c u^2 - (1 - q) (e^l - 1) u - e^l c = 0, u = e^(mu x), c = q e^(-mu^2/2)."""
-        mu, q, loss = self.mu(), self.q, abs(edge) * step  # which is odd in x
-        c, linear = q * (-mu * mu / 2).exp(), (1 - q) * loss.expm1()
-        x = ((linear + (linear**2 + (2 * c) ** 2 * loss.exp()).sqrt()) / (2 * c)).log() / mu * (1 if edge >= 0 else -1)
-        none, one, other = (((x - k * mu) / arb(2).sqrt()).erfc() / 2 for k in (0, 1, -1))
-        return [(1 - q) * none + q * one, (1 - q) * none + q * other]
+    def pair(self, data: dict[str, Any], window: Window, direction: str) -> tuple[Any, int]:
+        """Laws of a label under both laws of the pair, and how often it is drawn."""
+        need(direction == "remove" or (direction == "add" and self.name != "product"), "the direction is not covered")
+        moved, low, high = (self.radial_laws if self.name == "product" else self.iid_laws)(data, window)
+        mixed = (window.floor(self.q) * moved + window.floor(1 - self.q) * low) // (1 << window.bits)
+        return ((mixed, high) if direction == "remove" else (high, mixed)), self.steps
 
-    def drawn_tails(self, edge: int, step: arb) -> list[arb]:
-        """The same of batches of fixed size that hold the record with probability g. Under replace-one the worst is
-        (1 - g) N(0) + g N(mu) against N(0), mu of two clips. Under zero-out it is that below 0, mu of one, and above 0
-        (1 - g) N(0) + g N(2 mu) against (1 - g) N(0) + g N(mu). Below 0 P and Q are 1 - Q(L > l) and 1 - P(L > l)."""
-        mu, g, growth = self.mu(), ball(self.g), (abs(edge) * step).exp()
-        high, low = g * (-2 * mu * mu).exp(), growth * g * (-mu * mu / 2).exp()  # high u^2 = low u + ..., u = e^(mu x)
-        apart = edge >= 0 and not self.replaced
-        u = (low + (low**2 + 4 * high * (growth - 1) * (1 - g)).sqrt()) / (2 * high)
-        x = u.log() / mu if apart else ((growth - 1 + g) / g).log() / mu + mu / 2
-        none, one, two = (((x - k * mu) / arb(2).sqrt()).erfc() / 2 for k in range(3))
-        p, q = (1 - g) * none + g * (two if apart else one), (1 - g) * none + g * one if apart else none
-        return [p, q] if edge >= 0 else [1 - q, 1 - p]
+    def tails(self, edge: int, step: arb) -> list[arb]:  # P(L > l), Q(L > l) of what a Poisson batch has by chance
+        mu, odds = self.mu(), ((edge * step).exp() - (1 - self.q)) / self.q  # e^l of the batches that have it
+        need(odds > 0 or odds <= 0, "an edge is undecided")
+        at = [(odds.log() / mu + s * mu / 2) / arb(2).sqrt() for s in (-1, 1)] if odds > 0 else []
+        return [x.erfc() / 2 for x in at] or [arb(1), arb(1)]
 
     def losses(self, edges: list[int], step: arb, window: Window) -> list[fmpz_poly]:
         """Connect-the-dots laws of one release's loss in multiples of step, both directions; the rest is infinite."""
-        mu, q, tails, laws = self.mu(), arb(1) if self.swapped else self.q, [[arb(1), arb(1)]], []
-        for edge in ascending(edges):
-            if self.swapped or self.g:
-                tails.append(self.drawn_tails(edge, step) if self.g else self.swapped_tails(edge, step))
-                continue
-            odds = ((edge * step).exp() - (1 - q)) / q  # e^loss before sampling
-            need(odds > 0 or odds <= 0, "an edge is undecided")
-            at = [(odds.log() / mu + s * mu / 2) / arb(2).sqrt() for s in (-1, 1)] if odds > 0 else []
-            tails.append([x.erfc() / 2 for x in at] or [arb(1), arb(1)])
-        need(self.swapped or self.rate == 1 or tails[1][0] == 1, "the first edge is not below all losses")
+        q, laws, tails = self.q, list[fmpz_poly](), [[arb(1)] * 2, *(self.tails(k, step) for k in ascending(edges))]
+        need(self.rate == 1 or tails[1][0] == 1, "the first edge is not below all losses")
         cells = list(pairwise([*tails, [arb(0), arb(0)]]))
         plain = [a[1] - b[1] for a, b in cells]
         mixed = [q * (a[0] - b[0]) + (1 - q) * m for (a, b), m in zip(cells, plain, strict=True)]
@@ -469,64 +282,46 @@ class Phase:
 
 def event(phases: list[Phase], data: dict[str, Any], direction: str) -> list[arb]:
     """P of {sum of labels >= threshold} from below, Q from above."""
-    window, laws = Window(data["window"], data["bits"]), list[Any]()
-    for phase, part in zip(phases, data["phases"], strict=True):
-        if phase.sampler and phase.sampler.games:
-            need(direction in ("remove", "add"), "the direction is not covered")
-            laws.append((phase.pass_laws(part, window)[:: 1 if direction == "remove" else -1], phase.sampler.passes))
-            continue
-        need(not phase.sampler or phase.sampler.fixed, "the sampler has no pair here")
-        moved, low, high = (phase.radial_laws if phase.name == "product" else phase.iid_laws)(part, window)
-        need(direction == "remove" or (direction == "add" and phase.name != "product"), "the direction is not covered")
-        mixed = (window.floor(phase.q) * moved + window.floor(1 - phase.q) * low) // (1 << window.bits)
-        laws.append(((mixed, high) if direction == "remove" else (high, mixed), phase.steps))
+    window = Window(data["window"], data["bits"])
+    laws = [phase.pair(part, window, direction) for phase, part in zip(phases, data["phases"], strict=True)]
     start = whole(data["threshold"], -window.size, window.size) + window.size
     first, second = (window.masses(window.composed([(pair[i], n) for pair, n in laws])) for i in (0, 1))
     return [sum(first[start:], arb(0)), 1 - sum(second[:start], arb(0))]
 
 
+def composed(parts: list[Any], sides: int, e: arb, step: arb, window: Window) -> tuple[arb, Any]:
+    """The largest delta of the losses composed in so many directions, and the law of the last; missing is infinite."""
+    at, found, law = [k * step for k in range(-window.size, window.size + 1)], arb(0), list[arb]()
+    for side in range(sides):
+        law = window.masses(window.composed([(pair[side], count) for pair, count in parts]))
+        found = found.max(1 - sum(m * (e - x).exp().min(1) for m, x in zip(law, at, strict=True)))
+    return found, list(zip(law, at, strict=True))
+
+
 def certified(kind: str, phases: list[Phase], w: dict[str, Any], replaced: bool, epsilon: Fraction) -> arb:  # >= delta
-    first, sampled, gaussian = phases[0], any(x.rate < 1 or x.g for x in phases), all(x.power == 2 for x in phases)
-    need(not (sampled and replaced) or (kind == "gaussian-grid" and gaussian), "sampled replace-one is not covered")
-    for x in [x for x in phases if x.sampler]:
-        met = x.power == 2 or not x.sampler.twice
-        need((kind == "gaussian-grid" or not x.g) and met, "the sampler has no theorem")
+    first, mixed, gaussian = phases[0], any(x.mixed for x in phases), all(x.power == 2 for x in phases)
+    need(not (mixed and replaced), "sampled replace-one is not covered")
     e, order, scales = ball(epsilon), whole(w.get("order", 1), 1, 2000), w.get("scales", [])
     spent = sum((x.steps * x.scale_masses(scales)[-1] for x in phases if scales), arb(0))
     if kind == "gaussian-curve":
-        need(not sampled and gaussian, "it takes unsampled Gaussian noise")
+        need(not mixed and gaussian, "it takes unsampled Gaussian noise")
         return normal(sum((x.steps * x.mu() ** 2 for x in phases), arb(0)).sqrt(), e)
     if kind == "moments":
         moment = (sum(x.log_moment(order, scales) for x in phases) - order * e).exp()
         return moment * (arb(order) / (order + 1)) ** order / (order + 1) + spent
-    if kind in ("gaussian-grid", "smoothed-grid", "allocation-grid", "shuffled-grid"):
-        step, window, found = ball(w["step"]), Window(w["window"], w["bits"]), arb(0)
+    if kind in ("gaussian-grid", "smoothed-grid"):
+        step, window = ball(w["step"]), Window(w["window"], w["bits"])
         need(step > 0 and (gaussian or kind == "smoothed-grid"), "it takes Gaussian noise and a grid")
-        if kind == "allocation-grid":
-            need(not replaced and all(x.sampler and x.sampler.groups for x in phases), "these are no such bins")
-            groups = [(x, *group) for x in phases for group in x.sampler.groups]
-            sides = list(zip(groups, w["units"], w["sizes"], strict=True))
-            need(all(unit > 0 and whole(n, 1, MAX_WINDOW) for _, unit, n in sides), "a lattice has no unit")
-            parts = [(x.allocated(t, unit, n, step, window), k) for (x, t, k), unit, n in sides]
-        elif kind == "shuffled-grid":
-            need(all(x.sampler and x.sampler.widest for x in phases), "these are no such batches")
-            parts = [(x.shuffled(y, step, window), x.sampler.passes) for x, y in zip(phases, w["passes"], strict=True)]
-        else:
-            parts = [(x.losses(edges, step, window), x.steps) for x, edges in zip(phases, w["edges"], strict=True)]
-        both = not replaced if kind == "shuffled-grid" else (sampled and gaussian) or kind == "allocation-grid"
-        for side in range(1 + both):  # what is missing is infinite
-            law = window.masses(window.composed([(pair[side], count) for pair, count in parts]))
-            at = [k * step for k in range(-window.size, window.size + 1)]
-            found = found.max(1 - sum(m * (e - x).exp().min(1) for m, x in zip(law, at, strict=True)))
-        return found if gaussian else smoothed(list(zip(law, at, strict=True)), e, phases, w) + spent
+        parts = [(x.losses(edges, step, window), x.steps) for x, edges in zip(phases, w["edges"], strict=True)]
+        found, law = composed(parts, 1 + (mixed and gaussian), e, step, window)
+        return found if gaussian else smoothed(law, e, phases, w) + spent
     alone = len(phases) == first.steps == first.rate == 1
     if kind == "pure-laplace":  # amplified and added up; of one release its curve
-        need(all(x.power == 1 and not x.g for x in phases), "the noise is not Laplace, or others change")
+        need(all(x.power == 1 for x in phases), "the noise is not Laplace")
         rest = [x.steps * (1 + x.q * (x.radius(1) / x.scale).expm1()).log() for x in phases if x.exact is None]
         left = ball(epsilon - sum(x.steps * (x.exact or 0) for x in phases)) - sum(rest, arb(0))
         return arb(0).max(-(left / 2).expm1()) if alone else arb(0 if left >= 0 else 1)
-    need(alone, "it takes one unsampled release")
-    need(kind == "one-dimensional" and first.n == 1 and "beta" in first.v, "this kind is not known, or does not apply")
+    need(kind == "one-dimensional" and alone and first.n == 1 and "beta" in first.v, "this kind does not apply")
     low, high, shift, beta = (*(ball(w[key]) for key in ("low", "high")), ball(first.reach), first.v["beta"])
     loss = [(t / first.scale) ** beta - (abs(t - shift) / first.scale) ** beta for t in (low, high)]  # grows in t
     need(0 < low < high and loss[0] <= e <= loss[1], "the loss does not pass epsilon in between")
@@ -547,7 +342,8 @@ def smoothed(law: list[tuple[arb, arb]], e: arb, phases: list[Phase], w: dict[st
     return cost * (near + (1 - sum(m for m, _ in law)) * (end - low) + rest)
 
 
-def accepted(text: str) -> str:  # in one line; AssertionError: nothing is proved; another exception: no certificate
+def accepted(text: str, phase: Any = Phase, bound: Any = certified) -> str:
+    """What is proved, in one line. AssertionError: nothing; another exception: this is no certificate."""
     deadline[0] = time.monotonic() + SECONDS
     data = parsed(json.loads(text, parse_float=str, object_pairs_hook=table))
     claim, verdict, kind, inputs = data["claim"], data["verdict"], data["kind"], data.get("event") or data["inputs"]
@@ -555,28 +351,26 @@ def accepted(text: str) -> str:  # in one line; AssertionError: nothing is prove
     if data["format"] != FORMAT or claim["adjacency"] not in ("add-remove", "zero-out", "replace-one"):
         raise ValueError("the format or the adjacency is not known")
     replaced, epsilon, delta = claim["adjacency"] == "replace-one", claim["epsilon"], claim["delta"]
-    unread = set(claim) - set(CLAIM.split()) or [key for x in claim["phases"] for key in x if key not in PHASE.split()]
-    need(not unread and not any("kind" in x.get("sampling", {}) for x in claim["phases"]), "a key is not read")
-    phases = [Phase(phase, replaced) for phase in claim["phases"][:9]]
+    need({*claim} <= {*CLAIM.split()}, "a key is not read")
+    phases = [phase(x, replaced) for x in claim["phases"][:9]]
     need(0 < len(phases) <= 8 and 0 <= epsilon < 10**5 and 0 <= delta < 1, "epsilon, delta or phases are not allowed")
     if verdict == "refuted" and kind == "integer-score-event":
         low, high = ball(data["P_lower"]), ball(data["Q_upper"])
         need(low - ball(epsilon).exp() * high > ball(delta), "the event does not contradict the claim")
         p, q = event(phases, inputs, data["pair"]["direction"])
         need(low <= p and high >= q, "the event's probabilities are not those stated")
-        ends = shown(data["P_lower"], ROUND_FLOOR), shown(data["Q_upper"], ROUND_CEILING)
-        proof, rounding = f"an event with P >= {ends[0]} and Q <= {ends[1]}", ROUND_FLOOR
+        proof, up = f"an event with P >= {shown(data['P_lower'], False)} and Q <= {shown(data['Q_upper'], True)}", False
     else:
         need(verdict == "certified", "this kind does not prove this verdict")
         small = (stated := data["steps"][-1]["at_most"]) <= delta  # first, as the bound may take long
-        need(small and certified(kind, phases, inputs, replaced, epsilon) <= ball(stated), "a bound is exceeded")
-        proof, rounding = f"delta <= {shown(stated, ROUND_CEILING)} by {kind}", ROUND_CEILING
-    names = " and ".join(dict.fromkeys(phase.name for phase in phases))
-    meant = claim["adjacency"] if all(x.sampler is None or x.sampler.groups for x in phases) or replaced else "zero-out"
-    return f"{verdict}: ({shown(epsilon, rounding)}, {shown(delta, rounding)}) of {names} under {meant}: {proof}"
+        need(small and bound(kind, phases, inputs, replaced, epsilon) <= ball(stated), "a bound is exceeded")
+        proof, up = f"delta <= {shown(stated, True)} by {kind}", True
+    names = " and ".join(dict.fromkeys(x.name for x in phases))
+    meant = "zero-out" if any(x.ghost for x in phases) and not replaced else claim["adjacency"]
+    return f"{verdict}: ({shown(epsilon, up)}, {shown(delta, up)}) of {names} under {meant}: {proof}"
 
 
-def main(paths: list[str] | None = None) -> int:
+def main(paths: list[str] | None = None, check: Any = accepted) -> int:
     status = 0 if (files := sys.argv[1:] if paths is None else paths) else 2
     if not files or files[0] in ("-h", "--help"):
         told("usage: dpaudit-check CERTIFICATE...", sys.stdout if files else sys.stderr)
@@ -585,7 +379,7 @@ def main(paths: list[str] | None = None) -> int:
         name = path if path.isprintable() else ascii(path)  # a name may hold lines, or what moves a terminal's cursor
         try:
             with open(path, encoding="utf-8") as file:  # a longer one gets a bracket, and so is no JSON
-                line, stream = f"accepted {accepted(file.read(MAX_BYTES) + ']' * len(file.read(1)))}", sys.stdout
+                line, stream = f"accepted {check(file.read(MAX_BYTES) + ']' * len(file.read(1)))}", sys.stdout
         except Exception as error:
             status, how = (3, "refused") if isinstance(error, AssertionError) else (max(status, 2), "not a certificate")
             line, stream = f"{how}: {type(error).__name__} {str(error)[:200]!r}", sys.stderr

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, get_args
 
 import numpy as np
 
+from dpaudit.mechanisms.base import keep_as_python_numbers
 from dpaudit.verify.samplers.base import Batches, PassGame
 from dpaudit.verify.samplers.shuffled import BATCHES, EPOCHS, Reshuffle, one_of
 
@@ -52,6 +53,7 @@ class BallsInBins:
     reshuffle: Reshuffle = "every-epoch"
 
     def __post_init__(self) -> None:
+        keep_as_python_numbers(self)
         BATCHES.validate("batches", self.batches)
         EPOCHS.validate("epochs", self.epochs)
         one_of("reshuffle", self.reshuffle, get_args(Reshuffle))

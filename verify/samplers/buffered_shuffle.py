@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.base import Array, keep_as_python_numbers
 from dpaudit.verify.samplers import seams
 from dpaudit.verify.samplers.base import Batches, PassGame, Slots
 from dpaudit.verify.samplers.shuffled import BATCHES, OPPOSED, RECORDS, LastBatch, Shuffled
@@ -48,6 +48,7 @@ class BufferedShuffle:
     releases: int | None = field(default=None, metadata={"key": "steps"})
 
     def __post_init__(self) -> None:
+        keep_as_python_numbers(self)
         RECORDS.validate("buffer", self.buffer)
         if (self.epochs is None) == (self.releases is None):
             raise ValueError("Expected epochs, of passes that empty the buffer, or steps, of one stream of all passes.")

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dpaudit.mechanisms.base import keep_as_python_numbers
 from dpaudit.verify.samplers.base import Batches, PassGame
 from dpaudit.verify.samplers.shuffled import BATCHES, EPOCHS
 
@@ -30,6 +31,7 @@ class Deterministic:
     epochs: int
 
     def __post_init__(self) -> None:
+        keep_as_python_numbers(self)
         BATCHES.validate("batches", self.batches)
         EPOCHS.validate("epochs", self.epochs)
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array, Domain
+from dpaudit.mechanisms.base import Array, Domain, keep_as_python_numbers
 from dpaudit.mechanisms.quoting import shown
 from dpaudit.verify.samplers.base import Batches, PassGame
 from dpaudit.verify.samplers.seams import MOST_PASSES, costs_in_order, passes_of_whole_batches, twice_in_order
@@ -59,6 +59,7 @@ class Shuffled:
     reshuffle: Reshuffle = "every-epoch"
 
     def __post_init__(self) -> None:
+        keep_as_python_numbers(self)
         BATCHES.validate("batches", self.batches)
         EPOCHS.validate("epochs", self.epochs)
         one_of("last_batch", self.last_batch, get_args(LastBatch))
@@ -115,6 +116,7 @@ class Shuffled:
         one_of("last_batch", last_batch, get_args(LastBatch))
         RECORDS.validate("records", records)
         RECORDS.validate("batch", batch)
+        records, batch = int(records), int(batch)
         return cls(passes_batches(records, batch, last_batch), epochs, records, batch, last_batch, reshuffle)
 
     @property

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dpaudit.mechanisms.base import keep_as_python_numbers
 from dpaudit.verify.binomial_tails import binomial_tail
 from dpaudit.verify.samplers.base import Batches, PassGame
 from dpaudit.verify.samplers.shuffled import BATCHES, RECORDS
@@ -40,6 +41,7 @@ class TruncatedPoisson:
     releases: int = field(metadata={"key": "steps"})
 
     def __post_init__(self) -> None:
+        keep_as_python_numbers(self)
         PROB.validate("prob", self.prob)
         RECORDS.validate("max_batch", self.max_batch)
         RECORDS.validate("records", self.records)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Domain
+from dpaudit.mechanisms.base import Domain, keep_as_python_numbers
 from dpaudit.verify.samplers.balls_in_bins import SILENT
 from dpaudit.verify.samplers.base import Batches, PassGame
 from dpaudit.verify.samplers.shuffled import BATCHES, OPPOSED
@@ -34,6 +34,7 @@ class WithoutReplacement:
     releases: int = field(metadata={"key": "steps"})
 
     def __post_init__(self) -> None:
+        keep_as_python_numbers(self)
         RATE.validate("prob", self.prob)
         BATCHES.validate("steps", self.releases)
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.mechanisms.base import Domain, Mechanism, with_dimension
+from dpaudit.mechanisms.base import Domain, Mechanism, keep_as_python_numbers, with_dimension
 
 Labels = NDArray[np.int64]
 Predict = Callable[[NDArray[np.float32]], Labels]
@@ -47,6 +47,7 @@ class Aggregator:
     threshold: float = 0.0
 
     def __post_init__(self) -> None:
+        keep_as_python_numbers(self)
         for name, mechanism in (("noise", self.noise), ("check", self.check)):
             if mechanism is not None and mechanism.clip != 1:
                 raise ValueError(f"Expected {name}.clip={mechanism.clip!r} to be 1: a vote moves a count by 1.")

@@ -24,7 +24,7 @@ from dpaudit.verify.correlated import Correlation, Participation, Tree
 from dpaudit.verify.rigorous.balls import Unavailable
 from dpaudit.verify.rigorous.bracket import RigorousBracket, rigorous_bracket, upper_proof
 from dpaudit.verify.rigorous.certificates import NotCovered, certificate
-from dpaudit.verify.rigorous.check_certificate import accepted
+from dpaudit.verify.rigorous.check_sampled_certificate import accepted
 from dpaudit.verify.rigorous.choices import chosen_event
 from dpaudit.verify.rigorous.events import Event, LabelledSum
 from dpaudit.verify.samplers import (

@@ -22,7 +22,8 @@ from dpaudit.mechanisms.gamma_plrv_iid import GammaPLRVIID
 from dpaudit.mechanisms.gamma_scale_laplace import GammaScaleLaplace
 from dpaudit.verify import Claim, check
 from dpaudit.verify.claims import Phase
-from dpaudit.verify.rigorous import check_certificate as checker
+from dpaudit.verify.rigorous import check_certificate
+from dpaudit.verify.rigorous import check_sampled_certificate as checker
 from dpaudit.verify.rigorous.bracket import RigorousBracket, rigorous_bracket
 from dpaudit.verify.rigorous.certificates import NotCovered, certificate
 from dpaudit.verify.samplers import (
@@ -639,7 +640,7 @@ def test_a_rate_beside_fixed_batches_puts_nobody_into_every_release() -> None:
         checker.accepted(json.dumps(found))
     del found["claim"]["phases"][0]["sampling"]["prob"]
     found["claim"]["phases"][0]["sampling_kind"] = "buffered-shuffle"  # a kind of which no key is known
-    with pytest.raises(AssertionError, match="a sampler's key is not its own"):
+    with pytest.raises(AssertionError, match="the sampler is not covered"):
         checker.accepted(json.dumps(found))
 
 
@@ -705,14 +706,15 @@ def test_what_follows_the_longest_certificate_that_is_read_is_not_left_out(tmp_p
     text = json.dumps(certificate(claim, check(claim)))
     for tail, status in (("", 0), (" ", 2), ("and more", 2)):
         path = tmp_path / "long.json"
-        path.write_text(text.ljust(checker.MAX_BYTES) + tail)
+        path.write_text(text.ljust(check_certificate.MAX_BYTES) + tail)
         assert checker.main([str(path)]) == status
 
 
-def test_the_checker_is_one_short_file_that_imports_flint_alone() -> None:
+def code_and_imports(path: str) -> tuple[int, set[str]]:
+    """Lines of code of a file, and what it imports that Python does not have."""
     import ast
 
-    source = Path(checker.__file__).read_text()
+    source = Path(path).read_text()
     tree = ast.parse(source)
     docstrings = [
         node.body[0]
@@ -721,14 +723,53 @@ def test_the_checker_is_one_short_file_that_imports_flint_alone() -> None:
     ]
     explained = sum((text.end_lineno or 0) - text.lineno + 1 for text in docstrings)
     blank = sum(not line.strip() for line in source.splitlines())
-    assert len(source.splitlines()) - explained - blank <= 481
     names = {
         (node.module or "") if isinstance(node, ast.ImportFrom) else alias.name
         for node in ast.walk(tree)
         if isinstance(node, (ast.Import, ast.ImportFrom))
         for alias in node.names
     }
-    assert {name.split(".")[0] for name in names} - sys.stdlib_module_names == {"flint"}
+    return len(source.splitlines()) - explained - blank, {n.split(".")[0] for n in names} - sys.stdlib_module_names
+
+
+def test_the_checker_is_one_short_file_that_imports_flint_alone() -> None:
+    lines, imported = code_and_imports(check_certificate.__file__)
+    assert lines <= 300
+    assert imported == {"flint"}
+
+
+def needs_the_second_file(name: str) -> bool:
+    claim = CLAIMS[name]
+    sampled = any(phase.sampling_prob < 1 for phase in claim.phases)
+    replaced = claim.adjacency == "replace-one" and sampled and "certified" in name
+    return replaced or any(phase.sampler is not None for phase in claim.phases)
+
+
+@pytest.mark.parametrize("name", MARKED)
+def test_the_one_file_reads_all_but_other_batches(name: str) -> None:
+    if needs_the_second_file(name):
+        with pytest.raises(AssertionError, match=r"check_sampled_certificate\.py|sampled replace-one"):
+            check_certificate.accepted(made(name))
+    else:
+        assert check_certificate.accepted(made(name)) == checker.accepted(made(name))
+
+
+def test_the_second_file_is_handed_out_with_the_first(tmp_path: Path) -> None:
+    """Both run beside each other, and nothing of dpaudit is found."""
+    name = "fixed batches refuted"
+    assert code_and_imports(checker.__file__)[1] == {"flint", "check_certificate", "dpaudit"}
+    (tmp_path / "a.json").write_text(made(name))
+    for module in (check_certificate, checker):
+        (tmp_path / Path(module.__file__).name).write_text(Path(module.__file__).read_text())
+    (tmp_path / "dpaudit.py").write_text("raise SystemExit(1)")
+    for module, status in ((check_certificate, 3), (checker, 0)):
+        script = str(tmp_path / Path(module.__file__).name)
+        done = subprocess.run(
+            [sys.executable, script, "a.json"], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == status
+        assert ("accepted" in done.stdout) == (status == 0)
+        assert ("check_sampled_certificate.py" in done.stderr) == (status == 3)
 
 
 FIXED_SIZE = {"prob": "0.01", "steps": 3}
@@ -754,7 +795,7 @@ def test_what_a_claim_says_is_what_is_read(place: str) -> None:
     assert isinstance(found, dict)
     phase = found["claim"]["phases"][0]
     {"claim": found["claim"], "phase": phase, "sampling": phase["sampling"]}[place]["kind"] = "deterministic"
-    with pytest.raises(AssertionError, match="a key is not read"):
+    with pytest.raises(AssertionError, match=r"a key is not read|not its own"):
         checker.accepted(json.dumps(found))
 
 
@@ -794,7 +835,7 @@ def test_many_moments_of_many_scales_take_no_longer_than_is_allowed(monkeypatch:
     found = certificate(claim, check(claim))
     assert isinstance(found, dict)
     found |= {"kind": "moments", "inputs": {"order": 2000, "scales": [f"{1 + i * 1e-4:.4f}" for i in range(4000)]}}
-    monkeypatch.setattr(checker, "SECONDS", 2)
+    monkeypatch.setattr(check_certificate, "SECONDS", 2)
     start = time.monotonic()
     with pytest.raises(AssertionError, match="takes more than 2 seconds"):
         checker.accepted(json.dumps(found))

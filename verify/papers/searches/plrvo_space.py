@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import gammaincinv
 
-from dpaudit.mechanisms.base import Domain, Mechanism
+from dpaudit.mechanisms.base import Domain, Mechanism, keep_as_python_numbers
 from dpaudit.mechanisms.published import plrvo
 from dpaudit.mechanisms.registry import from_dict
 from dpaudit.verify.calibration.search import InfeasibleError
@@ -61,6 +61,7 @@ class Space:
     gaussian_baseline: float | None = None
 
     def __post_init__(self) -> None:
+        keep_as_python_numbers(self)
         if isinstance(self.k_max, (int, float)) and self.k_max < K_LOW:
             raise InfeasibleError(f"Expected c3: k > 1, so that k_max={self.k_max:g} must be at least {K_LOW}.", K_LOW)
         for name, domain in (

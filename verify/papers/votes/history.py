@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from dpaudit.mechanisms.base import Domain, IIDCoordinates, Mechanism
+from dpaudit.mechanisms.base import Domain, IIDCoordinates, Mechanism, keep_as_python_numbers
 from dpaudit.verify.claims import STEPS, Adjacency, Claim, Phase
 
 CLASSES = Domain(2, math.inf, (2, 100), "classes", closed_low=True, integer=True)
@@ -44,6 +44,7 @@ class VoteHistory:
     adjacency: Adjacency = "replace-one"
 
     def __post_init__(self) -> None:
+        keep_as_python_numbers(self)
         STEPS.validate("answers", self.answers)
         TEACHERS.validate("teachers", self.teachers)
         CLASSES.validate("classes", self.classes)
