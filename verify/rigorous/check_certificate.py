@@ -125,24 +125,25 @@ class Window:
 class Phase:
     """A phase of the claim: noise (`power` of exp(-(|x|/scale)^power) laws), rate q, steps, longest shift. `mixed`: a
     release has the record or not by chance; `ghost`: others are sampled with it, and it can only be replaced. Of two
-    versions the shift is up to 2 clip; when sampled, each is up to a clip from one without the record."""
+    versions the shift is up to 2 clip; when sampled, each is up to a clip from one without the record. A
+    hidden scale, where one is looked at, is `given`, or at most `top`."""
 
     def __init__(self, data: dict[str, Any], replaced: bool) -> None:
         noise, kind, self.rate = data["mechanism"], data["sampling_kind"], data["sampling_prob"] + Fraction(0)
-        self.name, self.p, self.n, clip = noise["name"], noise["clip_norm"], noise.get("dimension"), noise["clip"]
+        self.name, self.p, self.n, self.clip = noise["name"], noise["clip_norm"], noise.get("dimension"), noise["clip"]
         need(set(noise) <= {"name", "clip", "clip_norm", "dimension", *NOISE[self.name]}, "a key is not read")
         self.v = {key: ball(noise[key]) for key in NOISE[self.name]}
         self.power: Any = {"gaussian": 2, "laplace": 1, "generalized-gaussian": noise.get("beta")}.get(self.name)
         positive = all(0 < noise[key] < 10**30 for key in [*self.v, "clip"]) and noise.get("k", 1) <= 10**6
         domain = positive and 1 <= (self.power or 1) <= 1000 and (self.p == "inf" or 1 <= self.p <= 1000)
         need({*data} <= {*PHASE.split()}, "a key is not read: other batches have check_sampled_certificate.py")
-        need(domain and (kind == "poisson" or (kind, self.rate) == ("none", 1)) and 0 < self.rate <= 1, "not allowed")
-        self.mixed, self.ghost, self.reach = self.rate < 1, False, clip * (2 if replaced and self.rate == 1 else 1)
+        known = kind == "poisson" or (kind, self.rate) == ("none", 1)
+        need(domain and known and 0 < self.rate <= 1, "a parameter is out of its domain")
+        self.mixed, self.ghost, self.reach = self.rate < 1, False, self.clip * (2 if replaced and self.rate == 1 else 1)
         self.exact = self.reach / noise.get("scale", 1) if self.rate == 1 and 1 in (self.p, self.n) else None  # l1
-        self.q, self.steps, self.clip = ball(self.rate), whole(data["steps"], 1, 10**8), clip
-        self.most, self.given = whole(self.n or 1, 1, 10**12), arb(0)  # a hidden scale, where it is looked at
-        self.k, self.theta, self.top = self.v.get("k", arb(0)), self.v.get("theta", arb(1)), arb(0)
-        self.scale = self.v.get("scale", arb(2).sqrt() * self.v.get("noise_multiplier", arb(0)) * ball(clip))
+        self.q, self.steps, self.most = ball(self.rate), whole(data["steps"], 1, 10**8), whole(self.n or 1, 1, 10**12)
+        self.k, self.theta, self.top, self.given = self.v.get("k", arb(0)), self.v.get("theta", arb(1)), arb(0), arb(0)
+        self.scale = self.v.get("scale", arb(2).sqrt() * self.v.get("noise_multiplier", arb(0)) * ball(self.clip))
 
     def upper(self, x: arb) -> arb:  # P(X > x) of one coordinate, x >= 0
         if self.given > 0:
@@ -171,7 +172,7 @@ class Phase:
         squares = [(ball(u) * self.radius(2)) ** 2 for u in scales] or [self.mu() ** 2]
         for eta in range(order + 2):
             ways = arb.bin_uiui(order + 1, eta) * self.q**eta * (1 - self.q) ** (order + 1 - eta)
-            value += ways * sum(m * (x * (eta * (eta - 1) // 2)).exp() for m, x in zip(known, squares, strict=True))
+            value += ways * sum(m * (x * ball(eta * (eta - 1) // 2)).exp() for m, x in zip(known, squares, strict=True))
         return self.steps * (value / sum(known)).log()
 
     def scale_masses(self, scales: list[Fraction]) -> list[arb]:  # of its cells; the last is above
