@@ -64,6 +64,8 @@ def one_line(error: ValidationError, model: type[BaseModel], algorithms: Models 
 
 
 def _message(item: dict[str, Any], model: type[BaseModel], algorithms: Models) -> str:
+    if item["type"] == "json_invalid":
+        return f"Expected it to be JSON: {item['ctx']['error']}."
     location = [str(part) for part in item["loc"]]
     key, value = ".".join(location), shown(item["input"])
     if item["type"] == "extra_forbidden":

@@ -158,13 +158,10 @@ class CanaryGame:
         if pilot.watch is not None:
             spoken["attacker_sees"] = "every noisy sum of retrained models, and all other records"
         pilot = replace(pilot, arms=replace(pilot.arms, description={**pilot.arms.description, **spoken}))
-        check, delta = audit.claim_check, max(audit.claim_check.delta_claimed, 1e-12)
-        epsilon = max(check.epsilon_claimed, check.epsilon_upper if check.epsilon_upper < math.inf else 0.0)
-        ideal = 1.0 / analytic_gaussian_sigma(1.0, epsilon=epsilon, delta=delta)
         most = min(audit.settings.trials or MODELS[-1], MODELS[-1])
         needed, forecast = models_needed(
             self.refuter(audit, shares),
-            min(pilot.separation, ideal / CONTROLLED_NOISE),
+            min(pilot.separation, ideal_separation(audit) / CONTROLLED_NOISE),
             [*(models for models in MODELS if models < most), most],
             rng=np.random.default_rng(trial_seed(seed, _PLAN, 0)),
         )
@@ -261,6 +258,13 @@ class CanaryGame:
         )
 
 
+def ideal_separation(audit: Audit) -> float:
+    """Distance of the arms' scores, in standard deviations of one, if noise is normal and as large as it has to be."""
+    check, delta = audit.claim_check, max(audit.claim_check.delta_claimed, 1e-12)
+    epsilon = max(check.epsilon_claimed, check.epsilon_upper if check.epsilon_upper < math.inf else 0.0)
+    return 1.0 / analytic_gaussian_sigma(1.0, epsilon=epsilon, delta=delta)
+
+
 def learns_little(audit: Audit, pilot: Pilot, without: Scores, with_canary: Scores) -> str | None:
     """What is told of a user's loop whose scores depend on the canary far less than the pilot's did, a sentence.
 
@@ -270,12 +274,13 @@ def learns_little(audit: Audit, pilot: Pilot, without: Scores, with_canary: Scor
     if audit.settings.trainer is train:
         return None
     apart = float(separation(without[:, None], with_canary[:, None])[0])
+    expected = min(pilot.separation / 2, ideal_separation(audit))  # a loop may scale its noise to none for the pilot
     deviation = math.sqrt(1.0 / len(without) + 1.0 / len(with_canary))
-    if apart + deviation >= LITTLE * pilot.separation / 2:
+    if apart + deviation >= LITTLE * expected:
         return None
     return (
         f"Scores of the loop's models lie {apart:.2g} deviations apart, where the pilot's (of "
-        f"{controlled_training(audit)}) let expect about {pilot.separation / 2:.2g}: a loop that learns little of a "
+        f"{controlled_training(audit)}) let expect about {expected:.2g}: a loop that learns little of a "
         "record shows little of it whatever its noise, so that its silence says less than the positive control does. A "
         "loop with a parameter noise_factor is its own positive control."
     )

@@ -16,6 +16,7 @@ from dpaudit.mechanisms.base import Array
 from dpaudit.mechanisms.quoting import shown
 
 LARGEST_SCORES = 256 << 20  # bytes
+INTEGER = re.compile(r"\s*[+-]?\d+\s*")
 NAME = re.compile(r"\D*[^\W\d]")  # of a column: a letter before any digit, so that 0x10 and 1,5 are none
 
 
@@ -77,6 +78,12 @@ def _column(path: Path) -> Array:
     if rows and len(rows[0]) > 1 and rows[0].count("score") != 1:
         raise InputError(f"Expected {path} to have one number in a line, or one column score.")
     first = 1 if rows and NAME.match(rows[0][column]) and not _is_number(rows[0][column]) else 0
+    others = [row[column] for row in rows[1:] if len(row) > column]
+    if others and rows[0][column] == "0" and not any(INTEGER.fullmatch(cell) for cell in others):
+        raise InputError(
+            f"Expected line 1 of {path} to be a score: '0' above numbers with a point is the header that pandas writes "
+            "over a column without a name. Name the column score."
+        )
     found = []
     for number, row in enumerate(rows[first:], first + 1):
         _check_columns(row, rows[0], path, number)  # an empty line would move all pairs behind it

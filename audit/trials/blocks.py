@@ -153,7 +153,10 @@ def _checked(made: Any, spec: TrainingSpec, count: int) -> TrainedModels:
         models = made
     else:
         if not isinstance(made, Sequence) or not all(isinstance(state, Mapping) for state in made):
-            raise InputError(f"Expected the trainer to return TrainedModels or state dicts, not {type(made).__name__}.")
+            states = made if isinstance(made, list | tuple) else ()
+            item = next((f" of {type(state).__name__}" for state in states if not isinstance(state, Mapping)), "")
+            what = f"{type(made).__name__}{item}"
+            raise InputError(f"Expected the trainer to return TrainedModels or a list of state dicts, not {what}.")
         given = (state[name] for state in made for name in shapes if name in state)
         other = next((part for part in given if not isinstance(part, torch.Tensor)), None)
         if other is not None:

@@ -255,6 +255,8 @@ def _check_or_create(db: sqlite3.Connection, path: Path | None) -> None:
                 f"Expected {path} to be a trial store of version {VERSION}, not {version}: "
                 "move the stores of its folder away."
             )
+        if path is not None and not _ends_with_a_page(db, path):
+            raise _damaged(path)
         return
     db.execute("BEGIN IMMEDIATE")
     if _number(db, "PRAGMA application_id") != APPLICATION:  # another process may have been quicker
@@ -264,6 +266,16 @@ def _check_or_create(db: sqlite3.Connection, path: Path | None) -> None:
         db.execute(f"PRAGMA application_id = {APPLICATION}")
         db.execute(f"PRAGMA user_version = {VERSION}")
     db.execute("COMMIT")
+
+
+def _ends_with_a_page(db: sqlite3.Connection, path: Path) -> bool:
+    """False of a file that was cut: SQLite takes the rest of its last page for zeros, and rows on it for absent."""
+    db.execute("BEGIN")
+    try:
+        _number(db, "SELECT count(*) FROM sqlite_master")  # nobody writes now, and what a killed process left is undone
+        return path.stat().st_size % _number(db, "PRAGMA page_size") == 0
+    finally:
+        db.execute("COMMIT")
 
 
 def _number(db: sqlite3.Connection, query: str) -> int:

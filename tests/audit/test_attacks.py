@@ -11,9 +11,11 @@ from sklearn.datasets import load_digits
 
 from dpaudit.audit.attacks.arms import Arms, Candidate
 from dpaudit.audit.attacks.base import Audit
+from dpaudit.audit.attacks.canary_game import LITTLE, ideal_separation, learns_little
 from dpaudit.audit.attacks.clipbkd import CLIPBKD, least_direction, make_arms, margin, spread_direction
 from dpaudit.audit.attacks.lira import OWN_SPREAD, offline_scores, online_scores
 from dpaudit.audit.attacks.membership import class_rates, negative_loss, within_class
+from dpaudit.audit.attacks.pilot import Pilot
 from dpaudit.audit.attacks.reference import percentiles
 from dpaudit.audit.attacks.rmia import gains, rmia_scores
 from dpaudit.audit.attacks.shadow import random_halves
@@ -112,6 +114,20 @@ def test_fitted_weights_leave_the_records_small_gradients_and_own_loops_get_none
     assert (outputs.argmax(axis=1) == audit.dataset.y).mean() > 0.9
     loop = replace(audit, settings=replace(audit.settings, trainer=lambda *arguments, **options: None))  # type: ignore[arg-type, return-value]
     assert with_first_weights(loop, own) == own
+
+
+def test_no_loop_is_told_to_show_little_that_shows_all_that_the_claim_allows() -> None:
+    """A pilot whose noise was the same in all models lay 1e14 deviations apart, and refuted loops "learned little"."""
+    audit = audit_of(recipe())
+    loop = replace(audit, settings=replace(audit.settings, trainer=lambda *arguments, **options: None))  # type: ignore[arg-type, return-value]
+    candidate = candidates(audit)[0]
+    pilot = Pilot(candidate.spec, candidate.arms, next(iter(candidate.scores.values())), "", 1e14, 1, 20, 0.0)
+    scores = np.random.default_rng(1).normal(size=200)
+    least = LITTLE * ideal_separation(loop)
+    assert learns_little(loop, pilot, scores, scores + least) is None
+    told = learns_little(loop, pilot, scores, scores + least - 0.5)
+    assert told is not None
+    assert f"expect about {ideal_separation(loop):.2g}:" in told
 
 
 def test_first_weights_that_fit_no_better_are_not_taken() -> None:

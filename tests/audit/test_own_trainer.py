@@ -93,7 +93,12 @@ def test_the_example_has_fifteen_lines_and_is_judged_by_what_it_does_each_time(a
         ("def train(*a, **k):\n    return {}[3]\n", "to train models: KeyError: 3 (my_loop.py, line 2)"),
         (
             "def train(*a, **k):\n    return 3\n",
-            "Expected the trainer to return TrainedModels or state dicts, not int.",
+            "Expected the trainer to return TrainedModels or a list of state dicts, not int.",
+        ),
+        (
+            "import numpy as np\n\ndef train(spec, pool, members, seeds, *, device):\n"
+            "    return [np.zeros(130) for _ in seeds]\n",
+            "Expected the trainer to return TrainedModels or a list of state dicts, not list of ndarray.",
         ),
         ("def train(*a, **k):\n    return [{}]\n", "with weight, bias from the trainer: one lacks 'weight'."),
         (

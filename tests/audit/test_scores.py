@@ -312,6 +312,7 @@ def test_the_command(files: Path, dpaudit: Callable[..., subprocess.CompletedPro
         ("a.csv", b"0x10\n1\n", "line 1 .* not '0x10'"),
         ("a.csv", b"1_000\n1\n", "line 1 .* not '1_000'"),
         ("a.csv", b"score,score\n1,2\n", "one column score"),
+        ("a.csv", b"0\n1.5\n-2.5e-3\n", "header that pandas writes"),
     ],
 )
 def test_files_that_hold_no_scores_are_refused(tmp_path: Path, name: str, content: bytes, named: str) -> None:
@@ -324,6 +325,8 @@ def test_files_of_scores(tmp_path: Path) -> None:
     for content in ("1\n2.5\n-inf\n", "score\n1\n2.5\n-inf\n", "id,score\na,1\nb,2.5\nc,-inf\n"):
         (tmp_path / "a.csv").write_text(content)
         assert read_scores(tmp_path / "a.csv").tolist() == [1.0, 2.5, -np.inf]
+    (tmp_path / "zero.csv").write_text("0\n1\n2.5\n")
+    assert read_scores(tmp_path / "zero.csv").tolist() == [0.0, 1.0, 2.5]
     assert read_scored_ids(tmp_path / "a.csv") == {"a": 1.0, "b": 2.5, "c": -np.inf}
     (tmp_path / "a.csv").write_text("id,score,score\na,1,2\n")
     with pytest.raises(InputError, match="each once"):

@@ -150,8 +150,12 @@ def test_what_is_no_coins_file_is_refused_in_one_line(
     tmp_path: Path, planting: Planting, change: dict[str, Any], named: str
 ) -> None:
     path = tmp_path / "coins.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    whole = path.read_text()
+    path.write_text(json.dumps({**json.loads(whole), **change}))
     with pytest.raises(InputError, match=named):
+        load_coins(path)
+    path.write_text(whole[:40])
+    with pytest.raises(InputError, match=r"coins\.json: expected sealed coins: Expected it to be JSON: EOF [^{]*$"):
         load_coins(path)
 
 

@@ -4,6 +4,7 @@ import functools
 import hashlib
 import platform
 import sqlite3
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -31,7 +32,7 @@ from dpaudit.audit.trials.keys import (
     processor,
     sources,
 )
-from dpaudit.audit.trials.store import UNRECORDED, StorageError, TrialStore, stored_seed
+from dpaudit.audit.trials.store import UNRECORDED, LockedError, StorageError, TrialStore, stored_seed
 from dpaudit.mechanisms.learning.training import train
 
 SCORES = np.arange(12.0).reshape(6, 2)
@@ -140,6 +141,36 @@ def test_a_file_cut_short_gives_no_scores(path: Path, kept: float) -> None:
     with TrialStore(path, fresh=True) as store:
         store.put("a", SCORES)
         np.testing.assert_array_equal(store.get("a"), SCORES)
+
+
+@pytest.mark.parametrize("kept", [4200, 5000, 6000, 7600, 8190])
+def test_a_page_cut_short_forgets_no_look(tmp_path: Path, kept: int) -> None:
+    """SQLite takes what is missing for zeros: the looks were absent, and the next one was the first again."""
+    store = TrialStore(tmp_path / "trials.sqlite")
+    with store:
+        for name in "abc":
+            store.look("game", name * 70)
+    looks = tmp_path / "looks.sqlite"
+    assert len(looks.read_bytes()) == 8192
+    looks.write_bytes(looks.read_bytes()[:kept])
+    with TrialStore(tmp_path / "trials.sqlite") as again, pytest.raises(InputError, match="it is damaged"):
+        again.look("game", "d" * 70)
+
+
+def test_a_store_that_another_process_writes_is_whole(path: Path) -> None:
+    """Opened again and again while a second process makes it grow."""
+    code = (
+        "import sys; import numpy as np; from dpaudit.audit.trials.store import TrialStore\n"
+        "with TrialStore(sys.argv[1]) as store:\n"
+        "    for i in range(300):\n"
+        "        store.put(f'k{i}', np.arange(400.0))\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, str(path)]) as writer:
+        opened = 0
+        while writer.poll() is None:
+            with suppress(LockedError), TrialStore(path) as store:
+                opened += store.get("a") is not None
+    assert (writer.returncode, opened > 0) == (0, True)
 
 
 @pytest.mark.parametrize("content", [b"a diary\n" * 200, None])
