@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpaudit.audit.commands.console import REFUTED, Lost, Seed, one_of, seed_or_drawn, written_apart
+from dpaudit.audit.commands.console import REFUTED, Lost, one_of, seed_or_drawn, written_apart
 
 if TYPE_CHECKING:
     from dpaudit.audit.scores import Design
@@ -28,7 +28,9 @@ def scores(
         str, typer.Option(help="Of the bound from counts: bonferroni, split, or a number fixed in advance.")
     ] = "bonferroni",
     confidence: Annotated[float, typer.Option(help="Of each bound.")] = 0.95,
-    seed: Seed = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of everything random; the scores' own hash if absent.")
+    ] = None,
     json: Annotated[str | None, typer.Option(help="Write JSON here as well; - prints it alone.")] = None,
 ) -> None:
     """Tell what membership scores prove of epsilon, whoever computed them.
