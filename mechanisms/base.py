@@ -6,7 +6,7 @@ structures below is verified, trained and audited without a line of change elsew
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -68,15 +68,28 @@ class Domain:
             raise ValueError(f"Expected {name}={shown(value)} in {self}{point}.")
 
 
-def keep_as_python_numbers(owner: Any) -> None:
-    """Turn the NumPy scalars among a frozen dataclass's fields into int and float; called first in `__post_init__`.
+def python_number(value: Any) -> Any:
+    """A NumPy scalar as int or float, anything else as it is.
 
     What is computed from a float32 is rounded to float32, and from an int16 wraps around: too coarse for a proof.
     """
+    if isinstance(value, np.integer):
+        return int(value)
+    return float(value) if isinstance(value, np.floating) else value
+
+
+def keep_as_python_numbers(owner: Any) -> None:
+    """Turn the NumPy scalars among a frozen dataclass's fields into int and float; called first in `__post_init__`."""
     for field in fields(owner):
-        value = getattr(owner, field.name)
-        if isinstance(value, (np.integer, np.floating)):
-            object.__setattr__(owner, field.name, int(value) if isinstance(value, np.integer) else float(value))
+        object.__setattr__(owner, field.name, python_number(getattr(owner, field.name)))
+
+
+def in_python_numbers(owner: Any) -> Any:
+    """Anybody's dataclass with int and float in place of the NumPy scalars among its fields; else what it is."""
+    given = fields(owner) if is_dataclass(owner) else ()
+    values = {field.name: getattr(owner, field.name) for field in given if field.init}
+    changed = {name: python_number(value) for name, value in values.items() if isinstance(value, np.generic)}
+    return replace(owner, **changed) if changed else owner
 
 
 SEEN_AT = np.array([0.6, 0.9, 0.999])  # probabilities at which noise is seen to be scaled

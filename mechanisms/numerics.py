@@ -107,6 +107,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     >>> print(f"{gaussian_delta(1.0, 1.0):.6f}")
     0.126937
     """
+    mu, epsilon = float(mu), float(epsilon)
     if mu == 0.0:
         return 0.0
     nearer, farther = mu / 2 - epsilon / mu, mu / 2 + epsilon / mu

@@ -36,6 +36,8 @@ class ClaimColumns:
     epsilon: Array
 
     def __post_init__(self) -> None:
+        for field in fields(self)[1:]:  # of float32 the margins of the screens would be rounded away
+            object.__setattr__(self, field.name, np.asarray(getattr(self, field.name), np.float64))
         inside = {
             "noise_multiplier": ("(0, inf)", (self.noise_multiplier > 0) & (self.noise_multiplier < np.inf)),
             "sampling_prob": (SAMPLING_PROB, (self.sampling_prob >= SAMPLING_PROB.low) & (self.sampling_prob <= 1)),

@@ -13,6 +13,7 @@ from dpaudit.mechanisms.base import (
     LaplaceCoordinates,
     Mechanism,
     NormalCoordinates,
+    in_python_numbers,
     keep_as_python_numbers,
     with_dimension,
 )
@@ -63,6 +64,7 @@ class Phase:
         keep_as_python_numbers(self)
         if not hasattr(type(self.mechanism), "name"):  # the structure can be a field, and some compute theirs
             raise TypeError(f"Expected mechanism={self.mechanism!r} to be a mechanism, such as Gaussian(1.0).")
+        object.__setattr__(self, "mechanism", in_python_numbers(self.mechanism))
         if self.correlation is not None:
             self._check_correlation(self.correlation)
         if self.sampler is not None:

@@ -13,7 +13,7 @@ import hypothesis
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from dpaudit.mechanisms.base import CLIP, DIMENSION, Domain, Mechanism
+from dpaudit.mechanisms.base import CLIP, DIMENSION, Domain, Mechanism, keep_as_python_numbers
 from dpaudit.mechanisms.registry import MECHANISMS, to_dict
 from dpaudit.verify.claims import SAMPLING_PROB, STEPS
 from dpaudit.verify.guarantees import DELTA
@@ -40,6 +40,9 @@ class Setting:
     sampling_prob: float
     steps: int
     delta: float
+
+    def __post_init__(self) -> None:
+        keep_as_python_numbers(self)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of this setting."""

@@ -62,6 +62,7 @@ def log_binomial_weights(orders: Array, sampling_prob: float) -> Array:
     >>> log_binomial_weights(np.array([1.0]), 0.5).round(6).tolist()
     [[-1.386294, -0.693147, -1.386294]]
     """
+    sampling_prob = float(sampling_prob)
     total = np.asarray(orders, dtype=np.float64)[:, None] + 1.0
     eta = np.arange(total.max() + 1.0)[None, :]
     left = np.maximum(total - eta, 0.0)

@@ -20,7 +20,7 @@ from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.results import Witness, to_json
 from dpaudit.verify.strategies import Setting, aim_at_violation, gaussian_settings
 
-ROUNDING = 1e-9  # relative: an accountant may round its answer
+ROUNDING = 1e-9  # relative: an accountant computes in floating point; one that answers in float32 rounds to that
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,13 @@ def audit_accountant(
     """Search for a setting that refutes an accountant, and for broken laws; shrink what is found.
 
     The accountant answers for add-remove adjacency. It is refuted where epsilon < epsilon_lower(delta), a certified
-    lower bound of the same releases; the search climbs log(delta_lower(epsilon)/delta). The laws: an answer is a number
-    that is not negative, and comes without a crash, at delta from 1e-300 to 0.99 too; more steps, less noise or a
-    smaller delta never cost less; and, of a `HistoryAccountant`, n steps at once cost what n times one do. The same
-    seed finds the same again, with the same release of Hypothesis and the same modules of the program loaded
-    (Hypothesis mixes constants of the program's own source into its draws).
+    lower bound of the same releases, by more than 1e-9 of it, or the rounding of a narrower type that it answers in:
+    one that rounds its answers to some digits must round them up. The search climbs log(delta_lower(epsilon)/delta).
+
+    The laws: an answer is a number that is not negative, and comes without a crash, at delta from 1e-300 to 0.99 too;
+    more steps, less noise or a smaller delta never cost less; and, of a `HistoryAccountant`, n steps at once cost what
+    n times one do. The same seed finds the same again, with the same release of Hypothesis and the same modules of the
+    program loaded (Hypothesis mixes constants of the program's own source into its draws).
 
     Args:
         accountant: (mechanism, sampling_prob, steps, delta) -> epsilon. It says no by ValueError, TypeError,
@@ -148,7 +150,7 @@ def _contradiction(
         compared.add(setting)
         epsilon_lower, delta_lower, _ = _bounds(setting, answer.epsilon)
         aim_at_violation(delta_lower, setting.delta)
-        return answer.epsilon < epsilon_lower * (1 - ROUNDING)
+        return answer.epsilon < epsilon_lower * (1 - max(ROUNDING, answer.rounding))
 
     setting = simplest(drawn, contradicted, seed, examples)
     if setting is None:

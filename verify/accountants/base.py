@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -32,6 +32,25 @@ class HistoryAccountant(Protocol):
         ...
 
 
+def number_and_rounding(answer: object) -> tuple[float, float]:
+    """An accountant's answer as a float, and what its type may have rounded it by, relative.
+
+    Numbers are int, float, NumPy's scalars, and arrays and tensors of no dimension.
+
+    Raises:
+        TypeError: It is no number.
+
+    >>> number_and_rounding(np.float32(0.1))
+    (0.10000000149011612, 5.960464477539063e-08)
+    """
+    value: Any = answer
+    if not isinstance(value, np.generic) and getattr(value, "ndim", None) == 0:
+        value = np.asarray(value)[()]
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"returned {answer!r}, which is not a number")
+    return float(value), float(np.finfo(type(value)).eps) / 2 if isinstance(value, np.floating) else 0.0
+
+
 class PackageAccountant:
     """An accountant of another package, which is told about histories.
 
@@ -51,7 +70,7 @@ class PackageAccountant:
         Raises:
             NotImplementedError: The accountant does not know the noise.
         """
-        return self.history([Phase(mechanism, steps, sampling_prob)], delta)
+        return self.history([Phase(mechanism, steps, sampling_prob)], float(delta))
 
     def history(self, phases: Sequence[Phase], delta: float) -> float:
         """epsilon at delta of all phases together, in order.

@@ -4,9 +4,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from dpaudit.verify.accountants.base import Accountant, HistoryAccountant
+from dpaudit.verify.accountants.base import Accountant, HistoryAccountant, number_and_rounding
 from dpaudit.verify.claims import Phase
 from dpaudit.verify.strategies import Setting
 
@@ -18,6 +16,7 @@ class Answer:
     """A number, or what came instead of it."""
 
     epsilon: float = math.nan
+    rounding: float = 0.0
     crash: str = ""
     refused: str = ""
 
@@ -55,6 +54,7 @@ class CachedAccountant:
             return Answer(refused=f"{type(error).__name__}: {error}")
         except Exception as error:
             return Answer(crash=f"{type(error).__name__}: {error}")
-        if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-            return Answer(crash=f"returned {value!r}, which is not a number")
-        return Answer(float(value))
+        try:
+            return Answer(*number_and_rounding(value))
+        except TypeError as error:
+            return Answer(crash=str(error))

@@ -14,7 +14,7 @@ import numpy as np
 
 from dpaudit.mechanisms.base import Radial
 from dpaudit.mechanisms.published import ACCOUNTANTS, PublishedValue
-from dpaudit.verify.accountants.base import Accountant, HistoryAccountant, quiet
+from dpaudit.verify.accountants.base import Accountant, HistoryAccountant, number_and_rounding, quiet
 from dpaudit.verify.accountants.values import (
     AccountantValue,
     NotApplicable,
@@ -164,9 +164,10 @@ def _foreign(accountant: Accountant, claim: Claim) -> AccountantValue:
     phase = claim.phases[0]
     try:
         if len(claim.phases) > 1 and isinstance(accountant, HistoryAccountant):
-            value = float(accountant.history(claim.phases, claim.delta))
+            value, _ = number_and_rounding(accountant.history(claim.phases, claim.delta))
         else:
-            value = float(accountant(phase.mechanism, phase.sampling_prob, phase.steps, claim.delta))
+            answer = accountant(phase.mechanism, phase.sampling_prob, phase.steps, claim.delta)
+            value, _ = number_and_rounding(answer)
     except Exception as error:  # somebody else's code: whatever it raises is its answer
         raise NotApplicable(f"{type(error).__name__}: {error}") from error
     if math.isnan(value):

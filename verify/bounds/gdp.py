@@ -35,6 +35,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     4.3772
     """
     OPEN_DELTA.validate("delta", delta)
+    mu, delta = float(mu), float(delta)
     if not 0.0 <= mu < math.inf:
         raise ValueError(f"Expected mu={mu} in [0, inf).")
     if gaussian_delta(mu, 0.0) <= delta:

@@ -88,9 +88,9 @@ class JointTest:
     seed: int
 
     def __post_init__(self) -> None:
-        valid_scores("in_scores", self.in_scores)
-        valid_scores("out_scores", self.out_scores)
-        valid_confidence(self.confidence)
+        for name in ("in_scores", "out_scores"):
+            object.__setattr__(self, name, valid_scores(name, getattr(self, name)))
+        object.__setattr__(self, "confidence", valid_confidence(self.confidence))
 
     def rejects(self, curve: Tradeoff, *, draws: int = MOST_DRAWS) -> bool:
         """Whether the scores contradict the claim that no event is above this curve.

@@ -115,6 +115,7 @@ def steinke_p_value(canaries: int, guesses: int, correct: int, *, epsilon: float
     Source: Steinke, Nasr and Jagielski (2023), Theorem 5.2.
     """
     m, r, v = valid_game(canaries, guesses, correct)
+    epsilon, delta = float(epsilon), float(delta)
     if v == 0:
         return 1.0
     tail = float(betainc(v, r - v + 1, expit(epsilon)))
@@ -206,6 +207,7 @@ def correct_guesses(scores: Array, included: NDArray[np.bool_], k: int) -> int:
     >>> correct_guesses(np.array([3.0, 2.0, 1.0, 0.0]), np.array([True, False, True, False]), 1)
     2
     """
+    scores, included = np.asarray(scores, np.float64), np.asarray(included, np.bool_)
     ascending, descending = np.argsort(scores, kind="stable"), np.argsort(-scores, kind="stable")
     # All canaries beyond the top k, in ascending order: a constant score must not be guessed twice.
     rest = ascending[~np.isin(ascending, descending[:k])]

@@ -63,6 +63,7 @@ def auc_interval(area: float, members: int, others: int, *, confidence: float) -
     >>> print("{:.3f} {:.3f}".format(*auc_interval(0.5, 65, 75, confidence=0.95)))
     0.336 0.664
     """
+    area = float(area)
     most = math.log(2.0 / (1.0 - valid_confidence(confidence))) / min(members, others)
 
     def farthest(outside: float) -> float:

@@ -112,7 +112,10 @@ def valid_scores(name: str, scores: ArrayLike) -> Array:
     Raises:
         ValueError: Not real numbers, not one-dimensional, empty, with a NaN, or with some of them masked.
     """
-    given = np.asanyarray(scores)
+    try:
+        given = np.asanyarray(scores)
+    except (TypeError, RuntimeError) as error:  # such as of tensors with a gradient, on a GPU, or of bfloat16
+        raise ValueError(f"Expected {name} to be an array of real numbers: {error}") from error
     if given.dtype.kind not in "biufO" or np.ma.is_masked(given):
         what = "masked values" if np.ma.is_masked(given) else f"values of type {given.dtype}"
         raise ValueError(f"Expected {name} to be real numbers, not {what}.")
