@@ -301,7 +301,7 @@ def composed(parts: list[Any], sides: int, e: arb, step: arb, window: Window) ->
 
 def certified(kind: str, phases: list[Phase], w: dict[str, Any], replaced: bool, epsilon: Fraction) -> arb:  # >= delta
     first, mixed, gaussian = phases[0], any(x.mixed for x in phases), all(x.power == 2 for x in phases)
-    need(not (mixed and replaced), "sampled replace-one is not covered")
+    need(not (mixed and replaced), "sampled replace-one has a grid alone, in check_sampled_certificate.py")
     e, order, scales = ball(epsilon), whole(w.get("order", 1), 1, 2000), w.get("scales", [])
     spent = sum((x.steps * x.scale_masses(scales)[-1] for x in phases if scales), arb(0))
     if kind == "gaussian-curve":

@@ -9,12 +9,18 @@ import math
 import sys
 from fractions import Fraction
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 if __package__:
     from dpaudit.verify.rigorous import check_certificate as alone
 else:
-    import check_certificate as alone  # type: ignore[import-not-found, no-redef]  # handed out with this file
+    sys.path.insert(0, str(Path(__file__).resolve().parent))  # where the other file was handed out
+    try:
+        import check_certificate as alone  # type: ignore[import-not-found, no-redef]
+    except ImportError:
+        print("dpaudit-check: expected check_certificate.py beside this file", file=sys.stderr)
+        raise SystemExit(2) from None
 from flint import arb, fmpz, fmpz_poly
 
 ascending, ball, need, normal, whole = alone.ascending, alone.ball, alone.need, alone.normal, alone.whole

@@ -770,6 +770,12 @@ def test_the_second_file_is_handed_out_with_the_first(tmp_path: Path) -> None:
         assert done.returncode == status
         assert ("accepted" in done.stdout) == (status == 0)
         assert ("check_sampled_certificate.py" in done.stderr) == (status == 3)
+    script = str(tmp_path / Path(checker.__file__).name)
+    command = [sys.executable, "-P", script, "a.json"]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode == 0
+    (tmp_path / Path(check_certificate.__file__).name).unlink()
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
 
 
 FIXED_SIZE = {"prob": "0.01", "steps": 3}
