@@ -48,11 +48,15 @@ class Script:
 
     @cached_property
     def private(self) -> bool:
-        """Whether it trains privately: it imports a package for that, or has the parameters of it."""
+        """Whether it trains privately: it imports a package for that, or has names of its parameters."""
         packages = {name.split(".")[0] for name in self.names.imports.values()}
-        return bool(packages & PRIVATE_PACKAGES) or any(
-            isinstance(node, (ast.keyword, ast.arg)) and node.arg in PRIVATE_NAMES for node in ast.walk(self.tree)
+        named = (
+            node.arg if isinstance(node, (ast.keyword, ast.arg)) else node.id
+            for node in ast.walk(self.tree)
+            if isinstance(node, (ast.keyword, ast.arg))
+            or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
         )
+        return bool(packages & PRIVATE_PACKAGES) or not PRIVATE_NAMES.isdisjoint(named)
 
     @cached_property
     def all_calls(self) -> tuple[ast.Call, ...]:

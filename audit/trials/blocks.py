@@ -27,7 +27,7 @@ from dpaudit.mechanisms.learning.architectures import (
     parameter_shapes,
     through_opacus,
 )
-from dpaudit.mechanisms.learning.spec import Ledger, MinimumSpec, Pool, TrainedModels, TrainingSpec
+from dpaudit.mechanisms.learning.spec import DPSGDSpec, Ledger, MinimumSpec, Pool, TrainedModels, TrainingSpec
 from dpaudit.mechanisms.learning.training import train
 
 Trainer = Callable[..., TrainedModels | Sequence[Mapping[str, torch.Tensor]]]
@@ -179,7 +179,20 @@ def _checked(made: Any, spec: TrainingSpec, count: int) -> TrainedModels:
     returned = {name: tuple(tensor.shape) for name, tensor in models.parameters.items()}
     if returned != expected:
         raise InputError(f"Expected the trainer to return parameters of shapes {expected}, not {returned}.")
-    return models
+    watched = isinstance(spec, DPSGDSpec) and spec.watched is not None and models.observed is not None
+    return _with_observed(models, (count, spec.steps, 1)) if watched else models
+
+
+def _with_observed(models: TrainedModels, expected: tuple[int, int, int]) -> TrainedModels:
+    """The models with what they observed as a tensor of that shape (models, steps, 1)."""
+    try:
+        seen = torch.as_tensor(models.observed).detach().cpu().double()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"Expected the trainer's observed to be a tensor of floats: {error}.") from error
+    if tuple(seen.shape) != expected or not bool(seen.isfinite().all()):
+        what = f"{tuple(seen.shape)}" if tuple(seen.shape) != expected else "with infinities or NaN"
+        raise InputError(f"Expected the trainer's observed of shape {expected} (models, steps, 1), finite, not {what}.")
+    return replace(models, observed=seen)
 
 
 def _expected_states(count: int, names: Iterable[str], fault: str) -> str:

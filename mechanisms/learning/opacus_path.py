@@ -158,7 +158,9 @@ def _check_module(architecture: Architecture) -> None:
         raise ValueError(f"{expected} without layers in which one record of a batch influences another.")
     wrong = _wrong_gradients(module, records)
     if wrong:
-        raise ValueError(f"{expected} with a gradient of every record for each parameter: {', '.join(wrong)} has none.")
+        raise ValueError(
+            f"{expected} with a gradient of every record for each parameter, as autograd's: {', '.join(wrong)}."
+        )
 
 
 def _constants(module: nn.Module) -> dict[str, Tensor]:
@@ -193,6 +195,8 @@ def _wrong_gradients(module: nn.Module, records: Tensor) -> list[str]:
     hooked = GradSampleModule(module, loss_reduction="sum")
     torch.autograd.backward(_repeatable(hooked, records).logsumexp(1).sum())
     hooked.remove_hooks()
+    # the gradient of a bias on all keys of an attention is 0, but for the rounding of what cancels
+    largest = max((float(part.abs().max()) for row in rows for part in row if part is not None), default=0.0)
     wrong = []
     for name, parameter, gradients in zip(trained, trained.values(), zip(*rows, strict=True), strict=True):
         sample = getattr(parameter, "grad_sample", None)
@@ -200,7 +204,8 @@ def _wrong_gradients(module: nn.Module, records: Tensor) -> list[str]:
             wrong.append(name)
             continue
         true = torch.stack(gradients)
-        if sample.shape != true.shape or bool(((sample - true).abs() > 1e-3 * true.abs().max() + 1e-6).any()):
+        allowed = 1e-3 * true.abs().max() + 1e-6 * (1.0 + largest)
+        if sample.shape != true.shape or bool(((sample - true).abs() > allowed).any()):
             wrong.append(name)
     return wrong
 

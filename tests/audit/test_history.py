@@ -246,6 +246,46 @@ def test_an_own_loop_that_shows_its_releases_is_refuted_too() -> None:
         audited.trials.run(replace(setup, trainer=silent_loop), *candidate.arms.trials(MODELS, 3))
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda seen: seen[:, :1], r"of shape \(2, 150, 1\) \(models, steps, 1\), finite, not \(2, 1, 1\)"),
+        (lambda seen: seen[:, :-1], r"not \(2, 149, 1\)"),
+        (lambda seen: seen[..., 0], r"not \(2, 150\)"),
+        (lambda seen: seen * np.nan, "not with infinities or NaN"),
+        (lambda seen: ["a"], "observed to be a tensor of floats"),
+    ],
+)
+def test_releases_of_another_shape_are_refused(change: Any, told: str) -> None:
+    """One release was taken for those of all steps, and a loop that showed it was not refuted."""
+
+    def loop(*arguments: Any, device: str) -> TrainedModels:
+        models = shuffling_loop(*arguments, device=device)
+        return replace(models, observed=change(models.observed))
+
+    audited = audit(SHUFFLED, POISSON)
+    [candidate] = HISTORY.build(audited.spec, audited)
+    setup = audited.trial_setup(candidate.spec, candidate.arms.pool, candidate.all_scores)
+    with pytest.raises(InputError, match=told):
+        audited.trials.run(replace(setup, trainer=loop), *candidate.arms.trials(2, 3))
+
+
+def test_releases_may_be_numpys() -> None:
+    def loop(*arguments: Any, device: str) -> TrainedModels:
+        models = shuffling_loop(*arguments, device=device)
+        assert models.observed is not None
+        return replace(models, observed=models.observed.numpy())  # type: ignore[arg-type]
+
+    audited = audit(SHUFFLED, POISSON)
+    [candidate] = HISTORY.build(audited.spec, audited)
+    setup = audited.trial_setup(candidate.spec, candidate.arms.pool, candidate.all_scores)
+    found = [
+        audited.trials.run(replace(setup, trainer=trainer), *candidate.arms.trials(2, 3))
+        for trainer in (loop, shuffling_loop)
+    ]
+    np.testing.assert_array_equal(found[0], found[1])
+
+
 def test_the_two_claims_are_told_apart() -> None:
     recipe = audit(SHUFFLED, POISSON).bundle.recipe
     verdict = check_as_run(recipe)

@@ -120,10 +120,12 @@ def test_text_says_why_once_and_where_each_time(tmp_path: Path, dpaudit: Command
     assert lines[-1] == "2 warnings in 1 file"
     (tmp_path / "train.py").write_text("import opacus\n")
     assert dpaudit("lint", "train.py", folder=tmp_path).stdout == "nothing found in 1 file\n"
-    (tmp_path / "other.py").write_text("import torch\n")
+    (tmp_path / "other.py").write_text("import torch\nclip, rate = 1.0, noise.noise_multiplier\n")
     told = dpaudit("lint", ".", folder=tmp_path).stdout
     assert told == "nothing found in 2 files; 1 left alone: no privacy library, no parameters of one\n"
     assert json.loads(dpaudit("lint", ".", "--format", "json", folder=tmp_path).stdout)["left_alone"] == 1
+    (tmp_path / "other.py").write_text("import torch\nl2_norm_clip, noise_multiplier = 1.0, 1.1\n")
+    assert dpaudit("lint", ".", folder=tmp_path).stdout == "nothing found in 2 files\n"
 
 
 def test_json_and_sarif_hold_the_same_findings(tmp_path: Path, dpaudit: Command) -> None:
