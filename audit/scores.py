@@ -211,6 +211,7 @@ class Scores:
         at = claim.delta if claim is not None else delta
         if at is None or not 0.0 <= at < 1.0:
             raise InputError(f"Expected delta={at} in [0, 1), by itself or with the claim.")
+        at, confidence = float(at), float(confidence)
         if self.design == "one-run" and claim is not None:
             check_coins_decide(claim)
         found = DECIDERS[self.design](self, claim, at, confidence, seed)

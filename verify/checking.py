@@ -45,6 +45,7 @@ ONE_RELEASE = "the history is a single release (steps = 1)"
 ADAPTIVITY = "the adversary sees every release, and later ones may depend on earlier ones"
 
 
+@np.errstate(divide="warn", over="warn", under="ignore", invalid="warn")  # NumPy's own, whatever a caller has set
 def check(
     claim: Claim, *, method: str = "exact", confidence: float = 0.95, rng: np.random.Generator | int | None = None
 ) -> Verdict:

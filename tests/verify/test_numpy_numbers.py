@@ -15,6 +15,7 @@ from dpaudit.mechanisms.defects import Defect
 from dpaudit.mechanisms.registry import MECHANISMS, from_dict
 from dpaudit.verify import Claim, check
 from dpaudit.verify.accountants.audit import audit_accountant
+from dpaudit.verify.accountants.base import number_and_rounding
 from dpaudit.verify.bounds import (
     JointTest,
     Tradeoff,
@@ -152,6 +153,9 @@ def test_accountants_that_answer_in_float32_are_not_called_wrong_and_integers_do
     assert not audit_accountant(lambda *question: torch.tensor(exact(*question)), **asked).refuted
     assert audit_accountant(lambda *question: np.float32(exact(*question) * (1 - 1e-5)), **asked).refuted
     assert Setting(Gaussian(np.float32(1.0)), np.float32(0.5), np.int8(100), 1e-5).steps * 4 == 400
+    grown = torch.ones((), requires_grad=True)
+    with pytest.raises(TypeError, match="which is not a number"):
+        number_and_rounding(grown)
     [violation] = audit_accountant(lambda *question: "1.0", seed=1, examples=1, law_examples=1).law_violations[:1]  # type: ignore[arg-type, return-value]
     assert "not a number" in violation.detail
 
@@ -181,6 +185,13 @@ def test_guesses_are_counted_for_scores_of_any_type() -> None:
             assert correct_guesses(scores, included, 1) == 2  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="array of real numbers"):
         valid_scores("scores", torch.ones(3, requires_grad=True))  # type: ignore[arg-type]
+
+
+def test_a_caller_who_lets_underflow_raise_gets_the_same_verdict() -> None:
+    claim = Claim.single(Gaussian(1.0), epsilon=3.0, delta=1e-5, steps=100, sampling_prob=0.01)
+    with np.errstate(all="raise"):
+        strict = check(claim)
+    assert {**strict.to_dict(), "seconds": 0} == {**check(claim).to_dict(), "seconds": 0}
 
 
 def test_longdouble_is_a_number_like_others() -> None:

@@ -3,7 +3,7 @@
 import logging
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -45,7 +45,8 @@ def number_and_rounding(answer: object) -> tuple[float, float]:
     """
     value: Any = answer
     if not isinstance(value, np.generic) and getattr(value, "ndim", None) == 0:
-        value = np.asarray(value)[()]
+        with suppress(TypeError, ValueError, RuntimeError):  # as of a tensor with a gradient
+            value = np.asarray(value)[()]
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"returned {answer!r}, which is not a number")
     return float(value), float(np.finfo(type(value)).eps) / 2 if isinstance(value, np.floating) else 0.0
