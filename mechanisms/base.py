@@ -68,28 +68,29 @@ class Domain:
             raise ValueError(f"Expected {name}={shown(value)} in {self}{point}.")
 
 
-def python_number(value: Any) -> Any:
-    """A NumPy scalar as int or float, anything else as it is.
+def keep_as_python_numbers(owner: Any) -> None:
+    """Turn the NumPy scalars among a frozen dataclass's fields into int and float; called first in `__post_init__`.
 
     What is computed from a float32 is rounded to float32, and from an int16 wraps around: too coarse for a proof.
     """
-    if isinstance(value, np.integer):
-        return int(value)
-    return float(value) if isinstance(value, np.floating) else value
-
-
-def keep_as_python_numbers(owner: Any) -> None:
-    """Turn the NumPy scalars among a frozen dataclass's fields into int and float; called first in `__post_init__`."""
-    for field in fields(owner):
-        object.__setattr__(owner, field.name, python_number(getattr(owner, field.name)))
+    for name, value in _numpy_numbers(owner).items():
+        object.__setattr__(owner, name, value)
 
 
 def in_python_numbers(owner: Any) -> Any:
     """Anybody's dataclass with int and float in place of the NumPy scalars among its fields; else what it is."""
-    given = fields(owner) if is_dataclass(owner) else ()
-    values = {field.name: getattr(owner, field.name) for field in given if field.init}
-    changed = {name: python_number(value) for name, value in values.items() if isinstance(value, np.generic)}
+    changed = _numpy_numbers(owner) if is_dataclass(owner) else {}
     return replace(owner, **changed) if changed else owner
+
+
+def _numpy_numbers(owner: Any) -> dict[str, int | float]:
+    """The fields that hold NumPy's scalars, as Python's numbers."""
+    given = {field.name: getattr(owner, field.name) for field in fields(owner) if field.init}
+    return {
+        name: int(value) if isinstance(value, np.integer) else float(value)
+        for name, value in given.items()
+        if isinstance(value, (np.integer, np.floating))
+    }
 
 
 SEEN_AT = np.array([0.6, 0.9, 0.999])  # probabilities at which noise is seen to be scaled

@@ -78,8 +78,8 @@ def _column(path: Path) -> Array:
     if rows and len(rows[0]) > 1 and rows[0].count("score") != 1:
         raise InputError(f"Expected {path} to have one number in a line, or one column score.")
     first = 1 if rows and NAME.match(rows[0][column]) and not _is_number(rows[0][column]) else 0
-    others = [row[column] for row in rows[1:] if len(row) > column]
-    if others and rows[0][column] == "0" and not any(INTEGER.fullmatch(cell) for cell in others):
+    below_0 = [row[column] for row in rows[1:] if len(row) > column] if rows and rows[0][column] == "0" else []
+    if below_0 and not any(map(INTEGER.fullmatch, below_0)):
         raise InputError(
             f"Expected line 1 of {path} to be a score: '0' above numbers with a point is the header that pandas writes "
             "over a column without a name. Name the column score."

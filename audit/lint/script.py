@@ -50,13 +50,10 @@ class Script:
     def private(self) -> bool:
         """Whether it trains privately: it imports a package for that, or has names of its parameters."""
         packages = {name.split(".")[0] for name in self.names.imports.values()}
-        named = (
-            node.arg if isinstance(node, (ast.keyword, ast.arg)) else node.id
-            for node in ast.walk(self.tree)
-            if isinstance(node, (ast.keyword, ast.arg))
-            or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
-        )
-        return bool(packages & PRIVATE_PACKAGES) or not PRIVATE_NAMES.isdisjoint(named)
+        nodes = list(ast.walk(self.tree))
+        given = {node.arg for node in nodes if isinstance(node, (ast.keyword, ast.arg))}
+        bound = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        return bool(packages & PRIVATE_PACKAGES or (given | bound) & PRIVATE_NAMES)
 
     @cached_property
     def all_calls(self) -> tuple[ast.Call, ...]:

@@ -189,10 +189,11 @@ def _with_observed(models: TrainedModels, expected: tuple[int, int, int]) -> Tra
         seen = torch.as_tensor(models.observed).detach().cpu().double()
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"Expected the trainer's observed to be a tensor of floats: {error}.") from error
-    if tuple(seen.shape) != expected or not bool(seen.isfinite().all()):
-        what = f"{tuple(seen.shape)}" if tuple(seen.shape) != expected else "with infinities or NaN"
-        raise InputError(f"Expected the trainer's observed of shape {expected} (models, steps, 1), finite, not {what}.")
-    return replace(models, observed=seen)
+    shape, finite = tuple(seen.shape), bool(seen.isfinite().all())
+    if shape == expected and finite:
+        return replace(models, observed=seen)
+    what = "with infinities or NaN" if shape == expected else str(shape)
+    raise InputError(f"Expected the trainer's observed of shape {expected} (models, steps, 1), finite, not {what}.")
 
 
 def _expected_states(count: int, names: Iterable[str], fault: str) -> str:

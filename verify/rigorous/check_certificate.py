@@ -260,8 +260,8 @@ class Phase:
         mixed = (window.floor(self.q) * moved + window.floor(1 - self.q) * low) // (1 << window.bits)
         return ((mixed, high) if direction == "remove" else (high, mixed)), self.steps
 
-    def tails(self, edge: int, step: arb) -> list[arb]:  # P(L > l), Q(L > l) of what a Poisson batch has by chance
-        mu, odds = self.mu(), ((edge * step).exp() - (1 - self.q)) / self.q  # e^l of the batches that have it
+    def tails(self, edge: int, step: arb) -> list[arb]:  # of N(mu) and of N(0), above the loss edge * step of the mix
+        mu, odds = self.mu(), ((edge * step).exp() - (1 - self.q)) / self.q  # e^loss before sampling
         need(odds > 0 or odds <= 0, "an edge is undecided")
         at = [(odds.log() / mu + s * mu / 2) / arb(2).sqrt() for s in (-1, 1)] if odds > 0 else []
         return [x.erfc() / 2 for x in at] or [arb(1), arb(1)]
