@@ -35,8 +35,7 @@ FORMAT, SECONDS, MAX_BYTES, MAX_WINDOW, BITS = "dpaudit-certificate/1", 300, 2**
 NUMBER = re.compile(r"-?\d{1,60}(\.\d{1,60})?(e[+-]?\d{1,3})?|-?\d{1,60}/[1-9]\d{0,59}", re.ASCII)
 NOISE = {"gaussian": ["noise_multiplier"], "laplace": ["scale"], "generalized-gaussian": ["beta", "scale"]}
 NOISE |= {f"gamma-{x}": ["k", "theta"] for x in ("plrv", "plrv-iid", "scale-laplace")} | {"product": ["sigma"]}
-CLAIM, PHASE = "id epsilon delta adjacency phases", "mechanism steps sampling_prob sampling_kind"
-deadline = [0.0]
+CLAIM, PHASE, deadline = "id epsilon delta adjacency phases", "mechanism steps sampling_prob sampling_kind", [0.0]
 
 
 def need(condition: Any, reason: str = "") -> None:  # an AssertionError says that nothing is proved
@@ -59,6 +58,10 @@ def table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:  # readers differ in 
 def shown(value: Fraction | int, up: bool) -> str:  # six digits of what is proved, and so implied by it
     short, exact = f"{float(value):g}", (Decimal(value.numerator), Decimal(value.denominator))
     return short if Fraction(short) == value else f"{Context(6, (ROUND_FLOOR, ROUND_CEILING)[up]).divide(*exact):g}"
+
+
+def said(value: Any) -> str:  # as it stands
+    return ", ".join(said(x) if isinstance(x, dict) else f"{key} {x}" for key, x in value.items())
 
 
 def whole(value: Any, low: int, high: int) -> int:
@@ -346,7 +349,7 @@ def smoothed(law: list[tuple[arb, arb]], e: arb, phases: list[Phase], w: dict[st
 def accepted(text: str, phase: Any = Phase, bound: Any = certified) -> str:
     """What is proved, in one line. AssertionError: nothing; another exception: this is no certificate."""
     deadline[0] = time.monotonic() + SECONDS
-    data = parsed(json.loads(text, parse_float=str, object_pairs_hook=table))
+    data = parsed(raw := json.loads(text, parse_float=str, object_pairs_hook=table))
     claim, verdict, kind, inputs = data["claim"], data["verdict"], data["kind"], data.get("event") or data["inputs"]
     ctx.prec = max(128, whole(inputs.get("bits", BITS[0]), *BITS))
     if data["format"] != FORMAT or claim["adjacency"] not in ("add-remove", "zero-out", "replace-one"):
@@ -366,9 +369,9 @@ def accepted(text: str, phase: Any = Phase, bound: Any = certified) -> str:
         small = (stated := data["steps"][-1]["at_most"]) <= delta  # first, as the bound may take long
         need(small and bound(kind, phases, inputs, replaced, epsilon) <= ball(stated), "a bound is exceeded")
         proof, up = f"delta <= {shown(stated, True)} by {kind}", True
-    names = " and ".join(dict.fromkeys(x.name for x in phases))
     meant = "zero-out" if any(x.ghost for x in phases) and not replaced else claim["adjacency"]
-    return f"{verdict}: ({shown(epsilon, up)}, {shown(delta, up)}) of {names} under {meant}: {proof}"
+    noise = "; ".join(said(x) for x in raw["claim"]["phases"])
+    return f"{verdict}: ({shown(epsilon, up)}, {shown(delta, up)}) under {meant} of {noise}: {proof}"
 
 
 def main(paths: list[str] | None = None, check: Any = accepted) -> int:
@@ -377,14 +380,13 @@ def main(paths: list[str] | None = None, check: Any = accepted) -> int:
         told("usage: dpaudit-check CERTIFICATE...", sys.stdout if files else sys.stderr)
         return status
     for path in files:
-        name = path if path.isprintable() else ascii(path)  # a name may hold lines, or what moves a terminal's cursor
         try:
             with open(path, encoding="utf-8") as file:  # a longer one gets a bracket, and so is no JSON
                 line, stream = f"accepted {check(file.read(MAX_BYTES) + ']' * len(file.read(1)))}", sys.stdout
         except Exception as error:
             status, how = (3, "refused") if isinstance(error, AssertionError) else (max(status, 2), "not a certificate")
             line, stream = f"{how}: {type(error).__name__} {str(error)[:200]!r}", sys.stderr
-        told(f"{name}: {line}", stream)
+        told(f"{path if path.isprintable() else ascii(path)}: {line}", stream)  # a name may hold lines
     return status
 
 

@@ -860,7 +860,19 @@ def test_what_is_printed_says_who_the_neighbours_are(sampler: Sampler | None, ad
     claim = Claim(3.0, 0.1, [Phase(Gaussian(2.0), sampler=sampler)], adjacency)
     found = certificate(claim, check(claim))
     assert isinstance(found, dict)
-    assert f"of gaussian under {meant}: delta" in checker.accepted(json.dumps(found))
+    assert f" under {meant} of name gaussian, " in checker.accepted(json.dumps(found))
+
+
+def test_what_is_printed_names_noise_batches_and_steps() -> None:
+    claim = Claim(3.0, 1e-5, [Phase(Gaussian(2.0), steps=100, sampling_prob=0.01), Phase(Gaussian(4.0), steps=7)])
+    found = certificate(claim, check(claim))
+    assert isinstance(found, dict)
+    first, second = checker.accepted(json.dumps(found)).split("; ")
+    assert "noise_multiplier 2.0" in first
+    assert "steps 100" in first
+    assert "sampling_prob 0.01" in first
+    assert "noise_multiplier 4.0" in second
+    assert "steps 7" in second
 
 
 def test_a_key_that_stands_twice_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
