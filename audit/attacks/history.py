@@ -8,6 +8,11 @@ ratio of all releases along that line, for the sampler that the recipe says its 
 where its laws are exact no test of that pair of data sets is better (Neyman and Pearson), and against any other loop it
 is a score like another.
 
+That ratio takes the noise of the steps for independent. Noise that is used again, in every step or in every pass, as by
+a generator that is seeded anew, leaves the releases of one noise at few places, which independent noise has no chance
+to do: the record is told by how far those that hold it lie from the rest, and that is added, times a number above all
+ratios.
+
 The data: every record has the same features, the others the label 0, the canary the label 1. The first weights leave
 these two labels equally likely and the rest next to impossible, so that at the outputs the gradients of a record and of
 the canary are opposite, hence in all layers; features are so long that both are clipped. The step size moves no weight.
@@ -38,6 +43,9 @@ from dpaudit.verify.sampling.games import HistoryGame, history_games, public_siz
 FEATURE = 100.0  # length of every record, in clips: gradients at probabilities of 1/2 are longer than the clip
 IMPOSSIBLE = -60.0  # logit of a label that nothing has
 UNMOVED = 1e-30  # a step size that moves no weight by a float32 of any account
+TOGETHER = 1e-3  # in standard deviations of the noise: releases so near to each other have the same
+LEAST_USES = 8  # of a noise: half of so many independent ones lie together with a probability below 1e-6
+REUSED = 1e9  # a contribution's length that reused noise shows, in units of the log likelihood ratio
 
 
 @dataclass(frozen=True)
@@ -128,9 +136,11 @@ def canary_direction(architecture: Architecture, weights: dict[str, NDArray[np.f
 
 
 def history_score(
-    models: TrainedModels, mechanism: Mechanism, length: float, game: HistoryGame, others: Array
+    models: TrainedModels, mechanism: Mechanism, length: float, game: HistoryGame, others: Array, period: int
 ) -> Array:
     """The log likelihood ratio of all that each model's training released along the canary's line, shape (models,).
+
+    Of releases that share their noise it is what `reused_noise` shows that decides.
 
     Args:
         models: With what every step showed along the watched direction.
@@ -138,13 +148,43 @@ def history_score(
         length: Of a contribution along the line.
         game: Laws of the history.
         others: What a batch shows if all of its places are the other records', shape (steps,).
+        period: Steps of a pass.
 
     Raises:
         InputError: The training function under audit did not tell.
     """
     if models.observed is None:
         raise InputError("Expected the trainer to return what every step released along spec.watched: see own-loop.md.")
-    return game.scores(mechanism, length, models.observed.numpy()[..., 0].astype(np.float64) - others)
+    assert isinstance(mechanism.structure, NormalCoordinates)  # `applies`
+    seen = models.observed.numpy()[..., 0].astype(np.float64) - others
+    away = reused_noise(seen, mechanism.structure.sigma, period) / length
+    return game.scores(mechanism, length, seen) + REUSED * away
+
+
+def reused_noise(seen: Array, sigma: float, period: int) -> Array:
+    """How far releases of the same noise lie from their median on average, shape (models,); 0 where noise is fresh.
+
+    Args:
+        seen: What each release showed along the line, shape (models, steps).
+        sigma: Standard deviation of its noise.
+        period: Steps after which noise may come again; that of the step before is looked for as well.
+
+    >>> releases = np.random.default_rng(1).normal(size=(1, 3)).repeat(10, axis=0).reshape(1, 30)
+    >>> releases[0, 4] += 3.0
+    >>> reused_noise(releases, 1.0, 3).round(3).tolist(), reused_noise(releases, 1.0, 4).tolist()
+    ([0.1], [0.0])
+    """
+    found, known = np.zeros(len(seen)), np.zeros(len(seen), dtype=bool)
+    for lag in (1, period):
+        uses = seen.shape[1] // lag
+        if uses < LEAST_USES:
+            continue
+        same = seen[:, : uses * lag].reshape(len(seen), uses, lag)
+        away = same - np.median(same, axis=1, keepdims=True)
+        together = (np.abs(away) < TOGETHER * sigma).mean(axis=(1, 2)) >= 0.5
+        found = np.where(together & ~known, away.mean(axis=(1, 2)), found)
+        known |= together
+    return found
 
 
 def _candidates(spec: DPSGDSpec, audit: Audit) -> list[Candidate]:
@@ -168,7 +208,8 @@ def _candidates(spec: DPSGDSpec, audit: Audit) -> list[Candidate]:
         if game.opposed and sampler is not None:
             sizes = public_sizes(sampler, records).astype(float)
         score = partial(
-            history_score, mechanism=spec.mechanism, length=length, game=game, others=-length * sizes
+            history_score, mechanism=spec.mechanism, length=length, game=game, others=-length * sizes,
+            period=round(1.0 / spec.sampling_prob),
         )  # fmt: skip
         name = f"likelihood ratio, from every release, others {'opposed' if game.opposed else 'silent'}"
         found.append(Candidate(played, _arms(audit, x, game), {name: score}))

@@ -4,7 +4,7 @@ import itertools
 import re
 import tomllib
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +167,7 @@ def test_the_score_is_the_likelihood_ratio_over_all_orders() -> None:
 
     expected = [np.log(density(row, 2.0) / density(row, 1.0)) for row in seen]
     whole = HistoryGame(game, np.arange(6).reshape(2, 1, 3), opposed=True)
-    score = history_score(observed(seen + others), noise, length, whole, others)
+    score = history_score(observed(seen + others), noise, length, whole, others, 3)
     np.testing.assert_allclose(score, expected, rtol=1e-5)
 
 
@@ -208,8 +208,10 @@ def test_the_result_names_both_ways_of_drawing_batches() -> None:
     assert low > result.curve_violation.tpr_allowed  # one event alone shows it
 
 
-def shuffling_loop(spec: Any, pool: Any, members: Any, seeds: Any, *, device: str) -> TrainedModels:
-    """DP-SGD of softmax regression in NumPy, whose batches are its own."""
+def shuffling_loop(
+    spec: Any, pool: Any, members: Any, seeds: Any, *, device: str, noises: int = 150, shuffles: bool = True
+) -> TrainedModels:
+    """DP-SGD of softmax regression in NumPy, whose batches are its own; after so many noises the first comes again."""
     x, observed = np.hstack([pool.x, np.ones((len(pool.y), 1))]), []
     flat = np.concatenate([spec.first_weights[name].ravel() for name in ("weight", "bias")])
     w = np.hstack([spec.first_weights["weight"], spec.first_weights["bias"][:, None]])
@@ -220,10 +222,12 @@ def shuffling_loop(spec: Any, pool: Any, members: Any, seeds: Any, *, device: st
     gradients /= np.maximum(np.linalg.norm(gradients, axis=1, keepdims=True), 1.0)
     for row, seed in zip(members, seeds, strict=True):
         rng, seen = np.random.default_rng(seed), []
+        noise = rng.normal(size=(noises, len(flat)))
         for _ in range(15):
-            for batch in np.array_split(rng.permutation(len(x)), 10):
+            order, sampled = np.array_split(rng.permutation(len(x)), 10), rng.random((10, len(x))) < 0.1
+            for batch in order if shuffles else [drawn.nonzero()[0] for drawn in sampled]:
                 total = gradients[batch[row[batch]]].sum(axis=0)
-                seen.append((total + rng.normal(size=len(flat))) @ spec.watched)
+                seen.append((total + noise[len(seen) % noises]) @ spec.watched)
         observed.append(seen)
     weights = {name: torch.tensor(np.stack([value] * len(seeds))) for name, value in spec.first_weights.items()}
     shown = torch.tensor(np.array(observed, dtype=np.float32))[..., None]
@@ -244,6 +248,30 @@ def test_an_own_loop_that_shows_its_releases_is_refuted_too() -> None:
     assert HISTORY.refuter(audited, {"history:joint": 0.05})(without[:, 0], with_canary[:, 0])
     with pytest.raises(InputError, match=r"return what every step released along spec\.watched"):
         audited.trials.run(replace(setup, trainer=silent_loop), *candidate.arms.trials(MODELS, 3))
+
+
+@pytest.mark.parametrize("noises", [1, 10, 150])
+@pytest.mark.parametrize(
+    ("sampling", "claim"),
+    [
+        (POISSON, {"epsilon": 8.61, "adjacency": "zero-out"}),
+        (POISSON, {"epsilon": 13.34, "adjacency": "replace-one"}),
+        (SHUFFLED, {"epsilon": 26.0, "adjacency": "zero-out"}),
+    ],
+)
+def test_noise_that_comes_again_is_seen(noises: int, sampling: dict[str, Any], claim: dict[str, Any]) -> None:
+    """One noise for all steps, or for all passes: what is released twice with it differs by the contributions alone."""
+    audited = audit(sampling, claim={**claim, "delta": 1e-5})
+    loop = partial(shuffling_loop, noises=noises, shuffles=sampling is SHUFFLED)
+    [candidate] = HISTORY.build(audited.spec, audited)
+    setup = audited.trial_setup(candidate.spec, candidate.arms.pool, candidate.all_scores)
+    lists = candidate.arms.trials(MODELS, 3)
+    without, with_canary = (found[:, 0] for found in audited.trials.run(replace(setup, trainer=loop), *lists))
+    if noises == 150:
+        assert max(np.abs(without).max(), np.abs(with_canary).max()) < 100  # a likelihood ratio
+        assert not HISTORY.refuter(audited, {"history:joint": 0.05})(without, with_canary)
+    else:
+        assert with_canary.min() > without.max() + 1e7
 
 
 @pytest.mark.parametrize(
