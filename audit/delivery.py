@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dpaudit._files import write_whole
 from dpaudit._plain_text import printable
-from dpaudit.audit.exit_status import os_reason
+from dpaudit.audit.exit_status import os_reason, undisturbed
 from dpaudit.reports import load_result, result_json
 from dpaudit.reports.rendering import DATA, PAGE
 from dpaudit.reports.signing import PUBLIC, SIGNATURE, SUMS
@@ -26,7 +26,7 @@ def deliver(
     show: Callable[[str], None],
     warn: Callable[[str], None],
 ) -> None:
-    """Tell a result and write its report: neither waits for the other to succeed.
+    """Tell a result and write its report: neither waits for the other to succeed, and Ctrl-C ends neither.
 
     Args:
         result: Of an audit or a judgement.
@@ -41,10 +41,11 @@ def deliver(
     Raises:
         OSError: Something could not be written, and the result has no exit status that must be seen.
     """
-    try:
-        show(result_json(result) if json_file == "-" else "\n".join(lines))
-    finally:
-        failure = _write(result, folder, json_file, show, warn)
+    with undisturbed():
+        try:
+            show(result_json(result) if json_file == "-" else "\n".join(lines))
+        finally:
+            failure = _write(result, folder, json_file, show, warn)
     for line in advice:
         warn(line)
     if failure is not None and result.verdict not in ("refuted", "gave_up"):

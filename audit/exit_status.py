@@ -2,12 +2,31 @@
 
 import errno
 import signal
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 BAD_INPUT, REFUTED, GAVE_UP, LACKING = 2, 3, 4, 5
 _USED_UP = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM, errno.EAGAIN)  # EAGAIN: no more processes
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let nothing end what takes seconds and loses hours: a result that is put together and written.
+
+    Python takes signals in its main thread alone.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def os_reason(error: OSError) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from dpaudit.audit.attacks import ATTACKS
 from dpaudit.audit.attacks.base import Attack, Audit, no_warning
 from dpaudit.audit.attacks.canary_game import CanaryGame, Design
+from dpaudit.audit.exit_status import undisturbed
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.datasets import Dataset
 from dpaudit.audit.inputs.files import InputError
@@ -67,12 +68,14 @@ def run(
         attacks = [
             result for attack in plan.attacks if (result := _attack(attack, audit, trials, plan.shares)) is not None
         ]
+        trials.stopped = trials.stopped or store.unwritten  # without a look nothing can be refuted
     if settings.trainer is not train:
         audit.notes.append(
             f"Models were trained by {trainer_name(settings.trainer)}, not by this package's own training."
         )
     audit.notes.extend(trials.notes)
-    return _conclude(audit, plan, attacks, as_run, trials.stopped, time.monotonic() - began)
+    with undisturbed():
+        return _conclude(audit, plan, attacks, as_run, trials, time.monotonic() - began)
 
 
 def train_share(
@@ -121,7 +124,11 @@ def _attack(attack: Attack, audit: Audit, trials: TrialRunner, shares: dict[str,
     if trials.stopped:
         return None
     said = len(audit.notes)
-    result = attack.run(replace(audit, trials=trials), shares)
+    try:
+        result = attack.run(replace(audit, trials=trials), shares)
+    except KeyboardInterrupt:  # between trials, which end by themselves
+        trials.stopped = "interrupted"
+        return None
     if result is None and attack.name in audit.settings.attacks and not attack.tests(audit):
         for note in audit.notes[said:]:  # it was asked for, and does not apply
             audit.warn(note)
@@ -235,7 +242,12 @@ def machine() -> str:
 
 
 def _conclude(
-    audit: Audit, plan: AuditPlan, attacks: list[AttackResult], as_run: Verdict | None, stopped: str, seconds: float
+    audit: Audit,
+    plan: AuditPlan,
+    attacks: list[AttackResult],
+    as_run: Verdict | None,
+    trials: TrialRunner,
+    seconds: float,
 ) -> AuditResult:
     """One combined bound and the verdict; the promise is about the batches that are drawn, accounted or not."""
     bundle, verdict, settings = audit.bundle, audit.claim_check, audit.settings
@@ -251,6 +263,7 @@ def _conclude(
     lowers = [attack.epsilon_lower for attack in attacks if attack.epsilon_lower is not None]
     control = max(audit.controls, key=lambda control: (control.gives_power, control.power), default=None)
     quiet: AuditVerdict = "not_refuted" if control is not None and control.gives_power else "inconclusive"
+    stopped = trials.stopped or ("budget" if trials.control_cut and quiet == "inconclusive" else "")
     outcome: AuditVerdict = "refuted" if refuted_by else "gave_up" if stopped else quiet
     epsilons = np.unique(np.concatenate([np.linspace(0.0, max(2.0 * claimed, 1.0), 101), [claimed]]))
     lower, upper = verdict.delta(epsilons)

@@ -13,9 +13,9 @@ from dpaudit.audit.attacks.base import FEWEST, Audit, operating_points, spent_at
 from dpaudit.audit.attacks.control import (
     NO_NOISE_MODELS,
     controlled_training,
+    piloted,
     run_control,
     takes_noise_factor,
-    with_noise,
 )
 from dpaudit.audit.attacks.pilot import Pilot, run_pilot, separation
 from dpaudit.audit.power import DRAWS, MODELS, Refutes, models_needed
@@ -31,8 +31,8 @@ from dpaudit.verify.upper import upper_curve
 
 METHOD = "joint-test"
 SOURCE = "quantile coupling with the least favourable pair of a trade-off curve (verify/bounds/joint_test.py)"
-LITTLE = 0.5  # of what the pilot's scores foretell
-_PLAN = 107  # stream of seeds
+DOUBT = 1.0  # standard deviation by which a loop's scores may lie further apart than they were seen to
+_PLAN, _LITTLE = 107, 112  # streams of seeds
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,8 @@ class CanaryGame:
             made = self.making.split()[-1]
             audit.notes.append(f"{self.title} was stopped after {len(without)} {made} per arm: too few for a bound.")
             return None
-        if (little := learns_little(audit, design.pilot, without, with_canary)) is not None:
+        refutes = self.refuter(audit, shares, look)
+        if (little := learns_little(audit, design.pilot, refutes, without, with_canary)) is not None:
             audit.notes.append(little)
             own = audit.controls and audit.controls[-1].attack == self.name
             if own and not takes_noise_factor(audit.settings.trainer):
@@ -135,7 +136,7 @@ class CanaryGame:
         return self.judge(audit, shares, design.pilot.arms, without, with_canary, look=look)
 
     def design(self, audit: Audit, shares: Mapping[str, float]) -> Design | None:
-        """How it is going to be played, by a pilot with half of the noise; None if it was stopped.
+        """How it is going to be played, by a pilot; None if it was stopped.
 
         All models start from the same initial weights. The number of models per arm is the settings', or what the
         audit's own tests need for scores as far apart as the pilot's, but no further than an ideal attack's on half of
@@ -145,14 +146,15 @@ class CanaryGame:
         if not isinstance(spec, MinimumSpec):
             spec = replace(spec, init_seed=seed)
         candidates = self.build(spec, audit)
-        setup = with_noise(audit, CONTROLLED_NOISE, clipped_as_is=True)
-        pilot = run_pilot(audit, candidates, setup) if candidates else None
+        ways = piloted(audit)
+        pilot = run_pilot(audit, candidates, ways) if candidates else None
         if pilot is None:
             return None
+        itself = ", and of the loop under audit as it is" if len(ways) > 1 else ""
         spoken = {
             "score": pilot.score_name,
             "pilot": f"{pilot.models} models of {pilot.candidates} candidates, with half of the noise, of "
-            f"{controlled_training(audit)}; not counted in any bound",
+            f"{controlled_training(audit)}{itself}; not counted in any bound",
             "pilot_separation": pilot.separation,
         }
         if pilot.watch is not None:
@@ -265,24 +267,33 @@ def ideal_separation(audit: Audit) -> float:
     return 1.0 / analytic_gaussian_sigma(1.0, epsilon=epsilon, delta=delta)
 
 
-def learns_little(audit: Audit, pilot: Pilot, without: Scores, with_canary: Scores) -> str | None:
+def learns_little(audit: Audit, pilot: Pilot, refutes: Refutes, without: Scores, with_canary: Scores) -> str | None:
     """What is told of a user's loop whose scores depend on the canary far less than the pilot's did, a sentence.
 
-    Half of the noise moves scores about twice as far apart as all of it. A loop that draws weights without a look at
-    its records is private, whatever noise it says that it adds, and no attack on its models can tell.
+    Half of the noise moves scores about twice as far apart as all of it. Where the tests would not refute the loop's
+    scores even then, and would those of a loop like the pilot's, the silence of the audit is no merit of its noise. A
+    loop that draws weights without a look at its records is private, whatever noise it says that it adds, and no attack
+    on its models can tell.
     """
     if audit.settings.trainer is train:
         return None
     apart = float(separation(without[:, None], with_canary[:, None])[0])
     expected = min(pilot.separation / 2, ideal_separation(audit))  # a loop may scale its noise to none for the pilot
     deviation = math.sqrt(1.0 / len(without) + 1.0 / len(with_canary))
-    if apart + deviation >= LITTLE * expected:
+
+    def times_found(separation: float) -> int:
+        rng = np.random.default_rng(trial_seed(audit.settings.seed, _LITTLE, 0))
+        return models_needed(refutes, separation / CONTROLLED_NOISE, [len(without)], rng=rng)[1]
+
+    enough = PROMISED_POWER * DRAWS
+    if (found := times_found(apart + DOUBT * deviation)) >= enough or times_found(expected) < enough:
         return None
     return (
         f"Scores of the loop's models lie {apart:.2g} deviations apart, where the pilot's (of "
-        f"{controlled_training(audit)}) let expect about {expected:.2g}: a loop that learns little of a "
-        "record shows little of it whatever its noise, so that its silence says less than the positive control does. A "
-        "loop with a parameter noise_factor is its own positive control."
+        f"{controlled_training(audit)}) let expect about {expected:.2g}, and twice as far, as with half of its noise, "
+        f"they would be found in {found} of {DRAWS} audits at best: a loop that learns little of a record shows little "
+        "of it whatever its noise, so that its silence says less than the positive control does. A loop with a "
+        "parameter noise_factor is its own positive control."
     )
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dpaudit.audit.attacks.arms import Arms, Candidate
 from dpaudit.audit.attacks.base import Audit, check_places
 from dpaudit.audit.attacks.canary_game import CanaryGame
-from dpaudit.audit.attacks.control import takes_noise_factor, with_noise
+from dpaudit.audit.attacks.control import piloted, takes_noise_factor
 from dpaudit.audit.attacks.released_steps import StepCount, StepWatch, can_watch, released_ratio
 from dpaudit.audit.attacks.starts import flat_weights, log_odds, unlikely, weights_without_noise, with_first_weights
 from dpaudit.audit.attacks.text_canaries import sentence_canary
@@ -270,10 +270,11 @@ def _candidate(audit: Audit, start: GradientSpec, arms: Arms) -> Candidate:
 def _most_telling(audit: Audit, start: GradientSpec, labelled: Sequence[Arms]) -> Arms | None:
     """Of canaries that differ in their label the one that moves a few models most; None where it was stopped.
 
-    With half of the noise, and clipped as the training under audit clips. The two models of a pair share their noise,
-    so that few pairs tell a class that is not clipped from the others.
+    With half of the noise, and clipped as the training under audit clips, or by a loop that takes no `noise_factor` as
+    it is. The two models of a pair share their noise, so that few pairs tell a class that is not clipped from the
+    others.
     """
-    setup, moved = with_noise(audit, CONTROLLED_NOISE, clipped_as_is=True), []
+    (_, setup), moved = piloted(audit)[-1], []
     for arms in labelled:
         lists = arms.trials(SCREENED_PAIRS, audit.settings.seed, (_LABELS, _LABELS))
         half = setup(start, arms.pool, _from_outputs(arms))

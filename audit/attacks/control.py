@@ -93,12 +93,24 @@ def with_noise(audit: Audit, factor: float, *, clipped_as_is: bool = False) -> C
     return setup
 
 
+def piloted(audit: Audit) -> list[tuple[float, Callable[..., TrialSetup]]]:
+    """How a pilot trains each of its candidates, and what the distances between their scores are multiplied by.
+
+    With half of the noise; and a loop that takes no `noise_factor` as it is besides, for the built-in training shows
+    of every canary what a correct loop would: it clips the longest.
+    """
+    half = with_noise(audit, CONTROLLED_NOISE, clipped_as_is=True)
+    if audit.settings.trainer is train or takes_noise_factor(audit.settings.trainer):
+        return [(1.0, half)]
+    return [(1.0, half), (1.0 / CONTROLLED_NOISE, audit.trial_setup)]
+
+
 def run_control(
     attack: str, audit: Audit, pilot: Pilot, models: int, refutes: Callable[[int], Refutes]
 ) -> Control | None:
     """Play the game with half the noise and with none, and count how often the audit's own tests would refute.
 
-    Under a budget it ends with half of the time that is left.
+    Under a budget it ends with half of the time that is left, where a verdict is to follow.
 
     Args:
         attack: Its name.
@@ -112,7 +124,9 @@ def run_control(
     """
     began, seed, limit = time.monotonic(), audit.settings.seed, audit.settings.trials or MODELS[-1]
     deadline = audit.trials.deadline
-    trials = replace(audit.trials, deadline=None if deadline is None else began + (deadline - began) / 2)
+    if deadline is not None and audit.trials.concludes:
+        deadline = began + (deadline - began) / 2
+    trials = replace(audit.trials, deadline=deadline, trained=0)
     rng_seed = trial_seed(seed, _RESAMPLES, 0)
 
     def play(factor: float, size: int, streams: tuple[int, int]) -> tuple[Scores, Scores]:
@@ -135,7 +149,7 @@ def run_control(
             break
         models = min(round(GROWTH * models), limit)
         half = play(CONTROLLED_NOISE, models, _HALF_NOISE)
-    _hand_on(trials, audit.trials)
+    _hand_on(trials, audit)
     if min(len(half[0]), len(silent[0])) < FEWEST:
         return None
     no_noise = power(silent)
@@ -203,7 +217,12 @@ def canary_control(
     )
 
 
-def _hand_on(control: TrialRunner, audit: TrialRunner) -> None:
+def _hand_on(control: TrialRunner, audit: Audit) -> None:
     """What ended the control ends the audit too, except for its own share of the time."""
-    if control.stopped != "budget":
-        audit.stopped = control.stopped
+    trials = audit.trials
+    trials.trained += control.trained
+    if control.stopped != "budget" or not trials.concludes:
+        trials.stopped = control.stopped
+        return
+    trials.control_cut = True
+    audit.notes.append("The positive control ended with its half of the time, before it had all its models.")

@@ -37,7 +37,7 @@ class Pilot:
         score: What tells them apart best.
         score_name: In words.
         separation: Of the chosen candidate's scores with half of the recipe's noise: the distance of the arms' means,
-            in standard deviations of one arm.
+            in standard deviations of one arm; of the training that controls have.
         candidates: How many were tried.
         models: Models trained.
         seconds: They took.
@@ -70,13 +70,16 @@ class Turned:
         return -self.score(models)
 
 
-def run_pilot(audit: Audit, candidates: Sequence[Candidate], setup: Callable[..., TrialSetup]) -> Pilot | None:
-    """Train a few models of every candidate with half of the noise, and choose the one whose arms lie furthest apart.
+def run_pilot(
+    audit: Audit, candidates: Sequence[Candidate], ways: Sequence[tuple[float, Callable[..., TrialSetup]]]
+) -> Pilot | None:
+    """Train a few models of every candidate, and choose the one whose arms lie furthest apart.
 
     Args:
         audit: Whose settings.
         candidates: What there is to choose from.
-        setup: From (spec, pool, score, watch) to trials with half of the noise.
+        ways: To train them, from (spec, pool, score, watch) to trials, each with what its distances count; the first
+            is with half of the noise.
 
     Returns:
         None where the trials were stopped first.
@@ -84,25 +87,28 @@ def run_pilot(audit: Audit, candidates: Sequence[Candidate], setup: Callable[...
     began, chosen, worth = time.monotonic(), None, 0.0
     for candidate in candidates:
         lists = candidate.arms.trials(PAIRS, audit.settings.seed, (_STREAM, _STREAM))
-        half = setup(candidate.spec, candidate.arms.pool, candidate.all_scores, candidate.watch)
-        without, with_canary = audit.trials.run(half, *lists, what="Trying canaries")
-        if len(without) < PAIRS:
-            return None
-        apart = separation(without, with_canary)
-        turned = apart < -TURNED
-        apart = np.where(turned, -apart, apart)
+        distances = []
+        for _, setup in ways:
+            trials = setup(candidate.spec, candidate.arms.pool, candidate.all_scores, candidate.watch)
+            without, with_canary = audit.trials.run(trials, *lists, what="Trying canaries")
+            if len(without) < PAIRS:
+                return None
+            distances.append(separation(without, with_canary))
+        turned = np.min(distances, axis=0) < -TURNED
+        first, *others = np.where(turned, -1.0, 1.0) * distances
         favours = np.array([FAVOUR if score is released_ratio else 1.0 for score in candidate.scores.values()])
-        best = int((apart * favours).argmax())
-        if chosen is None or apart[best] * favours[best] > worth:
-            worth = float(apart[best] * favours[best])
+        counted = sum((count * apart for (count, _), apart in zip(ways[1:], others, strict=True)), ways[0][0] * first)
+        best = int((counted * favours).argmax())
+        if chosen is None or counted[best] * favours[best] > worth:
+            worth = float(counted[best] * favours[best])
             name, score = list(candidate.scores.items())[best]
             watch = candidate.watch if score is released_ratio else None
             if turned[best]:
                 name, score = f"{name}, turned round", Turned(score)
             chosen = Pilot(
-                candidate.spec, candidate.arms, score, name, float(apart[best]), len(candidates), 0, 0.0, watch
+                candidate.spec, candidate.arms, score, name, float(first[best]), len(candidates), 0, 0.0, watch
             )
-    models = 2 * PAIRS * len(candidates)
+    models = 2 * PAIRS * len(candidates) * len(ways)
     return None if chosen is None else replace(chosen, models=models, seconds=time.monotonic() - began)
 
 

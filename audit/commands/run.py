@@ -105,15 +105,17 @@ def run(
         dataset = bundle.recipe.load_dataset(data, progress=stage)
         if dry_run:
             prepared = runner.prepare(bundle, dataset, settings, stage=stage)
-            plan = runner.plan_audit(prepared)
-            as_run = runner.check_as_run(prepared.bundle.recipe)
-            text = _plan_text(prepared, plan, runner.designs(prepared, plan), as_run)
+            plan, as_run = runner.plan_audit(prepared), runner.check_as_run(prepared.bundle.recipe)
+            designs = runner.designs(prepared, plan)
+            text = _plan_text(prepared, plan, designs, as_run)
         else:
             result = runner.run(bundle, dataset, settings, stage=stage, warn=partial(typer.echo, err=True))
     if dry_run:
         typer.echo(text)
         checks = [prepared.claim_check, *([] if as_run is None else [as_run])]
-        raise typer.Exit(REFUTED if any(found.verdict == "refuted" for found in checks) else 0)
+        if any(found.verdict == "refuted" for found in checks):
+            raise typer.Exit(REFUTED)
+        raise typer.Exit(lacking if all(design.warning for design in designs) else 0)
     from dpaudit.audit.delivery import deliver
 
     warn = partial(typer.echo, err=True)

@@ -97,6 +97,7 @@ class TrialRunner:
             finished.
         concludes: Whether verdicts follow: else no look is counted.
         trained: How many models were trained here.
+        control_cut: Whether a positive control ended with its share of the time, before it had all its models.
         stopped: Why fewer models were trained than asked for: "" (none), "budget", "interrupted", or a sentence. Once
             stopped, no more are trained.
         notes: What a reader of the result must know of the trials, in sentences.
@@ -110,6 +111,7 @@ class TrialRunner:
     share: tuple[int, int] = (1, 1)
     concludes: bool = True
     trained: int = 0
+    control_cut: bool = False
     stopped: str = ""
     notes: list[str] = field(default_factory=list)
     _own: set[str] = field(default_factory=set, repr=False)

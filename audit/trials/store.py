@@ -63,6 +63,7 @@ class TrialStore(AbstractContextManager["TrialStore"]):
         self._path, self._shared = path, shared and path is not None
         self._others: dict[Path, sqlite3.Connection] = {}
         self.disputed: set[str] = set()  # keys of which the stores of the folder hold different scores
+        self.unwritten = ""  # why a look could not be written down
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             if fresh:
@@ -159,7 +160,8 @@ class TrialStore(AbstractContextManager["TrialStore"]):
                 finally:
                     if db.in_transaction:
                         db.execute("ROLLBACK")
-        except StorageError:
+        except StorageError as error:
+            self.unwritten = str(error.strerror)
             return UNRECORDED
         return looks.index(evidence) + 1
 

@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 
 from dpaudit.audit.attacks.arms import Arms, Candidate
 from dpaudit.audit.attacks.base import Audit
-from dpaudit.audit.attacks.canary_game import LITTLE, ideal_separation, learns_little
+from dpaudit.audit.attacks.canary_game import ideal_separation, learns_little
 from dpaudit.audit.attacks.clipbkd import CLIPBKD, least_direction, make_arms, margin, spread_direction
 from dpaudit.audit.attacks.lira import OWN_SPREAD, offline_scores, online_scores
 from dpaudit.audit.attacks.membership import class_rates, negative_loss, within_class
@@ -22,6 +22,7 @@ from dpaudit.audit.attacks.shadow import random_halves
 from dpaudit.audit.attacks.starts import with_first_weights
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.recipes import Recipe, load_recipe
+from dpaudit.audit.runner import plan_audit
 from dpaudit.audit.settings import Settings
 from dpaudit.audit.trials.engine import TrialRunner
 from dpaudit.mechanisms.defects import Defect
@@ -122,12 +123,12 @@ def test_no_loop_is_told_to_show_little_that_shows_all_that_the_claim_allows() -
     loop = replace(audit, settings=replace(audit.settings, trainer=lambda *arguments, **options: None))  # type: ignore[arg-type, return-value]
     candidate = candidates(audit)[0]
     pilot = Pilot(candidate.spec, candidate.arms, next(iter(candidate.scores.values())), "", 1e14, 1, 20, 0.0)
-    scores = np.random.default_rng(1).normal(size=200)
-    least = LITTLE * ideal_separation(loop)
-    assert learns_little(loop, pilot, scores, scores + least) is None
-    told = learns_little(loop, pilot, scores, scores + least - 0.5)
+    scores, refutes = np.random.default_rng(1).normal(size=200), CLIPBKD.refuter(loop, plan_audit(loop).shares)
+    assert learns_little(loop, pilot, refutes, scores, scores + ideal_separation(loop)) is None
+    told = learns_little(loop, pilot, refutes, scores, scores + ideal_separation(loop) / 5)
     assert told is not None
-    assert f"expect about {ideal_separation(loop):.2g}:" in told
+    assert f"expect about {ideal_separation(loop):.2g}, and" in told
+    assert learns_little(loop, pilot, lambda *_: False, scores, scores) is None  # too few models for any loop
 
 
 def test_first_weights_that_fit_no_better_are_not_taken() -> None:

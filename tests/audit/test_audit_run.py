@@ -2,17 +2,20 @@
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dpaudit.audit.attacks import canary_game, control
 from dpaudit.audit.attacks.base import Audit
+from dpaudit.audit.attacks.canary_game import CanaryGame
 from dpaudit.audit.attacks.clipbkd import CLIPBKD
 from dpaudit.audit.attacks.pilot import Pilot
 from dpaudit.audit.inputs.bundles import Bundle, load_bundle
@@ -161,6 +164,34 @@ def test_a_look_that_cannot_be_written_down_spends_next_to_nothing(
     [found] = run(*model, settings).attacks
     assert found.bound is not None
     assert found.bound.confidence > 1.0 - 1e-14
+
+
+def test_a_look_that_cannot_be_written_down_is_told(
+    model: tuple[Bundle, Dataset], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was "would not have found half the noise either", for tests that had nothing to spend."""
+
+    def look(store: TrialStore, *arguments: str, count: bool = True) -> int:
+        store.unwritten = "cannot write to looks.sqlite: read-only"
+        return UNRECORDED
+
+    monkeypatch.setattr(TrialStore, "look", look)
+    result = run(*model, Settings(seed=5, attacks=("clipbkd",), trials=20, control=False, device="cpu"))
+    assert (result.verdict, result.reproduce["stopped"]) == ("gave_up", "cannot write to looks.sqlite: read-only")
+
+
+@pytest.mark.parametrize("between", ["judge", "refuter"])
+def test_an_interruption_between_trials_is_one_of_the_audit(
+    model: tuple[Bundle, Dataset], monkeypatch: pytest.MonkeyPatch, between: str
+) -> None:
+    """It ended the command "before anything was done that can be kept", and a refutation by calculation with it."""
+
+    def interrupt(*arguments: Any, **options: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(CanaryGame, between, interrupt)
+    result = run(*model, Settings(seed=5, attacks=("clipbkd",), trials=20, device="cpu"))
+    assert (result.verdict, result.reproduce["stopped"], result.attacks) == ("gave_up", "interrupted", [])
 
 
 def test_without_coins_membership_proves_no_epsilon(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The positive control: what it trains, what it finds, and what a verdict makes of it."""
 
 import subprocess
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from dpaudit.audit.attacks import canary_game
+from dpaudit.audit.attacks.base import Audit
 from dpaudit.audit.attacks.clipbkd import CLIPBKD
 from dpaudit.audit.attacks.control import ScaledNoise, controlled_training, run_control, with_noise
 from dpaudit.audit.inputs.bundles import Bundle, load_bundle
@@ -96,6 +99,43 @@ def test_a_control_that_is_cut_short_speaks_of_no_more_models_than_it_has(
     control = run_control("clipbkd", audit, pilot, 300, lambda models: lambda without, inside: len(inside) >= 100)
     assert control is not None
     assert (control.models, control.trials, control.found) == (12, 12, False)
+
+
+@pytest.mark.parametrize(("concludes", "stopped"), [(True, ""), (False, "budget")])
+def test_half_of_the_time_is_for_the_control_of_an_audit_that_concludes(
+    target: tuple[Bundle, Dataset], monkeypatch: pytest.MonkeyPatch, concludes: bool, stopped: str
+) -> None:
+    """A share said that all models were there when its control had half of the time, and counted none of them."""
+    ends: list[float] = []
+
+    def cut(trials: engine.TrialRunner, *arguments: Any, **options: Any) -> tuple[np.ndarray, np.ndarray]:
+        assert trials.deadline is not None
+        ends.append(trials.deadline)
+        trials.stopped, trials.trained = "budget", trials.trained + 24
+        return np.zeros(12), np.ones(12)
+
+    monkeypatch.setattr(engine.TrialRunner, "run", cut)
+    deadline = time.monotonic() + 1000
+    audit = prepare(*target, SETTINGS)
+    audit = replace(audit, trials=replace(audit.trials, deadline=deadline, concludes=concludes, trained=7))
+    arms = SimpleNamespace(pool=None, trials=lambda *_: [])
+    pilot: Any = SimpleNamespace(spec=audit.spec, arms=arms, score=None, watch=None)
+    run_control("clipbkd", audit, pilot, 300, lambda models: lambda without, inside: True)
+    assert (ends[0] == deadline) == (not concludes)
+    assert (audit.trials.stopped, audit.trials.control_cut) == (stopped, concludes)
+    assert audit.trials.trained == 7 + 2 * 24
+
+
+def test_without_time_for_a_control_silence_gives_up(
+    target: tuple[Bundle, Dataset], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(attack: str, audit: Audit, *arguments: Any) -> None:
+        audit.trials.control_cut = True
+
+    monkeypatch.setattr(canary_game, "run_control", cut)
+    result = run(*target, replace(SETTINGS, trials=20))
+    assert (result.verdict, result.reproduce["stopped"]) == ("gave_up", "budget")
+    assert result.attacks[0].trials == 20
 
 
 def test_growth_does_not_end_at_a_lucky_control(

@@ -1,6 +1,7 @@
 """Which of two reports has less evidence: by what each could prove, and what one of them has proven."""
 
 import os
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpaudit import reports
 from dpaudit._files import write_whole
 from dpaudit.audit.commands.run import _command, _lines
 from dpaudit.audit.delivery import deliver, has_less_evidence
@@ -53,6 +55,23 @@ def test_more_models_at_a_later_look_can_prove_less() -> None:
     assert has_less_evidence(result(few), result(first))
     assert not has_less_evidence(result(many), result(first))
     assert not has_less_evidence(result(first), result(few))
+
+
+def test_an_interruption_ends_no_report_that_is_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refuted claim ended with exit status 4 and without a report."""
+    draw = reports.write_report
+
+    def interrupted(*arguments: Any) -> Path:
+        signal.raise_signal(signal.SIGINT)
+        return draw(*arguments)
+
+    monkeypatch.setattr(reports, "write_report", interrupted)
+    shown: list[str] = []
+    deliver(result(attack()), tmp_path, None, ["found"], show=shown.append, warn=shown.append)
+    assert (tmp_path / "report.html").exists()
+    assert shown == ["found", f"report: {tmp_path / 'report.html'}"]
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_no_refutation_is_filed_below_a_silence() -> None:

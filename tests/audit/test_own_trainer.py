@@ -161,11 +161,20 @@ def test_a_loop_that_does_not_train_is_told(audit: Any, tmp_path: Path) -> None:
     assert "a loop that learns little" not in result.read_text()
 
 
+def test_a_loop_that_does_not_clip_is_found_though_it_takes_no_noise_factor(audit: Any) -> None:
+    """The built-in training, which was asked alone, clips the canaries that show most of it."""
+    clipped = "(error * (spec.mechanism.clip / norm).clamp(max=1)[:, None])"
+    assert clipped in EXAMPLE
+    done = audit(EXAMPLE.replace(clipped, "error"), "--trials", "300")
+    assert done.returncode == 3
+    assert "training this way leaks more than promised" in done.stdout
+
+
 def test_a_loop_that_trains_to_nan_is_one_line_and_exit_4(audit: Any) -> None:
     done = audit(EXAMPLE.replace("return models", "return [{k: v / 0 * 0 for k, v in m.items()} for m in models]"))
     assert done.returncode == 4
     assert done.stdout.startswith("gave_up: ")
-    assert done.stderr.splitlines()[0] == "dpaudit: Expected finite models, but 200 of 200 trained to infinity or NaN."
+    assert done.stderr.splitlines()[0] == "dpaudit: Expected finite models, but 3 of 3 trained to infinity or NaN."
     assert "change the recipe or the loop" in done.stderr
     assert "repeat" not in done.stderr
 

@@ -76,7 +76,7 @@ def test_a_score_that_clearly_falls_with_the_canary_is_turned_round(distance: fl
     arms = SimpleNamespace(trials=lambda *_: [[], []], pool=None)
     candidate = SimpleNamespace(spec=None, arms=arms, scores={"a": np.negative}, all_scores=None, watch=None)
     audit = SimpleNamespace(trials=_Told(distance), settings=SimpleNamespace(seed=1))
-    chosen = run_pilot(audit, [candidate], lambda *_: None)  # type: ignore[arg-type, list-item, return-value]
+    chosen = run_pilot(audit, [candidate], [(1.0, lambda *_: None)])  # type: ignore[arg-type, list-item, return-value]
     assert chosen is not None
     assert (chosen.separation > 3.0, chosen.score_name) == (abs(distance) == 9.0, "a, turned round" if turned else "a")
     assert chosen.score(np.ones(1)).tolist() == [1.0 if turned else -1.0]  # type: ignore[arg-type]
