@@ -90,7 +90,8 @@ def check_register(
 ) -> bool:
     """Whether a sampled share of the register's claims comes out as it stands there, and its pages all do.
 
-    Exact verdicts, certificates and the short programs are computed again, and Monte Carlo for one refuted claim.
+    Exact verdicts, certificates and the short programs are computed again, and Monte Carlo for one refuted claim. The
+    words of a reason, a note or an event are not compared.
 
     Args:
         claims: Folder of claims files and `sources/`.
@@ -107,7 +108,7 @@ def check_register(
     if not 0 < share <= 1:
         raise InputError(f"Expected share={share!r} in (0, 1].")
     document, sources = _load(out), load_sources(claims)
-    problems = [*_stale(document, sources), *_pages(document, out)]
+    problems = [*_stale(document, sources), *_misdirected(document, sources), *_pages(document, out)]
     stored = {name: entry for source in document["sources"] for name, entry in source["claims"].items()}
     known = {name: claim for source in sources for name, claim in source.claims.items() if name in stored}
     chosen = random.Random(seed).sample(sorted(known), max(1, round(share * len(known)))) if known else []
@@ -175,6 +176,16 @@ def _said(stored: dict[str, Any], source: Source) -> bool:
     return bool(said == {"facts": stored["facts"], "rows": stored["rows"], "claims": held})
 
 
+def _misdirected(document: dict[str, Any], sources: Sequence[Source]) -> Iterator[str]:
+    """Claims whose command is not the one that a build writes, from the folder as it is told or from here."""
+    stored = {name: entry for source in document["sources"] for name, entry in source["claims"].items()}
+    for source in sources:
+        for name in source.claims.keys() & stored.keys():
+            home = source.homes[name]
+            if stored[name]["command"] not in {_command(home, name), _command(Path(os.path.relpath(home)), name)}:
+                yield f"{name}: command: not the one that the claim gives"
+
+
 def _pages(document: dict[str, Any], out: Path) -> Iterator[str]:
     """Pages that are not what register.json gives."""
     expected = {**pages(document), DATA: register_text(document).encode()}
@@ -187,8 +198,10 @@ def _pages(document: dict[str, Any], out: Path) -> Iterator[str]:
 def _refused(stored: dict[str, Any], proof: dict[str, Any] | None, out: Path) -> str:
     """What is wrong with the certificate that stands beside an entry, "" if nothing, or none does."""
     file = stored["ways"].get("balls", {}).get("file")
-    if file is None or proof is None:
-        return "" if file is None else f"{file}: expected no certificate"
+    if file is None:
+        return "" if proof is None or len(_text(proof)) > LARGEST_CERTIFICATE else "ways.balls: expected a certificate"
+    if proof is None:
+        return f"{file}: expected no certificate"
     from dpaudit.verify.rigorous.check_sampled_certificate import accepted
 
     try:
@@ -225,8 +238,7 @@ def _entry(source: Source, found: dict[str, tuple[dict[str, Any], Any]], out: Pa
     entries = {}
     for name, claim in source.claims.items():
         entry, document = found[name]
-        command = shlex.join(["dpaudit", "verify", source.homes[name].as_posix(), "--only", claim.id])
-        entries[name] = {**entry, "command": command}
+        entries[name] = {**entry, "command": _command(source.homes[name], claim.id)}
         if document is not None:
             entry["ways"]["balls"] |= _kept(name, document, out)
     rows = [row.model_dump() for row in source.rows]
@@ -234,9 +246,14 @@ def _entry(source: Source, found: dict[str, tuple[dict[str, Any], Any]], out: Pa
     return {"name": source.name, "digest": _digest(source), "facts": facts, "rows": rows, "claims": entries}
 
 
+def _command(home: Path, name: str) -> str:
+    """What judges a claim alone."""
+    return shlex.join(["dpaudit", "verify", home.as_posix(), "--only", name])
+
+
 def _kept(name: str, document: dict[str, Any], out: Path) -> dict[str, str]:
     """Where the certificate stands, or that it is too large to stand here."""
-    data = (json.dumps(document) + "\n").encode()
+    data = _text(document)
     if len(data) > LARGEST_CERTIFICATE:
         size = f"{len(data) / 1000:.0f} kB, which the command below writes with --certificates DIR"
         return {"note": f"certificate of kind {document['kind']}: {size}"}
@@ -245,6 +262,11 @@ def _kept(name: str, document: dict[str, Any], out: Path) -> dict[str, str]:
     file = f"{CERTIFICATES}/{certificate_name(name)}"
     write_whole({out / file: data})
     return {"file": file}
+
+
+def _text(document: dict[str, Any]) -> bytes:
+    """A certificate as its file holds it."""
+    return (json.dumps(document) + "\n").encode()
 
 
 def _digest(source: Source) -> str:

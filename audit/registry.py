@@ -218,6 +218,12 @@ def _half_unit(number: str) -> Decimal:
     return Decimal(5).scaleb(int(exponent) - 1) if isinstance(exponent, int) and exponent < 0 else Decimal(0)
 
 
+def _rounded(number: str) -> tuple[float, float]:
+    """Ends of what is printed so."""
+    value, half = Decimal(number), _half_unit(number)
+    return float(value - half), float(value + half)
+
+
 def _conversions(entry: Entry) -> Iterator[Finding]:
     """An epsilon at a delta that a rho is said to correspond to."""
     given = entry.parameters
@@ -261,7 +267,7 @@ def _amplification(entry: Entry) -> Iterator[Finding]:
 
 
 def _laplace(entry: Entry) -> Iterator[Finding]:
-    """Laplace noise of a stated scale and sensitivity costs their ratio."""
+    """Laplace noise of a stated scale and sensitivity costs their ratio, but for how each of them is rounded."""
     given = entry.parameters
     for text in entry.texts.values():
         for line in plain(text).splitlines():
@@ -269,11 +275,13 @@ def _laplace(entry: Entry) -> Iterator[Finding]:
             if found is None or "laplace" not in line.lower() or float(found[2]) == 0:
                 continue
             stated = _VALUE["epsilon"].findall(line)
-            value = float(stated[0]) if len(stated) == 1 else given.epsilon
-            if value is not None:
-                cost = float(found[1]) / float(found[2])
+            printed = stated[0] if len(stated) == 1 else None if given.epsilon is None else repr(given.epsilon)
+            if printed is not None:
+                cost, value = float(found[1]) / float(found[2]), float(printed)
                 what = f"sensitivity {found[1]} and scale {found[2]} cost epsilon = {cost:.4g}, and {value:g} is stated"
-                yield Finding("laplace", math.isclose(cost, value, rel_tol=0.01), what)
+                (low, high), (least, most), (below, above) = map(_rounded, (found[1], found[2], printed))
+                nearest = min(max(value, low / most), high / least)
+                yield Finding("laplace", math.isclose(nearest, min(max(nearest, below), above), rel_tol=0.01), what)
 
 
 def _delta(text: str) -> float | None:

@@ -1,12 +1,14 @@
 """The minimum of a perturbed objective, released with noise: what the history of plain noise says of it."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
 from dpaudit.mechanisms.base import Array, LaplaceCoordinates, PowerCoordinates, Radial, ScaleMixture, Structure
 from dpaudit.verify.checking import check
 from dpaudit.verify.claims import Claim
+from dpaudit.verify.implied import operating_points
 from dpaudit.verify.results import Verdict, VerdictName
 
 TIMES = {"add-remove": 2.0, "zero-out": 2.0, "replace-one": 4.0}
@@ -66,6 +68,7 @@ def check_perturbed_objective(claim: Claim, *, jacobian: float) -> Verdict:
         history, verdict=name, reason=reason, epsilon_claimed=claim.epsilon, delta_claimed=claim.delta,
         epsilon_lower=0.0, epsilon_upper=epsilon_upper, delta_lower=0.0, delta_upper=delta_upper, witness=None,
         delta_curve=delta, epsilon_curve=epsilon, delta_upper_curve=delta_at_most,
+        operating=cache(lambda: operating_points(delta_at_most, lambda at: epsilon(at)[1])),
         assumptions=[*history.assumptions, "the solver stops only where the gradient's norm is at most gradient_norm"],
     )  # fmt: skip
 

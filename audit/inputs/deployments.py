@@ -34,6 +34,14 @@ class Parameters(_Known):
     rho: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     delta: float | str | None = None
 
+    @field_validator("epsilon", "rho", "delta", mode="before")
+    @classmethod
+    def _no_truth_value(cls, value: object) -> object:
+        """Which Python would take for 0 or 1."""
+        if isinstance(value, bool):
+            raise ValueError(f"expected {value} to be a number.")
+        return value
+
     @field_validator("delta")
     @classmethod
     def _number(cls, value: float | str | None) -> float | str | None:
@@ -109,10 +117,10 @@ class Entry(_Known):
 
 
 def load_entries(path: Path) -> list[Entry]:
-    """Read an entry, or all of a folder in the order of their file names.
+    """Read the entries of a file, or of all files of a folder in the order of their names.
 
     Args:
-        path: FILE.yaml, or a folder of them.
+        path: FILE.yaml, a YAML document for each entry, or a folder of such files.
 
     Raises:
         InputError: There is none, or one is no entry; one line that names the file and the key.
@@ -120,7 +128,7 @@ def load_entries(path: Path) -> list[Entry]:
     paths = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
     if not paths:
         raise InputError(f"Expected {path} to hold entries, *.yaml.")
-    entries = [_load(file) for file in paths]
+    entries = [entry for file in paths for entry in _load(file)]
     times = Counter(entry.url_slug for entry in entries)
     twice = next((slug for slug in times if times[slug] > 1), None)
     if twice is not None:
@@ -128,18 +136,18 @@ def load_entries(path: Path) -> list[Entry]:
     return entries
 
 
-def _load(path: Path) -> Entry:
+def _load(path: Path) -> list[Entry]:
     with open_regular(path) as file:
         data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise InputError(f"Expected {path} to be at most {MAX_BYTES} bytes.")
     try:
-        table: Any = yaml.safe_load(data)
+        tables: list[Any] = list(yaml.safe_load_all(data))
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: not YAML: {error}") from error
-    if not isinstance(table, dict):
+    if not tables or not all(isinstance(table, dict) for table in tables):
         raise InputError(f"Expected {path} to hold an entry of the registry, a table.")
     try:
-        return Entry.model_validate(table)
+        return [Entry.model_validate(table) for table in tables]
     except ValidationError as error:
         raise InputError(f"{path}: {one_line(error, Entry)}") from error

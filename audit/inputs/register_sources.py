@@ -128,7 +128,7 @@ def names_a_page(name: object) -> bool:
 
 def _load(path: Path, folder: Path) -> Source:
     try:
-        read = _Source.model_validate(read_toml(read_regular(path, limit=LARGEST_SOURCE).decode()))
+        read = _Source.model_validate(read_toml(read_regular(path, limit=LARGEST_SOURCE).decode("utf-8-sig")))
     except ValidationError as error:
         raise InputError(f"{path}: {one_line(error, _Source)}") from error
     except InputError:

@@ -9,7 +9,9 @@ from dpaudit.audit.inputs.recipes import Recipe
 from dpaudit.audit.runner import check_recipe
 from dpaudit.mechanisms import Gaussian
 from dpaudit.mechanisms.learning.approximate_minima import LOSSES
-from dpaudit.verify import Claim, Phase
+from dpaudit.verify import Claim, Phase, check
+from dpaudit.verify.claims import Adjacency
+from dpaudit.verify.implied import operating_points
 from dpaudit.verify.perturbed_objective import check_perturbed_objective
 from dpaudit.verify.results import Verdict
 
@@ -120,3 +122,19 @@ def test_a_record_that_is_zeroed_is_bounded_as_one_that_is_removed() -> None:
     )
     assert removed.delta_upper < 1
     assert (zeroed.verdict, zeroed.delta_upper) == (removed.verdict, removed.delta_upper)
+
+
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace-one"])
+@pytest.mark.parametrize("jacobian", [0.0, 0.5])
+def test_what_is_left_to_an_attack_follows_from_the_bound_itself(adjacency: Adjacency, jacobian: float) -> None:
+    """And not from that of plain noise, which is less."""
+    claim = Claim(3.0, 1e-5, [Phase(Gaussian(4.0)), Phase(Gaussian(4.0))], adjacency)
+    verdict = check_perturbed_objective(claim, jacobian=jacobian)
+    found, own = verdict.tpr_at_fpr, operating_points(verdict.delta_at_most)
+    assert found is not None
+    assert found == pytest.approx(own.tpr_at_fpr, rel=1e-3)
+    assert verdict.gdp_mu == pytest.approx(own.gdp_mu, rel=1e-3)
+    plain = check(claim).tpr_at_fpr
+    assert plain is not None
+    assert all(found[rate] > plain[rate] for rate in plain)
+    assert (verdict.gdp_mu == np.inf) == (verdict.delta_at_most(0.0) == 1)  # nothing is proved of an epsilon of 0

@@ -216,7 +216,7 @@ def test_a_certificate_stays_in_the_register_whatever_the_id(tmp_path: Path) -> 
     }
 
 
-@pytest.mark.parametrize("part", ["facts", "rows", "claims", "certificate", "program"])
+@pytest.mark.parametrize("part", ["facts", "rows", "claims", "certificate", "program", "command", "link"])
 def test_a_register_that_says_something_else_than_its_source_is_found(
     built: tuple[Path, Path], tmp_path: Path, part: str
 ) -> None:
@@ -234,12 +234,43 @@ def test_a_register_that_says_something_else_than_its_source_is_found(
         source["claims"]["another"] = source["claims"][name]
     elif part == "program":
         source["claims"][name]["program"] = "print(0.0)"
+    elif part == "command":
+        entry = source["claims"][name]
+        entry["command"] = entry["command"].replace("small.toml", "other.toml")
+    elif part == "link":
+        del source["claims"][name]["ways"]["balls"]["file"]
     else:
         (tmp_path / "out" / source["claims"][name]["ways"]["balls"]["file"]).write_text("{}")
     (tmp_path / "out" / DATA).write_text(register_text(document))
     for page, content in pages(document).items():
         (tmp_path / "out" / page).write_bytes(content)
     assert len(differences(claims, tmp_path / "out")) == 1
+
+
+def test_a_register_is_good_from_wherever_it_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its commands name files as they were told; the same files may be told otherwise."""
+    claims, out = folder(tmp_path / "claims"), tmp_path / "register"
+    monkeypatch.chdir(tmp_path)
+    build_register(Path("claims"), out, stage=quiet, show=lambda line: None)
+    assert differences(Path("claims"), out) == []
+    assert differences(claims, out) == []
+
+
+def test_a_certificate_that_is_too_large_to_stand_in_the_register_has_no_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claims, out = folder(tmp_path / "claims"), tmp_path / "register"
+    monkeypatch.setattr(dpaudit.audit.register, "LARGEST_CERTIFICATE", 10)
+    build_register(claims, out, stage=quiet, show=lambda line: None)
+    assert list((out / "certificates").iterdir()) == []
+    assert differences(claims, out) == []
+
+
+def test_a_source_that_begins_with_a_mark_is_read(tmp_path: Path) -> None:
+    """As claims files are: some editors write one."""
+    [marked] = load_sources(folder(tmp_path / "marked", source=f"\N{ZERO WIDTH NO-BREAK SPACE}{SOURCE}"))
+    [plain] = load_sources(folder(tmp_path / "plain"))
+    assert marked.facts == plain.facts
 
 
 def test_the_source_in_the_documentation_is_one(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ LEVELS = "epsilon = {0} in all:\n  - Level 0: \\\\(\\\\epsilon_0\\\\) = {1}\n  -
 RHO = r"- Persons: \\(\\rho\\) = {0} (corresponding to \\(\\epsilon\\) = {1} and \\(\\delta = 10^{{-10}}\\))."
 FACTOR = "- Pre-amplification: epsilon = 6.8 and delta = 4.08e-8.\n- an 'amplification factor' of 0.124 was applied"
 LAPLACE = "Laplace noise with epsilon = {0} (sensitivity = 1, noise scale = 10)"
+THIRD = "Laplace noise: sensitivity = 1 and noise scale = 3, so epsilon = {0}"
 
 CASES: list[tuple[str, Entry, str]] = [
     ("pure", entry(epsilon=1.0), "consistent"),
@@ -58,6 +59,10 @@ CASES: list[tuple[str, Entry, str]] = [
     ),
     ("delta not amplified", entry("Approximate DP", composition=FACTOR, epsilon=4.72, delta=4.08e-8), "inconsistent"),
     ("a Laplace scale", entry(epsilon=0.1, details=LAPLACE.format(0.1)), "consistent"),
+    ("a Laplace scale, rounded", entry(epsilon=0.3, details=THIRD.format(0.3)), "consistent"),
+    ("a Laplace scale, rounded by less", entry(epsilon=0.33, details=THIRD.format(0.33)), "consistent"),
+    ("a Laplace scale, said more closely", entry(epsilon=0.3, details=THIRD.format("0.30")), "inconsistent"),
+    ("a Laplace scale, rounded to another value", entry(epsilon=0.4, details=THIRD.format(0.4)), "inconsistent"),
     ("another Laplace scale", entry(epsilon=0.1, details=LAPLACE.format(0.9)), "inconsistent"),
 ]
 
@@ -72,6 +77,9 @@ def test_a_loose_conversion_is_the_one_of_bun_and_steinke() -> None:
     """rho + 2 sqrt(rho log(1/delta)) at rho 2.56 and delta 1e-10, by hand: 2.56 + 2 * 1.6 * 4.79853 = 17.9153."""
     [finding] = [f for f in check_entry(CASES[14][1]).findings if f.rule == "conversion"]
     assert "17.92" in finding.text
+
+
+GOOD = "url_slug: a\ndeployment: {basic: {name: b}}\n"
 
 
 @pytest.mark.parametrize(
@@ -89,6 +97,17 @@ def test_a_loose_conversion_is_the_one_of_bun_and_steinke() -> None:
         ("a: &a [*a]\nurl_slug: *a\ndeployment: {basic: {name: b}}", "url_slug"),
         ("url_slug: a\ndeployment: {basic: {name: b}, privacy_loss: {privacy_parameters: {epsilon: -1}}}", "epsilon"),
         ("url_slug: a\ndeployment: {basic: {name: b}, privacy_loss: {privacy_parameters: {delta: 2}}}", "delta"),
+        ("url_slug: a\ndeployment: {basic: {name: b}, privacy_loss: {privacy_parameters: {epsilon: true}}}", "epsilon"),
+        ("url_slug: a\ndeployment: {basic: {name: b}, privacy_loss: {privacy_parameters: {rho: yes}}}", "rho"),
+        ("url_slug: a\ndeployment: {basic: {name: b}, privacy_loss: {privacy_parameters: {delta: off}}}", "delta"),
+        (f"{GOOD}---\n{GOOD}", "'a' appears twice"),
+        (f"{GOOD}---\n- a", "a table"),
+        (f"{GOOD}---\n", "a table"),
+        (f"{GOOD}---\nurl_slug: [", "not YAML"),
+        (f"{GOOD}---\nurl_slug: b", "deployment"),
+        (f"a: &a b\n{GOOD}---\nurl_slug: *a", "not YAML"),
+        (GOOD + "# more\n" * 2**18, "bytes"),
+        ("", "a table"),
     ],
 )
 def test_a_file_that_is_no_entry_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
@@ -174,6 +193,21 @@ def test_a_claim_of_ours_is_an_entry_that_the_reader_takes(tmp_path: Path, epsil
     [read] = load_entries(tmp_path / "a.yaml")
     assert (read.parameters.epsilon, read.parameters.delta) == (epsilon, 1e-5)
     assert run_registry(tmp_path, out=None, show=print, warn=print) == 0
+
+
+CLAIMED = {"first": 1e-5, "second": 1e-6}
+
+
+def test_entries_of_several_claims_are_read_from_one_file(dpaudit: Command, tmp_path: Path) -> None:
+    """As the command writes them, in their order."""
+    noise = 'mechanism = {name = "gaussian", noise_multiplier = 3.0}'
+    claims = [f'[[claim]]\nid = "{name}"\nepsilon = 2.4\ndelta = {delta}\n{noise}' for name, delta in CLAIMED.items()]
+    (tmp_path / "a.toml").write_text("\n".join(claims))
+    (tmp_path / "a.yaml").write_text(dpaudit("verify", "a.toml", "--format", "registry", folder=tmp_path).stdout)
+    read = load_entries(tmp_path / "a.yaml")
+    assert {entry.url_slug: entry.parameters.delta for entry in read} == CLAIMED
+    done = dpaudit("verify", "--registry", "a.yaml", folder=tmp_path)
+    assert (done.returncode, "2 entries: 2 consistent" in done.stdout) == (0, True)
 
 
 def test_prose_and_card_say_what_was_found() -> None:

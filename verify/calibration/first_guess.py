@@ -24,7 +24,7 @@ def spread(mechanism: Mechanism) -> float:
 
 def wanted_spread(mechanism: Mechanism, target: Target) -> float:
     """About the spread that meets the target."""
-    clip = float(mechanism.clip) * (1.0 if target.adjacency == "add-remove" else 2.0)
+    clip = float(mechanism.clip) * (2.0 if target.adjacency == "replace-one" else 1.0)
     if isinstance(mechanism.structure, Radial):
         return clip * _radial_radius(mechanism, target)
     return clip * 0.6745 * _gaussian_multiplier(target)

@@ -2,9 +2,10 @@
 
 Numbers that matter are strings. `refuted`: kind "integer-score-event", with `pair`, `event`, `P_lower`, `Q_upper`.
 `certified`: the theorem's kind with `inputs`, and `steps`, the last of which bounds delta. A certificate is handed out
-only where its inequality has been proved in balls.
+only where its inequality has been proved in balls, and the checker accepts it.
 """
 
+import json
 import math
 from dataclasses import asdict, dataclass, replace
 from itertools import product
@@ -17,7 +18,7 @@ from dpaudit.verify.results import Verdict
 from dpaudit.verify.rigorous import check_certificate
 from dpaudit.verify.rigorous.balls import Unavailable, ball, decimal_above, decimal_below, precision
 from dpaudit.verify.rigorous.bracket import upper_proof
-from dpaudit.verify.rigorous.check_sampled_certificate import SampledPhase
+from dpaudit.verify.rigorous.check_sampled_certificate import SampledPhase, accepted
 from dpaudit.verify.rigorous.choices import chosen_event, pass_statistics
 from dpaudit.verify.rigorous.events import Event, event_probabilities
 from dpaudit.verify.rigorous.hidden_scale_choices import most_coordinates, tells_scale
@@ -29,6 +30,7 @@ COUNTS = (1, 4, 16, 64, 256, 1024, 4096, 16_384)
 CELLS = (60, 400, 1500)  # of the radius
 RADIAL_BITS = 256  # of an event's masses: the checker computes no Beta law to more
 PHASES, EPSILONS = 8, 1e5  # that the checker reads
+MARGIN = 1e-9  # of a bound that the checker adds up in another order
 CHECKED = (
     "gaussian-curve",
     "gaussian-grid",
@@ -125,7 +127,7 @@ def _refuted(claim: Claim, verdict: Verdict) -> dict[str, Any] | NotCovered:
             return NotCovered(f"so large an e^epsilon / delta takes more than the checker's {RADIAL_BITS} bits")
         counts, what = [(1, cells) for cells in CELLS], f"one level of the loss and {CELLS[-1]} cells of the radius"
     # one coordinate of a shared scale has the law of one with a scale of its own
-    one = replace(whole, phases=tuple(map(_alone, whole.phases)))
+    one, refusal = replace(whole, phases=tuple(map(_alone, whole.phases))), ""
     for (count, cells), statistic in product(counts, pass_statistics(whole)):
         shown = one if count == 1 else whole
         # gauges take their time, and tell most where many coordinates are moved
@@ -135,8 +137,12 @@ def _refuted(claim: Claim, verdict: Verdict) -> dict[str, Any] | NotCovered:
         p, q = event_probabilities(shown.phases, event)
         low, high = decimal_below(p), decimal_above(q)
         if ball(low) - ball(claim.epsilon).exp() * ball(high) > ball(claim.delta):
-            return {**_head(claim, "refuted", "integer-score-event"), **_event(event), "P_lower": low, "Q_upper": high}
-    return NotCovered(f"no event of {what} contradicts it in ball arithmetic")
+            bounds = {"P_lower": low, "Q_upper": high}
+            made = {**_head(claim, "refuted", "integer-score-event"), **_event(event), **bounds}
+            refusal = _refusal(made)
+            if not refusal:
+                return made
+    return NotCovered(refusal or f"no event of {what} contradicts it in ball arithmetic")
 
 
 def _alone(phase: Phase) -> Phase:
@@ -163,12 +169,27 @@ def _certified(claim: Claim) -> dict[str, Any] | NotCovered:
         return NotCovered(f"the theorems in ball arithmetic ({proof.kind}) do not reach delta")
     if proof.kind not in CHECKED:
         return NotCovered(f"the theorem {proof.kind!r} is proved in ball arithmetic, but beyond the checker")
-    stated = decimal_above(bound.upper()) if bound > 0 else "0"
-    if ball(stated) > ball(claim.delta):
-        stated = repr(float(claim.delta))
-    return {
-        **_head(claim, "certified", proof.kind),
-        "theorem": proof.kind,
-        "inputs": proof.inputs,
-        "steps": [{"name": "delta", "at_most": stated}],
-    }
+    refusal = ""
+    for most in (bound, bound * ball(1 + MARGIN)):
+        stated = decimal_above(most.upper()) if most > 0 else "0"
+        if ball(stated) > ball(claim.delta):
+            stated = repr(float(claim.delta))
+        made = {
+            **_head(claim, "certified", proof.kind),
+            "theorem": proof.kind,
+            "inputs": proof.inputs,
+            "steps": [{"name": "delta", "at_most": stated}],
+        }
+        refusal = _refusal(made)
+        if not refusal:
+            return made
+    return NotCovered(refusal)
+
+
+def _refusal(made: dict[str, Any]) -> str:
+    """Why the checker refuses a certificate; empty where it accepts it."""
+    try:
+        accepted(json.dumps(made))
+    except Exception as error:  # whatever it meets is told as a refusal, and nothing is written
+        return f"the checker refuses one of kind {made['kind']!r}: {type(error).__name__} {error}"
+    return ""

@@ -166,7 +166,8 @@ class Phase:
 
     def mu(self) -> arb:  # of the Gaussian that dominates: longest shift times slope of the log-density
         slopes = {"gamma-plrv-iid": (self.k + 1) * self.theta, "gamma-scale-laplace": 1 / ((self.k - 2) * self.theta)}
-        slope = slopes.get(self.name, {1: 1 / self.scale, 2: arb(2).sqrt() / self.scale}.get(self.power, self.top))
+        name = "gamma-plrv-iid" if (self.name, self.n) == ("gamma-plrv", 1) else self.name  # one has its own scale
+        slope = slopes.get(name, {1: 1 / self.scale, 2: arb(2).sqrt() / self.scale}.get(self.power, self.top))
         need(slope > 0, "no Gaussian dominates")
         return self.radius(2) * slope
 
@@ -273,9 +274,8 @@ class Phase:
         """Connect-the-dots laws of one release's loss in multiples of step, both directions; the rest is infinite."""
         q, laws, tails = self.q, list[fmpz_poly](), [[arb(1)] * 2, *(self.tails(k, step) for k in ascending(edges))]
         need(self.rate == 1 or tails[1][0] == 1, "the first edge is not below all losses")
-        cells = list(pairwise([*tails, [arb(0), arb(0)]]))
-        plain = [a[1] - b[1] for a, b in cells]
-        mixed = [q * (a[0] - b[0]) + (1 - q) * m for (a, b), m in zip(cells, plain, strict=True)]
+        cells = [(a[0] - b[0], a[1] - b[1]) for a, b in pairwise([*tails, [arb(0), arb(0)]])]
+        mixed, plain = [q * one + (1 - q) * other for one, other in cells], [other for _, other in cells]
         for p, r, at in ((mixed, plain, edges), (plain[::-1], mixed[::-1], [-k for k in reversed(edges)])):
             inner = list(zip(p[1:], r[1:], pairwise(at), strict=False))
             ups = [(a - b * (low * step).exp()) / -((low - high) * step).expm1() for a, b, (low, high) in inner]

@@ -11,12 +11,13 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import t as student
 
-from dpaudit.mechanisms import GeneralizedGaussian
+from dpaudit.mechanisms import Gaussian, GeneralizedGaussian
 from dpaudit.mechanisms.base import Array, Domain, IIDCoordinates, validate_fields
 from dpaudit.mechanisms.published.gaussian_baselines import analytic_gaussian_sigma
 from dpaudit.mechanisms.registry import MECHANISMS, from_dict
 from dpaudit.verify import calibrate
 from dpaudit.verify.accountants.published_adapter import Published
+from dpaudit.verify.calibration.costs import Target
 from dpaudit.verify.calibration.first_guess import spread, wanted_spread
 from dpaudit.verify.calibration.noise import Calibration, free_parameters
 from dpaudit.verify.calibration.search import InfeasibleError, least_noise, shortest_between
@@ -249,6 +250,14 @@ def test_the_first_guess_is_of_the_right_size(calibrated: list[Calibration]) -> 
         if found.free != "k" and found.target.epsilon > 0 and found.target.delta > 0:
             ratio = wanted_spread(found.mechanism, found.target) / spread(found.mechanism)
             assert 0.4 < ratio < 2.5, found.mechanism
+
+
+def test_the_first_guess_for_a_record_that_is_zeroed_is_that_for_one_that_is_removed() -> None:
+    removed, zeroed, replaced = (
+        wanted_spread(Gaussian(1.0), Target(1.0, 1e-5, adjacency=adjacency))
+        for adjacency in ("add-remove", "zero-out", "replace-one")
+    )
+    assert (zeroed, replaced) == (removed, 2 * removed)
 
 
 @dataclass(frozen=True)

@@ -988,6 +988,43 @@ def test_no_certificate_is_written_that_the_checker_would_not_read(claim: Claim,
     assert reason in found.reason
 
 
+def test_one_coordinate_of_a_shared_scale_has_the_law_of_a_scale_of_its_own() -> None:
+    """Two of one scale have none of the kind, and no Gaussian dominates them."""
+    noise = GammaPLRV(50.0, 0.002, dimension=1)
+    claim = single(noise, 1.24, 1e-3, steps=200, sampling_prob=0.001)
+    found = certificate(claim, check(claim))
+    assert isinstance(found, dict)
+    assert (found["kind"], found["claim"]["phases"][0]["mechanism"]["name"]) == ("moments", "gamma-plrv")
+    assert check_certificate.accepted(json.dumps(found)).startswith("certified")
+    for dimension in (2, None):
+        found["claim"]["phases"][0]["mechanism"]["dimension"] = dimension
+        for accepted in (check_certificate.accepted, checker.accepted):
+            with pytest.raises(AssertionError, match="no Gaussian dominates"):
+                accepted(json.dumps(found))
+
+
+def test_a_bound_that_the_checker_adds_up_otherwise_is_stated_with_a_margin() -> None:
+    """It composes both directions of two versions' loss, whose last digits differ."""
+    claim = single(Gaussian(0.28), 27.0, 1e-5, sampling_prob=0.1, adjacency="replace-one")
+    found = certificate(claim, check(claim))
+    assert isinstance(found, dict)
+    assert checker.accepted(json.dumps(found)).startswith("certified")
+    found["steps"][-1]["at_most"] = scaled(found["steps"][-1]["at_most"], 1 - 2e-9)
+    with pytest.raises(AssertionError, match="a bound is exceeded"):
+        checker.accepted(json.dumps(found))
+
+
+@pytest.mark.parametrize("name", ["gaussian certified", "gaussian refuted"])
+def test_no_certificate_is_written_that_the_checker_refuses(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(text: str) -> str:
+        raise AssertionError("for a reason of its own")
+
+    monkeypatch.setattr("dpaudit.verify.rigorous.certificates.accepted", refuses)
+    found = certificate(CLAIMS[name], check(CLAIMS[name]))
+    assert isinstance(found, NotCovered)
+    assert "for a reason of its own" in found.reason
+
+
 def test_the_checkers_own_limits_are_those_that_are_told() -> None:
     text = json.loads(made("gaussian refuted"))
     for change in ({"epsilon": "100000"}, {"phases": text["claim"]["phases"] * 9}):

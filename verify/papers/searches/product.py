@@ -59,7 +59,7 @@ def compare_sigmas(
     """
     table = {"name": "product", "clip": clip, "clip_norm": 2.0, "dimension": dimension}
     if target.steps == 1 and target.sampling_prob == 1:
-        sensitivity = clip * (1.0 if target.adjacency == "add-remove" else 2.0)
+        sensitivity = clip * (2.0 if target.adjacency == "replace-one" else 1.0)
         sigma, found_k = algorithm_1(
             dimension=dimension, sensitivity=sensitivity, epsilon=target.epsilon, delta=target.delta, k=k, factor=factor
         )

@@ -66,6 +66,16 @@ def test_product_history_inverts_its_composition(monkeypatch: pytest.MonkeyPatch
     assert asked == [(name, 10_000, ours, history) for name, ours in names]
 
 
+def test_only_the_replacement_of_a_record_doubles_the_products_sensitivity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(product, "calibrate", lambda *given, **more: SimpleNamespace(value=1.0))
+    monkeypatch.setattr(product, "check", lambda claim: None)
+    removed, zeroed, replaced = (
+        product.compare_sigmas(Target(0.1, 1e-5, adjacency=adjacency), dimension=784).published_sigma
+        for adjacency in ("add-remove", "zero-out", "replace-one")
+    )
+    assert (zeroed, replaced) == (removed, pytest.approx(2 * removed))
+
+
 def test_gg_scale_is_the_gaussian_one_at_beta_2() -> None:
     published, valid = gg.compare_scales(Target(1.0, 1e-5), beta=2.0, dimension=10_000)
     scale = math.sqrt(2) * analytic_gaussian_sigma(1.0, epsilon=1.0, delta=1e-5)
