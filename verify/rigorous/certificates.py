@@ -189,7 +189,8 @@ def _certified(claim: Claim) -> dict[str, Any] | NotCovered:
 def _refusal(made: dict[str, Any]) -> str:
     """Why the checker refuses a certificate; empty where it accepts it."""
     try:
-        accepted(json.dumps(made))
+        with precision():  # the checker chooses its own
+            accepted(json.dumps(made))
     except Exception as error:  # whatever it meets is told as a refusal, and nothing is written
         return f"the checker refuses one of kind {made['kind']!r}: {type(error).__name__} {error}"
     return ""
