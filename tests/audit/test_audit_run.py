@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -187,7 +186,7 @@ def test_an_interruption_between_trials_is_one_of_the_audit(
     """It ended the command "before anything was done that can be kept", and a refutation by calculation with it."""
 
     def interrupt(*arguments: Any, **options: Any) -> None:
-        signal.raise_signal(signal.SIGINT)
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(CanaryGame, between, interrupt)
     result = run(*model, Settings(seed=5, attacks=("clipbkd",), trials=20, device="cpu"))
