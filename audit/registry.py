@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import count
 from pathlib import Path
 from typing import Literal
 
@@ -112,18 +113,26 @@ def run_registry(path: Path, *, out: Path | None, show: Callable[[str], None], w
         show(f"{check.status:<13} {printable(check.slug)}")
         for finding in check.findings:
             show(f"              {'ok ' if finding.holds else 'NOT'} {finding.rule}: {printable(finding.text)}")
-    count = {status: sum(check.status == status for check in checks) for status in ("consistent", "inconsistent")}
+    times = {status: sum(check.status == status for check in checks) for status in ("consistent", "inconsistent")}
     show(
-        f"{len(checks)} entries: {count['consistent']} consistent, {count['inconsistent']} inconsistent. {SECOND_HAND}"
+        f"{len(checks)} entries: {times['consistent']} consistent, {times['inconsistent']} inconsistent. {SECOND_HAND}"
     )
     if out is not None:
         with lost:
-            write_whole({
-                out / f"{re.sub('[^A-Za-z0-9-]', '-', check.slug)[:150]}.verification.yaml": entry_block(
-                    check.slug, check.status, [(f.rule, f.holds, f.text) for f in check.findings], SECOND_HAND
-                ).encode() for check in checks
-            })  # fmt: skip
-    return REFUTED if count["inconsistent"] else max(lost.statuses, default=0)
+            write_whole({out / name: block for name, block in _blocks(checks).items()})
+    return REFUTED if times["inconsistent"] else max(lost.statuses, default=0)
+
+
+def _blocks(checks: Sequence[Check]) -> dict[str, bytes]:
+    """A verification block for each entry, by a file name of its own."""
+    found = dict[str, bytes]()
+    for check in checks:
+        stem = re.sub("[^A-Za-z0-9-]", "-", check.slug)[:150]
+        names = (f"{stem}{'' if number == 1 else f'-{number}'}.verification.yaml" for number in count(1))
+        rows = [(finding.rule, finding.holds, finding.text) for finding in check.findings]
+        block = entry_block(check.slug, check.status, rows, SECOND_HAND).encode()
+        found[next(name for name in names if name.lower() not in map(str.lower, found))] = block
+    return found
 
 
 def plain(text: str) -> str:

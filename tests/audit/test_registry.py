@@ -210,6 +210,16 @@ def test_entries_of_several_claims_are_read_from_one_file(dpaudit: Command, tmp_
     assert (done.returncode, "2 entries: 2 consistent" in done.stdout) == (0, True)
 
 
+def test_slugs_that_differ_in_other_letters_alone_have_a_block_each(tmp_path: Path) -> None:
+    """The second was written over the first."""
+    slugs = ["a b", "a-b", "A-B", "a_b"]
+    table = "url_slug: {0}\ndeployment: {{basic: {{name: b}}}}\n"
+    (tmp_path / "all.yaml").write_text("---\n".join(table.format(slug) for slug in slugs))
+    run_registry(tmp_path / "all.yaml", out=tmp_path / "out", show=print, warn=print)
+    written = sorted(file.read_text() for file in (tmp_path / "out").iterdir())
+    assert [text.splitlines()[0] for text in written] == sorted(f'url_slug: "{slug}"' for slug in slugs)
+
+
 def test_prose_and_card_say_what_was_found() -> None:
     claim = claim_from_dict({**CLAIM, "epsilon": 2.0, "source": "| <b>"})
     verdict = check(claim)
