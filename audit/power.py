@@ -23,7 +23,8 @@ def models_needed(
 
     Args:
         refutes: The tests.
-        separation: Distance of the arms' means in standard deviations of one arm.
+        separation: Distance of the arms' means in standard deviations of one arm; NaN, as of arms whose means are both
+            infinite, is none.
         choices: Models per arm to choose from, ascending.
         rng: Draws the scores.
 
@@ -31,7 +32,7 @@ def models_needed(
         The models, the most there are if none do, and in how many of DRAWS draws they refute.
     """
     without = rng.normal(size=(DRAWS, choices[-1]))
-    with_canary = rng.normal(size=without.shape) + float(np.clip(separation, 0.0, _FURTHEST))
+    with_canary = rng.normal(size=without.shape) + float(np.clip(np.nan_to_num(separation), 0.0, _FURTHEST))
 
     def found(models: int) -> int:
         return sum(refutes(a[:models], b[:models]) for a, b in zip(without, with_canary, strict=True))

@@ -98,6 +98,7 @@ def run_pilot(
         first, *others = np.where(turned, -1.0, 1.0) * distances
         favours = np.array([FAVOUR if score is released_ratio else 1.0 for score in candidate.scores.values()])
         counted = sum((count * apart for (count, _), apart in zip(ways[1:], others, strict=True)), ways[0][0] * first)
+        counted = np.nan_to_num(counted)  # of means that are infinite in both arms, nothing is seen
         best = int((counted * favours).argmax())
         if chosen is None or counted[best] * favours[best] > worth:
             worth = float(counted[best] * favours[best])

@@ -59,6 +59,12 @@ def test_separation_is_found_per_score_and_nothing_is_none() -> None:
     assert separation(constant, 2 * constant).tolist() == [np.inf]
 
 
+def test_scores_without_a_distance_ask_for_the_most_models() -> None:
+    """Means of infinite scores are infinite in both arms, and their difference is no number."""
+    found = models_needed(lambda a, b: bool(b.mean() > a.mean() + 1), np.nan, (10, 20), rng=np.random.default_rng(1))
+    assert found == (20, 0)
+
+
 class _Told:
     """Trials whose scores are known beforehand."""
 
