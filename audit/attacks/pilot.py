@@ -24,6 +24,7 @@ FAVOUR = 1.3
 # A score that is lower with the canary by so many standard deviations, as no ten pairs show by chance, tells as much:
 # noise that is the same in all models of an arm moves it either way
 TURNED = 3.0
+_FURTHEST = 1e300  # standard deviations, of scores without any
 _STREAM = 101  # of seeds; one for both arms: a pair of models shares its noise and its batches
 
 
@@ -94,20 +95,21 @@ def run_pilot(
             if len(without) < PAIRS:
                 return None
             distances.append(separation(without, with_canary))
-        turned = np.min(distances, axis=0) < -TURNED
-        first, *others = np.where(turned, -1.0, 1.0) * distances
+        # what is infinite in both arms shows nothing
+        apart = np.nan_to_num(distances, posinf=_FURTHEST, neginf=-_FURTHEST)
+        turned = apart.min(axis=0) < -TURNED
+        apart = np.where(turned, -1.0, 1.0) * apart
         favours = np.array([FAVOUR if score is released_ratio else 1.0 for score in candidate.scores.values()])
-        counted = sum((count * apart for (count, _), apart in zip(ways[1:], others, strict=True)), ways[0][0] * first)
-        counted = np.nan_to_num(counted)  # of means that are infinite in both arms, nothing is seen
-        best = int((counted * favours).argmax())
-        if chosen is None or counted[best] * favours[best] > worth:
-            worth = float(counted[best] * favours[best])
+        counted = np.array([count for count, _ in ways]) @ apart * favours
+        best = int(counted.argmax())
+        if chosen is None or counted[best] > worth:
+            worth = float(counted[best])
             name, score = list(candidate.scores.items())[best]
             watch = candidate.watch if score is released_ratio else None
             if turned[best]:
                 name, score = f"{name}, turned round", Turned(score)
             chosen = Pilot(
-                candidate.spec, candidate.arms, score, name, float(first[best]), len(candidates), 0, 0.0, watch
+                candidate.spec, candidate.arms, score, name, float(apart[0, best]), len(candidates), 0, 0.0, watch
             )
     models = 2 * PAIRS * len(candidates) * len(ways)
     return None if chosen is None else replace(chosen, models=models, seconds=time.monotonic() - began)
