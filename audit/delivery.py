@@ -25,8 +25,9 @@ def deliver(
     advice: Sequence[str] = (),
     show: Callable[[str], None],
     warn: Callable[[str], None],
+    written: Callable[[], object] = lambda: None,
 ) -> None:
-    """Tell a result and write its report: neither waits for the other to succeed, and Ctrl-C ends neither.
+    """Write a report and tell its result: neither waits for the other to succeed, and Ctrl-C does not end the first.
 
     Args:
         result: Of an audit or a judgement.
@@ -37,15 +38,26 @@ def deliver(
         advice: What its reader is told besides.
         show: Takes what belongs to standard output.
         warn: Takes what belongs to standard error.
+        written: Called before anything is told.
 
     Raises:
         OSError: Something could not be written, and the result has no exit status that must be seen.
     """
-    with undisturbed():
-        try:
-            show(result_json(result) if json_file == "-" else "\n".join(lines))
-        finally:
-            failure = _write(result, folder, json_file, show, warn)
+    told: list[tuple[Callable[[str], None], str]] = []
+    try:
+        with undisturbed():
+            failure = _write(
+                result,
+                folder,
+                json_file,
+                lambda line: told.append((show, line)),
+                lambda line: told.append((warn, line)),
+            )
+    finally:
+        written()
+        show(result_json(result) if json_file == "-" else "\n".join(lines))
+    for tell, line in told:
+        tell(line)
     for line in advice:
         warn(line)
     if failure is not None and result.verdict not in ("refuted", "gave_up"):

@@ -228,8 +228,8 @@ def _half_unit(number: str) -> Decimal:
 
 
 def _rounded(number: str) -> tuple[float, float]:
-    """Ends of what is printed so."""
-    value, half = Decimal(number), _half_unit(number)
+    """Ends of what is printed so; powers of ten are meant."""
+    value, half = Decimal(number), Decimal(0) if "e" in number else _half_unit(number)
     return float(value - half), float(value + half)
 
 
@@ -284,7 +284,7 @@ def _laplace(entry: Entry) -> Iterator[Finding]:
             if found is None or "laplace" not in line.lower() or float(found[2]) == 0:
                 continue
             stated = _VALUE["epsilon"].findall(line)
-            printed = stated[0] if len(stated) == 1 else None if given.epsilon is None else repr(given.epsilon)
+            printed = stated[0] if len(stated) == 1 else None if given.epsilon is None else f"{given.epsilon:.15g}"
             if printed is not None:
                 cost, value = float(found[1]) / float(found[2]), float(printed)
                 what = f"sensitivity {found[1]} and scale {found[2]} cost epsilon = {cost:.4g}, and {value:g} is stated"

@@ -13,7 +13,6 @@ import numpy as np
 from dpaudit.audit.attacks import ATTACKS
 from dpaudit.audit.attacks.base import Attack, Audit, no_warning
 from dpaudit.audit.attacks.canary_game import CanaryGame, Design
-from dpaudit.audit.exit_status import undisturbed
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.datasets import Dataset
 from dpaudit.audit.inputs.files import InputError
@@ -41,6 +40,7 @@ def run(
     *,
     stage: Stage = no_progress,
     warn: Callable[[str], None] = no_warning,
+    concluding: Callable[[], object] = lambda: None,
 ) -> AuditResult:
     """Audit a trained model: check its claim, attack it, and combine what the evidence proves.
 
@@ -50,6 +50,7 @@ def run(
         settings: How.
         stage: Told what begins and how long it is; returns the function told of progress.
         warn: Told what a user should know before hours are spent.
+        concluding: Called when all that is left is to put the result together.
 
     Returns:
         Everything found; `verdict` is "refuted" if the claim check or any attack refutes the claim.
@@ -68,14 +69,14 @@ def run(
         attacks = [
             result for attack in plan.attacks if (result := _attack(attack, audit, trials, plan.shares)) is not None
         ]
+        concluding()
         trials.stopped = trials.stopped or store.unwritten  # without a look nothing can be refuted
     if settings.trainer is not train:
         audit.notes.append(
             f"Models were trained by {trainer_name(settings.trainer)}, not by this package's own training."
         )
     audit.notes.extend(trials.notes)
-    with undisturbed():
-        return _conclude(audit, plan, attacks, as_run, trials, time.monotonic() - began)
+    return _conclude(audit, plan, attacks, as_run, trials, time.monotonic() - began)
 
 
 def train_share(

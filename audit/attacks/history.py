@@ -44,6 +44,7 @@ FEATURE = 100.0  # length of every record, in clips: gradients at probabilities 
 IMPOSSIBLE = -60.0  # logit of a label that nothing has
 UNMOVED = 1e-30  # a step size that moves no weight by a float32 of any account
 TOGETHER = 1e-3  # in standard deviations of the noise: releases so near to each other have the same
+LEAST_BATCHES = 4  # of a pass: a record is not in most releases, whose median is then that of those without it
 LEAST_USES = 8  # of a noise: half of so many independent ones lie together with a probability below 1e-6
 REUSED = 1e9  # a contribution's length that reused noise shows, in units of the log likelihood ratio
 
@@ -157,8 +158,10 @@ def history_score(
         raise InputError("Expected the trainer to return what every step released along spec.watched: see own-loop.md.")
     assert isinstance(mechanism.structure, NormalCoordinates)  # `applies`
     seen = models.observed.numpy()[..., 0].astype(np.float64) - others
-    away = reused_noise(seen, mechanism.structure.sigma, period) / length
-    return game.scores(mechanism, length, seen) + REUSED * away
+    ratio = game.scores(mechanism, length, seen)
+    if period < LEAST_BATCHES:
+        return ratio
+    return ratio + REUSED / length * reused_noise(seen, mechanism.structure.sigma, period)
 
 
 def reused_noise(seen: Array, sigma: float, period: int) -> Array:

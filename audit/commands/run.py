@@ -3,6 +3,7 @@
 import shlex
 import sys
 import time
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -76,6 +77,7 @@ def run(
         raise typer.BadParameter("Expected --dry-run without --json: a plan is no result.")
 
     from dpaudit.audit import runner  # after the file: a bad one is refused before this loads
+    from dpaudit.audit.exit_status import undisturbed
     from dpaudit.audit.trials.store import stored_seed
 
     folder = out or Path(f"{model.stem}.audit")
@@ -101,25 +103,33 @@ def run(
         fresh=fresh,
         command=_command(chosen),
     )
-    with progress_bars() as stage, users_words_aside():
-        dataset = bundle.recipe.load_dataset(data, progress=stage)
-        if dry_run:
-            prepared = runner.prepare(bundle, dataset, settings, stage=stage)
-            plan, as_run = runner.plan_audit(prepared), runner.check_as_run(prepared.bundle.recipe)
-            designs = runner.designs(prepared, plan)
-            text = _plan_text(prepared, plan, designs, as_run)
-        else:
-            result = runner.run(bundle, dataset, settings, stage=stage, warn=partial(typer.echo, err=True))
-    if dry_run:
-        typer.echo(text)
-        checks = [prepared.claim_check, *([] if as_run is None else [as_run])]
-        if any(found.verdict == "refuted" for found in checks):
-            raise typer.Exit(REFUTED)
-        raise typer.Exit(lacking if all(design.warning for design in designs) else 0)
-    from dpaudit.audit.delivery import deliver
-
     warn = partial(typer.echo, err=True)
-    deliver(result, folder, json, _lines(result), advice=_advice(result), show=typer.echo, warn=warn)
+    with ExitStack() as ending:
+        with progress_bars() as stage, users_words_aside():
+            dataset = bundle.recipe.load_dataset(data, progress=stage)
+            if dry_run:
+                prepared = runner.prepare(bundle, dataset, settings, stage=stage)
+                plan, as_run = runner.plan_audit(prepared), runner.check_as_run(prepared.bundle.recipe)
+                designs = runner.designs(prepared, plan)
+                text = _plan_text(prepared, plan, designs, as_run)
+            else:  # from its end on until the report is written, nothing ends the command
+                concluding = partial(ending.enter_context, undisturbed())
+                result = runner.run(bundle, dataset, settings, stage=stage, warn=warn, concluding=concluding)
+        if dry_run:
+            typer.echo(text)
+            checks = [prepared.claim_check, *([] if as_run is None else [as_run])]
+            if any(found.verdict == "refuted" for found in checks):
+                raise typer.Exit(REFUTED)
+            raise typer.Exit(lacking if all(design.warning for design in designs) else 0)
+        from dpaudit.audit.delivery import deliver
+
+        try:
+            deliver(
+                result, folder, json, _lines(result), advice=_advice(result), show=typer.echo, warn=warn,
+                written=ending.close,
+            )  # fmt: skip
+        except KeyboardInterrupt:  # while it is told: the report is there
+            raise typer.Exit(REFUTED if result.verdict == "refuted" else GAVE_UP) from None
     statuses = {"refuted": REFUTED, "gave_up": GAVE_UP, "inconclusive": lacking, "not_refuted": 0}
     raise typer.Exit(statuses[result.verdict])
 

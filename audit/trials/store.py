@@ -161,7 +161,7 @@ class TrialStore(AbstractContextManager["TrialStore"]):
                     if db.in_transaction:
                         db.execute("ROLLBACK")
         except StorageError as error:
-            self.unwritten = str(error.strerror)
+            self.unwritten = str(error.strerror) if count else self.unwritten
             return UNRECORDED
         return looks.index(evidence) + 1
 

@@ -77,6 +77,19 @@ def test_an_interruption_ends_no_report_that_is_being_written(tmp_path: Path, mo
     assert shown == ["found", f"report: {tmp_path / 'report.html'}"]
 
 
+def test_a_report_is_written_before_anything_is_told(tmp_path: Path) -> None:
+    """Whoever reads what is told may not read on: a command then waits, and may be ended."""
+
+    def waits(line: str) -> None:
+        assert (tmp_path / "report.html").exists()
+        raise KeyboardInterrupt
+
+    ready: list[bool] = []
+    with pytest.raises(KeyboardInterrupt):
+        deliver(result(attack()), tmp_path, None, ["found"], show=waits, warn=waits, written=lambda: ready.append(True))
+    assert ready == [True]
+
+
 def test_no_refutation_is_filed_below_a_silence() -> None:
     silent, other = result(attack("clipbkd"), attack("white-box")), attack("history", best=1.0)
     refuted = result(other, verdict="refuted", refuted_by=["history:epsilon_lower"])

@@ -274,6 +274,20 @@ def test_noise_that_comes_again_is_seen(noises: int, sampling: dict[str, Any], c
         assert with_canary.min() > without.max() + 1e7
 
 
+@pytest.mark.parametrize("prob", [0.3, 0.5, 0.7, 0.9])
+def test_noise_that_is_equal_in_all_steps_is_told_where_most_releases_hold_the_record(prob: float) -> None:
+    """Of most releases the median is that of the record's own, from which the others lie the other way."""
+    sampling = {"kind": "poisson", "prob": prob}
+    mechanism = {"name": "gaussian", "noise_multiplier": 8.0}
+    audited = audit(sampling, claim={"epsilon": 10.0, "delta": 1e-5, "adjacency": "zero-out"}, mechanism=mechanism)
+    [candidate] = HISTORY.build(audited.spec, audited)
+    for defect in (Defect(fixed_seed=3), Defect(noise_factor=0.0)):
+        spec = replace(candidate.spec, defect=defect)
+        setup = audited.trial_setup(spec, candidate.arms.pool, candidate.all_scores)
+        without, with_canary = audited.trials.run(setup, *candidate.arms.trials(MODELS, 3))
+        assert np.median(with_canary) > np.max(without)
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [

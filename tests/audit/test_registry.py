@@ -31,6 +31,7 @@ LEVELS = "epsilon = {0} in all:\n  - Level 0: \\\\(\\\\epsilon_0\\\\) = {1}\n  -
 RHO = r"- Persons: \\(\\rho\\) = {0} (corresponding to \\(\\epsilon\\) = {1} and \\(\\delta = 10^{{-10}}\\))."
 FACTOR = "- Pre-amplification: epsilon = 6.8 and delta = 4.08e-8.\n- an 'amplification factor' of 0.124 was applied"
 LAPLACE = "Laplace noise with epsilon = {0} (sensitivity = 1, noise scale = 10)"
+SCALE = "Laplace noise: sensitivity = 1, scale = {0}"
 THIRD = "Laplace noise: sensitivity = 1 and noise scale = 3, so epsilon = {0}"
 
 CASES: list[tuple[str, Entry, str]] = [
@@ -63,6 +64,16 @@ CASES: list[tuple[str, Entry, str]] = [
     ("a Laplace scale, rounded by less", entry(epsilon=0.33, details=THIRD.format(0.33)), "consistent"),
     ("a Laplace scale, said more closely", entry(epsilon=0.3, details=THIRD.format("0.30")), "inconsistent"),
     ("a Laplace scale, rounded to another value", entry(epsilon=0.4, details=THIRD.format(0.4)), "inconsistent"),
+    (
+        "a Laplace scale and a parameter",
+        entry(epsilon=1, details=SCALE.format(1.05)),
+        "inconsistent",
+    ),
+    (
+        "a Laplace scale and a power",
+        entry(epsilon=1e-5, details=SCALE.format("7e4")),
+        "inconsistent",
+    ),
     ("another Laplace scale", entry(epsilon=0.1, details=LAPLACE.format(0.9)), "inconsistent"),
 ]
 

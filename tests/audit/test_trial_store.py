@@ -266,7 +266,10 @@ def test_a_full_disk_is_a_storage_error_and_an_unwritten_look_spends_nothing(
         with pytest.raises(StorageError, match="disk is full"):
             store.put("b", np.zeros(100_000))
         np.testing.assert_array_equal(store.get("a"), SCORES)
+        assert store.look("another game" * 10_000, "6 models", count=False) == 1
+        assert not store.unwritten  # a plan needs none
         assert store.look("another game" * 10_000, "6 models") == UNRECORDED
+        assert store.unwritten.startswith("cannot write to ")
         assert store.look("game", "6 models") == 1
 
 
