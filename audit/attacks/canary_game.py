@@ -291,9 +291,9 @@ def learns_little(audit: Audit, pilot: Pilot, refutes: Refutes, without: Scores,
     return (
         f"Scores of the loop's models lie {apart:.2g} deviations apart, where the pilot's (of "
         f"{controlled_training(audit)}) let expect about {expected:.2g}, and twice as far, as with half of its noise, "
-        f"they would be found in {found} of {DRAWS} audits at best: a loop that learns little of a record shows little "
-        "of it whatever its noise, so that its silence says less than the positive control does. A loop with a "
-        "parameter noise_factor is its own positive control."
+        f"they would be found in {found} of {DRAWS} audits, not in {math.ceil(enough)}: a loop that learns little "
+        "of a record shows little of it whatever its noise, so that its silence says less than the positive control "
+        "does. A loop with a parameter noise_factor is its own positive control."
     )
 
 

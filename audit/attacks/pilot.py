@@ -24,6 +24,9 @@ FAVOUR = 1.3
 # A score that is lower with the canary by so many standard deviations, as no ten pairs show by chance, tells as much:
 # noise that is the same in all models of an arm moves it either way
 TURNED = 3.0
+# Standard errors that are taken off the distances of further ways to train: a loop whose models share no noise in a
+# pair would choose by luck, and then a canary that its control, by other models, cannot see
+SURE = 2.0
 _FURTHEST = 1e300  # standard deviations, of scores without any
 _STREAM = 101  # of seeds; one for both arms: a pair of models shares its noise and its batches
 
@@ -88,19 +91,23 @@ def run_pilot(
     began, chosen, worth = time.monotonic(), None, 0.0
     for candidate in candidates:
         lists = candidate.arms.trials(PAIRS, audit.settings.seed, (_STREAM, _STREAM))
-        distances = []
+        distances, errors = [], []
         for _, setup in ways:
             trials = setup(candidate.spec, candidate.arms.pool, candidate.all_scores, candidate.watch)
             without, with_canary = audit.trials.run(trials, *lists, what="Trying canaries")
             if len(without) < PAIRS:
                 return None
             distances.append(separation(without, with_canary))
+            errors.append(separation_error(without, with_canary))
         # what is infinite in both arms shows nothing
         apart = np.nan_to_num(distances, posinf=_FURTHEST, neginf=-_FURTHEST)
         turned = apart.min(axis=0) < -TURNED
         apart = np.where(turned, -1.0, 1.0) * apart
         favours = np.array([FAVOUR if score is released_ratio else 1.0 for score in candidate.scores.values()])
-        counted = np.array([count for count, _ in ways]) @ apart * favours
+        doubts = SURE * np.nan_to_num(errors)
+        doubts[0] = 0.0
+        sure = np.where(doubts > 0.0, np.maximum(apart - doubts, 0.0), apart)
+        counted = np.array([count for count, _ in ways]) @ sure * favours
         best = int(counted.argmax())
         if chosen is None or counted[best] > worth:
             worth = float(counted[best])
@@ -113,6 +120,17 @@ def run_pilot(
             )
     models = 2 * PAIRS * len(candidates) * len(ways)
     return None if chosen is None else replace(chosen, models=models, seconds=time.monotonic() - began)
+
+
+def separation_error(without: Scores, with_canary: Scores) -> Array:
+    """Standard error of `separation` from the differences in pairs, small where pairs share their noise; per column.
+
+    >>> separation_error(np.array([[0.0], [2.0]]), np.array([[1.0], [3.0]])).tolist()
+    [0.0]
+    """
+    spread = np.sqrt((with_canary.var(axis=0, ddof=1) + without.var(axis=0, ddof=1)) / 2.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray((with_canary - without).std(axis=0, ddof=1) / np.sqrt(len(without)) / spread)
 
 
 def separation(without: Scores, with_canary: Scores) -> Array:

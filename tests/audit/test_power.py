@@ -86,3 +86,27 @@ def test_a_score_that_clearly_falls_with_the_canary_is_turned_round(distance: fl
     assert chosen is not None
     assert (chosen.separation > 3.0, chosen.score_name) == (abs(distance) == 9.0, "a, turned round" if turned else "a")
     assert chosen.score(np.ones(1)).tolist() == [1.0 if turned else -1.0]  # type: ignore[arg-type]
+
+
+def test_a_loop_whose_pairs_share_no_noise_does_not_choose_by_luck() -> None:
+    """What its few models show beyond two standard errors counts, and shared noise leaves next to none."""
+    rng, chosen = np.random.default_rng(5), []
+
+    class Trials:
+        def run(self, setup: tuple[str, float], *lists: object, what: str) -> tuple[np.ndarray, np.ndarray]:
+            way, apart = setup
+            noise = rng.normal(size=(2, PAIRS, 1))
+            return noise[0], (noise[0] if way == "shared" else noise[1]) + apart
+
+    arms = SimpleNamespace(trials=lambda *_: [[], []], pool=None)
+    audit = SimpleNamespace(trials=Trials(), settings=SimpleNamespace(seed=1))
+    candidates = [
+        SimpleNamespace(spec=apart, arms=arms, scores={"a": np.negative}, all_scores=None, watch=None)
+        for apart in (0.9, 0.3, 0.3, 0.3)
+    ]
+    for way in ("shared", "unshared"):
+        ways = [(1.0, lambda spec, *_: ("shared", spec)), (2.0, lambda spec, *_, way=way: (way, spec / 2))]
+        found = [run_pilot(audit, candidates, ways) for _ in range(100)]  # type: ignore[arg-type]
+        chosen.append(sum(pilot is not None and pilot.spec == 0.9 for pilot in found))  # type: ignore[comparison-overlap]
+    assert chosen[0] == 100
+    assert chosen[1] >= 90
