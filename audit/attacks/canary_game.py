@@ -281,12 +281,13 @@ def learns_little(audit: Audit, pilot: Pilot, refutes: Refutes, without: Scores,
     expected = min(pilot.separation / 2, ideal_separation(audit))  # a loop may scale its noise to none for the pilot
     deviation = math.sqrt(1.0 / len(without) + 1.0 / len(with_canary))
 
-    def times_found(separation: float) -> int:
+    def with_half_the_noise(distance: float) -> int:
         rng = np.random.default_rng(trial_seed(audit.settings.seed, _LITTLE, 0))
-        return models_needed(refutes, separation / CONTROLLED_NOISE, [len(without)], rng=rng)[1]
+        return models_needed(refutes, distance / CONTROLLED_NOISE, [len(without)], rng=rng)[1]
 
     enough = PROMISED_POWER * DRAWS
-    if (found := times_found(apart + DOUBT * deviation)) >= enough or times_found(expected) < enough:
+    found = with_half_the_noise(apart + DOUBT * deviation)
+    if found >= enough or with_half_the_noise(expected) < enough:
         return None
     return (
         f"Scores of the loop's models lie {apart:.2g} deviations apart, where the pilot's (of "

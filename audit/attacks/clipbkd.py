@@ -277,8 +277,8 @@ def _most_telling(audit: Audit, start: GradientSpec, labelled: Sequence[Arms]) -
     (_, setup), moved = piloted(audit)[-1], []
     for arms in labelled:
         lists = arms.trials(SCREENED_PAIRS, audit.settings.seed, (_LABELS, _LABELS))
-        half = setup(start, arms.pool, _from_outputs(arms))
-        without, with_canary = audit.trials.run(half, *lists, what="Trying labels")
+        trials = setup(start, arms.pool, _from_outputs(arms))
+        without, with_canary = audit.trials.run(trials, *lists, what="Trying labels")
         if len(without) < SCREENED_PAIRS:
             return None
         moved.append(float(np.nan_to_num(with_canary - without).mean()))

@@ -177,16 +177,15 @@ def reused_noise(seen: Array, sigma: float, period: int) -> Array:
     >>> reused_noise(releases, 1.0, 3).round(3).tolist(), reused_noise(releases, 1.0, 4).tolist()
     ([0.1], [0.0])
     """
-    found, known = np.zeros(len(seen)), np.zeros(len(seen), dtype=bool)
-    for lag in (1, period):
+    found = np.zeros(len(seen))
+    for lag in (period, 1):  # what is equal in all steps is in all passes
         uses = seen.shape[1] // lag
         if uses < LEAST_USES:
             continue
         same = seen[:, : uses * lag].reshape(len(seen), uses, lag)
         away = same - np.median(same, axis=1, keepdims=True)
         together = (np.abs(away) < TOGETHER * sigma).mean(axis=(1, 2)) >= 0.5
-        found = np.where(together & ~known, away.mean(axis=(1, 2)), found)
-        known |= together
+        found = np.where(together, away.mean(axis=(1, 2)), found)
     return found
 
 

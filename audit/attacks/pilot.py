@@ -104,9 +104,7 @@ def run_pilot(
         turned = apart.min(axis=0) < -TURNED
         apart = np.where(turned, -1.0, 1.0) * apart
         favours = np.array([FAVOUR if score is released_ratio else 1.0 for score in candidate.scores.values()])
-        doubts = SURE * np.nan_to_num(errors)
-        doubts[0] = 0.0
-        sure = np.where(doubts > 0.0, np.maximum(apart - doubts, 0.0), apart)
+        sure = np.vstack([apart[:1], np.maximum(apart[1:] - SURE * np.nan_to_num(errors)[1:], 0.0)])
         counted = np.array([count for count, _ in ways]) @ sure * favours
         best = int(counted.argmax())
         if chosen is None or counted[best] > worth:
@@ -122,17 +120,6 @@ def run_pilot(
     return None if chosen is None else replace(chosen, models=models, seconds=time.monotonic() - began)
 
 
-def separation_error(without: Scores, with_canary: Scores) -> Array:
-    """Standard error of `separation` from the differences in pairs, small where pairs share their noise; per column.
-
-    >>> separation_error(np.array([[0.0], [2.0]]), np.array([[1.0], [3.0]])).tolist()
-    [0.0]
-    """
-    spread = np.sqrt((with_canary.var(axis=0, ddof=1) + without.var(axis=0, ddof=1)) / 2.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray((with_canary - without).std(axis=0, ddof=1) / np.sqrt(len(without)) / spread)
-
-
 def separation(without: Scores, with_canary: Scores) -> Array:
     """Distance of the means of two samples in standard deviations of one, for every column; 0 where nothing varies.
 
@@ -140,6 +127,21 @@ def separation(without: Scores, with_canary: Scores) -> Array:
     [1.414]
     """
     distance = with_canary.mean(axis=0) - without.mean(axis=0)
-    spread = np.sqrt((with_canary.var(axis=0, ddof=1) + without.var(axis=0, ddof=1)) / 2.0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.where(distance == 0, 0.0, distance / spread))
+        return np.asarray(np.where(distance == 0, 0.0, distance / _spread(without, with_canary)))
+
+
+def separation_error(without: Scores, with_canary: Scores) -> Array:
+    """Standard error of `separation` from the differences in pairs, small where pairs share their noise; per column.
+
+    >>> separation_error(np.array([[0.0], [2.0]]), np.array([[1.0], [3.0]])).tolist()
+    [0.0]
+    """
+    error = (with_canary - without).std(axis=0, ddof=1) / np.sqrt(len(without))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(error / _spread(without, with_canary))
+
+
+def _spread(without: Scores, with_canary: Scores) -> Array:
+    """Standard deviation of one of two samples, pooled, for every column."""
+    return np.asarray(np.sqrt((with_canary.var(axis=0, ddof=1) + without.var(axis=0, ddof=1)) / 2.0))
