@@ -29,7 +29,7 @@ from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.user_code import trains_one_model
 from dpaudit.audit.trials.engine import Score, trial_seed
 from dpaudit.mechanisms.base import Mechanism
-from dpaudit.mechanisms.learning.spec import DPSGDSpec, GradientSpec, Pool, TrainedModels
+from dpaudit.mechanisms.learning.spec import DPFTRLSpec, DPSGDSpec, GradientSpec, Pool, TrainedModels
 from dpaudit.mechanisms.learning.training import logits
 from dpaudit.verify.claims import Adjacency
 from dpaudit.verify.results import CONTROLLED_NOISE
@@ -94,6 +94,7 @@ def make_arms(
     *,
     adjacency: Adjacency,
     same_size: bool = False,
+    batches: int = 1,
 ) -> Arms:
     """Two data sets that are neighbours under the claim's own adjacency, and differ in one canary.
 
@@ -102,6 +103,9 @@ def make_arms(
     first record, or a ghost does, which contributes nothing and keeps the place. Under replace-one: the first record is
     replaced by the canary with one label, or by the same canary with another. Flipped labels are replace-one
     neighbours, so they test no add-remove claim.
+
+    In a fixed public order of batches the canary is in the first one, which enters most nodes of a tree, and so is what
+    replaces it: as many places behind as make whole rounds, between them nobody.
 
     Args:
         x: Training records, shape (records, inputs).
@@ -112,14 +116,15 @@ def make_arms(
         adjacency: The claim's.
         same_size: Whether the data set with the canary has as many records as there are, as a loader of the user's own
             needs: one more would give a pass of 200 records in batches of 100 a third batch.
+        batches: Of one pass, record i in batch i mod `batches`; 1 where the order of the records is nothing.
     """
     n, common = len(x), _described(x, canary, label, adjacency)
     if adjacency == "add-remove" and not same_size:
-        pool = Pool(np.vstack([x, canary]), np.append(y, label))
-        without = np.append(np.ones(n, dtype=bool), False)
+        place = n if batches == 1 else 0
+        pool = Pool(np.insert(x, place, canary, axis=0), np.insert(y, place, label))
         return Arms(
             pool,
-            without,
+            np.arange(n + 1) != place,
             np.ones(n + 1, dtype=bool),
             canary,
             label,
@@ -131,13 +136,20 @@ def make_arms(
         removed = "the training records but record 0, with and without one canary"
         described = {**common, "pair": removed if same_size else ghost}
         return Arms(pool, np.arange(n) > 0, np.ones(n, dtype=bool), canary, label, described)
-    pool = Pool(np.vstack([x, canary, canary]), np.append(y, [label, other]))
-    keep = np.ones(n, dtype=bool)
-    keep[0] = False
+    if batches == 1:
+        places, pool = (n, n + 1), Pool(np.vstack([x, canary, canary]), np.append(y, [label, other]))
+    else:
+        nobody = -n % batches
+        places = 0, n + nobody
+        rest = np.repeat(canary[None], nobody + 1, axis=0)
+        pool = Pool(np.vstack([canary, x[1:], rest]), np.concatenate([[label], y[1:], np.repeat(other, nobody + 1)]))
+    within = (np.arange(len(pool.y)) > 0) & (np.arange(len(pool.y)) < n)
+    with_canary, without = within.copy(), within
+    with_canary[places[0]] = without[places[1]] = True
     return Arms(
         pool,
-        np.append(keep, [False, True]),
-        np.append(keep, [True, False]),
+        without,
+        with_canary,
         canary,
         label,
         {**common, "other_label": other, "pair": "record 0 replaced by the canary with one label or the other"},
@@ -252,7 +264,9 @@ def _unlikely_arms(
     sign, label = (int(index) for index in np.unravel_index(int(asked.argmin()), asked.shape))
     other = int(np.where(labels == label, -np.inf, likelihood[sign]).argmax())
     x, y, one_model = audit.dataset.x, audit.dataset.y, trains_one_model(audit.settings.trainer)
-    arms = make_arms(x, y, signs[sign], label, other, adjacency=neighbours(audit), same_size=one_model)
+    batches = start.batches if isinstance(start, DPFTRLSpec) and not one_model else 1
+    adjacency = neighbours(audit)
+    arms = make_arms(x, y, signs[sign], label, other, adjacency=adjacency, same_size=one_model, batches=batches)
     begins = "fitted to the records" if start.first_weights is not None else start.init
     return replace(arms, description={**arms.description, "first_weights": begins})
 

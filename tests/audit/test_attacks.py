@@ -81,6 +81,26 @@ def test_replace_one_arms_have_equal_size_and_differ_in_one_record_each() -> Non
     assert (arms.with_canary & ~arms.without).sum() == (arms.without & ~arms.with_canary).sum() == 1
 
 
+@pytest.mark.parametrize("records", [96, 97, 103])
+@pytest.mark.parametrize("adjacency", ["add-remove", "zero-out", "replace-one"])
+def test_a_canary_among_batches_of_a_fixed_order_enters_the_first_as_does_what_replaces_it(
+    adjacency: Any, records: int
+) -> None:
+    x, y = (values[:records] for values in digits())
+    arms = make_arms(x, y, CANARY, 1, 0, adjacency=adjacency, batches=8)
+    [place] = np.flatnonzero(arms.with_canary & ~arms.without)
+    assert place == 0
+    np.testing.assert_array_equal(arms.pool.x[0], CANARY)
+    assert (arms.pool.y[0], len(arms.pool.x)) == (1, len(arms.pool.y))
+    others = arms.with_canary & arms.without
+    np.testing.assert_array_equal(arms.pool.x[others], x if adjacency == "add-remove" else x[1:])
+    replacing = np.flatnonzero(arms.without & ~arms.with_canary)
+    assert len(replacing) == (adjacency == "replace-one")
+    for other in replacing:
+        np.testing.assert_array_equal(arms.pool.x[other], CANARY)
+        assert (other % 8, arms.pool.y[other], np.flatnonzero(others).max()) == (0, 0, records - 1)
+
+
 def test_a_class_that_is_not_clipped_has_a_canary() -> None:
     """The least likely label was another in most networks, and such a canary sees nothing of it."""
     fnn = recipe(architecture={"name": "fnn"}, optimizer={"learning_rate": 0.5, "init": "glorot"}, dataset=DIGITS)
