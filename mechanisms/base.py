@@ -68,6 +68,11 @@ class Domain:
             raise ValueError(f"Expected {name}={shown(value)} in {self}{point}.")
 
 
+def usual_errors() -> np.errstate:
+    """NumPy's own answers to float errors, as a context or a decorator, whatever a caller has set."""
+    return np.errstate(divide="warn", over="warn", under="ignore", invalid="warn")
+
+
 def keep_as_python_numbers(owner: Any) -> None:
     """Turn the NumPy scalars among a frozen dataclass's fields into int and float; called first in `__post_init__`.
 

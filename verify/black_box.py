@@ -5,13 +5,14 @@ two probabilities on samples that the learning never saw. Here learning, choice 
 three disjoint samples, and a single event is counted, so the whole error probability goes into its two rates.
 """
 
+import copy
 import math
 import time
 from collections.abc import Callable
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array, Domain
+from dpaudit.mechanisms.base import Array, Domain, usual_errors
 from dpaudit.verify.bounds import choose_threshold, epsilon_from_counts
 from dpaudit.verify.bounds.rates import valid_confidence, valid_count, valid_scores
 from dpaudit.verify.guarantees import DELTA, EPSILON
@@ -21,10 +22,13 @@ Sampler = Callable[[np.random.Generator, int], Array]
 Score = Callable[[Array], Array]
 
 OUTPUTS = Domain(100, math.inf, (1_000, 100_000), "outputs from each side", closed_low=True, integer=True)
+LARGEST_INTEGER = 2.0**53  # below which float64 holds every one
 BLOCK = 5_000  # outputs held at a time while they are counted
+REPEATED, VARYING = 24, 10  # outputs asked for twice; how many of them differ from the first where that tells
 QUARTILE_DISTANCE = 50.0  # quartile distances from the median beyond which the linear classifier sees no difference
 
 
+@usual_errors()
 def check_sampler(
     sample_p: Sampler,
     sample_q: Sampler,
@@ -63,7 +67,8 @@ def check_sampler(
 
     Raises:
         TypeError: A parameter is not a number.
-        ValueError: A parameter is out of range, or a sampler or score returns another number of values or NaN.
+        ValueError: A parameter is out of range, or a sampler or score returns another number of values, NaN, or what
+            float64 does not hold; or a sampler returns the same outputs again.
 
     Source: Bichsel et al. (2021), "DP-Sniper"; Clopper and Pearson (1934).
 
@@ -75,9 +80,11 @@ def check_sampler(
     began = time.monotonic()
     EPSILON.validate("epsilon", epsilon)
     DELTA.validate("delta", delta)
-    valid_count("trials", trials, OUTPUTS)
+    trials = valid_count("trials", trials, OUTPUTS)
     valid_confidence(confidence)
     samplers = (sample_p, sample_q)
+    for sampler in samplers:
+        _check_fresh(sampler, copy.deepcopy(rng))
     score = loss or _learn(*(_draw(s, rng, trials // 2) for s in samplers), delta=delta, rng=rng)
     chosen_p, chosen_q = (_scores(score, sampler, rng, trials // 4) for sampler in samplers)
     threshold = _cautious_threshold(chosen_p, chosen_q, delta, confidence)
@@ -116,15 +123,34 @@ def _delta_lower(tpr_lower: float, fpr_upper: float, epsilon: float) -> float:
     return max(0.0, tpr_lower - factor * fpr_upper, (1.0 - fpr_upper) - factor * (1.0 - tpr_lower))
 
 
+def _check_fresh(sampler: Sampler, rng: np.random.Generator) -> None:
+    """Refuse a sampler that seeds itself: the same outputs again are no evidence.
+
+    Independent outputs of any one law come again, so many of them different, with probability below 1e-6.
+    """
+    first, again = (_draw(sampler, rng, REPEATED) for _ in range(2))
+    if (first != first[0]).any(axis=1).sum() >= VARYING and np.array_equal(first, again):
+        raise ValueError("Expected the sampler to draw from rng: it returned the same outputs again.")
+
+
 def _draw(sampler: Sampler, rng: np.random.Generator, size: int) -> Array:
-    """`size` outputs as rows.
+    """`size` outputs as rows, a copy: the sampler may use its memory again.
 
     Raises:
-        ValueError: The sampler returned another number of outputs, or NaN.
+        ValueError: The sampler returned another number of outputs, NaN, or what float64 does not hold.
     """
-    outputs = np.asarray(sampler(rng, size), dtype=np.float64)
+    given = np.asanyarray(sampler(rng, size))
+    if given.dtype.kind not in "biuf" or np.ma.is_masked(given):
+        what = "masked ones" if np.ma.is_masked(given) else f"outputs of type {given.dtype}"
+        raise ValueError(f"Expected the sampler to return real numbers, not {what}.")
+    outputs = np.array(given, dtype=np.float64)
     if outputs.ndim == 0 or len(outputs) != size or np.isnan(outputs).any():
         raise ValueError(f"Expected the sampler to return {size} outputs without NaN, not shape {outputs.shape}.")
+    largest = float(np.abs(outputs).max(initial=0.0))
+    if given.dtype.kind in "iu" and largest >= LARGEST_INTEGER:
+        raise ValueError(
+            f"Expected the sampler to return integers below 2^53 in size, which float64 holds, not {largest:.0f}."
+        )
     return outputs.reshape(size, -1)
 
 

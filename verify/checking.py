@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.mechanisms.base import Array, Function
+from dpaudit.mechanisms.base import Array, Function, usual_errors
 from dpaudit.verify.causes import first_cause
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import FARTHEST_EPSILON, Curve
@@ -45,7 +45,7 @@ ONE_RELEASE = "the history is a single release (steps = 1)"
 ADAPTIVITY = "the adversary sees every release, and later ones may depend on earlier ones"
 
 
-@np.errstate(divide="warn", over="warn", under="ignore", invalid="warn")  # NumPy's own, whatever a caller has set
+@usual_errors()
 def check(
     claim: Claim, *, method: str = "exact", confidence: float = 0.95, rng: np.random.Generator | int | None = None
 ) -> Verdict:
@@ -84,7 +84,7 @@ def check(
     uppers = [] if method == "monte-carlo" else upper_curves(claim)
     lower = _lower(claim, method, confidence, rng)
     bracket = Bracket(claim, uppers, lower)
-    if bracket.name == "undecided" and method != "monte-carlo" and (curve := _by_rho(claim)) is not None:
+    if bracket.name == "undecided" and method != "monte-carlo" and (curve := curve_by_rho(claim)) is not None:
         at = np.array([claim.epsilon])
         if float(curve.delta(at)[0]) < bracket.delta_upper:
             bracket = Bracket(claim, [*uppers, curve], lower)
@@ -129,7 +129,7 @@ def _point_by_point(
     return lambda _: lower, lambda _: upper
 
 
-def _by_rho(claim: Claim) -> Curve | None:
+def curve_by_rho(claim: Claim) -> Curve | None:
     """What the least rho that a theorem gives implies, for histories that only such a theorem covers; None without."""
     from dpaudit.verify.implied import implied_delta
     from dpaudit.verify.renyi import rho_upper

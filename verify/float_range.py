@@ -10,6 +10,19 @@ LEAST_RATIO, LARGEST_RATIO = 1e-12, 1e140
 LEAST_LENGTH, LARGEST_LENGTH = 1e-305, 1e290  # of both: beyond, floats lose digits, or their sums are infinite
 
 
+def require_length(name: str, length: float) -> None:
+    """Refuse a length that floating point does not reach.
+
+    Raises:
+        ValueError: Not between the least and the largest.
+    """
+    if not LEAST_LENGTH <= length <= LARGEST_LENGTH:
+        raise ValueError(
+            f"Expected {name}={length!r} in [{LEAST_LENGTH:g}, {LARGEST_LENGTH:g}]: floating point reaches no further, "
+            "and another unit says the same."
+        )
+
+
 def beyond_floats(claim: Claim) -> str:
     """Why a claim's noise is out of the reach of floating point, "" if it is not."""
     for phase in claim.phases:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.base import Array, usual_errors
 
 VERDICTS_FORMAT = "dpaudit-verdicts/1"
 RESULT_FORMAT = "dpaudit-result/2"
@@ -258,7 +258,8 @@ class Verdict(_Record):
         if self.delta_upper_curve is None:
             return self.delta(epsilon)[1]
         values = np.asarray(epsilon, dtype=np.float64)
-        return self.delta_upper_curve(values.ravel()).reshape(values.shape)
+        with usual_errors():
+            return self.delta_upper_curve(values.ravel()).reshape(values.shape)
 
     def epsilon(self, delta: ArrayLike) -> tuple[Array, Array]:
         """(lower, upper) bounds on the true epsilon at each delta; arrays of the input's shape."""
@@ -282,7 +283,8 @@ def _evaluate(curve: Callable[[Array], tuple[Array, Array]] | None, points: Arra
             "Expected a verdict from check(): one read back from JSON, or from another process, holds no curves."
         )
     values = np.asarray(points, dtype=np.float64)
-    lower, upper = curve(values.ravel())
+    with usual_errors():
+        lower, upper = curve(values.ravel())
     return lower.reshape(values.shape), upper.reshape(values.shape)
 
 

@@ -10,6 +10,7 @@ from dpaudit.mechanisms.published.moments import PublishedValue, validate_releas
 from dpaudit.mechanisms.published.product_tails import log_delta_times_k
 
 _EPSILON = Domain(0.0, math.inf, (0.01, 20.0), "nats")
+_SENSITIVITY = Domain(0.0, math.inf, (0.1, 10.0), "l2 sensitivity")
 _TUNING = Domain(1.0, math.inf, (100.0, 3e5), "k", closed_low=True)
 _DIMENSION = Domain(2.0, math.inf, (14, 1e10), "coordinates, M > 2")
 DELTA_TILDE = 1e-8  # of Theorem 5, called arbitrary there; with it the paper's epsilon of 0.99 on MNIST is reproduced
@@ -50,6 +51,7 @@ def calibrated_sigma(sensitivity: float, *, epsilon: float, dimension: int, k: f
         TypeError, ValueError: A value outside its domain.
     """
     _EPSILON.validate("epsilon", epsilon)
+    _SENSITIVITY.validate("sensitivity", sensitivity)
     return sensitivity / epsilon * radius_factor(dimension, k)
 
 

@@ -190,6 +190,34 @@ def test_the_same_seed_gives_the_same_verdict() -> None:
     assert first.reason == second.reason != third.reason
 
 
+def test_a_sampler_may_use_its_memory_again_and_trials_may_be_a_whole_float() -> None:
+    """Half the noise, written into one array by both samplers: the classifier learned from one side twice."""
+    pair, memory = shifted(GAUSSIAN, np.full(4, 0.5), 0.5), np.empty((5000, 4))
+
+    def reusing(sampler: Sampler) -> Sampler:
+        def sample(rng: np.random.Generator, size: int) -> Array:
+            memory[:size] = sampler(rng, size)
+            return memory[:size]
+
+        return sample
+
+    settings: dict[str, Any] = {"epsilon": 1.0, "delta": 0.01, "trials": 5000.0}
+    fresh, reused = (
+        check_sampler(*arms, rng=np.random.default_rng(13), **settings) for arms in (pair, tuple(map(reusing, pair)))
+    )
+    assert (fresh.verdict, fresh.reason) == (reused.verdict, reused.reason)
+    assert fresh.verdict == "refuted"
+
+
+def test_few_outputs_that_differ_come_again_by_chance_and_are_taken() -> None:
+    rng = np.random.default_rng(14)
+    for _ in range(200):
+        check_sampler(
+            lambda rng, size: rng.random(size) < 0.01, lambda rng, size: rng.random(size) < 0.5,
+            epsilon=9.0, delta=0.0, rng=rng, trials=100, loss=lambda outputs: outputs[:, 0],
+        )  # fmt: skip
+
+
 def zeros(rng: np.random.Generator, size: int) -> Array:
     return np.zeros(size)
 
@@ -201,8 +229,14 @@ def zeros(rng: np.random.Generator, size: int) -> Array:
         ({"epsilon": math.inf}, "epsilon=inf"),
         ({"delta": 1.0}, r"delta=1\.0"),
         ({"trials": 99}, "trials=99"),
+        ({"trials": 100.5}, r"trials=100\.5"),
+        ({"sample_p": lambda rng, size: np.ma.masked_less(rng.random((size, 2)), 0.5)}, "not masked ones"),
+        ({"sample_q": lambda rng, size: np.zeros(size, dtype=complex)}, "of type complex128"),
+        ({"sample_q": lambda rng, size: ["1"] * size}, "of type <U1"),
+        ({"sample_p": lambda rng, size: np.full(size, 2**53 + 1)}, r"below 2\^53 in size"),
+        ({"sample_p": lambda rng, size: np.random.default_rng(1).random(size)}, "the same outputs again"),
         ({"confidence": 0.0}, r"confidence=0\.0"),
-        ({"sample_p": lambda rng, size: np.zeros(size - 1)}, "return 50 outputs"),
+        ({"sample_p": lambda rng, size: np.zeros(size - 1)}, "return 24 outputs"),
         ({"sample_p": lambda rng, size: np.full(size, np.nan)}, "without NaN"),
         ({"sample_q": lambda rng, size: np.float64(1.0)}, r"shape \(\)"),
         ({"loss": lambda outputs: outputs[:3]}, "Expected 25 scores"),

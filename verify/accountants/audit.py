@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from hypothesis.strategies import SearchStrategy
 
+from dpaudit.mechanisms.base import usual_errors
 from dpaudit.verify.accountants.base import Accountant
 from dpaudit.verify.accountants.laws import LawViolation, broken_laws, simplest
 from dpaudit.verify.accountants.queries import CachedAccountant
@@ -75,6 +76,7 @@ class AccountantAudit:
         return to_json({**data, "refusals": self.refusals, "seed": self.seed})  # type: ignore[no-any-return]
 
 
+@usual_errors()
 def audit_accountant(
     accountant: Accountant,
     strategy: SearchStrategy[Setting] | None = None,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Radial
+from dpaudit.mechanisms.base import Radial, usual_errors
 from dpaudit.mechanisms.published import ACCOUNTANTS, PublishedValue
 from dpaudit.verify.accountants.base import Accountant, HistoryAccountant, number_and_rounding, quiet
 from dpaudit.verify.accountants.values import (
@@ -75,6 +75,7 @@ class AccountantRow:
         return to_json({**asdict(self), "gap": self.gap, "contradicted": self.contradicted})  # type: ignore[no-any-return]
 
 
+@usual_errors()
 def cross_check(
     claim: Claim, accountants: Mapping[str, Accountant] | None = None, *, epsilon_lower: float | None = None
 ) -> list[AccountantRow]:

@@ -8,8 +8,11 @@ from scipy.special import ndtri
 
 from dpaudit.mechanisms.base import Mechanism, keep_as_python_numbers
 from dpaudit.verify.accountants.base import Accountant
+from dpaudit.verify.calibration.search import InfeasibleError
+from dpaudit.verify.checking import curve_by_rho
 from dpaudit.verify.claims import Adjacency, Claim
 from dpaudit.verify.curves import Curve
+from dpaudit.verify.float_range import beyond_floats
 from dpaudit.verify.upper import obstacle, upper_curves
 
 _ROUNDS = 3  # the bound's grid is fit for the epsilon of the round before
@@ -53,13 +56,31 @@ class Target:
         )
 
 
+def require_noise(target: Target) -> None:
+    """Refuse what holds without noise: a record is never in any sample with probability (1-q)^T.
+
+    Raises:
+        InfeasibleError: delta is at least the probability that it is in one.
+    """
+    seen = 1.0 if target.sampling_prob == 1 else -math.expm1(target.steps * math.log1p(-target.sampling_prob))
+    if seen <= target.delta:
+        raise InfeasibleError(
+            f"Expected delta={target.delta:g} in [0, {seen:.4g}): a record is in no sample with probability 1 minus "
+            "that, and no noise is needed.",
+            seen,
+        )
+
+
 def _curves(claim: Claim) -> list[Curve]:
-    """The valid upper bounds.
+    """The valid upper bounds, as `check` has them; [] where it leaves a claim open for its lengths.
 
     Raises:
         ValueError: No theorem covers the claim.
     """
-    curves = upper_curves(claim)
+    if beyond_floats(claim.canonical()):
+        return []
+    by_rho = curve_by_rho(claim)
+    curves = [*upper_curves(claim), *([] if by_rho is None else [by_rho])]
     if not curves:
         raise ValueError(f"Expected a mechanism and a history with a valid upper bound: {obstacle(claim)}.")
     return curves
@@ -76,6 +97,8 @@ class ValidCost:
         At most 0 where the target is met, and falling with the noise.
         """
         curves = _curves(target.claim(mechanism))
+        if not curves:
+            return math.inf
         if target.delta == 0:
             return _log_ratio(self._least([float(c.epsilon(np.zeros(1))[0]) for c in curves], curves), target.epsilon)
         delta = self._least([float(c.delta(np.array([target.epsilon]))[0]) for c in curves], curves)
@@ -93,7 +116,7 @@ class ValidCost:
         near = target.epsilon
         for _ in range(_ROUNDS):
             curves = _curves(target.claim(mechanism, near))
-            least = min(float(curve.epsilon(np.array([target.delta]))[0]) for curve in curves)
+            least = min((float(curve.epsilon(np.array([target.delta]))[0]) for curve in curves), default=math.inf)
             if not math.isfinite(least) or abs(least - near) <= 1e-3 * near:
                 break
             near = least

@@ -33,6 +33,8 @@ def wanted_spread(mechanism: Mechanism, target: Target) -> float:
 def _gaussian_multiplier(target: Target) -> float:
     """sigma with mu^2 = q^2 T (e^(1/sigma^2) - 1) (Bu et al. 2020, Section 3.2), mu that of the exact Gaussian."""
     epsilon = min(target.epsilon, _LARGEST_EPSILON)
+    if target.delta == 0 and target.epsilon > 0:  # as of Laplace noise in l1
+        return target.steps * target.sampling_prob / target.epsilon
     mu = 1 / analytic_gaussian_sigma(1.0, epsilon=epsilon, delta=max(target.delta, 1e-12))
     if target.sampling_prob == 1:
         return math.sqrt(target.steps) / mu

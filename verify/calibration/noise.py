@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from dpaudit.mechanisms.base import LaplaceCoordinates, Mechanism
+from dpaudit.mechanisms.base import LaplaceCoordinates, Mechanism, usual_errors
 from dpaudit.mechanisms.registry import MECHANISMS, from_dict, to_dict
 from dpaudit.verify.accountants.base import Accountant
-from dpaudit.verify.calibration.costs import AccountantCost, Cost, Target, ValidCost
+from dpaudit.verify.calibration.costs import AccountantCost, Cost, Target, ValidCost, require_noise
 from dpaudit.verify.calibration.first_guess import spread, wanted_spread
 from dpaudit.verify.calibration.search import TOLERANCE, InfeasibleError, NoiseBracket, least_noise, shortest_between
 from dpaudit.verify.checking import check
 from dpaudit.verify.claims import Adjacency
+from dpaudit.verify.float_range import beyond_floats, require_length
 from dpaudit.verify.results import Verdict, to_json
 
 CALIBRATION_FORMAT = "dpaudit-calibration/1"
@@ -68,6 +69,7 @@ class Calibration:
         }
 
 
+@usual_errors()
 def calibrate(
     mechanism: Mapping[str, Any],
     *,
@@ -108,6 +110,7 @@ def calibrate(
     """
     free = _free_parameter(mechanism, free)
     TOLERANCE.validate("tolerance", tolerance)
+    tolerance = float(tolerance)
     target = Target(epsilon, delta, steps, sampling_prob, adjacency)
     if accountant is not None and epsilon == 0:
         raise ValueError(f"Expected epsilon={epsilon!r} in (0, inf): an accountant is compared by ratios of epsilon.")
@@ -118,8 +121,9 @@ def calibrate(
         return from_dict({**mechanism, free: value})
 
     unit = build(1.0)
+    require_length("clip", unit.clip)
     target.claim(unit)  # refuses epsilon, delta, steps and the like
-    _needs_noise(target)
+    require_noise(target)
     power = 1.0 if spread(build(2.0)) > spread(unit) else -1.0  # theta and k may be inverse to the noise
     start = wanted_spread(unit, target) / spread(unit)
     bracket = least_noise(lambda noise: cost.excess(build(noise**power), target), start, tolerance)
@@ -193,23 +197,14 @@ def _free_parameter(fields: Mapping[str, Any], free: str | None) -> str:
     return missing[0] if free is None else free
 
 
-def _needs_noise(target: Target) -> None:
-    """Refuse what holds without noise: a record is never in any sample with probability (1-q)^T."""
-    seen = 1.0 if target.sampling_prob == 1 else -math.expm1(target.steps * math.log1p(-target.sampling_prob))
-    if seen <= target.delta:
-        raise InfeasibleError(
-            f"Expected delta={target.delta:g} in [0, {seen:.4g}): a record is in no sample with probability 1 minus "
-            "that, and no noise is needed.",
-            seen,
-        )
-
-
 def _refuse(bracket: NoiseBracket, cost: Cost, at_noise: Callable[[float], Mechanism], target: Target) -> None:
     """Say which end was reached where the search found no change of sign."""
     where = f"epsilon={target.epsilon:g} at delta={target.delta:g}"
     if math.isinf(bracket.enough):
         most = at_noise(bracket.short)
-        nearest = cost.epsilon(most, target)
+        nearest, beyond = cost.epsilon(most, target), beyond_floats(target.claim(most).canonical())
+        if beyond:
+            raise InfeasibleError(f"Expected {where} to be within reach of floating point: {beyond}.", math.nan)
         raise InfeasibleError(
             f"Expected {where} to be within reach of {most.name}: with as much noise as {_noise_text(most)} the bound "
             f"is still epsilon={nearest:g}{_without_dimension(most) if math.isinf(nearest) else ''}.",

@@ -12,6 +12,7 @@ TOLERANCE = Domain(0.0, 1.0, (1e-6, 1e-2), "relative")
 _LARGEST = 40.0  # an infinite excess, for the interpolation
 _FIRST_STEP = 0.1  # of log noise away from the start
 _FARTHEST = 35.0  # no target needs e^35 times the noise that a Gaussian would
+_LAST = 700.0  # of log noise, whose e^ is a float
 _HALVINGS = 60  # of what the root finder leaves; never reached
 
 
@@ -86,9 +87,10 @@ def least_noise(excess: Callable[[float], float], start: float, tolerance: float
     """
     TOLERANCE.validate("tolerance", tolerance)
     bracket = NoiseBracket(excess)
-    here, value = math.log(start), bracket.log(math.log(start))
+    here = min(max(math.log(start), -_LAST), _LAST)
+    value = bracket.log(here)
     side = 1.0 if value > 0 else -1.0
-    end, step = here + side * _FARTHEST, _FIRST_STEP
+    end, step = min(max(here + side * _FARTHEST, -_LAST), _LAST), _FIRST_STEP
     while (value > 0) == (side > 0):
         if here == end:
             return bracket

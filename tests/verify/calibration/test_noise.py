@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import re
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -15,7 +16,7 @@ from dpaudit.mechanisms import Gaussian, GeneralizedGaussian
 from dpaudit.mechanisms.base import Array, Domain, IIDCoordinates, validate_fields
 from dpaudit.mechanisms.published.gaussian_baselines import analytic_gaussian_sigma
 from dpaudit.mechanisms.registry import MECHANISMS, from_dict
-from dpaudit.verify import calibrate
+from dpaudit.verify import calibrate, check
 from dpaudit.verify.accountants.published_adapter import Published
 from dpaudit.verify.calibration.costs import Target
 from dpaudit.verify.calibration.first_guess import spread, wanted_spread
@@ -208,6 +209,53 @@ def test_an_epsilon_below_the_conversion_of_moments_names_the_nearest() -> None:
             accountant=Published("lap2-theorem-iii.7"),
         )  # fmt: skip
     assert caught.value.nearest == pytest.approx(floor, rel=1e-6)
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "largest"), [(1e-12, 1e-12, 1.2e12), (1.0, 0.999, 0.267)])
+def test_no_more_noise_is_asked_for_than_a_check_certifies(epsilon: float, delta: float, largest: float) -> None:
+    """What rho proves counts: twice the scale was asked for, and less was said not to be proven."""
+    table = {"name": "laplace", "dimension": 50}
+    found = calibrate(table, epsilon=epsilon, delta=delta)
+    less = check(Claim.single(from_dict({**table, "scale": found.too_little}), epsilon=epsilon, delta=delta))
+    assert (found.verdict.verdict, less.verdict) == ("certified", "undecided")
+    assert found.value < largest
+
+
+@pytest.mark.parametrize(
+    ("table", "epsilon", "delta"),
+    [
+        ({"name": "laplace", "clip_norm": 1.0}, 1e13, 0.0),
+        ({"name": "laplace", "clip_norm": 1.0}, 1e-100, 0.0),
+        ({"name": "gaussian"}, 1e25, 1e-5),
+    ],
+)
+def test_a_target_at_the_end_of_floating_point_has_an_answer(table: Any, epsilon: float, delta: float) -> None:
+    found = calibrate(table, epsilon=epsilon, delta=delta, tolerance=np.float64(1e-3))
+    assert found.verdict.verdict == "certified"
+    if epsilon == 1e-100:
+        assert found.value == 1e100
+
+
+@pytest.mark.parametrize("clip", [1e-320, 1e300])
+@pytest.mark.parametrize("table", [{"name": "gaussian"}, {"name": "gamma-plrv", "k": 5.0, "dimension": 10}], ids=str)
+def test_a_clip_beyond_floating_point_is_refused(table: Any, clip: float) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"clip={clip!r} in [1e-305, 1e+290]")):
+        calibrate({**table, "clip": clip}, epsilon=1.0, delta=1e-5)
+
+
+def test_noise_beyond_floating_point_is_out_of_reach() -> None:
+    with pytest.raises(InfeasibleError, match="out of reach of floating point"):
+        calibrate({"name": "laplace", "clip_norm": 1.0}, epsilon=1e-200, delta=0.0)
+
+
+def test_a_caller_who_raises_float_errors_gets_the_same_answer() -> None:
+    table: dict[str, Any] = {"name": "laplace", "clip_norm": 1.0, "dimension": 10}
+    target: dict[str, Any] = {"epsilon": 0.5, "delta": 1e-5, "steps": 100, "sampling_prob": 0.01}
+    with np.errstate(all="raise"):
+        found = calibrate(table, **target)
+        curve = found.verdict.epsilon(1e-12)
+    assert found.value == calibrate(table, **target).value
+    assert 0 < curve[0] <= curve[1]
 
 
 def test_a_target_that_holds_without_noise_is_refused() -> None:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dpaudit.mechanisms.base import usual_errors
 from dpaudit.verify.checking import Bracket, check
 from dpaudit.verify.claims import STEPS, Claim
 from dpaudit.verify.curves import Curve
@@ -22,6 +23,7 @@ EMPTY = "lower bound: an empty batch releases the sum of nothing, or nothing at 
 LOWER = "exact cell masses of one pair of neighbouring data sets, mixtures over the hidden batch size"
 
 
+@usual_errors()
 def batch_noise_bracket(claim: Claim, *, reading: Reading, records: int) -> Verdict:
     """What is certain about a claim if its noise is read as the papers' algorithms print it.
 
@@ -47,6 +49,7 @@ def batch_noise_bracket(claim: Claim, *, reading: Reading, records: int) -> Verd
     """
     started = time.perf_counter()
     _require(claim, reading, records)
+    records = int(records)
     if claim.adjacency == "replace-one":
         same = check(claim)
         notes = [READINGS[reading], "both neighbours have the same batch size, so dividing by it changes nothing"]

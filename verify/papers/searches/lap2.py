@@ -4,11 +4,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpaudit.mechanisms.base import Domain
+from dpaudit.mechanisms.base import Domain, usual_errors
 from dpaudit.mechanisms.laplace import Laplace
 from dpaudit.mechanisms.published.lap2 import initial_scale
 from dpaudit.verify.accountants.base import Accountant
-from dpaudit.verify.calibration.costs import AccountantCost, Cost, Target, ValidCost
+from dpaudit.verify.calibration.costs import AccountantCost, Cost, Target, ValidCost, require_noise
 from dpaudit.verify.calibration.noise import Calibration, calibrate
 from dpaudit.verify.calibration.search import InfeasibleError, least_noise
 
@@ -30,6 +30,7 @@ class ClipSearch:
     best: Calibration
 
 
+@usual_errors()
 def largest_clip(
     target: Target, *, clips: Sequence[float], scale_max: float, dimension: int,
     accountant: Accountant | None = None, tolerance: float = 1e-3,
@@ -51,12 +52,15 @@ def largest_clip(
         TypeError, ValueError: A value outside its domain.
         InfeasibleError: No clip of the grid has an allowed b; `nearest` is the least scale_max that would do.
     """
-    for name, value in (("scale_max", scale_max), *(("clip", clip) for clip in clips), ("epsilon", target.epsilon)):
+    grid = sorted(clips)
+    for name, value in (("scale_max", scale_max), *(("clip", clip) for clip in grid), ("epsilon", target.epsilon)):
         _POSITIVE.validate(name, value)
-    if not clips or not 0 < target.delta < 1:
-        raise ValueError(f"Expected clips={list(clips)!r} not to be empty, and delta={target.delta!r} in (0, 1).")
+    if not grid or not 0 < target.delta < 1:
+        raise ValueError(f"Expected clips={grid!r} not to be empty, and delta={target.delta!r} in (0, 1).")
     cost: Cost = ValidCost() if accountant is None else AccountantCost(accountant)
-    grid = sorted(float(clip) for clip in clips)
+    grid = [float(clip) for clip in grid]
+    target.claim(Laplace(scale=1.0, clip=grid[0], dimension=dimension))  # refuses steps and the like
+    require_noise(target)
     start = initial_scale(
         grid[0], sampling_prob=target.sampling_prob, steps=target.steps, epsilon=target.epsilon, delta=target.delta
     )

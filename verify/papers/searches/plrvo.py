@@ -17,10 +17,10 @@ from scipy.interpolate import PchipInterpolator
 from scipy.optimize import Bounds, NonlinearConstraint, minimize
 from scipy.special import gammaincinv
 
-from dpaudit.mechanisms.base import Array, Mechanism
+from dpaudit.mechanisms.base import Array, Mechanism, usual_errors
 from dpaudit.mechanisms.published import plrvo
 from dpaudit.verify.accountants.base import Accountant
-from dpaudit.verify.calibration.costs import AccountantCost, Cost, Target, ValidCost
+from dpaudit.verify.calibration.costs import AccountantCost, Cost, Target, ValidCost, require_noise
 from dpaudit.verify.calibration.first_guess import spread, wanted_spread
 from dpaudit.verify.calibration.search import InfeasibleError, NoiseBracket, least_noise
 from dpaudit.verify.checking import check
@@ -64,6 +64,7 @@ class Optimum:
     verdict: Verdict
 
 
+@usual_errors()
 def optimum(target: Target, space: Space, *, solver: Solver = "SLSQP", accountant: Accountant | None = None) -> Optimum:
     """The (k, theta, C) that maximises J = C (k-1) theta under c0 to c4 (plrvo, Algorithm 1).
 
@@ -80,6 +81,7 @@ def optimum(target: Target, space: Space, *, solver: Solver = "SLSQP", accountan
             the largest clip_min (c1, c4) or the nearest gaussian_baseline (Theorem D.1; NaN where there is none).
     """
     POSITIVE.validate("epsilon", target.epsilon)
+    require_noise(target)
     frontier = _Frontier(target, space, ValidCost() if accountant is None else AccountantCost(accountant))
     require_room(space, frontier.largest(space.k_max))
     solution = _solve(space, frontier.joined(), solver)
@@ -131,6 +133,12 @@ class _Frontier:
         bracket = least_noise(lambda noise: self._excess(k, 1 / noise), self._guess(k), tolerance)
         if math.isinf(bracket.enough):
             self._refuse(k)
+        if bracket.short == 0:
+            raise InfeasibleError(
+                f"Expected c2: epsilon={self._target.epsilon:g} at delta={self._target.delta:g} to need noise: at "
+                f"k={k:g} it holds with as little as C theta={1 / bracket.enough:.3g}.",
+                math.nan,
+            )
         low, high = math.log(bracket.short), math.log(bracket.enough)
         above, below = bracket(bracket.short), bracket(bracket.enough)
         self._known[k] = math.exp(low + (high - low) * above / (above - below)) / k

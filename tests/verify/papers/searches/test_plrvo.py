@@ -211,6 +211,11 @@ def test_c2_names_the_least_epsilon_that_the_other_constraints_leave() -> None:
     refusal(lambda: solved(replace(low, epsilon=nearest * (1 - 1e-3)), few), "c[12]")
 
 
+def test_a_target_that_needs_no_noise_is_refused() -> None:
+    with pytest.raises(InfeasibleError, match="no noise is needed"):
+        plrvo.optimum(Target(1.0, 1e-2, 1000, 1e-6), plrvo.Space(1000, 0.1, 0.2))
+
+
 def test_c3_names_the_least_k() -> None:
     nearest = refusal(lambda: replace(SPACE, k_max=1.0), "c3: k > 1")
     tiny = plrvo.Space(dimension=50, clip_min=1e-7, clip_max=1.0, k_max=nearest)

@@ -7,10 +7,12 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dpaudit.mechanisms import Product
 from dpaudit.mechanisms.published.gaussian_baselines import analytic_gaussian_sigma
+from dpaudit.mechanisms.published.product import algorithm_1
 from dpaudit.verify.accountants.published_adapter import Published
 from dpaudit.verify.calibration.costs import Target
 from dpaudit.verify.calibration.noise import calibrate
@@ -45,6 +47,29 @@ def test_lap2_refuses_a_grid_without_an_allowed_scale() -> None:
 def test_lap2_refuses_bad_bounds(change: dict[str, list[float]]) -> None:
     with pytest.raises(ValueError, match="Expected"):
         lap2.largest_clip(LAP2, **{"clips": [1.0], "scale_max": 2.0, "dimension": 10, **change})  # type: ignore[arg-type]
+
+
+def test_lap2_takes_any_grid_and_refuses_targets_by_name() -> None:
+    settings: dict[str, Any] = {"scale_max": 5.0, "dimension": 100}
+    arrays = lap2.largest_clip(Target(1.0, 1e-5, 100, 0.01), clips=np.array([0.5, 1.0]), **settings)
+    assert (
+        arrays.best.value
+        == lap2.largest_clip(Target(1.0, 1e-5, 100, 0.01), clips=iter([1.0, 0.5]), **settings).best.value
+    )
+    for target, message in (
+        (Target(1.0, 1e-5, 0, 0.01), "steps=0"),
+        (Target(1.0, 1e-5, 10, 0.0), r"sampling_prob=0\.0"),
+        (Target(1.0, 1e-2, 1000, 1e-6), "no noise is needed"),
+        (Target(1e-300, 1e-5, 10, 0.01), "scale_max=5 to be at least inf"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            lap2.largest_clip(target, clips=[1.0], **settings)
+
+
+def test_product_refuses_a_sensitivity_that_is_none() -> None:
+    for sensitivity in (-1.0, 0.0):
+        with pytest.raises(ValueError, match="sensitivity="):
+            algorithm_1(dimension=10, sensitivity=sensitivity, epsilon=1.0, delta=1e-5, k=100.0, factor=1.1)
 
 
 def test_product_history_inverts_its_composition(monkeypatch: pytest.MonkeyPatch) -> None:
