@@ -343,14 +343,14 @@ def _places_are_kept(audit: Audit) -> bool:
 
 
 def _sentences(spec: GradientSpec, audit: Audit) -> list[Candidate]:
-    """Misspelled sentences, as many as there are lengths of another canary."""
-    data, adjacency = audit.dataset, neighbours(audit)
+    """Misspelled sentences with their least likely labels, as many as there are lengths of another canary."""
+    data, adjacency, one_model = audit.dataset, neighbours(audit), trains_one_model(audit.settings.trainer)
+    seeds = [trial_seed(audit.settings.seed, _SENTENCES, index) for index in range(len(LENGTHS))]
+    rows, sentences = zip(*(sentence_canary(data, seed) for seed in seeds), strict=True)
+    odds = unlikely(audit, spec, np.stack(rows))
     candidates = []
-    for index in range(len(LENGTHS)):
-        canary, (label, other), sentence = sentence_canary(
-            data, spec, trial_seed(audit.settings.seed, _SENTENCES, index)
-        )
-        one_model = trains_one_model(audit.settings.trainer)
+    for canary, sentence, likelihood in zip(rows, sentences, () if odds is None else odds, strict=odds is not None):
+        label, other = int(likelihood.argmin()), int(likelihood.argmax())
         arms = make_arms(data.x, data.y, canary, label, other, adjacency=adjacency, same_size=one_model)
         kept = {key: value for key, value in arms.description.items() if key not in ("canary_length", "direction")}
         arms = replace(arms, description={**kept, "sentence": sentence})

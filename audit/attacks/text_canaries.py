@@ -6,6 +6,7 @@ the process as it was but for the loaded modules, and writes into a temporary fo
 """
 
 import functools
+import logging
 import os
 import random
 import sys
@@ -22,8 +23,6 @@ from numpy.typing import NDArray
 
 from dpaudit.audit.inputs.datasets import Dataset
 from dpaudit.audit.inputs.files import InputError
-from dpaudit.mechanisms.learning.sequential import first_logits
-from dpaudit.mechanisms.learning.spec import GradientSpec
 
 CANDIDATES = 64  # sentences that the canary of a game is chosen from
 _STREAM = 0x74657874  # keeps the choice of sentences apart from every other stream with the same root seed
@@ -35,7 +34,8 @@ STOPWORDS = ("a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "in"
 def misspelled(sentences: Sequence[str], seed: int) -> list[str]:
     """The sentences with every word misspelled by chance, the same for the same seed.
 
-    A letter is swapped with its neighbour, left out, put in, or replaced by another or by a neighbour on the keyboard.
+    A letter is swapped with its neighbour, left out, put in, or replaced by another or by a neighbour on the keyboard;
+    words of one letter, numbers and emoji may stay.
     TextAttack is asked word by word: for whole sentences it takes fifty times as long.
 
     Args:
@@ -72,19 +72,15 @@ def text_canaries(dataset: Dataset, count: int, seed: int) -> tuple[NDArray[np.f
     return dataset.encode(sentences), rng.integers(0, dataset.classes, count)
 
 
-def sentence_canary(
-    dataset: Dataset, spec: GradientSpec, seed: int
-) -> tuple[NDArray[np.float32], tuple[int, int], str]:
+def sentence_canary(dataset: Dataset, seed: int) -> tuple[NDArray[np.float32], str]:
     """The canary of a game: of many misspelled sentences the one of the rarest words.
 
     Args:
         dataset: Of token ids.
-        spec: How the models are trained; with `init_seed`, from weights that all of them share.
         seed: Of the sentences.
 
     Returns:
-        Its token ids, shape (inputs,); its least likely label under the first weights, and the most likely; the
-        sentence.
+        Its token ids, shape (inputs,), and the sentence.
 
     Raises:
         InputError: The data are no sentences, or the extra `text` is not installed.
@@ -96,8 +92,7 @@ def sentence_canary(
     sentences = misspelled([dataset.texts[record] for record in chosen], int(rng.integers(1 << 32)))
     rows = dataset.encode(sentences)
     best = rarest(dataset, rows)
-    likelihood = first_logits(spec, rows[best : best + 1])[0]
-    return rows[best], (int(likelihood.argmin()), int(likelihood.argmax())), sentences[best]
+    return rows[best], sentences[best]
 
 
 def rarest(dataset: Dataset, rows: NDArray[np.float32]) -> int:
@@ -147,6 +142,9 @@ def _augmenter() -> Any:
             raise InputError(
                 "Expected the package textattack for canary sentences: pip install 'dpaudit[text]'."
             ) from error
+        jieba = sys.modules["jieba"]  # which textattack asks for Chinese words
+        jieba.setLogLevel(logging.CRITICAL)
+        jieba.dt.tmp_dir = folder  # where it finds no cache, and leaves none
         return Augmenter(
             CompositeTransformation(
                 [

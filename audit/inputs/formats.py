@@ -201,7 +201,7 @@ def read_tsv(content: bytes, name: str) -> Raw:
 
 def _sentences(content: bytes, name: str, columns: Sequence[str]) -> tuple[NDArray[Any], list[str]]:
     """The texts and the labels of a file of tab-separated columns under a header."""
-    rows = [line.split("\t") for line in content.decode("utf-8", "replace").rstrip("\r\n").split("\n")]
+    rows = [line.split("\t") for line in content.decode("utf-8-sig", "replace").rstrip("\r\n").split("\n")]
     header = [cell.strip() for cell in rows.pop(0)]
     if not {*columns, "label"} <= set(header) or any(len(row) != len(header) for row in rows):
         raise InputError(f"Expected {name} to have the columns {', '.join((*columns, 'label'))} in every row.")

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -38,7 +38,7 @@ class FolderTokens:
         length: Ids of one sentence, special tokens included; what is longer is cut, what is shorter padded.
     """
 
-    folder: str
+    folder: str = field(metadata={"evidence": False})
     sha256: str
     length: int
 
@@ -62,7 +62,7 @@ class FolderEncoder:
         sha256: Of both files when they were named; other content is refused.
     """
 
-    folder: str
+    folder: str = field(metadata={"evidence": False})
     sha256: str
 
     def __call__(self, inputs: int, classes: int, *, trained_layers: int | None = None) -> nn.Module:
@@ -123,7 +123,9 @@ class EncoderClassifier(nn.Module):
             extra["token_type_ids"] = torch.zeros_like(ids)
         if self.positions:
             extra["position_ids"] = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape).contiguous()
-        states = self.encoder(input_ids=ids, attention_mask=(words > 0).long(), **extra).last_hidden_state
+        states = self.encoder(
+            input_ids=ids, attention_mask=(words > 0).long(), return_dict=True, **extra
+        ).last_hidden_state
         logits: Tensor = self.classifier(states[:, 0])
         return logits
 
@@ -160,6 +162,11 @@ def folder_tokens(folder: Path, length: int) -> FolderTokens:
         InputError: It has none, or the extra `text` is not installed.
     """
     tokens = FolderTokens(str(folder), _digest(folder, (_TOKENIZER,)), length)
+    special = int(_tokenizer(tokens.folder, tokens.sha256).num_special_tokens_to_add())
+    if length <= special:
+        raise InputError(
+            f"Expected dataset.tokens.length={length} to be above the {special} special tokens of {folder}."
+        )
     tokens(["a"])
     return tokens
 
@@ -217,13 +224,16 @@ def _tokenizer(folder: str, sha256: str) -> Any:
         raise InputError(f"Expected {path} not to change during an audit.")
     content = read_regular(path, limit=LARGEST_JSON)
     with _reading(folder, "a fast tokenizer") as library:
-        vocabulary = json.loads(content)["model"]["vocab"]
-        names = vocabulary if isinstance(vocabulary, dict) else [piece for piece, _ in vocabulary]
+        document = json.loads(content)
+        vocabulary = document["model"]["vocab"]
+        names = [*(vocabulary if isinstance(vocabulary, dict) else (piece for piece, _ in vocabulary))]
+        names += [token["content"] for token in document.get("added_tokens", ())]
         padding = next((name for name in _PADDING if name in names), None)
         if padding is None:
             raise InputError(f"Expected {path} to have one of the tokens {', '.join(_PADDING)}.")
         # by its own file alone: other files of a folder may name other classes to load
-        return library.PreTrainedTokenizerFast(tokenizer_file=str(path), pad_token=padding)
+        right = {"padding_side": "right", "truncation_side": "right"}
+        return library.PreTrainedTokenizerFast(tokenizer_file=str(path), pad_token=padding, **right)
 
 
 def _fits(library: Any, config: Any, folder: Path) -> None:
@@ -238,6 +248,16 @@ def _fits(library: Any, config: Any, folder: Path) -> None:
         raise InputError(
             f"Expected {folder / _WEIGHTS} to hold the {weights} weights of {_CONFIG}: it has {held} bytes."
         )
+
+
+def _looks_ahead(model: nn.Module) -> bool:
+    """Whether what it makes of the first token depends on the second."""
+    config: Any = model.config
+    pairs = torch.tensor([[0, 0], [0, int(config.vocab_size) - 1]])
+    model.eval()
+    with torch.no_grad():
+        one, other = model(input_ids=pairs, attention_mask=torch.ones_like(pairs), return_dict=True).last_hidden_state
+    return not torch.equal(one[0], other[0])
 
 
 @functools.lru_cache(maxsize=2)
@@ -266,6 +286,9 @@ def _encoder(folder: str, sha256: str) -> nn.Module:
             raise InputError(f"Expected {Path(folder, _WEIGHTS)} to hold finite numbers, unlike {', '.join(lost)}.")
         if getattr(config, "is_encoder_decoder", False) or not hasattr(config, "hidden_size"):
             raise InputError(f"Expected {folder} to hold an encoder, not {config.model_type!r}.")
+        if not _looks_ahead(model):
+            what = f"not a causal {config.model_type!r}"
+            raise InputError(f"Expected {folder} to hold an encoder whose first token sees the others, {what}.")
         if hasattr(model, "pooler"):
             model.pooler = None  # unused weights have no gradient
         for part in model.modules():

@@ -221,7 +221,8 @@ class _Plain:
 
     def _object(self, value: Any) -> Any:
         if is_dataclass(value):
-            state = {f.name: getattr(value, f.name) for f in fields(value)}
+            # a path says where evidence lies, and not what it is
+            state = {f.name: getattr(value, f.name) for f in fields(value) if f.metadata.get("evidence", True)}
         elif hasattr(value, "__dict__") and not isinstance(value, ModuleType):
             state = vars(value)
         else:

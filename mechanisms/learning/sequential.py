@@ -107,19 +107,6 @@ def initialised(spec: GradientSpec, streams: Streams, device: torch.device) -> n
     return module
 
 
-def first_logits(spec: GradientSpec, x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The outputs of the weights from which every model starts, shape (records, classes).
-
-    Args:
-        spec: With `init_seed`; a network that is trained through Opacus.
-        x: Shape (records, inputs).
-    """
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        module = initialised(spec, Streams(spec.init_seed or 0, torch.device("cpu")), torch.device("cpu"))
-        logits: NDArray[np.float32] = module(torch.from_numpy(np.require(x, np.float32, ["C", "W"]))).numpy()
-    return logits
-
-
 def train_each(
     spec: GradientSpec,
     members: NDArray[np.bool_],

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from dpaudit.audit.inputs.files import InputError
-from dpaudit.audit.inputs.huggingface import folder_encoder
+from dpaudit.audit.inputs.huggingface import folder_encoder, folder_tokens
 from dpaudit.audit.inputs.recipes import Recipe
+from dpaudit.audit.trials.keys import evidence_key, fingerprint
 from dpaudit.mechanisms.learning.spec import DPSGDSpec, Pool
 from dpaudit.mechanisms.learning.training import logits, train
 
@@ -178,3 +179,46 @@ def test_weights_that_are_no_numbers_are_named(tmp_path: Path, transformers: Any
     model.save_pretrained(tmp_path)
     with pytest.raises(InputError, match=r"finite numbers, unlike encoder.layer.0.output.dense.weight"):
         folder_encoder(tmp_path)
+
+
+def test_evidence_is_the_same_wherever_the_folder_lies(folder: Path, tmp_path: Path) -> None:
+    """Looks were counted anew in every folder, and trials kept in one were not found in another."""
+    copytree(folder, tmp_path / "moved")
+    here, moved = (specification(home)[0] for home in (folder, tmp_path / "moved"))
+    for key in (fingerprint, evidence_key):
+        assert key({"spec": here}) == key({"spec": moved})
+    weights = tmp_path / "moved/bert/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
+    assert evidence_key({"spec": here}) != evidence_key({"spec": specification(tmp_path / "moved")[0]})
+
+
+def test_a_configuration_may_ask_for_tuples(folder: Path, tmp_path: Path) -> None:
+    copytree(folder / "bert", tmp_path / "bert")
+    config = json.loads((folder / "bert/config.json").read_text())
+    (tmp_path / "bert/config.json").write_text(json.dumps({**config, "return_dict": False}))
+    assert folder_encoder(tmp_path / "bert")(6, 2)(torch.ones(1, 6)).shape == (1, 2)
+
+
+def test_a_model_whose_first_token_sees_itself_alone_is_no_encoder(tmp_path: Path, transformers: Any) -> None:
+    """All sentences were one to it, and every audit of it silent."""
+    sizes = {"vocab_size": 8, "n_positions": 8, "n_embd": 8, "n_layer": 1, "n_head": 2}
+    transformers.GPT2Model(transformers.GPT2Config(**sizes)).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="whose first token sees the others, not a causal 'gpt2'"):
+        folder_encoder(tmp_path)
+
+
+def test_a_tokenizer_pads_and_cuts_on_the_right_and_leaves_room_for_words(folder: Path, tmp_path: Path) -> None:
+    copytree(folder / "bert", tmp_path / "bert")
+    path = tmp_path / "bert/tokenizer.json"
+    document = json.loads(path.read_text())
+    document["padding"] = {
+        "strategy": "BatchLongest", "direction": "Left", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0,
+        "pad_token": "[PAD]",
+    }  # fmt: skip
+    document["truncation"] = {"direction": "Left", "max_length": 9, "strategy": "LongestFirst", "stride": 0}
+    path.write_text(json.dumps(document))
+    rows = folder_tokens(tmp_path / "bert", 4)(["good", "a bad film"])
+    words = [[WORDS[int(i) - 1] if i else "" for i in row] for row in rows]
+    assert words == [["[CLS]", "good", "[SEP]", ""], ["[CLS]", "a", "bad", "[SEP]"]]
+    with pytest.raises(InputError, match=r"tokens.length=2 to be above the 2 special tokens of "):
+        folder_tokens(tmp_path / "bert", 2)

@@ -9,15 +9,17 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 from unittest import mock
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from scipy.stats import norm
 
 from dpaudit.audit.attacks import control, pilot, text_canaries
+from dpaudit.audit.attacks.base import Audit
+from dpaudit.audit.attacks.clipbkd import CLIPBKD
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.datasets import Dataset, load
 from dpaudit.audit.inputs.files import InputError
@@ -25,8 +27,10 @@ from dpaudit.audit.inputs.formats import HashedTokens
 from dpaudit.audit.inputs.recipes import Recipe
 from dpaudit.audit.runner import run
 from dpaudit.audit.settings import Settings
-from dpaudit.mechanisms.learning.spec import DPSGDSpec, Pool
-from dpaudit.mechanisms.learning.training import logits, train
+from dpaudit.audit.trials.blocks import Trainer
+from dpaudit.mechanisms.learning.spec import DPSGDSpec, Pool, TrainedModels
+from dpaudit.mechanisms.learning.training import train
+from dpaudit.verify import check
 
 textattack = pytest.mark.skipif(find_spec("textattack") is None, reason="the extra text is not installed")
 NOUNS = ("film", "plot", "cast", "story", "score", "script", "camera", "ending", "director", "dialogue")
@@ -155,6 +159,9 @@ def test_misspelling_is_a_function_of_the_seed_and_leaves_the_process_alone(tmp_
     assert all(len(old) == len(new) and not any(map(str.__eq__, old, new)) for old, new in pairs)
     assert {path.name for path in tmp_path.iterdir()} <= {".config"}  # matplotlib's
     assert text_canaries.misspelled(["", "?"], 1) == ["", "?"]
+    with mock.patch.dict(os.environ, {"TMPDIR": str(tmp_path)}), mock.patch("tempfile.tempdir", None):
+        text_canaries.misspelled(["\u597d\u7535\u5f71"], 1)
+    assert not (tmp_path / "jieba.cache").exists()
 
 
 @textattack
@@ -175,23 +182,41 @@ def test_canary_sentences_have_words_of_their_own_and_labels_by_chance(folder: P
 
 
 @textattack
-def test_the_canary_of_a_game_is_rare_and_its_label_unlikely(folder: Path) -> None:
-    spec, data = specification(folder)
+def test_the_canary_of_a_game_is_rare(folder: Path) -> None:
+    data = small_data(folder)
     for seed in (1, 2, 3):
-        fixed = replace(spec, init_seed=seed)
-        canary, (label, other), sentence = text_canaries.sentence_canary(data, fixed, seed)
+        canary, sentence = text_canaries.sentence_canary(data, seed)
         assert not np.isin(canary[canary > 0], data.x).any()
         assert data.encode is not None
         assert np.array_equal(data.encode([sentence])[0], canary)
-        still = outputs_of_the_first_weights(fixed, canary)
-        assert (label, other) == (int(still.argmin()), int(still.argmax()))
 
 
-def outputs_of_the_first_weights(spec: DPSGDSpec, canary: NDArray[np.float32]) -> NDArray[np.float32]:
-    """What a model that learned nothing says of the canary, by the training itself."""
-    pool = Pool(canary[None], np.zeros(1, np.int64))
-    models = train(replace(spec, learning_rate=1e-30, steps=1), pool, np.zeros((1, 1), dtype=bool), [9])
-    return np.asarray(logits(models, canary[None])[0, 0])
+def sure_of(label: int) -> Trainer:
+    """A loop whose first weights, and all later ones, are sure of a label."""
+
+    def loop(spec: Any, *args: Any, noise_factor: float = 1.0, **named: Any) -> TrainedModels:
+        models = train(replace(spec, learning_rate=1e-30), *args, **named)
+        [bias] = [weight for weight in models.parameters.values() if weight.shape[1:] == (2,)]
+        bias[:, label] += 6.0
+        return models
+
+    return loop
+
+
+@textattack
+def test_its_label_is_one_that_the_training_finds_unlikely(folder: Path) -> None:
+    """The recipe's first weights chose it, which are not those of an own loop: half of its noise went unseen."""
+    made = recipe(folder, architecture={"name": "transformer", "kwargs": {"vocabulary": 200, "width": 4}})
+    data = made.load_dataset()
+    verdict = check(made.with_dimension(10).claim_object())
+    rare = replace(data, y=np.where(np.arange(len(data.y)) % 20 == 0, 0, 1))
+    for trainer, dataset, expected in ((sure_of(0), data, {1}), (sure_of(1), data, {0}), (train, rare, {0})):
+        spec = replace(made.spec(dataset), steps=100 if trainer is train else 4, init_seed=1)
+        settings = Settings(seed=1, device="cpu", workers=1, trainer=trainer)
+        audit = Audit(Bundle("", "", {}, made), spec, dataset, verdict, settings)
+        built = CLIPBKD.build(spec, audit)
+        assert len(built) == 5
+        assert {candidate.arms.label for candidate in built} == expected
 
 
 TOML = """
