@@ -26,7 +26,7 @@ from dpaudit.audit.commands.selfcheck import selfcheck
 from dpaudit.audit.commands.train import train
 from dpaudit.audit.commands.trials import trials
 from dpaudit.audit.commands.verify import verify
-from dpaudit.audit.exit_status import ENDING
+from dpaudit.audit.exit_status import ENDING, end_by
 
 
 @contextmanager
@@ -156,9 +156,7 @@ def _made_lasting(name: str, descriptor: int) -> None:
 
 def main() -> None:
     """Entry point; a refutation is told by the exit status even where it cannot be printed."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # else it is ignored: nohup
-        signal.signal(signal.SIGHUP, signal.default_int_handler)
+    end_by((signal.SIGTERM, signal.SIGHUP))
     _made_lasting("stderr", 2)
     _made_lasting("stdout", 1)
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns where it cannot write to HOME

@@ -1,9 +1,10 @@
 """Exit statuses, signals that end a command, and what is told of files that cannot be written."""
 
 import errno
+import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -27,6 +28,31 @@ def undisturbed() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def end_by(numbers: Sequence[signal.Signals]) -> None:
+    """Let signals end this process as Ctrl-C does, and the processes that a user's code forks as the system does.
+
+    Python forgets in a new process a signal that came before the process could look at it: `terminate` right after
+    `start` was lost, and `join` waited without end. So they are held back while a process forks.
+    """
+    handled = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup
+    for number in handled:
+        signal.signal(number, signal.default_int_handler)
+    forking = threading.local()
+
+    def hold() -> None:
+        forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, handled)
+
+    def release() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, forking.mask)
+
+    def begin() -> None:
+        for number in handled:
+            signal.signal(number, signal.SIG_DFL)
+        release()
+
+    os.register_at_fork(before=hold, after_in_parent=release, after_in_child=begin)
 
 
 def os_reason(error: OSError) -> str:

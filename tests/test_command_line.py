@@ -248,6 +248,33 @@ def test_no_more_processes_is_giving_up() -> None:
     assert os_status(OSError(errno.EAGAIN, "Resource temporarily unavailable")) == 4
 
 
+FORKED = """
+import multiprocessing, signal, time
+from dpaudit.audit.exit_status import end_by
+
+if __name__ == "__main__":
+    end_by((signal.SIGTERM,))
+    forks = multiprocessing.get_context("fork")
+    for _ in range(20):
+        process = forks.Process(target=time.sleep, args=(60,))
+        process.start()
+        process.terminate()
+        process.join(20)
+        assert process.exitcode == -signal.SIGTERM, process.exitcode
+    assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
+"""
+
+
+def test_a_process_that_a_users_code_forks_can_be_ended_at_once(tmp_path: Path) -> None:
+    """29 of 30 went on, and a loop that waited for one never ended."""
+    (tmp_path / "forked.py").write_text(FORKED)
+    done = subprocess.run(
+        [sys.executable, "forked.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_lost_terminal_ends_a_command_as_ctrl_c_does_unless_it_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
     monkeypatch.setattr(cli, "app", lambda: seen.append(signal.getsignal(signal.SIGHUP)))

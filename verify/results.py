@@ -423,6 +423,8 @@ class Control(_Record):
         seconds: It took.
         unit: What the arms hold: models; canaries, put into one training or left out of it; or trainings.
         unlike: Why its training tells nothing of the one under audit; empty where it does.
+        separation: Distance of the two arms' mean scores after training with less noise, in standard deviations of one;
+            None where the arms were judged otherwise, or do not vary.
     """
 
     attack: str
@@ -439,6 +441,7 @@ class Control(_Record):
     seconds: float
     unit: ControlUnit = "model"
     unlike: str = ""
+    separation: float | None = None
 
     @property
     def gives_power(self) -> bool:

@@ -128,11 +128,12 @@ class CanaryGame:
             audit.notes.append(f"{self.title} was stopped after {len(without)} {made} per arm: too few for a bound.")
             return None
         refutes = self.refuter(audit, shares, look)
-        if (little := learns_little(audit, design.pilot, refutes, without, with_canary)) is not None:
+        own = audit.controls[-1] if audit.controls and audit.controls[-1].attack == self.name else None
+        half = design.pilot.separation if own is None or own.separation is None else own.separation
+        if (little := learns_little(audit, half, refutes, without, with_canary)) is not None:
             audit.notes.append(little)
-            own = audit.controls and audit.controls[-1].attack == self.name
-            if own and not takes_noise_factor(audit.settings.trainer):
-                audit.controls[-1] = replace(audit.controls[-1], unlike=little)
+            if own is not None and not takes_noise_factor(audit.settings.trainer):
+                audit.controls[-1] = replace(own, unlike=little)
         return self.judge(audit, shares, design.pilot.arms, without, with_canary, look=look)
 
     def design(self, audit: Audit, shares: Mapping[str, float]) -> Design | None:
@@ -267,18 +268,25 @@ def ideal_separation(audit: Audit) -> float:
     return 1.0 / analytic_gaussian_sigma(1.0, epsilon=epsilon, delta=delta)
 
 
-def learns_little(audit: Audit, pilot: Pilot, refutes: Refutes, without: Scores, with_canary: Scores) -> str | None:
-    """What is told of a user's loop whose scores depend on the canary far less than the pilot's did, a sentence.
+def learns_little(audit: Audit, half: float, refutes: Refutes, without: Scores, with_canary: Scores) -> str | None:
+    """What is told of a user's loop whose scores depend on the canary far less than they should, a sentence.
 
     Half of the noise moves scores about twice as far apart as all of it. Where the tests would not refute the loop's
-    scores even then, and would those of a loop like the pilot's, the silence of the audit is no merit of its noise. A
-    loop that draws weights without a look at its records is private, whatever noise it says that it adds, and no attack
-    on its models can tell.
+    scores even then, and would those of a training like the control's, the silence of the audit is no merit of its
+    noise. A loop that draws weights without a look at its records is private, whatever noise it says that it adds, and
+    no attack on its models can tell.
+
+    Args:
+        audit: Whose loop.
+        half: Distance of the scores of a training with half of the noise: the control's, whose models are many, or the
+            pilot's, which the choice among its candidates raises.
+        refutes: The audit's own tests.
+        without, with_canary: Scores of the loop's models.
     """
     if audit.settings.trainer is train:
         return None
     apart = float(separation(without[:, None], with_canary[:, None])[0])
-    expected = min(pilot.separation / 2, ideal_separation(audit))  # a loop may scale its noise to none for the pilot
+    expected = min(half / 2, ideal_separation(audit))  # a loop that takes a factor may scale its noise to none
     deviation = math.sqrt(1.0 / len(without) + 1.0 / len(with_canary))
 
     def with_half_the_noise(distance: float) -> int:
@@ -290,8 +298,8 @@ def learns_little(audit: Audit, pilot: Pilot, refutes: Refutes, without: Scores,
     if found >= enough or with_half_the_noise(expected) < enough:
         return None
     return (
-        f"Scores of the loop's models lie {apart:.2g} deviations apart, where the pilot's (of "
-        f"{controlled_training(audit)}) let expect about {expected:.2g}, and twice as far, as with half of its noise, "
+        f"Scores of the loop's models lie {apart:.2g} deviations apart, where those of "
+        f"{controlled_training(audit)} let expect about {expected:.2g}, and twice as far, as with half of its noise, "
         f"they would be found in {found} of {DRAWS} audits, not in {math.ceil(enough)}: a loop that learns little "
         "of a record shows little of it whatever its noise, so that its silence says less than the positive control "
         "does. A loop with a parameter noise_factor is its own positive control."

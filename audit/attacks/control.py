@@ -15,6 +15,7 @@ By two thirds it is 97 to 99 of 100, and one in thirty.
 """
 
 import inspect
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dpaudit.audit.attacks.base import FEWEST, Audit
-from dpaudit.audit.attacks.pilot import Pilot
+from dpaudit.audit.attacks.pilot import Pilot, separation
 from dpaudit.audit.attacks.released_steps import StepWatch, watched
 from dpaudit.audit.inputs.user_code import UserTrainer
 from dpaudit.audit.power import MODELS, REPEATS, Refutes, resampled
@@ -152,7 +153,7 @@ def run_control(
     _hand_on(trials, audit)
     if min(len(half[0]), len(silent[0])) < FEWEST:
         return None
-    no_noise = power(silent)
+    no_noise, apart = power(silent), float(separation(*(scores[:, None] for scores in half))[0])
     return Control(
         attack=attack,
         training=controlled_training(audit),
@@ -166,6 +167,7 @@ def run_control(
         no_noise_found=no_noise >= PROMISED_POWER * REPEATS,
         seed=rng_seed,
         seconds=time.monotonic() - began,
+        separation=apart if math.isfinite(apart) else None,
     )
 
 

@@ -15,7 +15,6 @@ from dpaudit.audit.attacks.canary_game import ideal_separation, learns_little
 from dpaudit.audit.attacks.clipbkd import CLIPBKD, least_direction, make_arms, margin, spread_direction
 from dpaudit.audit.attacks.lira import OWN_SPREAD, offline_scores, online_scores
 from dpaudit.audit.attacks.membership import class_rates, negative_loss, within_class
-from dpaudit.audit.attacks.pilot import Pilot
 from dpaudit.audit.attacks.reference import percentiles
 from dpaudit.audit.attacks.rmia import gains, rmia_scores
 from dpaudit.audit.attacks.shadow import random_halves
@@ -141,14 +140,14 @@ def test_no_loop_is_told_to_show_little_that_shows_all_that_the_claim_allows() -
     """A pilot whose noise was the same in all models lay 1e14 deviations apart, and refuted loops "learned little"."""
     audit = audit_of(recipe())
     loop = replace(audit, settings=replace(audit.settings, trainer=lambda *arguments, **options: None))  # type: ignore[arg-type, return-value]
-    candidate = candidates(audit)[0]
-    pilot = Pilot(candidate.spec, candidate.arms, next(iter(candidate.scores.values())), "", 1e14, 1, 20, 0.0)
     scores, refutes = np.random.default_rng(1).normal(size=200), CLIPBKD.refuter(loop, plan_audit(loop).shares)
-    assert learns_little(loop, pilot, refutes, scores, scores + ideal_separation(loop)) is None
-    told = learns_little(loop, pilot, refutes, scores, scores + ideal_separation(loop) / 5)
+    assert learns_little(loop, 1e14, refutes, scores, scores + ideal_separation(loop)) is None
+    told = learns_little(loop, 1e14, refutes, scores, scores + ideal_separation(loop) / 5)
     assert told is not None
     assert f"expect about {ideal_separation(loop):.2g}, and" in told
-    assert learns_little(loop, pilot, lambda *_: False, scores, scores) is None  # too few models for any loop
+    assert learns_little(loop, 1e14, lambda *_: False, scores, scores) is None  # too few models for any loop
+    # what is expected is half of what is given, and a loop that shows so much is like the others
+    assert learns_little(loop, 1.0, refutes, scores, scores + 0.5) is None
 
 
 def test_first_weights_that_fit_no_better_are_not_taken() -> None:
