@@ -14,7 +14,8 @@ sides of (1) are sum_{i in pi} G_ii, and the signs of the contributions do not m
 
 The heaviest pattern for weights w >= 0. F_m(j), the largest weight of at most m steps among 0..j, is
 max(F_m(j - 1), w_j + F_{m-1}(j - b)): a running maximum over j, O(n k) in all. Its sums have at most k terms that are
-not negative, so floats are off by a factor of at most (1 + 2^-53)^k.
+not negative, so floats are off by a factor of at most (1 + 2^-53)^k. Where k is no limit, F(j) = max(F(j - 1),
+w_j + F(j - b)) is one pass, and needs memory for n numbers in place of n k.
 """
 
 import math
@@ -27,6 +28,7 @@ from dpaudit.mechanisms.base import Array
 from dpaudit.mechanisms.numerics import UNIT
 
 Steps = NDArray[np.int64]
+PASSES = 100  # over whole arrays, which take about as long as one step by step
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,10 @@ def heaviest(weights: Array, separation: int, times: int) -> tuple[float, Steps]
     (7.0, array([1, 3]))
     """
     n = len(weights)
-    times = min(times, -(-n // separation))
+    most = -(-n // separation)
+    if times >= most > PASSES:
+        return _heaviest_of_any(weights, separation)
+    times = min(times, most)
     best = np.zeros(n)
     taken = np.zeros((times, n), dtype=bool)
     for m in range(times):
@@ -98,6 +103,22 @@ def heaviest(weights: Array, separation: int, times: int) -> tuple[float, Steps]
         if last < 0:
             break
     return float(best[-1]), np.array(steps[::-1], dtype=np.int64)
+
+
+def _heaviest_of_any(weights: Array, separation: int) -> tuple[float, Steps]:
+    """`heaviest` of however many steps, in one pass."""
+    w, best = weights.tolist(), [0.0]  # of the first j steps
+    for j, weight in enumerate(w, start=1):
+        best.append(max(best[-1], weight + best[max(j - separation, 0)]))
+    steps, j = [], len(w)
+    while j > 0:
+        before = max(j - separation, 0)
+        if w[j - 1] + best[before] == best[j]:
+            steps.append(j - 1)
+            j = before
+        else:
+            j -= 1
+    return best[-1], np.array(steps[::-1], dtype=np.int64)
 
 
 def heaviest_pair(magnitudes: Array, separation: int) -> tuple[float, Steps]:

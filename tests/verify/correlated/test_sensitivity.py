@@ -18,6 +18,7 @@ from dpaudit.verify.correlated import (
     SquareRootToeplitz,
     Tree,
 )
+from dpaudit.verify.correlated import patterns as patterns_module
 from dpaudit.verify.correlated.correlation import LEVELS, Strategy
 from dpaudit.verify.correlated.patterns import heaviest, row_weights
 from dpaudit.verify.correlated.tree import Nodes
@@ -234,6 +235,19 @@ def test_patterns_against_recursion() -> None:
         far = np.where(np.abs(np.subtract.outer(np.arange(7), np.arange(7))) >= apart, gram, 0.0)
         expected = [gram[i, i] + best(far[i], 0, times - 1, apart) for i in range(7)]
         np.testing.assert_allclose(row_weights(gram, apart, times), expected)
+
+
+@pytest.mark.parametrize("apart", [1, 3, 7])
+def test_patterns_of_any_number_of_steps_are_those_of_many(apart: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(4)
+    for weights in (rng.random(1000), rng.integers(0, 3, 1000).astype(float), np.zeros(1000)):
+        at_once, pattern = heaviest(weights, apart, 1000)
+        with monkeypatch.context() as patched:
+            patched.setattr(patterns_module, "PASSES", 1000)
+            by_number, others = heaviest(weights, apart, 1000)
+        assert at_once == pytest.approx(by_number, rel=1e-13)
+        assert weights[pattern].sum() == pytest.approx(weights[others].sum(), rel=1e-13)
+        assert (np.diff(pattern) >= apart).all()
 
 
 @pytest.mark.slow
