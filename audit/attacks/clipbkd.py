@@ -34,6 +34,11 @@ from dpaudit.mechanisms.learning.training import logits
 from dpaudit.verify.claims import Adjacency
 from dpaudit.verify.results import CONTROLLED_NOISE
 
+PAIRS = {
+    "add-remove": "the training records, with and without one canary",
+    "zero-out": "record 0 replaced by the canary or by a ghost that contributes 0",
+    "replace-one": "record 0 replaced by the canary with one label or the other",
+}
 LENGTHS = (1.0, 4.0, 16.0, 64.0, 256.0)  # of canaries, times the clip where that is above 1
 SPREAD_LENGTHS = LENGTHS[1:4]  # of those with all features of one size
 LARGEST_CLIP = float(np.sqrt(np.finfo(np.float32).max)) / LENGTHS[-1]
@@ -94,7 +99,6 @@ def make_arms(
     *,
     adjacency: Adjacency,
     same_size: bool = False,
-    batches: int = 1,
 ) -> Arms:
     """Two data sets that are neighbours under the claim's own adjacency, and differ in one canary.
 
@@ -103,9 +107,6 @@ def make_arms(
     first record, or a ghost does, which contributes nothing and keeps the place. Under replace-one: the first record is
     replaced by the canary with one label, or by the same canary with another. Flipped labels are replace-one
     neighbours, so they test no add-remove claim.
-
-    In a fixed public order of batches the canary is in the first one, which enters most nodes of a tree, and so is what
-    replaces it: as many places behind as make whole rounds, between them nobody.
 
     Args:
         x: Training records, shape (records, inputs).
@@ -116,44 +117,69 @@ def make_arms(
         adjacency: The claim's.
         same_size: Whether the data set with the canary has as many records as there are, as a loader of the user's own
             needs: one more would give a pass of 200 records in batches of 100 a third batch.
-        batches: Of one pass, record i in batch i mod `batches`; 1 where the order of the records is nothing.
     """
     n, common = len(x), _described(x, canary, label, adjacency)
     if adjacency == "add-remove" and not same_size:
-        place = n if batches == 1 else 0
-        pool = Pool(np.insert(x, place, canary, axis=0), np.insert(y, place, label))
+        pool = Pool(np.vstack([x, canary]), np.append(y, label))
+        without = np.append(np.ones(n, dtype=bool), False)
         return Arms(
             pool,
-            np.arange(n + 1) != place,
+            without,
             np.ones(n + 1, dtype=bool),
             canary,
             label,
-            {**common, "pair": "the training records, with and without one canary"},
+            {**common, "pair": PAIRS[adjacency]},
         )
     if adjacency != "replace-one":
         pool = Pool(np.vstack([canary, x[1:]]), np.append(label, y[1:]))
-        ghost = "record 0 replaced by the canary or by a ghost that contributes 0"
         removed = "the training records but record 0, with and without one canary"
-        described = {**common, "pair": removed if same_size else ghost}
+        described = {**common, "pair": removed if same_size else PAIRS["zero-out"]}
         return Arms(pool, np.arange(n) > 0, np.ones(n, dtype=bool), canary, label, described)
-    if batches == 1:
-        places, pool = (n, n + 1), Pool(np.vstack([x, canary, canary]), np.append(y, [label, other]))
-    else:
-        nobody = -n % batches
-        places = 0, n + nobody
-        rest = np.repeat(canary[None], nobody + 1, axis=0)
-        pool = Pool(np.vstack([canary, x[1:], rest]), np.concatenate([[label], y[1:], np.repeat(other, nobody + 1)]))
-    within = (np.arange(len(pool.y)) > 0) & (np.arange(len(pool.y)) < n)
-    with_canary, without = within.copy(), within
-    with_canary[places[0]] = without[places[1]] = True
+    pool = Pool(np.vstack([x, canary, canary]), np.append(y, [label, other]))
+    keep = np.ones(n, dtype=bool)
+    keep[0] = False
     return Arms(
         pool,
-        without,
-        with_canary,
+        np.append(keep, [False, True]),
+        np.append(keep, [True, False]),
         canary,
         label,
-        {**common, "other_label": other, "pair": "record 0 replaced by the canary with one label or the other"},
+        {**common, "other_label": other, "pair": PAIRS[adjacency]},
     )
+
+
+def arms_in_order(
+    x: NDArray[np.float32],
+    y: NDArray[np.int64],
+    canary: NDArray[np.float32],
+    label: int,
+    other: int,
+    *,
+    adjacency: Adjacency,
+    batches: int,
+) -> Arms:
+    """Two neighbours as of `make_arms`, for batches in a fixed public order: the canary is in the first of a pass.
+
+    That one enters most nodes of a tree. What replaces the canary is in it too, whole rounds behind. Both come last,
+    and between them nobody: no other record moves, whether a loop counts the places of the pool or of those that train.
+
+    Args:
+        x, y, canary, label, other, adjacency: As of `make_arms`.
+        batches: Of one pass, at least 1: record i is in batch i mod `batches`.
+    """
+    replaced = adjacency == "replace-one"
+    kept = np.arange(len(x)) >= (adjacency != "add-remove")
+    rest = int(kept.sum())
+    place = rest + -rest % batches
+    behind = place + 1 - rest + (batches if replaced else 0)
+    labels = np.full(behind, label)
+    labels[-1] = other if replaced else label
+    pool = Pool(np.vstack([x[kept], np.repeat(canary[None], behind, axis=0)]), np.append(y[kept], labels))
+    without = np.arange(len(pool.y)) < rest
+    with_canary = without.copy()
+    with_canary[place], without[-1] = True, replaced
+    described = {**_described(x, canary, label, adjacency), "pair": PAIRS[adjacency]}
+    return Arms(pool, without, with_canary, canary, label, described | ({"other_label": other} if replaced else {}))
 
 
 def _described(x: NDArray[np.float32], canary: NDArray[np.float32], label: int, adjacency: Adjacency) -> dict[str, Any]:
@@ -264,9 +290,11 @@ def _unlikely_arms(
     sign, label = (int(index) for index in np.unravel_index(int(asked.argmin()), asked.shape))
     other = int(np.where(labels == label, -np.inf, likelihood[sign]).argmax())
     x, y, one_model = audit.dataset.x, audit.dataset.y, trains_one_model(audit.settings.trainer)
-    batches = start.batches if isinstance(start, DPFTRLSpec) and not one_model else 1
-    adjacency = neighbours(audit)
-    arms = make_arms(x, y, signs[sign], label, other, adjacency=adjacency, same_size=one_model, batches=batches)
+    pair, adjacency = (signs[sign], label, other), neighbours(audit)
+    if isinstance(start, DPFTRLSpec) and not one_model:
+        arms = arms_in_order(x, y, *pair, adjacency=adjacency, batches=start.batches)
+    else:
+        arms = make_arms(x, y, *pair, adjacency=adjacency, same_size=one_model)
     begins = "fitted to the records" if start.first_weights is not None else start.init
     return replace(arms, description={**arms.description, "first_weights": begins})
 
