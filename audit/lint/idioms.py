@@ -63,6 +63,10 @@ TRAINING_RECORDS = {
     "imdb_reviews": 25_000, "digits": 1797, "breast_cancer": 569,
 }  # fmt: skip
 LOADS_NAMED = ("load", "load_dataset", "builder")  # tfds.load("mnist"), datasets.load_dataset("imdb")
+REGROUPS = (
+    "ConcatDataset", "ChainDataset", "concatenate_datasets", "interleave_datasets", "concatenate", "Subset",
+    "random_split", "train_test_split", "take", "skip", "select",
+)  # fmt: skip
 SIZE_NAMES = re.compile(
     r"(n|num|number_of)_(train(ing)?_?)?(examples|samples|records|data|points|train|images)"
     r"|(train(ing)?|data|dataset|sample)_(set_)?size|N|n_train|num_train",
@@ -132,15 +136,21 @@ def buffer_size(script: "Script", call: ast.Call) -> Number | None:
 
 
 def records(script: "Script") -> int | None:
-    """How many records are trained on, where every place of the script that says so says the same; else None."""
-    names, sizes = script.names, set()
+    """How many records are trained on, where every place of the script that says so says the same; else None.
+
+    Of data sets that are put together or cut to pieces their names do not say it.
+    """
+    names = script.names
+    sizes: set[Number | None] = set()
+    loaded = {_loads(script, call) for call in script.all_calls} - {None}
+    if len(loaded) == 1 and not any(script.calls(*REGROUPS)):
+        sizes.update(TRAINING_RECORDS[name] for name in loaded if name is not None)
     for call in script.all_calls:
         if last_name(call.func) in SIGNATURES:
             sizes.add(names.number(argument(call, "records")))
             rate = argument(call, "sampling_prob")
             quotient = isinstance(rate, ast.BinOp) and isinstance(rate.op, ast.Div)
             sizes.add(names.number(rate.right) if quotient else None)  # type: ignore[union-attr]
-        sizes.add(_named_size(script, call))
     for node in ast.walk(script.tree):
         if isinstance(node, (ast.Name, ast.Attribute)) and SIZE_NAMES.fullmatch(last_name(node)):
             sizes.add(names.number(node))
@@ -150,17 +160,27 @@ def records(script: "Script") -> int | None:
     return known.pop() if len(known) == 1 else None
 
 
-def _named_size(script: "Script", call: ast.Call) -> int | None:
-    """The records of a data set that a call loads by name: datasets.MNIST(...), mnist.load_data(), load("mnist")."""
+def _is_training_part(part: ast.expr) -> bool:
+    """Whether what a call says of the part that it loads may be the whole training set: `True`, "train", or a name."""
+    several = part.elts if isinstance(part, (ast.List, ast.Tuple)) else [part]
+    known = [item.value for item in several if isinstance(item, ast.Constant)]
+    return len(known) < len(several) or "train" in known or True in known
+
+
+def _loads(script: "Script", call: ast.Call) -> str | None:
+    """Which of TRAINING_RECORDS a call loads by name: datasets.MNIST(...), mnist.load_data(), load("mnist")."""
     if held_out(script, call):
         return None
-    train = keyword(call, "train")
-    if isinstance(train, ast.Constant) and train.value is False:
-        return None
     name = last_name(call.func)
+    second = call.args[1] if len(call.args) > 1 and name not in LOADS_NAMED else None  # there it is a configuration's
+    for part in (keyword(call, "train"), keyword(call, "split"), second):
+        if part is not None and not _is_training_part(part):
+            return None
     if name == "load_data" and isinstance(call.func, ast.Attribute):
-        return TRAINING_RECORDS.get(last_name(call.func.value).lower())
-    if name in LOADS_NAMED:
+        found = last_name(call.func.value)
+    elif name in LOADS_NAMED:
         given = script.names.value(call.args[0] if call.args else keyword(call, "name"))
-        return TRAINING_RECORDS.get(str(given).split("/")[0].lower())
-    return TRAINING_RECORDS.get(name.lower()) if "datasets" in script.names.dotted(call.func) else None
+        found = str(given).split("/")[0]
+    else:
+        found = name if "datasets" in script.names.dotted(call.func) else ""
+    return found.lower() if found.lower() in TRAINING_RECORDS else None

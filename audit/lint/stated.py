@@ -34,15 +34,18 @@ PRINTED_PAIR = re.compile(r"\{[\w.]*\b(epsilon|eps)(:[^}]*)?\}\W*(delta\W*)?\{[\
 OF_PRIVACY = re.compile(r"\bDP\b|priva", re.IGNORECASE)
 TELLS = {"print", "format", "str", "float", "round", "debug", "info", "warning", "log", "write", "append", *FUNCTIONS}
 TELLS_GUARANTEE = re.compile(r"guarantee|claim|promise", re.IGNORECASE)
+NOISE_SCHEDULES = ("ExponentialNoise", "StepNoise", "LambdaNoise")
 Loop = ast.For | ast.AsyncFor | ast.While
 
 
 def judges_itself(script: Script) -> bool:
-    """Whether the noise or delta is solved for, or the run may end before all its steps: nothing is claimed of them."""
-    if any(script.calls(*CALIBRATION, "get_delta")) or STOPS_EARLY.search(script.text):
+    """Whether noise or delta is solved for or changes, or the run may end before all its steps: no claim is of them."""
+    if any(script.calls(*CALIBRATION, *NOISE_SCHEDULES, "get_delta")) or STOPS_EARLY.search(script.text):
         return True
     asserted = _asserted(script)
     for node in ast.walk(script.tree):
+        if isinstance(node, (Loop, ast.AugAssign)) and _changes_noise(node):
+            return True
         if isinstance(node, Loop) and TRAINS.search(ast.unparse(node)) and _is_left(node):
             return True
         asks = isinstance(node, (ast.If, ast.While, ast.IfExp))  # and acts on the answer
@@ -53,6 +56,17 @@ def judges_itself(script: Script) -> bool:
         if (compared or tested) and _names_epsilon(node) and _is_spent(script, node):
             return True
     return False
+
+
+def _changes_noise(node: ast.AST) -> bool:
+    """Whether the noise multiplier of an object is set anew: `optimizer.noise_multiplier *= 2`."""
+    targets: list[ast.expr] = []
+    for part in ast.walk(node):
+        if isinstance(part, ast.Assign):
+            targets += part.targets
+        elif isinstance(part, (ast.AugAssign, ast.AnnAssign)):
+            targets.append(part.target)
+    return any(isinstance(target, ast.Attribute) and target.attr == "noise_multiplier" for target in targets)
 
 
 def _asserted(script: Script) -> set[ast.AST]:

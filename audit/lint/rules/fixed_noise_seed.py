@@ -11,7 +11,10 @@ from dpaudit.audit.lint.rules.sigma_as_multiplier import DRAWS_NOISE, MULTIPLIER
 from dpaudit.audit.lint.script import Script
 
 NOISE_KEYS = ("noise_generator", "noise_seed", "noise_rng", "prng_key", "noise_key")
-NOISE_CALLS = ("gaussian_privatizer", "matrix_factorization_privatizer", "DPKerasConfig")
+NOISE_CALLS = (
+    "gaussian_privatizer", "matrix_factorization_privatizer", "DPKerasConfig", "dpsgd",
+    "differentially_private_aggregate",
+)  # fmt: skip
 KEYS = ("key", "PRNGKey")
 SEEDS = ("torch.manual_seed", "torch.random.manual_seed", "numpy.random.seed")
 
@@ -20,7 +23,7 @@ def _find(script: Script) -> Iterator[Hit]:
     for call in script.all_calls:
         noise = keyword(call, *NOISE_KEYS)
         if noise is None and last_name(call.func) in NOISE_CALLS:
-            noise = keyword(call, "seed")
+            noise = keyword(call, "seed", "key")
         if noise is not None and (script.names.number(noise) is not None or _constant_key(script, noise)):
             yield Hit(noise, f"the noise of {last_name(call.func)} is drawn from a constant seed")
     for call in script.calls("DPOptimizer"):

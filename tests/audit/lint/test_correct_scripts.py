@@ -219,3 +219,36 @@ def test_a_false_epsilon_that_is_privacys_is_still_refuted(source: str, found: C
     assert (finding.rule, finding.level) == ("claimed-value", "error")
     assert "not 3:" in finding.message
     assert found(source.replace("3.0", "30000.0")) == []
+
+
+MNIST = 'datasets.MNIST(".", train=True)'
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        (MNIST, 'datasets.SVHN(".", split="extra")'),
+        (MNIST, 'datasets.SVHN(".", "extra")'),
+        (MNIST, 'load_dataset("imdb", split="unsupervised")'),
+        (MNIST, f'ConcatDataset([{MNIST}, datasets.MNIST(".", train=False)])'),
+        (MNIST, f'{MNIST} + datasets.FashionMNIST(".")'),
+        (MNIST, f"random_split({MNIST}, [0.9, 0.1])[0]"),
+        ("EPOCHS):\n", "EPOCHS):\n    optimizer.noise_multiplier *= 1.5\n"),
+        ("EPOCHS):\n", "EPOCHS):\n    optimizer.noise_multiplier = noises[epoch]\n"),
+        ("for epoch", "scheduler = ExponentialNoise(optimizer, gamma=1.5)\nfor epoch"),
+    ],
+)
+def test_no_epsilon_is_computed_of_records_or_noise_that_are_not_known(
+    was: str, now: str, found: Callable[[str], list[Finding]]
+) -> None:
+    """Each was refuted by the sizes of names, or by the first of several noise multipliers."""
+    source = OPACUS + "assert engine.get_epsilon(DELTA) <= 3.0\n"
+    assert [item.rule for item in found(source)] == ["claimed-value"]
+    assert was in source
+    assert [item.rule for item in found(source.replace(was, now)) if item.rule == "claimed-value"] == []
+
+
+@pytest.mark.parametrize("split", ['split="train"', "split=part", ""])
+def test_the_size_of_a_training_set_is_known_by_its_name(split: str, found: Callable[[str], list[Finding]]) -> None:
+    source = OPACUS.replace(MNIST, f'load_dataset("mnist", {split})') + "assert engine.get_epsilon(DELTA) <= 3.0\n"
+    assert [item.rule for item in found(source)] == ["claimed-value"]

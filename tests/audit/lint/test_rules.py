@@ -95,6 +95,11 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ),
     ],
     "fixed-noise-seed": [
+        *(
+            (f"tx = optax.contrib.{call}(0.1, 1.0, 1.1, {given}=0)", f"tx = optax.contrib.{call}(0.1, 1.0, 1.1, {given}=x)")
+            for call in ("dpsgd", "differentially_private_aggregate")
+            for given in ("seed", "key")
+        ),
         (
             LOOP + "        torch.manual_seed(0)\n        g = grad(x) + torch.normal(0, noise_multiplier * clip, size)",
             SEEDED + LOOP + "        g = grad(x) + torch.normal(0, noise_multiplier * clip, size)",
