@@ -30,6 +30,7 @@ TRAINED = (
 )
 
 # rule: scripts that break it, each with a neighbour that does not
+DPSGD = "import optax\n"
 EXAMPLES: dict[str, list[tuple[str, str]]] = {
     "shuffled-as-poisson": [
         (
@@ -96,9 +97,8 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     ],
     "fixed-noise-seed": [
         *(
-            (f"tx = optax.contrib.{call}(0.1, 1.0, 1.1, {given}=0)", f"tx = optax.contrib.{call}(0.1, 1.0, 1.1, {given}=x)")
-            for call in ("dpsgd", "differentially_private_aggregate")
-            for given in ("seed", "key")
+            (f"{DPSGD}tx = optax.contrib.{call}=0)", f"{DPSGD}tx = optax.contrib.{call}=drawn())")
+            for call in ("dpsgd(0.1, 1.0, noise_multiplier=1.1, seed", "differentially_private_aggregate(1.0, noise_multiplier=2.0, key")
         ),
         (
             LOOP + "        torch.manual_seed(0)\n        g = grad(x) + torch.normal(0, noise_multiplier * clip, size)",
