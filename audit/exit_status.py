@@ -4,7 +4,7 @@ import errno
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -41,15 +41,26 @@ def end_by(numbers: Sequence[signal.Signals]) -> None:
         signal.signal(number, signal.default_int_handler)
     forking = threading.local()
 
+    def mask(how: int, which: Iterable[int]) -> set[int]:
+        while True:
+            try:
+                return signal.pthread_sigmask(how, which)
+            except KeyboardInterrupt:  # Python drops it here: again, a moment later
+                again = threading.Timer(0.1, os.kill, (os.getpid(), handled[0]))
+                again.daemon = True
+                again.start()
+
     def hold() -> None:
-        forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, handled)
+        forking.mask = mask(signal.SIG_BLOCK, ())
+        mask(signal.SIG_BLOCK, handled)
 
     def release() -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, forking.mask)
+        mask(signal.SIG_SETMASK, forking.mask)
 
     def begin() -> None:
         for number in handled:
-            signal.signal(number, signal.SIG_DFL)
+            if signal.getsignal(number) is signal.default_int_handler:  # and none of the user's own
+                signal.signal(number, signal.SIG_DFL)
         release()
 
     os.register_at_fork(before=hold, after_in_parent=release, after_in_child=begin)

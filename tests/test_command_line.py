@@ -261,7 +261,12 @@ if __name__ == "__main__":
         process.terminate()
         process.join(20)
         assert process.exitcode == -signal.SIGTERM, process.exitcode
-    assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    process = forks.Process(target=time.sleep, args=(0.2,))
+    process.start()
+    process.terminate()
+    process.join(20)
+    assert process.exitcode == 0
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
 """
 

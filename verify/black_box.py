@@ -9,6 +9,7 @@ import copy
 import math
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ Score = Callable[[Array], Array]
 OUTPUTS = Domain(100, math.inf, (1_000, 100_000), "outputs from each side", closed_low=True, integer=True)
 LARGEST_INTEGER = 2.0**53  # below which float64 holds every one
 BLOCK = 5_000  # outputs held at a time while they are counted
-REPEATED, VARYING = 24, 10  # outputs asked for twice; how many of them differ from the first where that tells
+REPEATED, VARYING = 64, 10  # outputs asked for twice; how many of them differ from the first where that tells
 QUARTILE_DISTANCE = 50.0  # quartile distances from the median beyond which the linear classifier sees no difference
 
 
@@ -84,7 +85,7 @@ def check_sampler(
     valid_confidence(confidence)
     samplers = (sample_p, sample_q)
     for sampler in samplers:
-        _check_fresh(sampler, copy.deepcopy(rng))
+        _check_fresh(sampler, copy.deepcopy(rng), min(REPEATED, trials // 4))
     score = loss or _learn(*(_draw(s, rng, trials // 2) for s in samplers), delta=delta, rng=rng)
     chosen_p, chosen_q = (_scores(score, sampler, rng, trials // 4) for sampler in samplers)
     threshold = _cautious_threshold(chosen_p, chosen_q, delta, confidence)
@@ -123,12 +124,12 @@ def _delta_lower(tpr_lower: float, fpr_upper: float, epsilon: float) -> float:
     return max(0.0, tpr_lower - factor * fpr_upper, (1.0 - fpr_upper) - factor * (1.0 - tpr_lower))
 
 
-def _check_fresh(sampler: Sampler, rng: np.random.Generator) -> None:
+def _check_fresh(sampler: Sampler, rng: np.random.Generator, size: int) -> None:
     """Refuse a sampler that seeds itself: the same outputs again are no evidence.
 
     Independent outputs of any one law come again, so many of them different, with probability below 1e-6.
     """
-    first, again = (_draw(sampler, rng, REPEATED) for _ in range(2))
+    first, again = (_draw(sampler, rng, size) for _ in range(2))
     if (first != first[0]).any(axis=1).sum() >= VARYING and np.array_equal(first, again):
         raise ValueError("Expected the sampler to draw from rng: it returned the same outputs again.")
 
@@ -139,15 +140,17 @@ def _draw(sampler: Sampler, rng: np.random.Generator, size: int) -> Array:
     Raises:
         ValueError: The sampler returned another number of outputs, NaN, or what float64 does not hold.
     """
-    given = np.asanyarray(sampler(rng, size))
-    if given.dtype.kind not in "biuf" or np.ma.is_masked(given):
-        what = "masked ones" if np.ma.is_masked(given) else f"outputs of type {given.dtype}"
+    returned: Any = sampler(rng, size)
+    given = np.asanyarray(returned)
+    masked = np.ma.is_masked(given) or (isinstance(returned, (list, tuple)) and any(map(np.ma.is_masked, returned)))
+    if given.dtype.kind not in "biufO" or masked:
+        what = "masked ones" if masked else f"outputs of type {given.dtype}"
         raise ValueError(f"Expected the sampler to return real numbers, not {what}.")
     outputs = np.array(given, dtype=np.float64)
     if outputs.ndim == 0 or len(outputs) != size or np.isnan(outputs).any():
         raise ValueError(f"Expected the sampler to return {size} outputs without NaN, not shape {outputs.shape}.")
     largest = float(np.abs(outputs).max(initial=0.0))
-    if given.dtype.kind in "iu" and largest >= LARGEST_INTEGER:
+    if given.dtype.kind in "iuO" and largest >= LARGEST_INTEGER:
         raise ValueError(
             f"Expected the sampler to return integers below 2^53 in size, which float64 holds, not {largest:.0f}."
         )

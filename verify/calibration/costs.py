@@ -71,7 +71,7 @@ def require_noise(target: Target) -> None:
         )
 
 
-def _curves(claim: Claim) -> list[Curve]:
+def _curves(claim: Claim, *, by_rho: bool) -> list[Curve]:
     """The valid upper bounds, as `check` has them; [] where it leaves a claim open for its lengths.
 
     Raises:
@@ -79,24 +79,30 @@ def _curves(claim: Claim) -> list[Curve]:
     """
     if beyond_floats(claim.canonical()):
         return []
-    by_rho = curve_by_rho(claim)
-    curves = [*upper_curves(claim), *([] if by_rho is None else [by_rho])]
+    curves = upper_curves(claim)
+    if (curve := curve_by_rho(claim) if by_rho or not curves else None) is not None:
+        curves = [*curves, curve]
     if not curves:
         raise ValueError(f"Expected a mechanism and a history with a valid upper bound: {obstacle(claim)}.")
     return curves
 
 
 class ValidCost:
-    """The least valid upper bound; `theorem` is what proved the last one asked for."""
+    """The least valid upper bound; `theorem` is what proved the last one asked for.
 
-    theorem = ""
+    Args:
+        by_rho: Whether what rho proves counts, which takes seconds for some, and is more than the others for few.
+    """
+
+    def __init__(self, *, by_rho: bool = False) -> None:
+        self._by_rho, self.theorem = by_rho, ""
 
     def excess(self, mechanism: Mechanism, target: Target) -> float:
         """Difference of normal quantiles of delta, nearly linear in log noise; at delta = 0 the ratio of epsilons.
 
         At most 0 where the target is met, and falling with the noise.
         """
-        curves = _curves(target.claim(mechanism))
+        curves = _curves(target.claim(mechanism), by_rho=self._by_rho)
         if not curves:
             return math.inf
         if target.delta == 0:
@@ -115,7 +121,7 @@ class ValidCost:
         """The bound's epsilon, its grid fit for it."""
         near = target.epsilon
         for _ in range(_ROUNDS):
-            curves = _curves(target.claim(mechanism, near))
+            curves = _curves(target.claim(mechanism, near), by_rho=self._by_rho)
             least = min((float(curve.epsilon(np.array([target.delta]))[0]) for curve in curves), default=math.inf)
             if not math.isfinite(least) or abs(least - near) <= 1e-3 * near:
                 break

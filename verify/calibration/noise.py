@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 from dpaudit.mechanisms.base import LaplaceCoordinates, Mechanism, usual_errors
@@ -14,7 +15,7 @@ from dpaudit.verify.calibration.first_guess import spread, wanted_spread
 from dpaudit.verify.calibration.search import TOLERANCE, InfeasibleError, NoiseBracket, least_noise, shortest_between
 from dpaudit.verify.checking import check
 from dpaudit.verify.claims import Adjacency
-from dpaudit.verify.float_range import beyond_floats, require_length
+from dpaudit.verify.float_range import LEAST_RATIO, beyond_floats, require_length
 from dpaudit.verify.results import Verdict, to_json
 
 CALIBRATION_FORMAT = "dpaudit-calibration/1"
@@ -114,8 +115,7 @@ def calibrate(
     target = Target(epsilon, delta, steps, sampling_prob, adjacency)
     if accountant is not None and epsilon == 0:
         raise ValueError(f"Expected epsilon={epsilon!r} in (0, inf): an accountant is compared by ratios of epsilon.")
-    valid = ValidCost()
-    cost: Cost = valid if accountant is None else AccountantCost(accountant)
+    costs: list[Cost] = [ValidCost(), ValidCost(by_rho=True)] if accountant is None else [AccountantCost(accountant)]
 
     def build(value: float) -> Mechanism:
         return from_dict({**mechanism, free: value})
@@ -125,8 +125,13 @@ def calibrate(
     target.claim(unit)  # refuses epsilon, delta, steps and the like
     require_noise(target)
     power = 1.0 if spread(build(2.0)) > spread(unit) else -1.0  # theta and k may be inverse to the noise
-    start = wanted_spread(unit, target) / spread(unit)
-    bracket = least_noise(lambda noise: cost.excess(build(noise**power), target), start, tolerance)
+    start = max(wanted_spread(unit, target), LEAST_RATIO * unit.clip) / spread(unit)
+    for cost in costs:
+        excess = partial(_excess, cost, target, build, power)
+        bracket = least_noise(excess, start, tolerance)
+        start = bracket.short
+        if start == 0 or cost is costs[-1] or _excess(costs[-1], target, build, power, start) > 0:
+            break
     _refuse(bracket, cost, lambda noise: build(noise**power), target)
     verdict: Verdict | None = None
     for value in _roundings(bracket, power, tolerance):
@@ -142,11 +147,15 @@ def calibrate(
         too_little=bracket.short**power,
         target=target,
         accountant="valid" if accountant is None else getattr(accountant, "name", repr(accountant)),
-        theorem=valid.theorem,
+        theorem=getattr(cost, "theorem", ""),
         tolerance=tolerance,
         evaluations=bracket.count,
         verdict=verdict or check(target.claim(build(value), id=f"{unit.name}-calibrated")),
     )
+
+
+def _excess(cost: Cost, target: Target, build: Callable[[float], Mechanism], power: float, noise: float) -> float:
+    return cost.excess(build(noise**power), target)
 
 
 def _roundings(bracket: NoiseBracket, power: float, tolerance: float) -> Iterator[float]:

@@ -12,7 +12,7 @@ TOLERANCE = Domain(0.0, 1.0, (1e-6, 1e-2), "relative")
 _LARGEST = 40.0  # an infinite excess, for the interpolation
 _FIRST_STEP = 0.1  # of log noise away from the start
 _FARTHEST = 35.0  # no target needs e^35 times the noise that a Gaussian would
-_LAST = 700.0  # of log noise, whose e^ is a float
+_LAST = 708.0  # of log noise, whose e^ is a float
 _HALVINGS = 60  # of what the root finder leaves; never reached
 
 

@@ -98,7 +98,10 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     "fixed-noise-seed": [
         *(
             (f"{DPSGD}tx = optax.contrib.{call}=0)", f"{DPSGD}tx = optax.contrib.{call}=drawn())")
-            for call in ("dpsgd(0.1, 1.0, noise_multiplier=1.1, seed", "differentially_private_aggregate(1.0, noise_multiplier=2.0, key")
+            for call in (
+                "dpsgd(0.1, 1.0, noise_multiplier=1.1, seed",
+                "differentially_private_aggregate(1.0, noise_multiplier=2.0, key",
+            )
         ),
         (
             LOOP + "        torch.manual_seed(0)\n        g = grad(x) + torch.normal(0, noise_multiplier * clip, size)",
