@@ -28,7 +28,7 @@ from dpaudit.mechanisms.learning.training import train
 from dpaudit.verify.bounds import tradeoff_curve
 from dpaudit.verify.checking import check
 from dpaudit.verify.perturbed_objective import check_perturbed_objective
-from dpaudit.verify.results import AttackResult, AuditResult, AuditVerdict, Verdict
+from dpaudit.verify.results import AttackResult, AuditResult, AuditVerdict, Verdict, down, up
 
 PACKAGES = ("dpaudit", "numpy", "scipy", "torch", "statsmodels", "dp-accounting", "opacus", "scikit-learn")
 
@@ -182,7 +182,7 @@ def claim_as_run(recipe: Recipe, verdict: Verdict) -> str:
     return (
         f"The claim accounts for batches of kind {claimed!r}, which the claim check judges, and the training draws "
         f"{run!r} ones: two claims. The second is {verdict.verdict} by calculation, its epsilon in "
-        f"[{verdict.epsilon_lower:.4g}, {verdict.epsilon_upper:.4g}] at delta={verdict.delta_claimed:.4g}."
+        f"[{down(verdict.epsilon_lower, 4)}, {up(verdict.epsilon_upper, 4)}] at delta={verdict.delta_claimed:.4g}."
     )
 
 

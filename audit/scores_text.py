@@ -45,6 +45,8 @@ def _operating_text(judged: Mapping[str, Any]) -> list[str]:
     if known:
         estimate = area["estimate"]
         lines[0] += f"; bootstrap estimate [{estimate['lower']:.4f}, {estimate['upper']:.4f}], no bound"
+    if (area["upper"] if known else area["value"]) < 0.5:
+        lines.append("scores of members are lower than those of others: are they losses, or the files exchanged?")
     rates = judged["tpr_at_fpr"]
     for fpr, rate in rates.items():
         band = f" in {_between(rate)} ({level}, all rates together)" if known else ""

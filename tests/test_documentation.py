@@ -107,6 +107,19 @@ def test_every_theorem_by_name_has_its_proof_on_the_site() -> None:
     assert {str(Path(path).parent) for path in linked} <= rooms
 
 
+def test_files_that_pages_name_are_there() -> None:
+    """Pages send readers to proofs and tests; eight such files had moved."""
+    rooms = "|".join(("audit", "benchmarks", "docs", "examples", "mechanisms", "reports", "tests", "verify"))
+    pages = [DOCS.parent / "README.md", *DOCS.glob("*.md")]
+    named = {
+        (page.name, path)
+        for page in pages
+        for path in re.findall(rf"`(?:python )?((?:{rooms})/[\w\-./]*(?:\.py|/))`", page.read_text())
+    }
+    assert len(named) > 20
+    assert {(page, path) for page, path in named if not (DOCS.parent / path).exists()} == set()
+
+
 def test_the_reference_lists_every_package_that_users_import_from() -> None:
     listed = {re.findall(r"automodule:: (\S+)", page.read_text())[0] for page in (DOCS / "reference").glob("[!cs]*.md")}
     assert listed == {f"dpaudit.{name}" for name in ("mechanisms", "verify", "verify.bounds", "audit", "reports")}

@@ -18,7 +18,7 @@ from dpaudit.verify.float_range import beyond_floats
 from dpaudit.verify.guarantees import PrivacyCurve, ZeroConcentratedDP
 from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.lower.histories import pure_reason
-from dpaudit.verify.results import AS_ZERO_OUT, OperatingPoints, Verdict, VerdictName
+from dpaudit.verify.results import AS_ZERO_OUT, OperatingPoints, Verdict, VerdictName, down, up
 from dpaudit.verify.samplers import TruncatedPoisson
 from dpaudit.verify.upper import never_sampled, obstacle, upper_curves
 from dpaudit.verify.upper.shift_norms import sampling_is_known
@@ -224,13 +224,15 @@ class Bracket:
     def gap(self) -> str:
         """Where the true epsilon lies, in words."""
         low, high = self.epsilon_lower, self.epsilon_upper
-        return f"The true epsilon lies in [{low:.4g}, {high:.4g}] at delta={self.claim.delta:.4g}"
+        return f"The true epsilon lies in [{down(low, 4)}, {up(high, 4)}] at delta={self.claim.delta:.4g}"
 
     @property
     def proof(self) -> str:
         """The sentence of a certified claim."""
         assert self.best is not None  # nothing else certifies
-        return f"delta is at most {self.delta_upper:.4g} at epsilon={self.claim.epsilon:.4g}, by {self.best.theorem}."
+        return (
+            f"delta is at most {up(self.delta_upper, 4)} at epsilon={self.claim.epsilon:.4g}, by {self.best.theorem}."
+        )
 
     def verdict(
         self,
@@ -355,16 +357,16 @@ def _reason(bracket: Bracket, lower: Curve) -> str:
     if bracket.disagreement:
         upper = best.theorem if best is not None else "the trivial bound"
         return (
-            f"Two bounds disagree, please report: delta is at least {delta[0]:.6g} by {lower.theorem}, and at most "
-            f"{delta[1]:.6g} by {upper}; epsilon at least {bracket.epsilon_lower:.6g} and at most "
-            f"{bracket.epsilon_upper:.6g}."
+            f"Two bounds disagree, please report: delta is at least {down(delta[0], 6)} by {lower.theorem}, and at "
+            f"most {up(delta[1], 6)} by {upper}; epsilon at least {down(bracket.epsilon_lower, 6)} and at most "
+            f"{up(bracket.epsilon_upper, 6)}."
         )
     if bracket.name == "certified":
         return bracket.proof
     if bracket.name == "refuted" and not delta[0] > claim.delta:
         return pure_reason(bracket.epsilon_lower)
     if bracket.name == "refuted":
-        forced = f"delta >= {delta[0]:.4g} at epsilon={claim.epsilon:.4g}"
+        forced = f"delta >= {down(delta[0], 4)} at epsilon={claim.epsilon:.4g}"
         return f"{_witness(lower)} forces {forced}, more than {claim.delta:.4g}."
     if best is None and bracket.sampled:
         return f"{bracket.gap}: simulation has no upper bound, which the exact method may have."
@@ -376,13 +378,13 @@ def _reason(bracket: Bracket, lower: Curve) -> str:
     kinds = [phase.sampling_kind for phase in claim.canonical().phases if phase.sampler is not None]
     if kinds:
         return (
-            f"{kinds[0]}: proven at least {bracket.epsilon_lower:.4g} and at most {bracket.epsilon_upper:.4g} at "
-            f"delta={claim.delta:.4g}; no theorem here decides between. The upper bound: {best.theorem}."
+            f"{kinds[0]}: proven at least {down(bracket.epsilon_lower, 4)} and at most {up(bracket.epsilon_upper, 4)} "
+            f"at delta={claim.delta:.4g}; no theorem here decides between. The upper bound: {best.theorem}."
         )
     return (
         f"{cause}{' ' if cause else ''}{bracket.gap}, and the claim lies between. To decide {goal}, it takes a witness "
-        f"stronger than delta={delta[0]:.4g} or an upper bound tighter than delta={delta[1]:.4g} ({best.theorem})"
-        f"{'' if bracket.sampled else '; method=both looks for such a witness by simulation'}."
+        f"stronger than delta={down(delta[0], 4)} or an upper bound tighter than delta={up(delta[1], 4)} "
+        f"({best.theorem}){'' if bracket.sampled else '; method=both looks for such a witness by simulation'}."
     )
 
 

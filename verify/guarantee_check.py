@@ -24,7 +24,7 @@ from dpaudit.verify.implied import LEAST_DELTA, divergence_at_least, divergence_
 from dpaudit.verify.lower.divergences import divergence_lower
 from dpaudit.verify.lower.histories import POLE, never_gaussian, never_moments, never_pure, pure_reason
 from dpaudit.verify.renyi import divergence_upper, mu_upper, pure_upper, rho_upper, squared_mu
-from dpaudit.verify.results import VerdictName
+from dpaudit.verify.results import VerdictName, down, up
 
 NO_SMALLER = "the certified lower bounds on delta(epsilon) leave no smaller"
 ORDERS = np.concatenate(
@@ -65,8 +65,8 @@ class Finding:
     def undecided(self) -> "Finding":
         """What is told where the bounds contradict each other."""
         reason = (
-            f"Two bounds disagree, please report: {self.parameter} is at least {self.lower:.6g} and at most "
-            f"{self.upper:.6g}. {self.reason}"
+            f"Two bounds disagree, please report: {self.parameter} is at least {down(self.lower, 6)} and at most "
+            f"{up(self.upper, 6)}. {self.reason}"
         )
         return replace(self, verdict="undecided", reason=reason)
 
@@ -124,9 +124,9 @@ def shown_alone(claim: Claim, at_least: Function) -> Finding:
             lower = min(float(at_least(np.array([stated]))[0]), 1.0 - 1e-16)
             shown = stated - math.log1p(-lower) if lower > 0 else 0.0  # as in `_pure`
     if shown * (1.0 - EXACT) > stated:
-        reason = f"the lower bounds on delta(epsilon) leave no smaller {parameter} than {shown:.6g}."
+        reason = f"the lower bounds on delta(epsilon) leave no smaller {parameter} than {down(shown, 6)}."
         return Finding("refuted", reason, parameter, shown, math.inf)
-    reason = f"{parameter} is shown to be at least {shown:.4g}; simulation has no upper bound."
+    reason = f"{parameter} is shown to be at least {down(shown, 4)}; simulation has no upper bound."
     return Finding("undecided", reason, parameter, shown, math.inf)
 
 
@@ -163,13 +163,13 @@ def _pure(claim: Claim, at_least: Function, at_most: Function, epsilon: Curves, 
     if lower > 0:
         # P(S) > e^epsilon Q(S) + lower and P(S) <= 1 leave P(S) > e^epsilon Q(S)/(1 - lower)
         shown = max(shown, stated - math.log1p(-lower) if lower < 1 else math.inf)
-        reason = f"delta is at least {lower:.4g} at epsilon={stated:.6g}, where a pure guarantee leaves none."
+        reason = f"delta is at least {down(lower, 4)} at epsilon={stated:.6g}, where a pure guarantee leaves none."
         return Finding("refuted", reason, "epsilon", shown, highest)
     if upper <= 0:
         reason = f"delta is 0 at epsilon={stated:.6g}, by {theorem}."
         return Finding("certified", reason, "epsilon", min(shown, stated), min(highest, stated))
     if added <= stated:
-        reason = f"the pure epsilons of the releases that a record enters add up to {added:.6g} (Dwork et al. 2006)."
+        reason = f"the pure epsilons of the releases that a record enters add up to {up(added, 6)} (Dwork et al. 2006)."
         return Finding("certified", reason, "epsilon", min(shown, stated), added)
     if shown > stated:
         return Finding("refuted", pure_reason(shown), "epsilon", shown, highest)
@@ -186,21 +186,21 @@ def _gaussian(claim: Claim, mu: float, at_least: Function, at_most: Function) ->
     if exact is not None and exact <= Fraction(repr(float(mu))) ** 2:
         highest = min(highest, mu)
     if highest <= mu:
-        reason = f"the history is Gaussian with mu at most {highest:.6g}: squares of shifts over sigma add up"
+        reason = f"the history is Gaussian with mu at most {up(highest, 6)}: squares of shifts over sigma add up"
         return Finding("certified", f"{reason} (Dong, Roth and Su 2022, Corollary 3.3).", "mu", shown, highest)
     if shown > mu:
-        reason = f"the history is told apart as well as with mu={shown:.6g}, more than mu={mu:.6g}."
+        reason = f"the history is told apart as well as with mu={down(shown, 6)}, more than mu={mu:.6g}."
         return Finding("refuted", reason, "mu", shown, highest)
-    reason = f"mu is proven at least {shown:.4g} and at most {highest:.4g}."
+    reason = f"mu is proven at least {down(shown, 4)} and at most {up(highest, 4)}."
     practical = operating_points(at_most).gdp_mu
     if practical <= mu:
-        known = "no mu is proven" if math.isinf(highest) else f"only mu={highest:.4g} is proven"
+        known = "no mu is proven" if math.isinf(highest) else f"only mu={up(highest, 4)} is proven"
         never = never_gaussian(claim)
         if never:
             known = f"no mu is enough: {never}"
         elif any(phase.sampler is not None or phase.sampling_prob < 1 for phase in claim.phases):
             known = f"{known}: sampling leaves the far tail as heavy as it was"
-        reason = f"mu={practical:.4g} holds down to delta={LEAST_DELTA:g}; at every epsilon {known}."
+        reason = f"mu={up(practical, 4)} holds down to delta={LEAST_DELTA:g}; at every epsilon {known}."
     return Finding("undecided", reason, "mu", shown, highest)
 
 
@@ -215,18 +215,22 @@ def _concentrated(claim: Claim, rho: float, at_least: Function) -> Finding:
     ratios = divergence_lower(claim.canonical("lower"), ORDERS) / ORDERS
     shown = float(ratios.max())
     if highest <= rho:
-        reason = f"the Renyi divergence of the history is at most {highest:.6g} times its order, at every order"
+        reason = f"the Renyi divergence of the history is at most {up(highest, 6)} times its order, at every order"
         return Finding("certified", f"{reason} (Bun and Steinke 2016, Lemma 1.7).", "rho", shown, highest)
     over = np.flatnonzero(ratios * (1.0 - EXACT) > rho)
     if len(over):
         plainest = over[np.argmin(np.abs(np.log(ORDERS[over] / 2.0)))]
         order, ratio = float(ORDERS[plainest]), float(ratios[plainest])
-        reason = f"at order {order:.4g} the Renyi divergence of one pair of neighbours is at least {ratio * order:.6g}"
+        reason = (
+            f"at order {order:.4g} the Renyi divergence of one pair of neighbours is at least {down(ratio * order, 6)}"
+        )
         return Finding("refuted", f"{reason}, more than rho={rho:.6g} times the order.", "rho", shown, highest)
     shown = max(shown, float((divergence_at_least(at_least, ORDERS) / ORDERS).max()))
     if shown * (1.0 - EXACT) > rho:
-        return Finding("refuted", f"{NO_SMALLER} rho than {shown:.6g}.", "rho", shown, highest)
-    return Finding("undecided", f"rho is proven at least {shown:.4g} and at most {highest:.4g}.", "rho", shown, highest)
+        return Finding("refuted", f"{NO_SMALLER} rho than {down(shown, 6)}.", "rho", shown, highest)
+    return Finding(
+        "undecided", f"rho is proven at least {down(shown, 4)} and at most {up(highest, 4)}.", "rho", shown, highest
+    )
 
 
 def _renyi(claim: Claim, stated: RenyiDP, at_least: Function, at_most: Function) -> Finding:
@@ -238,7 +242,7 @@ def _renyi(claim: Claim, stated: RenyiDP, at_least: Function, at_most: Function)
     huge = stated.order > SMALLER_ORDERS[0]
     smaller = np.append(SMALLER_ORDERS[stated.order > SMALLER_ORDERS], order)  # it grows with the order
     of_a_pair = float(divergence_lower(claim.canonical("lower"), smaller).max())
-    told_apart = f"{where} of one pair of neighbours is at least {of_a_pair:.6g}, more than {stated.epsilon:.6g}"
+    told_apart = f"{where} of one pair of neighbours is at least {down(of_a_pair, 6)}, more than {stated.epsilon:.6g}"
     refuted = of_a_pair * (1.0 - EXACT) > stated.epsilon
     if refuted and huge and math.isinf(min(rho_upper(upper), pure_upper(upper))):
         # moments of so large an order take long, and cannot certify what is refuted
@@ -249,27 +253,27 @@ def _renyi(claim: Claim, stated: RenyiDP, at_least: Function, at_most: Function)
         highest = min(highest, stated.epsilon)
     shown = max(of_a_pair, float(divergence_at_least(at_least, order)[0]))
     if highest <= stated.epsilon:
-        reason = f"{where} of the history is at most {highest:.6g} (Mironov 2017, Proposition 1)."
+        reason = f"{where} of the history is at most {up(highest, 6)} (Mironov 2017, Proposition 1)."
         return Finding("certified", reason, "epsilon", shown, highest)
     apart = TIGHT if stated.epsilon < shown else EXACT  # it takes seconds, and cannot certify what is refuted
     if highest > shown * (1.0 + apart):
         others = divergence_upper(upper, larger)
         highest = min(highest, float(others.min()))  # it grows with the order
         if highest <= stated.epsilon:
-            reason = f"{where} of the history is at most {highest:.6g}, as that of a larger order is."
+            reason = f"{where} of the history is at most {up(highest, 6)}, as that of a larger order is."
             return Finding("certified", reason, "epsilon", shown, highest)
         known = list(zip(larger, others, strict=True))
         highest = min(highest, divergence_at_most(at_most, stated.order, known))
     if highest <= stated.epsilon:
-        reason = f"{where} of the history is at most {highest:.6g}, by the certified upper bounds on delta(epsilon)."
+        reason = f"{where} of the history is at most {up(highest, 6)}, by the certified upper bounds on delta(epsilon)."
         return Finding("certified", reason, "epsilon", shown, highest)
     if refuted:
         return Finding("refuted", f"{told_apart}.", "epsilon", shown, highest)
     if shown * (1.0 - EXACT) > stated.epsilon:
-        reason = f"{NO_SMALLER} Renyi divergence at order {stated.order:.6g} than {shown:.6g}."
+        reason = f"{NO_SMALLER} Renyi divergence at order {stated.order:.6g} than {down(shown, 6)}."
         return Finding("refuted", reason, "epsilon", shown, highest)
     unknown = ": no theorem here has a moment of so large an order that floats hold" if math.isinf(highest) else ""
-    reason = f"{where} is proven at least {shown:.4g} and at most {highest:.4g}{unknown if huge else ''}."
+    reason = f"{where} is proven at least {down(shown, 4)} and at most {up(highest, 4)}{unknown if huge else ''}."
     return Finding("undecided", reason, "epsilon", shown, highest)
 
 
@@ -284,7 +288,7 @@ def _points(stated: PrivacyCurve, at_least: Function, at_most: Function, theorem
     worst = int(np.argmax(broken if broken.any() else open_))
     at = f"epsilon={epsilons[worst]:.6g}"
     if broken.any():
-        reason = f"delta is at least {lower[worst]:.4g} at {at}, more than {deltas[worst]:.4g}."
+        reason = f"delta is at least {down(lower[worst], 4)} at {at}, more than {deltas[worst]:.4g}."
         return Finding("refuted", reason, "points", *share)
-    reason = f"delta lies in [{lower[worst]:.4g}, {upper[worst]:.4g}] at {at}, and {deltas[worst]:.4g} between."
+    reason = f"delta lies in [{down(lower[worst], 4)}, {up(upper[worst], 4)}] at {at}, and {deltas[worst]:.4g} between."
     return Finding("undecided", reason, "points", *share)

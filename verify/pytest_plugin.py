@@ -3,7 +3,7 @@
 `assert_claim(claim_or_path)` fails a test with the verdict's text and witness when a claim is refuted;
 `--dpaudit-claims FILE` turns every claim of a file into a test item. Nothing heavy is imported before a claim is
 checked. Exact verdicts spend no error probability; the i-th sampling verdict of a session spends
-alpha * 6 / (pi^2 i^2), which sums to alpha however many there are.
+alpha * 6 / (pi^2 i^2), which sums to alpha however many there are, and on however many workers of pytest-xdist.
 """
 
 import math
@@ -51,6 +51,12 @@ def sampling_share(index: int, alpha: float = ALPHA) -> float:
     return alpha * 6.0 / (math.pi**2 * index**2)
 
 
+def _place(before: int) -> int:
+    """Which sampling verdict of the whole session comes after so many of this process: pytest-xdist's take turns."""
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    return before * workers + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) + 1
+
+
 def judge(claim: "Claim", require: str | None, method: str, spent: list[float], rng: Any) -> "Verdict":
     """Check a claim and raise if the verdict is not good enough.
 
@@ -73,7 +79,7 @@ def judge(claim: "Claim", require: str | None, method: str, spent: list[float], 
     if method == "exact":
         verdict = check(claim)
     else:
-        spent.append(sampling_share(len(spent) + 1))
+        spent.append(sampling_share(_place(len(spent))))
         verdict = check(claim, method=method, confidence=1.0 - spent[-1], rng=rng)
     if verdict.verdict == "refuted" or (require == "certified" and verdict.verdict != "certified"):
         raise ClaimFailure(describe(verdict))

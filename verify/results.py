@@ -233,7 +233,7 @@ class Verdict(_Record):
             return f"{low:g} to {high:g} of them broken"
         if low == math.inf:
             return f"no {name} is enough"
-        return f"true {name} {_rounded(low, ROUND_FLOOR)} to {_rounded(high, ROUND_CEILING)}"
+        return f"true {name} {down(low)} to {up(high)}"
 
     @property
     def read_as_zero_out(self) -> bool:
@@ -266,11 +266,25 @@ class Verdict(_Record):
         return _evaluate(self.epsilon_curve, delta)
 
 
-def _rounded(bound: float, rounding: str) -> str:
-    """A bound in five digits, rounded to its safe side; the nearest number where that agrees with it to nine."""
-    if math.isinf(bound) or math.isclose(bound, float(f"{bound:.5g}"), rel_tol=1e-9):
-        return f"{bound:.5g}"
-    return f"{float(Context(prec=5, rounding=rounding).create_decimal(Decimal(bound))):.5g}"
+def down(bound: float, digits: int = 5) -> str:
+    """A lower bound in so many digits, rounded down; the nearest number where that agrees with it to nine digits.
+
+    >>> down(0.23456), down(0.23456, 4), up(0.23454, 4)
+    ('0.23456', '0.2345', '0.2346')
+    """
+    return _rounded(bound, digits, ROUND_FLOOR)
+
+
+def up(bound: float, digits: int = 5) -> str:
+    """An upper bound, rounded up; as `down`."""
+    return _rounded(bound, digits, ROUND_CEILING)
+
+
+def _rounded(bound: float, digits: int, rounding: str) -> str:
+    nearest = f"{bound:.{digits}g}"
+    if not math.isfinite(bound) or math.isclose(bound, float(nearest), rel_tol=1e-9):
+        return nearest
+    return f"{float(Context(prec=digits, rounding=rounding).create_decimal(Decimal(float(bound)))):.{digits}g}"
 
 
 def _itself(points: OperatingPoints) -> OperatingPoints:

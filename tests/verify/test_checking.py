@@ -17,6 +17,7 @@ from dpaudit.verify.batch import check_all
 from dpaudit.verify.claims import Adjacency
 from dpaudit.verify.guarantees import PrivacyCurve, ZeroConcentratedDP
 from dpaudit.verify.implied import claim_stating, implied_delta
+from dpaudit.verify.results import up
 from dpaudit.verify.samplers import BufferedShuffle, TruncatedPoisson
 from dpaudit.verify.upper import upper_curve
 from dpaudit.verify.upper.gaussian_pld import analytic_delta
@@ -148,7 +149,7 @@ def test_reasons_say_what_decided_and_what_the_published_formula_comes_to() -> N
     certified = check(Claim.single(Gaussian(3.0), epsilon=3.0, delta=1e-5))
     assert certified.verdict == "certified"
     assert "Balle and Wang" in certified.reason
-    assert f"{certified.delta_upper:.4g}" in certified.reason
+    assert f"at most {up(certified.delta_upper, 4)} at" in certified.reason
     published = Claim.single(
         GammaPLRV(40_000.0, 6e-5, 0.5, 2.0, 26_000), epsilon=1.606, delta=1e-5, steps=300, sampling_prob=0.01,
         accountant="plrvo-theorem-4.9",

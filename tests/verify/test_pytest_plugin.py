@@ -8,7 +8,7 @@ import pytest
 
 from dpaudit.mechanisms import Gaussian
 from dpaudit.verify import Claim, check
-from dpaudit.verify.pytest_plugin import sampling_share
+from dpaudit.verify.pytest_plugin import judge, sampling_share
 
 CLAIMS = """
 [[claim]]
@@ -94,6 +94,19 @@ def test_the_plugin_loads_nothing_heavy() -> None:
 def test_the_shares_of_all_sampling_verdicts_sum_to_alpha() -> None:
     first = math.fsum(sampling_share(i) for i in range(1, 10_001))
     assert 0.04999 < first < 0.05
+
+
+def test_workers_of_one_session_share_one_error_probability(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each worker began with the first share: two spent .076 of .05."""
+    claim, places = Claim.single(Gaussian(1.0), epsilon=50.0, delta=0.01), []
+    monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", "3")
+    for worker in range(3):
+        monkeypatch.setenv("PYTEST_XDIST_WORKER", f"gw{worker}")
+        spent: list[float] = []
+        for _ in range(2):
+            judge(claim, None, "monte-carlo", spent, 1)
+        places += spent
+    assert sorted(places, reverse=True) == [sampling_share(i) for i in range(1, 7)]
 
 
 def test_control_characters_of_an_id_do_not_reach_the_terminal(pytester: pytest.Pytester) -> None:

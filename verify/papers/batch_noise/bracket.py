@@ -12,7 +12,7 @@ from dpaudit.verify.lower.strongest import aim, event, strongest_curve
 from dpaudit.verify.papers.batch_noise import known_others, known_size, unknown_size
 from dpaudit.verify.papers.batch_noise.known_others import Reading
 from dpaudit.verify.papers.batch_noise.unknown_size import Finding
-from dpaudit.verify.results import Verdict, Witness
+from dpaudit.verify.results import Verdict, Witness, down
 
 READINGS: dict[str, str] = {
     "per-example": "noise is added to every clipped contribution of the batch; the divisor is public",
@@ -96,7 +96,7 @@ def _reason(bracket: Bracket) -> str:
     if bracket.name == "certified":
         return bracket.proof
     if bracket.name == "refuted":
-        forced = f"delta >= {bracket.delta_lower:.4g} at epsilon={claim.epsilon:.4g}"
+        forced = f"delta >= {down(bracket.delta_lower, 4)} at epsilon={claim.epsilon:.4g}"
         return f"{forced}, more than {claim.delta:.4g}: {LOWER}."
     theorem = f" ({best.theorem})" if best else ": no theorem here covers this noise under this reading"
     return f"{bracket.gap}, and the claim lies between{theorem}."
