@@ -244,7 +244,10 @@ def _names(state: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -
     }
     told = [f"{verb} {', '.join(keys[:5])}{f' and {len(keys) - 5} more' if len(keys) > 5 else ''}"
             for verb, keys in lists.items() if keys]  # fmt: skip
-    return f"{', and '.join(told)}."
+    untrained = (
+        "; what is not trained is no part of the released model: leave it out" if set(shapes) <= set(state) else ""
+    )
+    return f"{', and '.join(told)}{untrained}."
 
 
 def _same_recipe(inner: Recipe, given: Recipe, name: str) -> Recipe:

@@ -43,7 +43,7 @@ class UserBuild:
             ) from error
         if not isinstance(module, nn.Module):
             raise InputError(f"Expected {self.code.where} to return a torch.nn.Module, not {type(module).__name__}.")
-        return module
+        return module.train()  # else Opacus has no gradients of records
 
 
 def build_architecture(table: "ArchitectureTable", inputs: int, classes: int, folder: Path | None) -> Architecture:

@@ -89,7 +89,8 @@ def check_state(state: Any, name: str, *, size: int | None) -> dict[str, Tensor]
         total += expected
     if size is not None and total != size:
         raise InputError(
-            f"Expected the tensors of {name} ({total:,} bytes) to be its records ({size:,} bytes), each once."
+            f"Expected the tensors of {name} ({total:,} bytes) to be its records ({size:,} bytes), each once: "
+            "of weights that share memory save one, as dict(model.named_parameters()) does."
         )
     for key, tensor in state.items():
         if not bool(torch.isfinite(tensor).all()):

@@ -297,8 +297,9 @@ def test_a_program_is_refused_with_what_to_save(tmp_path: Path, recipe: Recipe, 
         ({"w": torch.zeros(2, 64), "b": torch.zeros(2)}, "it lacks weight, bias, and it has w, b."),
         ({f"module.{key}": value for key, value in weights().items()}, r"'module\.'; save model\.module\.state_dict"),
         ({f"layer{index}.weight": torch.zeros(2) for index in range(65)}, "layer4.weight and 60 more."),
+        ({"weight": torch.zeros(2, 63), "bias": torch.zeros(2), "mean": torch.zeros(2)}, "it has mean; what is not tr"),
     ],
-    ids=["renamed", "wrapped", "long"],
+    ids=["renamed", "wrapped", "long", "more"],
 )
 def test_other_names_are_told_in_a_readable_line(
     tmp_path: Path, digits: Dataset, recipe: Recipe, state: dict[str, torch.Tensor], message: str

@@ -21,7 +21,7 @@ from dpaudit.audit.inputs.networks import parameter_shapes
 from dpaudit.audit.inputs.recipes import Recipe, load_recipe
 from dpaudit.mechanisms import Gaussian, Laplace
 from dpaudit.mechanisms.defects import CORRECT
-from dpaudit.mechanisms.learning.architectures import parameter_count
+from dpaudit.mechanisms.learning.architectures import build_module, parameter_count
 from dpaudit.mechanisms.learning.spec import DPSGDSpec
 from dpaudit.mechanisms.learning.update_rules import UpdateRule
 from dpaudit.verify.claim_files import claim_from_dict
@@ -284,7 +284,7 @@ class Tanh(torch.nn.Sequential):
     pass
 
 def build(inputs, classes, width):
-    return Tanh(torch.nn.Linear(inputs, width), torch.nn.Tanh(), torch.nn.Linear(width, classes))
+    return Tanh(torch.nn.Linear(inputs, width), torch.nn.Tanh(), torch.nn.Linear(width, classes)).eval()
 
 def broken(inputs, classes):
     return 1 / 0
@@ -303,6 +303,7 @@ def custom(tmp_path: Path, function: str, **kwargs: Any) -> Recipe:
 def test_a_users_own_network(tmp_path: Path, digits: Dataset) -> None:
     architecture = custom(tmp_path, "build", width=5).spec(digits).architecture
     assert parameter_shapes(architecture) == {"0.weight": (5, 64), "0.bias": (5,), "2.weight": (2, 5), "2.bias": (2,)}
+    assert build_module(architecture).training  # Opacus takes gradients of records in no other mode
     assert parameter_count(pickle.loads(pickle.dumps(architecture))) == 337  # worker processes receive it pickled
 
 
