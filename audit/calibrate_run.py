@@ -10,6 +10,7 @@ from dpaudit._files import write_whole
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.mechanisms.registry import to_dict
 from dpaudit.verify.calibration.noise import Calibration, calibrate
+from dpaudit.verify.results import down, up
 
 WIDTH = 100
 
@@ -74,7 +75,7 @@ def calibration_text(calibration: Calibration) -> str:
     lines = [
         f"least noise to {calibration.tolerance:g}: {calibration.free}={calibration.value:.6g} is enough, "
         f"{calibration.too_little:.6g} is not proven to be",
-        f"{verdict.verdict}: epsilon in [{verdict.epsilon_lower:.5g}, {verdict.epsilon_upper:.5g}] "
+        f"{verdict.verdict}: epsilon in [{down(verdict.epsilon_lower)}, {up(verdict.epsilon_upper)}] "
         f"at delta {verdict.delta_claimed:g}",
         f"by {calibration.theorem}",
         *(f"assumes: {text}" for text in verdict.assumptions),

@@ -17,7 +17,7 @@ from dpaudit.mechanisms.base import Array, Domain, usual_errors
 from dpaudit.verify.bounds import choose_threshold, epsilon_from_counts
 from dpaudit.verify.bounds.rates import valid_confidence, valid_count, valid_scores
 from dpaudit.verify.guarantees import DELTA, EPSILON
-from dpaudit.verify.results import Verdict
+from dpaudit.verify.results import Verdict, down
 
 Sampler = Callable[[np.random.Generator, int], Array]
 Score = Callable[[Array], Array]
@@ -25,7 +25,7 @@ Score = Callable[[Array], Array]
 OUTPUTS = Domain(100, math.inf, (1_000, 100_000), "outputs from each side", closed_low=True, integer=True)
 LARGEST_INTEGER = 2.0**53  # below which float64 holds every one
 BLOCK = 5_000  # outputs held at a time while they are counted
-REPEATED, VARYING = 64, 10  # outputs asked for twice; how many of them differ from the first where that tells
+REPEATED, VARYING = 64, 10  # outputs asked for twice; how many differ from the most frequent where that tells
 QUARTILE_DISTANCE = 50.0  # quartile distances from the median beyond which the linear classifier sees no difference
 
 
@@ -94,7 +94,7 @@ def check_sampler(
     delta_lower = _delta_lower(bound.inputs["tpr_lower"], bound.inputs["fpr_upper"], epsilon)
     refuted = bound.epsilon_lower > epsilon
     event = f"score > {threshold:.6g}: {tp} of {trials} with the record, {fp} of {trials} without"
-    proven = f"epsilon {bound.epsilon_lower:.4g} at delta {delta:g} and confidence {confidence:g} ({event})"
+    proven = f"epsilon {down(bound.epsilon_lower, 4)} at delta {delta:g} and confidence {confidence:g} ({event})"
     reason = f"sampling proves at least {proven}"
     if not refuted:
         reason = f"sampling proves no more than {proven}; a proof of privacy needs a density"
@@ -130,7 +130,8 @@ def _check_fresh(sampler: Sampler, rng: np.random.Generator, size: int) -> None:
     Independent outputs of any one law come again, so many of them different, with probability below 1e-6.
     """
     first, again = (_draw(sampler, rng, size) for _ in range(2))
-    if (first != first[0]).any(axis=1).sum() >= VARYING and np.array_equal(first, again):
+    varying = size - np.unique(first, axis=0, return_counts=True)[1].max()
+    if varying >= VARYING and np.array_equal(first, again):
         raise ValueError("Expected the sampler to draw from rng: it returned the same outputs again.")
 
 

@@ -9,7 +9,7 @@ from dpaudit.mechanisms.base import Array, LaplaceCoordinates, PowerCoordinates,
 from dpaudit.verify.checking import check
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.implied import operating_points
-from dpaudit.verify.results import Verdict, VerdictName
+from dpaudit.verify.results import Verdict, VerdictName, up
 
 TIMES = {"add-remove": 2.0, "zero-out": 2.0, "replace-one": 4.0}
 THEOREM = "perturbed objective of a linear model, bounded by the noise's density at the ends of the gradient's range"
@@ -57,11 +57,11 @@ def check_perturbed_objective(claim: Claim, *, jacobian: float) -> Verdict:
     delta_upper = float(delta_at_most(np.array([claim.epsilon]))[0])
     epsilon_upper = float(epsilon(np.array([claim.delta]))[1][0])
     name: VerdictName = "certified" if delta_upper <= claim.delta else "undecided"
-    bound = f"delta is at most {delta_upper:.4g} at epsilon={claim.epsilon:.4g}"
+    bound = f"delta is at most {up(delta_upper, 4)} at epsilon={claim.epsilon:.4g}"
     reason = f"{bound}, by {THEOREM}."
     if name == "undecided":
         reason = (
-            f"The true epsilon is at most {epsilon_upper:.4g} at delta={claim.delta:.4g} ({bound}); to decide the "
+            f"The true epsilon is at most {up(epsilon_upper, 4)} at delta={claim.delta:.4g} ({bound}); to decide the "
             "claim, it takes a tighter bound for perturbed objectives, or an attack on the released model."
         )
     return replace(

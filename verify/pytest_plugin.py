@@ -3,11 +3,13 @@
 `assert_claim(claim_or_path)` fails a test with the verdict's text and witness when a claim is refuted;
 `--dpaudit-claims FILE` turns every claim of a file into a test item. Nothing heavy is imported before a claim is
 checked. Exact verdicts spend no error probability; the i-th sampling verdict of a session spends
-alpha * 6 / (pi^2 i^2), which sums to alpha however many there are, and on however many workers of pytest-xdist.
+alpha * 6 / (pi^2 i^2), which sums to alpha however many there are; workers of pytest-xdist have parts of alpha.
 """
 
 import math
 import os
+import re
+import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from dpaudit.verify.results import Verdict
 
 ALPHA = 0.05
+NAMED = 10_000  # from so many on workers whose names are no numbers, each with next to nothing
 _SPENT: pytest.StashKey[list[float]] = pytest.StashKey()
 
 
@@ -51,10 +54,17 @@ def sampling_share(index: int, alpha: float = ALPHA) -> float:
     return alpha * 6.0 / (math.pi**2 * index**2)
 
 
-def _place(before: int) -> int:
-    """Which sampling verdict of the whole session comes after so many of this process: pytest-xdist's take turns."""
-    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    return before * workers + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) + 1
+def worker_share() -> float:
+    """The part of a session's error probability that this process may spend: 1, unless pytest-xdist shares the tests.
+
+    Half is for the workers that it starts, alike; half for those that replace others, which have numbers above theirs.
+    """
+    name, workers = os.environ.get("PYTEST_XDIST_WORKER", ""), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT") or 0)
+    if not workers:
+        return 1.0
+    found = re.fullmatch(r"gw(\d+)", name)
+    number = int(found[1]) if found else workers + NAMED + zlib.crc32(name.encode()) % NAMED  # a name of the user's own
+    return 0.5 / workers if number < workers else sampling_share(number - workers + 1, 0.5)
 
 
 def judge(claim: "Claim", require: str | None, method: str, spent: list[float], rng: Any) -> "Verdict":
@@ -79,7 +89,7 @@ def judge(claim: "Claim", require: str | None, method: str, spent: list[float], 
     if method == "exact":
         verdict = check(claim)
     else:
-        spent.append(sampling_share(_place(len(spent))))
+        spent.append(sampling_share(len(spent) + 1, ALPHA * worker_share()))
         verdict = check(claim, method=method, confidence=1.0 - spent[-1], rng=rng)
     if verdict.verdict == "refuted" or (require == "certified" and verdict.verdict != "certified"):
         raise ClaimFailure(describe(verdict))

@@ -520,7 +520,7 @@ class AuditResult(_Record):
 
     def __str__(self) -> str:
         """The verdict, what is proven and by how many models, in a line."""
-        proven = "no epsilon" if self.epsilon_lower is None else f"epsilon >= {self.epsilon_lower:.4g}"
+        proven = "no epsilon" if self.epsilon_lower is None else f"epsilon >= {down(self.epsilon_lower, 4)}"
         attacks = ", ".join(f"{attack.name} ({attack.trials:,} trials)" for attack in self.attacks) or "no attack"
         return (
             f"{self.model.get('path', 'model')}: {self.verdict}: {proven} at confidence {self.confidence:g}, claimed "

@@ -64,7 +64,7 @@ TRAINING_RECORDS = {
 }  # fmt: skip
 LOADS_NAMED = ("load", "load_dataset", "builder")  # tfds.load("mnist"), datasets.load_dataset("imdb")
 REGROUPS = (
-    "ConcatDataset", "ChainDataset", "concatenate_datasets", "interleave_datasets", "concatenate", "Subset",
+    "ConcatDataset", "ChainDataset", "concatenate_datasets", "interleave_datasets", "concatenate", "cat", "Subset",
     "random_split", "train_test_split", "take", "skip", "select",
 )  # fmt: skip
 SIZE_NAMES = re.compile(
@@ -143,7 +143,7 @@ def records(script: "Script") -> int | None:
     names = script.names
     sizes: set[Number | None] = set()
     loaded = {_loads(script, call) for call in script.all_calls} - {None}
-    if len(loaded) == 1 and not any(script.calls(*REGROUPS)):
+    if len(loaded) == 1 and not any(_regroups(script, call) for call in script.all_calls):
         sizes.update(TRAINING_RECORDS[name] for name in loaded if name is not None)
     for call in script.all_calls:
         if last_name(call.func) in SIGNATURES:
@@ -160,11 +160,29 @@ def records(script: "Script") -> int | None:
     return known.pop() if len(known) == 1 else None
 
 
-def _is_training_part(part: ast.expr) -> bool:
+def _regroups(script: "Script", call: ast.Call) -> bool:
+    """Whether a call puts records together that may be trained on, or takes some of them: ConcatDataset, a + b."""
+    if last_name(call.func) in REGROUPS:
+        arrays = script.names.dotted(call.func).split(".")[0] in ("numpy", "np", "jax", "jnp", "torch")
+        if arrays and last_name(call.func) in ("take", "concatenate", "cat"):  # of predictions and colours too
+            return "train" in ast.unparse(call).lower()
+        return not held_out(script, call) or _cuts(script, call)
+    return _loads(script, call) is not None and isinstance(script.names.parents.get(call), ast.BinOp)
+
+
+def _cuts(script: "Script", call: ast.Call) -> bool:
+    """Whether several names get parts of it: train, test = random_split(...)."""
+    parent = script.names.parents.get(call)
+    return isinstance(parent, ast.Assign) and any(
+        isinstance(target, (ast.Tuple, ast.List)) for target in parent.targets
+    )
+
+
+def _is_training_part(script: "Script", part: ast.expr) -> bool:
     """Whether what a call says of the part that it loads may be the whole training set: `True`, "train", or a name."""
     several = part.elts if isinstance(part, (ast.List, ast.Tuple)) else [part]
-    known = [item.value for item in several if isinstance(item, ast.Constant)]
-    return len(known) < len(several) or "train" in known or True in known
+    known = {script.names.value(item) for item in several}
+    return None in known or "train" in known or True in known
 
 
 def _loads(script: "Script", call: ast.Call) -> str | None:
@@ -174,7 +192,7 @@ def _loads(script: "Script", call: ast.Call) -> str | None:
     name = last_name(call.func)
     second = call.args[1] if len(call.args) > 1 and name not in LOADS_NAMED else None  # there it is a configuration's
     for part in (keyword(call, "train"), keyword(call, "split"), second):
-        if part is not None and not _is_training_part(part):
+        if part is not None and not _is_training_part(script, part):
             return None
     if name == "load_data" and isinstance(call.func, ast.Attribute):
         found = last_name(call.func.value)

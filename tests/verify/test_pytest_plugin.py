@@ -8,7 +8,7 @@ import pytest
 
 from dpaudit.mechanisms import Gaussian
 from dpaudit.verify import Claim, check
-from dpaudit.verify.pytest_plugin import judge, sampling_share
+from dpaudit.verify.pytest_plugin import judge, sampling_share, worker_share
 
 CLAIMS = """
 [[claim]]
@@ -97,16 +97,24 @@ def test_the_shares_of_all_sampling_verdicts_sum_to_alpha() -> None:
 
 
 def test_workers_of_one_session_share_one_error_probability(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each worker began with the first share: two spent .076 of .05."""
-    claim, places = Claim.single(Gaussian(1.0), epsilon=50.0, delta=0.01), []
+    """Each began with the whole: two spent .076 of .05."""
+    claim, spent = Claim.single(Gaussian(1.0), epsilon=50.0, delta=0.01), []
+    for name, count in (("", ""), ("master", ""), ("gw0", "")):
+        monkeypatch.setenv("PYTEST_XDIST_WORKER", name)
+        monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", count)
+        assert worker_share() == 1.0
     monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", "3")
-    for worker in range(3):
-        monkeypatch.setenv("PYTEST_XDIST_WORKER", f"gw{worker}")
-        spent: list[float] = []
-        for _ in range(2):
-            judge(claim, None, "monte-carlo", spent, 1)
-        places += spent
-    assert sorted(places, reverse=True) == [sampling_share(i) for i in range(1, 7)]
+    for name in (*(f"gw{worker}" for worker in range(100)), "alpha", "beta"):  # most of them replace one another
+        monkeypatch.setenv("PYTEST_XDIST_WORKER", name)
+        spent.append(0.05 * worker_share())
+    assert spent[0] == spent[1] == spent[2] == 0.025 / 3
+    assert 0.049 < math.fsum(spent) < 0.05
+    assert spent[-1] != spent[-2]
+    shares: list[float] = []
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw1")
+    for _ in range(2):
+        judge(claim, None, "monte-carlo", shares, 1)
+    assert shares == [sampling_share(1, 0.025 / 3), sampling_share(2, 0.025 / 3)]
 
 
 def test_control_characters_of_an_id_do_not_reach_the_terminal(pytester: pytest.Pytester) -> None:

@@ -132,7 +132,7 @@ def calibrate(
         start = bracket.short
         if start == 0 or cost is costs[-1] or _excess(costs[-1], target, build, power, start) > 0:
             break
-    _refuse(bracket, cost, lambda noise: build(noise**power), target)
+    _refuse(bracket, costs[-1], lambda noise: build(noise**power), target)
     verdict: Verdict | None = None
     for value in _roundings(bracket, power, tolerance):
         if accountant is None:

@@ -54,6 +54,7 @@ from dpaudit.verify.pld.radial_cells import (
 )
 from dpaudit.verify.pld.radial_tails import FINE
 from dpaudit.verify.pld.scale_mixture_cells import mixture_cells
+from dpaudit.verify.results import down
 
 SINGLE_TAIL = 1e-45  # a single release needs no transform, so its curve may as well reach any delta
 LARGEST_MERGED = 6.0  # distance of the centres, in deviations, up to which cells hold every probability that matters
@@ -296,7 +297,8 @@ def pure_reason(epsilon: float) -> str:
     """
     if math.isinf(epsilon):
         return "With delta=0 no epsilon is enough: the loss of such noise has no bound."
-    return f"Every release can have its largest loss at once, if rarely: epsilon is at least {epsilon:.4g} at delta=0."
+    least = f"epsilon is at least {down(epsilon, 4)} at delta=0."
+    return f"Every release can have its largest loss at once, if rarely: {least}"
 
 
 def _heavy(release: ShiftedPhase, direction: str, tail: float, cap: float) -> bool:

@@ -10,7 +10,7 @@ from dpaudit.mechanisms.base import Array
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.pld.operating_points import Events
-from dpaudit.verify.results import Witness
+from dpaudit.verify.results import Witness, down
 
 NOTHING = 1e-40  # of the claimed delta: a witness of less at the claimed epsilon is one for another place
 LEAST_LOG = -690.0  # of a probability that is printed as a float
@@ -104,7 +104,7 @@ def event(points: Events, epsilon: float, what: str) -> str:
         return "none"
     best = near.best_event(epsilon)
     return (
-        f"{what} >= {near.threshold[best]:.6g}: probability at least {near.first_lower[best]:.6g} against at most "
+        f"{what} >= {near.threshold[best]:.6g}: probability at least {down(near.first_lower[best], 6)} against at most "
         f"{_probability(min(near.log_second_upper[best], 0.0))}"
     )
 

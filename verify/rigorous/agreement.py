@@ -6,7 +6,7 @@ from dataclasses import replace
 from dpaudit.verify.checking import DISAGREEMENT, decide
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.guarantees import PrivacyCurve
-from dpaudit.verify.results import Verdict, VerdictName
+from dpaudit.verify.results import Verdict, VerdictName, down, up
 from dpaudit.verify.rigorous.balls import Unavailable
 from dpaudit.verify.rigorous.bracket import RigorousBracket, rigorous_bracket
 from dpaudit.verify.rigorous.guarantees import GuaranteeBracket, guarantee_bracket
@@ -141,7 +141,7 @@ def _bounds_of(found: GuaranteeBracket) -> str:
 
 
 def _between(what: str, lower: float, witness: str, upper: float, theorem: str) -> str:
-    return f"{what} is at least {lower:.6g} ({witness}) and at most {upper:.6g} ({theorem})"
+    return f"{what} is at least {down(lower, 6)} ({witness}) and at most {up(upper, 6)} ({theorem})"
 
 
 def _crossed(verdict: Verdict, found: RigorousBracket) -> Verdict:

@@ -51,20 +51,22 @@ def _claim(given: Mapping[str, Number | None]) -> tuple[Number, Number, Number, 
 def _hits(place: ast.AST, epsilon: Number, delta: Number, noise: Number, steps: int, rate: float) -> Iterator[Hit]:
     from dpaudit.mechanisms import Gaussian
     from dpaudit.verify import Claim, check
+    from dpaudit.verify.results import down
 
     claim = Claim.single(Gaussian(float(noise)), epsilon=epsilon, delta=delta, steps=steps, sampling_prob=rate)
     verdict = check(claim)
     if verdict.verdict == "refuted":
         yield Hit(
             place,
-            f"epsilon is at least {verdict.epsilon_lower:.4g} at delta {delta:g}, not {epsilon:g}: {steps:,} Poisson "
-            f"batches of rate {rate:.4g} with noise multiplier {noise:g}",
+            f"epsilon is at least {down(verdict.epsilon_lower, 4)} at delta {delta:g}, not {epsilon:g}: {steps:,} "
+            f"Poisson batches of rate {rate:.4g} with noise multiplier {noise:g}",
             refuted=True,
         )
 
 
 def _find_in_recipe(file: RecipeFile) -> Iterator[Hit]:
     from dpaudit.verify import check
+    from dpaudit.verify.results import down
 
     claim = file.recipe.claim_object()
     try:
@@ -72,7 +74,9 @@ def _find_in_recipe(file: RecipeFile) -> Iterator[Hit]:
     except (TypeError, ValueError):  # the mechanism's dimension is that of a model nobody built
         return
     if verdict.verdict == "refuted":
-        message = f"epsilon is at least {verdict.epsilon_lower:.4g} at delta {claim.delta:g}, not {claim.epsilon:g}"
+        message = (
+            f"epsilon is at least {down(verdict.epsilon_lower, 4)} at delta {claim.delta:g}, not {claim.epsilon:g}"
+        )
         yield Hit(file.line("claim", "epsilon"), message, refuted=True)
 
 

@@ -232,7 +232,10 @@ MNIST = 'datasets.MNIST(".", train=True)'
         (MNIST, 'load_dataset("imdb", split="unsupervised")'),
         (MNIST, f'ConcatDataset([{MNIST}, datasets.MNIST(".", train=False)])'),
         (MNIST, f'{MNIST} + datasets.FashionMNIST(".")'),
-        (MNIST, f"random_split({MNIST}, [0.9, 0.1])[0]"),
+        (MNIST, f'{MNIST} + datasets.MNIST(".", train=False)'),
+        (f"train = {MNIST}", f"train, val = random_split({MNIST}, [0.9, 0.1])"),
+        (f"train = {MNIST}", f"train = {MNIST}\nx = torch.cat([train.data, more])"),
+        (MNIST, 'load_dataset("imdb", split=PART)\nPART = "train+test"'),
         ("EPOCHS):\n", "EPOCHS):\n    optimizer.noise_multiplier *= 1.5\n"),
         ("EPOCHS):\n", "EPOCHS):\n    optimizer.noise_multiplier = noises[epoch]\n"),
         ("for epoch", "scheduler = ExponentialNoise(optimizer, gamma=1.5)\nfor epoch"),
@@ -246,6 +249,20 @@ def test_no_epsilon_is_computed_of_records_or_noise_that_are_not_known(
     assert [item.rule for item in found(source)] == ["claimed-value"]
     assert was in source
     assert [item.rule for item in found(source.replace(was, now)) if item.rule == "claimed-value"] == []
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        'test = Subset(datasets.MNIST(".", train=False), range(1000))',
+        'test = load_dataset("imdb", split="test").select(range(100))',
+        "predictions = np.concatenate(answers)",
+        "colour = np.take(colours, 3)",
+    ],
+)
+def test_data_that_are_not_trained_on_may_be_cut(beside: str, found: Callable[[str], list[Finding]]) -> None:
+    source = OPACUS + "assert engine.get_epsilon(DELTA) <= 3.0\n" + beside + "\n"
+    assert [item.rule for item in found(source)] == ["claimed-value"]
 
 
 @pytest.mark.parametrize("split", ['split="train"', "split=part", ""])
