@@ -46,13 +46,13 @@ def end_by(numbers: Sequence[signal.Signals]) -> None:
             try:
                 return signal.pthread_sigmask(how, which)
             except KeyboardInterrupt:  # Python drops it here: again, a moment later
-                again = threading.Timer(0.1, os.kill, (os.getpid(), handled[0]))
+                again = threading.Timer(0.1, os.kill, (os.getpid(), [*handled, signal.SIGINT][0]))
                 again.daemon = True
                 again.start()
 
     def hold() -> None:
         forking.mask = mask(signal.SIG_BLOCK, ())
-        mask(signal.SIG_BLOCK, handled)
+        mask(signal.SIG_BLOCK, (*handled, signal.SIGINT))  # which would leave the others blocked
 
     def release() -> None:
         mask(signal.SIG_SETMASK, forking.mask)

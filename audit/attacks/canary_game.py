@@ -130,7 +130,8 @@ class CanaryGame:
         refutes = self.refuter(audit, shares, look)
         own = audit.controls[-1] if audit.controls and audit.controls[-1].attack == self.name else None
         half = design.pilot.separation if own is None or own.separation is None else own.separation
-        if (little := learns_little(audit, half, refutes, without, with_canary)) is not None:
+        found = own is not None and own.found
+        if (little := learns_little(audit, half, refutes, without, with_canary, control_found=found)) is not None:
             audit.notes.append(little)
             if own is not None and not takes_noise_factor(audit.settings.trainer):
                 audit.controls[-1] = replace(own, unlike=little)
@@ -268,7 +269,9 @@ def ideal_separation(audit: Audit) -> float:
     return 1.0 / analytic_gaussian_sigma(1.0, epsilon=epsilon, delta=delta)
 
 
-def learns_little(audit: Audit, half: float, refutes: Refutes, without: Scores, with_canary: Scores) -> str | None:
+def learns_little(
+    audit: Audit, half: float, refutes: Refutes, without: Scores, with_canary: Scores, *, control_found: bool = False
+) -> str | None:
     """What is told of a user's loop whose scores depend on the canary far less than they should, a sentence.
 
     Half of the noise moves scores about twice as far apart as all of it. Where the tests would not refute the loop's
@@ -282,6 +285,7 @@ def learns_little(audit: Audit, half: float, refutes: Refutes, without: Scores, 
             pilot's, which the choice among its candidates raises.
         refutes: The audit's own tests.
         without, with_canary: Scores of the loop's models.
+        control_found: Whether the positive control says that half of the noise would have been found.
     """
     if audit.settings.trainer is train:
         return None
@@ -294,8 +298,12 @@ def learns_little(audit: Audit, half: float, refutes: Refutes, without: Scores, 
         return models_needed(refutes, distance / CONTROLLED_NOISE, [len(without)], rng=rng)[1]
 
     enough = PROMISED_POWER * DRAWS
-    found = with_half_the_noise(apart + DOUBT * deviation)
-    if found >= enough or with_half_the_noise(expected) < enough:
+    clear = with_half_the_noise(expected) >= enough
+    if not clear and not control_found:
+        return None
+    # a control that is found by a hair is no measure to a hair
+    found = with_half_the_noise(apart + (DOUBT if clear else 2.0 * DOUBT) * deviation)
+    if found >= enough:
         return None
     return (
         f"Scores of the loop's models lie {apart:.2g} deviations apart, where those of "

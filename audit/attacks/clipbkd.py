@@ -160,25 +160,25 @@ def arms_in_order(
 ) -> Arms:
     """Two neighbours as of `make_arms`, for batches in a fixed public order: the canary is in the first of a pass.
 
-    That one enters most nodes of a tree. What replaces the canary is in it too, whole rounds behind. Both come last,
-    and between them nobody: no other record moves, whether a loop counts the places of the pool or of those that train.
+    That one enters most nodes of a tree. Records are repeated until their rounds are whole; the canary comes behind
+    them, and what replaces it a round later, nobody between: no other record moves, whether a loop counts the places of
+    the pool or of those that train.
 
     Args:
         x, y, canary, label, other, adjacency: As of `make_arms`.
         batches: Of one pass, at least 1: record i is in batch i mod `batches`.
     """
     replaced = adjacency == "replace-one"
-    kept = np.arange(len(x)) >= (adjacency != "add-remove")
-    rest = int(kept.sum())
-    place = rest + -rest % batches
-    behind = place + 1 - rest + (batches if replaced else 0)
+    kept = np.arange(adjacency != "add-remove", len(x))
+    kept = np.append(kept, np.resize(kept, -len(kept) % batches))
+    rest, behind = len(kept), 1 + (batches if replaced else 0)
     labels = np.full(behind, label)
     labels[-1] = other if replaced else label
     pool = Pool(np.vstack([x[kept], np.repeat(canary[None], behind, axis=0)]), np.append(y[kept], labels))
     without = np.arange(len(pool.y)) < rest
     with_canary = without.copy()
-    with_canary[place], without[-1] = True, replaced
-    described = {**_described(x, canary, label, adjacency), "pair": PAIRS[adjacency]}
+    with_canary[rest], without[-1] = True, replaced
+    described = {**_described(x, canary, label, adjacency), "records": rest, "pair": PAIRS[adjacency]}
     return Arms(pool, without, with_canary, canary, label, described | ({"other_label": other} if replaced else {}))
 
 

@@ -88,15 +88,18 @@ def test_a_canary_among_batches_of_a_fixed_order_is_in_the_first_and_moves_nobod
     arms = arms_in_order(x, y, CANARY, 1, 0, adjacency=adjacency, batches=8)
     [place] = np.flatnonzero(arms.with_canary & ~arms.without)
     others = np.flatnonzero(arms.with_canary & arms.without)
-    np.testing.assert_array_equal(arms.pool.x[others], x if adjacency == "add-remove" else x[1:])
-    np.testing.assert_array_equal(arms.pool.y[others], y if adjacency == "add-remove" else y[1:])
+    trained = slice(None) if adjacency == "add-remove" else slice(1, None)
+    for pool, given in ((arms.pool.x, x[trained]), (arms.pool.y, y[trained])):
+        np.testing.assert_array_equal(pool[others], np.concatenate([given, given[: -len(given) % 8]]))
     np.testing.assert_array_equal(others, np.arange(len(others)))
     replacing = np.flatnonzero(arms.without & ~arms.with_canary)
     assert len(replacing) == (adjacency == "replace-one")
     for where, label in [(place, 1), *((int(other), 0) for other in replacing)]:
         np.testing.assert_array_equal(arms.pool.x[where], CANARY)
         assert (where % 8, arms.pool.y[where]) == (0, label)
-        assert where >= len(others)
+    # of those that train it is the first of a round as well
+    assert place == len(others)
+    assert len(others) % 8 == 0
 
 
 def test_a_class_that_is_not_clipped_has_a_canary() -> None:
@@ -147,6 +150,10 @@ def test_no_loop_is_told_to_show_little_that_shows_all_that_the_claim_allows() -
     assert learns_little(loop, 1e14, lambda *_: False, scores, scores) is None  # too few models for any loop
     # what is expected is half of what is given, and a loop that shows so much is like the others
     assert learns_little(loop, 1.0, refutes, scores, scores + 0.5) is None
+    # where half of the noise is found by a hair, what shows nothing is told apart and what shows a little less is not
+    hair = 0.4
+    assert learns_little(loop, hair, refutes, scores, scores) is None
+    assert learns_little(loop, hair, refutes, scores, scores, control_found=True) is not None
 
 
 def test_first_weights_that_fit_no_better_are_not_taken() -> None:
