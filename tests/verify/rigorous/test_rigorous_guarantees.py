@@ -231,4 +231,4 @@ def test_balls_alone() -> None:
     claim = Claim.single(Gaussian(1.0), epsilon=1.0, delta=0.126)
     name, proved = alone(claim, check(claim))
     assert name == "refuted"
-    assert proved.startswith("delta is at least 0.126937")
+    assert proved.startswith("delta is at least 0.126936")
