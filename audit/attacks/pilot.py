@@ -104,7 +104,7 @@ def run_pilot(
         turned = apart.min(axis=0) < -TURNED
         apart = np.where(turned, -1.0, 1.0) * apart
         favours = np.array([FAVOUR if score is released_ratio else 1.0 for score in candidate.scores.values()])
-        doubts = SURE * np.minimum(np.nan_to_num(errors)[1:], _FURTHEST)
+        doubts = SURE * np.nan_to_num(errors, posinf=_FURTHEST)[1:]
         sure = np.vstack([apart[:1], np.maximum(apart[1:] - doubts, 0.0)])
         counted = np.array([count for count, _ in ways]) @ sure * favours
         best = int(counted.argmax())

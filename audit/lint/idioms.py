@@ -142,9 +142,11 @@ def records(script: "Script") -> int | None:
     """
     names = script.names
     sizes: set[Number | None] = set()
-    loaded = {_loads(script, call) for call in script.all_calls} - {None}
-    if len(loaded) == 1 and not any(_regroups(script, call) for call in script.all_calls):
-        sizes.update(TRAINING_RECORDS[name] for name in loaded if name is not None)
+    loaded = {call: name for call in script.all_calls if (name := _loads(script, call)) is not None}
+    added = any(isinstance(names.parents.get(call), ast.BinOp) for call in loaded)  # MNIST(...) + MNIST(...)
+    regrouped = added or any(_regroups(script, call) for call in script.calls(*REGROUPS))
+    if len(set(loaded.values())) == 1 and not regrouped:
+        sizes.update(TRAINING_RECORDS[name] for name in loaded.values())
     for call in script.all_calls:
         if last_name(call.func) in SIGNATURES:
             sizes.add(names.number(argument(call, "records")))
@@ -161,13 +163,11 @@ def records(script: "Script") -> int | None:
 
 
 def _regroups(script: "Script", call: ast.Call) -> bool:
-    """Whether a call puts records together that may be trained on, or takes some of them: ConcatDataset, a + b."""
-    if last_name(call.func) in REGROUPS:
-        arrays = script.names.dotted(call.func).split(".")[0] in ("numpy", "np", "jax", "jnp", "torch")
-        if arrays and last_name(call.func) in ("take", "concatenate", "cat"):  # of predictions and colours too
-            return "train" in ast.unparse(call).lower()
-        return not held_out(script, call) or _cuts(script, call)
-    return _loads(script, call) is not None and isinstance(script.names.parents.get(call), ast.BinOp)
+    """Whether a call of REGROUPS puts records together that may be trained on, or takes some of them."""
+    arrays = script.names.dotted(call.func).split(".")[0] in ("numpy", "np", "jax", "jnp", "torch")
+    if arrays and last_name(call.func) in ("take", "concatenate", "cat"):  # of predictions and colours too
+        return "train" in ast.unparse(call).lower()
+    return not held_out(script, call) or _cuts(script, call)
 
 
 def _cuts(script: "Script", call: ast.Call) -> bool:

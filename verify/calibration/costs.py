@@ -71,6 +71,13 @@ def require_noise(target: Target) -> None:
         )
 
 
+def met_by_rho(target: Target, mechanism: Mechanism) -> bool:
+    """Whether what rho proves meets a target by itself."""
+    claim = target.claim(mechanism)
+    curve = None if beyond_floats(claim.canonical()) else curve_by_rho(claim)
+    return curve is not None and float(curve.delta(np.array([target.epsilon]))[0]) <= target.delta
+
+
 def _curves(claim: Claim, *, by_rho: bool) -> list[Curve]:
     """The valid upper bounds, as `check` has them; [] where it leaves a claim open for its lengths.
 

@@ -4,13 +4,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import partial
 from typing import Any
 
 from dpaudit.mechanisms.base import LaplaceCoordinates, Mechanism, usual_errors
 from dpaudit.mechanisms.registry import MECHANISMS, from_dict, to_dict
 from dpaudit.verify.accountants.base import Accountant
-from dpaudit.verify.calibration.costs import AccountantCost, Cost, Target, ValidCost, require_noise
+from dpaudit.verify.calibration.costs import AccountantCost, Cost, Target, ValidCost, met_by_rho, require_noise
 from dpaudit.verify.calibration.first_guess import spread, wanted_spread
 from dpaudit.verify.calibration.search import TOLERANCE, InfeasibleError, NoiseBracket, least_noise, shortest_between
 from dpaudit.verify.checking import check
@@ -115,7 +114,8 @@ def calibrate(
     target = Target(epsilon, delta, steps, sampling_prob, adjacency)
     if accountant is not None and epsilon == 0:
         raise ValueError(f"Expected epsilon={epsilon!r} in (0, inf): an accountant is compared by ratios of epsilon.")
-    costs: list[Cost] = [ValidCost(), ValidCost(by_rho=True)] if accountant is None else [AccountantCost(accountant)]
+    cost: Cost = ValidCost() if accountant is None else AccountantCost(accountant)
+    finer: Cost = ValidCost(by_rho=True) if accountant is None else cost
 
     def build(value: float) -> Mechanism:
         return from_dict({**mechanism, free: value})
@@ -126,13 +126,14 @@ def calibrate(
     require_noise(target)
     power = 1.0 if spread(build(2.0)) > spread(unit) else -1.0  # theta and k may be inverse to the noise
     start = max(wanted_spread(unit, target), LEAST_RATIO * unit.clip) / spread(unit)
-    for cost in costs:
-        excess = partial(_excess, cost, target, build, power)
-        bracket = least_noise(excess, start, tolerance)
-        start = bracket.short
-        if start == 0 or cost is costs[-1] or _excess(costs[-1], target, build, power, start) > 0:
-            break
-    _refuse(bracket, costs[-1], lambda noise: build(noise**power), target)
+
+    def search(by: Cost, start: float) -> NoiseBracket:
+        return least_noise(lambda noise: by.excess(build(noise**power), target), start, tolerance)
+
+    bracket = search(cost, start)
+    if accountant is None and bracket.short > 0 and met_by_rho(target, build(bracket.short**power)):
+        cost, bracket = finer, search(finer, bracket.short)
+    _refuse(bracket, finer, lambda noise: build(noise**power), target)
     verdict: Verdict | None = None
     for value in _roundings(bracket, power, tolerance):
         if accountant is None:
@@ -152,10 +153,6 @@ def calibrate(
         evaluations=bracket.count,
         verdict=verdict or check(target.claim(build(value), id=f"{unit.name}-calibrated")),
     )
-
-
-def _excess(cost: Cost, target: Target, build: Callable[[float], Mechanism], power: float, noise: float) -> float:
-    return cost.excess(build(noise**power), target)
 
 
 def _roundings(bracket: NoiseBracket, power: float, tolerance: float) -> Iterator[float]:
