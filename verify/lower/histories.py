@@ -19,7 +19,7 @@ from dpaudit.mechanisms.base import (
     ScaleMixture,
 )
 from dpaudit.mechanisms.numerics import UNIT
-from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.curves import FARTHEST_EPSILON
 from dpaudit.verify.lower.families import Shift
 from dpaudit.verify.lower.shifts import centre_multiples, pair_of
@@ -108,6 +108,11 @@ class ShiftedPhase:
             return mix(interval_masses(law, scan_points(law, centres, reach), centres), self.pair(direction))
         assert self.cells is not None
         return mix(self.cells, self.pair(direction))
+
+    def at(self, phase: Phase, adjacency: Adjacency) -> "ShiftedPhase | None":
+        """Another phase of the same noise moved by the same shift, None where its cells are others than these."""
+        alike = phase.mechanism == self.phase.mechanism and centre_multiples(phase, adjacency) == self.multiples
+        return replace(self, phase=phase) if alike and self.cells is not None else None
 
     def pair(self, direction: str) -> MixturePair:
         """Output laws with and without the record, as mixtures over the centres of the noise."""

@@ -344,9 +344,11 @@ def directions(claim: Claim, phases: Sequence[Phase]) -> list[str]:
 
 def _certify(claim: Claim, phases: Sequence[Phase], moves: Sequence[Shift], direction: str) -> _Finding:
     """Operating points of the history under a shift of each phase, in one direction."""
-    moved = zip(phases, moves, strict=True)
-    releases = tuple(shifted_phase(claim, phase, own) for phase, own in moved)
-    return _Finding(releases, direction, history_points(releases, direction, claim))
+    releases: list[ShiftedPhase] = []
+    for phase, own in zip(phases, moves, strict=True):
+        known = (item.at(phase, claim.adjacency) for item in releases if item.shift == own)
+        releases.append(next((item for item in known if item is not None), None) or shifted_phase(claim, phase, own))
+    return _Finding(tuple(releases), direction, history_points(releases, direction, claim))
 
 
 def _assumptions(claim: Claim, phases: Sequence[Phase]) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ BUTTERFLY = 16.0 * UNIT
 LOG_VANISHING = -80.0  # log of powers of the spectrum that are taken for zero
 SCAN = 2**17  # frequencies of the first look at a spectrum for sums over blocks
 LONG, ROW = 2**12, 64  # places of a law that is summed in rows first, and those of a row
+WHOLE = 2**22  # size up to which a transform is taken whole, where most of its frequencies would take longer
 LOG_WRAP = -46.0  # log of the tilted mass that may lie outside a window, on each side
 LOG_LEAST = -745.0  # e to it is the smallest float
 
@@ -369,6 +370,8 @@ def _frequencies(one: Tilted, size: int, alive: NDArray[np.int64]) -> tuple[NDAr
         starts = first + width * np.arange(-(-span // width))
         rows = np.bincount(one.places - first, one.masses, width * len(starts))
         masses = np.asarray(rows, dtype=np.float64).reshape(-1, width)
+    if size <= WHOLE and len(starts) * len(alive) > size * math.log2(size):
+        return one.transform(size)[alive], BUTTERFLY * math.log2(size)
     pairs = 1 << (len(starts) - 1).bit_length()
     found = []
     for part in np.array_split(alive, 1 + len(alive) * pairs // 2**21):  # bound memory

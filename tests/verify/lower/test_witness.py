@@ -13,10 +13,10 @@ from scipy.stats import gennorm, norm
 from dpaudit.mechanisms import GammaPLRV, GammaPLRVIID, Gaussian, GeneralizedGaussian, Laplace, Product
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.verify.checking import check
-from dpaudit.verify.claims import Claim, Phase
+from dpaudit.verify.claims import Adjacency, Claim, Phase
 from dpaudit.verify.lower import certified_lower, replayed_lower
 from dpaudit.verify.lower.families import carried, equal, feasible, group_norm, majorization, scaled, two_level
-from dpaudit.verify.lower.histories import history_points, shifted_phase
+from dpaudit.verify.lower.histories import ShiftedPhase, history_points, shifted_phase
 from dpaudit.verify.lower.shifts import scores
 from dpaudit.verify.lower.strongest import FIRST_SEEN
 from dpaudit.verify.results import Witness
@@ -316,3 +316,29 @@ def test_shifts_of_a_shape_of_their_own_against_a_sum_over_all_outputs() -> None
         value = found.delta(np.array([epsilon]))[0]
         assert value <= exact * (1 + 1e-3)  # the sum itself is off by the square of its spacing
         assert value >= exact * 0.99
+
+
+@pytest.mark.parametrize(
+    ("noise", "adjacency", "share"),
+    [
+        (GammaPLRV(3.0, 0.1, dimension=60), "add-remove", 0.75),
+        (GammaPLRVIID(4.0, 0.1, 1.0, 2.0, 50), "replace-one", 0.9),
+    ],
+)
+def test_phases_of_one_noise_share_their_cells(
+    monkeypatch: pytest.MonkeyPatch, noise: Mechanism, adjacency: Adjacency, share: float
+) -> None:
+    """Each phase's were computed for it, most of 26 s of a verdict on three. A sampled swap has a centre more."""
+    others = Phase(replace(noise, clip=1.5)), Phase(noise, 2, 0.3, "poisson")
+    claim, counts = Claim(1.0, 1e-5, [Phase(noise, 3, 0.1, "poisson"), Phase(noise), *others], adjacency), [0]
+
+    def counted(*args: Any) -> ShiftedPhase:
+        counts[-1] += 1
+        return shifted_phase(*args)
+
+    monkeypatch.setattr("dpaudit.verify.lower.search.shifted_phase", counted)
+    shared = certified_lower(claim).delta(np.array([0.5, 1.0]))
+    counts.append(0)
+    monkeypatch.setattr(ShiftedPhase, "at", lambda *_: None)
+    assert (certified_lower(claim).delta(np.array([0.5, 1.0])) == shared).all()
+    assert counts[0] <= share * counts[1]
