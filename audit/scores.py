@@ -38,7 +38,7 @@ DESIGNS: dict[str, str] = {
 }
 FPRS = (0.1, 0.01, 0.001)
 GUESSED = (0.5,)  # of the canaries of one run, declared in advance
-RESAMPLES = 1000
+RESAMPLES, FEWEST, MOST_DRAWS = 1000, 40, 10**8  # fewer samples where they are of millions of scores
 
 
 @dataclass(frozen=True)
@@ -180,10 +180,9 @@ class Scores:
         """
         self._needs("independent")
         rng, tail = np.random.default_rng(seed), (1.0 - valid_confidence(confidence)) / 2.0
-        values = [
-            statistic(Scores(rng.choice(self._in, len(self._in)), rng.choice(self._out, len(self._out))))
-            for _ in range(resamples)
-        ]
+        arms = np.sort(self._in), np.sort(self._out)  # in order, as statistics need them
+        again = (Scores(_drawn_again(arms[0], rng), _drawn_again(arms[1], rng)) for _ in range(resamples))
+        values = [statistic(scores) for scores in again]
         lower, upper = np.quantile(values, [tail, 1.0 - tail])
         return Estimate(float(statistic(self)), float(lower), float(upper), confidence, resamples, seed)
 
@@ -258,7 +257,8 @@ class Scores:
         if self.design != "independent":
             return {}
         lower, upper = self.auc_interval(confidence=confidence)
-        estimate = self.bootstrap(Scores.auc, seed=seed, confidence=confidence)
+        resamples = max(FEWEST, min(RESAMPLES, MOST_DRAWS // (len(self._in) + len(self._out))))
+        estimate = self.bootstrap(Scores.auc, seed=seed, confidence=confidence, resamples=resamples)
         return {"lower": lower, "upper": upper, "estimate": asdict(estimate)}
 
     def _rates(self, confidence: float) -> dict[str, dict[str, float]]:
@@ -288,3 +288,8 @@ class Scores:
     def _needs(self, design: Design) -> None:
         if self.design != design:
             raise ValueError(f"Expected design={self.design!r} to be {design!r}: for this, {DESIGNS[design]}.")
+
+
+def _drawn_again(arm: Array, rng: np.random.Generator) -> Array:
+    """As many scores of an arm in order, each by chance; in order again."""
+    return np.repeat(arm, np.bincount(rng.integers(len(arm), size=len(arm)), minlength=len(arm)))

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 from dpaudit._plain_text import printable
 from dpaudit.reports.sarif import sarif_log, sarif_result
 from dpaudit.reports.wording import percent
-from dpaudit.verify.results import VERDICTS_FORMAT, Verdict
+from dpaudit.verify.results import VERDICTS_FORMAT, Verdict, up
 
 SARIF_LEVELS = {"refuted": "error", "undecided": "warning", "certified": "none"}
 
@@ -46,8 +46,8 @@ def verdict_text(
         )
     mu = verdict.gdp_mu
     if verdict.verdict != "refuted" and mu is not None and mu < math.inf and verdict.tpr_at_fpr is not None:
-        found = f"an attack with 1% false alarms finds at most {100 * verdict.tpr_at_fpr['0.01']:.3g}% of members"
-        lines += _wrapped(f"{found} (mu {mu:.3g} down to a delta of 1e-12)", width)
+        found = f"an attack with 1% false alarms finds at most {up(100 * verdict.tpr_at_fpr['0.01'], 3)}% of members"
+        lines += _wrapped(f"{found} (mu {up(mu, 3)} down to a delta of 1e-12)", width)
     return "\n".join([head, *lines])
 
 

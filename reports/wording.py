@@ -13,6 +13,7 @@ DASH = "–"
 LONGEST = 6  # zeros that are written out
 DIGITS = 4
 SHORT = 10  # characters up to which a number that somebody chose keeps its digits; the JSON holds all of them
+NOT_HIDDEN_BY_NOISE = "no, so these scores hardly tell who trained, whatever the noise is"
 _EXACT = 17  # significant digits that tell any two doubles apart
 
 
@@ -238,8 +239,8 @@ def control_sentence(control: Control | None, *, finished: bool = True) -> str:
         drawn = "from the canaries' scores, so many"
     return (
         f"{power} The same attack was {tried}; of {control.resamples} samples drawn again {drawn} "
-        f"refute. Without any noise: {'yes' if control.no_noise_found else 'no'}. None of it counts for "
-        "or against the claim."
+        f"refute. Without any noise: {'yes' if control.no_noise_found else NOT_HIDDEN_BY_NOISE}. None of it counts "
+        "for or against the claim."
     )
 
 

@@ -68,8 +68,8 @@ def check_sampler(
 
     Raises:
         TypeError: A parameter is not a number.
-        ValueError: A parameter is out of range, or a sampler or score returns another number of values, NaN, or what
-            float64 does not hold; or a sampler returns the same outputs again.
+        ValueError: A parameter is out of range, or a sampler or score returns another number of values, NaN, or
+            integers that float64 does not hold; or a sampler returns the same outputs again.
 
     Source: Bichsel et al. (2021), "DP-Sniper"; Clopper and Pearson (1934).
 
@@ -139,7 +139,7 @@ def _draw(sampler: Sampler, rng: np.random.Generator, size: int) -> Array:
     """`size` outputs as rows, a copy: the sampler may use its memory again.
 
     Raises:
-        ValueError: The sampler returned another number of outputs, NaN, or what float64 does not hold.
+        ValueError: The sampler returned another number of outputs, NaN, or integers that float64 does not hold.
     """
     returned: Any = sampler(rng, size)
     given = np.asanyarray(returned)

@@ -81,10 +81,11 @@ def run(
     from dpaudit.audit.trials.store import stored_seed
 
     folder = out or Path(f"{model.stem}.audit")
-    if folder.exists() and not folder.is_dir():
+    if (folder.exists() or folder.is_symlink()) and not folder.is_dir():
         from dpaudit.audit.inputs.files import InputError
 
-        raise InputError(f"Expected --out={folder} to be a folder, not a file.")
+        what = "a file" if folder.exists() else "a link to none"
+        raise InputError(f"Expected --out={folder} to be a folder, not {what}.")
     store = folder / "trials.sqlite" if shared is None else shared / "run.sqlite"
     before = None if fresh or seed is not None else stored_seed(store, shared=shared is not None)
     chosen = seed_or_drawn(seed, before)
@@ -125,7 +126,7 @@ def run(
 
         try:
             deliver(
-                result, folder, json, _lines(result), advice=_advice(result), show=typer.echo, warn=warn,
+                result, folder, json, _lines(result), advice=_advice(result, store), show=typer.echo, warn=warn,
                 written=ending.close,
             )  # fmt: skip
         except KeyboardInterrupt:  # while it is told: the report is there
@@ -161,12 +162,14 @@ def _lines(result: "AuditResult") -> list[str]:
     return [*lines, f"not tested: {' '.join(untested(result))}"]
 
 
-def _advice(result: "AuditResult") -> list[str]:
+def _advice(result: "AuditResult", store: Path) -> list[str]:
     """What stopped the audit, and how to go on."""
     stopped = result.reproduce.get("stopped")
     lines = [] if stopped in (None, "", "budget", "interrupted") else [f"dpaudit: {stopped}"]
     if stopped and stopped.startswith("Expected"):  # what models break they would break again
         lines.append("to go on: change the recipe or the loop; with the same seed the same models are trained")
+    elif (result.verdict == "gave_up" or stopped) and not store.exists():
+        lines.append(f"{store} is gone, and what was kept in it; --seed {result.seed} trains the same models again")
     elif result.verdict == "gave_up" or stopped:
         anew = " but without --fresh" if "--fresh" in str(result.reproduce.get("command")).split() else ""
         lines.append(f"to go on: repeat the command with the same --out{anew}; finished trials and the seed are kept")

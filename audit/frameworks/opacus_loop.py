@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,14 @@ from dpaudit.audit.inputs.bundles import load_bundle
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.recipes import load_recipe
 from dpaudit.audit.inputs.sources import Stage
-from dpaudit.audit.inputs.user_code import UserFunction, dataset_trainer, remarks_silenced, trainer_name
+from dpaudit.audit.inputs.user_code import (
+    UserFunction,
+    UserTrainer,
+    dataset_trainer,
+    its_own_settings,
+    remarks_silenced,
+    trainer_name,
+)
 from dpaudit.audit.runner import run
 from dpaudit.audit.settings import Settings
 from dpaudit.audit.trials.engine import no_progress
@@ -72,9 +80,15 @@ def audit_opacus(
         InputError: As `bundle_from_opacus`; or the loop calls `make_private` never or more than once.
     """
     records = read_records(dataset)
-    function = UserFunction.named(train_fn, "train_fn").load() if isinstance(train_fn, str) else train_fn
-    trainer = dataset_trainer(function, records.shape, whole=records.whole)
-    with watched() as made, noise_seen(made) as noise, remarks_silenced():
+    if isinstance(train_fn, str):  # worker processes load its file themselves
+        code = UserFunction.named(train_fn, "train_fn")
+        function = code.load()
+        settings_kept: AbstractContextManager[None] = its_own_settings(code)
+        trainer: Callable[..., Any] = UserTrainer(code, records.shape, whole=records.whole)
+    else:
+        function, settings_kept = train_fn, nullcontext()
+        trainer = dataset_trainer(function, records.shape, whole=records.whole)
+    with watched() as made, noise_seen(made) as noise, remarks_silenced(), settings_kept:
         module = function(dataset, seed)
     if not isinstance(module, nn.Module):
         raise InputError(f"Expected {trainer_name(function)} to return a module, not {type(module).__name__}.")

@@ -17,6 +17,7 @@ from typing import Any, NoReturn, Self
 from dpaudit.audit.inputs.files import InputError, read_regular
 
 LARGEST_CODE = 1 << 20  # bytes
+MODULE = "_dpaudit_user_"  # what the module of a user's file is called, before its digest
 ONE_MODEL = "dataset"  # first parameter of a loop that trains one model
 REMARKS = ("Secure RNG turned off", "Full backward hook is firing")  # of Opacus and torch, at every training
 
@@ -169,7 +170,7 @@ def _function(path: str, function: str, sha256: str) -> Callable[..., Any]:
     source = read_regular(path, limit=LARGEST_CODE)
     if hashlib.sha256(source).hexdigest() != sha256:
         raise InputError(f"Expected {path} not to change during an audit.")
-    name = f"_dpaudit_user_{sha256[:16]}"
+    name = f"{MODULE}{sha256[:16]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None:
         raise InputError(f"Expected {path} to be a Python file.")
@@ -272,9 +273,13 @@ class UserTrainer:
 
     Args:
         code: Where it is.
+        shape: Of one record, for a loop that trains one model, whatever it calls its parameters; None: flat ones.
+        whole: Whether such a loop wants whole numbers.
     """
 
     code: UserFunction
+    shape: tuple[int, ...] | None = None
+    whole: bool = False
 
     def __call__(self, spec: Any, pool: Any, *arguments: Any, **options: Any) -> Any:
         """Run the user's function.
@@ -284,7 +289,7 @@ class UserTrainer:
         """
         function = self.code.load()
         if trains_one_model(self):
-            function = dataset_trainer(function)
+            function = dataset_trainer(function, self.shape or (), whole=self.whole)
         try:
             with its_own_settings(self.code):
                 return function(spec, pool, *arguments, **options)
@@ -300,7 +305,8 @@ class UserTrainer:
 def trains_one_model(trainer: Callable[..., Any]) -> bool:
     """Whether a training function is a loop train(dataset, seed), as `dataset_trainer` or `UserTrainer` calls it."""
     if isinstance(trainer, UserTrainer):
-        return next(iter(inspect.signature(trainer.code.load()).parameters), "") == ONE_MODEL
+        first = next(iter(inspect.signature(trainer.code.load()).parameters), "")
+        return first == ONE_MODEL or trainer.shape is not None
     return isinstance(trainer, functools.partial) and trainer.func in (_train_each, _train_scaled)
 
 
@@ -319,4 +325,6 @@ def trainer_name(trainer: Callable[..., Any]) -> str:
 
 def _name(function: Any) -> str:
     kind = function if hasattr(function, "__qualname__") else type(function)
+    if kind.__module__.startswith(MODULE):
+        return f"{sys.modules[kind.__module__].__file__}:{kind.__qualname__}"
     return f"{kind.__module__}.{kind.__qualname__}"

@@ -1,5 +1,6 @@
 """Blocks on this machine: the first here, and the rest in worker processes where that pays, one torch thread each."""
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -81,7 +82,8 @@ def _until_a_worker_dies(
     setup: TrialSetup, pending: Pending, unfinished: dict[Place, Block], workers: int, deadline: float | None
 ) -> Iterator[tuple[Place, Scores]]:
     """Results of the unfinished and of the pending blocks; `unfinished` holds what was handed out."""
-    executor = loky.ProcessPoolExecutor(workers, initializer=_begin, initargs=(setup, os.getpid()), env=ONE_THREAD)
+    begin = setup, os.getpid(), multiprocessing.get_start_method(allow_none=True)
+    executor = loky.ProcessPoolExecutor(workers, initializer=_begin, initargs=begin, env=ONE_THREAD)
     flying: dict[loky.Future, Place] = {}
     waiting = chain(list(unfinished.items()), pending)
     try:
@@ -173,9 +175,11 @@ def workers_start_undisturbed() -> Iterator[None]:
             signal.raise_signal(pressed[0])
 
 
-def _begin(setup: TrialSetup, parent: int) -> None:
+def _begin(setup: TrialSetup, parent: int, start_method: str | None) -> None:
     """What a worker does first; the parent decides what becomes of Ctrl-C."""
     global _setup
+    # loky's, the default here, cannot start the processes of a user's own loop, such as those of a DataLoader
+    multiprocessing.set_start_method(start_method, force=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     with suppress(RuntimeError):  # no more threads are allowed

@@ -348,7 +348,9 @@ def _errors(path: Path | None, *, reading: bool = False) -> Iterator[None]:
         locked, reason = code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED), str(error)
         if locked:
             reason = f"another process has locked it for more than {PATIENCE:g} seconds"
-        elif getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_DBMOVED:
+        elif getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY_DBMOVED or (
+            not reading and path is not None and not path.exists()
+        ):
             reason = "it was moved or deleted"
         if reading and code != sqlite3.SQLITE_FULL:
             kind = LockedError if locked else InputError

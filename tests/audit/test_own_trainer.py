@@ -179,6 +179,16 @@ def test_a_loop_that_trains_to_nan_is_one_line_and_exit_4(audit: Any) -> None:
     assert "repeat" not in done.stderr
 
 
+def test_a_folder_that_is_deleted_meanwhile_is_said_to_be_gone(audit: Any) -> None:
+    """It said that finished trials and the seed are kept."""
+    text = EXAMPLE.replace("return models", "if len(seeds) > 3: shutil.rmtree('m.audit')\n    return models")
+    done = audit(f"import shutil\n{text}", "--trials", "40")
+    assert done.returncode == 4
+    first, then = done.stderr.splitlines()
+    assert first.startswith("dpaudit: cannot write to m.audit/trials.sqlite: it was moved or deleted")
+    assert then == "m.audit/trials.sqlite is gone, and what was kept in it; --seed 4 trains the same models again"
+
+
 @pytest.mark.slow
 def test_a_loop_that_never_looks_at_the_clock_is_ended_by_the_budget(audit: Any) -> None:
     done = audit("import time\ndef train(*a, **k):\n    time.sleep(600)\n", "--trials", "20", "--budget", "1s")

@@ -166,6 +166,9 @@ def test_an_out_that_is_a_file_is_refused_before_the_work(audit: Command, tmp_pa
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "dpaudit: Expected --out=m.audit to be a folder, not a file.\n"
     assert (tmp_path / "m.audit").read_text() == "mine"
+    (tmp_path / "m.audit").unlink()
+    (tmp_path / "m.audit").symlink_to("nowhere")
+    assert audit("--seed", "2").stderr == "dpaudit: Expected --out=m.audit to be a folder, not a link to none.\n"
 
 
 def test_a_report_that_cannot_be_written_is_told_and_the_verdict_too(

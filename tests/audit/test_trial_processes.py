@@ -47,6 +47,16 @@ def train(*arguments, **options):
 def always(*arguments, **options):
     os.kill(os.getpid(), signal.SIGKILL)
 """
+LOADING = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from dpaudit.mechanisms.learning.training import train as honest
+
+def train(spec, pool, *arguments, **options):
+    loader = DataLoader(TensorDataset(torch.from_numpy(pool.x)), 5, num_workers=1)
+    assert sum(len(x) for x, in loader) == len(pool.x)
+    return honest(spec, pool, *arguments, **options)
+"""
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -98,6 +108,15 @@ def test_a_worker_that_is_killed_is_replaced(tmp_path: Path, undisturbed: Any) -
     np.testing.assert_array_equal(runner.run(setup(dying(tmp_path)), *arms(MODELS)), undisturbed)
     assert (tmp_path / "died").exists()
     assert runner.stopped == ""
+
+
+@pytest.mark.slow
+def test_a_loop_in_a_worker_may_start_processes_of_its_own(tmp_path: Path, undisturbed: Any) -> None:
+    """Loky's way of starting them, a worker's default, fails for a DataLoader: an honest loop was refused."""
+    (tmp_path / "loading.py").write_text(LOADING)
+    trainer = UserTrainer(UserFunction.named("loading.py:train", "--trainer", tmp_path))
+    runner = TrialRunner(workers=2, deadline=time.monotonic() + 300)
+    np.testing.assert_array_equal(runner.run(setup(trainer), *arms(MODELS)), undisturbed)
 
 
 @pytest.mark.parametrize("deadline", [math.inf, 1e17])

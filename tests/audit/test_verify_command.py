@@ -45,6 +45,16 @@ def test_a_refuted_claim_exits_3_and_shows_its_witness(verify: Command) -> None:
     assert done.stderr == ""
 
 
+def test_what_an_attack_finds_is_rounded_up(tmp_path: Path, dpaudit: Command) -> None:
+    """5.52% stood for 5.52021, which is no bound."""
+    text = CLAIM.format(id="a", epsilon=4.0).replace("1.6666666666666667", "1.37")
+    (tmp_path / "c.toml").write_text(text)
+    found = json.loads(dpaudit("verify", "c.toml", "--json", "-", folder=tmp_path).stdout)["claims"][0]
+    text = " ".join(dpaudit("verify", "c.toml", folder=tmp_path).stdout.split())
+    assert 0.0552 < found["tpr_at_fpr"]["0.01"] < 0.0553
+    assert "finds at most 5.53% of members (mu 0.731 down" in text
+
+
 def test_only_one_claim_is_checked_on_request(verify: Command) -> None:
     done = verify("--only", "e2.445", "--require", "certified")
     assert done.returncode == 0

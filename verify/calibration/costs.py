@@ -1,6 +1,7 @@
 """What a mechanism costs, by a valid bound or by anyone's accountant, as an excess over a target."""
 
 import math
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ from dpaudit.verify.checking import curve_by_rho
 from dpaudit.verify.claims import Adjacency, Claim
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.float_range import beyond_floats
+from dpaudit.verify.results import down
 from dpaudit.verify.upper import obstacle, upper_curves
 
 _ROUNDS = 3  # the bound's grid is fit for the epsilon of the round before
@@ -65,8 +67,8 @@ def require_noise(target: Target) -> None:
     seen = 1.0 if target.sampling_prob == 1 else -math.expm1(target.steps * math.log1p(-target.sampling_prob))
     if seen <= target.delta:
         raise InfeasibleError(
-            f"Expected delta={target.delta:g} in [0, {seen:.4g}): a record is in no sample with probability 1 minus "
-            "that, and no noise is needed.",
+            f"Expected delta={target.delta:g} in [0, {down(seen, 4)}): a record is in no sample with probability 1 "
+            "minus that, and no noise is needed.",
             seen,
         )
 
@@ -117,7 +119,7 @@ class ValidCost:
         delta = self._least([float(c.delta(np.array([target.epsilon]))[0]) for c in curves], curves)
         # the sign is decided without the quantiles, which round
         size = abs(float(ndtri(min(delta, 1 - 1e-16)) - ndtri(target.delta))) if delta > 0 else math.inf
-        return size if delta > target.delta else -size
+        return max(size, sys.float_info.min) if delta > target.delta else -size
 
     def _least(self, values: list[float], curves: list[Curve]) -> float:
         best = values.index(min(values))

@@ -1,5 +1,6 @@
 """Loops that use Opacus, audited as they are: the loop itself is retrained."""
 
+import inspect
 import pickle
 from pathlib import Path
 from typing import Any
@@ -7,17 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from joblib.externals import loky
 from opacus import PrivacyEngine
 from opacus.optimizers import DPOptimizer
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from dpaudit.audit import audit_opacus
+from dpaudit.audit import Settings, audit_opacus
 from dpaudit.audit.attacks import control, pilot
 from dpaudit.audit.attacks.control import takes_noise_factor
+from dpaudit.audit.frameworks import opacus_loop
 from dpaudit.audit.frameworks.opacus_loop import NO_CONTROL
+from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.files import InputError
-from dpaudit.audit.inputs.user_code import UserFunction, UserTrainer, dataset_trainer, trainer_name
+from dpaudit.audit.inputs.user_code import UserFunction, UserTrainer, dataset_trainer, trainer_name, trains_one_model
 from dpaudit.audit.trials.keys import fingerprint
 from dpaudit.mechanisms import Gaussian
 from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool
@@ -111,6 +115,32 @@ def test_without_a_noise_factor_there_is_no_control() -> None:
     result = audit_opacus(uncontrolled, data(), delta=DELTA, seed=7, trials=10, workers=1)
     assert (result.verdict, result.control) == ("inconclusive", None)
     assert result.notes[-1] == NO_CONTROL
+
+
+def test_a_loop_that_is_named_can_be_called_in_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None knows the module of its file: all workers died. Its parameters have any names, its records their shape."""
+    source = inspect.getsource(loop).replace("dataset", "records")
+    imports = "from typing import Any\nimport torch\nfrom opacus import PrivacyEngine\nfrom torch import nn\n"
+    text = f"{imports}from torch.utils.data import DataLoader\nNOISE = {NOISE}\n{source}"
+    (tmp_path / "named.py").write_text(text)
+    sent = []
+
+    def told(bundle: Bundle, dataset: Any, settings: Settings, **_: Any) -> None:
+        sent.append((settings.trainer, bundle.recipe.spec(dataset), dataset))
+        raise InterruptedError
+
+    monkeypatch.setattr(opacus_loop, "run", told)
+    with pytest.raises(InterruptedError):
+        audit_opacus(f"{tmp_path / 'named.py'}:loop", data(), delta=DELTA, seed=7)
+    trainer, spec, dataset = sent[0]
+    assert trains_one_model(trainer)
+    assert takes_noise_factor(trainer)
+    work = spec, Pool(dataset.x, dataset.y), np.ones((1, RECORDS), dtype=bool), [5]
+    with loky.ProcessPoolExecutor(1) as executor:
+        found = executor.submit(trainer, *work, device="cpu").result()[0]
+    expected = dataset_trainer(loop, (1, 6))(*work, device="cpu")[0]
+    assert torch.equal(found["weight"], expected["weight"])
+    assert found["weight"].abs().min() > 0
 
 
 @pytest.mark.parametrize(

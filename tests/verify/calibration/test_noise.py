@@ -258,11 +258,24 @@ def test_a_caller_who_raises_float_errors_gets_the_same_answer() -> None:
     assert 0 < curve[0] <= curve[1]
 
 
+def test_a_delta_next_to_one_is_calibrated_for() -> None:
+    """Quantiles of two deltas next to 1 are one float: what was not enough passed for enough, and an assertion failed.
+
+    delta(eps) is nearly P(N(0, 1) > eps/mu - mu/2) in so little noise: mu/2 is the quantile of 2^-53, 8.2, or more.
+    """
+    delta = 1.0 - 2.0**-53
+    found = calibrate({"name": "gaussian"}, epsilon=1.0, delta=delta)
+    assert found.verdict.delta_upper <= delta
+    assert found.value == pytest.approx(1.0 / (2.0 * 8.2), rel=0.1)
+
+
 def test_a_target_that_holds_without_noise_is_refused() -> None:
     seen = -math.expm1(10 * math.log1p(-1e-4))
     with pytest.raises(InfeasibleError, match="no noise is needed") as caught:
         calibrate({"name": "gaussian"}, epsilon=0.1, delta=1e-3, steps=10, sampling_prob=1e-4)
     assert caught.value.nearest == pytest.approx(seen)
+    with pytest.raises(InfeasibleError, match=r"delta=0.0099997 in \[0, 0.009999\)"):  # it said [0, 0.01)
+        calibrate({"name": "gaussian"}, epsilon=1.0, delta=0.0099997, sampling_prob=0.0099996)
 
 
 def test_the_search_brackets_any_falling_function() -> None:
