@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from secrets import token_hex
 from typing import Any, Literal
 
@@ -29,7 +30,7 @@ from dpaudit.audit.trials.blocks import (
     trial_seed,
 )
 from dpaudit.audit.trials.keys import NoSourceError, evidence_key, fingerprint
-from dpaudit.audit.trials.local_engine import Pending, WorkersDiedError
+from dpaudit.audit.trials.local_engine import Pace, Pending, WorkersDiedError
 from dpaudit.audit.trials.store import StorageError, TrialStore
 from dpaudit.mechanisms.learning.training import train
 
@@ -71,9 +72,9 @@ def no_progress(what: str, total: int) -> Callable[[int], None]:
     return lambda done: None
 
 
-def _engine(name: EngineName) -> Callable[..., Generator[tuple[Place, Scores], None, None]]:
+def _engine(name: EngineName, pace: Pace) -> Callable[..., Generator[tuple[Place, Scores], None, None]]:
     if name == "local":
-        return local_engine.train_blocks
+        return partial(local_engine.train_blocks, pace=pace)
     try:
         from dpaudit.audit.trials import ray_engine  # seconds, and an optional dependency
     except ModuleNotFoundError as error:
@@ -116,6 +117,7 @@ class TrialRunner:
     notes: list[str] = field(default_factory=list)
     _own: set[str] = field(default_factory=set, repr=False)
     _confirmed: bool = field(default=False, repr=False)
+    _pace: Pace = field(default_factory=Pace, repr=False)
 
     def run(self, setup: TrialSetup, *lists: Sequence[Trial], what: str = "Training models") -> tuple[Scores, ...]:
         """Train and score the models of some lists of trials, or as many as the deadline and the user allow.
@@ -250,7 +252,7 @@ class TrialRunner:
 
     def _train(self, setup: TrialSetup, pending: Pending, count: int, keep: Callable[[Place, Scores], None]) -> None:
         """Keep the results of the engine, until all are there or something ends it: then `stopped` says what."""
-        train_blocks = _engine(self.engine)
+        train_blocks = _engine(self.engine, self._pace)
         results = train_blocks(setup, pending, count=count, workers=self.workers, deadline=self.deadline)
         try:
             with closing(results):

@@ -1,5 +1,6 @@
 """Blocks on this machine: the first here, and the rest in worker processes where that pays, one torch thread each."""
 
+import math
 import multiprocessing
 import os
 import signal
@@ -8,8 +9,10 @@ import threading
 import time
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import chain
 from multiprocessing import resource_tracker
+from typing import NoReturn
 
 from joblib.externals import loky
 from joblib.externals.loky.backend import resource_tracker as loky_tracker
@@ -20,6 +23,7 @@ from dpaudit.mechanisms.learning.training import train
 
 SERIAL_SECONDS = 6.0  # starting workers takes a few seconds, which shorter work does not repay
 HANDING_SECONDS = 5.0  # that loky's thread may take to take up a block, on a busy machine
+FAR = 20.0  # times what a block of a user's loop takes: nearer to the deadline none is trained in this process
 LOOK_SECONDS = 5.0  # between looks whether loky's thread still runs
 LOKY_THREAD = "ExecutorManagerThread"
 MOST_DEATHS = 3  # of workers, one after another without a finished block between them
@@ -32,8 +36,19 @@ class WorkersDiedError(RuntimeError):
     """Worker processes were killed again and again, as happens where memory runs out, or none could be started."""
 
 
+@dataclass
+class Pace:
+    """How fast a user's own loop is, from one list of blocks to the next.
+
+    Args:
+        seconds: What a model of the last block took.
+    """
+
+    seconds: float = math.inf
+
+
 def train_blocks(
-    setup: TrialSetup, pending: Pending, *, count: int, workers: int, deadline: float | None
+    setup: TrialSetup, pending: Pending, *, count: int, workers: int, deadline: float | None, pace: Pace
 ) -> Generator[tuple[Place, Scores], None, None]:
     """Train blocks in any order.
 
@@ -43,32 +58,85 @@ def train_blocks(
         count: How many there are.
         workers: Processes at most.
         deadline: `time.monotonic()` value at which everything ends, inside a block too.
+        pace: Of the loop; what is measured is noted there.
 
     Raises:
         OutOfTimeError: The deadline passed.
         WorkersDiedError: The last few workers were killed before they finished anything, or none could be started.
     """
     workers = workers if setup.device == "cpu" else 1
+    began, done, own = time.monotonic(), 0, setup.trainer is not train
+    while deadline is None or not own or _is_far(deadline, pace.seconds * setup.block):
+        if (item := next(pending, None)) is None:
+            return
+        place, block = item
+        with ended_at(deadline if own else None):
+            scores, seconds = _timed(setup, block, deadline)
+        pace.seconds = seconds if own else pace.seconds
+        yield place, scores
+        done += 1
+        if workers > 1 and (time.monotonic() - began) / done * (count - done) > SERIAL_SECONDS:
+            break
+    yield from _in_workers(setup, pending, min(workers, count), deadline, pace)
+
+
+def _timed(setup: TrialSetup, block: Block, deadline: float | None = None) -> tuple[Scores, float]:
+    """The scores of a block, and what a model took."""
     began = time.monotonic()
-    # the user's own loop need not look at the clock: under a deadline it runs where it can be ended
-    if deadline is None or setup.trainer is train:
-        for done, (place, block) in enumerate(pending, 1):
-            yield place, train_block(setup, block, deadline)
-            if workers > 1 and (time.monotonic() - began) / done * (count - done) > SERIAL_SECONDS:
-                break
-    yield from _in_workers(setup, pending, min(workers, count), deadline)
+    scores = train_block(setup, block, deadline)
+    return scores, (time.monotonic() - began) / len(block)
+
+
+def _is_far(deadline: float, seconds: float) -> bool:
+    """Whether a user's loop, which need not look at the clock, may train a block here: else where it can be killed.
+
+    A worker takes seconds to start, and a pilot has many short lists of blocks.
+    """
+    here = threading.current_thread() is threading.main_thread()  # whom alarms interrupt
+    return here and time.monotonic() + FAR * seconds < deadline
+
+
+@contextmanager
+def ended_at(deadline: float | None) -> Iterator[None]:
+    """Inside, an alarm ends at the deadline what does not look at the clock, though it takes far longer than before.
+
+    Raises:
+        OutOfTimeError: It did.
+    """
+    if deadline is None:
+        yield
+        return
+    rung: list[int] = []
+
+    def ring(number: int, frame: object) -> NoReturn:
+        rung.append(number)
+        raise OutOfTimeError
+
+    began, handler = time.monotonic(), signal.signal(signal.SIGALRM, ring)
+    left, again = signal.setitimer(signal.ITIMER_REAL, max(deadline - began, 1e-3), 1.0)  # a loop may catch the first
+    try:
+        yield
+    except BaseException:
+        if rung:  # whatever the loop made of it
+            raise OutOfTimeError from None
+        raise
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, handler)
+        if left:  # of a timer that was set before
+            signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - began), 1e-3), again)
 
 
 def _in_workers(
-    setup: TrialSetup, pending: Pending, workers: int, deadline: float | None
+    setup: TrialSetup, pending: Pending, workers: int, deadline: float | None, pace: Pace
 ) -> Iterator[tuple[Place, Scores]]:
     unfinished: dict[Place, Block] = {}
     deaths = 0
     while first := next(pending, None) if not unfinished else next(iter(unfinished.items())):
         unfinished.setdefault(*first)
         try:
-            for place, scores in _until_a_worker_dies(setup, pending, unfinished, workers, deadline):
-                deaths = 0
+            for place, scores, seconds in _until_a_worker_dies(setup, pending, unfinished, workers, deadline):
+                deaths, pace.seconds = 0, seconds
                 yield place, scores
         except loky.BrokenProcessPool as error:
             deaths += 1
@@ -80,7 +148,7 @@ def _in_workers(
 
 def _until_a_worker_dies(
     setup: TrialSetup, pending: Pending, unfinished: dict[Place, Block], workers: int, deadline: float | None
-) -> Iterator[tuple[Place, Scores]]:
+) -> Iterator[tuple[Place, Scores, float]]:
     """Results of the unfinished and of the pending blocks; `unfinished` holds what was handed out."""
     begin = setup, os.getpid(), multiprocessing.get_start_method(allow_none=True)
     executor = loky.ProcessPoolExecutor(workers, initializer=_begin, initargs=begin, env=ONE_THREAD)
@@ -94,9 +162,9 @@ def _until_a_worker_dies(
             if not flying:
                 return
             for future in _finished(flying, deadline):
-                scores, place = future.result(), flying.pop(future)
+                (scores, seconds), place = future.result(), flying.pop(future)
                 del unfinished[place]
-                yield place, scores
+                yield place, scores, seconds
     finally:
         try:
             _handed_to_workers(flying)
@@ -196,8 +264,8 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _train(block: Block) -> Scores:
-    return train_block(_setup, block)
+def _train(block: Block) -> tuple[Scores, float]:
+    return _timed(_setup, block)
 
 
 _setup: TrialSetup

@@ -57,6 +57,21 @@ def train(spec, pool, *arguments, **options):
     assert sum(len(x) for x, in loader) == len(pool.x)
     return honest(spec, pool, *arguments, **options)
 """
+TOLD = """
+import os, pathlib, time
+from dpaudit.mechanisms.learning.training import train as honest
+
+def train(spec, pool, members, seeds, **options):
+    here = pathlib.Path(__file__)
+    with here.with_name("processes").open("a") as file:
+        print(os.getpid(), file=file)
+    if here.with_name("hangs").exists():
+        try:
+            time.sleep(600)
+        except Exception:  # as loops have it that try again
+            time.sleep(600)
+    return honest(spec, pool, members, seeds, **options)
+"""
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -117,6 +132,28 @@ def test_a_loop_in_a_worker_may_start_processes_of_its_own(tmp_path: Path, undis
     trainer = UserTrainer(UserFunction.named("loading.py:train", "--trainer", tmp_path))
     runner = TrialRunner(workers=2, deadline=time.monotonic() + 300)
     np.testing.assert_array_equal(runner.run(setup(trainer), *arms(MODELS)), undisturbed)
+
+
+def test_under_a_deadline_a_quick_loop_trains_here_once_it_is_known_to_be_one(tmp_path: Path) -> None:
+    """Workers were started for each of a pilot's lists: nine times the time of an audit without a budget."""
+    (tmp_path / "told.py").write_text(TOLD)
+    trainer = UserTrainer(UserFunction.named("told.py:train", "--trainer", tmp_path))
+    runner = TrialRunner(workers=2, deadline=time.monotonic() + 1000)
+    runner.run(setup(trainer), arms(8)[0])
+    first, *_, again = (tmp_path / "processes").read_text().split()  # a few models are trained again
+    assert first != again == str(os.getpid())
+    assert runner._pace.seconds < 1.0
+    (tmp_path / "processes").unlink()
+    runner.run(setup(trainer), arms(24)[0])
+    assert set((tmp_path / "processes").read_text().split()) == {str(os.getpid())}
+    (tmp_path / "hangs").touch()
+    handler, timer = signal.getsignal(signal.SIGALRM), signal.setitimer(signal.ITIMER_REAL, 900.0)
+    runner.deadline, began = time.monotonic() + 2.0, time.monotonic()
+    runner.run(setup(trainer), arms(48)[0])
+    assert runner.stopped == "budget"
+    assert time.monotonic() - began < 6.0
+    assert signal.getsignal(signal.SIGALRM) is handler
+    assert 800.0 < signal.setitimer(signal.ITIMER_REAL, *timer)[0] < 900.0
 
 
 @pytest.mark.parametrize("deadline", [math.inf, 1e17])
