@@ -20,8 +20,8 @@ from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.recipes import load_recipe
 from dpaudit.audit.inputs.sources import Stage
 from dpaudit.audit.inputs.user_code import (
+    OneModelTrainer,
     UserFunction,
-    UserTrainer,
     dataset_trainer,
     its_own_settings,
     remarks_silenced,
@@ -84,7 +84,7 @@ def audit_opacus(
         code = UserFunction.named(train_fn, "train_fn")
         function = code.load()
         settings_kept: AbstractContextManager[None] = its_own_settings(code)
-        trainer: Callable[..., Any] = UserTrainer(code, records.shape, whole=records.whole)
+        trainer: Callable[..., Any] = OneModelTrainer(code, records.shape, whole=records.whole)
     else:
         function, settings_kept = train_fn, nullcontext()
         trainer = dataset_trainer(function, records.shape, whole=records.whole)

@@ -273,13 +273,9 @@ class UserTrainer:
 
     Args:
         code: Where it is.
-        shape: Of one record, for a loop that trains one model, whatever it calls its parameters; None: flat ones.
-        whole: Whether such a loop wants whole numbers.
     """
 
     code: UserFunction
-    shape: tuple[int, ...] | None = None
-    whole: bool = False
 
     def __call__(self, spec: Any, pool: Any, *arguments: Any, **options: Any) -> Any:
         """Run the user's function.
@@ -287,9 +283,7 @@ class UserTrainer:
         Raises:
             InputError: The code fails; the message says where.
         """
-        function = self.code.load()
-        if trains_one_model(self):
-            function = dataset_trainer(function, self.shape or (), whole=self.whole)
+        function = self._loop()
         try:
             with its_own_settings(self.code):
                 return function(spec, pool, *arguments, **options)
@@ -301,12 +295,35 @@ class UserTrainer:
             where = "" if place.filename == __file__ else f" ({Path(place.filename).name}, line {place.lineno})"
             raise InputError(f"Expected {self.code.where} to train models: {fault(error)}{where}") from error
 
+    def _loop(self) -> Callable[..., Any]:
+        """The user's function, as an audit calls it."""
+        function = self.code.load()
+        return dataset_trainer(function) if trains_one_model(self) else function
+
+
+@dataclass(frozen=True)
+class OneModelTrainer(UserTrainer):
+    """A user's loop that trains one model, train(dataset, seed) -> module, whatever it calls its parameters.
+
+    Args:
+        code: Where it is.
+        shape: Of one record, as the loop wants it; () for flat ones.
+        whole: Whether the loop wants whole numbers.
+    """
+
+    shape: tuple[int, ...] = ()
+    whole: bool = False
+
+    def _loop(self) -> Callable[..., Any]:
+        return dataset_trainer(self.code.load(), self.shape, whole=self.whole)
+
 
 def trains_one_model(trainer: Callable[..., Any]) -> bool:
     """Whether a training function is a loop train(dataset, seed), as `dataset_trainer` or `UserTrainer` calls it."""
+    if isinstance(trainer, OneModelTrainer):
+        return True
     if isinstance(trainer, UserTrainer):
-        first = next(iter(inspect.signature(trainer.code.load()).parameters), "")
-        return first == ONE_MODEL or trainer.shape is not None
+        return next(iter(inspect.signature(trainer.code.load()).parameters), "") == ONE_MODEL
     return isinstance(trainer, functools.partial) and trainer.func in (_train_each, _train_scaled)
 
 
