@@ -17,7 +17,7 @@ from typing import Any, NoReturn, Self
 from dpaudit.audit.inputs.files import InputError, read_regular
 
 LARGEST_CODE = 1 << 20  # bytes
-MODULE = "_dpaudit_user_"  # what the module of a user's file is called, before its digest
+MODULE = "_dpaudit_user_"  # what the module of a user's file is called, before its digest, if its own name is taken
 ONE_MODEL = "dataset"  # first parameter of a loop that trains one model
 REMARKS = ("Secure RNG turned off", "Full backward hook is firing")  # of Opacus and torch, at every training
 
@@ -153,6 +153,7 @@ def _set_to(chosen: dict[str, Any]) -> None:
 
 _inside: list[bool] = []
 _theirs: dict[tuple[str, str], dict[str, Any]] = {}  # by file, of this process
+_loaded: set[str] = set()  # names of modules that are users' files, run here
 
 
 def fault(error: BaseException) -> str:
@@ -170,14 +171,15 @@ def _function(path: str, function: str, sha256: str) -> Callable[..., Any]:
     source = read_regular(path, limit=LARGEST_CODE)
     if hashlib.sha256(source).hexdigest() != sha256:
         raise InputError(f"Expected {path} not to change during an audit.")
-    name = f"{MODULE}{sha256[:16]}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None:
-        raise InputError(f"Expected {path} to be a Python file.")
     folder = str(Path(path).resolve().parent)
     if folder not in sys.path:
         sys.path.append(folder)
+    name = _module_name(path, sha256)
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None:
+        raise InputError(f"Expected {path} to be a Python file.")
     module = importlib.util.module_from_spec(spec)
+    _loaded.add(name)
     sys.modules[name] = module  # dataclasses and pickling look their module up by name
     words, sys.argv = sys.argv, [path]  # a parser in the file would take our command line for its own
     try:
@@ -192,6 +194,18 @@ def _function(path: str, function: str, sha256: str) -> Callable[..., Any]:
     if not callable(found):
         raise InputError(f"Expected {path} to have a function {function!r}.")
     return found  # type: ignore[no-any-return]
+
+
+def _module_name(path: str, sha256: str) -> str:
+    """The name by which processes that the code starts import its file, unless something else has it."""
+    stem = Path(path).stem
+    importlib.invalidate_caches()  # the file may be a moment old
+    try:
+        spec = importlib.util.find_spec(stem) if stem in _loaded or stem not in sys.modules else None
+    except (ImportError, ValueError):  # a name with dots in it
+        spec = None
+    found = spec is not None and spec.origin is not None and Path(spec.origin).resolve() == Path(path)
+    return stem if found else f"{MODULE}{sha256[:16]}"
 
 
 def dataset_trainer(
@@ -342,6 +356,6 @@ def trainer_name(trainer: Callable[..., Any]) -> str:
 
 def _name(function: Any) -> str:
     kind = function if hasattr(function, "__qualname__") else type(function)
-    if kind.__module__.startswith(MODULE):
+    if kind.__module__ in _loaded:
         return f"{sys.modules[kind.__module__].__file__}:{kind.__qualname__}"
     return f"{kind.__module__}.{kind.__qualname__}"

@@ -227,6 +227,42 @@ def test_a_users_file_sees_no_words_of_our_command_line(tmp_path: Path, monkeypa
     assert sys.argv is words
 
 
+PARALLEL = """
+import joblib
+from dpaudit.mechanisms.learning.training import train as honest
+
+def one(spec, pool, row, seed):
+    return honest(spec, pool, row[None], [seed], device="cpu").state_dict(0)
+
+def train(spec, pool, members, seeds, *, device):
+    models = (joblib.delayed(one)(spec, pool, row, seed) for row, seed in zip(members, seeds, strict=True))
+    return joblib.Parallel(n_jobs=2)(models)
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_a_loop_starts_find_the_functions_of_its_file(tmp_path: Path) -> None:
+    """They know no module by a name that only this process has; joblib said that arguments were not picklable."""
+    (tmp_path / "parallel_loop.py").write_text(PARALLEL)
+    trainer = UserTrainer(UserFunction.named("parallel_loop.py:train", "--trainer", tmp_path))
+    expected = train_block(setup(), arms(4)[0])
+    np.testing.assert_allclose(train_block(setup(trainer), arms(4)[0]), expected, rtol=1e-5)
+
+
+def test_a_file_has_its_own_name_unless_something_else_has_it(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    for name in ("a_loop_of_mine.py", "other/a_loop_of_mine.py", "json.py", "a.loop.py"):
+        (tmp_path / name).write_text("def train(): pass")
+    names = ["a_loop_of_mine.py", "other/a_loop_of_mine.py", "json.py", "a.loop.py", "a_loop_of_mine.py"]
+    loaded = [UserFunction.named(f"{name}:train", "--trainer", tmp_path).load().__module__ for name in names]
+    assert loaded[0] == loaded[4] == "a_loop_of_mine"
+    assert all(name.startswith("_dpaudit_user_") for name in loaded[1:4])
+    (tmp_path / "a_loop_of_mine.py").write_text("def train(): return 1")
+    edited = UserFunction.named("a_loop_of_mine.py:train", "--trainer", tmp_path).load()
+    assert (edited.__module__, edited()) == ("a_loop_of_mine", 1)
+    assert json.loads("1") == 1
+
+
 def test_models_of_a_loop_are_named_in_the_result(tmp_path: Path) -> None:
     (tmp_path / "my_loop.py").write_text(EXAMPLE)
     trainer = UserTrainer(UserFunction.named("my_loop.py:train", "--trainer", tmp_path))
