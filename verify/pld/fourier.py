@@ -165,9 +165,10 @@ class _Product:
 
     def __init__(self, alive: NDArray[np.int64], depth: float, vanished: float = 0.0) -> None:
         self.alive, self._depth, self._vanished, self._draws = alive, depth, vanished, 0
+        self._deepest, self._growth = depth, 0.0
         self.values: NDArray[np.complex128] = np.ones(len(alive), dtype=np.complex128)
-        # sum of count_i |F_i|^(count_i - 1) prod_others |F_j|^count_j
-        self._slope = np.zeros(len(alive))
+        # sum of (depth_i + 3 u) count_i |F_i|^(count_i - 1) prod_others |F_j|^count_j, a factor after the other
+        self._error = np.zeros(len(alive))
 
     def times(self, factor: NDArray[np.complex128], count: int, depth: float = 0.0) -> None:
         """Multiply by a transform, at the frequencies that are alive, to the power `count`.
@@ -175,31 +176,33 @@ class _Product:
         Args:
             factor: The transform.
             count: Draws.
-            depth: Its error, if that is larger than of the others.
+            depth: Its error, if that is larger than that of every transform.
         """
-        self._depth = depth = max(self._depth, depth)
+        depth = max(self._depth, depth)
+        self._deepest, self._growth = max(self._deepest, depth), self._growth + 2.0 * count * depth
         modulus = np.sqrt(factor.real**2 + factor.imag**2)
         if count > 1:
             floor = math.exp(LOG_VANISHING / count)
             kept = modulus > floor
             if not kept.all():
                 self.alive, factor, modulus = self.alive[kept], factor[kept], modulus[kept]
-                self.values, self._slope = self.values[kept], self._slope[kept]
+                self.values, self._error = self.values[kept], self._error[kept]
             self._vanished += math.exp(count * math.log(floor + depth))
         largest = np.minimum(modulus + 2.0 * depth, 1.0)  # of what the true one is at most, and of the rounded one
         raised = _power(largest, count - 1)
         power = _power(factor, count)
+        own = (depth + 3.0 * UNIT) * count * raised
         if self._draws:
-            self._slope = self._slope * raised * largest + count * raised * np.abs(self.values)
+            self._error = self._error * raised * largest + own * np.abs(self.values)
             self.values = self.values * power
         else:
-            self._slope, self.values = count * raised, power
+            self._error, self.values = own, power
         self._draws += count
 
     def error(self) -> tuple[Array, float]:
-        """Of each value, |F^ - F| <= depth and 3 u more for the powers; and of each that is taken for zero."""
-        growth = math.exp(2.0 * self._draws * self._depth)
-        error = growth * ((self._depth + 3.0 * UNIT) * self._slope + 2.0 * self._depth * np.abs(self.values))
+        """Of each value, |F^_i - F_i| <= depth_i and 3 u more for the powers; and of each that is taken for zero."""
+        growth = math.exp(self._growth)
+        error = growth * (self._error + 2.0 * self._deepest * np.abs(self.values))
         return error, growth * self._vanished
 
 

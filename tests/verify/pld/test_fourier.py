@@ -13,6 +13,7 @@ from dpaudit.verify.pld.fourier import (
     Lattice,
     Tilted,
     _frequencies,
+    _Product,
     chernoff_window,
     decayed_sums,
     log_mgf,
@@ -131,6 +132,30 @@ def test_frequencies_of_a_law_are_its_transform_within_their_stated_error(apart:
     exact = _slow_transform(one, size, alive)
     assert error < (2e-14 if long else 5e-15)
     assert np.abs(found - exact).max() < 0.1 * error
+
+
+@pytest.mark.parametrize("depths", [(1e-9, 1e-5), (1e-5, 1e-9), (1e-6, 1e-6)])
+@pytest.mark.parametrize("counts", [(300, 20), (20, 300), (1, 3), (5000, 1)])
+def test_a_product_is_off_by_no_more_than_its_factors_errors_say(
+    counts: tuple[int, int], depths: tuple[float, float]
+) -> None:
+    """Each factor's error counts for its own draws: the few's rounding, times the draws of the many, hid bounds."""
+    rng = np.random.default_rng(5)
+    size = 2000
+    radius = np.stack([rng.uniform(0.0, 1.0, size) ** (1.0 / count) for count in counts])
+    true = radius * np.exp(2j * np.pi * rng.random((2, size)))
+    wrong = true + np.array(depths)[:, None] * np.exp(2j * np.pi * rng.random((2, size)))
+    product = _Product(np.arange(size), 0.0)
+    for factor, count, depth in zip(wrong, counts, depths, strict=True):
+        product.times(factor[product.alive], count, depth)
+    error, vanished = product.error()
+    exact = np.prod([factor**count for factor, count in zip(true, counts, strict=True)], axis=0)
+    off = np.abs(product.values - exact[product.alive])
+    assert (off <= error).all()
+    assert off.max() > 0.1 * max(count * depth for count, depth in zip(counts, depths, strict=True))
+    dead = np.setdiff1d(np.arange(size), product.alive)
+    assert np.abs(exact[dead]).max(initial=0.0) <= vanished
+    assert error.max() <= 4.0 * sum(count * depth for count, depth in zip(counts, depths, strict=True))
 
 
 @pytest.mark.parametrize("odd", [0.0, 1e-9, 0.05])
