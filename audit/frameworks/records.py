@@ -105,7 +105,8 @@ def _checked(x: NDArray[Any], y: NDArray[Any], key: str) -> Records:
     present = np.unique(y)
     if len(present) < 2 or not np.array_equal(present, np.arange(len(present))):
         raise InputError(f"Expected labels 0, 1, ... that all occur, not {', '.join(map(str, present[:10]))}.")
-    flat = np.ascontiguousarray(x.reshape(len(x), -1), dtype=np.float32)
+    # a copy: memory of a tensor that a loop's processes share goes away, and a loop may write over its records
+    flat = np.array(x.reshape(len(x), -1), dtype=np.float32, order="C")
     if not np.isfinite(flat).all():
         raise InputError("Expected finite records.")
     return Records(flat, y.astype(np.int64), x.shape[1:], x.dtype.kind in "biu", key)

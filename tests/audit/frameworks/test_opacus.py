@@ -395,6 +395,14 @@ def test_records_that_no_bundle_can_hold_are_refused() -> None:
             read_records(dataset)
 
 
+def test_what_a_loop_does_with_its_records_changes_none_of_ours() -> None:
+    """It may share them with processes that it spawns, which moves them in memory, and write over them."""
+    given = data()
+    records, before = read_records(given), given.tensors[0].clone().numpy()
+    given.tensors[0].share_memory_().zero_()
+    assert np.array_equal(records.x.reshape(before.shape), before)
+
+
 @pytest.mark.parametrize(
     ("module", "shape", "name"),
     [
