@@ -356,6 +356,6 @@ def trainer_name(trainer: Callable[..., Any]) -> str:
 
 def _name(function: Any) -> str:
     kind = function if hasattr(function, "__qualname__") else type(function)
-    if kind.__module__ in _loaded:
+    if kind.__module__ in _loaded and kind.__module__ in sys.modules:
         return f"{sys.modules[kind.__module__].__file__}:{kind.__qualname__}"
     return f"{kind.__module__}.{kind.__qualname__}"

@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from multiprocessing import resource_tracker
-from typing import NoReturn
 
 from joblib.externals import loky
 from joblib.externals.loky.backend import resource_tracker as loky_tracker
@@ -107,15 +106,21 @@ def ended_at(deadline: float | None) -> Iterator[None]:
         yield
         return
     rung: list[int] = []
+    over: list[bool] = []
 
-    def ring(number: int, frame: object) -> NoReturn:
+    def ring(number: int, frame: object) -> None:
         rung.append(number)
-        raise OutOfTimeError
+        if not over:
+            raise OutOfTimeError
 
     began, handler = time.monotonic(), signal.signal(signal.SIGALRM, ring)
-    left, again = signal.setitimer(signal.ITIMER_REAL, max(deadline - began, 1e-3), 1.0)  # a loop may catch the first
+    seconds = max(seconds_until(deadline) or 0.0, 1e-3)
+    left, again = signal.setitimer(signal.ITIMER_REAL, seconds, 1.0)  # a loop may catch the first
     try:
-        yield
+        try:
+            yield
+        finally:  # an alarm until here leaves a second for what follows
+            over.append(True)
     except BaseException:
         if rung:  # whatever the loop made of it
             raise OutOfTimeError from None
