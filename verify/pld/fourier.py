@@ -164,8 +164,8 @@ class _Product:
     """
 
     def __init__(self, alive: NDArray[np.int64], depth: float, vanished: float = 0.0) -> None:
-        self.alive, self._depth, self._vanished, self._draws = alive, depth, vanished, 0
-        self._deepest, self._growth = depth, 0.0
+        self.alive, self._depth, self._vanished = alive, depth, vanished
+        self._deepest, self._growth, self._empty = depth, 0.0, True
         self.values: NDArray[np.complex128] = np.ones(len(alive), dtype=np.complex128)
         # sum of (depth_i + 3 u) count_i |F_i|^(count_i - 1) prod_others |F_j|^count_j, a factor after the other
         self._error = np.zeros(len(alive))
@@ -192,12 +192,11 @@ class _Product:
         raised = _power(largest, count - 1)
         power = _power(factor, count)
         own = (depth + 3.0 * UNIT) * count * raised
-        if self._draws:
+        if not self._empty:
             self._error = self._error * raised * largest + own * np.abs(self.values)
             self.values = self.values * power
         else:
-            self._error, self.values = own, power
-        self._draws += count
+            self._error, self.values, self._empty = own, power, False
 
     def error(self) -> tuple[Array, float]:
         """Of each value, |F^_i - F_i| <= depth_i and 3 u more for the powers; and of each that is taken for zero."""
@@ -368,13 +367,14 @@ def _frequencies(one: Tilted, size: int, alive: NDArray[np.int64]) -> tuple[NDAr
     """
     first, span = int(one.places[0]), int(one.places[-1] - one.places[0]) + 1
     width = ROW if len(one.places) > LONG and span < 4 * len(one.places) else 1
+    sums = -(-span // width) if width > 1 else len(one.places)
+    if size <= WHOLE and sums * len(alive) > size * math.log2(size):
+        return one.transform(size)[alive], BUTTERFLY * math.log2(size)
     starts, masses = one.places, one.masses[:, None]
     if width > 1:
-        starts = first + width * np.arange(-(-span // width))
+        starts = first + width * np.arange(sums)
         rows = np.bincount(one.places - first, one.masses, width * len(starts))
         masses = np.asarray(rows, dtype=np.float64).reshape(-1, width)
-    if size <= WHOLE and len(starts) * len(alive) > size * math.log2(size):
-        return one.transform(size)[alive], BUTTERFLY * math.log2(size)
     pairs = 1 << (len(starts) - 1).bit_length()
     found = []
     for part in np.array_split(alive, 1 + len(alive) * pairs // 2**21):  # bound memory
