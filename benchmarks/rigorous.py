@@ -1,8 +1,9 @@
 """How long balls take, and both engines on every claim of reports/claims, in Markdown.
 
-Run: python benchmarks/rigorous.py [WORD ...]     (files whose name contains a word; all without one)
+Run: python benchmarks/rigorous.py product lap2     (the files whose names hold a word; all of them without one)
 """
 
+import argparse
 import json
 import os
 import sys
@@ -112,15 +113,17 @@ def line(claim: Claim, row: Row) -> str:
     )
 
 
-def main(words: list[str]) -> int:
+def main() -> int:
     """Print speeds, a line for every claim, and counts; 3 where the engines disagree or a certificate is missing."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("words", nargs="*", metavar="WORD", help="files whose name contains one; all without any")
+    words = parser.parse_args().words
+    files = sorted([*CLAIMS.glob("*.toml"), *CLAIMS.glob("repositories/*.toml")])
+    paths = [path for path in files if not words or any(word in path.stem for word in words)]
+    if not paths:
+        parser.error(f"Expected a word in the name of a file of {CLAIMS}, got {' '.join(words)!r}")
+    claims = [claim for path in paths for claim in load_claims(path)]
     speeds()
-    claims = [
-        claim
-        for path in sorted(CLAIMS.glob("*.toml"))
-        if not words or any(word in path.stem for word in words)
-        for claim in load_claims(path)
-    ]
     unnamed = [replace(claim, id="", source="") for claim in claims]
     started = time.perf_counter()
     print("| claim | verdict | delta, first engine | delta, balls | agree | by balls alone | s, s, s | certificate |")
@@ -145,4 +148,4 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -98,19 +98,38 @@ def is_clip(node: ast.AST) -> bool:
 
 def held_out(script: "Script", node: ast.AST) -> bool:
     """Whether an expression belongs to data that is not trained on, by the names around it in its statement."""
-    current: ast.AST | None = node
-    while current is not None and not isinstance(current, ast.stmt):
-        current = script.names.parents.get(current)
-    if isinstance(current, ast.Assign) and any(HELD_OUT.search(ast.unparse(target)) for target in current.targets):
-        return True
-    function = next(script.names.scopes(node))
-    if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) and HELD_OUT.search(function.name):
-        return True
-    return any(
+    return _named_held_out(script, node) or any(
         HELD_OUT.search(part.value) is not None
         for part in ast.walk(node)
         if isinstance(part, ast.Constant) and isinstance(part.value, str)
     )
+
+
+def _named_held_out(script: "Script", node: ast.AST) -> bool:
+    """Whether what an expression is bound to, or the function that it stands in, is named after held-out data."""
+    current: ast.AST | None = node
+    while current is not None and not isinstance(current, ast.stmt):
+        current = script.names.parents.get(current)
+    if isinstance(current, ast.Assign) and any(
+        all(HELD_OUT.search(ast.unparse(part)) for part in _receivers(script, target, current.value, node))
+        for target in current.targets
+    ):
+        return True
+    function = next(script.names.scopes(node))
+    return isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) and bool(HELD_OUT.search(function.name))
+
+
+def _receivers(script: "Script", target: ast.expr, value: ast.expr, node: ast.AST) -> list[ast.expr]:
+    """The parts of a target that get some of what a node of the value gives: both of `train, test = load()`."""
+    if not isinstance(target, (ast.Tuple, ast.List)):
+        return [target]
+    if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == len(target.elts):
+        around = {node}
+        while (parent := script.names.parents.get(node)) is not None and parent is not value:
+            around.add(node := parent)
+        pairs = zip(target.elts, value.elts, strict=True)
+        return [part for part, given in pairs if given in around] or target.elts
+    return target.elts
 
 
 def data_loaders(script: "Script") -> Iterator[ast.Call]:
@@ -144,7 +163,7 @@ def records(script: "Script") -> int | None:
     sizes: set[Number | None] = set()
     loaded = {call: name for call in script.all_calls if (name := _loads(script, call)) is not None}
     added = any(isinstance(names.parents.get(call), ast.BinOp) for call in loaded)  # MNIST(...) + MNIST(...)
-    regrouped = added or any(_regroups(script, call) for call in script.calls(*REGROUPS))
+    regrouped = added or any(_regroups(script, call, {*loaded}) for call in script.calls(*REGROUPS))
     if len(set(loaded.values())) == 1 and not regrouped:
         sizes.update(TRAINING_RECORDS[name] for name in loaded.values())
     for call in script.all_calls:
@@ -162,12 +181,26 @@ def records(script: "Script") -> int | None:
     return known.pop() if len(known) == 1 else None
 
 
-def _regroups(script: "Script", call: ast.Call) -> bool:
+def _regroups(script: "Script", call: ast.Call, loaded: set[ast.Call]) -> bool:
     """Whether a call of REGROUPS puts records together that may be trained on, or takes some of them."""
     arrays = script.names.dotted(call.func).split(".")[0] in ("numpy", "np", "jax", "jnp", "torch")
     if arrays and last_name(call.func) in ("take", "concatenate", "cat"):  # of predictions and colours too
-        return "train" in ast.unparse(call).lower()
+        return "train" in ast.unparse(call).lower() or _made_of(script, call, loaded)
     return not held_out(script, call) or _cuts(script, call)
+
+
+def _made_of(script: "Script", node: ast.AST, loaded: set[ast.Call]) -> bool:
+    """Whether an expression has a loaded data set in it, by names that are not those of held-out data."""
+    waiting, seen = [node], {node}
+    while waiting:
+        for part in ast.walk(waiting.pop()):
+            if part in loaded:
+                return True
+            if isinstance(part, ast.Name) and not HELD_OUT.search(part.id):
+                new = {item for item in script.names.definitions(part) if item is not None} - seen
+                seen |= new
+                waiting += new
+    return False
 
 
 def _cuts(script: "Script", call: ast.Call) -> bool:
@@ -187,13 +220,13 @@ def _is_training_part(script: "Script", part: ast.expr) -> bool:
 
 def _loads(script: "Script", call: ast.Call) -> str | None:
     """Which of TRAINING_RECORDS a call loads by name: datasets.MNIST(...), mnist.load_data(), load("mnist")."""
-    if held_out(script, call):
-        return None
     name = last_name(call.func)
     second = call.args[1] if len(call.args) > 1 and name not in LOADS_NAMED else None  # there it is a configuration's
-    for part in (keyword(call, "train"), keyword(call, "split"), second):
-        if part is not None and not _is_training_part(script, part):
-            return None
+    stated = [part for part in (keyword(call, "train"), keyword(call, "split"), second) if part is not None]
+    if not all(_is_training_part(script, part) for part in stated):
+        return None
+    if _named_held_out(script, call) or (not stated and held_out(script, call)):
+        return None
     if name == "load_data" and isinstance(call.func, ast.Attribute):
         found = last_name(call.func.value)
     elif name in LOADS_NAMED:

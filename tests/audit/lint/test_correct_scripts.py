@@ -222,6 +222,7 @@ def test_a_false_epsilon_that_is_privacys_is_still_refuted(source: str, found: C
 
 
 MNIST = 'datasets.MNIST(".", train=True)'
+KERAS = "(x, y), (x_test, y_test) = keras.datasets.mnist.load_data()"
 
 
 @pytest.mark.parametrize(
@@ -235,6 +236,7 @@ MNIST = 'datasets.MNIST(".", train=True)'
         (MNIST, f'{MNIST} + datasets.MNIST(".", train=False)'),
         (f"train = {MNIST}", f"train, val = random_split({MNIST}, [0.9, 0.1])"),
         (f"train = {MNIST}", f"train = {MNIST}\nx = torch.cat([train.data, more])"),
+        (f"train = {MNIST}", f"{KERAS}\nscaled = x / 255\nall = np.concatenate([scaled, y])"),
         (MNIST, 'load_dataset("imdb", split=PART)\nPART = "train+test"'),
         ("EPOCHS):\n", "EPOCHS):\n    optimizer.noise_multiplier *= 1.5\n"),
         ("EPOCHS):\n", "EPOCHS):\n    optimizer.noise_multiplier = noises[epoch]\n"),
@@ -268,4 +270,21 @@ def test_data_that_are_not_trained_on_may_be_cut(beside: str, found: Callable[[s
 @pytest.mark.parametrize("split", ['split="train"', "split=part", ""])
 def test_the_size_of_a_training_set_is_known_by_its_name(split: str, found: Callable[[str], list[Finding]]) -> None:
     source = OPACUS.replace(MNIST, f'load_dataset("mnist", {split})') + "assert engine.get_epsilon(DELTA) <= 3.0\n"
+    assert [item.rule for item in found(source)] == ["claimed-value"]
+
+
+@pytest.mark.parametrize(
+    "loaded",
+    [
+        KERAS,
+        f"{KERAS}\npredictions = np.concatenate(model(x_test))",
+        'train, test = tfds.load("mnist", split=["train", "test"])',
+        'train, test = datasets.MNIST("."), datasets.MNIST(".", train=False)',
+    ],
+)
+def test_a_training_set_that_is_loaded_beside_its_test_set_is_known(
+    loaded: str, found: Callable[[str], list[Finding]]
+) -> None:
+    source = OPACUS.replace(f"train = {MNIST}", loaded) + "assert engine.get_epsilon(DELTA) <= 3.0\n"
+    assert loaded in source
     assert [item.rule for item in found(source)] == ["claimed-value"]
