@@ -42,9 +42,10 @@ def judges_itself(script: Script) -> bool:
     """Whether noise or delta is solved for or changes, or the run may end before all its steps: no claim is of them."""
     if any(script.calls(*CALIBRATION, *NOISE_SCHEDULES, "get_delta")) or STOPS_EARLY.search(script.text):
         return True
-    asserted = _asserted(script)
+    asserted, repeated = _asserted(script), _called_in_loops(script)
     for node in ast.walk(script.tree):
-        if isinstance(node, (Loop, ast.AugAssign)) and _changes_noise(node):
+        again = isinstance(node, ast.FunctionDef) and node.name in repeated
+        if (again or isinstance(node, (Loop, ast.AugAssign))) and _changes_noise(node):
             return True
         if isinstance(node, Loop) and TRAINS.search(ast.unparse(node)) and _is_left(node):
             return True
@@ -59,14 +60,24 @@ def judges_itself(script: Script) -> bool:
 
 
 def _changes_noise(node: ast.AST) -> bool:
-    """Whether the noise multiplier of an object is set anew: `optimizer.noise_multiplier *= 2`."""
+    """Whether the noise multiplier of an object is set anew: `optimizer.noise_multiplier *= 2`, setattr()."""
     targets: list[ast.expr] = []
     for part in ast.walk(node):
+        if isinstance(part, ast.Call) and last_name(part.func) == "setattr" and len(part.args) == 3:
+            name = part.args[1]
+            if isinstance(name, ast.Constant) and name.value == "noise_multiplier":
+                return True
         if isinstance(part, ast.Assign):
             targets += part.targets
         elif isinstance(part, (ast.AugAssign, ast.AnnAssign)):
             targets.append(part.target)
     return any(isinstance(target, ast.Attribute) and target.attr == "noise_multiplier" for target in targets)
+
+
+def _called_in_loops(script: Script) -> set[str]:
+    """The names of what is called in a loop."""
+    loops = (node for node in ast.walk(script.tree) if isinstance(node, Loop))
+    return {last_name(part.func) for loop in loops for part in ast.walk(loop) if isinstance(part, ast.Call)}
 
 
 def _asserted(script: Script) -> set[ast.AST]:

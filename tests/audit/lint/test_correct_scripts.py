@@ -240,6 +240,11 @@ KERAS = "(x, y), (x_test, y_test) = keras.datasets.mnist.load_data()"
         (MNIST, 'load_dataset("imdb", split=PART)\nPART = "train+test"'),
         ("EPOCHS):\n", "EPOCHS):\n    optimizer.noise_multiplier *= 1.5\n"),
         ("EPOCHS):\n", "EPOCHS):\n    optimizer.noise_multiplier = noises[epoch]\n"),
+        ("EPOCHS):\n", 'EPOCHS):\n    setattr(optimizer, "noise_multiplier", noises[epoch])\n'),
+        (
+            "for epoch in range(EPOCHS):\n",
+            "def quieter():\n    optimizer.noise_multiplier = 0.5\nfor epoch in range(EPOCHS):\n    quieter()\n",
+        ),
         ("for epoch", "scheduler = ExponentialNoise(optimizer, gamma=1.5)\nfor epoch"),
     ],
 )
