@@ -41,9 +41,13 @@ def in_one_line() -> Iterator[None]:
         fail(os_reason(error), os_status(error))
     except MemoryError:
         fail("memory is used up", GAVE_UP)
-    except ValueError as error:
+    except Exception as error:
+        kinds = {kind.__name__ for kind in type(error).__mro__}
+        if "UsageError" in kinds and "NoArgsIsHelpError" not in kinds:
+            path = getattr(getattr(error, "ctx", None), "command_path", "dpaudit")
+            fail(f"{' '.join(error.format_message().split())} ({path} --help)", BAD_INPUT)  # type: ignore[attr-defined]
         # named, not imported: --help stays quick
-        if not {"InputError", "ToleranceError"} & {kind.__name__ for kind in type(error).__mro__}:
+        if not {"InputError", "ToleranceError"} & kinds:
             raise
         fail(" ".join(str(error).split()), BAD_INPUT)
 

@@ -1,5 +1,6 @@
 """Scores in, bounds out: what anybody's membership scores prove, by every bound that suits how they came about."""
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
@@ -11,7 +12,7 @@ from dpaudit.audit.claim_under_test import ClaimUnderTest, check_coins_decide
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.score_deciders import DECIDERS, joint_bound
 from dpaudit.audit.threshold_rules import Bonferroni, ThresholdRule
-from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.base import Array, Domain
 from dpaudit.verify.bounds import (
     JointTest,
     Tradeoff,
@@ -26,7 +27,8 @@ from dpaudit.verify.bounds import (
     tpr_at_fpr,
 )
 from dpaudit.verify.bounds.one_run import Method
-from dpaudit.verify.bounds.rates import SMALLEST_LEVEL, valid_confidence, valid_scores
+from dpaudit.verify.bounds.rates import SMALLEST_LEVEL, valid_confidence, valid_count, valid_scores
+from dpaudit.verify.guarantees import DELTA
 from dpaudit.verify.results import LowerBound, to_json
 
 FORMAT = "dpaudit-scores/1"
@@ -38,6 +40,7 @@ DESIGNS: dict[str, str] = {
 }
 FPRS = (0.1, 0.01, 0.001)
 GUESSED = (0.5,)  # of the canaries of one run, declared in advance
+SAMPLES = Domain(2, math.inf, (100, 1000), "samples", closed_low=True, integer=True)
 RESAMPLES, FEWEST, MOST_DRAWS = 1000, 40, 10**8  # fewer samples where they are of millions of scores
 
 
@@ -132,6 +135,7 @@ class Scores:
             claimed: The curve to be powerful against, chosen before the scores were seen; None for that of
                 epsilon = 1.
         """
+        DELTA.validate("delta", delta)
         test = self.joint_test(claimed or Tradeoff.of_points([1.0], [delta]), confidence=confidence, seed=seed)
         return joint_bound(test, delta)
 
@@ -176,9 +180,10 @@ class Scores:
             statistic: Of scores such as these, for example `Scores.auc`.
             seed: Of the samples.
             confidence: Between the quantiles.
-            resamples: How many.
+            resamples: How many, at least 2.
         """
         self._needs("independent")
+        resamples = valid_count("resamples", resamples, SAMPLES)
         rng, tail = np.random.default_rng(seed), (1.0 - valid_confidence(confidence)) / 2.0
         arms = np.sort(self._in), np.sort(self._out)  # in order, as statistics need them
         again = (Scores(_drawn_again(arms[0], rng), _drawn_again(arms[1], rng)) for _ in range(resamples))

@@ -12,6 +12,7 @@ from dpaudit.reports.wording import (
     counted,
     finished,
     found_by,
+    noise_seen,
     of_canaries,
     percent,
     promised_epsilon,
@@ -99,6 +100,14 @@ def decision(result: AuditResult) -> Tile:
     if result.verdict == "gave_up":
         return Tile(
             "Decided by", "nothing", str(result.reproduce.get("stopped") or "the audit was stopped"), "decisive"
+        )
+    most = noise_seen(result)
+    if result.verdict == "inconclusive" and most is not None:
+        return Tile(
+            "Decided by: the noise of one training",
+            f"at most {percent(most, up=True)}",
+            "of the standard deviation that was accounted; with so little the claim is refuted, and no attack shows it",
+            "decisive",
         )
     if result.verdict == "inconclusive":
         return Tile(

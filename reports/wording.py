@@ -189,9 +189,11 @@ def verdict_sentence(result: AuditResult) -> str:
             f"not contradict the claim {promise}; too little was measured to conclude anything from that."
         )
     if result.verdict == "inconclusive":
-        control = result.control
+        control, seen = result.control, noise_seen(result)
         why = (
-            "no positive control was carried out"
+            f"it was seen to add at most {percent(seen, up=True)} of the noise that was accounted"
+            if seen is not None
+            else "no positive control was carried out"
             if control is None
             else f"its positive control, which found {found_by(control)}, is of a training that shows more of a record "
             "than this one"
@@ -206,6 +208,13 @@ def verdict_sentence(result: AuditResult) -> str:
         )
     tried = "Nothing we tried contradicts" if result.attacks else "No attack was carried out, and nothing contradicts"
     return f"{tried} the claim {promise}. That is not proof of privacy by itself; {_proof(result.calculation)}"
+
+
+def noise_seen(result: AuditResult) -> float | None:
+    """The most noise that a training was seen to add, of what was accounted, where the claim is refuted with that."""
+    seen = result.reproduce.get("noise_seen")
+    most = seen[-1] if isinstance(seen, list) and seen else None
+    return most if isinstance(most, float) and 0 <= most < 1 else None
 
 
 def control_badge(control: Control | None) -> str:

@@ -60,7 +60,9 @@ except SystemExit:
 def test_a_typo_is_one_message_and_exit_2(dpaudit: Command) -> None:
     done = dpaudit("rnu")
     assert done.returncode == 2
-    assert "rnu" in done.stderr
+    assert done.stderr.startswith("dpaudit: No such command 'rnu'. Did you mean 'run'? (")
+    assert done.stderr.count("\n") == 1
+    assert dpaudit("scores", "--in", "x").stderr.count("\n") == 1
     assert "Traceback" not in done.stderr
 
 

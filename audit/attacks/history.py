@@ -33,6 +33,7 @@ from dpaudit.audit.attacks.arms import Arms, Candidate
 from dpaudit.audit.attacks.base import Array, Audit
 from dpaudit.audit.attacks.canary_game import CanaryGame
 from dpaudit.audit.inputs.files import InputError
+from dpaudit.audit.inputs.user_code import trains_one_model
 from dpaudit.mechanisms.base import Mechanism, NormalCoordinates
 from dpaudit.mechanisms.learning.architectures import DENSE_NETWORKS, build_module, parameter_shapes
 from dpaudit.mechanisms.learning.spec import Architecture, BatchSampler, DPSGDSpec, Pool, TrainedModels
@@ -96,6 +97,7 @@ def applies(audit: Audit) -> bool:
     )
     return (
         isinstance(spec, DPSGDSpec)
+        and not trains_one_model(audit.settings.trainer)  # which returns a module alone
         and spec.architecture.build is None
         and spec.architecture.name in DENSE_NETWORKS
         and isinstance(spec.mechanism.structure, NormalCoordinates)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from dpaudit._plain_text import printable
 from dpaudit.audit.commands.console import REFUTED, one_of, progress_bars
 
 
@@ -30,11 +31,15 @@ def register(
     from dpaudit.audit.register import build_register, check_register, render_register
 
     if action == "render":
-        render_register(out, show=typer.echo)
+        render_register(out, show=_show)
         return
     with progress_bars() as stage:
         if action == "build":
-            build_register(claims, out, only=only, workers=workers, stage=stage, show=typer.echo)
+            build_register(claims, out, only=only, workers=workers, stage=stage, show=_show)
             return
-        good = check_register(claims, out, share=share, seed=seed, workers=workers, stage=stage, show=typer.echo)
+        good = check_register(claims, out, share=share, seed=seed, workers=workers, stage=stage, show=_show)
     raise typer.Exit(0 if good else REFUTED)
+
+
+def _show(line: str) -> None:
+    typer.echo(printable(line))  # it may quote a claims file

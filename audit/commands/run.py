@@ -168,12 +168,23 @@ def _advice(result: "AuditResult", store: Path) -> list[str]:
     lines = [] if stopped in (None, "", "budget", "interrupted") else [f"dpaudit: {stopped}"]
     if stopped and stopped.startswith("Expected"):  # what models break they would break again
         lines.append("to go on: change the recipe or the loop; with the same seed the same models are trained")
-    elif (result.verdict == "gave_up" or stopped) and not store.exists():
-        lines.append(f"{store} is gone, and what was kept in it; --seed {result.seed} trains the same models again")
+    elif (result.verdict == "gave_up" or stopped) and not _keeps_seed(store):
+        why = f"nothing could be kept in {store}" if store.exists() else f"{store} is gone, and what was kept in it"
+        lines.append(f"{why}; --seed {result.seed} trains the same models again")
     elif result.verdict == "gave_up" or stopped:
         anew = " but without --fresh" if "--fresh" in str(result.reproduce.get("command")).split() else ""
         lines.append(f"to go on: repeat the command with the same --out{anew}; finished trials and the seed are kept")
     return lines
+
+
+def _keeps_seed(store: Path) -> bool:
+    from dpaudit.audit.inputs.files import InputError
+    from dpaudit.audit.trials.store import stored_seed
+
+    try:
+        return stored_seed(store) is not None
+    except InputError:
+        return False
 
 
 def _plan_text(audit: "Audit", plan: "AuditPlan", designs: "list[Design]", as_run: "Verdict | None") -> str:

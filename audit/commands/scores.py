@@ -39,6 +39,8 @@ def scores(
     """
     if paired and one_run:
         raise typer.BadParameter("Expected --paired or --one-run, not both.")
+    if threshold != "bonferroni" and (paired or one_run):
+        raise typer.BadParameter("Expected --threshold for scores of trainings of their own, not of pairs or one run.")
     from dpaudit._files import write_whole
     from dpaudit.audit.claim_under_test import claim_under_test
     from dpaudit.audit.inputs.files import unfit_is_input

@@ -66,6 +66,11 @@ def name_network(module: nn.Module, records: Records, architecture: str | None, 
     tables = _tables(inner, [tuple(weight.shape) for weight in trained.values()]) if architecture is None else iter(
         [ArchitectureTable(name=architecture)]
     )  # fmt: skip
+    if not trained:
+        raise InputError(
+            f"Expected weights of the module ({type(inner).__name__}) to be trained, not all frozen: return what was "
+            "trained, or a copy with requires_grad_()."
+        )
     difference = "it has other weights, or is frozen in part"
     for table in tables:
         built = build_architecture(table, inputs, classes, folder)

@@ -11,10 +11,10 @@ from torch import nn
 
 from dpaudit.audit.attacks.base import no_warning
 from dpaudit.audit.attacks.control import takes_noise_factor
-from dpaudit.audit.frameworks.added_noise import noise_seen
 from dpaudit.audit.frameworks.opacus import write_bundle
-from dpaudit.audit.frameworks.opacus_training import read_training, watched
+from dpaudit.audit.frameworks.opacus_training import read_training
 from dpaudit.audit.frameworks.records import read_records
+from dpaudit.audit.frameworks.watched_loop import watched_loop
 from dpaudit.audit.inputs.bundles import load_bundle
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.recipes import load_recipe
@@ -59,7 +59,8 @@ def audit_opacus(
     The first training is on the records alone; meanwhile what `PrivacyEngine.make_private` returns is noted, and
     mechanism, batches, steps and epsilon are read from it as `bundle_from_opacus` does. The noise that its optimizer
     adds is measured; where it is less than what was accounted, that is the first of the result's notes, with what the
-    claim is worth then. A canary game follows; its positive control halves the noise that the loop really adds.
+    claim is worth then. A canary game follows; its positive control halves the noise that the loop really adds. Where
+    the claim is refuted with the noise that was seen, a game that refutes nothing is "inconclusive".
 
     Args:
         train_fn: train_fn(dataset, seed) -> module, a function of a module (not a lambda) or "my_loop.py:train". It
@@ -77,7 +78,8 @@ def audit_opacus(
         settings: Of `Settings`: trials, confidence, budget, workers, store.
 
     Raises:
-        InputError: As `bundle_from_opacus`; or the loop calls `make_private` never or more than once.
+        InputError: As `bundle_from_opacus`; the loop calls `make_private` never or more than once, or its steps take
+            batches that the loader made there did not draw.
     """
     records = read_records(dataset)
     if isinstance(train_fn, str):  # worker processes load its file themselves
@@ -88,20 +90,23 @@ def audit_opacus(
     else:
         function, settings_kept = train_fn, nullcontext()
         trainer = dataset_trainer(function, records.shape, whole=records.whole)
-    with watched() as made, noise_seen(made) as noise, remarks_silenced(), settings_kept:
+    with watched_loop() as seen, remarks_silenced(), settings_kept:
         module = function(dataset, seed)
     if not isinstance(module, nn.Module):
         raise InputError(f"Expected {trainer_name(function)} to return a module, not {type(module).__name__}.")
-    if len(made) != 1:
-        raise InputError(f"Expected the training function to call make_private once, not {len(made)} times.")
-    engine, parts = made[0]
+    if len(seen.made) != 1:
+        raise InputError(f"Expected the training function to call make_private once, not {len(seen.made)} times.")
+    engine, parts = seen.made[0]
     optimizer, loader = parts[1], parts[-1]
     if len(loader.dataset) != len(records.y):
         raise InputError(f"Expected the loader to have all {len(records.y)} records, not {len(loader.dataset)}.")
     training = read_training(optimizer, engine, loader, delta=delta, epsilon=epsilon)
-    lacking = noise.lacking(training.claim(adjacency))
-    if lacking is not None:
-        warn(lacking)
+    seen.check_batches(loader)
+    noise = seen.noise(training.history)
+    lacking, disproven = noise.lacking(training.claim(adjacency)) or (None, False)
+    remarks = [remark for remark in (lacking, seen.remark()) if remark is not None]
+    for remark in remarks:
+        warn(remark)
     controlled = takes_noise_factor(trainer)
     chosen = Settings(
         seed=seed,
@@ -119,5 +124,8 @@ def audit_opacus(
             replace(bundle, path="the first model of the loop"), records.dataset("the data set given"), chosen,
             stage=stage, warn=warn,
         )  # fmt: skip
-    notes = [lacking] if lacking is not None else []
-    return replace(result, notes=[*notes, *result.notes, *([] if controlled else [NO_CONTROL])])
+    if disproven:
+        result = replace(result, reproduce={**result.reproduce, "noise_seen": list(noise.interval())})
+        if result.verdict == "not_refuted":
+            result = replace(result, verdict="inconclusive")
+    return replace(result, notes=[*remarks, *result.notes, *([] if controlled else [NO_CONTROL])])

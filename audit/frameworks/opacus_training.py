@@ -1,8 +1,7 @@
 """What an Opacus training did, read from Opacus's own objects after it."""
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from inspect import Parameter, signature
 from typing import Any
@@ -264,21 +263,3 @@ def _listed(history: tuple[Step, ...]) -> str:
     """The first few entries of an accountant's history in words."""
     shown = ", ".join(f"{count} steps with noise {noise:g}" for noise, _, count in history[:3])
     return shown + (f" and {len(history) - 3} more kinds" if len(history) > 3 else "")
-
-
-@contextmanager
-def watched() -> Iterator[list[tuple[PrivacyEngine, tuple[Any, ...]]]]:
-    """What engines return from `make_private` meanwhile: the way to what a user's function trains with."""
-    made: list[tuple[PrivacyEngine, tuple[Any, ...]]] = []
-    original = PrivacyEngine.make_private
-
-    def make_private(self: PrivacyEngine, *arguments: Any, **options: Any) -> Any:
-        parts = original(self, *arguments, **options)
-        made.append((self, parts))
-        return parts
-
-    PrivacyEngine.make_private = make_private
-    try:
-        yield made
-    finally:
-        PrivacyEngine.make_private = original

@@ -87,6 +87,11 @@ def test_a_bound_that_does_not_suit_the_design_is_refused() -> None:
     for call in refused:
         with pytest.raises(ValueError, match="Expected design"):
             call()
+    for delta in (-1.0, 1.0, 2.0, np.nan):  # it took any
+        with pytest.raises(ValueError, match="Expected delta="):
+            independent.epsilon_joint(delta=delta, seed=0)
+    with pytest.raises(ValueError, match="Expected resamples=0"):
+        independent.bootstrap(Scores.auc, seed=0, resamples=0)
     with pytest.raises(ValueError, match="inside=600"):
         Scores(IN, OUT, "paired")
     with pytest.raises(ValueError, match="design='lucky'"):
@@ -285,6 +290,7 @@ def test_the_command(files: Path, dpaudit: Callable[..., subprocess.CompletedPro
         (("--epsilon", "1"), "--delta"),
         (("--paired",), "in pairs"),
         (("--paired", "--one-run"), "not both"),
+        (("--paired", "--threshold", "1"), "not of pairs"),
         (("--threshold", "lucky"), "threshold='lucky'"),
         (("--confidence", "2"), "confidence=2"),
         (("--confidence", "0.9999999999999999"), "confidence=0.9999999999999999"),
@@ -312,6 +318,8 @@ def test_the_command(files: Path, dpaudit: Callable[..., subprocess.CompletedPro
         ("a.csv", b"0x10\n1\n", "line 1 .* not '0x10'"),
         ("a.csv", b"1_000\n1\n", "line 1 .* not '1_000'"),
         ("a.csv", b"score,score\n1,2\n", "one column score"),
+        ("a.csv", b"N/A\n1.5\n", "line 1 .* not 'N/A'"),
+        ("a.csv", b"True\nFalse\n", "line 1 .* not 'True'"),
         ("a.csv", b"0\n1.5\n-2.5e-3\n", "header that pandas writes"),
     ],
 )

@@ -126,6 +126,12 @@ def test_inconclusive_says_that_silence_says_nothing(samples: ModuleType) -> Non
         verdict_sentence(missed)
     )
     assert "no positive control was carried out" in verdict_sentence(replace(missed, control=None))
+    seen = replace(missed, reproduce={**missed.reproduce, "noise_seen": [0.43, 0.5132]})
+    assert "it was seen to add at most 51.32% of the noise that was accounted. As" in verdict_sentence(seen)
+    assert tiles(seen)[0].value == "at most 51.32%"
+    for other in ("1", [], ["0.5"], [2.0], [math.nan]):  # of a file that somebody wrote
+        strange = replace(missed, reproduce={**missed.reproduce, "noise_seen": other})
+        assert verdict_sentence(strange) == verdict_sentence(missed)
 
 
 def test_the_control_is_told_with_its_counts(samples: ModuleType) -> None:

@@ -45,6 +45,7 @@ from scipy.special import bdtrc, betainc, betainccinv, betaincinv, ndtri
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.bounds.rates import lower_at, upper_at, valid_confidence, valid_scores
 from dpaudit.verify.bounds.tradeoff import Tradeoff
+from dpaudit.verify.guarantees import DELTA
 
 Counts = NDArray[np.int_]
 RANKS = 64
@@ -126,6 +127,7 @@ class JointTest:
         Args:
             delta: In [0, 1).
         """
+        DELTA.validate("delta", delta)
         return _last_rejected(lambda epsilon: self._inverted(Tradeoff.of_points([epsilon], [delta])), 1.0)
 
     def factor_upper(self, curve: Callable[[float], Tradeoff]) -> float:

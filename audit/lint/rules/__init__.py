@@ -15,6 +15,7 @@ from dpaudit.audit.lint.rules import (
     loader_sample_rate,
     microbatches,
     noise_generator,
+    noiseless_step,
     old_rdp_conversion,
     passes_over_another_n,
     realised_divisor,
@@ -44,6 +45,7 @@ RULES: dict[str, Rule] = {
         search_not_accounted,
         batch_norm,
         batch_clipping,
+        noiseless_step,
         microbatches,
     )
 }

@@ -69,9 +69,12 @@ def _beside_its_loader(script: Script, private: ast.Call, given: ast.expr) -> It
     if isinstance(known[0], ast.Call) and keyword(known[0], "batch_sampler") is not None:
         return
     for loop in ast.walk(script.tree):
-        if not isinstance(loop, ast.For) or loop.lineno <= private.lineno or _comes_from(script, loop.iter, private):
+        if not isinstance(loop, ast.For) or loop.lineno <= private.lineno:
             continue
-        parts = [*ast.walk(loop.iter)]
+        source = _unsplit(script, loop.iter)
+        if _comes_from(script, source, private):
+            continue
+        parts = [*ast.walk(source)]
         lengths = [part for part in parts if isinstance(part, ast.Call) and last_name(part.func) == "len"]
         counted = {part for length in lengths for part in ast.walk(length)}
         names = [part for part in parts if isinstance(part, ast.Name) and part.id == given.id and part not in counted]
@@ -81,6 +84,15 @@ def _beside_its_loader(script: Script, private: ast.Call, given: ast.expr) -> It
             yield Hit(
                 loop.iter, f"batches of the loader that {name} was given, not of the Poisson one that it returned"
             )
+
+
+def _unsplit(script: Script, batches: ast.expr) -> ast.expr:
+    """The loader whose batches Opacus's BatchMemoryManager splits up; of other batches, these."""
+    for part in ast.walk(batches):
+        for made in script.names.definitions(part) if isinstance(part, ast.Name) else ():
+            if isinstance(made, ast.Call) and last_name(made.func) == "BatchMemoryManager":
+                return keyword(made, "data_loader") or batches
+    return batches
 
 
 def _is_step(node: ast.AST) -> bool:

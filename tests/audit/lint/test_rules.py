@@ -29,10 +29,21 @@ TRAINED = (
     "model, optimizer, loader = engine.make_private(module=m, optimizer=o, data_loader=loader, max_grad_norm=1.0, "
 )
 
+OLD_LOADER = OPACUS + "old = DataLoader(d, batch_size=64)\n"
+BESIDE_OLD_LOADER = OLD_LOADER + TRAINED.replace("=loader", "=old") + "noise_multiplier=1.0)\n"
+
 # rule: scripts that break it, each with a neighbour that does not
 DPSGD = "import optax\n"
 EXAMPLES: dict[str, list[tuple[str, str]]] = {
     "shuffled-as-poisson": [
+        (
+            BESIDE_OLD_LOADER +
+            "with BatchMemoryManager(data_loader=old, max_physical_batch_size=8, optimizer=optimizer) as parts:\n"
+            "    for x, y in parts:\n        optimizer.step()",
+            BESIDE_OLD_LOADER +
+            "with BatchMemoryManager(data_loader=loader, max_physical_batch_size=8, optimizer=optimizer) as parts:\n"
+            "    for x, y in parts:\n        optimizer.step()",
+        ),
         (
             OPACUS + "loader = DataLoader(d, batch_size=64)\n" + TRAINED + "poisson_sampling=False)",
             OPACUS + "loader = DataLoader(d, batch_size=64, shuffle=True)\n" + TRAINED + "noise_multiplier=1.0)",
@@ -303,6 +314,24 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     "batch-norm": [
         (OPACUS + "net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8))",
          OPACUS + "net = ModuleValidator.fix(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)))"),
+    ],
+    "noiseless-step": [
+        (
+            OPACUS + TRAINED + "noise_multiplier=1.0)\nfor x, y in loader:\n    optimizer.original_optimizer.step()",
+            OPACUS + TRAINED + "noise_multiplier=1.0)\nfor x, y in loader:\n    optimizer.step()",
+        ),
+        (
+            OPACUS + "o = torch.optim.SGD(m.parameters(), 0.1)\n" + TRAINED + "noise_multiplier=1.0)\n"
+            "for x, y in loader:\n    o.step()",
+            OPACUS + "o = torch.optim.SGD(m.parameters(), 0.1)\no.step()\n" + TRAINED + "noise_multiplier=1.0)\n"
+            "for x, y in loader:\n    optimizer.step()",
+        ),
+        (
+            OPACUS + "o = torch.optim.SGD(m.parameters(), 0.1)\n" + TRAINED + "noise_multiplier=1.0)\n"
+            "head = torch.optim.SGD(h.parameters(), 0.1)\nfor x, y in loader:\n    o.step()",
+            OPACUS + "o = torch.optim.SGD(m.parameters(), 0.1)\n" + TRAINED + "noise_multiplier=1.0)\n"
+            "head = torch.optim.SGD(h.parameters(), 0.1)\nfor x, y in loader:\n    head.step()",
+        ),
     ],
     "batch-clipping": [
         (

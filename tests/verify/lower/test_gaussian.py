@@ -207,3 +207,19 @@ def test_phases_of_different_dimensions_each_move_as_far_as_they_can(adjacency: 
     one, same = (certified_lower(Claim(1.0, 1e-5, (first, apart), adjacency)) for first in (wide, narrow))
     assert (same.delta(epsilons) > 0).all()
     np.testing.assert_allclose(one.delta(epsilons), same.delta(epsilons), rtol=1e-4)
+
+
+@pytest.mark.parametrize("steps", [2, 10, 1000])
+def test_many_releases_show_no_less_than_one_at_a_tiny_delta(steps: int) -> None:
+    """The first one alone, whose curve is q times the Gaussian's at log(1 + (e^epsilon - 1) / q) (mpmath)."""
+    rate, delta = 0.01, 1e-80
+
+    def of_one(epsilon: float) -> mpmath.mpf:
+        with mpmath.workdps(150):
+            loss = mpmath.log(1 + mpmath.expm1(epsilon) / rate)
+            return rate * (mpmath.ncdf(0.5 - loss) - mpmath.exp(loss) * mpmath.ncdf(-0.5 - loss))
+
+    verdict = check(Claim(14.0, delta, [Phase(Gaussian(1.0), steps, rate)]))
+    assert verdict.verdict == "refuted"
+    assert verdict.epsilon_lower > 14.48
+    assert of_one(14.4839) > delta > of_one(14.4840)

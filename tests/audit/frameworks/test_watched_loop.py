@@ -1,0 +1,177 @@
+"""What a loop was seen to do with Opacus: honest ones are left alone, too little noise is seen in one training."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from opacus import PrivacyEngine
+from opacus.optimizers import DPOptimizer
+from opacus.utils.batch_memory_manager import BatchMemoryManager
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from dpaudit.audit.frameworks.watched_loop import AddedNoise, LoopWatch, watched_loop
+from dpaudit.audit.inputs.files import InputError
+from dpaudit.audit.inputs.user_code import remarks_silenced
+from dpaudit.mechanisms import Gaussian
+from dpaudit.verify import Claim, Phase, check
+
+NOISE, CLIP = 1.3, 0.7
+
+
+HISTORY = [(NOISE, 0.25, 24)]
+
+
+def train(epochs: int = 6, virtual: bool = False, reduction: str = "mean", how: str = "honest") -> None:
+    torch.manual_seed(3)
+    generator = np.random.default_rng(3)
+    x, y = generator.normal(size=(96, 20)).astype(np.float32), generator.integers(0, 3, 96)
+    given = loader = DataLoader(TensorDataset(torch.tensor(x), torch.tensor(y)), batch_size=24)
+    module: Any = nn.Linear(20, 3)
+    engine = PrivacyEngine()
+    module, optimizer, loader = engine.make_private(
+        module=module, optimizer=torch.optim.Adam(module.parameters(), lr=0.01), data_loader=loader,
+        noise_multiplier=NOISE, max_grad_norm=CLIP, loss_reduction=reduction,
+    )  # fmt: skip
+    criterion = nn.CrossEntropyLoss(reduction=reduction)
+    if how == "accounted after":
+        optimizer.attach_step_hook(None)
+    if how == "sparse":
+        whole = optimizer.add_noise
+
+        def some() -> None:
+            whole()
+            for weight in optimizer.params:
+                weight.summed_grad.view_as(weight)[1:] = 0.0
+                weight.grad[1:] = 0.0
+
+        optimizer.add_noise = some
+    for epoch in range(epochs):
+        if virtual:
+            with BatchMemoryManager(data_loader=loader, max_physical_batch_size=7, optimizer=optimizer) as batches:
+                for inputs, labels in batches:
+                    optimizer.zero_grad()
+                    criterion(module(inputs), labels).backward()
+                    optimizer.step()
+            continue
+        for number, (inputs, labels) in enumerate(given if how == "loader from before" else loader):
+            if how == "added up":
+                optimizer.signal_skip_step(do_skip=number % 2 == 0)
+            if how == "split by hand":
+                optimizer.signal_skip_step(do_skip=True)
+                optimizer.zero_grad()
+                criterion(module(inputs[:5]), labels[:5]).backward()
+                optimizer.step()
+                optimizer.signal_skip_step(do_skip=False)
+                inputs, labels = inputs[5:], labels[5:]
+            optimizer.zero_grad()
+            criterion(module(inputs), labels).backward()
+            optimizer.step()
+            if how == "twice" and epoch == 0:
+                optimizer.zero_grad()
+                criterion(module(inputs), labels).backward()
+                optimizer.step()
+            if how == "accounted after":
+                engine.accountant.step(noise_multiplier=NOISE, sample_rate=0.25)
+            if how == "beside":
+                module.disable_hooks()
+                optimizer.original_optimizer.step()
+                module.enable_hooks()
+
+
+def seen_of(**how: Any) -> LoopWatch:
+    with remarks_silenced(), watched_loop() as seen:
+        train(**how)
+    return seen
+
+
+def claim() -> Claim:
+    epsilon = check(Claim(1.0, 1e-5, [Phase(Gaussian(NOISE, CLIP), 24, 0.25)])).epsilon_upper
+    return Claim(1.001 * epsilon, 1e-5, [Phase(Gaussian(NOISE, CLIP), 24, 0.25)])
+
+
+@pytest.mark.parametrize(("virtual", "reduction"), [(False, "mean"), (True, "mean"), (False, "sum")])
+def test_honest_loops_add_what_was_accounted(virtual: bool, reduction: str) -> None:
+    watch = seen_of(virtual=virtual, reduction=reduction)
+    watch.check_batches(watch.made[0][1][-1])
+    assert watch.remark() is None
+    seen = watch.noise(HISTORY)
+    assert seen.values == 24 * 63
+    low, high = seen.interval()
+    assert low < 1.0 < high
+    assert high - low < 0.2
+    assert seen.lacking(claim()) is None
+
+
+def test_less_noise_is_seen_and_what_it_costs_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = DPOptimizer.add_noise
+
+    def half(self: DPOptimizer) -> None:
+        self.noise_multiplier *= 0.5
+        honest(self)
+        self.noise_multiplier /= 0.5
+
+    monkeypatch.setattr(DPOptimizer, "add_noise", half)
+    seen = seen_of().noise(HISTORY)
+    low, high = seen.interval()
+    assert low < 0.5 < high < 0.56
+    truth = check(Claim(1.0, 1e-5, [Phase(Gaussian(0.5 * NOISE, CLIP), 24, 0.25)])).epsilon_lower
+    said, disproven = seen.lacking(claim()) or ("", False)
+    assert disproven
+    assert "the claim is refuted" in said
+    assert 0.8 * truth < float(said.rsplit(" ", 1)[1].rstrip(".")) <= truth
+
+
+def test_no_noise_and_nothing_seen() -> None:
+    assert AddedNoise().interval() == (0.0, math.inf)
+    assert AddedNoise().lacking(claim()) is None
+    assert "the claim is refuted" in (AddedNoise(0.0, 100).lacking(claim()) or ("",))[0]
+
+
+def test_the_interval_misses_as_rarely_as_it_says() -> None:
+    """Of so many trainings of few values none may be missed: the binomial limit at a millionth is 0 of 2,000."""
+    values = np.random.default_rng(0).normal(size=(2000, 50))
+    bounds = [AddedNoise(float(row @ row), 50).interval() for row in values]
+    assert all(low <= 1.0 <= high for low, high in bounds)
+    assert np.mean([high for _, high in bounds]) < 2.0
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("loader from before", "from the loader that make_private returned, which drew 0"),
+        ("added up", "one batch a step, not 24 in 12 steps"),
+        ("twice", "each of the 28 noisy steps to have a batch of its own"),
+    ],
+)
+def test_steps_on_other_batches_than_were_accounted_are_refused(how: str, words: str) -> None:
+    seen = seen_of(how=how)
+    with pytest.raises(InputError, match=words):
+        seen.check_batches(seen.made[0][1][-1])
+
+
+@pytest.mark.parametrize("how", ["accounted after", "split by hand", "beside", "sparse"])
+def test_honest_loops_of_other_kinds_add_what_was_accounted(how: str) -> None:
+    """Steps on public records and weights of which nothing is released were taken for a lack of noise, or crashed."""
+    seen = seen_of(how=how)
+    seen.check_batches(seen.made[0][1][-1])
+    assert len(seen.steps) == 24
+    noise = seen.noise(HISTORY)
+    assert noise.values == 24 * (21 if how == "sparse" else 63)
+    assert noise.lacking(claim()) is None
+    assert (seen.remark() or "").startswith("The wrapped optimizer took 24 steps" if how == "beside" else "")
+    assert (seen.remark() is None) == (how != "beside")
+
+
+def test_noise_is_held_against_what_its_own_step_was_accounted_with() -> None:
+    seen = seen_of()
+    halves = seen.noise([(0.5 * NOISE, 0.25, 12), (NOISE, 0.25, 12)])
+    assert halves.squares == pytest.approx(
+        sum(s / NOISE**2 * (4 if i < 12 else 1) for i, (s, _) in enumerate(seen.steps))
+    )
+    low, high = seen.noise([(NOISE, 0.25, 20), (0.5 * NOISE, 0.25, 30)]).interval()  # whose steps, is not known
+    assert low < 2.0 < high
+    with pytest.raises(InputError, match="counted all 24 noisy steps, not 23"):
+        seen.noise([(NOISE, 0.25, 23)])
