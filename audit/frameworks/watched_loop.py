@@ -1,79 +1,26 @@
-"""What a training loop does with Opacus, seen while it runs, against what its accountant was told.
+"""What a training loop does with Opacus, seen while it runs.
 
 When torch's optimizer takes its step, Opacus has both at hand: the sum of clipped gradients, `summed_grad`, and what it
-made of it, `grad`, the noisy sum over the batch size. Their difference is the noise, a value for every weight. Over all
-steps, with every value divided by the standard deviation that the accountant counted, the sum of N squares is rho^2
-times a chi-square variable of N degrees of freedom if normal noise of rho times that deviation was added, independent
-from value to value. That gives an interval for rho from a single training.
-
-A step must also have a batch of its own, drawn by the loader that the accountant knows of.
+made of it, `grad`, the noisy sum over the batch size. Their difference is the noise, a value for every weight. A step
+must also have a batch of its own, drawn by the loader that the accountant knows of.
 """
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from opacus import PrivacyEngine
 from opacus.optimizers import DPOptimizer
 from opacus.utils.batch_memory_manager import BatchSplittingSampler
-from scipy.stats import chi2
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from dpaudit.audit.frameworks.added_noise import AddedNoise
 from dpaudit.audit.frameworks.opacus_training import Step
 from dpaudit.audit.inputs.files import InputError
-from dpaudit.mechanisms import Gaussian
-from dpaudit.verify.checking import check
-from dpaudit.verify.claims import Claim
 
-MISSED = 1e-6  # probability that an interval does not hold the ratio
-
-
-@dataclass
-class AddedNoise:
-    """Noise that was seen, in units of the standard deviation that was accounted.
-
-    Args:
-        squares: Sum of the squares of all values.
-        values: How many.
-    """
-
-    squares: float = 0.0
-    values: int = 0
-
-    def interval(self) -> tuple[float, float]:
-        """Bounds on the ratio of the noise's standard deviation to the accounted one, wrong with probability MISSED."""
-        if not self.values:
-            return 0.0, math.inf
-        low, high = chi2.ppf([1.0 - MISSED / 2.0, MISSED / 2.0], self.values)
-        return math.sqrt(self.squares / low), math.sqrt(self.squares / high)
-
-    def lacking(self, claim: Claim) -> tuple[str, bool] | None:
-        """What there is to say of too little noise, in a sentence, and whether the claim is refuted with it.
-
-        None where it is not less than what was accounted.
-
-        Args:
-            claim: On the training as it was accounted, Gaussian noise.
-        """
-        low, high = self.interval()
-        if not high < 1.0:
-            return None
-        seen = (
-            f"The noise that the optimizer was seen to add has {low:.4g} to {high:.4g} of the standard deviation that "
-            f"was accounted ({self.values:,} values of one training)"
-        )
-        phases = []
-        for phase in claim.phases:
-            assert isinstance(phase.mechanism, Gaussian)
-            noise = replace(phase.mechanism, noise_multiplier=max(phase.mechanism.noise_multiplier * high, 1e-6))
-            phases.append(replace(phase, mechanism=noise))
-        found = check(replace(claim, phases=phases))
-        if found.verdict != "refuted":
-            return f"{seen}; with that noise the claim is {found.verdict}.", False
-        least = f"{found.epsilon_lower * 0.9995:.4g}"
-        return f"{seen}; with that noise the claim is refuted: epsilon is at least {least}.", True
+Method = Callable[..., Any]
 
 
 @dataclass
@@ -87,6 +34,8 @@ class LoopWatch:
         skipped_by_hand: Times that `signal_skip_step` asked, not for the BatchMemoryManager, to add up gradients.
         drawn: Of every batch sampler of a loader, the batches drawn; by its identity.
         passes: How often such a sampler was begun.
+        due: Optimizers that have added noise and not taken their step yet; by identity.
+        splitting: Whether the BatchMemoryManager is at work.
     """
 
     made: list[tuple[PrivacyEngine, tuple[Any, ...]]] = field(default_factory=list)
@@ -95,6 +44,8 @@ class LoopWatch:
     skipped_by_hand: int = 0
     drawn: dict[int, int] = field(default_factory=dict)
     passes: int = 0
+    due: set[int] = field(default_factory=set)
+    splitting: bool = False
 
     def noise(self, history: Sequence[Step]) -> AddedNoise:
         """The noise of all steps, in units of what an accountant's history says of each.
@@ -144,95 +95,103 @@ class LoopWatch:
         )
 
 
+Noting = Callable[[LoopWatch, Method], Method]
+
+
 @contextmanager
 def watched_loop() -> Iterator[LoopWatch]:
     """Watches what is done with Opacus meanwhile: the way to what a user's function trains with."""
-    seen, due, splitting = LoopWatch(), set[int](), [False]  # due: optimizers that have added noise
-
-    def make_private(original: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(self: PrivacyEngine, *arguments: Any, **options: Any) -> Any:
-            parts = original(self, *arguments, **options)
-            seen.made.append((self, parts))
-            sampler = getattr(parts[-1], "batch_sampler", None)
-            if sampler is not None:
-                seen.drawn[id(sampler)] = 0
-                if type(sampler) not in counted:
-                    counted.add(type(sampler))
-                    put(type(sampler), "__iter__", batches)
-            return parts
-
-        return noted
-
-    def batches(original: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(self: Any) -> Iterator[Any]:
-            seen.passes += id(self) in seen.drawn
-            for batch in original(self):
-                if id(self) in seen.drawn:
-                    seen.drawn[id(self)] += 1
-                yield batch
-
-        return noted
-
-    def split(original: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(self: Any) -> Iterator[Any]:
-            parts = original(self)
-            while True:
-                splitting[0] = True
-                try:
-                    part = next(parts, None)
-                finally:
-                    splitting[0] = False
-                if part is None:
-                    return
-                yield part
-
-        return noted
-
-    def skip(original: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(self: DPOptimizer, do_skip: bool = True) -> Any:  # as Opacus's own
-            seen.skipped_by_hand += bool(do_skip) and not splitting[0]
-            return original(self, do_skip)
-
-        return noted
-
-    def noisy(original: Callable[..., Any]) -> Callable[..., Any]:
-        """Of `add_noise`, and of `pre_step`, which says whether it has added it."""
-
-        def noted(self: DPOptimizer, *arguments: Any, **options: Any) -> Any:
-            result = original(self, *arguments, **options)
-            if result is not False:
-                due.add(id(self))
-            return result
-
-        return noted
-
-    def look(optimizer: Any, *_: Any) -> None:
-        for _, parts in seen.made:
-            wrapper = parts[1]
-            if isinstance(wrapper, DPOptimizer) and wrapper.original_optimizer is optimizer:
-                if id(wrapper) in due:
-                    due.discard(id(wrapper))
-                    seen.steps.append(_noise_of_step(wrapper))
-                else:
-                    seen.beside += 1
-
-    counted: set[type] = set()
+    seen = LoopWatch()
     with ExitStack() as stack:
-
-        def put(kind: type, name: str, change: Callable[..., Any]) -> None:
-            original = vars(kind).get(name)
-            changed = change(getattr(kind, name))
-            setattr(kind, name, changed)
-            stack.callback(lambda: delattr(kind, name) if original is None else setattr(kind, name, original))
-
-        put(PrivacyEngine, "make_private", make_private)
-        put(BatchSplittingSampler, "__iter__", split)
-        put(DPOptimizer, "signal_skip_step", skip)
+        put = partial(_put, stack, seen)
+        put(PrivacyEngine, "make_private", partial(_noting_made, put, set()))
+        put(BatchSplittingSampler, "__iter__", _noting_splits)
+        put(DPOptimizer, "signal_skip_step", _noting_skips)
         for kind in _optimizers(DPOptimizer):
             for name in {"pre_step", "add_noise"} & vars(kind).keys():
-                put(kind, name, noisy)
-        stack.callback(register_optimizer_step_pre_hook(look).remove)
+                put(kind, name, _noting_noise)
+        stack.callback(register_optimizer_step_pre_hook(partial(_note_step, seen)).remove)
         yield seen
+
+
+def _put(stack: ExitStack, seen: LoopWatch, kind: type, name: str, noting: Noting) -> None:
+    """Put a method that notes something in the place of a class's own, until the stack is left."""
+    own = vars(kind).get(name)
+    setattr(kind, name, noting(seen, getattr(kind, name)))
+    stack.callback(partial(delattr, kind, name) if own is None else partial(setattr, kind, name, own))
+
+
+def _noting_made(put: Callable[..., None], counted: set[type], seen: LoopWatch, original: Method) -> Method:
+    def make_private(self: PrivacyEngine, *arguments: Any, **options: Any) -> Any:
+        parts = original(self, *arguments, **options)
+        seen.made.append((self, parts))
+        sampler = getattr(parts[-1], "batch_sampler", None)
+        if sampler is not None:
+            seen.drawn[id(sampler)] = 0
+            if type(sampler) not in counted:
+                counted.add(type(sampler))
+                put(type(sampler), "__iter__", _noting_batches)
+        return parts
+
+    return make_private
+
+
+def _noting_batches(seen: LoopWatch, original: Method) -> Method:
+    def batches(self: Any) -> Iterator[Any]:
+        seen.passes += id(self) in seen.drawn
+        for batch in original(self):
+            if id(self) in seen.drawn:
+                seen.drawn[id(self)] += 1
+            yield batch
+
+    return batches
+
+
+def _noting_splits(seen: LoopWatch, original: Method) -> Method:
+    def parts(self: BatchSplittingSampler) -> Iterator[Any]:
+        left = original(self)
+        while True:
+            seen.splitting = True
+            try:
+                part = next(left, None)
+            finally:
+                seen.splitting = False
+            if part is None:
+                return
+            yield part
+
+    return parts
+
+
+def _noting_skips(seen: LoopWatch, original: Method) -> Method:
+    def signal_skip_step(self: DPOptimizer, do_skip: bool = True) -> Any:  # as Opacus's own
+        seen.skipped_by_hand += bool(do_skip) and not seen.splitting
+        return original(self, do_skip)
+
+    return signal_skip_step
+
+
+def _noting_noise(seen: LoopWatch, original: Method) -> Method:
+    """Of `add_noise`, and of `pre_step`, which returns whether it called that: a loop may have one of its own."""
+
+    def noisy(self: DPOptimizer, *arguments: Any, **options: Any) -> Any:
+        result = original(self, *arguments, **options)
+        if result is not False:
+            seen.due.add(id(self))
+        return result
+
+    return noisy
+
+
+def _note_step(seen: LoopWatch, optimizer: Any, *_: Any) -> None:
+    for _, parts in seen.made:
+        wrapper = parts[1]
+        if isinstance(wrapper, DPOptimizer) and wrapper.original_optimizer is optimizer:
+            if id(wrapper) in seen.due:
+                seen.due.discard(id(wrapper))
+                seen.steps.append(_noise_of_step(wrapper))
+            else:
+                seen.beside += 1
 
 
 def _optimizers(kind: type) -> set[type]:

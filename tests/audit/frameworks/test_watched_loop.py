@@ -12,7 +12,8 @@ from opacus.utils.batch_memory_manager import BatchMemoryManager
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from dpaudit.audit.frameworks.watched_loop import AddedNoise, LoopWatch, watched_loop
+from dpaudit.audit.frameworks.added_noise import AddedNoise
+from dpaudit.audit.frameworks.watched_loop import LoopWatch, watched_loop
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.user_code import remarks_silenced
 from dpaudit.mechanisms import Gaussian
