@@ -101,10 +101,10 @@ def audit_opacus(
     if len(loader.dataset) != len(records.y):
         raise InputError(f"Expected the loader to have all {len(records.y)} records, not {len(loader.dataset)}.")
     training = read_training(optimizer, engine, loader, delta=delta, epsilon=epsilon)
-    seen.check_batches(loader)
+    seen.check_batches()
     noise = seen.noise(training.history)
     lacking, disproven = noise.lacking(training.claim(adjacency)) or (None, False)
-    remarks = [remark for remark in (lacking, seen.remark()) if remark is not None]
+    remarks = [*([] if lacking is None else [lacking]), *seen.remarks(training.steps)]
     for remark in remarks:
         warn(remark)
     controlled = takes_noise_factor(trainer)

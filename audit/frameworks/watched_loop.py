@@ -1,26 +1,46 @@
 """What a training loop does with Opacus, seen while it runs.
 
-When torch's optimizer takes its step, Opacus has both at hand: the sum of clipped gradients, `summed_grad`, and what it
-made of it, `grad`, the noisy sum over the batch size. Their difference is the noise, a value for every weight. A step
-must also have a batch of its own, drawn by the loader that the accountant knows of.
+Before Opacus scales a noisy sum of clipped gradients it has both at hand: the sum, `summed_grad`, and the noisy one,
+`grad`. Their difference is the noise, a value for every weight; what a loop makes of the noisy one is its own affair. A
+step must also have a batch of its own, drawn by the loader that the accountant knows of.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
+import torch
 from opacus import PrivacyEngine
 from opacus.optimizers import DPOptimizer
-from opacus.utils.batch_memory_manager import BatchSplittingSampler
 from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.data import DataLoader
 
 from dpaudit.audit.frameworks.added_noise import AddedNoise
 from dpaudit.audit.frameworks.opacus_training import Step
 from dpaudit.audit.inputs.files import InputError
 
 Method = Callable[..., Any]
+DELAYED = 2  # batches that a loader may be ahead of the step that takes one: accelerate's draw the next one early
+# to compare the noise of steps: values that are kept of each, the fewest, the most steps, and the correlation of noise
+# that is the same but for rounding, which 16 independent values have once in some 1e20 pairs
+FIRST, FEWEST, COMPARED, ALIKE = 64, 16, 10_000, 0.999
+
+
+@dataclass(frozen=True)
+class StepNoise:
+    """What a step added to the sum of clipped gradients.
+
+    Args:
+        squares: Sum of the squares of all values, over that of the clipping norm.
+        values: How many.
+        first: The first few of them, of length 1.
+    """
+
+    squares: float
+    values: int
+    first: torch.Tensor
 
 
 @dataclass
@@ -29,23 +49,25 @@ class LoopWatch:
 
     Args:
         made: Engines, and what each returned from `make_private`.
-        steps: Of every noisy step, the sum of squares of its noise over the clipping norm, and how many values.
+        steps: The noise of every noisy step.
         beside: Steps of a wrapped optimizer that were not noisy.
-        skipped_by_hand: Times that `signal_skip_step` asked, not for the BatchMemoryManager, to add up gradients.
-        drawn: Of every batch sampler of a loader, the batches drawn; by its identity.
-        passes: How often such a sampler was begun.
-        due: Optimizers that have added noise and not taken their step yet; by identity.
-        splitting: Whether the BatchMemoryManager is at work.
+        drawn: Batches that the loaders of `made` drew; None where their sampler cannot be watched.
+        ahead: Batches that worker processes of all loaders may have drawn early.
+        unfed: Noisy steps before which fewer batches were drawn than steps are taken with them.
+        added_up: Noisy steps that add up gradients of several batches.
+        due: Noise that was added, and whose step is not taken yet; by the optimizer.
+        summed: The batches, by their number, whose gradients were summed since the last noisy step.
     """
 
     made: list[tuple[PrivacyEngine, tuple[Any, ...]]] = field(default_factory=list)
-    steps: list[tuple[float, int]] = field(default_factory=list)
+    steps: list[StepNoise] = field(default_factory=list)
     beside: int = 0
-    skipped_by_hand: int = 0
-    drawn: dict[int, int] = field(default_factory=dict)
-    passes: int = 0
-    due: set[int] = field(default_factory=set)
-    splitting: bool = False
+    drawn: int | None = None
+    ahead: int = 0
+    unfed: int = 0
+    added_up: int = 0
+    due: dict[DPOptimizer, StepNoise] = field(default_factory=dict)
+    summed: set[int] = field(default_factory=set)
 
     def noise(self, history: Sequence[Step]) -> AddedNoise:
         """The noise of all steps, in units of what an accountant's history says of each.
@@ -60,39 +82,61 @@ class LoopWatch:
             )
         if len(told) > len(self.steps):  # whose they are is not known: the least says the least
             told = [min(told)] * len(self.steps)
-        squares = sum(seen / noise**2 for (seen, _), noise in zip(self.steps, told, strict=True) if noise)
-        return AddedNoise(squares, sum(values for (_, values), noise in zip(self.steps, told, strict=True) if noise))
+        pairs = [pair for pair in zip(self.steps, told, strict=True) if pair[1]]
+        return AddedNoise(sum(step.squares / noise**2 for step, noise in pairs), sum(step.values for step, _ in pairs))
 
-    def check_batches(self, loader: Any) -> None:
+    def repeated(self) -> int:
+        """How many of the first 10,000 steps added noise that an earlier one had added."""
+        kept = [step.first for step in self.steps[:COMPARED] if len(step.first) >= FEWEST]
+        count = 0
+        for size in {len(first) for first in kept}:
+            rows = torch.stack([first for first in kept if len(first) == size])
+            for start in range(0, len(rows), 1000):
+                block = rows[start : start + 1000]
+                same = (block @ rows.T > ALIKE).tril(start - 1)
+                count += int(same.any(dim=1).sum())
+        return count
+
+    def check_batches(self) -> None:
         """Refuse steps whose batches the loader did not draw, or that add up several batches.
 
         Raises:
             InputError: Such steps.
         """
-        drawn = self.drawn.get(id(loader.batch_sampler))
-        steps = len(self.steps)
-        if drawn is None:
-            return
-        if drawn < steps:
+        if self.unfed:
             raise InputError(
-                f"Expected each of the {steps} noisy steps to have a batch of its own from the loader that "
-                f"make_private returned, which drew {drawn}: its accountant knows of no other batches."
+                f"Expected each of the {len(self.steps)} noisy steps to have a batch of its own from the loader that "
+                f"make_private returned: {self.unfed} of them had none, and the accountant knows of no other batches."
             )
-        ahead = self.passes * loader.num_workers * (loader.prefetch_factor or 0)  # drawn, and perhaps never used
-        if self.skipped_by_hand and drawn > steps + ahead:
+        if self.added_up:
             raise InputError(
-                f"Expected one batch a step, not {drawn} in {steps} steps: gradients of several batches were added up "
-                "before a step, and a record in two of them counts twice."
+                f"Expected one batch a step: {self.added_up} of {len(self.steps)} noisy steps added up gradients of "
+                "several batches, and a record in two of them counts twice."
             )
 
-    def remark(self) -> str | None:
-        """What there is to say of steps without noise, in a sentence."""
-        if not self.beside:
-            return None
-        return (
-            f"The wrapped optimizer took {self.beside} steps without noise, beside {len(self.steps)} noisy ones: on "
-            "public records they cost nothing, on private records no epsilon holds."
-        )
+    def remarks(self, accounted: int) -> list[str]:
+        """What there is to say of steps without noise, and of noise that was not seen, in sentences.
+
+        Args:
+            accounted: Steps of the accountant's.
+        """
+        said = []
+        if len(self.steps) < accounted:
+            said.append(
+                f"Of {accounted} steps that were accounted, the noise of {len(self.steps)} was seen: what the others "
+                "added is not known."
+            )
+        if repeated := self.repeated():
+            said.append(
+                f"{repeated} of {len(self.steps)} noisy steps added the very noise of an earlier one, which their "
+                "difference is free of: no epsilon holds."
+            )
+        if self.beside:
+            said.append(
+                f"The wrapped optimizer took {self.beside} steps without noise, beside {len(self.steps)} noisy ones: "
+                "on public records they cost nothing, on private records no epsilon holds."
+            )
+        return said
 
 
 Noting = Callable[[LoopWatch, Method], Method]
@@ -104,113 +148,134 @@ def watched_loop() -> Iterator[LoopWatch]:
     seen = LoopWatch()
     with ExitStack() as stack:
         put = partial(_put, stack, seen)
-        put(PrivacyEngine, "make_private", partial(_noting_made, put, set()))
-        put(BatchSplittingSampler, "__iter__", _noting_splits)
-        put(DPOptimizer, "signal_skip_step", _noting_skips)
+        put(PrivacyEngine, "make_private", partial(_noting_made, put, {}))
+        put(DataLoader, "__iter__", _noting_workers)
         for kind in _optimizers(DPOptimizer):
-            for name in {"pre_step", "add_noise"} & vars(kind).keys():
-                put(kind, name, _noting_noise)
+            for name, noting in OF_OPTIMIZERS.items():
+                if name in vars(kind):
+                    put(kind, name, noting)
         stack.callback(register_optimizer_step_pre_hook(partial(_note_step, seen)).remove)
         yield seen
 
 
 def _put(stack: ExitStack, seen: LoopWatch, kind: type, name: str, noting: Noting) -> None:
     """Put a method that notes something in the place of a class's own, until the stack is left."""
-    own = vars(kind).get(name)
-    setattr(kind, name, noting(seen, getattr(kind, name)))
+    own, original = vars(kind).get(name), getattr(kind, name)
+    setattr(kind, name, wraps(original)(noting(seen, original)))
     stack.callback(partial(delattr, kind, name) if own is None else partial(setattr, kind, name, own))
 
 
-def _noting_made(put: Callable[..., None], counted: set[type], seen: LoopWatch, original: Method) -> Method:
+def _noting_made(put: Method, samplers: dict[int, Any], seen: LoopWatch, original: Method) -> Method:
     def make_private(self: PrivacyEngine, *arguments: Any, **options: Any) -> Any:
         parts = original(self, *arguments, **options)
         seen.made.append((self, parts))
         sampler = getattr(parts[-1], "batch_sampler", None)
         if sampler is not None:
-            seen.drawn[id(sampler)] = 0
-            if type(sampler) not in counted:
-                counted.add(type(sampler))
-                put(type(sampler), "__iter__", _noting_batches)
+            known = {type(item) for item in samplers.values()}
+            samplers[id(sampler)] = sampler
+            with suppress(TypeError):  # of a list of batches
+                if type(sampler) not in known:
+                    put(type(sampler), "__iter__", partial(_noting_batches, samplers))
+                seen.drawn = seen.drawn or 0
         return parts
 
     return make_private
 
 
-def _noting_batches(seen: LoopWatch, original: Method) -> Method:
+def _noting_batches(samplers: dict[int, Any], seen: LoopWatch, original: Method) -> Method:
     def batches(self: Any) -> Iterator[Any]:
-        seen.passes += id(self) in seen.drawn
         for batch in original(self):
-            if id(self) in seen.drawn:
-                seen.drawn[id(self)] += 1
+            if id(self) in samplers and seen.drawn is not None:
+                seen.drawn += 1
             yield batch
 
     return batches
 
 
-def _noting_splits(seen: LoopWatch, original: Method) -> Method:
-    def parts(self: BatchSplittingSampler) -> Iterator[Any]:
-        left = original(self)
-        while True:
-            seen.splitting = True
-            try:
-                part = next(left, None)
-            finally:
-                seen.splitting = False
-            if part is None:
-                return
-            yield part
+def _noting_workers(seen: LoopWatch, original: Method) -> Method:
+    def passed(self: DataLoader[Any]) -> Any:
+        seen.ahead += self.num_workers * (self.prefetch_factor or 0)
+        return original(self)
 
-    return parts
+    return passed
 
 
-def _noting_skips(seen: LoopWatch, original: Method) -> Method:
-    def signal_skip_step(self: DPOptimizer, do_skip: bool = True) -> Any:  # as Opacus's own
-        seen.skipped_by_hand += bool(do_skip) and not seen.splitting
-        return original(self, do_skip)
+def _noting_sums(seen: LoopWatch, original: Method) -> Method:
+    def clip_and_accumulate(self: DPOptimizer, *arguments: Any, **options: Any) -> Any:
+        seen.summed.add(seen.drawn or 0)
+        return original(self, *arguments, **options)
 
-    return signal_skip_step
+    return clip_and_accumulate
 
 
 def _noting_noise(seen: LoopWatch, original: Method) -> Method:
-    """Of `add_noise`, and of `pre_step`, which returns whether it called that: a loop may have one of its own."""
-
-    def noisy(self: DPOptimizer, *arguments: Any, **options: Any) -> Any:
+    def add_noise(self: DPOptimizer, *arguments: Any, **options: Any) -> Any:
         result = original(self, *arguments, **options)
-        if result is not False:
-            seen.due.add(id(self))
+        seen.due[self] = _noise_of_step(self)
         return result
 
-    return noisy
+    return add_noise
+
+
+def _noting_scaled(seen: LoopWatch, original: Method) -> Method:
+    """Of what follows `add_noise`, of which a loop may have one of its own."""
+
+    def scale_grad(self: DPOptimizer, *arguments: Any, **options: Any) -> Any:
+        seen.due[self] = _noise_of_step(self)
+        return original(self, *arguments, **options)
+
+    return scale_grad
+
+
+OF_OPTIMIZERS: dict[str, Noting] = {
+    "clip_and_accumulate": _noting_sums,
+    "accumulate": _noting_sums,
+    "add_noise": _noting_noise,
+    "scale_grad": _noting_scaled,
+}
 
 
 def _note_step(seen: LoopWatch, optimizer: Any, *_: Any) -> None:
-    for _, parts in seen.made:
-        wrapper = parts[1]
-        if isinstance(wrapper, DPOptimizer) and wrapper.original_optimizer is optimizer:
-            if id(wrapper) in seen.due:
-                seen.due.discard(id(wrapper))
-                seen.steps.append(_noise_of_step(wrapper))
-            else:
-                seen.beside += 1
+    noisy = next((wrapper for wrapper in seen.due if _wraps(wrapper, optimizer)), None)
+    if noisy is None:
+        seen.beside += any(_wraps(parts[1], optimizer) for _, parts in seen.made)
+        return
+    if seen.drawn is not None:
+        early = seen.drawn - len(seen.steps)  # with this step's batch 1
+        seen.unfed += early < 1
+        seen.added_up += len(seen.summed) > 1 and early > DELAYED + seen.ahead
+    seen.summed.clear()
+    seen.steps.append(seen.due.pop(noisy))
+
+
+def _wraps(wrapper: Any, optimizer: Any) -> bool:
+    """Whether an optimizer is the one inside Opacus's, or inside that one, as with accelerate."""
+    inner = getattr(wrapper, "original_optimizer", None)
+    while inner is not None and inner is not optimizer:
+        inner = getattr(inner, "optimizer", None)
+    return inner is not None
 
 
 def _optimizers(kind: type) -> set[type]:
     return {kind}.union(*map(_optimizers, kind.__subclasses__()))
 
 
-def _noise_of_step(wrapper: DPOptimizer) -> tuple[float, int]:
-    """Sum of squares of what was added to the sum of gradients, over the clipping norm, and how many values it has.
+def _noise_of_step(wrapper: DPOptimizer) -> StepNoise:
+    """What was added to the sum of gradients.
 
-    A weight whose sum was 0 and got no noise is left out: nothing was released of it, as with sparse updates.
+    A value whose sum was 0 and got no noise is left out, as of updates on some weights alone; so is what is not finite.
     """
-    averaged = wrapper.loss_reduction == "mean"
-    scale = float(wrapper.expected_batch_size) * wrapper.accumulated_iterations if averaged else 1.0
     squares, values = 0.0, 0
+    first = torch.zeros(0)
     for weight in wrapper.params:
         total = getattr(weight, "summed_grad", None)
         if weight.grad is None or total is None:
             continue
-        noise = (weight.grad * scale - total.view_as(weight)).double() / float(wrapper.max_grad_norm)
-        squares += float(noise.square().sum())
-        values += int(((noise != 0) | (total.view_as(weight) != 0)).sum())
-    return squares, values
+        total = total.view_as(weight)
+        noise = (weight.grad - total).double() / float(wrapper.max_grad_norm)
+        counted = noise.isfinite() & ((noise != 0) | (total != 0))
+        squares += float(noise[counted].square().sum())
+        values += int(torch.count_nonzero(counted))
+        first = torch.cat([first, noise[counted].flatten()[: FIRST - len(first)].float().cpu()])
+    length = float(first.norm())
+    return StepNoise(squares, values, first / length if length > 0 else first[:0])

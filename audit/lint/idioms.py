@@ -129,7 +129,7 @@ def _receivers(script: "Script", target: ast.expr, value: ast.expr, node: ast.AS
             around.add(node := parent)
         pairs = zip(target.elts, value.elts, strict=True)
         return [part for part, given in pairs if given in around] or target.elts
-    return target.elts
+    return [part for part in target.elts if last_name(part).strip("_")] or target.elts
 
 
 def data_loaders(script: "Script") -> Iterator[ast.Call]:

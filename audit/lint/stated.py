@@ -7,7 +7,7 @@ delta; every other number counts if privacy code is given it. A run that may end
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from dpaudit.audit.lint.idioms import (
     CALIBRATION,
@@ -45,7 +45,8 @@ def judges_itself(script: Script) -> bool:
     asserted, repeated = _asserted(script), _called_in_loops(script)
     for node in ast.walk(script.tree):
         again = isinstance(node, ast.FunctionDef) and node.name in repeated
-        if (again or isinstance(node, (Loop, ast.AugAssign))) and _changes_noise(node):
+        known = SPELLINGS["noise_multiplier"] if again else ()
+        if (again or isinstance(node, (Loop, ast.AugAssign))) and _changes_noise(node, known):
             return True
         if isinstance(node, Loop) and TRAINS.search(ast.unparse(node)) and _is_left(node):
             return True
@@ -59,15 +60,20 @@ def judges_itself(script: Script) -> bool:
     return False
 
 
-def _changes_noise(node: ast.AST) -> bool:
-    """Whether the noise multiplier of an object is set anew: `optimizer.noise_multiplier *= 2`, setattr()."""
+def _changes_noise(node: ast.AST, known: Sequence[str] = ()) -> bool:
+    """Whether the noise multiplier of an object is set anew: `optimizer.noise_multiplier *= 2`, setattr().
+
+    Args:
+        node: Where.
+        known: Names of what it may be set to without a change, such as the noise multiplier that is stated.
+    """
     targets: list[ast.expr] = []
     for part in ast.walk(node):
         if isinstance(part, ast.Call) and last_name(part.func) == "setattr" and len(part.args) == 3:
             name = part.args[1]
             if isinstance(name, ast.Constant) and name.value == "noise_multiplier":
                 return True
-        if isinstance(part, ast.Assign):
+        if isinstance(part, ast.Assign) and last_name(part.value) not in known:
             targets += part.targets
         elif isinstance(part, (ast.AugAssign, ast.AnnAssign)):
             targets.append(part.target)

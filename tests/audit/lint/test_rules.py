@@ -332,6 +332,16 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
             OPACUS + "o = torch.optim.SGD(m.parameters(), 0.1)\n" + TRAINED + "noise_multiplier=1.0)\n"
             "head = torch.optim.SGD(h.parameters(), 0.1)\nfor x, y in loader:\n    head.step()",
         ),
+        (
+            f"{OPACUS}o = torch.optim.SGD(m.parameters(), 0.1)\nif private:\n    {TRAINED}noise_multiplier=1.0)\n"
+            "    o.step()",
+            f"{OPACUS}o = torch.optim.SGD(m.parameters(), 0.1)\nif private:\n    {TRAINED}noise_multiplier=1.0)\n"
+            "else:\n    o.step()",
+        ),
+        (
+            OPACUS + "def step(optimizer):\n    optimizer.original_optimizer.step()",
+            OPACUS + "def step(optimizer):\n    if optimizer.pre_step():\n        optimizer.original_optimizer.step()",
+        ),
     ],
     "batch-clipping": [
         (
