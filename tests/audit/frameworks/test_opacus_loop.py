@@ -25,6 +25,9 @@ from dpaudit.audit.inputs.user_code import UserFunction, UserTrainer, dataset_tr
 from dpaudit.audit.trials.keys import fingerprint
 from dpaudit.mechanisms import Gaussian
 from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool
+from dpaudit.reports.wording import verdict_sentence
+from dpaudit.verify import Claim, check
+from dpaudit.verify.results import AuditResult
 
 NOISE, RECORDS, DELTA = 1.0, 30, 1e-5
 
@@ -108,6 +111,20 @@ def test_a_fault_that_the_accountant_does_not_see_is_found_and_the_honest_loop_i
     assert "The noise that the optimizer was seen to add" in results[0].notes[0]
     assert "with that noise the claim is refuted: epsilon is at least" in results[0].notes[0]
     assert not any("was seen to add" in note for note in results[1].notes)
+
+
+@pytest.mark.parametrize(("function", "verdict"), [(faulty, "inconclusive"), (loop, "not_refuted")])
+def test_silence_about_a_loop_that_was_seen_to_lack_noise_says_nothing(
+    function: Any, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An attack may find nothing, and its control half of the noise that there is, and the loop adds none of it."""
+    claim = Claim.single(Gaussian(NOISE), epsilon=9.0, delta=DELTA)
+    quiet = AuditResult({}, {"epsilon": 9.0}, "not_refuted", [], None, 0.95, 9.0, check(claim), [], 7, {}, 0.0)
+    monkeypatch.setattr(opacus_loop, "run", lambda *_, **__: quiet)
+    result = audit_opacus(function, data(), delta=DELTA, seed=7)
+    assert result.verdict == verdict
+    assert ("noise_seen" in result.reproduce) == (verdict == "inconclusive")
+    assert ("it was seen to add at most" in verdict_sentence(result)) == (verdict == "inconclusive")
 
 
 @pytest.mark.slow
