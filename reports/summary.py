@@ -106,7 +106,7 @@ def decision(result: AuditResult) -> Tile:
         return Tile(
             "Decided by: the noise of one training",
             f"at most {percent(most, up=True)}",
-            "of the standard deviation that was accounted; with so little the claim is refuted, and no attack shows it",
+            "of what was accounted, where it is least; with so little the claim is refuted, and no attack shows it",
             "decisive",
         )
     if result.verdict == "inconclusive":

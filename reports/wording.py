@@ -191,7 +191,7 @@ def verdict_sentence(result: AuditResult) -> str:
     if result.verdict == "inconclusive":
         control, seen = result.control, noise_seen(result)
         why = (
-            f"it was seen to add at most {percent(seen, up=True)} of the noise that was accounted"
+            f"weights of it were seen to get at most {percent(seen, up=True)} of the noise that was accounted"
             if seen is not None
             else "no positive control was carried out"
             if control is None
@@ -211,7 +211,7 @@ def verdict_sentence(result: AuditResult) -> str:
 
 
 def noise_seen(result: AuditResult) -> float | None:
-    """The most noise that a training was seen to add, of what was accounted, where the claim is refuted with that."""
+    """The most noise that weights were seen to get, of what was accounted, where the claim is refuted with it."""
     seen = result.reproduce.get("noise_seen")
     most = seen[-1] if isinstance(seen, list) and seen else None
     return most if isinstance(most, float) and 0 <= most < 1 else None

@@ -24,22 +24,31 @@ class AddedNoise:
     Args:
         squares: Sum of the squares of all values.
         values: How many.
+        where: Which values they are, as a phrase; "" for all.
+        intervals: How many share the probability of a wrong one.
     """
 
     squares: float = 0.0
     values: int = 0
+    where: str = ""
+    intervals: int = 1
 
     def interval(self) -> tuple[float, float]:
-        """Bounds on the ratio of the noise's standard deviation to the accounted one, wrong with probability MISSED."""
+        """Bounds on the ratio of the noise's standard deviation to the accounted one.
+
+        Those of all that share it are wrong with probability MISSED at most.
+        """
         if not self.values:
             return 0.0, math.inf
-        low, high = chi2.ppf([1.0 - MISSED / 2.0, MISSED / 2.0], self.values)
+        tail = MISSED / (2.0 * self.intervals)
+        low, high = chi2.ppf([1.0 - tail, tail], self.values)
         return math.sqrt(self.squares / low), math.sqrt(self.squares / high)
 
     def lacking(self, claim: Claim) -> tuple[str, bool] | None:
         """What there is to say of too little noise, in a sentence, and whether the claim is refuted with it.
 
-        None where it is not less than what was accounted.
+        None where it is not less than what was accounted. What holds of some weights holds of the claim: a record's
+        gradient may lie in them alone.
 
         Args:
             claim: On the training as it was accounted, Gaussian noise.
@@ -48,8 +57,8 @@ class AddedNoise:
         if not high < 1.0:
             return None
         seen = (
-            f"The noise that the optimizer was seen to add has {low:.4g} to {high:.4g} of the standard deviation that "
-            f"was accounted ({self.values:,} values of one training)"
+            f"The noise that the optimizer was seen to add{self.where} has {low:.4g} to {high:.4g} of the standard "
+            f"deviation that was accounted ({self.values:,} values of one training)"
         )
         phases = []
         for phase in claim.phases:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from opacus import PrivacyEngine
-from opacus.optimizers import DPOptimizer
+from opacus.optimizers import DPOptimizer, DPPerLayerOptimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader
 
@@ -33,13 +33,15 @@ class StepNoise:
     """What a step added to the sum of clipped gradients.
 
     Args:
-        squares: Sum of the squares of all values, over that of the clipping norm.
-        values: How many.
+        squares: Of every weight's values, the sum of squares over that of the clipping norm.
+        values: How many each weight has.
+        shapes: Of the weights.
         first: The first few of them, of length 1.
     """
 
-    squares: float
-    values: int
+    squares: tuple[float, ...]
+    values: tuple[int, ...]
+    shapes: tuple[tuple[int, ...], ...]
     first: torch.Tensor
 
 
@@ -69,8 +71,8 @@ class LoopWatch:
     due: dict[DPOptimizer, StepNoise] = field(default_factory=dict)
     summed: set[int] = field(default_factory=set)
 
-    def noise(self, history: Sequence[Step]) -> AddedNoise:
-        """The noise of all steps, in units of what an accountant's history says of each.
+    def noises(self, history: Sequence[Step]) -> list[AddedNoise]:
+        """The noise of all steps, in units of what an accountant's history says of each: of all weights, and of each.
 
         Raises:
             InputError: There were more noisy steps than the history has.
@@ -83,7 +85,19 @@ class LoopWatch:
         if len(told) > len(self.steps):  # whose they are is not known: the least says the least
             told = [min(told)] * len(self.steps)
         pairs = [pair for pair in zip(self.steps, told, strict=True) if pair[1]]
-        return AddedNoise(sum(step.squares / noise**2 for step, noise in pairs), sum(step.values for step, _ in pairs))
+        shapes = {step.shapes for step in self.steps}
+        weights = [*shapes.pop()] if len(shapes) == 1 and not self._clips_layers() else []
+        found = []
+        for which, shape in ((slice(None), None), *((slice(i, i + 1), shape) for i, shape in enumerate(weights))):
+            squares = sum(sum(step.squares[which]) / noise**2 for step, noise in pairs)
+            values = sum(sum(step.values[which]) for step, _ in pairs)
+            where = "" if shape is None else f" to a weight of shape {' x '.join(map(str, shape)) or 1}"
+            found.append(AddedNoise(squares, values, where, 1 + len(weights)))
+        return found
+
+    def _clips_layers(self) -> bool:
+        """Whether a record's gradient in one layer may not have the whole norm that noise is scaled to."""
+        return any(isinstance(parts[1], DPPerLayerOptimizer) for _, parts in self.made)
 
     def repeated(self) -> int:
         """How many of the first 10,000 steps added noise that an earlier one had added."""
@@ -265,17 +279,20 @@ def _noise_of_step(wrapper: DPOptimizer) -> StepNoise:
 
     A value whose sum was 0 and got no noise is left out, as of updates on some weights alone; so is what is not finite.
     """
-    squares, values = 0.0, 0
+    squares, values = [], []
     first = torch.zeros(0)
     for weight in wrapper.params:
         total = getattr(weight, "summed_grad", None)
         if weight.grad is None or total is None:
+            squares.append(0.0)
+            values.append(0)
             continue
         total = total.view_as(weight)
         noise = (weight.grad - total).double() / float(wrapper.max_grad_norm)
         counted = noise.isfinite() & ((noise != 0) | (total != 0))
-        squares += float(noise[counted].square().sum())
-        values += int(torch.count_nonzero(counted))
+        squares.append(float(noise[counted].square().sum()))
+        values.append(int(torch.count_nonzero(counted)))
         first = torch.cat([first, noise[counted].flatten()[: FIRST - len(first)].float().cpu()])
     length = float(first.norm())
-    return StepNoise(squares, values, first / length if length > 0 else first[:0])
+    shapes = tuple(tuple(weight.shape) for weight in wrapper.params)
+    return StepNoise(tuple(squares), tuple(values), shapes, first / length if length > 0 else first[:0])

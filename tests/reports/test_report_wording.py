@@ -127,7 +127,7 @@ def test_inconclusive_says_that_silence_says_nothing(samples: ModuleType) -> Non
     )
     assert "no positive control was carried out" in verdict_sentence(replace(missed, control=None))
     seen = replace(missed, reproduce={**missed.reproduce, "noise_seen": [0.43, 0.5132]})
-    assert "it was seen to add at most 51.32% of the noise that was accounted. As" in verdict_sentence(seen)
+    assert "weights of it were seen to get at most 51.32% of the noise that was accounted. As" in verdict_sentence(seen)
     assert tiles(seen)[0].value == "at most 51.32%"
     for other in ("1", [], ["0.5"], [2.0], [math.nan]):  # of a file that somebody wrote
         strange = replace(missed, reproduce={**missed.reproduce, "noise_seen": other})

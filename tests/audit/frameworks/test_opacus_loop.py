@@ -124,7 +124,7 @@ def test_silence_about_a_loop_that_was_seen_to_lack_noise_says_nothing(
     result = audit_opacus(function, data(), delta=DELTA, seed=7)
     assert result.verdict == verdict
     assert ("noise_seen" in result.reproduce) == (verdict == "inconclusive")
-    assert ("it was seen to add at most" in verdict_sentence(result)) == (verdict == "inconclusive")
+    assert ("weights of it were seen to get at most" in verdict_sentence(result)) == (verdict == "inconclusive")
 
 
 @pytest.mark.slow
