@@ -5,13 +5,16 @@ Before Opacus scales a noisy sum of clipped gradients it has both at hand: the s
 step must also have a batch of its own, drawn by the loader that the accountant knows of.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from opacus import PrivacyEngine
 from opacus.optimizers import DPOptimizer, DPPerLayerOptimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -35,13 +38,11 @@ class StepNoise:
     Args:
         squares: Of every weight's values, the sum of squares over that of the clipping norm.
         values: How many each weight has.
-        shapes: Of the weights.
         first: The first few of them, of length 1.
     """
 
-    squares: tuple[float, ...]
-    values: tuple[int, ...]
-    shapes: tuple[tuple[int, ...], ...]
+    squares: NDArray[np.float64]
+    values: NDArray[np.int64]
     first: torch.Tensor
 
 
@@ -85,19 +86,21 @@ class LoopWatch:
         if len(told) > len(self.steps):  # whose they are is not known: the least says the least
             told = [min(told)] * len(self.steps)
         pairs = [pair for pair in zip(self.steps, told, strict=True) if pair[1]]
-        shapes = {step.shapes for step in self.steps}
-        weights = [*shapes.pop()] if len(shapes) == 1 and not self._clips_layers() else []
+        weights = self._shapes() if {len(step.values) for step in self.steps} == {len(self._shapes())} else []
         found = []
         for which, shape in ((slice(None), None), *((slice(i, i + 1), shape) for i, shape in enumerate(weights))):
-            squares = sum(sum(step.squares[which]) / noise**2 for step, noise in pairs)
-            values = sum(sum(step.values[which]) for step, _ in pairs)
+            squares = math.fsum(float(step.squares[which].sum()) / noise**2 for step, noise in pairs)
+            values = sum(int(step.values[which].sum()) for step, _ in pairs)
             where = "" if shape is None else f" to a weight of shape {' x '.join(map(str, shape)) or 1}"
             found.append(AddedNoise(squares, values, where, 1 + len(weights)))
         return found
 
-    def _clips_layers(self) -> bool:
-        """Whether a record's gradient in one layer may not have the whole norm that noise is scaled to."""
-        return any(isinstance(parts[1], DPPerLayerOptimizer) for _, parts in self.made)
+    def _shapes(self) -> list[tuple[int, ...]]:
+        """Of the weights; none where a record's gradient in one layer has less than the norm noise is scaled to."""
+        optimizer = self.made[0][1][1] if self.made else None
+        if not isinstance(optimizer, DPOptimizer) or isinstance(optimizer, DPPerLayerOptimizer):
+            return []
+        return [tuple(weight.shape) for weight in optimizer.params]
 
     def repeated(self) -> int:
         """How many of the first 10,000 steps added noise that an earlier one had added."""
@@ -294,5 +297,4 @@ def _noise_of_step(wrapper: DPOptimizer) -> StepNoise:
         values.append(int(torch.count_nonzero(counted)))
         first = torch.cat([first, noise[counted].flatten()[: FIRST - len(first)].float().cpu()])
     length = float(first.norm())
-    shapes = tuple(tuple(weight.shape) for weight in wrapper.params)
-    return StepNoise(tuple(squares), tuple(values), shapes, first / length if length > 0 else first[:0])
+    return StepNoise(np.array(squares), np.array(values), first / length if length > 0 else first[:0])
