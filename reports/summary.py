@@ -12,6 +12,7 @@ from dpaudit.reports.wording import (
     counted,
     finished,
     found_by,
+    noise_repeated,
     noise_seen,
     of_canaries,
     percent,
@@ -101,7 +102,14 @@ def decision(result: AuditResult) -> Tile:
         return Tile(
             "Decided by", "nothing", str(result.reproduce.get("stopped") or "the audit was stopped"), "decisive"
         )
-    most = noise_seen(result)
+    most, again = noise_seen(result), noise_repeated(result)
+    if result.verdict == "inconclusive" and again is not None:
+        return Tile(
+            "Decided by: the noise of one training",
+            f"{again[0]:,} of {again[1]:,} steps",
+            "were seen to add the noise of an earlier one, so that no epsilon holds, and no attack shows it",
+            "decisive",
+        )
     if result.verdict == "inconclusive" and most is not None:
         return Tile(
             "Decided by: the noise of one training",

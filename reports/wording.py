@@ -189,9 +189,11 @@ def verdict_sentence(result: AuditResult) -> str:
             f"not contradict the claim {promise}; too little was measured to conclude anything from that."
         )
     if result.verdict == "inconclusive":
-        control, seen = result.control, noise_seen(result)
+        control, seen, again = result.control, noise_seen(result), noise_repeated(result)
         why = (
-            f"weights of it were seen to get at most {percent(seen, up=True)} of the noise that was accounted"
+            f"{again[0]:,} of its {again[1]:,} noisy steps were seen to add the noise of an earlier one"
+            if again is not None
+            else f"weights of it were seen to get at most {percent(seen, up=True)} of the noise that was accounted"
             if seen is not None
             else "no positive control was carried out"
             if control is None
@@ -215,6 +217,15 @@ def noise_seen(result: AuditResult) -> float | None:
     seen = result.reproduce.get("noise_seen")
     most = seen[-1] if isinstance(seen, list) and seen else None
     return most if isinstance(most, float) and 0 <= most < 1 else None
+
+
+def noise_repeated(result: AuditResult) -> tuple[int, int] | None:
+    """How many steps were seen to add the noise of an earlier one, and of how many."""
+    seen = result.reproduce.get("noise_repeated")
+    if not isinstance(seen, list) or len(seen) != 2 or not all(type(count) is int for count in seen):
+        return None
+    again, steps = seen
+    return (again, steps) if 0 < again < steps else None
 
 
 def control_badge(control: Control | None) -> str:

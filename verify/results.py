@@ -471,7 +471,7 @@ class AuditResult(_Record):
         model: {"path", "sha256", "architecture", "parameters"}.
         claim: The claim as stated: epsilon, delta, adjacency, mechanism, sampling, steps.
         verdict: "refuted", "not_refuted", "gave_up", or "inconclusive": nothing refuted, and the positive control was
-            missed or not carried out, or the training was seen to add less noise than the claim takes.
+            missed or not carried out, or the training was seen to add less noise than the claim takes, or some twice.
         refuted_by: Which findings refute it: "claim-check", "as-run", "<attack>:epsilon_lower",
             "<attack>:curve_violation".
         epsilon_lower: The combined bound over all attacks, at `confidence`.

@@ -60,7 +60,8 @@ def audit_opacus(
     mechanism, batches, steps and epsilon are read from it as `bundle_from_opacus` does. The noise that its optimizer
     adds is measured; where it is less than what was accounted, that is the first of the result's notes, with what the
     claim is worth then. A canary game follows; its positive control halves the noise that the loop really adds. Where
-    the claim is refuted with the noise that was seen, a game that refutes nothing is "inconclusive".
+    the claim is refuted with the noise that was seen, or a step's noise is added again in another, a game that refutes
+    nothing is "inconclusive".
 
     Args:
         train_fn: train_fn(dataset, seed) -> module, a function of a module (not a lambda) or "my_loop.py:train". It
@@ -124,8 +125,10 @@ def audit_opacus(
             replace(bundle, path="the first model of the loop"), records.dataset("the data set given"), chosen,
             stage=stage, warn=warn,
         )  # fmt: skip
-    if disproven:
-        result = replace(result, reproduce={**result.reproduce, "noise_seen": list(noise.interval())})
-        if result.verdict == "not_refuted":
-            result = replace(result, verdict="inconclusive")
+    told = {"noise_seen": list(noise.interval())} if disproven else {}
+    if again := seen.repeated():
+        told["noise_repeated"] = [again, len(seen.steps)]
+    if told:
+        verdict = "inconclusive" if result.verdict == "not_refuted" else result.verdict
+        result = replace(result, verdict=verdict, reproduce={**result.reproduce, **told})
     return replace(result, notes=[*remarks, *result.notes, *([] if controlled else [NO_CONTROL])])

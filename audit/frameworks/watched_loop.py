@@ -27,8 +27,8 @@ from dpaudit.audit.inputs.files import InputError
 Method = Callable[..., Any]
 DELAYED = 2  # batches that a loader may be ahead of the step that takes one: accelerate's draw the next one early
 # to compare the noise of steps: values that are kept of each, the fewest, the most steps, and the correlation of noise
-# that is the same but for rounding, which 16 independent values have once in some 1e20 pairs
-FIRST, FEWEST, COMPARED, ALIKE = 64, 16, 10_000, 0.999
+# that is the same but for rounding, which 12 independent values have in 2e-16 of all pairs
+FIRST, FEWEST, COMPARED, ALIKE = 64, 12, 10_000, 0.999
 
 
 @dataclass(frozen=True)

@@ -129,6 +129,12 @@ def test_inconclusive_says_that_silence_says_nothing(samples: ModuleType) -> Non
     seen = replace(missed, reproduce={**missed.reproduce, "noise_seen": [0.43, 0.5132]})
     assert "weights of it were seen to get at most 51.32% of the noise that was accounted. As" in verdict_sentence(seen)
     assert tiles(seen)[0].value == "at most 51.32%"
+    again = replace(seen, reproduce={**seen.reproduce, "noise_repeated": [23, 1024]})
+    assert "23 of its 1,024 noisy steps were seen to add the noise of an earlier one. As" in verdict_sentence(again)
+    assert tiles(again)[0].value == "23 of 1,024 steps"
+    for other in ([1], [True, 2], [3, 2], "12", [0, 5], [1.0, 2.0]):
+        strange = replace(missed, reproduce={**missed.reproduce, "noise_repeated": other})
+        assert verdict_sentence(strange) == verdict_sentence(missed)
     for other in ("1", [], ["0.5"], [2.0], [math.nan]):  # of a file that somebody wrote
         strange = replace(missed, reproduce={**missed.reproduce, "noise_seen": other})
         assert verdict_sentence(strange) == verdict_sentence(missed)
