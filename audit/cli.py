@@ -42,11 +42,11 @@ def in_one_line() -> Iterator[None]:
     except MemoryError:
         fail("memory is used up", GAVE_UP)
     except Exception as error:
+        # named, not imported: --help stays quick
         kinds = {kind.__name__ for kind in type(error).__mro__}
         if "UsageError" in kinds and "NoArgsIsHelpError" not in kinds:
             path = getattr(getattr(error, "ctx", None), "command_path", "dpaudit")
             fail(f"{' '.join(error.format_message().split())} ({path} --help)", BAD_INPUT)  # type: ignore[attr-defined]
-        # named, not imported: --help stays quick
         if not {"InputError", "ToleranceError"} & kinds:
             raise
         fail(" ".join(str(error).split()), BAD_INPUT)

@@ -102,28 +102,8 @@ def decision(result: AuditResult) -> Tile:
         return Tile(
             "Decided by", "nothing", str(result.reproduce.get("stopped") or "the audit was stopped"), "decisive"
         )
-    most, again = noise_seen(result), noise_repeated(result)
-    if result.verdict == "inconclusive" and again is not None:
-        return Tile(
-            "Decided by: the noise of one training",
-            f"{again[0]:,} of {again[1]:,} steps",
-            "were seen to add the noise of an earlier one, so that no epsilon holds, and no attack shows it",
-            "decisive",
-        )
-    if result.verdict == "inconclusive" and most is not None:
-        return Tile(
-            "Decided by: the noise of one training",
-            f"at most {percent(most, up=True)}",
-            "of what was accounted, where it is least; with so little the claim is refuted, and no attack shows it",
-            "decisive",
-        )
     if result.verdict == "inconclusive":
-        return Tile(
-            "Decided by: the positive control",
-            "not done" if result.control is None else times_found(result.control),
-            f"simulated audits found {found_by(result.control)}; {_asked_for(result.control)}",
-            "decisive",
-        )
+        return _inconclusive_tile(result)
     if check is not None and check.verdict == "refuted" and {"claim-check", "as-run"} & set(result.refuted_by):
         shown = at_least(check.epsilon_lower, above=check.epsilon_claimed)
         batches = ", of the batches as they are drawn" if result.check_as_run is not None else ""
@@ -143,6 +123,21 @@ def decision(result: AuditResult) -> Tile:
     if check is None or check.verdict != "certified":
         return Tile("Decided by", "nothing", "no attack refutes the claim, and no proof settles it", "decisive")
     return Tile("Decided by: calculation", f"ε ≤ {at_most(check.epsilon_upper)}", f"by proof; {promised}", "decisive")
+
+
+def _inconclusive_tile(result: AuditResult) -> Tile:
+    most, again = noise_seen(result), noise_repeated(result)
+    if again is not None:
+        value = f"{again[0]:,} of {again[1]:,} steps"
+        note = "were seen to add the noise of an earlier one, so that no epsilon holds, and no attack shows it"
+    elif most is not None:
+        value = f"at most {percent(most, up=True)}"
+        note = "of what was accounted, where it is least; with so little the claim is refuted, and no attack shows it"
+    else:
+        value = "not done" if result.control is None else times_found(result.control)
+        note = f"simulated audits found {found_by(result.control)}; {_asked_for(result.control)}"
+    decided = "the positive control" if most is None and again is None else "the noise of one training"
+    return Tile(f"Decided by: {decided}", value, note, "decisive")
 
 
 def _power_tile(result: AuditResult) -> Tile:
