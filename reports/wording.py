@@ -193,7 +193,7 @@ def verdict_sentence(result: AuditResult) -> str:
         why = (
             f"{again[0]:,} of its {again[1]:,} noisy steps were seen to add the noise of an earlier one"
             if again is not None
-            else f"weights of it were seen to get at most {percent(seen, up=True)} of the noise that was accounted"
+            else f"weights or steps of it were seen to get at most {percent(seen, up=True)} of the accounted noise"
             if seen is not None
             else "no positive control was carried out"
             if control is None
@@ -213,7 +213,7 @@ def verdict_sentence(result: AuditResult) -> str:
 
 
 def noise_seen(result: AuditResult) -> float | None:
-    """The most noise that weights were seen to get, of what was accounted, where the claim is refuted with it."""
+    """The most noise that some weights or steps got, of what was accounted, where the claim is refuted with it."""
     seen = result.reproduce.get("noise_seen")
     most = seen[-1] if isinstance(seen, list) and seen else None
     return most if isinstance(most, float) and 0 <= most < 1 else None

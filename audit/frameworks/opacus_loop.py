@@ -11,10 +11,11 @@ from torch import nn
 
 from dpaudit.audit.attacks.base import no_warning
 from dpaudit.audit.attacks.control import takes_noise_factor
+from dpaudit.audit.frameworks.added_noise import AddedNoise, WeakSteps
 from dpaudit.audit.frameworks.opacus import write_bundle
-from dpaudit.audit.frameworks.opacus_training import read_training
+from dpaudit.audit.frameworks.opacus_training import Training, read_training
 from dpaudit.audit.frameworks.records import read_records
-from dpaudit.audit.frameworks.watched_loop import watched_loop
+from dpaudit.audit.frameworks.watched_loop import LoopWatch, watched_loop
 from dpaudit.audit.inputs.bundles import load_bundle
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.recipes import load_recipe
@@ -103,8 +104,7 @@ def audit_opacus(
         raise InputError(f"Expected the loader to have all {len(records.y)} records, not {len(loader.dataset)}.")
     training = read_training(optimizer, engine, loader, delta=delta, epsilon=epsilon)
     seen.check_batches()
-    noise = min(seen.noises(training.history), key=lambda noise: noise.interval()[1])  # the least
-    lacking, disproven = noise.lacking(training.claim(adjacency)) or (None, False)
+    noise, lacking, disproven = _least_noise(seen, training, adjacency)
     remarks = [*([] if lacking is None else [lacking]), *seen.remarks(training.steps)]
     for remark in remarks:
         warn(remark)
@@ -132,3 +132,21 @@ def audit_opacus(
         verdict = "inconclusive" if result.verdict == "not_refuted" else result.verdict
         result = replace(result, verdict=verdict, reproduce={**result.reproduce, **told})
     return replace(result, notes=[*remarks, *result.notes, *([] if controlled else [NO_CONTROL])])
+
+
+def _least_noise(
+    seen: LoopWatch, training: Training, adjacency: Adjacency
+) -> tuple[AddedNoise | WeakSteps, str | None, bool]:
+    """The noise that lacks most: of all values or of one weight, or of some steps where the claim is refuted with it.
+
+    Returns:
+        The noise, what there is to say of it, and whether the claim is refuted with it.
+    """
+    claim = training.claim(adjacency)
+    noise = min(seen.noises(training.history), key=lambda noise: noise.interval()[1])
+    lacking, disproven = noise.lacking(claim) or (None, False)
+    weak = None if disproven else seen.weak_steps(training.history)
+    if weak is None:
+        return noise, lacking, disproven
+    told, refuted = weak.lacking(claim)
+    return (weak, told, refuted) if refuted or lacking is None else (noise, lacking, disproven)

@@ -6,6 +6,7 @@ step must also have a batch of its own, drawn by the loader that the accountant 
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from opacus.optimizers import DPOptimizer, DPPerLayerOptimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader
 
-from dpaudit.audit.frameworks.added_noise import AddedNoise
+from dpaudit.audit.frameworks.added_noise import AddedNoise, WeakSteps, bounds
 from dpaudit.audit.frameworks.opacus_training import Step
 from dpaudit.audit.inputs.files import InputError
 
@@ -29,6 +30,7 @@ DELAYED = 2  # batches that a loader may be ahead of the step that takes one: ac
 # to compare the noise of steps: values that are kept of each, the fewest, the most steps, and the correlation of noise
 # that is the same but for rounding, which 12 independent values have in 2e-16 of all pairs
 FIRST, FEWEST, COMPARED, ALIKE = 64, 12, 10_000, 0.999
+GRADES = 20  # of how much noise a step lacks
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,39 @@ class LoopWatch:
         Raises:
             InputError: There were more noisy steps than the history has.
         """
+        pairs = self._accounted(history)
+        weights = self._shapes() if {len(step.values) for step in self.steps} == {len(self._shapes())} else []
+        found = []
+        for which, shape in ((slice(None), None), *((slice(i, i + 1), shape) for i, shape in enumerate(weights))):
+            squares = math.fsum(float(step.squares[which].sum()) / noise**2 for step, noise in pairs)
+            values = sum(int(step.values[which].sum()) for step, _ in pairs)
+            where = "" if shape is None else f" to a weight of shape {' x '.join(map(str, shape)) or 1}"
+            found.append(AddedNoise(squares, values, where, 2 * (1 + len(weights))))  # the other half is of the steps
+        return found
+
+    def weak_steps(self, history: Sequence[Step]) -> WeakSteps | None:
+        """The steps that each got less noise than an accountant's history says of it.
+
+        None where no step did, or whose steps the history speaks of is not known.
+
+        Raises:
+            InputError: As `noises`.
+        """
+        pairs = self._accounted(history)
+        places = [place for place, (_, _, count) in enumerate(history) for _ in range(count)]
+        if not pairs or len(pairs) != len(places):
+            return None
+        squares = np.array([step.squares.sum() / noise**2 for step, noise in pairs])
+        values = np.array([step.values.sum() for step, _ in pairs])
+        _, high = bounds(squares, values, 2 * len(pairs))
+        weak = np.flatnonzero(high < 1.0)
+        if not len(weak):
+            return None
+        counts = Counter((places[i], math.ceil(GRADES * float(high[i])) / GRADES) for i in weak)
+        return WeakSteps(counts, float(high[weak].min()), len(pairs))
+
+    def _accounted(self, history: Sequence[Step]) -> list[tuple[StepNoise, float]]:
+        """Noisy steps with the noise multipliers that an accountant's history has of them, but for those of none."""
         told = [noise for noise, _, count in history for _ in range(count)]
         if len(told) < len(self.steps):
             raise InputError(
@@ -85,15 +120,7 @@ class LoopWatch:
             )
         if len(told) > len(self.steps):  # whose they are is not known: the least says the least
             told = [min(told)] * len(self.steps)
-        pairs = [pair for pair in zip(self.steps, told, strict=True) if pair[1]]
-        weights = self._shapes() if {len(step.values) for step in self.steps} == {len(self._shapes())} else []
-        found = []
-        for which, shape in ((slice(None), None), *((slice(i, i + 1), shape) for i, shape in enumerate(weights))):
-            squares = math.fsum(float(step.squares[which].sum()) / noise**2 for step, noise in pairs)
-            values = sum(int(step.values[which].sum()) for step, _ in pairs)
-            where = "" if shape is None else f" to a weight of shape {' x '.join(map(str, shape)) or 1}"
-            found.append(AddedNoise(squares, values, where, 1 + len(weights)))
-        return found
+        return [pair for pair in zip(self.steps, told, strict=True) if pair[1]]
 
     def _shapes(self) -> list[tuple[int, ...]]:
         """Of the weights; none where a record's gradient in one layer has less than the norm noise is scaled to."""

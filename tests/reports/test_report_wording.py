@@ -127,7 +127,7 @@ def test_inconclusive_says_that_silence_says_nothing(samples: ModuleType) -> Non
     )
     assert "no positive control was carried out" in verdict_sentence(replace(missed, control=None))
     seen = replace(missed, reproduce={**missed.reproduce, "noise_seen": [0.43, 0.5132]})
-    assert "weights of it were seen to get at most 51.32% of the noise that was accounted. As" in verdict_sentence(seen)
+    assert "steps of it were seen to get at most 51.32% of the accounted noise. As" in verdict_sentence(seen)
     assert tiles(seen)[0].value == "at most 51.32%"
     again = replace(seen, reproduce={**seen.reproduce, "noise_repeated": [23, 1024]})
     assert "23 of its 1,024 noisy steps were seen to add the noise of an earlier one. As" in verdict_sentence(again)

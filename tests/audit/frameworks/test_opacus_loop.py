@@ -133,7 +133,7 @@ def repeating(dataset: Any, seed: int, noise_factor: float = 1.0) -> nn.Module:
 @pytest.mark.parametrize(
     ("function", "kept", "words"),
     [
-        (faulty, {"noise_seen"}, "weights of it were seen to get at most"),
+        (faulty, {"noise_seen"}, "weights or steps of it were seen to get at most"),
         (repeating, {"noise_repeated"}, "2 of its 3 noisy steps were seen to add the noise of an earlier one"),
         (loop, set(), "nothing contradicts the claim"),
     ],
