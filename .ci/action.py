@@ -9,6 +9,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,12 @@ def main() -> int:
     required = os.environ.get("INPUT_REQUIRE", "").strip()
     options += ["--require", required] if required else []
     status, text = _dpaudit("lint", *paths, *options, "--format", "json")
-    findings, written = json.loads(text)["findings"] if text else [], bool(text)
+    linted, written = json.loads(text) if text else {"findings": [], "unread": 0}, bool(text)
+    findings, missed = linted["findings"], []
+    if not written:
+        missed.append(f"Lint ended with exit status {status}: the log says why.")
+    if linted["unread"]:
+        missed.append(f"Files and folders that could not be read: {linted['unread']}; the log names them.")
     sarif = os.environ.get("INPUT_SARIF") or "dpaudit.sarif"
     if written:
         Path(sarif).parent.mkdir(parents=True, exist_ok=True)
@@ -38,6 +44,7 @@ def main() -> int:
         status, text = _dpaudit("verify", *claims, "--json", "-")
         statuses.append(status)
         verdicts = json.loads(text)["claims"] if text else []
+        missed += [] if text else [f"The claims were not checked, exit status {status}: the log says why."]
     for finding in findings:
         print(annotation(finding))
     refuted = [verdict for verdict in verdicts if verdict["verdict"] == "refuted"]
@@ -45,7 +52,7 @@ def main() -> int:
         print("::error title=dpaudit refuted::" + escaped(f"{verdict['id']}: {verdict['reason']}"))
     count = len(refuted) + sum(finding["level"] == "error" for finding in findings)
     _append("GITHUB_OUTPUT", f"findings={len(findings)}\nrefuted={count}\n" + f"sarif={sarif}\n" * written)
-    _append("GITHUB_STEP_SUMMARY", summary(findings, verdicts))
+    _append("GITHUB_STEP_SUMMARY", summary(findings, verdicts, missed))
     return next((grave for grave in GRAVEST if grave in statuses), max(statuses))
 
 
@@ -65,12 +72,13 @@ def escaped(text: str, in_property: bool = False) -> str:
     return text
 
 
-def summary(findings: list[dict[str, Any]], verdicts: list[dict[str, Any]]) -> str:
-    """What was found, as Markdown."""
+def summary(findings: list[dict[str, Any]], verdicts: list[dict[str, Any]], missed: Sequence[str] = ()) -> str:
+    """What was found, as Markdown, and in sentences what was not looked at."""
     rows = [
         f"| {_cell(f['path'])}:{f['line']} | {f['level']} | {f['rule']} | {_cell(f['message'])} |" for f in findings
     ]
-    table = ["| place | level | rule | finding |", "|---|---|---|---|", *rows] if rows else ["Lint found nothing."]
+    table = ["| place | level | rule | finding |", "|---|---|---|---|", *rows] if rows else []
+    table += ["", *missed] if missed else [] if rows else ["Lint found nothing."]
     claims = [f"| {_cell(v['id'])} | {v['verdict']} | {_cell(v['reason'])} |" for v in verdicts]
     checked = ["", "| claim | verdict | reason |", "|---|---|---|", *claims] if claims else []
     return "\n".join(["### dpaudit", "", *table, *checked, ""])

@@ -60,13 +60,13 @@ class Design:
 
     @property
     def warning(self) -> str:
-        """That silence will say nothing, where that is to be expected; else ""."""
+        """That silence is likely to say nothing, where that is to be expected; else ""."""
         if self.forecast >= PROMISED_POWER * DRAWS:
             return ""
         return (
             f"{self.attack}: the pilot's scores lie {self.pilot.separation:.2g} standard deviations apart with half of "
             f"the noise, which {self.control_models:,} models per arm would find in {self.forecast} of {DRAWS} audits: "
-            "if nothing is refuted, that will say nothing."
+            "if nothing is refuted, that is likely to say nothing."
         )
 
 

@@ -41,7 +41,8 @@ COLOURS = {
 
 def painted(text: str, kind: str) -> str:
     """Text in the colour of a verdict or a level; `typer.echo` takes it off again where stdout is no terminal."""
-    return text if os.environ.get("NO_COLOR") else typer.style(text, fg=COLOURS.get(kind), bold=kind in COLOURS)
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return text if plain else typer.style(text, fg=COLOURS.get(kind), bold=kind in COLOURS)
 
 
 def columns() -> int:

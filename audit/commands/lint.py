@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dpaudit.audit.commands.console import LACKING, REFUTED, columns, one_of, painted
+from dpaudit.audit.commands.console import BAD_INPUT, LACKING, REFUTED, columns, one_of, painted
 
 
 def lint(
@@ -28,4 +28,4 @@ def lint(
         typer.echo(lint_sarif(result, version=version("dpaudit")).rstrip())
     else:
         typer.echo(lint_json(result).rstrip() if form == "json" else lint_text(result, width=columns(), paint=painted))
-    raise typer.Exit(REFUTED if result.refuted else 0 if result.clean else lacking)
+    raise typer.Exit(BAD_INPUT if result.refused else REFUTED if result.refuted else 0 if result.clean else lacking)

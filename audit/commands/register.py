@@ -22,12 +22,16 @@ def register(
     ),
     out: Annotated[Path, typer.Option(help="Folder of the register.", metavar="DIR")] = Path("reports/register"),
     only: Annotated[str | None, typer.Option(help="Build the source of this name alone.", metavar="NAME")] = None,
-    share: Annotated[float, typer.Option(help="Of the claims to check, in (0, 1].")] = 0.1,
-    seed: Annotated[int, typer.Option(min=0, help="Of the choice of claims to check.")] = 1,
+    share: Annotated[float | None, typer.Option(help="Of the claims to check, in (0, 1]; 0.1 if absent.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of the choice of claims to check; 1 if absent.")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
 ) -> None:
     """Build, check or render the register of published claims: exit status 3 where a check finds a difference."""
     one_of("action", action, ("build", "check", "render"))
+    if only is not None and action != "build":
+        raise typer.BadParameter(f"Expected --only with build, not {action}.")
+    if (share is not None or seed is not None) and action != "check":
+        raise typer.BadParameter(f"Expected --share and --seed with check, not {action}.")
     from dpaudit.audit.register import build_register, check_register, render_register
 
     if action == "render":
@@ -37,7 +41,10 @@ def register(
         if action == "build":
             build_register(claims, out, only=only, workers=workers, stage=stage, show=_show)
             return
-        good = check_register(claims, out, share=share, seed=seed, workers=workers, stage=stage, show=_show)
+        good = check_register(
+            claims, out, share=0.1 if share is None else share, seed=1 if seed is None else seed,
+            workers=workers, stage=stage, show=_show,
+        )  # fmt: skip
     raise typer.Exit(0 if good else REFUTED)
 
 

@@ -79,7 +79,7 @@ def _column(path: Path) -> Array:
     if rows and len(rows[0]) > 1 and rows[0].count("score") != 1:
         raise InputError(f"Expected {path} to have one number in a line, or one column score.")
     first = 1 if rows and NAME.match(rows[0][column]) and not _is_number(rows[0][column]) else 0
-    if first and rows[0][column].lower() in NO_NAMES:
+    if first and rows[0][column].strip("#<>()").lower() in NO_NAMES:
         raise InputError(
             f"Expected line 1 of {path} to be a score or the name of a column, not {shown(rows[0][column])}."
         )

@@ -27,12 +27,14 @@ class LintResult:
         files: How many files were read.
         unread: How many files and folders the system did not let be read.
         others: How many of the files are left alone, as nothing in them shows that they train privately.
+        refused: How many files were named and cannot be read as what their names say.
     """
 
     findings: tuple[Finding, ...]
     files: int
     unread: int = 0
     others: int = 0
+    refused: int = 0
 
     @property
     def refuted(self) -> bool:
@@ -42,7 +44,7 @@ class LintResult:
     @property
     def clean(self) -> bool:
         """Whether everything could be read, and there is nothing but notes."""
-        return not self.unread and all(finding.level == "note" for finding in self.findings)
+        return not self.unread and not self.refused and all(finding.level == "note" for finding in self.findings)
 
 
 def lint_paths(
@@ -56,13 +58,14 @@ def lint_paths(
         warn: Told of what in folders cannot be read, and of comments that name no rule.
 
     Raises:
-        InputError: A rule or a named file is unknown, or a named file cannot be read as what its name says.
+        InputError: A rule is unknown, or all there is are named files that cannot be read as what their names say.
     """
     unknown = sorted(set(ignore) - set(RULES))
     if unknown:
         raise InputError(f"Expected ignore={unknown[0]!r} to be one of {', '.join(RULES)}.")
     rules = [rule for name, rule in RULES.items() if name not in set(ignore)]
     findings: list[Finding] = []
+    refused: list[InputError] = []
     count = unread = others = 0
 
     def leave_out(error: OSError) -> None:
@@ -75,15 +78,19 @@ def lint_paths(
             found = lint_file(path, rules, warn)
         except InputError as error:
             if named:
-                raise
-            if isinstance(error.__cause__, OSError):
+                refused.append(error)
+            elif isinstance(error.__cause__, OSError):
                 leave_out(error.__cause__)
             else:
                 warn(f"left out: {error}")
             continue
         findings += found or []
         count, others = count + 1, others + (found is None)
-    return LintResult(tuple(findings), count, unread, others)
+    for one in refused if count else refused[:-1]:
+        warn(f"left out: {one}")
+    if refused and not count:
+        raise refused[-1]
+    return LintResult(tuple(findings), count, unread, others, len(refused))
 
 
 def lint_file(path: Path, rules: Iterable[Rule], warn: Callable[[str], None]) -> list[Finding] | None:

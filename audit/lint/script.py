@@ -83,16 +83,17 @@ def read_script(path: Path) -> Script:
             source, cells = _notebook(raw.decode("utf-8-sig"))
         else:
             source, cells = raw.decode(tokenize.detect_encoding(io.BytesIO(raw).readline)[0]), ()
-        return Script(str(path), source, _parsed(source), cells)
+        return Script(str(path), source, _parsed(source, path.name), cells)
     except (LookupError, ValueError, SyntaxError, RecursionError, MemoryError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"Expected {path} to be Python: {reason}") from error
+        what = "a notebook of Python" if path.suffix == ".ipynb" else "Python"
+        raise InputError(f"Expected {path} to be {what}: {reason}") from error
 
 
-def _parsed(source: str) -> ast.Module:
+def _parsed(source: str, name: str = "<cell>") -> ast.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of escape sequences, which are no matter of privacy
-        return ast.parse(source)
+        return ast.parse(source, name)
 
 
 def _notebook(text: str) -> tuple[str, tuple[tuple[int, str], ...]]:

@@ -5,6 +5,7 @@ never on the machine: so the same seeds give the same bits on any number of work
 """
 
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -30,7 +31,7 @@ from dpaudit.mechanisms.learning.architectures import (
 from dpaudit.mechanisms.learning.spec import DPSGDSpec, Ledger, MinimumSpec, Pool, TrainedModels, TrainingSpec
 from dpaudit.mechanisms.learning.training import train
 
-Trainer = Callable[..., TrainedModels | Sequence[Mapping[str, torch.Tensor]]]
+Trainer = Callable[..., TrainedModels | Sequence[Mapping[str, Any]]]  # tensors or arrays by name
 Score = Callable[[TrainedModels], NDArray[np.float64]]
 Scores = NDArray[np.float64]
 Trial = tuple[NDArray[np.bool_], int]  # who of the pool trains the model, shape (records,), and its seed
@@ -157,10 +158,9 @@ def _checked(made: Any, spec: TrainingSpec, count: int) -> TrainedModels:
             item = next((f" of {type(state).__name__}" for state in states if not isinstance(state, Mapping)), "")
             what = f"{type(made).__name__}{item}"
             raise InputError(f"Expected the trainer to return TrainedModels or a list of state dicts, not {what}.")
-        given = (state[name] for state in made for name in shapes if name in state)
-        other = next((part for part in given if not isinstance(part, torch.Tensor)), None)
-        if other is not None:
-            raise InputError(_expected_states(count, shapes, f"one holds {type(other).__name__} in a tensor's place"))
+        made = [
+            {name: _tensor(part, count, shapes) for name, part in state.items() if name in shapes} for state in made
+        ]
         try:
             parts = {name: torch.stack([state[name].detach().cpu().float() for state in made]) for name in shapes}
         except KeyError as error:
@@ -169,7 +169,7 @@ def _checked(made: Any, spec: TrainingSpec, count: int) -> TrainedModels:
             raise InputError(_expected_states(count, shapes, str(error))) from None
         if len({tuple(state[name].data_ptr() for name in shapes) for state in made}) < len(made):
             raise InputError(
-                "Expected the trainer to return a state dict of its own for each model: two are the same tensors, "
+                "Expected the trainer to return a state dict of its own for each model: two are the same arrays, "
                 "which hold the model that was trained last. Return copies, such as copy.deepcopy(model.state_dict())."
             )
         if any(state[name].is_complex() for state in made for name in shapes):
@@ -181,6 +181,21 @@ def _checked(made: Any, spec: TrainingSpec, count: int) -> TrainedModels:
         raise InputError(f"Expected the trainer to return parameters of shapes {expected}, not {returned}.")
     watched = isinstance(spec, DPSGDSpec) and spec.watched is not None and models.observed is not None
     return _with_observed(models, (count, spec.steps, 1)) if watched else models
+
+
+def _tensor(part: Any, count: int, names: Iterable[str]) -> torch.Tensor:
+    """A tensor of a user's, or one on the memory of what NumPy reads as an array, such as an array of JAX."""
+    if isinstance(part, torch.Tensor):
+        return part
+    what = type(part).__name__
+    if hasattr(part, "__array__"):
+        array = np.asarray(part)
+        what = f"{what} of {array.dtype}"
+        if array.dtype.isnative and array.dtype.kind in "biufc" and array.dtype.char not in "gG":
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that it may not be written to: nobody does
+                return torch.from_numpy(array if min(array.strides, default=0) >= 0 else array.copy())
+    raise InputError(_expected_states(count, names, f"one holds {what} in a tensor's place"))
 
 
 def _with_observed(models: TrainedModels, expected: tuple[int, int, int]) -> TrainedModels:
@@ -197,7 +212,7 @@ def _with_observed(models: TrainedModels, expected: tuple[int, int, int]) -> Tra
 
 
 def _expected_states(count: int, names: Iterable[str], fault: str) -> str:
-    return f"Expected {count} state dicts of tensors with {', '.join(names)} from the trainer: {fault}."
+    return f"Expected {count} state dicts of tensors or arrays with {', '.join(names)} from the trainer: {fault}."
 
 
 def cut(size: int, lists: Sequence[Block]) -> dict[Place, Block]:

@@ -123,9 +123,7 @@ class TrialStore(AbstractContextManager["TrialStore"]):
         Raises:
             StorageError: It cannot be written.
         """
-        value = str(seed).encode()
-        if _read(self._db, self._path, "seed") != value:  # a finished store may be one that takes nothing any more
-            self._write("seed", value)
+        self._note("seed", str(seed).encode())
 
     def look(self, game: str, evidence: str, *, count: bool = True) -> int:
         """Count a look at growing evidence: 1 for the first verdict from it, 2 for the second.
@@ -141,12 +139,17 @@ class TrialStore(AbstractContextManager["TrialStore"]):
             count: Whether it is written down; else it is only said which look it would be.
 
         Raises:
-            InputError: The file of looks is not what was written.
+            InputError: The file of looks is not what was written, or looks at these scores are no longer in it.
         """
         name = f"look {game}"
         try:
             with self._looks() as (db, path), _errors(path):
                 looks = _look_list(db, path, name)
+                if not looks and path is not None and self._has_looked(game):
+                    raise InputError(
+                        f"Expected {path} to hold the looks that were taken at these scores, each of which counts: "
+                        "put it back, or name another seed (--seed)."
+                    )
                 if evidence in looks:  # looks are never taken back: no lock is needed
                     return looks.index(evidence) + 1
                 db.execute("BEGIN IMMEDIATE")
@@ -163,7 +166,16 @@ class TrialStore(AbstractContextManager["TrialStore"]):
         except StorageError as error:
             self.unwritten = str(error.strerror) if count else self.unwritten
             return UNRECORDED
+        if count:
+            with suppress(StorageError, LockedError):  # it is written down where it counts
+                self._note(f"looked {game}", b"")
         return looks.index(evidence) + 1
+
+    def _has_looked(self, game: str) -> bool:
+        """Whether a look is known of from elsewhere than the file of looks."""
+        with suppress(LockedError):
+            return _read(self._db, self._path, f"looked {game}") is not None
+        return False
 
     def __exit__(self, *exception: object) -> None:
         for db in (self._db, *self._others.values()):
@@ -182,6 +194,11 @@ class TrialStore(AbstractContextManager["TrialStore"]):
     @property
     def _folder(self) -> Path:
         return Path() if self._path is None else self._path.parent
+
+    def _note(self, key: str, value: bytes) -> None:
+        """Write what is not there yet: a finished store may be one that takes nothing any more."""
+        if _read(self._db, self._path, key) != value:
+            self._write(key, value)
 
     def _write(self, key: str, value: bytes) -> None:
         with _errors(self._path):
@@ -229,7 +246,7 @@ def _forget(path: Path) -> None:
         return
     try:
         with closing(_open(path)) as db, _errors(path):
-            db.execute("DELETE FROM entries")
+            db.execute("DELETE FROM entries WHERE key NOT LIKE 'looked %'")
     except DamagedError:
         with path.open("rb") as file:
             header = file.read(72)

@@ -71,7 +71,7 @@ def test_too_few_models_are_inconclusive_and_enough_are_not(
     assert few.control is not None
     assert not few.control.found
     assert few.control.no_noise_found
-    assert "if nothing is refuted, that will say nothing" in warnings[0]
+    assert "if nothing is refuted, that is likely to say nothing" in warnings[0]
     assert result.verdict == "not_refuted"
     assert result.control is not None
     assert result.control.power >= 0.95

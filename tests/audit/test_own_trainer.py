@@ -103,17 +103,27 @@ def test_the_example_has_fifteen_lines_and_is_judged_by_what_it_does_each_time(a
         ("def train(*a, **k):\n    return [{}]\n", "with weight, bias from the trainer: one lacks 'weight'."),
         (
             "import numpy as np\n\ndef train(spec, pool, members, seeds, *, device):\n"
-            "    return [{'weight': np.zeros((2, 64)), 'bias': np.zeros(2)} for _ in seeds]\n",
-            "with weight, bias from the trainer: one holds ndarray in a tensor's place.",
+            "    return [{'weight': np.zeros((2, 64), 'longdouble'), 'bias': np.zeros(2)} for _ in seeds]\n",
+            "with weight, bias from the trainer: one holds ndarray of float128 in a tensor's place.",
+        ),
+        (
+            "def train(spec, pool, members, seeds, *, device):\n"
+            "    return [{'weight': [[0.0] * 64] * 2, 'bias': [0.0, 0.0]} for _ in seeds]\n",
+            "with weight, bias from the trainer: one holds list in a tensor's place.",
+        ),
+        (
+            "import numpy as np\n\ndef train(spec, pool, members, seeds, *, device):\n    w = np.zeros((2, 65))\n"
+            "    return [{'weight': w[:, :-1], 'bias': w[:, -1]} for _ in seeds]\n",
+            "Expected the trainer to return a state dict of its own for each model: two are the same arrays",
         ),
         (
             EXAMPLE.replace("    return models", "    return [models[0] for _ in models]"),
-            "Expected the trainer to return a state dict of its own for each model: two are the same tensors",
+            "Expected the trainer to return a state dict of its own for each model: two are the same arrays",
         ),
         (
             "import torch\n\ndef train(spec, pool, members, seeds, *, device):\n"
             "    net = torch.nn.Linear(pool.x.shape[1], 2)\n    return [net.state_dict() for _ in seeds]\n",
-            "Expected the trainer to return a state dict of its own for each model: two are the same tensors",
+            "Expected the trainer to return a state dict of its own for each model: two are the same arrays",
         ),
         ("import not_there\n", "to be there: ModuleNotFoundError: No module named 'not_there'"),
         ("def tain(): pass\n", "to have a function 'train'"),
@@ -136,6 +146,29 @@ def test_a_loop_that_fails_is_one_line_and_exit_2(audit: Any, text: str, message
     assert message in done.stderr.splitlines()[-1]
     assert "user_code.py" not in done.stderr  # a line of ours is no place in their code
     assert all(line.startswith("clipbkd: the pilot") for line in done.stderr.splitlines()[:-1])
+
+
+def test_models_of_another_framework_are_arrays(audit: Any, tmp_path: Path) -> None:
+    """NumPy arrays are taken as they are, reversed or not; what has `__array__`, such as JAX arrays, is read by it."""
+    texts = [EXAMPLE] + [
+        EXAMPLE.replace('{"weight": w[:, :-1], "bias": w[:, -1]}', f'{{"weight": {weight}, "bias": w[:, -1].numpy()}}')
+        for weight in ("w.numpy()[:, :-1]", "w.numpy()[:, :-1][::-1].copy()[::-1]", "Theirs(w.numpy()[:, :-1])")
+    ]
+    theirs = """
+class Theirs:
+    def __init__(self, array):
+        self.array = array
+    def __array__(self, dtype=None, copy=None):
+        self.array.flags.writeable = False
+        return self.array
+"""
+    assert len(set(texts)) == 4
+    found = []
+    for text in texts:
+        assert audit(theirs + text, "--trials", "20", "--fresh").returncode == 0
+        [result] = tmp_path.glob("*.audit/result.json")
+        found.append(json.loads(result.read_text())["attacks"])
+    assert found[1:] == found[:1] * 3
 
 
 def test_a_loop_that_draws_without_its_seeds_is_refused_at_once(audit: Any) -> None:

@@ -290,6 +290,9 @@ def test_the_source_in_the_documentation_is_one(tmp_path: Path) -> None:
         (("mend",), "action='mend'"),
         (("check", "--out", "nowhere"), "register.json"),
         (("build", "--only", "x"), "only='x'"),
+        (("check", "--only", "x"), "Expected --only with build, not check"),
+        (("render", "--share", "1"), "Expected --share and --seed with check, not render"),
+        (("build", "--seed", "0"), "Expected --share and --seed with check, not build"),
     ],
 )
 def test_what_the_command_cannot_do_is_said_in_a_line(

@@ -300,6 +300,23 @@ def test_looks_are_counted_by_the_evidence_looked_at(path: Path) -> None:
         assert store.look("game", "48 models") == 4  # the same seeds would give the same scores again
 
 
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_file_of_looks_that_is_gone_is_missed(path: Path, fresh: bool) -> None:
+    """Counted anew, the next look would spend the whole error again."""
+    with TrialStore(path) as store:
+        assert store.look("game", "6 models") == 1
+        assert store.look("asked for alone", "6 models", count=False) == 1
+    path.with_name("looks.sqlite").unlink()
+    with TrialStore(path, fresh=fresh) as store:
+        for count in (False, True):
+            with pytest.raises(
+                InputError, match=r"looks\.sqlite to hold the looks .* put it back, or name another seed"
+            ):
+                store.look("game", "12 models", count=count)
+        assert store.look("asked for alone", "6 models") == 1
+        assert store.look("game of another seed", "6 models") == 1
+
+
 def test_a_look_that_is_only_asked_for_is_not_counted(path: Path) -> None:
     with TrialStore(path) as store:
         assert [store.look("game", f"{trials} models", count=False) for trials in (6, 12, 24)] == [1, 2, 2]

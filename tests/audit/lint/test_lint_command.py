@@ -225,6 +225,26 @@ def test_a_script_is_decoded_as_python_decodes_it(raw: bytes, tmp_path: Path) ->
             lint_paths([tmp_path / "train.py"])
 
 
+def test_a_named_file_that_cannot_be_read_loses_nothing_of_the_others(tmp_path: Path, dpaudit: Command) -> None:
+    """As pre-commit calls it, with every file that changed."""
+    (tmp_path / "good.py").write_text(LOADER_DELTA)
+    (tmp_path / "broken.py").write_text("import opacus\ndelta = (\n")
+    (tmp_path / "broken.ipynb").write_text("{")
+    done = dpaudit("lint", "broken.py", "good.py", "broken.ipynb", "--require", "clean", folder=tmp_path)
+    assert done.returncode == 2
+    assert "good.py:" in done.stdout
+    assert "1 warning in 1 file; 2 could not be read" in done.stdout
+    assert (
+        json.loads(dpaudit("lint", "broken.py", "good.py", "--format", "json", folder=tmp_path).stdout)["unread"] == 1
+    )
+    told = done.stderr.splitlines()
+    assert told[0].startswith("left out: Expected broken.py to be Python: ")
+    assert told[0].endswith("(broken.py, line 2)")
+    assert told[1].startswith("left out: Expected broken.ipynb to be a notebook of Python: ")
+    alone = dpaudit("lint", "broken.py", "broken.ipynb", folder=tmp_path)
+    assert (alone.returncode, alone.stdout, len(alone.stderr.splitlines())) == (2, "", 2)
+
+
 def test_a_claims_file_is_sent_to_verify(tmp_path: Path) -> None:
     (tmp_path / "claims.toml").write_text('[[claim]]\nid = "a"\n')
     with pytest.raises(InputError, match="dpaudit verify"):
