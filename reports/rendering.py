@@ -17,6 +17,7 @@ from markupsafe import Markup, escape
 from dpaudit._files import write_whole
 from dpaudit._plain_text import printable
 from dpaudit.reports import plots, summary, wording
+from dpaudit.reports.consistency import contradiction
 from dpaudit.reports.drawing import ATTACK, BAD, GREY, GRID, INK, PROOF
 from dpaudit.verify.results import AuditResult
 
@@ -67,13 +68,30 @@ def load_result(path: Path) -> AuditResult:
         path: The file.
 
     Raises:
-        ValueError: The file cannot be read, is no JSON, or does not follow schemas/result.schema.json; one line.
+        ValueError: The file cannot be read, is no JSON, does not follow schemas/result.schema.json, or contradicts
+            itself; one line.
     """
     data = load_json(path, "result")
     for where, name, table in _tables(data):
         if table and len({len(table[column]) for column in _TABLES[name]}) > 1:
             raise ValueError(f"Expected {path} to follow result.schema.json: {where}: columns of unequal length.")
-    return AuditResult.from_dict(data)
+    result = AuditResult.from_dict(data)
+    check_agrees(path, contradiction(result))
+    return result
+
+
+def check_agrees(path: Path, why: str) -> None:
+    """Refuse a file whose parts contradict each other.
+
+    Args:
+        path: The file.
+        why: From `reports.consistency`.
+
+    Raises:
+        ValueError: They do; one line.
+    """
+    if why:
+        raise ValueError(f"Expected {path} to agree with itself: {_line(why)}.")
 
 
 def load_json(path: Path, kind: str) -> dict[str, Any]:

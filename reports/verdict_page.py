@@ -17,8 +17,9 @@ from typing import Any, Self
 
 from dpaudit._files import write_whole
 from dpaudit.reports import rendering, verdict_wording
+from dpaudit.reports.consistency import verdict_contradiction
 from dpaudit.reports.epsilon_axis import verdict_figure
-from dpaudit.reports.rendering import fill, load_json, load_result, write_report
+from dpaudit.reports.rendering import check_agrees, fill, load_json, load_result, write_report
 from dpaudit.verify.results import VERDICTS_FORMAT, Verdict, to_json
 
 PAGE, DATA = "verdicts.html", "verdicts.json"
@@ -117,6 +118,9 @@ def write_again(path: Path, out: Path) -> Path:
             return write_report(load_result(path), out)
         document = load_json(path, "verdicts")
         entries = [ClaimEntry.from_dict(claim) for claim in document["claims"]]
+        for verdict in (entry.verdict for entry in entries):
+            why = verdict_contradiction(verdict)
+            check_agrees(path, why and f"{verdict.id}: {why}")
         return write_verdicts(entries, out, versions=document.get("versions", {}))
     except (OverflowError, RecursionError) as error:  # free parts of the file, which no schema limits
         raise ValueError(

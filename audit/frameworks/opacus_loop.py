@@ -105,7 +105,8 @@ def audit_opacus(
     training = read_training(optimizer, engine, loader, delta=delta, epsilon=epsilon)
     seen.check_batches()
     noise, lacking, disproven = _least_noise(seen, training, adjacency)
-    remarks = [*([] if lacking is None else [lacking]), *seen.remarks(training.steps)]
+    again = seen.repeated()
+    remarks = [*([] if lacking is None else [lacking]), *seen.remarks(training.steps, again)]
     for remark in remarks:
         warn(remark)
     controlled = takes_noise_factor(trainer)
@@ -126,7 +127,7 @@ def audit_opacus(
             stage=stage, warn=warn,
         )  # fmt: skip
     told = {"noise_seen": list(noise.interval())} if disproven else {}
-    if again := seen.repeated():
+    if again:
         told["noise_repeated"] = [again, len(seen.steps)]
     if told:
         verdict = "inconclusive" if result.verdict == "not_refuted" else result.verdict

@@ -27,9 +27,9 @@ from dpaudit.audit.inputs.files import InputError
 
 Method = Callable[..., Any]
 DELAYED = 2  # batches that a loader may be ahead of the step that takes one: accelerate's draw the next one early
-# to compare the noise of steps: values that are kept of each, the fewest, the most steps, and the correlation of noise
-# that is the same but for rounding, which 12 independent values have in 2e-16 of all pairs
-FIRST, FEWEST, COMPARED, ALIKE = 64, 12, 10_000, 0.999
+# to compare the noise of steps: pieces that are kept of each, their values, the most steps, and the correlation of
+# noise that is the same but for rounding, which 12 independent values have in 2e-16 of all pairs
+PIECES, FEWEST, COMPARED, ALIKE = 64, 12, 10_000, 0.999
 GRADES = 20  # of how much noise a step lacks
 
 
@@ -40,12 +40,12 @@ class StepNoise:
     Args:
         squares: Of every weight's values, the sum of squares over that of the clipping norm.
         values: How many each weight has.
-        first: The first few of them, of length 1.
+        pieces: The first few of a weight, or of several small ones, of length 1; for weights of all layers.
     """
 
     squares: NDArray[np.float64]
     values: NDArray[np.int64]
-    first: torch.Tensor
+    pieces: tuple[torch.Tensor, ...]
 
 
 @dataclass
@@ -56,6 +56,7 @@ class LoopWatch:
         made: Engines, and what each returned from `make_private`.
         steps: The noise of every noisy step.
         beside: Steps of a wrapped optimizer that were not noisy.
+        hooked: Whether a wrapped optimizer has hooks of its own before its steps.
         drawn: Batches that the loaders of `made` drew; None where their sampler cannot be watched.
         ahead: Batches that worker processes of all loaders may have drawn early.
         unfed: Noisy steps before which fewer batches were drawn than steps are taken with them.
@@ -67,6 +68,7 @@ class LoopWatch:
     made: list[tuple[PrivacyEngine, tuple[Any, ...]]] = field(default_factory=list)
     steps: list[StepNoise] = field(default_factory=list)
     beside: int = 0
+    hooked: bool = False
     drawn: int | None = None
     ahead: int = 0
     unfed: int = 0
@@ -131,15 +133,15 @@ class LoopWatch:
 
     def repeated(self) -> int:
         """How many of the first 10,000 steps added noise that an earlier one had added."""
-        kept = [step.first for step in self.steps[:COMPARED] if len(step.first) >= FEWEST]
-        count = 0
-        for size in {len(first) for first in kept}:
-            rows = torch.stack([first for first in kept if len(first) == size])
+        kept = [step.pieces for step in self.steps[:COMPARED]]
+        again: set[int] = set()
+        for piece in range(max(map(len, kept), default=0)):
+            where = [number for number, pieces in enumerate(kept) if len(pieces) > piece]
+            rows = torch.stack([kept[number][piece] for number in where])
             for start in range(0, len(rows), 1000):
-                block = rows[start : start + 1000]
-                same = (block @ rows.T > ALIKE).tril(start - 1)
-                count += int(same.any(dim=1).sum())
-        return count
+                same = (rows[start : start + 1000] @ rows.T > ALIKE).tril(start - 1).any(dim=1)
+                again.update(where[start + int(number)] for number in same.nonzero())
+        return len(again)
 
     def check_batches(self) -> None:
         """Refuse steps whose batches the loader did not draw, or that add up several batches.
@@ -158,11 +160,12 @@ class LoopWatch:
                 "several batches, and a record in two of them counts twice."
             )
 
-    def remarks(self, accounted: int) -> list[str]:
+    def remarks(self, accounted: int, repeated: int) -> list[str]:
         """What there is to say of steps without noise, and of noise that was not seen, in sentences.
 
         Args:
             accounted: Steps of the accountant's.
+            repeated: Of `repeated`.
         """
         said = []
         if len(self.steps) < accounted:
@@ -170,10 +173,15 @@ class LoopWatch:
                 f"Of {accounted} steps that were accounted, the noise of {len(self.steps)} was seen: what the others "
                 "added is not known."
             )
-        if repeated := self.repeated():
+        if repeated:
             said.append(
                 f"{repeated} of {len(self.steps)} noisy steps added the very noise of an earlier one, which their "
                 "difference is free of: no epsilon holds."
+            )
+        if self.hooked:
+            said.append(
+                "The wrapped optimizer has hooks of its own, which are called after the noise was seen: what they make "
+                "of a noisy gradient is not known."
             )
         if self.beside:
             said.append(
@@ -289,6 +297,7 @@ def _note_step(seen: LoopWatch, optimizer: Any, *_: Any) -> None:
         seen.unfed += early < 1
         seen.added_up += len(seen.summed) > 1 and early > DELAYED + seen.ahead
     seen.summed.clear()
+    seen.hooked |= bool(optimizer._optimizer_step_pre_hooks)  # those of all optimizers, ours among them, come first
     seen.steps.append(seen.due.pop(noisy))
 
 
@@ -310,7 +319,7 @@ def _noise_of_step(wrapper: DPOptimizer) -> StepNoise:
     A value whose sum was 0 and got no noise is left out, as of updates on some weights alone; so is what is not finite.
     """
     squares, values = [], []
-    first = torch.zeros(0)
+    firsts: list[torch.Tensor] = []
     for weight in wrapper.params:
         total = getattr(weight, "summed_grad", None)
         if weight.grad is None or total is None:
@@ -322,6 +331,17 @@ def _noise_of_step(wrapper: DPOptimizer) -> StepNoise:
         counted = noise.isfinite() & ((noise != 0) | (total != 0))
         squares.append(float(noise[counted].square().sum()))
         values.append(int(torch.count_nonzero(counted)))
-        first = torch.cat([first, noise[counted].flatten()[: FIRST - len(first)].float().cpu()])
-    length = float(first.norm())
-    return StepNoise(np.array(squares), np.array(values), first / length if length > 0 else first[:0])
+        firsts.append(noise[counted].flatten()[:FEWEST].float().cpu())
+    return StepNoise(np.array(squares), np.array(values), _pieces(firsts))
+
+
+def _pieces(firsts: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Vectors of FEWEST values and length 1, at most PIECES at equal distances; what is left over is dropped."""
+    pieces, rest = [], torch.zeros(0)
+    for first in firsts:
+        rest = torch.cat([rest, first])
+        if len(rest) >= FEWEST:
+            pieces.append(rest[-FEWEST:])
+            rest = rest[:0]
+    chosen = np.linspace(0, len(pieces) - 1, min(PIECES, len(pieces))).round().astype(int)
+    return tuple(pieces[i] / max(float(pieces[i].norm()), 1e-30) for i in chosen)

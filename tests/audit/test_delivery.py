@@ -99,7 +99,9 @@ def test_no_refutation_is_filed_below_a_silence() -> None:
 
 
 def test_a_report_on_something_else_is_set_aside(tmp_path: Path) -> None:
-    first, other = result(attack(), verdict="refuted", refuted_by=["a"]), result(attack(), model={"sha256": "b"})
+    tested = replace(attack(), details={"p_value": 1e-3})
+    first = result(tested, verdict="refuted", refuted_by=["clipbkd:p_value"])
+    other = result(attack(), model={"sha256": "b"})
     told: list[str] = []
     for found in (first, other):
         deliver(found, tmp_path, None, [], show=told.append, warn=told.append)

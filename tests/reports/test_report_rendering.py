@@ -195,7 +195,10 @@ def test_hostile_text_stays_text(samples: ModuleType, tmp_path: Path) -> None:
     assert page.text.count("<script>alert(1)</script>\"'><img src=x onerror=alert(2)>") > 20
     assert "{{ 7*191 }}" in page.text
     assert "1337" not in page.text
-    assert load_result(tmp_path / "result.json").notes == [HOSTILE]
+    with pytest.raises(ValueError, match="to agree with itself: it is refuted by '<script>") as caught:
+        load_result(tmp_path / "result.json")
+    assert "\x00" not in str(caught.value)
+    assert AuditResult.from_dict(json.loads((tmp_path / "result.json").read_text())).notes == [HOSTILE]
 
 
 def test_no_outside_text_turns_around_what_stands_beside_it(samples: ModuleType, tmp_path: Path) -> None:

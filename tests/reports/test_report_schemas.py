@@ -87,6 +87,30 @@ def test_a_wrong_result_is_refused_by_place(change: Any, names: str, samples: Mo
     assert len(str(caught.value)) < 400
 
 
+@pytest.mark.parametrize(
+    ("kind", "change", "words"),
+    [
+        ("refuted", replaced("verdict", value="not_refuted"), "it is not_refuted, and what refutes it is clipbkd:"),
+        ("refuted", replaced("refuted_by", value=["other:epsilon_lower"]), "refuted by 'other:epsilon_lower', which"),
+        ("refuted", replaced("refuted_by", value=["clipbkd:p_value"]), "refuted by 'clipbkd:p_value', which"),
+        ("refuted", replaced("refuted_by", value=[]), "contradicts the claim, and is not among what refutes it"),
+        ("refuted", replaced("attacks", value=[]), "refuted by 'clipbkd:"),
+        ("not_refuted", replaced("control", "found", value=False), "not_refuted, and its positive control was missed"),
+        ("claim_check", replaced("claim_check", "verdict", value="certified"), "it is certified, and delta is at most"),
+        ("not_refuted", replaced("claim_check", "verdict", value="refuted"), "it is refuted, and delta is at least"),
+        ("not_refuted", replaced("verdict", value="refuted"), "it is refuted, and what refutes it is nothing"),
+    ],
+)
+def test_a_result_that_contradicts_itself_is_refused(
+    kind: str, change: Any, words: str, samples: ModuleType, tmp_path: Path
+) -> None:
+    data = json.loads(result_json(samples.make_result(kind)))
+    change(data)
+    with pytest.raises(ValueError, match=r"Expected .*r\.json to agree with itself: ") as caught:
+        load_result(written(tmp_path, data))
+    assert words in str(caught.value)
+
+
 @pytest.mark.parametrize("text", ["", "[1", "NaN", '{"format": Infinity}', "[" * 100_000, "\x00\xff", "[]", "3"])
 def test_a_file_that_is_no_result_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"r\.json") as caught:

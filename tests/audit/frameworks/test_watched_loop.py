@@ -32,7 +32,8 @@ def train(epochs: int = 6, virtual: bool = False, reduction: str = "mean", how: 
     generator = np.random.default_rng(3)
     x, y = generator.normal(size=(96, 20)).astype(np.float32), generator.integers(0, 3, 96)
     given = loader = DataLoader(TensorDataset(torch.tensor(x), torch.tensor(y)), batch_size=24)
-    module: Any = nn.Linear(20, 3)
+    second = how == "same noise in the second layer"
+    module: Any = nn.Sequential(nn.Linear(20, 3), nn.Linear(3, 3)) if second else nn.Linear(20, 3)
     engine = PrivacyEngine()
     module, optimizer, loader = engine.make_private(
         module=module, optimizer=torch.optim.Adam(module.parameters(), lr=0.01), data_loader=loader,
@@ -49,6 +50,20 @@ def train(epochs: int = 6, virtual: bool = False, reduction: str = "mean", how: 
             optimizer.params[1].grad = optimizer.params[1].summed_grad.clone()
 
         optimizer.add_noise = elsewhere
+    if second:
+        anew = optimizer.add_noise
+
+        def again() -> None:
+            anew()
+            same = torch.Generator().manual_seed(5)
+            for weight in optimizer.params[1:]:
+                weight.grad = weight.summed_grad.view_as(weight) + NOISE * CLIP * torch.randn(
+                    weight.shape, generator=same
+                )
+
+        optimizer.add_noise = again
+    if how == "hooked":
+        optimizer.original_optimizer.register_step_pre_hook(lambda *_: None)
     if how == "sparse":
         whole = optimizer.add_noise
 
@@ -123,7 +138,7 @@ def claim() -> Claim:
 def test_honest_loops_add_what_was_accounted(virtual: bool, reduction: str) -> None:
     watch = seen_of(virtual=virtual, reduction=reduction)
     watch.check_batches()
-    assert watch.remarks(24) == []
+    assert watch.remarks(24, 0) == []
     seen = watch.noises(HISTORY)[0]
     assert seen.values == 24 * 63
     low, high = seen.interval()
@@ -189,7 +204,7 @@ def test_honest_loops_of_other_kinds_add_what_was_accounted(how: str) -> None:
     assert noise.values == 24 * (21 if how == "sparse" else 63)
     assert noise.lacking(claim()) is None
     told = "The wrapped optimizer took 24 steps without noise, beside 24 noisy ones"
-    assert [remark.split(":")[0] for remark in seen.remarks(24)] == ([told] if how == "beside" else [])
+    assert [remark.split(":")[0] for remark in seen.remarks(24, 0)] == ([told] if how == "beside" else [])
 
 
 def test_noise_is_held_against_what_its_own_step_was_accounted_with() -> None:
@@ -208,9 +223,15 @@ def test_noise_that_is_added_again_is_told() -> None:
     """Passes five and six draw from generators of equal seeds; the last step of six has a generator of its own."""
     seen = seen_of(how="same noise")
     assert seen.repeated() == 3
-    [told] = seen.remarks(24)
+    [told] = seen.remarks(24, 3)
     assert told.startswith("3 of 24 noisy steps added the very noise of an earlier one")
     assert seen_of().repeated() == 0
+    assert seen_of(how="same noise in the second layer").repeated() == 23
+
+
+def test_what_hooks_make_of_a_noisy_gradient_is_not_known() -> None:
+    [told] = seen_of(how="hooked").remarks(24, 0)
+    assert told.startswith("The wrapped optimizer has hooks of its own")
 
 
 def test_noise_that_lacks_on_one_weight_alone_is_seen_there() -> None:
