@@ -27,8 +27,9 @@ def contradiction(result: AuditResult) -> str:
     for attack in result.attacks:
         violated = [f"{attack.name}:curve_violation"] if attack.curve_violation is not None else []
         above = attack.epsilon_lower is not None and attack.epsilon_lower > result.epsilon_claimed
+        assumed = attack.bound is not None and attack.bound.assumes and attack.curve_violation is not None
         tested = isinstance(attack.details.get("p_value"), float)
-        found += violated
+        found += [*violated, *([f"{attack.name}:epsilon_lower"] if above and not assumed else [])]
         possible += [*violated, *([f"{attack.name}:epsilon_lower"] if above else [])]
         possible += [f"{attack.name}:p_value"] if tested else []
     for name in result.refuted_by:
@@ -39,6 +40,8 @@ def contradiction(result: AuditResult) -> str:
             return f"{name} contradicts the claim, and is not among what refutes it"
     if (result.verdict == "refuted") != bool(result.refuted_by):
         return f"it is {result.verdict}, and what refutes it is {', '.join(result.refuted_by) or 'nothing'}"
-    if result.verdict == "not_refuted" and result.control is not None and not result.control.found:
-        return "it is not_refuted, and its positive control was missed"
+    if result.verdict == "not_refuted" and result.control is not None and not result.control.gives_power:
+        return "it is not_refuted, and its positive control does not give it the power to say so"
+    if result.verdict == "not_refuted" and {"noise_seen", "noise_repeated"} & set(result.reproduce):
+        return "it is not_refuted, and its training was seen to lack noise"
     return ""

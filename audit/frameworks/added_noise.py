@@ -57,8 +57,8 @@ class AddedNoise:
         if not high < 1.0:
             return None
         seen = (
-            f"The noise that the optimizer was seen to add{self.where} has {low:.4g} to {high:.4g} of the standard "
-            f"deviation that was accounted ({self.values:,} values of one training)"
+            f"The noise that the optimizer was seen to add{self.where} has {low * 0.9995:.4g} to {high * 1.0005:.4g} "
+            f"of the standard deviation that was accounted ({self.values:,} values of one training)"
         )
         return _worth(seen, claim, [_with_noise(phase, high) for phase in claim.phases])
 
@@ -82,19 +82,23 @@ class WeakSteps:
         """Bounds on the ratio in the weakest of these steps."""
         return 0.0, self.least
 
-    def lacking(self, claim: Claim) -> tuple[str, bool]:
+    def lacking(self, claim: Claim, rate: float, poisson: bool) -> tuple[str, bool]:
         """What there is to say of them, in a sentence, and whether they refute the claim: the others may cost nothing.
 
         Args:
-            claim: On the training as it was accounted, Gaussian noise, a phase for each entry of the history.
+            claim: On the training as it was accounted, Gaussian noise; of Poisson batches a phase for each entry of the
+                history.
+            rate: Of a record to be in a step's batch.
+            poisson: Whether batches are Poisson ones.
         """
-        least = f"at most {self.least:.4g}" if self.least else "none"
+        least = f"at most {self.least * 1.0005:.4g}" if self.least else "none"
         seen = (
             f"The noise that the optimizer was seen to add in {sum(self.counts.values()):,} of {self.steps:,} steps "
             f"has less than the standard deviation that was accounted, {least} of it where it has least"
         )
-        plain = all(phase.sampler is None for phase in claim.phases)
-        if not plain or sum(phase.steps for phase in claim.phases) != self.steps:
+        if not self.least and rate > claim.delta:  # so likely a step without noise shows whether the record is there
+            return f"{seen}; a record is in its batch with probability {rate:.3g}, and no epsilon holds.", True
+        if not poisson:
             return f"{seen}; what that costs with such batches is not known.", False
         phases = [
             replace(_with_noise(claim.phases[place], ratio), steps=k) for (place, ratio), k in self.counts.items()

@@ -149,5 +149,7 @@ def _least_noise(
     weak = None if disproven else seen.weak_steps(training.history)
     if weak is None:
         return noise, lacking, disproven
-    told, refuted = weak.lacking(claim)
+    batches = training.batches
+    poisson = batches.kind == "poisson"
+    told, refuted = weak.lacking(claim, batches.rate if poisson else 1.0 / batches.passes_batches, poisson)
     return (weak, told, refuted) if refuted or lacking is None else (noise, lacking, disproven)

@@ -93,20 +93,23 @@ class LoopWatch:
         return found
 
     def weak_steps(self, history: Sequence[Step]) -> WeakSteps | None:
-        """The steps that each got less noise than an accountant's history says of it.
+        """The steps that each got less noise than an accountant's history says of it, or none at all on a weight.
 
-        None where no step did, or whose steps the history speaks of is not known.
+        None where no step did, or whose steps the history speaks of is not known. That FEWEST values of a weight got no
+        noise at all is no chance.
 
         Raises:
             InputError: As `noises`.
         """
         pairs = self._accounted(history)
         places = [place for place, (_, _, count) in enumerate(history) for _ in range(count)]
-        if not pairs or len(pairs) != len(places):
+        if not pairs or (len(pairs) != len(places) and len({entry[:2] for entry in history}) > 1):
             return None
         squares = np.array([step.squares.sum() / noise**2 for step, noise in pairs])
         values = np.array([step.values.sum() for step, _ in pairs])
         _, high = bounds(squares, values, 2 * len(pairs))
+        bare = [bool(np.any((step.squares == 0) & (step.values >= FEWEST))) for step, _ in pairs]
+        high = np.where(bare, 0.0, high)
         weak = np.flatnonzero(high < 1.0)
         if not len(weak):
             return None

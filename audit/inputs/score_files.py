@@ -18,6 +18,7 @@ from dpaudit.mechanisms.quoting import shown
 LARGEST_SCORES = 256 << 20  # bytes
 INTEGER = re.compile(r"\s*[+-]?\d+\s*")
 NO_NAMES = {"na", "n/a", "nan", "null", "none", "nil", "true", "false", "yes", "no"}  # a score is missing, or is none
+FAULT = re.compile(r"#[A-Z0-9/]+[!?]")  # of a spreadsheet
 NAME = re.compile(r"\D*[^\W\d]")  # of a column: a letter before any digit, so that 0x10 and 1,5 are none
 
 
@@ -79,7 +80,7 @@ def _column(path: Path) -> Array:
     if rows and len(rows[0]) > 1 and rows[0].count("score") != 1:
         raise InputError(f"Expected {path} to have one number in a line, or one column score.")
     first = 1 if rows and NAME.match(rows[0][column]) and not _is_number(rows[0][column]) else 0
-    if first and rows[0][column].strip("#<>()").lower() in NO_NAMES:
+    if first and (rows[0][column].strip("#<>()").lower() in NO_NAMES or FAULT.fullmatch(rows[0][column])):
         raise InputError(
             f"Expected line 1 of {path} to be a score or the name of a column, not {shown(rows[0][column])}."
         )

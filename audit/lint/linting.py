@@ -25,7 +25,7 @@ class LintResult:
     Args:
         findings: In the order of the files and their lines.
         files: How many files were read.
-        unread: How many files and folders the system did not let be read.
+        unread: How many files and folders that were not named cannot be read.
         others: How many of the files are left alone, as nothing in them shows that they train privately.
         refused: How many files were named and cannot be read as what their names say.
     """
@@ -82,6 +82,7 @@ def lint_paths(
             elif isinstance(error.__cause__, OSError):
                 leave_out(error.__cause__)
             else:
+                unread += 1
                 warn(f"left out: {error}")
             continue
         findings += found or []

@@ -189,12 +189,16 @@ def _tensor(part: Any, count: int, names: Iterable[str]) -> torch.Tensor:
         return part
     what = type(part).__name__
     if hasattr(part, "__array__"):
-        array = np.asarray(part)
+        try:
+            array = np.asarray(part)
+        except Exception as error:  # theirs
+            raise InputError(_expected_states(count, names, f"one holds {what}: {error}")) from error
         what = f"{what} of {array.dtype}"
         if array.dtype.isnative and array.dtype.kind in "biufc" and array.dtype.char not in "gG":
+            whole = all(step >= 0 and step % array.itemsize == 0 for step in array.strides)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that it may not be written to: nobody does
-                return torch.from_numpy(array if min(array.strides, default=0) >= 0 else array.copy())
+                return torch.from_numpy(array if whole else array.copy())
     raise InputError(_expected_states(count, names, f"one holds {what} in a tensor's place"))
 
 

@@ -123,7 +123,9 @@ class TrialStore(AbstractContextManager["TrialStore"]):
         Raises:
             StorageError: It cannot be written.
         """
-        self._note("seed", str(seed).encode())
+        value = str(seed).encode()
+        if _read(self._db, self._path, "seed") != value:  # a finished store may be one that takes nothing any more
+            self._write("seed", value)
 
     def look(self, game: str, evidence: str, *, count: bool = True) -> int:
         """Count a look at growing evidence: 1 for the first verdict from it, 2 for the second.
@@ -167,14 +169,15 @@ class TrialStore(AbstractContextManager["TrialStore"]):
             self.unwritten = str(error.strerror) if count else self.unwritten
             return UNRECORDED
         if count:
-            with suppress(StorageError, LockedError):  # it is written down where it counts
-                self._note(f"looked {game}", b"")
+            with suppress(StorageError):  # it is written down where it counts
+                if not self._has_looked(game):
+                    self._write(f"looked {game}", b"")
         return looks.index(evidence) + 1
 
     def _has_looked(self, game: str) -> bool:
-        """Whether a look is known of from elsewhere than the file of looks."""
-        with suppress(LockedError):
-            return _read(self._db, self._path, f"looked {game}") is not None
+        """Whether a look is known of from elsewhere than the file of looks: by a row of whatever value."""
+        with suppress(LockedError), _errors(self._path, reading=True):
+            return bool(_number(self._db, "SELECT count(*) FROM entries WHERE key = ?", f"looked {game}"))
         return False
 
     def __exit__(self, *exception: object) -> None:
@@ -194,11 +197,6 @@ class TrialStore(AbstractContextManager["TrialStore"]):
     @property
     def _folder(self) -> Path:
         return Path() if self._path is None else self._path.parent
-
-    def _note(self, key: str, value: bytes) -> None:
-        """Write what is not there yet: a finished store may be one that takes nothing any more."""
-        if _read(self._db, self._path, key) != value:
-            self._write(key, value)
 
     def _write(self, key: str, value: bytes) -> None:
         with _errors(self._path):
@@ -297,8 +295,8 @@ def _ends_with_a_page(db: sqlite3.Connection, path: Path) -> bool:
         db.execute("COMMIT")
 
 
-def _number(db: sqlite3.Connection, query: str) -> int:
-    return int(db.execute(query).fetchone()[0])
+def _number(db: sqlite3.Connection, query: str, *values: str) -> int:
+    return int(db.execute(query, values).fetchone()[0])
 
 
 def _checksum(key: str, value: bytes) -> bytes:

@@ -319,6 +319,8 @@ def test_the_command(files: Path, dpaudit: Callable[..., subprocess.CompletedPro
         ("a.csv", b"1_000\n1\n", "line 1 .* not '1_000'"),
         ("a.csv", b"score,score\n1,2\n", "one column score"),
         ("a.csv", b"N/A\n1.5\n", "line 1 .* not 'N/A'"),
+        ("a.csv", b"<NA>\n1.5\n", "line 1 .* not '<NA>'"),
+        ("a.csv", b"#DIV/0!\n1.5\n", "line 1 .* not '#DIV/0!'"),
         ("a.csv", b"True\nFalse\n", "line 1 .* not 'True'"),
         ("a.csv", b"0\n1.5\n-2.5e-3\n", "header that pandas writes"),
     ],

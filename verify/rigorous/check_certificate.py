@@ -140,7 +140,7 @@ class Phase:
         positive = all(0 < noise[key] < 10**30 for key in [*self.v, "clip"]) and noise.get("k", 1) <= 10**6
         domain = positive and 1 <= (self.power or 1) <= 1000 and (self.p == "inf" or 1 <= self.p <= 1000)
         need({*data} <= {*PHASE.split()}, "a key is not read: other batches have check_sampled_certificate.py")
-        known = kind == "poisson" or (kind, self.rate) == ("none", 1)
+        known = (kind == "poisson" or (kind, self.rate) == ("none", 1)) and (self.n or "dimension" not in noise)
         need(domain and known and 0 < self.rate <= 1, "a parameter is out of its domain")
         self.mixed, self.ghost, self.reach = self.rate < 1, False, self.clip * (2 if replaced and self.rate == 1 else 1)
         self.exact = self.reach / noise.get("scale", 1) if self.rate == 1 and 1 in (self.p, self.n) else None  # l1

@@ -74,6 +74,16 @@ def train(epochs: int = 6, virtual: bool = False, reduction: str = "mean", how: 
                 weight.grad[1:] = 0.0
 
         optimizer.add_noise = some
+    if how == "no noise on the weight in one step":
+        full = optimizer.add_noise
+
+        def bare() -> None:
+            full()
+            if engine.accountant.history and engine.accountant.history[-1][2] == 7:
+                optimizer.params[0].grad = optimizer.params[0].summed_grad.clone()
+                optimizer.params[1].grad += 3 * NOISE * CLIP  # as much as 27 of the 60 values got
+
+        optimizer.add_noise = bare
     if how.startswith("some steps"):
         usual = optimizer.add_noise
         factor = float(how.split()[-1])
@@ -258,17 +268,31 @@ def test_noise_that_lacks_in_some_steps_is_seen_there(how: str, refuted: bool, w
     weak = seen.weak_steps(HISTORY)
     assert weak is not None
     assert weak.least == 0.0 if refuted else 0.5 <= weak.least < 1.0
-    told, disproven = weak.lacking(claim())
+    told, disproven = weak.lacking(claim(), 0.25, True)
     assert (disproven, words in told) == (refuted, True), told
     shuffled = replace(claim(), phases=[Phase(Gaussian(NOISE, CLIP), sampler=Shuffled(4, 6))])
-    assert weak.lacking(shuffled)[1] is False
+    told, disproven = weak.lacking(shuffled, 0.25, False)
+    assert disproven == refuted
+    assert ("and no epsilon holds" if refuted else "what that costs with such batches is not known") in told
+    assert weak.lacking(replace(shuffled, delta=0.3), 0.25, False)[1] is False
+
+
+def test_one_weight_without_noise_in_one_step_is_seen_there() -> None:
+    seen = seen_of(how="no noise on the weight in one step")
+    assert all(noise.lacking(claim()) is None for noise in seen.noises(HISTORY))
+    for history in (HISTORY, [(NOISE, 0.25, 25)]):  # one more step was accounted
+        weak = seen.weak_steps(history)
+        assert weak is not None
+        assert (weak.least, sum(weak.counts.values())) == (0.0, 1)
+        assert weak.lacking(claim(), 0.25, True)[1]
 
 
 @pytest.mark.parametrize("how", ["honest", "some steps with 0.9", "sparse", "beside"])
 def test_no_step_is_accused_that_may_have_had_its_noise(how: str) -> None:
     seen = seen_of(how=how)
     assert seen.weak_steps(HISTORY) is None
-    assert seen.weak_steps([(NOISE, 0.25, 30)]) is None  # whose steps, is not known
+    assert seen.weak_steps([(NOISE, 0.25, 30)]) is None  # of one noise, whose step it is does not matter
+    assert seen.weak_steps([(NOISE, 0.25, 20), (NOISE / 9, 0.25, 10)]) is None  # whose steps, is not known
     with pytest.raises(InputError, match="counted all 24 noisy steps, not 23"):
         seen.weak_steps([(NOISE, 0.25, 23)])
 

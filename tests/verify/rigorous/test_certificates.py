@@ -996,10 +996,13 @@ def test_one_coordinate_of_a_shared_scale_has_the_law_of_a_scale_of_its_own() ->
     assert isinstance(found, dict)
     assert (found["kind"], found["claim"]["phases"][0]["mechanism"]["name"]) == ("moments", "gamma-plrv")
     assert check_certificate.accepted(json.dumps(found)).startswith("certified")
-    for dimension in (2, None):
-        found["claim"]["phases"][0]["mechanism"]["dimension"] = dimension
+    noise_of = found["claim"]["phases"][0]["mechanism"]
+    del noise_of["dimension"]
+    for told in ({}, {"dimension": 2}, {"dimension": None}, {"dimension": 0}, {"dimension": "0"}, {"dimension": []}):
+        found["claim"]["phases"][0]["mechanism"] = noise_of | told
+        words = "no Gaussian dominates" if told in ({}, {"dimension": 2}) else "out of its domain"
         for accepted in (check_certificate.accepted, checker.accepted):
-            with pytest.raises(AssertionError, match="no Gaussian dominates"):
+            with pytest.raises(AssertionError, match=words):
                 accepted(json.dumps(found))
 
 
