@@ -7,6 +7,7 @@ configurations that were not learned from. A prediction is a first guess: only `
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +57,7 @@ class Predictor:
     @property
     def held_out_ratios(self) -> Array:
         """theta predicted over theta solved: above 1 a prediction costs more than its target epsilon."""
-        return np.asarray(np.exp(self.model.predict(np.log(self.held_out.inputs))) / self.held_out.theta)
+        return self._predicted(self.held_out.inputs) / self.held_out.theta
 
     def held_out_error(self, quantile: float = 0.5) -> float:
         """Quantile of |theta predicted / theta solved - 1| over the held-out configurations, their median by default.
@@ -76,7 +77,13 @@ class Predictor:
         for name, (low, high) in RANGES.items():
             if not low <= row[name] <= high:
                 raise ValueError(f"Expected {name}={row[name]!r} in [{low:g}, {high:g}].")
-        return float(np.exp(self.model.predict(np.log([[row[name] for name in FEATURES]]))[0]))
+        return float(self._predicted(np.array([[row[name] for name in FEATURES]]))[0])
+
+    def _predicted(self, inputs: Array) -> Array:
+        with _unheeded_flags():
+            found: Array = np.exp(self.model.predict(np.log(inputs)))
+        assert np.isfinite(found).all()
+        return found
 
 
 def solve_configurations(
@@ -122,6 +129,11 @@ def solve_configurations(
     return Solved(np.array(rows), np.array(thetas), refused)
 
 
+def _unheeded_flags() -> AbstractContextManager[Any]:
+    """Matrix products of BLAS can leave the flag of an invalid operation over lanes that they do not use."""
+    return np.errstate(invalid="ignore")
+
+
 def fit(solved: Solved, *, rng: np.random.Generator, line: bool = True) -> Predictor:
     """Gradient boosting on three quarters of the configurations, its error on the rest (plrvo, Appendix D).
 
@@ -147,6 +159,7 @@ def fit(solved: Solved, *, rng: np.random.Generator, line: bool = True) -> Predi
         init=LinearRegression() if line else None,
     )  # fmt: skip
     unseen, seen = order[:held], order[held:]
-    model.fit(np.log(solved.inputs[seen]), np.log(solved.theta[seen]))
+    with _unheeded_flags():
+        model.fit(np.log(solved.inputs[seen]), np.log(solved.theta[seen]))
     importance = dict(zip(FEATURES, map(float, model.feature_importances_), strict=True))
     return Predictor(model, Solved(solved.inputs[unseen], solved.theta[unseen], 0), importance)

@@ -1,7 +1,10 @@
 """The predictor of Appendix D: what it learns from, what it reports, what it refuses."""
 
+from typing import Any
+
 import numpy as np
 import pytest
+from sklearn.linear_model import LinearRegression
 
 from dpaudit.mechanisms import GammaPLRV
 from dpaudit.verify.accountants.published_adapter import Published
@@ -37,6 +40,21 @@ def test_importance_is_that_of_what_the_start_leaves(line: bool, first: str) -> 
     importance = fit(bent_law(300, rng), rng=rng, line=line).importance
     assert sum(importance.values()) == pytest.approx(1.0)
     assert max(importance, key=lambda name: importance[name]) == first  # k has the widest range
+
+
+def test_flags_that_a_matrix_product_leaves_are_not_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One run of the tests in many failed by such a warning, of finite numbers."""
+    predict = LinearRegression.predict
+
+    def flagging(self: Any, x: Any) -> Any:
+        assert np.isnan(np.subtract(np.inf, np.full(1, np.inf)))
+        return predict(self, x)
+
+    monkeypatch.setattr(LinearRegression, "predict", flagging)
+    with pytest.warns(RuntimeWarning, match="invalid value"):
+        flagging(LinearRegression().fit([[0.0], [1.0]], [0.0, 1.0]), [[1.0]])
+    rng = np.random.default_rng(1)
+    assert np.isfinite(fit(bent_law(40, rng), rng=rng).held_out_ratios).all()
 
 
 def test_what_was_not_learned_from_is_refused() -> None:
