@@ -256,11 +256,7 @@ def _conclude(
     calculated = {"as-run": as_run, "claim-check": verdict}
     refuted_by = [name for name, found in calculated.items() if found is not None and found.verdict == "refuted"]
     for attack in attacks:
-        assumed = attack.bound is not None and attack.bound.assumes and attack.curve_violation is not None
-        if attack.epsilon_lower is not None and attack.epsilon_lower > claimed and not assumed:
-            refuted_by.append(f"{attack.name}:epsilon_lower")
-        if attack.curve_violation is not None:  # the mechanism; the promise itself, where its bound assumes nothing
-            refuted_by.append(f"{attack.name}:curve_violation")
+        refuted_by += attack.refuting(claimed)
     lowers = [attack.epsilon_lower for attack in attacks if attack.epsilon_lower is not None]
     control = max(audit.controls, key=lambda control: (control.gives_power, control.power), default=None)
     quiet: AuditVerdict = "not_refuted" if control is not None and control.gives_power else "inconclusive"

@@ -23,15 +23,15 @@ def contradiction(result: AuditResult) -> str:
         if check is not None and (why := verdict_contradiction(check)):
             return f"{name}: {why}"
         found += [name] if check is not None and check.verdict == "refuted" else []
-    possible = list(found)
+    possible: list[str] = []
     for attack in result.attacks:
-        violated = [f"{attack.name}:curve_violation"] if attack.curve_violation is not None else []
         above = attack.epsilon_lower is not None and attack.epsilon_lower > result.epsilon_claimed
-        assumed = attack.bound is not None and attack.bound.assumes and attack.curve_violation is not None
         tested = isinstance(attack.details.get("p_value"), float)
-        found += [*violated, *([f"{attack.name}:epsilon_lower"] if above and not assumed else [])]
-        possible += [*violated, *([f"{attack.name}:epsilon_lower"] if above else [])]
-        possible += [f"{attack.name}:p_value"] if tested else []
+        found += attack.refuting(result.epsilon_claimed)
+        possible += [
+            f"{attack.name}:{kind}" for kind, shown in (("epsilon_lower", above), ("p_value", tested)) if shown
+        ]
+    possible += found
     for name in result.refuted_by:
         if name not in possible:
             return f"it is refuted by {name!r}, which its findings do not show"

@@ -417,6 +417,20 @@ class AttackResult(_Record):
     details: dict[str, Any] = field(default_factory=dict)
     auc_interval: list[float] | None = None
 
+    def refuting(self, claimed: float) -> list[str]:
+        """What of it refutes a claim, by the names of `AuditResult.refuted_by`; but for sealed coins.
+
+        A violated curve speaks of the mechanism; of the promise itself, where the attack's bound assumes nothing.
+
+        Args:
+            claimed: Epsilon.
+        """
+        violated = self.curve_violation is not None
+        assumed = violated and self.bound is not None and self.bound.assumes
+        above = self.epsilon_lower is not None and self.epsilon_lower > claimed
+        found = [f"{self.name}:epsilon_lower"] if above and not assumed else []
+        return [*found, f"{self.name}:curve_violation"] if violated else found
+
 
 @dataclass(frozen=True)
 class Control(_Record):

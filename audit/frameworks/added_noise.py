@@ -88,7 +88,7 @@ class WeakSteps:
         Args:
             claim: On the training as it was accounted, Gaussian noise; of Poisson batches a phase for each entry of the
                 history.
-            rate: Of a record to be in a step's batch.
+            rate: Probability of a record to be in a step's batch, at least.
             poisson: Whether batches are Poisson ones.
         """
         least = f"at most {self.least * 1.0005:.4g}" if self.least else "none"
@@ -97,7 +97,7 @@ class WeakSteps:
             f"has less than the standard deviation that was accounted, {least} of it where it has least"
         )
         if not self.least and rate > claim.delta:  # so likely a step without noise shows whether the record is there
-            return f"{seen}; a record is in its batch with probability {rate:.3g}, and no epsilon holds.", True
+            return f"{seen}; a record is in its batch with probability {rate:.3g} or more: no epsilon holds.", True
         if not poisson:
             return f"{seen}; what that costs with such batches is not known.", False
         phases = [

@@ -150,6 +150,6 @@ def _least_noise(
     if weak is None:
         return noise, lacking, disproven
     batches = training.batches
-    poisson = batches.kind == "poisson"
-    told, refuted = weak.lacking(claim, batches.rate if poisson else 1.0 / batches.passes_batches, poisson)
+    poisson = batches.kind == "poisson"  # of other batches each has a record at least
+    told, refuted = weak.lacking(claim, batches.rate if poisson else 1.0 / batches.records, poisson)
     return (weak, told, refuted) if refuted or lacking is None else (noise, lacking, disproven)

@@ -25,9 +25,9 @@ class LintResult:
     Args:
         findings: In the order of the files and their lines.
         files: How many files were read.
-        unread: How many files and folders that were not named cannot be read.
+        unread: How many files and folders cannot be read, or not as what their names say.
         others: How many of the files are left alone, as nothing in them shows that they train privately.
-        refused: How many files were named and cannot be read as what their names say.
+        refused: How many of those that cannot be read were named.
     """
 
     findings: tuple[Finding, ...]
@@ -44,7 +44,7 @@ class LintResult:
     @property
     def clean(self) -> bool:
         """Whether everything could be read, and there is nothing but notes."""
-        return not self.unread and not self.refused and all(finding.level == "note" for finding in self.findings)
+        return not self.unread and all(finding.level == "note" for finding in self.findings)
 
 
 def lint_paths(
@@ -78,6 +78,7 @@ def lint_paths(
             found = lint_file(path, rules, warn)
         except InputError as error:
             if named:
+                unread += 1
                 refused.append(error)
             elif isinstance(error.__cause__, OSError):
                 leave_out(error.__cause__)

@@ -37,8 +37,7 @@ def lint_text(
     counts = {level: sum(item.level == level for item in result.findings) for level in ("error", "warning", "note")}
     told_counts = ", ".join(f"{count} {level}{'s' * (count != 1)}" for level, count in counts.items() if count)
     files = f"{result.files:,} file{'s' * (result.files != 1)}"
-    missed = result.unread + result.refused
-    unread = f"; {missed:,} could not be read" if missed else ""
+    unread = f"; {result.unread:,} could not be read" if result.unread else ""
     others = f"; {result.others:,} left alone: no privacy library, no parameters of one" if result.others else ""
     return "\n".join([*lines, f"{told_counts or 'nothing found'} in {files}{unread}{others}"])
 
@@ -57,7 +56,7 @@ def lint_json(result: LintResult) -> str:
         "format": LINT_FORMAT,
         "files": result.files,
         "left_alone": result.others,
-        "unread": result.unread + result.refused,
+        "unread": result.unread,
         "findings": [finding.to_dict() for finding in result.findings],
     }
     return json.dumps(document, indent=1) + "\n"

@@ -273,7 +273,11 @@ def test_noise_that_lacks_in_some_steps_is_seen_there(how: str, refuted: bool, w
     shuffled = replace(claim(), phases=[Phase(Gaussian(NOISE, CLIP), sampler=Shuffled(4, 6))])
     told, disproven = weak.lacking(shuffled, 0.25, False)
     assert disproven == refuted
-    assert ("and no epsilon holds" if refuted else "what that costs with such batches is not known") in told
+    assert (
+        "with probability 0.25 or more: no epsilon holds"
+        if refuted
+        else "what that costs with such batches is not known"
+    ) in told
     assert weak.lacking(replace(shuffled, delta=0.3), 0.25, False)[1] is False
 
 
