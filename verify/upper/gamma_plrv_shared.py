@@ -46,11 +46,13 @@ SMOOTHED_THEOREM = (
 SMOOTHED_SHARE = 0.01  # of SHARES, the one at which the curve is smoothed: delta hardly depends on it
 LEVELS = 16_000  # losses at which the tails of the pair, some two hundred Gaussian ones each, are evaluated
 SHARES = (1e-6, 1e-4, 0.01, 0.05, 0.2, 0.5)  # of the claimed delta that may be spent on u > u_max
+LEAST_SHARED = 1e-270  # delta that is shared out: 1e6 steps later no mass of a panel is lost among denormals
 LOWER_TAIL = 1e-12  # probability of the smallest u, which are counted at their largest
 SMALLEST = 1e-6  # or this share of u_max, if it is larger
 LAST_PANEL = 1e-7  # relative width of the panel that is counted at u_max
 # moments of a release of the claim's phase, from those of the longest shift under an adjacency, made at a rate
 Carry = Callable[[Claim, Phase, Callable[[Adjacency, float], Moments]], Moments]
+PANEL_NATS = 8.0  # that the law's log-density may fall over a panel at u_max
 CELLS = 240  # of the scale where it is rounded up, by a thirtieth of its standard deviation on average
 
 
@@ -121,7 +123,9 @@ def truncated(noise: GammaScale, length: float, beyond: float) -> Truncated:
     last = u_max * (1.0 - LAST_PANEL)
     # none is wider than what is left beyond it, so that no atom for a rule's error lies beyond u_max
     halved = u_max * (1.0 - 0.5 ** np.arange(1.0, math.ceil(-math.log2(LAST_PANEL))))
-    ends = np.unique(np.concatenate([ladder(noise, bottom, last), halved[(halved > bottom) & (halved < last)]]))
+    steepest = abs(1.0 / noise.scale - (noise.shape - 1.0) / u_max)
+    ends = ladder(noise, bottom, last, PANEL_NATS / steepest if steepest else math.inf)
+    ends = np.unique(np.concatenate([ends, halved[(halved > bottom) & (halved < last)]]))
     bulk, end = panels(noise, ends), panels(noise, np.array([last, u_max]))
     actual = gamma_scale.beyond(noise, u_max)
     nodes = np.concatenate([[bottom], bulk.nodes.ravel(), bulk.reach, [u_max]])
@@ -232,7 +236,7 @@ def best_truncation(claim: Claim, *, smooth: bool, carry: Carry | None = None) -
         claim, carry: As there.
         smooth: Whether one of the curves is smoothed.
     """
-    target = min(max(claim.delta, 1e-30), 0.5)
+    target = min(max(claim.delta, LEAST_SHARED), 0.5)
     ladder = [
         conditioned(claim, share * target, smooth=smooth and share == SMOOTHED_SHARE, carry=carry) for share in SHARES
     ]

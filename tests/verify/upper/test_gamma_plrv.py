@@ -46,6 +46,14 @@ def test_average_over_the_truncated_scale(k: float, theta: float, beyond: float)
             assert exact <= value <= exact * (1 + 1e-6) + 1e-7
 
 
+def test_rare_scales_are_cut_off_by_what_the_smallest_delta_allows() -> None:
+    """They were cut off at a probability of 1e-36 however small delta is: no bound but those of pure epsilon."""
+    claim = Claim.single(GammaPLRV(8000.0, 1e-3 / 8000, 1000.0, dimension=250_000), epsilon=300.0, delta=1e-163)
+    delta = gamma_plrv_shared.bound(claim).delta(np.array([2.0, 20.0, 60.0]))
+    assert delta[2] <= 1e-163 < delta[1] < delta[0]
+    assert certified_lower(claim).epsilon(np.array([1e-163]))[0] <= 60.0
+
+
 def exact_log_mean(k: float, growth: float, last: float) -> Any:
     """log E[exp(growth u^2) | u <= last] for u of scale 1, in balls."""
     flint = pytest.importorskip("flint")
@@ -67,7 +75,7 @@ def test_a_moment_of_500_nats() -> None:
     """Fixed panels were low by up to 5e-4 here: the mass lies within a thousandth of u_max."""
     flint = pytest.importorskip("flint")
     with flint.ctx.workprec(100):
-        for k, beyond in ((3.0, 1e-9), (400.0, 1e-6), (0.5, 1e-12)):
+        for k, beyond in ((3.0, 1e-9), (400.0, 1e-6), (0.5, 1e-12), (3.0, 1e-282), (8000.0, 1e-282)):
             law = truncated(GammaPLRV(k, 1.0).structure, 1.0, beyond)
             last = float(law.nodes.max())
             for nats in (100.0, 500.0, 2000.0, 1e4):
