@@ -61,7 +61,8 @@ def judged(claim: Claim, *, seed: int, sampled: bool = True) -> tuple[dict[str, 
 
 def _proof(verdict: Verdict) -> str:
     if verdict.verdict == "refuted" and not verdict.delta_lower > verdict.delta_claimed:
-        return f"epsilon is at least {_down(verdict.epsilon_lower)} at delta=0 ({', '.join(verdict.methods)})"
+        at = f"at delta={verdict.delta_claimed:g}"
+        return f"epsilon is at least {_down(verdict.epsilon_lower)} {at} ({', '.join(verdict.methods)})"
     bound = ("at least", _down(verdict.delta_lower)) if verdict.verdict == "refuted" else (
         "at most", _up(verdict.delta_upper)
     )  # fmt: skip

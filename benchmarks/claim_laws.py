@@ -95,7 +95,7 @@ def faults(claim: Claim, verdict: Verdict) -> list[str]:
         wrong, refusal, crash = guarded(lambda: guarantee_faults(claim, verdict, epsilons))
         found += [f"crash of a guarantee's curve: {crash or refusal}"] if wrong is None else wrong
     elif verdict.verdict == "refuted" and not (
-        verdict.delta_lower > claim.delta or (claim.delta == 0 and verdict.epsilon_lower > claim.epsilon)
+        verdict.delta_lower > claim.delta or verdict.epsilon_lower > claim.epsilon
     ):
         found.append("refuted without a lower bound above the claim")
     elif verdict.verdict == "certified" and not verdict.delta_upper <= claim.delta:

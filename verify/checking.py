@@ -310,8 +310,12 @@ def _lower(claim: Claim, method: str, confidence: float, rng: np.random.Generato
     sampled = monte_carlo_lower(claim, rng=np.random.default_rng(rng), confidence=confidence)
     if method == "monte-carlo":
         return sampled
-    point = np.array([claim.epsilon])
-    return max((certified_lower(claim), sampled), key=lambda curve: float(curve.delta(point)[0]))
+    epsilon, delta = np.array([claim.epsilon]), np.array([claim.delta])
+
+    def strength(curve: Curve) -> tuple[bool, float]:
+        return bool(curve.epsilon(delta)[0] > claim.epsilon), float(curve.delta(epsilon)[0])
+
+    return max((certified_lower(claim), sampled), key=strength)
 
 
 def _published(claim: Claim) -> float | None:
@@ -334,9 +338,12 @@ def _published(claim: Claim) -> float | None:
 
 def decide(claim: Claim, delta_lower: float, delta_upper: float, epsilon_lower: float) -> VerdictName:
     """The verdict of bounds at the claimed epsilon and delta that do not cross; all carry their float errors."""
-    if delta_lower > claim.delta or (claim.delta == 0 and epsilon_lower > claim.epsilon):  # delta: an underflow
+    above = epsilon_lower > claim.epsilon
+    if delta_lower > claim.delta or (claim.delta == 0 and above):  # delta: an underflow
         return "refuted"
-    return "certified" if delta_upper <= claim.delta else "undecided"
+    if delta_upper <= claim.delta:
+        return "certified"
+    return "refuted" if above else "undecided"
 
 
 def _no_claim(value: object) -> str:
@@ -364,7 +371,10 @@ def _reason(bracket: Bracket, lower: Curve) -> str:
     if bracket.name == "certified":
         return bracket.proof
     if bracket.name == "refuted" and not delta[0] > claim.delta:
-        return pure_reason(bracket.epsilon_lower)
+        if claim.delta == 0:
+            return pure_reason(bracket.epsilon_lower)
+        forced = f"epsilon >= {down(bracket.epsilon_lower, 6)} at delta={claim.delta:.4g}"
+        return f"{_witness(lower)} forces {forced}, more than {claim.epsilon:.6g}."
     if bracket.name == "refuted":
         forced = f"delta >= {down(delta[0], 4)} at epsilon={claim.epsilon:.4g}"
         return f"{_witness(lower)} forces {forced}, more than {claim.delta:.4g}."

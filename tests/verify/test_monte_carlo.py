@@ -296,6 +296,18 @@ def test_sampled_orders_stay_below_the_upper_bound_and_come_near_the_lower_one(
     assert 0.85 * bracket.delta_lower < delta <= bracket.delta_upper
 
 
+def test_an_epsilon_above_the_claimed_one_refutes_whatever_delta_is_shown() -> None:
+    """Half of the histories and half of the error are spent on it; by delta alone 28 of 51 such claims fell, not 48."""
+    claim = Claim.single(Gaussian(1.0), epsilon=4.377, delta=9.60733e-6)
+    verdict = check(claim, method="monte-carlo", rng=2)
+    assert verdict.delta_lower <= claim.delta
+    assert verdict.epsilon_lower > claim.epsilon
+    assert verdict.verdict == "refuted"
+    assert verdict.reason.endswith("forces epsilon >= 4.37711 at delta=9.607e-06, more than 4.377.")
+    both = check(claim, method="both", rng=2)
+    assert (both.verdict, both.confidence) == ("refuted", 1.0)
+
+
 def test_what_cannot_be_drawn_is_undecided_by_sampling() -> None:
     claim = Claim(0.5, 1e-3, (Phase(Gaussian(1.0), 3, 0.1, "buffered-shuffle"),))
     verdict = check(claim, method="monte-carlo", rng=1)
