@@ -11,7 +11,7 @@ import numpy as np
 from dpaudit.mechanisms import Laplace
 from dpaudit.mechanisms.base import Mechanism
 from dpaudit.mechanisms.registry import MECHANISMS
-from dpaudit.verify import Claim
+from dpaudit.verify import Claim, PureDP
 from dpaudit.verify.claim_files import claim_to_dict
 from dpaudit.verify.claims import Phase
 from dpaudit.verify.results import Verdict
@@ -139,6 +139,8 @@ def nearer(rng: np.random.Generator, claim: Claim, verdict: Verdict) -> Claim:
     )
     if len(ends) == 2 and rng.random() < 0.4:
         place = ends[0] ** (share := rng.random()) * ends[1] ** (1 - share)
+    if isinstance(claim.guarantee, PureDP):
+        return claim if by_delta else replace(claim, guarantee=PureDP(place))
     return replace(claim, delta=min(place, 0.999)) if by_delta else replace(claim, epsilon=place)
 
 

@@ -1,18 +1,63 @@
 """What a result that was read says against itself, as after an edit by hand: a page would show both."""
 
-from dpaudit.verify.results import AuditResult, Verdict
+from collections.abc import Mapping
+from typing import Any
+
+from dpaudit.verify.checking import DISAGREEMENT
+from dpaudit.verify.results import PROMISED_POWER, AttackResult, AuditResult, Verdict
+
+ROUNDING = 1e-6  # relative, of bounds that meet
 
 
 def verdict_contradiction(verdict: Verdict) -> str:
-    """Why a verdict on an (epsilon, delta) is not what its own bracket decides, as a clause; "" where it is."""
-    if verdict.guarantee is not None:
-        return ""
+    """Why a verdict is not what its own bracket decides, as a clause; "" where it is."""
     least, most = (verdict.epsilon_lower, verdict.delta_lower), (verdict.epsilon_upper, verdict.delta_upper)
+    proven = verdict.confidence == 1 and DISAGREEMENT not in verdict.methods  # else bounds may cross
+    for name, low, high in zip(("epsilon", "delta"), least, most, strict=True):
+        if proven and low > high * (1 + ROUNDING):
+            return f"{name} is at least {low:g} and at most {high:g}"
+    if verdict.guarantee is not None:
+        return _of_a_guarantee(verdict, verdict.guarantee) if proven else ""
     claimed = verdict.epsilon_claimed, verdict.delta_claimed
+    if (
+        verdict.verdict == "undecided"
+        and proven
+        and (verdict.delta_upper <= claimed[1] or verdict.delta_lower > claimed[1])
+    ):
+        return (
+            f"it is undecided, and delta is at least {verdict.delta_lower:g} and at most {verdict.delta_upper:g}, "
+            f"which decides {verdict.delta_claimed:g}"
+        )
     if verdict.verdict == "certified" and not any(bound <= at for bound, at in zip(most, claimed, strict=True)):
         return f"it is certified, and delta is at most {verdict.delta_upper:g}, not {verdict.delta_claimed:g}"
     if verdict.verdict == "refuted" and not any(bound > at for bound, at in zip(least, claimed, strict=True)):
         return f"it is refuted, and delta is at least {verdict.delta_lower:g}, not above {verdict.delta_claimed:g}"
+    return ""
+
+
+def _of_a_guarantee(verdict: Verdict, guarantee: Mapping[str, Any]) -> str:
+    name, low, high = guarantee["parameter"], guarantee["lower"], guarantee["upper"]
+    if low > high * (1 + ROUNDING):
+        return f"{name} is at least {low:g} and at most {high:g}"
+    stated = 0.0 if name == "points" else guarantee[name]  # of points: how many are broken
+    if verdict.verdict == "certified" and low > stated * (1 + ROUNDING):
+        return f"it is certified, and {name} is at least {low:g}, not at most {stated:g}"
+    if verdict.verdict == "refuted" and high < stated * (1 - ROUNDING):
+        return f"it is refuted, and {name} is at most {high:g}, not above {stated:g}"
+    return ""
+
+
+def _of_an_attack(attack: AttackResult, result: AuditResult) -> str:
+    shown, bound, seen = attack.epsilon_lower, attack.bound, attack.curve_violation
+    if shown is not None and (result.epsilon_lower is None or shown > result.epsilon_lower):
+        return f"{attack.name} shows epsilon at least {shown:g}, and all attacks together {result.epsilon_lower}"
+    if bound is not None and bound.epsilon_lower != shown:
+        return f"{attack.name} shows epsilon at least {shown}, by a bound of {bound.epsilon_lower:g}"
+    if seen is not None and not (seen.violated and (seen.p_value is None or seen.p_value < 1 - result.confidence)):
+        return f"{attack.name} exceeds a curve that its own test does not find violated"
+    p_value = attack.details.get("p_value", 0.0)
+    if f"{attack.name}:p_value" in result.refuted_by and not 0 <= p_value <= 1 - result.confidence:
+        return f"{attack.name} refutes with a p-value of {p_value:g} at {result.confidence:g} confidence"
     return ""
 
 
@@ -22,6 +67,8 @@ def contradiction(result: AuditResult) -> str:
     for name, check in (("claim-check", result.claim_check), ("as-run", result.check_as_run)):
         if check is not None and (why := verdict_contradiction(check)):
             return f"{name}: {why}"
+        if check is not None and check.epsilon_claimed != result.epsilon_claimed:
+            return f"{name} is of epsilon {check.epsilon_claimed:g}, and the claim of {result.epsilon_claimed:g}"
         found += [name] if check is not None and check.verdict == "refuted" else []
     possible: list[str] = []
     for attack in result.attacks:
@@ -44,4 +91,12 @@ def contradiction(result: AuditResult) -> str:
         return "it is not_refuted, and its positive control does not give it the power to say so"
     if result.verdict == "not_refuted" and {"noise_seen", "noise_repeated"} & set(result.reproduce):
         return "it is not_refuted, and its training was seen to lack noise"
+    for attack in result.attacks:
+        if why := _of_an_attack(attack, result):
+            return why
+    most = max((attack.epsilon_lower or 0.0 for attack in result.attacks), default=0.0)
+    if result.epsilon_lower is not None and result.epsilon_lower > most:
+        return f"epsilon is at least {result.epsilon_lower:g}, and no attack shows more than {most:g}"
+    if result.control is not None and result.control.found and result.control.power < PROMISED_POWER:
+        return f"its positive control found what it finds in a share of {result.control.power:g}"
     return ""

@@ -204,6 +204,7 @@ def _html(result: AuditResult, digest: str) -> str:
         tiles=summary.tiles(result),
         scope=summary.scope(result),
         deviates=summary.training_deviates(result),
+        by_experiment=summary.by_experiment(result),
         finding=plots.finding_figure(result),
         finding_words=wording.finding_certainty(result, summary.curve_finding(result)),
         control_badge=wording.control_badge(result.control),

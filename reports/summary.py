@@ -83,7 +83,12 @@ def by_curve_alone(result: AuditResult) -> bool:
 def training_deviates(result: AuditResult) -> bool:
     """Whether the recipe's mechanism would keep the promise that an attack refutes."""
     check = result.calculation
-    return check is not None and check.verdict == "certified" and result.verdict == "refuted"
+    return check is not None and check.verdict == "certified" and by_experiment(result)
+
+
+def by_experiment(result: AuditResult) -> bool:
+    """Whether something besides calculation refutes the claim."""
+    return not set(result.refuted_by) <= {"claim-check", "as-run"}
 
 
 def tiles(result: AuditResult) -> list[Tile]:
@@ -104,10 +109,14 @@ def decision(result: AuditResult) -> Tile:
         )
     if result.verdict == "inconclusive":
         return _inconclusive_tile(result)
-    if check is not None and check.verdict == "refuted" and {"claim-check", "as-run"} & set(result.refuted_by):
-        shown = at_least(check.epsilon_lower, above=check.epsilon_claimed)
-        batches = ", of the batches as they are drawn" if result.check_as_run is not None else ""
-        return Tile("Decided by: calculation", f"ε ≥ {shown}", f"by proof{batches}; {promised}", "decisive")
+    as_accounted = ", of the batches as accounted" if result.check_as_run is not None else ""
+    for name, proof, batches in (
+        ("as-run", result.check_as_run, ", of the batches as they are drawn"),
+        ("claim-check", result.claim_check, as_accounted),
+    ):
+        if name in result.refuted_by and proof is not None:
+            shown = at_least(proof.epsilon_lower, above=proof.epsilon_claimed)
+            return Tile("Decided by: calculation", f"ε ≥ {shown}", f"by proof{batches}; {promised}", "decisive")
     if result.verdict == "refuted" and not by_curve_alone(result) and result.epsilon_lower is not None:
         shown = at_least(result.epsilon_lower, above=result.epsilon_claimed)
         return Tile("Decided by: an attack", f"ε ≥ {shown}", f"by experiment; {promised}", "decisive")

@@ -20,7 +20,7 @@ from dpaudit.mechanisms.base import (
 from dpaudit.mechanisms.gamma_plrv import GammaPLRV
 from dpaudit.mechanisms.gamma_plrv_iid import GammaPLRVIID
 from dpaudit.verify.correlated import Correlation, Matrix, Side
-from dpaudit.verify.guarantees import DELTA, EPSILON, ApproximateDP, Guarantee, PrivacyCurve
+from dpaudit.verify.guarantees import DELTA, EPSILON, ApproximateDP, Guarantee, PrivacyCurve, PureDP
 from dpaudit.verify.samplers import SAMPLERS, BufferedShuffle, GhostPoisson, PassGame, Sampler, TruncatedPoisson
 
 Adjacency = Literal["add-remove", "zero-out", "replace-one"]
@@ -126,7 +126,8 @@ class Claim:
         source: Free text.
         unit: Whose privacy it is: what the words say "record" of is one "record", or one "user" with all records.
         guarantee: What is promised, where that is not (epsilon, delta)-differential privacy; epsilon and delta are then
-            a point that it implies, where the brackets are told (`implied.claim_stating` fills them).
+            a point that it implies, where the brackets are told (`implied.claim_stating` fills them); of a pure one,
+            that one.
     """
 
     epsilon: float
@@ -145,6 +146,9 @@ class Claim:
             object.__setattr__(self, "epsilon", self.guarantee.epsilon)
             object.__setattr__(self, "delta", self.guarantee.delta)
             object.__setattr__(self, "guarantee", None)
+        if isinstance(self.guarantee, PureDP):  # what it implies at delta 0 is all that it says
+            object.__setattr__(self, "epsilon", self.guarantee.epsilon)
+            object.__setattr__(self, "delta", 0.0)
         EPSILON.validate("epsilon", self.epsilon)
         DELTA.validate("delta", self.delta)
         for name in ("epsilon", "delta"):

@@ -256,6 +256,7 @@ def make_result(kind: str = "not_refuted", **changes: Any) -> AuditResult:
                 reason="an exact PLD of this mechanism would decide it",
                 epsilon_lower=1.9,
                 epsilon_upper=3.1,
+                delta_upper=4e-5,
             ),
             reproduce={**result.reproduce, "stopped": "budget of 10m used up"},
             control=None,

@@ -105,6 +105,15 @@ def test_a_wrong_result_is_refused_by_place(change: Any, names: str, samples: Mo
         ("claim_check", replaced("claim_check", "verdict", value="certified"), "it is certified, and delta is at most"),
         ("not_refuted", replaced("claim_check", "verdict", value="refuted"), "it is refuted, and delta is at least"),
         ("not_refuted", replaced("verdict", value="refuted"), "it is refuted, and what refutes it is nothing"),
+        ("not_refuted", replaced("epsilon_lower", value=9.0), "epsilon is at least 9, and no attack shows more than"),
+        ("not_refuted", replaced("epsilon_lower", value=None), "and all attacks together None"),
+        ("not_refuted", replaced("attacks", 1, "bound", "epsilon_lower", value=7.0), "by a bound of 7"),
+        ("not_refuted", replaced("claim_check", "epsilon_lower", value=5.0), "epsilon is at least 5 and at most"),
+        ("not_refuted", replaced("claim_check", "verdict", value="undecided"), "which decides 1e-05"),
+        ("not_refuted", replaced("claim_check", "epsilon_claimed", value=9.0), "claim-check is of epsilon 9, and"),
+        ("not_refuted", replaced("control", "power", value=0.0), "found what it finds in a share of 0"),
+        ("curve_only", replaced("attacks", 1, "curve_violation", "violated", value=False), "not find violated"),
+        ("curve_only", replaced("attacks", 1, "curve_violation", "p_value", value=1.0), "not find violated"),
     ],
 )
 def test_a_result_that_contradicts_itself_is_refused(

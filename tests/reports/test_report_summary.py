@@ -56,6 +56,20 @@ def test_batches_that_are_not_those_that_were_accounted_decide(samples: ModuleTy
     assert summary_words.startswith("As accounted: ")
 
 
+def test_what_was_accounted_decides_where_only_that_is_refuted(samples: ModuleType, tmp_path: Path) -> None:
+    """The page said that an attack decided, and that the training is not what the recipe says."""
+    run = samples.make_result("as_run")
+    refuted = replace(run.check_as_run, epsilon_claimed=2.445)
+    result = replace(run, claim_check=refuted, check_as_run=make_less(run.claim_check), refuted_by=["claim-check"])
+    tile = decision(result)
+    assert (tile.label, tile.value) == ("Decided by: calculation", "ε ≥ 11.38")
+    assert tile.note == "by proof, of the batches as accounted; 2.445 was promised"
+    assert not any("this training is not it" in tile.note for tile in tiles(result))
+    page = write_report(result, tmp_path).read_text()
+    assert "this training is not it" not in page
+    assert "A correct claim is refuted by mistake" not in page
+
+
 def make_less(verdict: Verdict) -> Verdict:
     return replace(verdict, epsilon_upper=2.1)
 

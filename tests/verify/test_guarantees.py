@@ -71,6 +71,13 @@ def test_an_epsilon_and_delta_imply_the_curve_of_their_worst_mechanism(e0: float
     assert implied_delta(stated)(EPSILONS) == pytest.approx([hockey_stick(p, q, e) for e in EPSILONS], abs=1e-12)
 
 
+def test_a_pure_guarantee_is_about_its_own_epsilon() -> None:
+    """It was judged by the claim's: "pure epsilon 100" was refuted beside "at most 1.59"."""
+    claim = Claim(1.0, 1e-5, [Phase(Laplace(1.0, 1.0, 1.0), 10, 0.1)], guarantee=PureDP(100.0))
+    assert (claim.epsilon, claim.delta) == (100.0, 0.0)
+    assert check(claim).verdict == "certified"
+
+
 @pytest.mark.parametrize("mu", [0.05, 1.0, 7.0])
 def test_a_gaussian_guarantee_implies_the_gaussian_curve(mu: float) -> None:
     with mpmath.workdps(30):

@@ -196,7 +196,7 @@ def _chi_squared(claim: Claim, phase: Phase) -> float:
 def _alone(claim: Claim, delta: float) -> list[tuple[int, float]]:
     """(steps, epsilon of ONE release at delta by the best theorem) of every phase."""
     require_known_sampling(claim)
-    singles = [replace(claim, delta=delta, phases=(replace(phase, steps=1),)) for phase in claim.phases]
+    singles = [replace(claim, delta=delta, guarantee=None, phases=(replace(phase, steps=1),)) for phase in claim.phases]
     epsilons = [_least(upper_curves(single), single).epsilon for single in singles]
     return [(phase.steps, epsilon) for phase, epsilon in zip(claim.phases, epsilons, strict=True)]
 

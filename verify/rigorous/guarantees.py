@@ -413,7 +413,7 @@ def _phase_divergence(claim: Claim, phase: Phase, order: arb) -> tuple[arb, arb]
 
 def _told_apart(claim: Claim, witness: Witness | None) -> ToldApart | Unavailable:
     for epsilon, delta in ((claim.epsilon, claim.delta), NEAR):
-        told = told_apart(replace(claim, epsilon=epsilon, delta=delta), witness)
+        told = told_apart(replace(claim, epsilon=epsilon, delta=delta, guarantee=None), witness)
         if isinstance(told, Unavailable):
             return told
         p, q = told.p.lower(), told.q.upper()
