@@ -2,7 +2,7 @@
 
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -66,9 +66,10 @@ def run(
         audit.notes.append(claim_as_run(bundle.recipe, as_run))
     with TrialStore(settings.store, fresh=settings.fresh, shared=settings.shared) as store:
         trials = _trials(audit, store, began)
-        attacks = [
-            result for attack in plan.attacks if (result := _attack(attack, audit, trials, plan.shares)) is not None
-        ]
+        attacks = list[AttackResult]()
+        for attack in plan.attacks:
+            result = _attack(attack, audit, trials, plan.shares, after=attacks)
+            attacks += [] if result is None else [result]
         concluding()
         trials.stopped = trials.stopped or store.unwritten  # without a look nothing can be refuted
     if settings.trainer is not train:
@@ -120,8 +121,13 @@ def _trials(audit: Audit, store: TrialStore, began: float) -> TrialRunner:
     return trials
 
 
-def _attack(attack: Attack, audit: Audit, trials: TrialRunner, shares: dict[str, float]) -> AttackResult | None:
-    """What an attack found; None after the trials ended, and where it has too few models to judge by."""
+def _attack(
+    attack: Attack, audit: Audit, trials: TrialRunner, shares: dict[str, float], *, after: Sequence[AttackResult] = ()
+) -> AttackResult | None:
+    """What an attack found; None after the trials ended, and where it has too few models to judge by.
+
+    What others found before is not lost where it is refused: that ends the audit.
+    """
     if trials.stopped:
         return None
     said = len(audit.notes)
@@ -129,6 +135,11 @@ def _attack(attack: Attack, audit: Audit, trials: TrialRunner, shares: dict[str,
         result = attack.run(replace(audit, trials=trials), shares)
     except KeyboardInterrupt:  # between trials, which end by themselves
         trials.stopped = "interrupted"
+        return None
+    except InputError as error:
+        if not after:
+            raise
+        trials.stopped = str(error)
         return None
     if result is None and attack.name in audit.settings.attacks and not attack.tests(audit):
         for note in audit.notes[said:]:  # it was asked for, and does not apply

@@ -185,7 +185,11 @@ class Attack(Protocol):
     def by_default(self) -> bool: ...
 
     def tests(self, audit: Audit) -> tuple[str, ...]:
-        """The tests that it will ask error probability for, "<name>:<test>"; () if it does not apply."""
+        """The tests that it will ask error probability for, "<name>:<test>"; () if it does not apply.
+
+        Raises:
+            InputError: It would apply, and can never be carried out: told before anything is trained.
+        """
 
     def run(self, audit: Audit, shares: Mapping[str, float]) -> AttackResult | None:
         """What it measured; None if it does not apply, or was stopped too early.

@@ -35,6 +35,7 @@ from dpaudit.audit.attacks.membership import one_run_findings, scored_result, wi
 from dpaudit.audit.attacks.shadow import log_odds
 from dpaudit.audit.attacks.starts import flat_weights
 from dpaudit.audit.canaries.crafting import blank, craft_labels
+from dpaudit.audit.inputs.datasets import Dataset
 from dpaudit.audit.inputs.formats import fixed_order
 from dpaudit.audit.trials.engine import Score, Scores, TrialSetup, trial_seed
 from dpaudit.mechanisms.base import with_dimension
@@ -51,6 +52,10 @@ DRAWS = 9  # noise vectors from which the spread of one coordinate is read
 NORMAL_MEDIAN = 0.6745  # of |N(0, 1)|
 _UNMOVED = 1e-30  # a step size that moves no float32 weight
 Craft = Callable[[Audit, int, np.random.Generator], Pool]
+
+
+def _nothing(_: Dataset) -> None:
+    """Of any data."""
 
 
 def crafted(audit: Audit, count: int, rng: np.random.Generator, *, kind: str) -> Pool:
@@ -140,6 +145,7 @@ class OneRunCanaries:
         algorithms: Training algorithms that it applies to.
         by_default: Whether it is carried out where the settings name no attacks: it shares the error probability,
             which would weaken the tests of the attacks that do.
+        requires: Raises InputError of data that such canaries cannot be made of.
     """
 
     name: str
@@ -148,10 +154,18 @@ class OneRunCanaries:
     description: str
     algorithms: tuple[str, ...] = ("dp-sgd", "dp-ftrl")
     by_default: bool = False
+    requires: Callable[[Dataset], object] = _nothing
 
     def tests(self, audit: Audit) -> tuple[str, ...]:
-        """The one-run bound, where the claim is on adding or removing a record."""
-        return (f"{self.name}:epsilon_lower",) if self._applies(audit) else ()
+        """The one-run bound, where the claim is on adding or removing a record.
+
+        Raises:
+            InputError: Such canaries cannot be made of these data, or here.
+        """
+        if not self._applies(audit):
+            return ()
+        self.requires(audit.dataset)
+        return (f"{self.name}:epsilon_lower",)
 
     def run(self, audit: Audit, shares: Mapping[str, float]) -> AttackResult | None:
         """Train one model with canaries and some without; None if it does not apply, or was stopped too early."""

@@ -14,6 +14,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dpaudit.audit.inputs.datasets import Dataset
+from dpaudit.audit.inputs.datasets import Dataset, Encoder
 from dpaudit.audit.inputs.files import InputError
 
+NO_TEXTATTACK = "Expected the package textattack for canary sentences: pip install 'dpaudit[text]'."
 CANDIDATES = 64  # sentences that the canary of a game is chosen from
 _STREAM = 0x74657874  # keeps the choice of sentences apart from every other stream with the same root seed
 # which textattack looks for in nltk's data when it is imported, and downloads where it may
@@ -50,6 +52,19 @@ def misspelled(sentences: Sequence[str], seed: int) -> list[str]:
         return [" ".join(str(augmenter.augment(word)[0]) for word in sentence.split()) for sentence in sentences]
 
 
+def sentences_of(dataset: Dataset) -> tuple[tuple[str, ...], Encoder]:
+    """The sentences that canaries are made of, and how they become rows.
+
+    Raises:
+        InputError: The data are no sentences, or the extra `text` is not installed.
+    """
+    if dataset.texts is None or dataset.encode is None:
+        raise InputError(f"Expected dataset={dataset.name!r} to hold sentences for canary sentences.")
+    if "textattack" not in sys.modules and find_spec("textattack") is None:
+        raise InputError(NO_TEXTATTACK)
+    return dataset.texts, dataset.encode
+
+
 def text_canaries(dataset: Dataset, count: int, seed: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Misspelled training sentences with labels by fair dice, as rows such as those of the data set.
 
@@ -64,12 +79,11 @@ def text_canaries(dataset: Dataset, count: int, seed: int) -> tuple[NDArray[np.f
     Raises:
         InputError: The data are no sentences, or the extra `text` is not installed.
     """
-    if dataset.texts is None or dataset.encode is None:
-        raise InputError(f"Expected dataset={dataset.name!r} to hold sentences for canary sentences.")
+    texts, encode = sentences_of(dataset)
     rng = np.random.default_rng([seed, _STREAM])
-    chosen = rng.choice(len(dataset.texts), count, replace=count > len(dataset.texts))
-    sentences = misspelled([dataset.texts[record] for record in chosen], int(rng.integers(1 << 32)))
-    return dataset.encode(sentences), rng.integers(0, dataset.classes, count)
+    chosen = rng.choice(len(texts), count, replace=count > len(texts))
+    sentences = misspelled([texts[record] for record in chosen], int(rng.integers(1 << 32)))
+    return encode(sentences), rng.integers(0, dataset.classes, count)
 
 
 def sentence_canary(dataset: Dataset, seed: int) -> tuple[NDArray[np.float32], str]:
@@ -85,12 +99,11 @@ def sentence_canary(dataset: Dataset, seed: int) -> tuple[NDArray[np.float32], s
     Raises:
         InputError: The data are no sentences, or the extra `text` is not installed.
     """
-    if dataset.texts is None or dataset.encode is None:
-        raise InputError(f"Expected dataset={dataset.name!r} to hold sentences for canary sentences.")
+    texts, encode = sentences_of(dataset)
     rng = np.random.default_rng([seed, _STREAM])
-    chosen = rng.choice(len(dataset.texts), min(CANDIDATES, len(dataset.texts)), replace=False)
-    sentences = misspelled([dataset.texts[record] for record in chosen], int(rng.integers(1 << 32)))
-    rows = dataset.encode(sentences)
+    chosen = rng.choice(len(texts), min(CANDIDATES, len(texts)), replace=False)
+    sentences = misspelled([texts[record] for record in chosen], int(rng.integers(1 << 32)))
+    rows = encode(sentences)
     best = rarest(dataset, rows)
     return rows[best], sentences[best]
 
@@ -139,9 +152,7 @@ def _augmenter() -> Any:
                 WordSwapRandomCharacterSubstitution,
             )
         except ImportError as error:
-            raise InputError(
-                "Expected the package textattack for canary sentences: pip install 'dpaudit[text]'."
-            ) from error
+            raise InputError(NO_TEXTATTACK) from error
         jieba = sys.modules["jieba"]  # which textattack asks for Chinese words
         jieba.setLogLevel(logging.CRITICAL)
         jieba.dt.tmp_dir = folder  # where it finds no cache, and leaves none

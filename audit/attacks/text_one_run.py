@@ -4,7 +4,7 @@ import numpy as np
 
 from dpaudit.audit.attacks.base import Audit
 from dpaudit.audit.attacks.one_run_canaries import OneRunCanaries, movement_score
-from dpaudit.audit.attacks.text_canaries import text_canaries
+from dpaudit.audit.attacks.text_canaries import sentences_of, text_canaries
 from dpaudit.mechanisms.learning.spec import Pool
 
 
@@ -14,5 +14,9 @@ def sentences(audit: Audit, count: int, rng: np.random.Generator) -> Pool:
 
 
 SENTENCES = OneRunCanaries(
-    "one-run-sentences", sentences, movement_score, "misspelled training sentences with random labels"
+    "one-run-sentences",
+    sentences,
+    movement_score,
+    "misspelled training sentences with random labels",
+    requires=sentences_of,
 )

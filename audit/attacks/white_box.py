@@ -20,6 +20,7 @@ from dpaudit.audit.attacks.base import FEWEST, Array, Audit, spent_at
 from dpaudit.audit.attacks.canary_game import family_bound, joint_result
 from dpaudit.audit.attacks.control import canary_control
 from dpaudit.audit.attacks.membership import scored_result
+from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.score_deciders import joint_bound
 from dpaudit.audit.trials.engine import Scores, Trial, TrialSetup, trial_seed
 from dpaudit.mechanisms.base import IIDCoordinates, with_dimension
@@ -75,8 +76,21 @@ class WhiteBox:
     by_default: bool = False  # it shares the error probability, which would weaken the tests of the attacks that do
 
     def tests(self, audit: Audit) -> tuple[str, ...]:
-        """One: the claimed (epsilon, delta) and the mechanism's whole curve share its error probability."""
-        return (f"{self.name}:joint",) if _applies(audit) else ()
+        """One: the claimed (epsilon, delta) and the mechanism's whole curve share its error probability.
+
+        Raises:
+            InputError: The coins leave too few canaries on a side.
+        """
+        if not _applies(audit):
+            return ()
+        _, inside = coins(audit)
+        if min(inside.sum(), (~inside).sum()) < FEWEST:
+            raise InputError(
+                f"Expected {self.name} to have {FEWEST} canaries or more in the training and as many left out, not "
+                f"{inside.sum()} and {(~inside).sum()}: at most one for each of the network's "
+                f"{weight_count(audit.spec.architecture):,} weights, twice as many as --trials, and put in by coins."
+            )
+        return (f"{self.name}:joint",)
 
     def run(self, audit: Audit, shares: Mapping[str, float]) -> AttackResult | None:
         """Train one model with canaries; None if it does not apply, or there was no time."""
@@ -90,9 +104,6 @@ class WhiteBox:
             return None
         pool, members, fair = plant(audit)
         inside = members[len(audit.dataset.y) :]
-        if min(inside.sum(), (~inside).sum()) < FEWEST:
-            audit.notes.append(f"White box had {inside.sum()} canaries of {len(inside)} put in: too few for a bound.")
-            return None
         spec, share = replace(spec, gradient_canaries=len(fair)), shares[self.tests(audit)[0]]
         look = partial(audit.look, self.name, *_trials(audit, spec, pool, members, None), trials=len(fair))
         if audit.settings.control and self._independent(spec):
@@ -210,16 +221,20 @@ def plant(audit: Audit) -> tuple[Pool, NDArray[np.bool_], NDArray[np.bool_]]:
 
     Canaries and controls lie in random order over the weights.
     """
-    data, settings = audit.dataset, audit.settings
-    weights = weight_count(audit.spec.architecture)
+    data, (fair, inside) = audit.dataset, coins(audit)
+    x = np.vstack([data.x, np.zeros((len(fair), data.x.shape[1]), dtype=np.float32)])
+    pool = Pool(x, np.append(data.y, np.zeros(len(fair), dtype=np.int64)))
+    return pool, np.append(np.ones(len(data.y), dtype=bool), inside), fair
+
+
+def coins(audit: Audit) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Of every weight that is watched, whether a coin decides of its canary, and whether that is put in."""
+    settings, weights = audit.settings, weight_count(audit.spec.architecture)
     canaries = min(CANARIES if settings.trials is None else 2 * settings.trials, weights)
     watched = min(canaries + CONTROLS, weights)
     rng = np.random.default_rng(trial_seed(settings.seed, _COINS, 0))
     fair = rng.permutation(np.arange(watched) < canaries)
-    inside = fair & (rng.integers(0, 2, watched) == 1)
-    x = np.vstack([data.x, np.zeros((watched, data.x.shape[1]), dtype=np.float32)])
-    pool = Pool(x, np.append(data.y, np.zeros(watched, dtype=np.int64)))
-    return pool, np.append(np.ones(len(data.y), dtype=bool), inside), fair
+    return fair, fair & (rng.integers(0, 2, watched) == 1)
 
 
 def _applies(audit: Audit) -> bool:

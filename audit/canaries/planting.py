@@ -63,9 +63,8 @@ def plant(
     source = _gradients(open_source(data, label=label, text=text), kind, parameters)
     count = draw.units * draw.group_size
     if count > source.templates:
-        raise InputError(
-            f"Expected count={count} to be at most {source.templates}, the records canaries are made from."
-        )
+        made_of = "parameters, a canary for each" if kind == "gradient" else "records canaries are made from"
+        raise InputError(f"Expected count={count} to be at most {source.templates}, the {made_of}.")
     name = out.name.removesuffix(source.suffix)
     if not name.strip("."):
         raise InputError(f"Expected out={str(out)!r} to be the name of a file or of a new folder.")

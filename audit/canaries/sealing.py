@@ -55,8 +55,8 @@ class Draw:
             raise InputError(f"Expected runs * count={self.runs * self.units} canaries to be at most {MOST:,} records.")
         if self.every is not None and (self.units != 1 or not 2 <= self.every <= self.runs // 2):
             raise InputError(
-                f"Expected every={self.every} in 2..{self.runs // 2}, half of the runs, and count={self.units} to be "
-                "1: canaries in some of many runs are one at a time."
+                f"Expected every={self.every} to be at least 2 and at most half of runs={self.runs}, and "
+                f"count={self.units} to be 1: canaries in some of many runs are one at a time."
             )
         if self.every is None and self.units < 2:
             raise InputError("Expected count=1 to be at least 2, or every to say in which runs the one canary is.")

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from dpaudit.verify.results import AuditResult, Verdict
 
 
+SHARED = "run.sqlite"  # the store of what is concluded, beside those of shards
+
+
 def run(
     model: Annotated[Path, typer.Argument(help="An audit bundle, or weights (.pt, .safetensors) with --recipe.")],
     recipe: Annotated[Path | None, typer.Option(help="Recipe of weights that carry none.")] = None,
@@ -86,7 +89,7 @@ def run(
 
         what = "a file" if folder.exists() else "a link to none"
         raise InputError(f"Expected --out={folder} to be a folder, not {what}.")
-    store = folder / "trials.sqlite" if shared is None else shared / "run.sqlite"
+    store = folder / "trials.sqlite" if shared is None else shared / SHARED
     before = None if fresh or seed is not None else stored_seed(store, shared=shared is not None)
     chosen = seed_or_drawn(seed, before)
     settings = audit_settings(
@@ -173,7 +176,8 @@ def _advice(result: "AuditResult", store: Path) -> list[str]:
         lines.append(f"{why}; --seed {result.seed} trains the same models again")
     elif result.verdict == "gave_up" or stopped:
         anew = " but without --fresh" if "--fresh" in str(result.reproduce.get("command")).split() else ""
-        lines.append(f"to go on: repeat the command with the same --out{anew}; finished trials and the seed are kept")
+        where = "--store" if store.name == SHARED else "--out"
+        lines.append(f"to go on: repeat the command with the same {where}{anew}; finished trials and the seed are kept")
     return lines
 
 

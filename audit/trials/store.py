@@ -341,11 +341,11 @@ def _as_written(path: Path | None) -> Iterator[None]:
 
 
 def _damaged(path: Path | None) -> DamagedError:
-    anew = (
-        "move it away, and name another seed"
-        if path is not None and path.name == LOOKS
-        else "move it away, or without --store start it anew with --fresh"
-    )
+    anew, name = "move it away, or without --store start it anew with --fresh", "" if path is None else path.name
+    if name == LOOKS:
+        anew = "move it away, and name another seed"
+    elif name.startswith("shard-"):
+        anew = "move it away, and its models are trained again"
     return DamagedError(f"Expected {path} to be as it was written: it is damaged; {anew}.")
 
 

@@ -17,6 +17,7 @@ from dpaudit.audit.attacks.base import Audit
 from dpaudit.audit.attacks.canary_game import CanaryGame
 from dpaudit.audit.attacks.clipbkd import CLIPBKD
 from dpaudit.audit.attacks.pilot import Pilot
+from dpaudit.audit.attacks.white_box import WhiteBox
 from dpaudit.audit.inputs.bundles import Bundle, load_bundle
 from dpaudit.audit.inputs.coins import Coins
 from dpaudit.audit.inputs.datasets import Dataset
@@ -191,6 +192,43 @@ def test_an_interruption_between_trials_is_one_of_the_audit(
     monkeypatch.setattr(CanaryGame, between, interrupt)
     result = run(*model, Settings(seed=5, attacks=("clipbkd",), trials=20, device="cpu"))
     assert (result.verdict, result.reproduce["stopped"], result.attacks) == ("gave_up", "interrupted", [])
+
+
+def test_an_attack_that_is_refused_loses_nothing_that_others_found(
+    model: tuple[Bundle, Dataset], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A refutation was found, and then one line, status 2 and no report."""
+
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise InputError("Expected the trainer to tell.")
+
+    monkeypatch.setattr(WhiteBox, "run", refuse)
+    settings = Settings(seed=5, attacks=("membership", "white-box"), trials=50, device="cpu")
+    result = run(*model, settings)
+    assert (result.verdict, result.reproduce["stopped"]) == ("gave_up", "Expected the trainer to tell.")
+    assert [attack.name for attack in result.attacks] == ["membership"]
+    with pytest.raises(InputError, match="to tell"):
+        run(*model, replace(settings, attacks=("white-box",)))
+
+
+@pytest.mark.parametrize(
+    ("attack", "trials", "why"),
+    [
+        ("one-run-sentences", 50, "Expected dataset='digits' to hold sentences for canary sentences"),
+        ("white-box", 10, "Expected white-box to have 10 canaries or more in the training and as many left"),
+    ],
+)
+def test_what_can_never_be_carried_out_is_refused_before_anything_is_trained(
+    model: tuple[Bundle, Dataset], attack: str, trials: int, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was after all other attacks, or the audit gave up and asked to be repeated."""
+
+    def none(*arguments: Any, **options: Any) -> None:
+        raise AssertionError("trained")
+
+    monkeypatch.setattr(TrialRunner, "run", none)
+    with pytest.raises(InputError, match=why):
+        run(*model, Settings(seed=6, attacks=("clipbkd", attack), trials=trials, device="cpu"))
 
 
 def test_without_coins_membership_proves_no_epsilon(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from dpaudit.audit.attacks.base import Audit
 from dpaudit.audit.attacks.white_box import WHITE_BOX, log_likelihood_ratios
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.datasets import Dataset
+from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.recipes import Recipe
 from dpaudit.audit.runner import check_recipe
 from dpaudit.mechanisms import Gaussian, Laplace
@@ -245,5 +246,5 @@ def test_networks_of_next_to_no_weights_have_too_few_canaries_and_say_so() -> No
     audit = convolutional("cnn")
     for build in (lambda inputs, classes: nn.LayerNorm(classes), lambda inputs, classes: nn.Linear(2, 2)):
         spec = replace(audit.spec, architecture=Architecture("few", 10, 10, build=build))
-        assert WHITE_BOX.run(replace(audit, spec=spec), {"white-box:joint": 0.05}) is None
-        assert "too few for a bound" in audit.notes[-1]
+        with pytest.raises(InputError, match=r"Expected white-box to have 10 canaries or more in the training and as"):
+            WHITE_BOX.tests(replace(audit, spec=spec))
