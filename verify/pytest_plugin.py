@@ -168,15 +168,25 @@ class ClaimFile(pytest.File):
         return [ClaimItem.from_parent(self, name=printable(claim.id), claim=claim) for claim in load_claims(self.path)]
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse what --dpaudit-claims cannot mean: here, for of an error in its workers pytest-xdist tells nothing."""
+    if hasattr(config, "workerinput"):
+        return
+    names = config.getoption("--dpaudit-claims")
+    if names:
+        from dpaudit.verify.claim_files import load_claims
+    for name in names:
+        if not Path(name).is_file():
+            raise pytest.UsageError(f"--dpaudit-claims: Expected {name} to be a file.")
+        try:
+            load_claims(Path(name).absolute())
+        except ValueError as error:  # not a claims file
+            raise pytest.UsageError(str(error)) from error
+
+
 @pytest.hookimpl(tryfirst=True)  # before -k and -m choose among the items
 def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.Item]) -> None:
     """Add the claims of --dpaudit-claims to what is collected."""
     for name in session.config.getoption("--dpaudit-claims"):
-        path = Path(name).absolute()
-        if not path.is_file():
-            raise pytest.UsageError(f"--dpaudit-claims: Expected {name} to be a file.")
-        collector: ClaimFile = ClaimFile.from_parent(session, path=path)
-        try:
-            items.extend(collector.collect())
-        except ValueError as error:  # not a claims file
-            raise pytest.UsageError(str(error)) from error
+        collector: ClaimFile = ClaimFile.from_parent(session, path=Path(name).absolute())
+        items.extend(collector.collect())

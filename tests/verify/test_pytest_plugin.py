@@ -80,6 +80,10 @@ def test_a_wrong_file_is_a_usage_error_in_one_line(pytester: pytest.Pytester) ->
         assert result.ret == pytest.ExitCode.USAGE_ERROR
         assert complaint in result.stderr.str()
         assert "Traceback" not in result.stderr.str()
+    pytester.makepyfile("def test_nothing(): pass")
+    result = pytester.runpytest_subprocess("--dpaudit-claims", str(wrong), "-n", "2")
+    assert (result.ret, "epsilon=-2.0" in result.stderr.str()) == (pytest.ExitCode.USAGE_ERROR, True)
+    assert "INTERNALERROR" not in result.stdout.str()
 
 
 def test_the_plugin_loads_nothing_heavy() -> None:
