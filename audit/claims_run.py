@@ -20,10 +20,10 @@ from dpaudit.reports.sarif import id_lines
 from dpaudit.reports.verdict_exports import EXPORTS
 from dpaudit.reports.verdict_files import verdict_text, verdicts_json, verdicts_junit, verdicts_sarif
 from dpaudit.verify.batch import check_all
-from dpaudit.verify.checking import DISAGREEMENT, check
+from dpaudit.verify.checking import check
 from dpaudit.verify.claim_files import STDIN, ClaimFileError, claim_to_dict, claims_of_text, claims_text
 from dpaudit.verify.claims import Claim
-from dpaudit.verify.results import Verdict
+from dpaudit.verify.results import DISAGREEMENT, Verdict
 
 if TYPE_CHECKING:
     from dpaudit.audit.certificate_files import CertificateFiles

@@ -14,9 +14,8 @@ from wide_laws import Relation, guarantee_disorder, guarantee_faults, phase_laws
 from dpaudit.mechanisms import Laplace
 from dpaudit.mechanisms.base import IIDCoordinates, Mechanism, ScaleMixture, at_clip
 from dpaudit.verify import Claim, check
-from dpaudit.verify.checking import DISAGREEMENT
 from dpaudit.verify.claims import PLAIN_KINDS, Phase
-from dpaudit.verify.results import Verdict
+from dpaudit.verify.results import DISAGREEMENT, Verdict
 
 REFUSAL = re.compile(r"Expected [^\n]*\.")
 ROUNDING = 1e-9  # relative; by how much a curve may rise where it should fall

@@ -42,8 +42,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from wide_draws import WIDE, drawn_claim, nearest
 
 from dpaudit.verify import Claim
-from dpaudit.verify.checking import DISAGREEMENT
-from dpaudit.verify.results import Verdict
+from dpaudit.verify.results import DISAGREEMENT, Verdict
 
 SLOW, PATIENCE = 30.0, 60.0  # CPU seconds of a verdict that is too slow, and of one that is not waited for
 OUT_OF_TIME = "out of time"

@@ -18,8 +18,8 @@ from flint import arb
 
 from dpaudit.mechanisms import Gaussian
 from dpaudit.verify import Claim, check
-from dpaudit.verify.checking import DISAGREEMENT
 from dpaudit.verify.claim_files import load_claims
+from dpaudit.verify.results import DISAGREEMENT
 from dpaudit.verify.rigorous.agreement import compared
 from dpaudit.verify.rigorous.balls import Unavailable, ball, precision
 from dpaudit.verify.rigorous.bracket import UpperProof, gaussian_proof, rigorous_bracket

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dpaudit.verify.checking import DISAGREEMENT
-from dpaudit.verify.results import PROMISED_POWER, AttackResult, AuditResult, Verdict
+from dpaudit.verify.results import DISAGREEMENT, PROMISED_POWER, AttackResult, AuditResult, Verdict
 
 ROUNDING = 1e-6  # relative, of bounds that meet
 

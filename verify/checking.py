@@ -18,7 +18,7 @@ from dpaudit.verify.float_range import beyond_floats
 from dpaudit.verify.guarantees import PrivacyCurve, ZeroConcentratedDP
 from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.lower.histories import pure_reason
-from dpaudit.verify.results import AS_ZERO_OUT, OperatingPoints, Verdict, VerdictName, down, up
+from dpaudit.verify.results import AS_ZERO_OUT, DISAGREEMENT, OperatingPoints, Verdict, VerdictName, down, up
 from dpaudit.verify.samplers import TruncatedPoisson
 from dpaudit.verify.upper import never_sampled, obstacle, upper_curves
 from dpaudit.verify.upper.shift_norms import sampling_is_known
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 LARGEST_RHO, MOST_POINTS = 1e6, 32
 BY_RHO = "zero-concentrated differential privacy of the releases, who is in them revealed: Bun and Steinke (2016)"
 METHODS = ("exact", "monte-carlo", "both")
-DISAGREEMENT = "disagreement"
 FAR_ABOVE = 2.0  # times a delta, above which a curve is not asked where it falls to it
 SUM = "noise is added to the sum of clipped contributions; the divisor that turns the sum into a mean is public"
 ADJACENCY = {

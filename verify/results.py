@@ -23,6 +23,7 @@ AS_ZERO_OUT = (
     "add-remove is read as zero-out: without the record others would be in its batches, which can cost more, so a "
     "ghost that contributes 0 takes its place"
 )
+DISAGREEMENT = "disagreement"  # among the methods of a verdict: two proven bounds contradict each other
 CONTROLLED_NOISE = 0.5  # of the recipe's: what an audit should be able to find
 PROMISED_POWER = 0.95  # how often it should
 GUARANTEE_WORDS = {"gdp": "Gaussian", "zcdp": "zero-concentrated"}

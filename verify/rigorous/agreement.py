@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from dpaudit.verify.checking import DISAGREEMENT, decide
+from dpaudit.verify.checking import decide
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.guarantees import PrivacyCurve
-from dpaudit.verify.results import Verdict, VerdictName, down, up
+from dpaudit.verify.results import DISAGREEMENT, Verdict, VerdictName, down, up
 from dpaudit.verify.rigorous.balls import Unavailable
 from dpaudit.verify.rigorous.bracket import RigorousBracket, rigorous_bracket
 from dpaudit.verify.rigorous.guarantees import GuaranteeBracket, guarantee_bracket

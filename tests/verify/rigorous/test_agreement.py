@@ -9,8 +9,8 @@ pytest.importorskip("flint")
 
 from dpaudit.mechanisms import Gaussian, Laplace
 from dpaudit.verify import Claim, Verdict, check
-from dpaudit.verify.checking import DISAGREEMENT
 from dpaudit.verify.claims import Phase
+from dpaudit.verify.results import DISAGREEMENT
 from dpaudit.verify.rigorous import agreement
 from dpaudit.verify.rigorous.agreement import confirmed
 from dpaudit.verify.rigorous.bracket import RigorousBracket

@@ -10,7 +10,6 @@ pytest.importorskip("flint")
 
 from dpaudit.mechanisms import Gaussian, GeneralizedGaussian, Laplace, Product
 from dpaudit.verify import Claim, Phase, check
-from dpaudit.verify.checking import DISAGREEMENT
 from dpaudit.verify.claims import Adjacency
 from dpaudit.verify.guarantees import (
     GaussianDP,
@@ -21,6 +20,7 @@ from dpaudit.verify.guarantees import (
     ZeroConcentratedDP,
 )
 from dpaudit.verify.implied import claim_stating
+from dpaudit.verify.results import DISAGREEMENT
 from dpaudit.verify.rigorous import agreement, guarantees
 from dpaudit.verify.rigorous.agreement import alone, confirmed
 from dpaudit.verify.rigorous.balls import Unavailable
