@@ -159,7 +159,7 @@ def _comparisons(
     advance, started = stage("Comparing accountants", len(wanted)), time.monotonic()
     known: dict[Claim, list[dict[str, Any]]] = {}
     for index in wanted:
-        history = replace(claims[index], id="", source="", epsilon=0.0)
+        history = replace(claims[index], id="", source="", epsilon=0.0, guarantee=None)
         if history not in known:
             if time.monotonic() - started > COMPARING_SECONDS:
                 continue

@@ -163,6 +163,23 @@ def _steinke(epsilon: float, delta: float, *, canaries: int, guesses: int, corre
         return steinke_p_value(canaries, guesses, correct, epsilon=epsilon, delta=delta)
 
 
+def curve_test(test: JointTest, claimed: Tradeoff) -> CurveTest:
+    """The verdict of a joint test on a curve, with the event that shows most."""
+    p_value = test.p_value(claimed)
+    threshold, tp, fp = test.strongest_event(claimed)
+    m, n = len(test.in_scores), len(test.out_scores)
+    return CurveTest(
+        violated=p_value <= test.alpha,
+        p_value=p_value,
+        confidence=test.confidence,
+        threshold=threshold,
+        fpr=fp / n,
+        tpr=tp / m,
+        tpr_allowed=float(claimed(fp / n)),
+        inputs={"tp": tp, "fp": fp, "tn": n - fp, "fn": m - tp},
+    )
+
+
 def guesses_against_curve(
     scores: Array,
     included: NDArray[np.bool_],

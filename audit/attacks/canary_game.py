@@ -19,14 +19,14 @@ from dpaudit.audit.attacks.control import (
 )
 from dpaudit.audit.attacks.pilot import Pilot, run_pilot, separation
 from dpaudit.audit.power import DRAWS, MODELS, Refutes, models_needed
-from dpaudit.audit.score_deciders import joint_bound
+from dpaudit.audit.score_deciders import curve_test, joint_bound
 from dpaudit.audit.trials.engine import Scores, trial_seed
 from dpaudit.mechanisms.learning.spec import MinimumSpec
 from dpaudit.mechanisms.learning.training import train
 from dpaudit.mechanisms.published.gaussian_baselines import analytic_gaussian_sigma
 from dpaudit.verify.bounds import JointTest, Tradeoff
 from dpaudit.verify.checking import check
-from dpaudit.verify.results import CONTROLLED_NOISE, PROMISED_POWER, AttackResult, CurveTest, LowerBound
+from dpaudit.verify.results import CONTROLLED_NOISE, PROMISED_POWER, AttackResult, LowerBound
 from dpaudit.verify.upper import upper_curve
 
 METHOD = "joint-test"
@@ -347,23 +347,6 @@ def joint_result(
         bound=bound,
         curve_test=curve,
         **operating_points(test.in_scores, test.out_scores, confidence=audit.settings.confidence, **details),
-    )
-
-
-def curve_test(test: JointTest, claimed: Tradeoff) -> CurveTest:
-    """The verdict of a joint test on a curve, with the event that shows most."""
-    p_value = test.p_value(claimed)
-    threshold, tp, fp = test.strongest_event(claimed)
-    m, n = len(test.in_scores), len(test.out_scores)
-    return CurveTest(
-        violated=p_value <= test.alpha,
-        p_value=p_value,
-        confidence=test.confidence,
-        threshold=threshold,
-        fpr=fp / n,
-        tpr=tp / m,
-        tpr_allowed=float(claimed(fp / n)),
-        inputs={"tp": tp, "fp": fp, "tn": n - fp, "fn": m - tp},
     )
 
 

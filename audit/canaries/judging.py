@@ -14,7 +14,7 @@ from dpaudit.audit.canaries.sealing import SealedCoins, files_sha256, guesses_pe
 from dpaudit.audit.claim_under_test import ClaimUnderTest, check_coins_decide
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.score_files import read_scored_ids
-from dpaudit.audit.score_deciders import guesses_against_curve, joint_bound, promise_p_value
+from dpaudit.audit.score_deciders import curve_test, guesses_against_curve, joint_bound, promise_p_value
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.bounds import (
     auc,
@@ -190,13 +190,16 @@ def _two_arms(
     perfect = JointTest(np.ones(len(inside)), np.zeros(len(outside)), chosen, confidence, seed)
     bound, largest = (joint_bound(t, claim.delta, claim.epsilon) for t in (test, perfect))
     best = largest.epsilon_lower
+    of_mechanism = None if claim.certified is None else curve_test(test, claim.certified)
     attack = _attack(
         coins, inside, outside, confidence,
-        bound=bound, best=best, test=None, trials=min(len(inside), len(outside)), p_value=test.p_value(claim.stated),
-        curve_p_value=None if claim.certified is None else test.p_value(claim.certified),
+        bound=bound, best=best, test=of_mechanism, trials=min(len(inside), len(outside)),
+        p_value=test.p_value(claim.stated),
     )  # fmt: skip
-    rejected, possible = (any(t.rejects(curve) for curve in _curves(claim)) for t in (test, perfect))
-    return attack, _findings(bound, claim, rejected), not possible and best <= claim.epsilon
+    rejected = _findings(bound, claim, test.rejects(claim.stated))
+    rejected += ["curve_violation"] * (of_mechanism is not None and of_mechanism.violated)
+    possible = any(perfect.rejects(curve) for curve in _curves(claim))
+    return attack, rejected, not possible and best <= claim.epsilon
 
 
 def _guess(coins: SealedCoins, scores: Array) -> Guesses:

@@ -33,8 +33,10 @@ from dpaudit.audit.claim_under_test import ClaimUnderTest, claim_under_test
 from dpaudit.audit.commands.canaries import _lines
 from dpaudit.audit.delivery import deliver
 from dpaudit.audit.inputs.files import InputError
-from dpaudit.reports import summary, write_report
+from dpaudit.mechanisms import Gaussian
+from dpaudit.reports import load_result, summary, write_report
 from dpaudit.reports.wording import control_sentence, finding, verdict_sentence
+from dpaudit.verify import Claim
 from dpaudit.verify.bounds import epsilon_one_run, gaussian_epsilon
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -367,7 +369,7 @@ def test_one_canary_in_every_second_run_is_a_game_of_two_arms(tmp_path: Path) ->
     [
         ({"units": 1}, "every"),
         ({"units": 2, "runs": 8, "every": 2}, "one at a time"),
-        ({"units": 1, "runs": 3, "every": 2}, "in 2..1"),
+        ({"units": 1, "runs": 3, "every": 2}, "at most half of runs=3"),
         ({"units": 0}, "units=0"),
     ],
 )
@@ -436,6 +438,23 @@ def test_the_power_of_a_gaussian_claim_is_by_the_tests_that_judge_it(tmp_path: P
     assert known.details["ideal_power"]["power"] > 0.9 <= np.mean(found)
     for correct in (needed - 1, needed):
         assert _refutes(Guesses(1000, 500, correct), claim, 0.95) == (correct == needed)
+
+
+def test_a_curve_alone_refutes_by_its_own_p_value(tmp_path: Path) -> None:
+    """It was told as "evidence as strong as this has probability at most 1" under the promise, which is loose."""
+    draw = Draw(5, 200, 1, every=2)
+    claim = Claim.single(Gaussian(10.0), epsilon=20.0, delta=1e-5)
+    scores = np.random.default_rng(0).normal(1.0 * draw.included(), 1.0)
+    result = judge(
+        sealed(draw), files_of_scores(tmp_path, draw, scores), ClaimUnderTest(20.0, 1e-5, "add-remove", claim)
+    )
+    assert (result.verdict, result.refuted_by) == ("refuted", ["sealed-canaries:curve_violation"])
+    [attack] = result.attacks
+    assert attack.curve_violation is not None
+    assert attack.details["p_value"] > 0.5
+    assert "the training does not do what the recipe says" in verdict_sentence(result)
+    write_report(result, tmp_path / "report")
+    assert load_result(tmp_path / "report" / "result.json").verdict == "refuted"
 
 
 def test_equal_scores_of_every_second_run_refute_no_claim_more_often_than_the_level_says() -> None:
