@@ -35,7 +35,7 @@ FORMAT = "dpaudit-scores/1"
 Design = Literal["independent", "paired", "one-run"]
 DESIGNS: dict[str, str] = {
     "independent": "every score is of a training of its own, with the record or without it",
-    "paired": "scores of the same place are of two trainings that differ in the record alone; pairs are independent",
+    "paired": "scores of a place are of two trainings that differ in the record alone; all trainings are independent",
     "one-run": "scores are of canaries of one training, put in or left out by independent fair coins",
 }
 FPRS = (0.1, 0.01, 0.001)
@@ -73,7 +73,8 @@ class Scores:
     Which bounds they allow depends on how they came about, and a bound that does not suit is refused:
 
     - "independent": every score is of a training of its own (or of canaries that cannot disturb each other).
-    - "paired": `inside[i]` and `outside[i]` are of two independent trainings that differ in the record alone.
+    - "paired": `inside[i]` and `outside[i]` are of two independent trainings, with noise of their own each, that differ
+      in the record alone.
     - "one-run": canaries of ONE training, each put in by its own fair coin. They share a model, and only bounds that
       allow for every dependence hold: counting them as trials of their own accuses correct trainings.
 

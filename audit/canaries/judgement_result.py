@@ -1,6 +1,7 @@
 """What a judgement on sealed canaries comes to in a report: the result, and what its reader must know besides."""
 
 import hashlib
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -18,6 +19,7 @@ from dpaudit.verify.bounds import tradeoff_curve
 from dpaudit.verify.results import AttackResult, AuditResult, AuditVerdict, Control
 
 NAME = "sealed-canaries"
+DEVIATIONS = 4.0  # of the AUC of scores that know nothing, below 1/2, from which on the scores are asked about
 UNSEEN = "The training was not seen."  # how the note begins that belongs to the report alone
 PACKAGES = ("dpaudit", "numpy", "scipy")
 
@@ -48,6 +50,11 @@ def judgement_notes(
         )
     if draw.runs > 1:
         notes.append(f"The {draw.runs} trainings are taken to be independent: noise that is used twice breaks that.")
+    counted = attack.trials if draw.every is None else 2 * attack.trials
+    if attack.auc < 0.5 - DEVIATIONS / math.sqrt(3.0 * counted):
+        notes.append(
+            f"Scores of canaries that were in are lower than those of others (AUC {attack.auc:.3f}): are they losses?"
+        )
     if power is not None:
         attack.details["ideal_power"] = asdict(power)
         notes.append(

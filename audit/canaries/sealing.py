@@ -161,7 +161,7 @@ def load_coins(path: Path, *, commitment: str | None = None) -> SealedCoins:
         data = _File.model_validate_json(content)
         draw = Draw(data.seed, data.runs, data.count, data.group_size, data.every)
     except ValidationError as error:
-        raise InputError(f"{path}: expected sealed coins: {one_line(error, _File)}") from error
+        raise InputError(f"{path}: expected sealed coins: {one_line(error, _File).removeprefix(': ')}") from error
     except ValueError as error:  # of Draw, or of an integer too long to be printed
         raise InputError(f"{path}: expected sealed coins: {error}") from error
     records = draw.runs * draw.units * draw.group_size

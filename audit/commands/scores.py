@@ -22,7 +22,9 @@ def scores(
     delta: Annotated[float | None, typer.Option(help="In [0, 1); 1e-5 where nothing is promised.")] = None,
     claim: Annotated[Path | None, typer.Option(help="A claims file, in place of --epsilon and --delta.")] = None,
     only: Annotated[str | None, typer.Option(help="The id of its claim, where there are several.")] = None,
-    paired: Annotated[bool, typer.Option("--paired", help="Scores of the same line are a pair.")] = False,
+    paired: Annotated[
+        bool, typer.Option("--paired", help="Scores of a line are of two trainings, no seed in common.")
+    ] = False,
     one_run: Annotated[bool, typer.Option("--one-run", help="Canaries of one training, put in by fair coins.")] = False,
     threshold: Annotated[
         str, typer.Option(help="Of the bound from counts: bonferroni, split, or a number fixed in advance.")

@@ -360,6 +360,11 @@ def test_one_canary_in_every_second_run_is_a_game_of_two_arms(tmp_path: Path) ->
         sealed(draw), files_of_scores(tmp_path, draw, rng.normal(0.5 * included, 1.0)), ClaimUnderTest(1.0, 1e-5)
     )
     assert (leaking.verdict, silent.verdict) == ("refuted", "inconclusive")
+    losses = judge(
+        sealed(draw), files_of_scores(tmp_path, draw, rng.normal(-5.0 * included, 1.0)), ClaimUnderTest(1.0, 1e-5)
+    )
+    told = [any(note.endswith("are they losses?") for note in one.notes) for one in (leaking, silent, losses)]
+    assert told == [False, False, True]
     assert leaking.attacks[0].bound is not None
     assert leaking.attacks[0].bound.method == "joint-test"
 
