@@ -139,17 +139,29 @@ def _by_one_run(
     scores: BoundedScores, claim: ClaimUnderTest | None, delta: float, confidence: float, seed: int
 ) -> dict[str, Any]:
     """All of them reject for many right guesses alone, and so share one error probability (`one_run_p_value`)."""
+    counts = guess_counts(scores.epsilon_one_run(delta=delta, confidence=confidence, method="steinke").inputs)
+    on_both, allowed = judged(counts["canaries"]), 1.0 - confidence
+    confidence += (1.0 - confidence) * (1.0 - on_both)
     steinke = scores.epsilon_one_run(delta=delta, confidence=confidence, method="steinke")
     bounds = guess_bounds(steinke, None if claim is None else claim.epsilon)
-    counts = guess_counts(steinke.inputs)
     values = {name: one_run_p_value(**counts, curve=curve) for name, curve in _curves(claim).items()}
     if claim is not None:
         values["p_value"] = promise_p_value(claim, **counts)
+    values = {name: min(value / on_both, 1.0) for name, value in values.items()}
     return {
         "bound": max(bounds, key=lambda bound: bound.epsilon_lower),
-        "rejected": any(value <= 1.0 - confidence for value in values.values()),
+        "rejected": any(value <= allowed for value in values.values()),
         **values,
     }
+
+
+def judged(canaries: int) -> float:
+    """The probability that the coins of so many canaries fall on both sides, and the game is judged.
+
+    Else it is refused and played anew, until one is judged. P(A | judged) <= P(A)/P(judged): a level times this keeps
+    the level of the game that is judged in the end.
+    """
+    return 1.0 - 2.0 ** (1 - canaries)
 
 
 def promise_p_value(claim: ClaimUnderTest, *, canaries: int, guesses: int, correct: int) -> float:

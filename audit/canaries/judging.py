@@ -14,7 +14,7 @@ from dpaudit.audit.canaries.sealing import SealedCoins, files_sha256, guesses_pe
 from dpaudit.audit.claim_under_test import ClaimUnderTest, check_coins_decide
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.score_files import read_scored_ids
-from dpaudit.audit.score_deciders import curve_test, guesses_against_curve, joint_bound, promise_p_value
+from dpaudit.audit.score_deciders import curve_test, guesses_against_curve, joint_bound, judged, promise_p_value
 from dpaudit.mechanisms.base import Array
 from dpaudit.verify.bounds import (
     auc,
@@ -47,15 +47,6 @@ class Guesses:
     canaries: int
     guesses: int
     correct: int
-
-    @property
-    def judged(self) -> float:
-        """The probability that the coins fall on both sides, and the game is judged.
-
-        Else it is refused and planted anew, until one is judged. P(A | judged) <= P(A)/P(judged): a level times this
-        keeps the level of the game that is judged in the end.
-        """
-        return 1.0 - 2.0 ** (1 - self.canaries)
 
 
 def judge(
@@ -154,13 +145,13 @@ def _one_run(
     of `verify/bounds/one_run.py` holds for the canaries of all of them.
     """
     included = coins.draw.included()
-    if included.all() or not included.any():  # another planting costs no confidence: see `Guesses.judged`
+    if included.all() or not included.any():  # another planting costs no confidence: see `judged`
         raise InputError("Expected canaries on both sides of the coins: with so few, plant anew.")
     game = _guess(coins, scores)
     bound, best = _bound(game, claim, confidence), _bound(_all_right(game), claim, confidence)
-    p_value, test = min(promise_p_value(claim, **asdict(game)) / game.judged, 1.0), None
+    p_value, test = min(promise_p_value(claim, **asdict(game)) / judged(game.canaries), 1.0), None
     if claim.certified is not None:
-        value = min(one_run_p_value(**asdict(game), curve=claim.certified) / game.judged, 1.0)
+        value = min(one_run_p_value(**asdict(game), curve=claim.certified) / judged(game.canaries), 1.0)
         test = guesses_against_curve(scores, included, asdict(game), value, confidence, claim.certified)
     inside, outside = scores[included], scores[~included]
     attack = _attack(
@@ -226,7 +217,7 @@ def _family_bound(game: Guesses, claim: ClaimUnderTest, confidence: float, bound
 
 
 def _level(game: Guesses, confidence: float) -> float:
-    return confidence + (1.0 - confidence) * (1.0 - game.judged)  # the error probability times `judged`
+    return confidence + (1.0 - confidence) * (1.0 - judged(game.canaries))  # the error probability times `judged`
 
 
 def _curves(claim: ClaimUnderTest) -> list[Tradeoff]:
@@ -315,7 +306,7 @@ def _refutes(game: Guesses, claim: ClaimUnderTest, confidence: float) -> bool:
 
 
 def _rejects(game: Guesses, claim: ClaimUnderTest, confidence: float) -> bool:
-    level = (1.0 - confidence) * game.judged
+    level = (1.0 - confidence) * judged(game.canaries)
     return any(one_run_p_value(**asdict(game), curve=curve) <= level for curve in _curves(claim))
 
 

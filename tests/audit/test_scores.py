@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,22 @@ def test_a_promise_that_is_kept_in_another_way_than_by_normal_noise_is_not_refut
     assert judged["bounds"]["one-run-f-dp"]["epsilon_lower"] > 3.99
     assert judged["epsilon_lower"] < 3.0
     assert judged["curve_p_value"] < 0.01 < 0.5 < judged["p_value"]  # the mechanism is another one
+
+
+@pytest.mark.parametrize("canaries", [2, 3, 4, 6])
+def test_few_canaries_of_which_one_side_may_be_empty_keep_the_level(canaries: int) -> None:
+    """Scores that know nothing, in every way in which the coins fall: a game of one side is played anew."""
+    scores, claim = np.arange(canaries, dtype=np.float64), ClaimUnderTest(0.0, 0.0)
+    for confidence in (0.6, 0.8, 0.9):
+        judged = [
+            Scores(scores[coins], scores[~coins], "one-run").judge(claim, confidence=confidence, seed=0)
+            for coins in map(np.array, product((False, True), repeat=canaries))
+            if 0 < coins.sum() < canaries
+        ]
+        refuted = [one["verdict"] == "refuted" for one in judged]
+        above = [one["epsilon_lower"] > 0 for one in judged]
+        assert max(np.mean(refuted), np.mean(above)) <= 1.0 - confidence + 1e-9
+        assert any(refuted) or canaries < 6
 
 
 def test_what_a_bound_assumes_and_what_calculation_says_is_told() -> None:
