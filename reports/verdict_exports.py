@@ -10,7 +10,7 @@ from typing import Any
 
 from dpaudit.reports.register_wording import SAMPLERS, mechanisms, samplers
 from dpaudit.reports.verdict_wording import INFINITE, proven_bracket
-from dpaudit.reports.wording import stated
+from dpaudit.reports.wording import percent, stated
 from dpaudit.verify.results import Verdict
 
 UNITS = {
@@ -87,10 +87,11 @@ def prose(claim: Mapping[str, Any], verdict: Verdict) -> str:
     batches = " and ".join(SAMPLERS.get(kind, kind) for kind in samplers(claim))
     name, lower, upper = proven_bracket(verdict)
     least = f"no {name} is enough" if lower == INFINITE else f"the true {name} is at least {lower}"
+    sure = "" if verdict.confidence >= 1.0 else f" ({percent(verdict.confidence)} confidence)"
     found = {
         "certified": f"This holds by proof: the true {name} is at most {upper}.",
-        "refuted": f"This does not hold: {least}.",
-        "undecided": f"This is not decided: the true {name} lies between {lower} and {upper}.",
+        "refuted": f"This does not hold: {least}{sure}.",
+        "undecided": f"This is not decided: the true {name} lies between {lower} and {upper}{sure}.",
     }[verdict.verdict]
     read = ""
     if verdict.read_as_zero_out:

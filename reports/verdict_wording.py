@@ -85,9 +85,10 @@ def proven_bracket(verdict: Verdict) -> tuple[str, str, str]:
     """The number that is promised, and its proven bounds."""
     kept = verdict.guarantee
     if kept is None:
-        return "epsilon", at_least(verdict.epsilon_lower), at_most(verdict.epsilon_upper)
+        least = at_least(verdict.epsilon_lower, above=verdict.epsilon_claimed)
+        return "epsilon", least, at_most(verdict.epsilon_upper)
     name = "number of points that do not hold" if kept["parameter"] == "points" else kept["parameter"]
-    return name, at_least(kept["lower"]), at_most(kept["upper"])
+    return name, at_least(kept["lower"], above=kept.get(name)), at_most(kept["upper"])
 
 
 def reading(row: Mapping[str, Any]) -> str:

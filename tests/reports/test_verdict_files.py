@@ -13,6 +13,7 @@ from dpaudit.reports.sarif import id_lines, sarif_result
 from dpaudit.reports.verdict_exports import prose
 from dpaudit.reports.verdict_files import verdict_text, verdicts_junit
 from dpaudit.verify import Claim, Phase, check
+from dpaudit.verify.claim_files import claim_to_dict
 from dpaudit.verify.samplers import Shuffled
 
 
@@ -115,6 +116,12 @@ def test_a_sampled_verdict_tells_its_confidence_and_what_simulation_lacks() -> N
     assert "(95% confidence)" in text
     assert "simulation has no upper bound, which the exact method may have" in text
     assert "confidence" not in verdict_text(check(claim))
+
+
+def test_prose_tells_the_confidence_of_a_sampled_bound_and_that_it_exceeds_the_claim() -> None:
+    claim = Claim.single(Gaussian(1.0), epsilon=4.377, delta=9.60733e-6)
+    told = prose(claim_to_dict(claim), check(claim, method="monte-carlo", rng=2))
+    assert told.endswith("This does not hold: the true epsilon is at least 4.3771 (95% confidence).")
 
 
 def test_no_infinite_mu_is_printed() -> None:
