@@ -126,7 +126,7 @@ def _attack(
 ) -> AttackResult | None:
     """What an attack found; None after the trials ended, and where it has too few models to judge by.
 
-    What others found before is not lost where it is refused: that ends the audit.
+    What others proved before is not lost where it is refused: that ends the audit.
     """
     if trials.stopped:
         return None
@@ -137,7 +137,7 @@ def _attack(
         trials.stopped = "interrupted"
         return None
     except InputError as error:
-        if not after:
+        if not any(found.bound or found.curve_test for found in after):
             raise
         trials.stopped = str(error)
         return None
