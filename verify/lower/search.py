@@ -11,6 +11,7 @@ from dpaudit.verify.claims import PLAIN_KINDS, Claim, Phase, first_seen
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower.buffered_streams import stream_curve
 from dpaudit.verify.lower.cut_batches import cut_curve
+from dpaudit.verify.lower.exceedances import exceedance_curves
 from dpaudit.verify.lower.families import (
     MAX_COORDINATES,
     ONE_EVENT,
@@ -89,6 +90,10 @@ def certified_lower(claim: Claim) -> Curve:
     """
     read = claim.canonical("lower")
     whole = _of_the_whole(read)
+    if read.delta > 0 and merit(whole, read)[0] == 0:
+        counted = [one for one in exceedance_curves(read) if merit(one, read) > merit(whole, read)]
+        counted.sort(key=lambda one: merit(one, read), reverse=True)
+        whole = _stronger([*counted, whole], read) if counted else whole
     tiny = 0.0 < read.delta < TINY
     if (all(map(_bounded, read.phases)) and not tiny) or _shown(whole, read) > read.delta:
         return whole
