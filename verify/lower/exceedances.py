@@ -11,6 +11,7 @@ and Q <= T q for j = 1 (union bound). Every threshold and every j is an event of
 """
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 from scipy.special import log_ndtr, logsumexp, ndtr
@@ -18,7 +19,7 @@ from scipy.special import log_ndtr, logsumexp, ndtr
 from dpaudit.mechanisms.base import Array, IIDCoordinates, NormalCoordinates
 from dpaudit.mechanisms.numerics import UNIT
 from dpaudit.verify.binomial_tails import binomial_tails
-from dpaudit.verify.claims import PLAIN_KINDS, Claim, Phase
+from dpaudit.verify.claims import Claim, Phase
 from dpaudit.verify.curves import Curve
 from dpaudit.verify.lower.families import equal
 from dpaudit.verify.lower.histories import ShiftedPhase, shifted_phase
@@ -40,18 +41,14 @@ FEW = np.array([1.0, 2.0, 3.0, 4.0])
 WIDEST = 2**20
 
 
-def exceedance_curves(claim: Claim) -> list[Curve]:
+def exceedance_curves(claim: Claim, phases: Iterable[Phase]) -> list[Curve]:
     """Lower bounds by the exceedances of each phase whose noise has independent coordinates; none for other noise.
 
     Args:
         claim: In its canonical form.
+        phases: Those of it that Poisson sampling or none describes, without correlation.
     """
-    return [_curve(claim, phase) for phase in claim.phases if _covered(phase)]
-
-
-def _covered(phase: Phase) -> bool:
-    plain = phase.sampler is None and phase.correlation is None and phase.sampling_kind in PLAIN_KINDS
-    return plain and isinstance(phase.mechanism.structure, IIDCoordinates)
+    return [_curve(claim, phase) for phase in phases if isinstance(phase.mechanism.structure, IIDCoordinates)]
 
 
 def _curve(claim: Claim, phase: Phase) -> Curve:
@@ -110,8 +107,8 @@ def _one_normal(centres: Array, threshold: float, pair: MixturePair) -> tuple[fl
 def log_upper_tails(counts: Array, trials: float, log_chance: float) -> Array:
     """Upper bounds of log Pr[Binomial(trials, e^log_chance) >= count], by the theorem above.
 
-    With a = count/trials, -T KL(a, q) is count (log q - log a) + (T - count) (log(1 - q) - log(1 - a)); each of its
-    terms carries some roundings.
+    With a = count/trials, -T KL(a, q) is count (log q - log a) + (T - count) (log(1 - q) - log(1 - a)), of which
+    (T - count) log(1 - q), at most 0, is left out; each of the other terms carries some roundings.
 
     Args:
         counts: Whole numbers in [1, trials].

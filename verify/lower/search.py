@@ -90,8 +90,9 @@ def certified_lower(claim: Claim) -> Curve:
     """
     read = claim.canonical("lower")
     whole = _of_the_whole(read)
-    if read.delta > 0 and merit(whole, read)[0] == 0:
-        counted = [one for one in exceedance_curves(read) if merit(one, read) > merit(whole, read)]
+    shown = merit(whole, read)
+    if read.delta > 0 and shown[0] == 0:
+        counted = [one for one in exceedance_curves(read, filter(_is_plain, read.phases)) if merit(one, read) > shown]
         counted.sort(key=lambda one: merit(one, read), reverse=True)
         whole = _stronger([*counted, whole], read) if counted else whole
     tiny = 0.0 < read.delta < TINY
