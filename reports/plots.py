@@ -107,7 +107,7 @@ def finding_figure(result: AuditResult) -> Markup | None:
             axes.fill_between(fpr, lower, upper, step="post", color=ATTACK, alpha=0.18, linewidth=0)
             axes.step(fpr, tpr, where="post", color=ATTACK, label=f"seen by {short(attack.name)}")
         axes.fill_between(allowed[0], allowed[1], 1.0, color=BAD, alpha=0.5, linewidth=0, zorder=0)
-        axes.plot(*allowed, color=PROOF, linestyle="--", label="most that the recipe allows")
+        axes.plot(*allowed, color=PROOF, linestyle="--", label="most that the mechanism allows")
         axes.plot([0.0, 1.0], [0.0, 1.0], color=GREY, linestyle=":", label="guessing")
         axes.plot([test.fpr] * 2, [test.tpr_allowed, test.tpr], color=INK, linewidth=1.2, zorder=5)
         marks = (
@@ -131,7 +131,7 @@ def finding_figure(result: AuditResult) -> Markup | None:
 def finding_text(attack: AttackResult, test: CurveTest) -> str:
     """The figure of a finding in words."""
     return (
-        f"ROC curve of {attack.name} above the most that the recipe's mechanism allows: at {percent(test.fpr)} false "
+        f"ROC curve of {attack.name} above the most that the mechanism allows: at {percent(test.fpr)} false "
         f"alarms it recognises {percent(test.tpr)}, and at most {percent(test.tpr_allowed, up=True)} are allowed."
     )
 

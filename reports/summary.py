@@ -81,7 +81,7 @@ def by_curve_alone(result: AuditResult) -> bool:
 
 
 def training_deviates(result: AuditResult) -> bool:
-    """Whether the recipe's mechanism would keep the promise that an attack refutes."""
+    """Whether the mechanism as described would keep the promise that an attack refutes."""
     check = result.calculation
     return check is not None and check.verdict == "certified" and by_experiment(result)
 
@@ -126,7 +126,7 @@ def decision(result: AuditResult) -> Tile:
         return Tile(
             f"Decided by: members recognised at {percent(seen.fpr)} false alarms",
             f"seen {percent(seen.tpr)}",
-            f"at most {percent(seen.tpr_allowed, up=True)} allowed by the recipe",
+            f"at most {percent(seen.tpr_allowed, up=True)} allowed by the mechanism",
             "decisive",
         )
     if check is None or check.verdict != "certified":
@@ -166,12 +166,12 @@ def _asked_for(control: Control | None) -> str:
 
 def _mechanism_tile(result: AuditResult) -> Tile:
     check = result.calculation
-    note = "for a training that follows the recipe"
+    note = "for a training that does as described"
     if training_deviates(result):
-        note = "the recipe's mechanism would keep the promise; this training is not it"
+        note = "the mechanism as described would keep the promise; this training is not it"
     known = check is not None and at_most(check.epsilon_upper) != "∞"
     value = f"ε ≤ {at_most(check.epsilon_upper)}" if check is not None and known else "no limit known"
-    return Tile("Recipe's mechanism, by proof", value, note, "proof")
+    return Tile("Mechanism as described, by proof", value, note, "proof")
 
 
 def _attack_tile(result: AuditResult) -> Tile:
@@ -193,7 +193,7 @@ def _attack_tile(result: AuditResult) -> Tile:
 def tested(result: AuditResult) -> list[str]:
     """What the audit looked at, a line each."""
     check = result.claim_check
-    lines = [] if check is None else [f"The claim, by calculation, for the mechanism of the recipe: {check.verdict}."]
+    lines = [] if check is None else [f"The claim, by calculation, for the mechanism as described: {check.verdict}."]
     if result.check_as_run is not None:
         lines.append(f"The claim, by calculation, for the batches as they are drawn: {result.check_as_run.verdict}.")
     return lines + [f"{attack.name}: {evidence(attack)}; {attacker_sees(attack)}." for attack in result.attacks]

@@ -338,8 +338,8 @@ def finding(result: AuditResult, name: str) -> str:
     if attack is not None and kind == "curve_violation" and attack.curve_violation is not None:
         seen = attack.curve_violation
         return (
-            "an attack succeeds more often than the mechanism named in the recipe can allow, so the training does not "
-            f"do what the recipe says (it recognised {percent(seen.tpr)} of the {_members(attack)} where "
+            "an attack succeeds more often than the mechanism as described can allow, so the training does not do what "
+            f"is described (it recognised {percent(seen.tpr)} of the {_members(attack)} where "
             f"{percent(seen.tpr_allowed, up=True)} is the most that {percent(seen.fpr)} false alarms allow; "
             f"{percent(result.confidence)} confidence)"
         )
@@ -359,7 +359,7 @@ def finding_certainty(result: AuditResult, finding: tuple[AttackResult, CurveTes
     test = finding[1]
     counts = test.inputs
     chance = (
-        f"If the training followed the recipe, evidence as strong as this had probability at most "
+        f"If the training did what is described, evidence as strong as this had probability at most "
         f"{figure(test.p_value, 2)}. "
         if test.p_value is not None
         else ""
@@ -405,14 +405,14 @@ def promised_epsilon(result: AuditResult) -> str:
 def check_summary(check: Verdict | None, *, as_run: Verdict | None = None) -> str:
     """What the claim check settled, in one sentence; one more of the batches as they are drawn, if these are others."""
     if as_run is not None:
-        drawn = check_summary(as_run).replace("as the recipe describes it", "with these batches")
+        drawn = check_summary(as_run).replace("as described", "with these batches")
         return f"As accounted: {check_summary(check)} The training draws other batches: {drawn}"
     if check is None:
         return "The claim was not checked by calculation."
     if check.verdict == "certified":
         return (
             f"A valid upper bound proves epsilon ≤ {at_most(check.epsilon_upper)} at delta = "
-            f"{stated(check.delta_claimed)} for the mechanism as the recipe describes it."
+            f"{stated(check.delta_claimed)} for the mechanism as described."
         )
     if check.verdict == "refuted":
         promised = stated(check.epsilon_claimed, below=check.epsilon_lower)
@@ -446,7 +446,7 @@ def _proof(check: Verdict | None) -> str:
     if check.verdict == "certified":
         return (
             f"the proof is the claim check: certified, epsilon is at most {at_most(check.epsilon_upper)} for a model "
-            "trained exactly as the recipe says."
+            "trained exactly as described."
         )
     return f"and the claim check proves nothing either way: {check.verdict}."
 

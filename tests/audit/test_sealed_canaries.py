@@ -457,7 +457,7 @@ def test_a_curve_alone_refutes_by_its_own_p_value(tmp_path: Path) -> None:
     [attack] = result.attacks
     assert attack.curve_violation is not None
     assert attack.details["p_value"] > 0.5
-    assert "the training does not do what the recipe says" in verdict_sentence(result)
+    assert "the training does not do what is described" in verdict_sentence(result)
     write_report(result, tmp_path / "report")
     assert load_result(tmp_path / "report" / "result.json").verdict == "refuted"
 

@@ -30,7 +30,7 @@ def with_report(result: AuditResult, **table: Any) -> AuditResult:
     [
         ("not_refuted", "ε ≤ 2.445", "by proof; 2.445 was promised"),
         ("inconclusive", "7 of 20", "19 of 20 are asked for"),
-        ("curve_only", "seen 72.5%", "at most 49.64% allowed by the recipe"),
+        ("curve_only", "seen 72.5%", "at most 49.64% allowed by the mechanism"),
         ("refuted", "ε ≥ 2.701", "by experiment; 2.445 was promised"),
         ("claim_check", "ε ≥ 5,098", "by proof; 0.1 was promised"),
         ("as_run", "ε ≥ 11.38", "by proof, of the batches as they are drawn; 2.445 was promised"),
@@ -76,7 +76,7 @@ def make_less(verdict: Verdict) -> Verdict:
 
 def test_a_refutation_by_the_curve_says_that_the_recipe_would_keep_the_promise(samples: ModuleType) -> None:
     notes = {tile.label: tile.note for tile in tiles(samples.make_result("curve_only"))}
-    assert notes["Recipe's mechanism, by proof"].endswith("would keep the promise; this training is not it")
+    assert notes["Mechanism as described, by proof"].endswith("would keep the promise; this training is not it")
     assert "this number alone would not refute" in notes["Shown by attack"]
     for kind in ("not_refuted", "claim_check"):
         assert not any("this training is not it" in tile.note for tile in tiles(samples.make_result(kind)))
@@ -99,7 +99,7 @@ def test_the_finding_is_the_attack_with_the_least_p_value(samples: ModuleType) -
 def test_what_was_tested_and_what_was_not(samples: ModuleType) -> None:
     result = samples.make_result()
     lines = summary.tested(result)
-    assert lines[0] == "The claim, by calculation, for the mechanism of the recipe: certified."
+    assert lines[0] == "The claim, by calculation, for the mechanism as described: certified."
     assert "clipbkd: 25,000 models on each side; the attacker sees outputs of retrained models." in lines
     silent = replace(result, attacks=result.attacks[1:])
     assert any("How this very file came about" in line for line in untested(silent))

@@ -88,12 +88,12 @@ def test_refuted_by_an_attack(samples: ModuleType) -> None:
     assert sentence.startswith("The claim did not survive: an attack shows that training this way leaks more than")
     assert f"at least epsilon = {at_least(result.epsilon_lower)} at delta = 1e-5, 95% confidence" in sentence
     assert "promised 2.445)" in sentence
-    assert "succeeds more often than the mechanism named in the recipe can allow" in sentence
+    assert "succeeds more often than the mechanism as described can allow" in sentence
 
 
 def test_refuted_by_the_curve_alone_does_not_speak_of_the_headline(samples: ModuleType) -> None:
     sentence = verdict_sentence(samples.make_result("curve_only"))
-    assert "the training does not do what the recipe says" in sentence
+    assert "the training does not do what is described" in sentence
     assert "leaks more than promised" not in sentence
 
 
