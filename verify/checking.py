@@ -51,14 +51,13 @@ def check(
     """Certify or refute a claimed (epsilon, delta), or say what would decide it.
 
     `certified`: a valid upper bound has delta_upper(epsilon) <= delta. `refuted`: a pair of neighbouring inputs has
-    delta_lower(epsilon) > delta, both with their float errors; of delta = 0, which underflows, also that
-    epsilon_lower(0) > epsilon. Otherwise `undecided`.
+    delta_lower(epsilon) > delta or epsilon_lower(delta) > epsilon, with all float errors. Otherwise `undecided`.
 
     Args:
         claim: The claim.
         method: "exact": theorems and certified numerics, no sampling. "monte-carlo": sampling alone, independent of
             the numerics; it can refute, and certifies nothing. "both": the exact bracket, and the sampled lower bound
-            where that is stronger.
+            where that is stronger, and below what is proven.
         confidence: Level of a sampling method, in (0, 1); exact verdicts hold with confidence 1.
         rng: Generator or seed, required by the sampling methods; exact ones draw nothing.
 
@@ -83,7 +82,11 @@ def check(
     uppers = [] if method == "monte-carlo" else upper_curves(claim)
     lower = _lower(claim, method, confidence, rng)
     bracket = Bracket(claim, uppers, lower)
-    if bracket.name == "undecided" and method != "monte-carlo" and (curve := curve_by_rho(claim)) is not None:
+    if bracket.sampled and bracket.crossed:  # by chance: a sampled bound above a proven one says nothing
+        lower = certified_lower(claim)
+        bracket = Bracket(claim, uppers, lower)
+    is_open = bracket.name == "undecided" and not bracket.crossed
+    if is_open and method != "monte-carlo" and (curve := curve_by_rho(claim)) is not None:
         at = np.array([claim.epsilon])
         if float(curve.delta(at)[0]) < bracket.delta_upper:
             bracket = Bracket(claim, [*uppers, curve], lower)
@@ -172,9 +175,10 @@ class Bracket:
         self.sampled = lower is not None and lower.method == "monte-carlo"
         self.delta_lower, self.delta_upper = (float(side[0]) for side in self.delta(at))
         self.epsilon_lower, self.epsilon_upper = (float(side[0]) for side in self.epsilon(np.array([claim.delta])))
-        crossed = self.delta_lower > self.delta_upper or (claim.delta == 0 and self.epsilon_lower > self.epsilon_upper)
-        self.disagreement = crossed and not self.sampled
-        self.name = "undecided" if crossed else decide(claim, self.delta_lower, self.delta_upper, self.epsilon_lower)
+        self.crossed = self.delta_lower > self.delta_upper or self.epsilon_lower > self.epsilon_upper
+        self.disagreement = self.crossed and not self.sampled
+        bounds = self.delta_lower, self.delta_upper, self.epsilon_lower
+        self.name: VerdictName = "undecided" if self.crossed else decide(claim, *bounds)
 
     def delta(self, epsilon: Array) -> tuple[Array, Array]:
         """(lower, upper) at each epsilon >= 0."""
@@ -336,13 +340,9 @@ def _published(claim: Claim) -> float | None:
 
 
 def decide(claim: Claim, delta_lower: float, delta_upper: float, epsilon_lower: float) -> VerdictName:
-    """The verdict of bounds at the claimed epsilon and delta that do not cross; all carry their float errors."""
-    above = epsilon_lower > claim.epsilon
-    if delta_lower > claim.delta or (claim.delta == 0 and above):  # delta: an underflow
-        return "refuted"
-    if delta_upper <= claim.delta:
-        return "certified"
-    return "refuted" if above else "undecided"
+    """The verdict of bounds at the claimed epsilon and delta, with all float errors; of two engines' these may meet."""
+    broken, kept = delta_lower > claim.delta or epsilon_lower > claim.epsilon, delta_upper <= claim.delta
+    return "undecided" if broken == kept else "refuted" if broken else "certified"
 
 
 def _no_claim(value: object) -> str:

@@ -240,6 +240,34 @@ def test_bounds_that_cross_decide_nothing_and_are_named(monkeypatch: pytest.Monk
     assert status == 4
 
 
+def test_epsilons_that_cross_alone_decide_nothing_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim below the truth was refuted by its epsilon, beside an upper bound on it that contradicts that."""
+    from dpaudit.verify import checking
+    from dpaudit.verify.curves import Curve
+
+    false = Curve("upper", "wrong", "no theorem", lambda at: np.ones(len(at)), lambda at: np.full(len(at), 0.5))
+    monkeypatch.setattr(checking, "upper_curves", lambda claim: [false])
+    verdict = check(Claim.single(Gaussian(1.0), epsilon=1.0, delta=1e-5))
+    assert verdict.verdict == "undecided"
+    assert verdict.methods[-1] == checking.DISAGREEMENT
+    assert "epsilon at least 4.3" in verdict.reason
+
+
+@pytest.mark.parametrize("delta", [0.126, 0.128])
+def test_a_sampled_bound_above_a_proven_one_is_left_out(monkeypatch: pytest.MonkeyPatch, delta: float) -> None:
+    """It is one of the few that are wrong: the claim was `undecided` by it, in a bracket that crosses."""
+    from dpaudit.verify import monte_carlo
+    from dpaudit.verify.curves import Curve
+
+    wrong = Curve("lower", "monte-carlo", "none", lambda at: np.full(len(at), 0.2), lambda at: np.full(len(at), 3.0))
+    monkeypatch.setattr(monte_carlo, "monte_carlo_lower", lambda *_, **__: wrong)
+    claim = Claim.single(Gaussian(1.0), epsilon=1.0, delta=delta)  # the truth is .126937
+    exact, both = check(claim), check(claim, method="both", rng=0)
+    assert (both.verdict, both.confidence) == (exact.verdict, 1.0)
+    assert both.delta_lower <= both.delta_upper
+    assert check(claim, method="monte-carlo", rng=0).delta_lower == 0.2
+
+
 def lomax_delta(k: float, theta: float, epsilon: float) -> float:
     """delta of noise of density (k theta/2) (1 + theta |x|)^-(k+1) moved by 1: the loss is large on one interval."""
     r = math.exp(epsilon / (k + 1))

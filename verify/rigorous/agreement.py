@@ -77,7 +77,8 @@ def compared(claim: Claim, verdict: Verdict, found: RigorousBracket | Unavailabl
         return _crossed(verdict, found)
     name = decide(claim, both.delta_lower, both.delta_upper, both.epsilon_lower)
     if name != verdict.verdict:
-        return replace(both, verdict=name, reason=f"Ball arithmetic decides: {_bounds(found)}.")
+        opening = "The bounds meet at the claim itself" if name == "undecided" else "Ball arithmetic decides"
+        return replace(both, verdict=name, reason=f"{opening}: {_bounds(found)}.")
     return replace(both, reason=f"{verdict.reason} {_opening(_decided(claim, found), name)}: {_bounds(found)}.")
 
 

@@ -71,6 +71,18 @@ def test_the_intersection_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.reason.startswith("Ball arithmetic decides")
 
 
+def test_a_claim_where_the_engines_bounds_meet_is_not_decided_by_one_side() -> None:
+    """Parameters are doubles to one engine and decimals to the other: by so little their bounds may cross."""
+    exact = check(CLAIM)
+    at = dataclasses.replace(CLAIM, delta=exact.delta_upper)
+    found = dataclasses.replace(FALSE, delta_lower=exact.delta_upper * (1 + 1e-13), delta_upper=1.0, epsilon_lower=0.0)
+    found = dataclasses.replace(found, epsilon_upper=9.0)
+    both = agreement.compared(at, check(at), found)
+    assert check(at).verdict == "certified"
+    assert both.verdict == "undecided"
+    assert both.reason.startswith("The bounds meet at the claim itself: ")
+
+
 def test_a_missing_theorem_is_told() -> None:
     claim = Claim(1.0, 1e-5, [Phase(Laplace(3.0), 5, 0.1, "shuffled")])
     before: Verdict = check(claim)
