@@ -78,9 +78,19 @@ def exceedances(release: ShiftedPhase, threshold: float, direction: str) -> Poin
     p, log_q = _one_release(release, threshold, direction)
     steps = float(release.phase.steps)
     around = steps * p + DEVIATIONS * math.sqrt(steps * p * (1.0 - p))
-    counts = np.unique(np.clip(np.floor(np.concatenate([FEW, around, [steps]])), 1.0, steps))
-    low, _ = binomial_tails(counts[None], np.array([steps]), np.array([p]), widest=WIDEST)
-    return merge([Points(low[0], log_upper_tails(counts, steps, log_q), counts)])
+    few = FEW if around[0] < FEW[-1] else FEW[:0]  # a count far below its mean is surpassed by others as surely
+    counts = np.unique(np.clip(np.floor(np.concatenate([few, around])), 1.0, steps))
+    low = binomial_tails(counts[None], np.array([steps]), np.array([p]), widest=WIDEST)[0][0]
+    counts, low = np.append(counts, steps), np.append(low, _all_of_them(p, steps))
+    return merge([Points(low, log_upper_tails(counts, steps, log_q), counts)])
+
+
+def _all_of_them(chance: float, trials: float) -> float:
+    """Lower bound of chance^trials, without a window that reaches up to all of them."""
+    if chance <= 0.0:
+        return 0.0
+    exponent = trials * math.log(min(chance, 1.0))
+    return math.exp(exponent * (1.0 + 8.0 * UNIT)) * (1.0 - 8.0 * UNIT)
 
 
 def _one_release(release: ShiftedPhase, threshold: float, direction: str) -> tuple[float, float]:

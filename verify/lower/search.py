@@ -54,6 +54,7 @@ THEOREM = (
 )
 ONE_COORDINATE = "lower bound: the dimension is not given, so only shifts of one coordinate were searched"
 UNBOUNDED = "privacy loss of the history larger than any epsilon, which has a probability above 0"
+COARSE = 1e3  # nats of a claim, beyond which a grid that holds such losses is coarse
 TINY = 1e-25  # of delta, below which what many releases show is lost in their sums
 ALONE = "lower bound: by one phase, one pass or one release, alone; the others are left out, which only lowers it"
 
@@ -91,7 +92,8 @@ def certified_lower(claim: Claim) -> Curve:
     read = claim.canonical("lower")
     whole = _of_the_whole(read)
     shown = merit(whole, read)
-    if read.delta > 0 and shown[0] == 0:
+    grid_may_be_short = shown[0] == 0 or (shown[0] <= read.delta and read.epsilon > COARSE)
+    if read.delta > 0 and grid_may_be_short:
         counted = [one for one in exceedance_curves(read, filter(_is_plain, read.phases)) if merit(one, read) > shown]
         counted.sort(key=lambda one: merit(one, read), reverse=True)
         whole = _stronger([*counted, whole], read) if counted else whole

@@ -103,3 +103,20 @@ def test_claims_that_are_false_beyond_every_grid_are_refuted() -> None:
     assert verdict.verdict == "refuted"
     assert 0.0075 < float(bound.delta(np.array([4018.0]))[0]) <= verdict.delta_upper
     assert 2.9e5 < verdict.epsilon_lower < verdict.epsilon_upper < 3.6e5
+
+
+@pytest.mark.parametrize(("epsilon", "steps"), [(9e4, 10**6), (1e5, 10**6), (1e7, 1_100_000), (1e7, 10**9)])
+def test_no_false_claim_is_left_between_refuted_ones(epsilon: float, steps: int) -> None:
+    """The grid shows a little at 10^5 and nothing beyond; counts up to all releases made windows too wide to sum."""
+    claim = Claim.single(Gaussian(1e-4), epsilon=epsilon, delta=1e-5, steps=steps, sampling_prob=1e-4)
+    assert check(claim).verdict == "refuted"
+
+
+def test_all_releases_exceed_a_threshold_with_a_power_of_the_chance() -> None:
+    noise = Claim.single(Laplace(0.1, 1.0, 1.0, 1), epsilon=1.0, delta=1e-5, steps=700)
+    release = shifted_phase(noise, noise.phases[0], equal(noise.phases[0].mechanism, 1))
+    points = exceedances(release, 0.5, "remove")
+    with mpmath.workdps(40):
+        power = (1 - mpmath.exp(mpmath.mpf("-5.0")) / 2) ** 700
+    (found,) = points.first_lower[points.threshold == 700]
+    assert power * (1 - mpmath.mpf("1e-9")) < found <= power
