@@ -89,11 +89,16 @@ class Phase:
         correlation.check_steps(self.steps)
         object.__setattr__(self, "sampling_kind", correlation.participation.kind)
 
-    def independent(self, side: Side) -> "list[Phase] | None":
-        """Releases of independent noise that cost at least ("upper") or at most ("lower") as much; None without any."""
+    def independent(self, side: Side, *, delta: float = 0.0) -> "list[Phase] | None":
+        """Releases of independent noise that cost at least ("upper") or at most ("lower") as much; None without any.
+
+        Args:
+            side: Which.
+            delta: Where that is to be tight; it holds everywhere.
+        """
         if self.correlation is None:
             return [self]
-        parts = self.correlation.independent(self.mechanism, self.steps, side)
+        parts = self.correlation.independent(self.mechanism, self.steps, side, delta=delta)
         if parts is None:
             return None
         whole = None if len(parts) == 1 or self.correlation.participation.sampled else self  # a round is seen once
@@ -216,10 +221,9 @@ class Claim:
             phases = [coordinate_by_coordinate(phase) for phase in phases]
         return replace(self, adjacency=adjacency, phases=phases)
 
-    @staticmethod
-    def _independent(phase: Phase, side: Side) -> list[Phase]:
+    def _independent(self, phase: Phase, side: Side) -> list[Phase]:
         """The phase's independent releases; itself where a theorem is missing."""
-        parts = phase.independent(side)
+        parts = phase.independent(side, delta=self.delta)
         return [phase] if parts is None else parts
 
 

@@ -11,9 +11,10 @@ No two participations in one release. If participations are so far apart that th
 enters release i by one participation t alone: with c_it times its contribution, which is known before. For any noise
 with independent rows that is one unsampled release, the noise divided by |c_it|, and all of them compose adaptively. Of
 equal diagonals the pattern that starts first has the most of every other one's entries. Of a plain matrix each
-participation counts as a column whose i-th largest entry is the largest of the columns' i-th largest ones. Equal
-contributions to one pattern bound the cost from below, with signs that symmetric noise does not see. Entries of about
-one size count as the largest of them, from below as the smallest.
+participation counts as a column whose i-th largest entry is the largest of the columns' i-th largest ones; of Laplace
+noise they end where the heaviest pattern does, as in `rows`. Equal contributions to one pattern bound the cost from
+below, with signs that symmetric noise does not see. Entries of about one size count as the largest of them, from below
+as the smallest.
 
 Participations that meet. For noise other than normal `rows` has how far a record moves each release, and numbers that
 are enough for all patterns together: Laplace noise clipped in the l1 norm has the pure epsilon of the heaviest pattern.
@@ -152,13 +153,14 @@ class Correlation:
         """
         return None if self.participation.sampled else _entered(self.strategy, self.participation, steps, side)
 
-    def moved(self, mechanism: Mechanism, steps: int, side: Side) -> Parts | None:
+    def moved(self, mechanism: Mechanism, steps: int, side: Side, *, delta: float = 0.0) -> Parts | None:
         """The releases that a record moves, where participations may meet too: by how much of it, and how many such.
 
         Args:
             mechanism: The noise of one release, not normal.
             steps: n.
             side: Whether at least so much of so many, or at most; of Laplace noise, whether that costs as much.
+            delta: Where that is to be tight, which says which pattern is looked at from below; it holds everywhere.
 
         Returns:
             None where coins decide, or nothing is left of what the record does.
@@ -166,18 +168,18 @@ class Correlation:
         if self.participation.sampled:
             return None
         entered = self.entered(steps, side)
-        if entered is not None:
-            return entered
         if side == "upper":
+            if entered is not None and not adds_up(mechanism):
+                return entered
             rows = _rows(self.strategy, self.participation, steps)
             if adds_up(mechanism):
-                return filled(_levels(rows.together, side), rows.total)
+                return filled(entered or _levels(rows.together, side), rows.total)
             return _levels(rows.each, side)
-        least = _rows_lower(self.strategy, self.participation, steps)
-        if not least.any():
-            return None
-        parts = _levels(least, side)
-        return evened(parts, least) if isinstance(mechanism.structure, LaplaceCoordinates) else parts
+        if not isinstance(mechanism.structure, LaplaceCoordinates):
+            return entered or _lower_parts(self.strategy, self.participation, steps)[0]
+        scale = mechanism.structure.scale / mechanism.clip
+        choices = [entered, _lower_parts(self.strategy, self.participation, steps)[1]]
+        return max(filter(None, choices), key=lambda parts: _laplace_epsilon(parts, scale, delta), default=None)
 
     def rounds(self, steps: int, side: Side) -> tuple[tuple[float, int], ...]:
         """(column length, number) of the rounds that a record can be sampled in; see the module."""
@@ -196,13 +198,16 @@ class Correlation:
         error = (steps + 16) * UNIT
         return np.sqrt(squares) * (1 - error), np.sqrt(squares) * (1 + error)
 
-    def independent(self, mechanism: Mechanism, steps: int, side: Side) -> list[tuple[Mechanism, int, float]] | None:
+    def independent(
+        self, mechanism: Mechanism, steps: int, side: Side, *, delta: float = 0.0
+    ) -> list[tuple[Mechanism, int, float]] | None:
         """Independent releases that cost at least as much ("upper"), or at most ("lower").
 
         Args:
             mechanism: The noise of one release.
             steps: n.
             side: Which.
+            delta: Where that is to be tight; it holds everywhere.
 
         Returns:
             (mechanism, releases, sampling rate) of each kind; None where no theorem here gives any.
@@ -213,8 +218,8 @@ class Correlation:
             prob = float(self.participation.prob or 1.0)
             return [(_divided(mechanism, length, side), n, prob) for length, n in self.rounds(steps, side)]
         if not isinstance(mechanism.structure, NormalCoordinates):
-            parts = self.moved(mechanism, steps, side)
-            whole = side == "upper" and adds_up(mechanism) and self.entered(steps, side) is None
+            parts = self.moved(mechanism, steps, side, delta=delta)
+            whole = side == "upper" and adds_up(mechanism)
             return [(_moved_by(mechanism, part, side, whole=whole), n, 1.0) for part, n in parts] if parts else None
         found = self.sensitivity(steps)
         if side == "upper" and found.square is not None:  # as many releases as that cost the same, without rounding
@@ -228,9 +233,9 @@ class Correlation:
             return ROUNDS
         if isinstance(mechanism.structure, NormalCoordinates):
             return ONE_RELEASE
-        if self.entered(steps, "upper") is not None:
-            return WHOLE
-        return f"{MEETING}; {ADDED}" if adds_up(mechanism) else MEETING
+        entered = self.entered(steps, "upper")
+        added = adds_up(mechanism) and self.moved(mechanism, steps, "upper") != entered
+        return (MEETING if entered is None else WHOLE) + (f"; {ADDED}" if added else "")
 
     def _in_rounds(self, mechanism: Mechanism, steps: int) -> bool:
         """Whether a round is one release: normal noise, or noise of any law on one row."""
@@ -334,6 +339,22 @@ def _rows_lower(strategy: Strategy, participation: Participation, steps: int) ->
         case Tree():
             return tree_rows_lower(strategy, steps, participation)
     return toeplitz_rows_lower(strategy.coefficients(steps), steps, participation)
+
+
+def _lower_parts(strategy: Strategy, participation: Participation, steps: int) -> tuple[Parts | None, Parts | None]:
+    """What one pattern moves at least, of any noise and of Laplace noise; None where nothing is left of it."""
+    least = _rows_lower(strategy, participation, steps)
+    if not least.any():
+        return None, None
+    parts = _levels(least, "lower")
+    return parts, evened(parts, least)
+
+
+def _laplace_epsilon(parts: Parts, scale: float, delta: float) -> float:
+    """About what Laplace releases cost together: their largest losses, or as normal ones of as many squares do."""
+    sizes, counts = np.array(parts).T
+    pure, square = float(counts @ sizes) / scale, float(counts @ np.square(sizes)) / scale**2
+    return min(pure, 0.5 * square + math.sqrt(-2.0 * math.log(delta) * square)) if delta > 0 else pure
 
 
 def _of_any(choices: Sequence[Array], side: Side) -> Array:

@@ -91,11 +91,11 @@ class Participation:
 
     def spacing(self, steps: int) -> tuple[int, int]:
         """(b, k): participations are at least b apart, and at most k in so many steps."""
-        if self.kind == "single":
-            return steps, 1
         apart = int(self.separation or self.groups or 1)
         most = -(-steps // apart)
-        return apart, most if self.times is None else min(int(self.times), most)
+        times = most if self.times is None else min(int(self.times), most)
+        alone = self.kind == "single" or (self.kind == "min-sep" and times == 1)
+        return (steps, 1) if alone else (apart, times)
 
     def to_dict(self) -> dict[str, Any]:
         """The keys of its table."""

@@ -202,8 +202,9 @@ def compose_halves(releases: Sequence[HalfLineReleases], delta: float) -> Compos
     releases = [replace(part, kinds=[kind for kind in part.kinds if kind[0] > tail]) for part in releases]
     whole = [_cutoffs(part, _farthest_loss, tail) for part in releases]
     wanted, possible = _grid_steps(releases, tail, whole)
-    if delta > 0 and steps > 1 and wanted < _widest(whole) / MAX_CELLS:
-        cut = [_cutoffs(part, _cut, math.sqrt(2.0 * TWICE * delta) / steps) for part in releases]
+    seldom = math.sqrt(2.0 * TWICE * delta) / steps  # 0 of the smallest floats, too
+    if seldom > 0 and steps > 1 and wanted < _widest(whole) / MAX_CELLS:
+        cut = [_cutoffs(part, _cut, seldom) for part in releases]
         if _widest(cut) < WORTH * _widest(whole):
             step, last = max(_grid_steps(releases, tail, cut)), BEYOND * delta / steps
             together = partial(_compose, releases, whole, max(wanted, possible), never)

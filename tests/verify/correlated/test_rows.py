@@ -226,6 +226,32 @@ def test_the_pure_epsilon_is_the_loss_at_the_farthest_outputs(name: str) -> None
         assert swapped.epsilon_lower == pytest.approx(2 * found.epsilon_lower, rel=1e-9)
 
 
+@pytest.mark.parametrize("delta", [0.0, 1e-7])
+@pytest.mark.parametrize("schema", [Participation("single"), Participation("min-sep", separation=1, times=1)])
+def test_the_heaviest_pattern_counts_where_participations_do_not_meet(schema: Participation, delta: float) -> None:
+    """Of a matrix it was the i-th largest entry of any column, and from below the column of most squares: [3, 5]."""
+    noise = Laplace(1.0, clip=1.0, clip_norm=1.0, dimension=1)
+    tall = plain(np.array([[3.0, 0.0], [0.0, 2.0], [0.0, 2.0]]))
+    found = check(Claim(4.0, delta, [Phase(noise, 2, correlation=Correlation(tall, schema))]))
+    assert found.verdict == "certified"
+    assert (found.epsilon_lower, found.epsilon_upper) == pytest.approx((4.0, 4.0), rel=1e-5)
+    assert check(Claim(3.99, delta, [Phase(noise, 2, correlation=Correlation(tall, schema))])).verdict == "refuted"
+    rng = np.random.default_rng(5)
+    for _ in range(10):
+        entries = np.exp(rng.normal(0.0, 1.5, (6, 6))) * rng.integers(0, 2, (6, 6))
+        truth = entries.sum(axis=0).max()
+        found = check(Claim(1.0, 0.0, [Phase(noise, 6, correlation=Correlation(plain(entries), schema))]))
+        assert (found.epsilon_lower, found.epsilon_upper) == pytest.approx((truth, truth), rel=1e-9)
+
+
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_one_participation_is_one_however_it_is_said(length: int) -> None:
+    entries = np.random.default_rng(length).normal(size=(5, 5))
+    once = Correlation(plain(entries), Participation("min-sep", separation=length, times=1)).sensitivity(5)
+    assert once == Correlation(plain(entries), Participation("single")).sensitivity(5)
+    assert once.upper == pytest.approx(np.linalg.norm(entries, axis=0).max(), rel=1e-9)
+
+
 @pytest.mark.parametrize(("clip", "scale"), [(1.0, 1.0), (0.1, 0.3), (3.0, 0.7)])
 def test_a_claim_of_just_the_pure_epsilon_holds(clip: float, scale: float) -> None:
     """Of a tree whose heaviest pattern moves 12 clips: in decimals, not in floats."""
