@@ -69,7 +69,7 @@ REGROUPS = (
 )  # fmt: skip
 SIZE_NAMES = re.compile(
     r"(n|num|number_of)_(train(ing)?_?)?(examples|samples|records|data|points|train|images)"
-    r"|(train(ing)?|data|dataset|sample)_(set_)?size|N|n_train|num_train",
+    r"|(train(ing)?|data|dataset|sample)_(set_)?size|N|n_train|num_train|records",
     re.IGNORECASE,
 )
 CLIP_NAMES = re.compile(

@@ -58,8 +58,10 @@ class Names:
         self._options: dict[str, list[ast.expr | None]] = defaultdict(list)
         self._definitions: dict[ast.AST, list[ast.expr | None]] = {}
         self._values: dict[ast.AST, Number | str | bool | None] = {}
+        self._globals = {(next(self.scopes(node)), name) for node in _globals(tree) for name in node.names}
         for node in ast.walk(tree):
             self._read(node)
+        self._read_arguments(tree)
 
     def dotted(self, node: ast.AST) -> str:
         """A dotted name with its import spelt out: "opacus.PrivacyEngine"; parts that are no names are left out."""
@@ -175,7 +177,9 @@ class Names:
         elif isinstance(target, ast.Name) and isinstance(self.parents.get(node), ast.ClassDef):
             self._options[target.id].append(value)
         elif isinstance(target, ast.Name):
-            self._bound[next(self.scopes(node))][target.id].append(value)
+            scope = next(self.scopes(node))
+            outer = [*self.scopes(node)][-1] if (scope, target.id) in self._globals else scope
+            self._bound[outer][target.id].append(value)
         elif isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name):
             self._options[target.attr].append(value)
 
@@ -206,6 +210,49 @@ class Names:
         clicked = dict(filter(None, (_option(item) for item in decorators if isinstance(item, ast.Call))))
         for name, default in pairs:
             self._bound[node][name.arg].append(clicked.get(name.arg) if default is None else _default(default))
+
+    def _read_arguments(self, tree: ast.Module) -> None:
+        """Bind parameters that have a default to what calls give them in its place."""
+        functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                own = (item for item in node.body if isinstance(item, ast.FunctionDef) and item.name == "__init__")
+                functions.update((node.name, item) for item in own)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and last_name(node.func) in functions:
+                for name, value in self._given(functions[last_name(node.func)], node):
+                    self._bind_given(functions[last_name(node.func)], name, value)
+            for name in _called_elsewhere(node) & set(functions):
+                for parameter in [*self._bound[functions[name]]]:
+                    self._bind_given(functions[name], parameter, None)
+
+    def _given(self, function: ast.FunctionDef, call: ast.Call) -> Iterator[tuple[str, ast.expr | None]]:
+        """What a call gives the parameters of a function; None to each where it gives what is unpacked."""
+        names = [item.arg for item in (*function.args.posonlyargs, *function.args.args)]
+        names = names[1:] if isinstance(self.parents[function], ast.ClassDef) else names
+        if any(isinstance(item, ast.Starred) for item in call.args) or any(word.arg is None for word in call.keywords):
+            yield from ((name, None) for name in self._bound[function])
+        yield from zip(names, call.args, strict=False)
+        yield from ((word.arg, word.value) for word in call.keywords if word.arg is not None)
+
+    def _bind_given(self, function: ast.FunctionDef, name: str, value: ast.expr | None) -> None:
+        if any(item is not None for item in self._bound[function].get(name, [])):  # it has a default
+            self._bound[function][name].append(value)
+
+
+def _called_elsewhere(node: ast.AST) -> set[str]:
+    """The functions that get another name here, `run = train`, or some of their arguments, `partial(train, 5)`."""
+    if isinstance(node, ast.Assign):
+        return {last_name(node.value)}
+    return {last_name(item) for item in node.args} if isinstance(node, ast.Call) and _is_partial(node) else set()
+
+
+def _is_partial(call: ast.Call) -> bool:
+    return last_name(call.func) == "partial"
+
+
+def _globals(tree: ast.Module) -> Iterator[ast.Global]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Global))
 
 
 def _finite(value: Any) -> Any:

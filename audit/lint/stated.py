@@ -21,6 +21,7 @@ from dpaudit.audit.lint.idioms import (
     data_loaders,
 )
 from dpaudit.audit.lint.names import FUNCTIONS, Number, keyword, last_name
+from dpaudit.audit.lint.releases import goes_through_loader, is_accounted, is_own, passes
 from dpaudit.audit.lint.script import PRIVATE_PACKAGES, Script
 
 # names that may stand for something else
@@ -34,13 +35,19 @@ PRINTED_PAIR = re.compile(r"\{[\w.]*\b(epsilon|eps)(:[^}]*)?\}\W*(delta\W*)?\{[\
 OF_PRIVACY = re.compile(r"\bDP\b|priva", re.IGNORECASE)
 TELLS = {"print", "format", "str", "float", "round", "debug", "info", "warning", "log", "write", "append", *FUNCTIONS}
 TELLS_GUARANTEE = re.compile(r"guarantee|claim|promise", re.IGNORECASE)
+KNOWN_EVENTS = {"GaussianDpEvent", "PoissonSampledDpEvent", "ComposedDpEvent", "SelfComposedDpEvent"}
+# noise that is correlated over the steps
+CORRELATED = re.compile(r"matrix_factorization|ftrl|tree_?aggregation|toeplitz|band_?mf", re.IGNORECASE)
+LEAVES_OUT = ("signal_skip_step", "virtual_step")
 NOISE_SCHEDULES = ("ExponentialNoise", "StepNoise", "LambdaNoise")
 Loop = ast.For | ast.AsyncFor | ast.While
 
 
 def judges_itself(script: Script) -> bool:
     """Whether noise or delta is solved for or changes, or the run may end before all its steps: no claim is of them."""
-    if any(script.calls(*CALIBRATION, *NOISE_SCHEDULES, "get_delta")) or STOPS_EARLY.search(script.text):
+    if any(script.calls(*CALIBRATION, *NOISE_SCHEDULES, *LEAVES_OUT, "get_delta")) or STOPS_EARLY.search(script.text):
+        return True
+    if _is_another_mechanism(script) or _several_trainings(script):
         return True
     asserted, repeated = _asserted(script), _called_in_loops(script)
     for node in ast.walk(script.tree):
@@ -58,6 +65,46 @@ def judges_itself(script: Script) -> bool:
         if (compared or tested) and _names_epsilon(node) and _is_spent(script, node):
             return True
     return False
+
+
+def _is_another_mechanism(script: Script) -> bool:
+    """Whether something else than Gaussian noise on Poisson batches is released, such as Laplace noise or FTRL."""
+    if CORRELATED.search(script.text):
+        return True
+    for call in script.all_calls:
+        event = script.names.dotted(call.func).split(".")[-1]
+        if event.endswith("DpEvent") and event not in KNOWN_EVENTS:
+            return True
+        inner = "ComposedDpEvent" in ast.unparse(call)  # one batch for all of its releases
+        if event == "PoissonSampledDpEvent" and inner:
+            return True
+        shuffled = keyword(call, "poisson_sampling")
+        if shuffled is not None and script.names.value(shuffled) is not True:
+            return True
+    return False
+
+
+def _several_trainings(script: Script) -> bool:
+    """Whether several may be meant by a claim, or options are given to the script by itself."""
+    given = [call for call in script.calls("parse_args", "parse_known_args") if call.args or call.keywords]
+    if any(isinstance(node, ast.Attribute) and node.attr == "history" for node in ast.walk(script.tree)):
+        return True  # what an accountant was told is changed
+    engines, trainings = [*script.calls("PrivacyEngine")], [*script.calls("make_private")]
+    accountants = [*_accountants(script)]
+    asked = [call.func.value for call in script.calls(*SPENT) if isinstance(call.func, ast.Attribute)]
+    both = accountants and any(engine in script.names.definitions(item) for item in asked for engine in engines)
+    return bool(given or both) or len(engines) > 1 or len(trainings) > 1 or len(accountants) > 1
+
+
+def _accountants(script: Script) -> Iterator[ast.Call]:
+    return (call for call in script.all_calls if last_name(call.func).endswith("Accountant"))
+
+
+def _is_asked_before(script: Script, line: int) -> bool:
+    """Whether an assertion is about what an accountant answers before a line."""
+    parts = (part for part in _asserted(script) if isinstance(part, (ast.Name, ast.Call)))
+    known = (item for part in parts for item in script.names.definitions(part) if isinstance(item, ast.Call))
+    return any(last_name(call.func) in SPENT and call.lineno < line for call in known)
 
 
 def _changes_noise(node: ast.AST, known: Sequence[str] = ()) -> bool:
@@ -154,11 +201,13 @@ def _is_private(script: Script, call: ast.Call) -> bool:
 
 def _is_given(script: Script, node: ast.expr, name: str) -> bool:
     """Whether private training is given what stands here, as an argument or as the length of its loop."""
+    if name in ("epochs", "steps") and _is_asked_before(script, node.lineno):
+        return False
     child, current = node, script.names.parents.get(node)
     while current is not None and not isinstance(current, ast.stmt):
         if isinstance(current, ast.Call) and child is not current.func and last_name(current.func) not in FUNCTIONS:
             if _is_private(script, current):
-                return True
+                return not (name in ("epochs", "steps") and is_own(script, current))
             if name == "batch_size":
                 return [*data_loaders(script)] == [current]
             if "range" not in last_name(current.func):
@@ -166,24 +215,13 @@ def _is_given(script: Script, node: ast.expr, name: str) -> bool:
         child, current = current, script.names.parents.get(current)  # type: ignore[assignment]
     if not isinstance(current, ast.For) or child is not current.iter:
         return False
-    return (name == "epochs" and _trains(script, current)) or (name == "steps" and _releases(script, current))
-
-
-def _trains(script: Script, loop: ast.For) -> bool:
-    """Whether a loop uses what private code before it returned, such as an optimizer, or calls private code."""
-    calls = (part for part in ast.walk(loop) if isinstance(part, ast.Call))
-    names = (part for part in ast.walk(loop) if isinstance(part, ast.Name))
-    made = (item for name in names for item in script.names.definitions(name) if isinstance(item, ast.Call))
-    return any(_is_private(script, call) and call.lineno < loop.lineno for call in made) or any(
-        _is_private(script, call) for call in calls
+    other = any(script.calls("make_private")) and any(_accountants(script))  # whose loop it is, is not known
+    asked = _is_asked_before(script, (current.end_lineno or current.lineno) + 1)
+    if other or asked or passes(script, current.iter) != script.names.number(node):
+        return False
+    return (name == "epochs" and goes_through_loader(script, current)) or (
+        name == "steps" and is_accounted(script, current)
     )
-
-
-def _releases(script: Script, loop: ast.For) -> bool:
-    """Whether every pass of a loop calls privacy code."""
-    always = [item for item in loop.body if not isinstance(item, (ast.If, ast.While, ast.Try))]
-    calls = (part for item in always for part in ast.walk(item) if isinstance(part, ast.Call))
-    return any(_is_private(script, call) for call in calls)
 
 
 def _is_spent(script: Script, node: ast.AST) -> bool:

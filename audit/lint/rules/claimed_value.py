@@ -1,6 +1,7 @@
 """A claimed epsilon against what its own numbers come to."""
 
 import ast
+import math
 from collections.abc import Iterator, Mapping
 
 from dpaudit.audit.lint.findings import Hit, Rule
@@ -37,10 +38,11 @@ def _claim(given: Mapping[str, Number | None]) -> tuple[Number, Number, Number, 
     """(epsilon, delta, noise multiplier, steps, rate), if the numbers tell them; never more releases than were made."""
     count, batch, epochs = given["records"], given["batch_size"], given["epochs"]
     rate, steps = given["sampling_prob"], given["steps"]
-    if rate is None and count and batch:
-        rate = batch / count
-    if steps is None and epochs and count and batch:
-        steps = epochs * (count // batch)
+    if count and batch and count >= batch > 0:
+        least = 1 / math.ceil(count / batch)  # Opacus samples at this rate, which is at most batch / count
+        if steps is None and epochs and (rate is None or math.isclose(rate, batch / count, rel_tol=0.01)):
+            steps, rate = epochs * (count // batch), least
+        rate = least if rate is None else rate
     epsilon, delta, noise = given["epsilon"], given["delta"], given["noise_multiplier"]
     if epsilon is None or delta is None or noise is None or steps is None or rate is None:
         return None

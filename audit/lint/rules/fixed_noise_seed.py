@@ -4,8 +4,9 @@ import ast
 from collections.abc import Iterator
 
 from dpaudit.audit.lint.findings import Hit, Rule
-from dpaudit.audit.lint.idioms import held_out
-from dpaudit.audit.lint.names import keyword, last_name
+from dpaudit.audit.lint.idioms import SIGNATURES, argument, held_out
+from dpaudit.audit.lint.names import SCOPES, keyword, last_name
+from dpaudit.audit.lint.releases import handed
 from dpaudit.audit.lint.rules.fixed_shuffle_seed import seeded_generator
 from dpaudit.audit.lint.rules.sigma_as_multiplier import DRAWS_NOISE, MULTIPLIERS
 from dpaudit.audit.lint.script import Script
@@ -38,10 +39,12 @@ def _find(script: Script) -> Iterator[Hit]:
     for call in script.calls("normal"):
         key = call.args[0] if call.args else keyword(call, "key")
         if key is not None and _is_scaled_noise(script, call):
-            for place in (key, *_handed(script, key)):
+            for place in (key, *handed(script, key)):
                 known = script.names.definitions(place)
                 if known and all(_is_key(script, item) for item in known) and not held_out(script, place):
                     yield Hit(place, f"the noise of {ast.unparse(call.func)} is drawn from a constant key, every time")
+            if _is_kept_in_loop(script, call, key):
+                yield Hit(key, f"the noise of {ast.unparse(call.func)} is drawn from the same key in every pass")
 
 
 def _statement(script: Script, node: ast.AST) -> ast.stmt:
@@ -51,8 +54,27 @@ def _statement(script: Script, node: ast.AST) -> ast.stmt:
 
 
 def _is_scaled_noise(script: Script, draw: ast.Call) -> bool:
-    """Whether a noise multiplier stands in the statement of a draw."""
-    return any(last_name(part) in MULTIPLIERS for part in ast.walk(_statement(script, draw)))
+    """Whether a noise multiplier stands in the statement of a draw, by its name or as an accountant is told it."""
+    told = (argument(call, "noise_multiplier") for call in script.calls(*SIGNATURES))
+    names = MULTIPLIERS | {last_name(node) for node in told if node is not None} - {""}
+    return any(last_name(part) in names for part in ast.walk(_statement(script, draw)))
+
+
+def _is_kept_in_loop(script: Script, draw: ast.Call, key: ast.expr) -> bool:
+    """Whether a draw of JAX stands in a loop of its own function, which does not change the name of its key."""
+    if not isinstance(key, ast.Name) or not script.names.dotted(draw.func).startswith("jax."):
+        return False
+    current: ast.AST | None = draw
+    while current is not None and not isinstance(current, SCOPES):
+        if isinstance(current, (ast.For, ast.While)) and key.id not in _stored(current):
+            return True
+        current = script.names.parents.get(current)
+    return False
+
+
+def _stored(node: ast.AST) -> set[str]:
+    parts = (part for part in ast.walk(node) if isinstance(part, ast.Name))
+    return {part.id for part in parts if isinstance(part.ctx, ast.Store)}
 
 
 def _seeded_before(script: Script, draw: ast.Call) -> bool:
@@ -69,19 +91,6 @@ def _seeded_before(script: Script, draw: ast.Call) -> bool:
         and script.names.number(call.args[0]) is not None
         for call in before
     )
-
-
-def _handed(script: Script, node: ast.expr) -> Iterator[ast.expr]:
-    """What the calls of the function around a name give it, where the name is that of a parameter alone."""
-    if script.names.definitions(node) != [None]:
-        return
-    for function in script.names.scopes(node):
-        parameters = [item.arg for item in function.args.args] if isinstance(function, ast.FunctionDef) else []
-        if isinstance(function, ast.FunctionDef) and last_name(node) in parameters:
-            position = parameters.index(last_name(node))
-            for call in script.calls(function.name):
-                yield from [*call.args[position : position + 1], *filter(None, [keyword(call, last_name(node))])]
-            return
 
 
 def _is_key(script: Script, node: ast.expr | None) -> bool:

@@ -299,3 +299,164 @@ def test_records_that_only_a_test_set_is_loaded_of_are_not_counted(found: Callab
     loaded = "train = own()\n_, test = keras.datasets.mnist.load_data()"
     source = OPACUS.replace(f"train = {MNIST}", loaded) + "assert engine.get_epsilon(DELTA) <= 3.0\n"
     assert [item.rule for item in found(source)] == []
+
+
+ENGINE_TRAINS = """
+from opacus import PrivacyEngine
+from torch.utils.data import DataLoader
+N, BATCH_SIZE, EPOCHS, DELTA = 50_000, 500, 50, 1e-5
+loader = DataLoader(data, batch_size=BATCH_SIZE)
+engine = PrivacyEngine(secure_mode=True)
+model, opt, loader = engine.make_private(module=net, optimizer=sgd, data_loader=loader, noise_multiplier=1.0)
+for epoch in range(EPOCHS):
+    for x, y in loader:
+        loss_of(model(x), y).backward()
+        opt.step()
+assert engine.get_epsilon(DELTA) <= 2.0
+"""
+LOOP = ENGINE_TRAINS[ENGINE_TRAINS.index("for epoch") : ENGINE_TRAINS.index("assert")]
+EPOCH, BATCHES, STEP = LOOP.splitlines()[0], "    for x, y in loader:\n", "        opt.step()\n"
+INNER = LOOP.removeprefix(EPOCH + "\n")
+FUNCTION = "def train(model, opt, loader, epochs=EPOCHS):\n    " + LOOP.replace("EPOCHS", "epochs").replace(
+    "\n", "\n    "
+)
+ONE_PASS = "def one_pass(model, opt, loader):\n" + INNER
+
+
+def refuted(findings: list[Finding]) -> bool:
+    return any(item.level == "error" for item in findings)
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        LOOP,
+        LOOP.replace("range(EPOCHS)", "range(1, EPOCHS + 1)"),
+        LOOP.replace("range(EPOCHS)", "trange(EPOCHS, desc='epoch')"),
+        LOOP.replace("x, y in loader", "number, (x, y) in enumerate(tqdm(loader))"),
+        LOOP.replace(
+            INNER,
+            "    with BatchMemoryManager(data_loader=loader, max_physical_batch_size=8, optimizer=opt) as parts:\n"
+            "        for x, y in parts:\n            opt.step()\n",
+        ),
+        FUNCTION + "\ntrain(model, opt, loader)\n",
+        ONE_PASS + EPOCH + "\n    loss = one_pass(model, opt, loader)\n",
+        "def update(opt, x):\n    opt.step()\n" + LOOP.replace("opt.step()", "update(opt, x)"),
+    ],
+)
+def test_passes_over_the_whole_private_loader_are_counted(loop: str, found: Callable[[str], list[Finding]]) -> None:
+    assert refuted(found(ENGINE_TRAINS.replace(LOOP, loop)))
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        LOOP.replace("in loader", "in islice(loader, 10)"),
+        LOOP.replace("x, y in loader", "_, (x, y) in zip(range(10), loader)"),
+        LOOP.replace("x, y in loader", "x, y in public if epoch < 45 else loader"),
+        LOOP.replace(BATCHES, "    part = loader if epoch >= 45 else public\n    for x, y in part:\n"),
+        LOOP.replace(STEP, "        used = opt if epoch >= 45 else plain\n        used.step()\n"),
+        LOOP.replace(STEP, "        if epoch % 10 == 0:\n            opt.step()\n"),
+        LOOP.replace(STEP, "        opt.signal_skip_step(do_skip=epoch < 45)\n" + STEP),
+        LOOP.replace(STEP, "        scaler.step(opt)\n"),
+        EPOCH + "\n    if epoch % 10 == 0:\n    " + INNER.replace("\n    ", "\n        "),
+        "batches = iter(loader)\n" + EPOCH + "\n    x, y = next(batches)\n    opt.step()\n",
+        LOOP.replace("range(EPOCHS)", "range(EPOCHS // 10)"),
+        LOOP.replace("range(EPOCHS)", "range(EPOCHS)[:5]"),
+        LOOP.replace("range(EPOCHS)", "range(0, EPOCHS, 10)"),
+        LOOP.replace("range(EPOCHS)", "range(start, EPOCHS)"),
+        LOOP.replace("range(EPOCHS)", "islice(range(EPOCHS), 5)"),
+        "if retrain:\n    " + LOOP.replace("\n", "\n    "),
+        FUNCTION + "\nif retrain:\n    train(model, opt, loader)\n",
+        FUNCTION + "\ntrain(model, opt, loader, 5)\n",
+        FUNCTION + "\ntrain(model, opt, loader, **short)\n",
+        FUNCTION + "\ntrain(model, opt, *short)\n",
+        FUNCTION + "\nrun = train\nrun(model, opt, loader, 5)\n",
+        FUNCTION + "\npartial(train, model, opt, loader)(5)\n",
+        FUNCTION.replace("for", "if done():\n        return\n    for", 1) + "\ntrain(model, opt, loader)\n",
+        ONE_PASS.replace("    for", "    if skips():\n        return\n    for", 1)
+        + EPOCH
+        + "\n    one_pass(model, opt, loader)\n",
+        ONE_PASS + EPOCH + "\n    one_pass(model, opt, islice(loader, 10))\n",
+        "def shorter():\n    global EPOCHS\n    EPOCHS = 5\nshorter()\n" + LOOP,
+        "args = parser.parse_args(['--epochs', '5'])\n" + LOOP,
+        LOOP + "second = PrivacyEngine()\n",
+        LOOP + "second = PRVAccountant()\nsecond.step(noise_multiplier=1.0, sample_rate=0.01)\n",
+        LOOP + "engine.accountant.history.clear()\n",
+        LOOP + "    spent = engine.get_epsilon(DELTA)\n    assert spent <= 2.0\n",
+        "assert engine.get_epsilon(DELTA) <= 2.0\n" + LOOP,
+    ],
+)
+def test_loops_that_may_make_fewer_releases_are_not_counted(loop: str, found: Callable[[str], list[Finding]]) -> None:
+    """Some were counted as passes over the whole private loader, and true claims of them refuted."""
+    assert not refuted(found(ENGINE_TRAINS.replace(LOOP, loop)))
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ("batch_size=BATCH_SIZE)", "batch_size=BATCH_SIZE, sampler=RandomSampler(data, num_samples=900_000))"),
+        ("noise_multiplier=1.0)", "noise_multiplier=1.0, poisson_sampling=False)"),
+    ],
+)
+def test_no_claim_is_judged_of_other_batches(was: str, now: str, found: Callable[[str], list[Finding]]) -> None:
+    assert was in ENGINE_TRAINS
+    assert not refuted(found(ENGINE_TRAINS.replace(was, now)))
+
+
+def test_records_and_batches_are_known_by_plain_names(found: Callable[[str], list[Finding]]) -> None:
+    assert refuted(found(ENGINE_TRAINS.replace("N, BATCH_SIZE", "RECORDS, BATCH").replace("BATCH_SIZE", "BATCH")))
+
+
+def test_the_rate_is_no_larger_than_that_of_opacus(found: Callable[[str], list[Finding]]) -> None:
+    """Passes in batches of 999 of 1000 records are two batches of rate one half each: epsilon 39.97."""
+    source = ENGINE_TRAINS.replace("50_000, 500", "1000, 999")
+    assert refuted(found(source))
+    assert not refuted(found(source.replace("2.0", "40.0")))
+
+
+COMPOSED = """
+import dp_accounting
+from dp_accounting import dp_event
+noise_multiplier, steps, delta, sample_rate = 1.0, 1000, 1e-5, 0.01
+accountant = dp_accounting.pld.PLDAccountant()
+accountant.compose(dp_event.PoissonSampledDpEvent(sample_rate, dp_event.GaussianDpEvent(noise_multiplier)), steps)
+assert accountant.get_epsilon(delta) <= 1.0
+"""
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ("dp_event.GaussianDpEvent", "dp_event.LaplaceDpEvent"),
+        ("dp_event.GaussianDpEvent", "dp_event.MixtureOfGaussiansDpEvent"),
+        ("dp_event.PoissonSampledDpEvent", "dp_event.SampledWithoutReplacementDpEvent"),
+        ("GaussianDpEvent(noise_multiplier))", "SelfComposedDpEvent(dp_event.GaussianDpEvent(noise_multiplier), 5))"),
+        ("accountant =", "privatizer = noise_addition.matrix_factorization_privatizer(matrix)\naccountant ="),
+        ("accountant =", "optimizer = DPFTRLTreeAggregationOptimizer(l2_norm_clip=1.0)\naccountant ="),
+        ("accountant =", "first = dp_accounting.pld.PLDAccountant()\naccountant ="),
+    ],
+)
+def test_no_claim_is_judged_of_another_mechanism(was: str, now: str, found: Callable[[str], list[Finding]]) -> None:
+    """Laplace noise and correlated noise were judged as the Gaussian noise of DP-SGD."""
+    assert refuted(found(COMPOSED))
+    assert was in COMPOSED
+    assert not refuted(found(COMPOSED.replace(was, now)))
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        ("range(steps)", "range(steps // 100)"),
+        ("    accountant.step", "    if step % 100 == 0:\n        accountant.step"),
+        ("    accountant.step", "    for client in due(step):\n        accountant.step"),
+        ("    accountant.step(", "    print(accountant.get_epsilon(delta))\naccountant.step("),
+    ],
+)
+def test_steps_that_no_accountant_is_told_of_are_not_counted(
+    was: str, now: str, found: Callable[[str], list[Finding]]
+) -> None:
+    source = ACCOUNTED + "target_epsilon = 1.0\n"
+    assert refuted(found(source))
+    assert was in source
+    assert not refuted(found(source.replace(was, now)))
