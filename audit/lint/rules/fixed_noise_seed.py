@@ -61,13 +61,15 @@ def _is_scaled_noise(script: Script, draw: ast.Call) -> bool:
 
 
 def _is_kept_in_loop(script: Script, draw: ast.Call, key: ast.expr) -> bool:
-    """Whether a draw of JAX stands in a loop of its own function, which does not change the name of its key."""
+    """Whether every pass of a loop draws from one key: a loop of the draw's function, which does not bind it anew."""
     if not isinstance(key, ast.Name) or not script.names.dotted(draw.func).startswith("jax."):
         return False
     current: ast.AST | None = draw
     while current is not None and not isinstance(current, SCOPES):
+        if isinstance(current, (ast.If, ast.IfExp, ast.Try)):  # may be drawn once
+            return False
         if isinstance(current, (ast.For, ast.While)) and key.id not in _stored(current):
-            return True
+            return not any(isinstance(part, (ast.Break, ast.Return)) for part in ast.walk(current))
         current = script.names.parents.get(current)
     return False
 

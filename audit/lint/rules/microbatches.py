@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from dpaudit.audit.lint.findings import Hit, Rule
-from dpaudit.audit.lint.names import keyword, last_name
+from dpaudit.audit.lint.idioms import SIGNATURES, argument, held_out
+from dpaudit.audit.lint.names import Number, keyword, last_name
 from dpaudit.audit.lint.script import Script
 
 
@@ -11,7 +12,7 @@ def _find(script: Script) -> Iterator[Hit]:
     if any(script.calls("CrossShardOptimizer")):  # microbatches of a core, of whose share of the batch nothing is said
         return
     doubled = any(script.names.value(keyword(call, "used_microbatching")) is True for call in script.all_calls)
-    batch = None if doubled else script.names.only_number("batch_size")
+    batch = None if doubled else _batch_size(script)
     for call in script.all_calls:
         count = script.names.number(keyword(call, "num_microbatches", "microbatches"))
         if not doubled and count is not None and batch is not None and count < batch:
@@ -20,6 +21,15 @@ def _find(script: Script) -> Iterator[Hit]:
                 f"{last_name(call.func)} clips the mean of {batch / count:g} records: num_microbatches={count:g} in a "
                 f"batch of {batch:g}",
             )
+
+
+def _batch_size(script: Script) -> Number | None:
+    """The one batch size that names, accountants and the stream that is trained on tell."""
+    places = [*script.names.mentions("batch_size")]
+    places += [item for call in script.calls(*SIGNATURES) if (item := argument(call, "batch_size")) is not None]
+    places += [call.args[0] for call in script.calls("batch") if call.args and not held_out(script, call)]
+    sizes = {script.names.number(place) for place in places} - {None}
+    return sizes.pop() if len(sizes) == 1 else None
 
 
 RULE = Rule(

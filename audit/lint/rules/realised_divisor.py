@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from dpaudit.audit.lint.findings import Hit, Rule
 from dpaudit.audit.lint.idioms import argument, records
 from dpaudit.audit.lint.names import keyword, last_name
+from dpaudit.audit.lint.rules.sigma_as_multiplier import DRAWS_NOISE
 from dpaudit.audit.lint.script import Script
 
+DRAWS_UNIFORM = ("rand", "random", "uniform", "random_sample")
 GRADIENTS = re.compile(r"(^|_)(summed_)?grads?($|_)|gradient", re.IGNORECASE)
 
 
@@ -24,6 +26,8 @@ def _find(script: Script) -> Iterator[Hit]:
             continue
         if GRADIENTS.search(last_name(above)) and _is_batch_length(script, below):
             yield Hit(node, f"the gradient is divided by {ast.unparse(below)}, which counts who is in the batch")
+        elif _has_noise(above) and any(_is_drawn_count(script, item) for item in script.names.definitions(below)):
+            yield Hit(node, f"the noisy sum is divided by {ast.unparse(below)}, which counts who was drawn")
     yield from _opacus_divisor(script)
 
 
@@ -36,6 +40,28 @@ def _is_batch_length(script: Script, node: ast.AST) -> bool:
     if isinstance(node, ast.Subscript) and last_name(node.value) == "shape" and isinstance(node.value, ast.Attribute):
         return _is_batch(script, node.value.value)
     return False
+
+
+def _has_noise(node: ast.AST) -> bool:
+    """Whether noise is drawn in an expression, or something is so called."""
+    return any(
+        (isinstance(part, ast.Call) and last_name(part.func) in DRAWS_NOISE) or "nois" in last_name(part).lower()
+        for part in ast.walk(node)
+    )
+
+
+def _is_drawn_count(script: Script, node: ast.AST | None) -> bool:
+    """Whether an expression is the sum of what `rand(n) < rate` draws: how many records are in a Poisson batch."""
+    while isinstance(node, ast.Call) and last_name(node.func) in ("item", "float", "int"):
+        node = node.func.value if isinstance(node.func, ast.Attribute) else next(iter(node.args), None)
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "sum"):
+        return False
+    known = script.names.definitions(node.args[0] if node.args else node.func.value)
+    return bool(known) and all(
+        isinstance(item, ast.Compare)
+        and any(isinstance(part, ast.Call) and last_name(part.func) in DRAWS_UNIFORM for part in ast.walk(item))
+        for item in known
+    )
 
 
 def _is_batch(script: Script, node: ast.AST) -> bool:

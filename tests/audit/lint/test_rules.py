@@ -23,6 +23,11 @@ import tensorflow as tf
 event = dp_accounting.PoissonSampledDpEvent(256 / 60000, dp_accounting.GaussianDpEvent(1.1))
 """
 LOOP = "import torch\ndef train(data, clip, noise_multiplier):\n    for x in data:\n"
+JAX_LOOP = (
+    "import jax\nimport dp_accounting\nevent = dp_accounting.GaussianDpEvent(NM)\n"
+    "def train(data, key):\n    for x in data:\n"
+)
+POISSON = "from opacus.accountants import RDPAccountant\npick = torch.rand(n) < rate\n"
 SEEDED = "import torch\ntorch.manual_seed(0)\n"
 OPTIMIZER = "import torch\nfrom opacus.optimizers import DPOptimizer\n"
 TRAINED = (
@@ -108,6 +113,20 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
     ],
     "fixed-noise-seed": [
         *(
+            (
+                JAX_LOOP + "        g = grad(x) + NM * jax.random.normal(key, shape)",
+                JAX_LOOP + kept,
+            )
+            for kept in (
+                "        key, part = jax.random.split(key)\n        g = grad(x) + NM * jax.random.normal(part, shape)",
+                "        g = grad(x) + NM * jax.random.normal(jax.random.fold_in(key, step()), shape)",
+                "        if is_last(x):\n            g = grad(x) + NM * jax.random.normal(key, shape)",
+                "        g = jax.tree.map(lambda p, key: p + NM * jax.random.normal(key, p.shape), grad(x), keys)",
+                "        g = grad(x) + NM * rng.normal(key, shape)",
+                "        g = grad(x) + other * jax.random.normal(key, shape)",
+            )
+        ),
+        *(
             (f"{DPSGD}tx = optax.contrib.{call}=0)", f"{DPSGD}tx = optax.contrib.{call}=drawn())")
             for call in (
                 "dpsgd(0.1, 1.0, noise_multiplier=1.1, seed",
@@ -185,6 +204,15 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ),
     ],
     "realised-divisor": [
+        *(
+            (POISSON + "noisy = (g.sum(0) + noise) / " + count, POISSON + kept)
+            for count, kept in (
+                ("pick.sum()", "noisy = (g.sum(0) + noise) / (n * rate)"),
+                ("pick.sum().item()", "noisy = (g.sum(0) + noise) / (pick.sum() + count_noise)"),
+                ("float(np.sum(pick))", "loss = losses[pick].sum() / pick.sum()"),
+                ("count\ncount = pick.sum()", "mask = fixed(n) < 3\nnoisy = (g.sum(0) + noise) / mask.sum()"),
+            )
+        ),
         (
             "from opacus import GradSampleModule\nfor batch in batches:\n    p.grad /= len(batch)",
             "from opacus import GradSampleModule\nfor batch in batches:\n    p.grad /= expected_batch_size",
@@ -407,6 +435,14 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ),
     ],
     "microbatches": [
+        (
+            TENSORFLOW + "B = 256\ndata = data.batch(B)\nDPKerasSGDOptimizer(1.0, 1.1, num_microbatches=16)",
+            TENSORFLOW + "B = 256\ntest_data = data.batch(B)\nDPKerasSGDOptimizer(1.0, 1.1, num_microbatches=16)",
+        ),
+        (
+            TENSORFLOW + "compute_dp_sgd_privacy(N, 256, 1.1, 15, 1e-6)\nDPKerasSGDOptimizer(num_microbatches=16)",
+            TENSORFLOW + "compute_dp_sgd_privacy(N, 256, 1.1, 15, 1e-6)\nDPKerasSGDOptimizer(num_microbatches=256)",
+        ),
         (
             """
             from absl import flags
