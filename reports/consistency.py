@@ -1,9 +1,11 @@
 """What a result that was read says against itself, as after an edit by hand: a page would show both."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dpaudit.verify.results import DISAGREEMENT, PROMISED_POWER, AttackResult, AuditResult, Verdict
+from dpaudit.mechanisms.quoting import shown
+from dpaudit.verify.results import DISAGREEMENT, PROMISED_POWER, AttackResult, AuditResult, Verdict, to_json
 
 ROUNDING = 1e-6  # relative, of bounds that meet
 
@@ -31,6 +33,38 @@ def verdict_contradiction(verdict: Verdict) -> str:
         return f"it is certified, and delta is at most {verdict.delta_upper:g}, not {verdict.delta_claimed:g}"
     if verdict.verdict == "refuted" and not any(bound > at for bound, at in zip(least, claimed, strict=True)):
         return f"it is refuted, and delta is at least {verdict.delta_lower:g}, not above {verdict.delta_claimed:g}"
+    for name, low, high, at in zip(("epsilon", "delta"), least, most, claimed, strict=True) if proven else ():
+        if verdict.verdict == "certified" and low > at * (1 + ROUNDING):
+            return f"it is certified, and {name} is at least {low:g}, not at most {at:g}"
+        if verdict.verdict == "refuted" and high < at * (1 - ROUNDING):
+            return f"it is refuted, and {name} is at most {high:g}, not above {at:g}"
+    return ""
+
+
+def claims_contradiction(claims: Iterable[tuple[Verdict, Mapping[str, Any] | None]]) -> str:
+    """Why verdicts are not those of the claims beside them, each named once, as a clause; "" where they are.
+
+    Args:
+        claims: Every verdict with its claim as a claims file holds it, None where that is not known.
+    """
+    named: Counter[str] = Counter()
+    for verdict, claim in claims:
+        named[verdict.id] += 1
+        if verdict.id and named[verdict.id] > 1:  # claims that are stated in Python may have none
+            return f"the id {shown(verdict.id)} is that of two claims"
+        if why := verdict_contradiction(verdict) or (claim and _of_another_claim(verdict, claim)):
+            return f"{verdict.id}: {why}"
+    return ""
+
+
+def _of_another_claim(verdict: Verdict, claim: Mapping[str, Any]) -> str:
+    said = {"id": verdict.id, "epsilon": verdict.epsilon_claimed, "delta": verdict.delta_claimed}
+    told = claim.get("guarantee")
+    if verdict.guarantee is not None and isinstance(told, Mapping):
+        said["guarantee"] = to_json({key: verdict.guarantee.get(key) for key in told})
+    for name, value in said.items():
+        if claim.get(name) not in (None, value):
+            return f"its {name} is {shown(value)}, and that of the claim beside it {shown(claim[name])}"
     return ""
 
 
@@ -50,6 +84,8 @@ def _of_an_attack(attack: AttackResult, result: AuditResult) -> str:
     shown, bound, seen = attack.epsilon_lower, attack.bound, attack.curve_violation
     if shown is not None and (result.epsilon_lower is None or shown > result.epsilon_lower):
         return f"{attack.name} shows epsilon at least {shown:g}, and all attacks together {result.epsilon_lower}"
+    if bound is not None and result.claim.get("delta") not in (None, bound.delta):
+        return f"{attack.name} has a bound at delta {bound.delta:g}, and the claim is of {result.claim['delta']:g}"
     if bound is not None and bound.epsilon_lower != shown:
         return f"{attack.name} shows epsilon at least {shown}, by a bound of {bound.epsilon_lower:g}"
     if seen is not None and not (seen.violated and (seen.p_value is None or seen.p_value < 1 - result.confidence)):
@@ -62,12 +98,16 @@ def _of_an_attack(attack: AttackResult, result: AuditResult) -> str:
 
 def contradiction(result: AuditResult) -> str:
     """Why an audit's verdict is not what its findings decide, as a clause; "" where it is."""
-    found = []
+    found, stated = [], result.claim
+    if stated.get("epsilon", result.epsilon_claimed) != result.epsilon_claimed:
+        return f"epsilon_claimed is {result.epsilon_claimed:g}, and the claim is of epsilon {stated['epsilon']:g}"
     for name, check in (("claim-check", result.claim_check), ("as-run", result.check_as_run)):
         if check is not None and (why := verdict_contradiction(check)):
             return f"{name}: {why}"
         if check is not None and check.epsilon_claimed != result.epsilon_claimed:
             return f"{name} is of epsilon {check.epsilon_claimed:g}, and the claim of {result.epsilon_claimed:g}"
+        if check is not None and (why := _of_another_claim(check, stated)):
+            return f"{name}: {why}"
         found += [name] if check is not None and check.verdict == "refuted" else []
     possible: list[str] = []
     for attack in result.attacks:

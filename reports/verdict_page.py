@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from dpaudit._files import write_whole
 from dpaudit.reports import rendering, verdict_wording
-from dpaudit.reports.consistency import verdict_contradiction
+from dpaudit.reports.consistency import claims_contradiction
 from dpaudit.reports.epsilon_axis import verdict_figure
 from dpaudit.reports.rendering import check_agrees, fill, load_json, load_result, write_report
 from dpaudit.verify.results import VERDICTS_FORMAT, Verdict, to_json
@@ -106,8 +106,8 @@ def write_again(path: Path, out: Path) -> Path:
         The path of the page.
 
     Raises:
-        ValueError: The file cannot be read, is no JSON, or does not follow the schema of its format, or another result
-            lies in the folder, whose JSON would be lost; one line.
+        ValueError: The file cannot be read, is no JSON, does not follow the schema of its format, contradicts itself,
+            or another result lies in the folder, whose JSON would be lost; one line.
     """
     verdicts = _holds_verdicts(path)
     beside = out / (DATA if verdicts else rendering.DATA)
@@ -118,9 +118,7 @@ def write_again(path: Path, out: Path) -> Path:
             return write_report(load_result(path), out)
         document = load_json(path, "verdicts")
         entries = [ClaimEntry.from_dict(claim) for claim in document["claims"]]
-        for verdict in (entry.verdict for entry in entries):
-            why = verdict_contradiction(verdict)
-            check_agrees(path, why and f"{verdict.id}: {why}")
+        check_agrees(path, claims_contradiction((entry.verdict, entry.claim) for entry in entries))
         return write_verdicts(entries, out, versions=document.get("versions", {}))
     except (OverflowError, RecursionError) as error:  # free parts of the file, which no schema limits
         raise ValueError(

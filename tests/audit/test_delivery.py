@@ -106,7 +106,8 @@ def test_a_report_on_something_else_is_set_aside(tmp_path: Path) -> None:
     for found in (first, other):
         deliver(found, tmp_path, None, [], show=told.append, warn=told.append)
     (tmp_path / "report.sha256").write_text("of the second")
-    deliver(replace(first, claim={"epsilon": 2.0}), tmp_path, None, [], show=told.append, warn=told.append)
+    of_two = replace(first, claim={"epsilon": 2.0}, epsilon_claimed=2.0, claim_check=None)
+    deliver(of_two, tmp_path, None, [], show=told.append, warn=told.append)
     verdicts = [
         load_result(folder / "result.json").verdict for folder in (tmp_path, tmp_path / "run-2", tmp_path / "run-3")
     ]

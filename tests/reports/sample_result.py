@@ -241,7 +241,8 @@ def make_result(kind: str = "not_refuted", **changes: Any) -> AuditResult:
     elif kind == "claim_check":
         result = _product(result)
     elif kind == "as_run":
-        drawn = make_verdict(verdict="refuted", epsilon_lower=11.381, epsilon_upper=12.803)
+        bracket = {"epsilon_lower": 11.381, "epsilon_upper": 12.803, "delta_lower": 0.41, "delta_upper": 0.66}
+        drawn = make_verdict(verdict="refuted", **bracket)
         table = {**result.reproduce["recipe"], "sampling": {"kind": "shuffled", "batches": 10, "epochs": 6}}
         reproduce = {**result.reproduce, "recipe": table}
         result = replace(result, verdict="refuted", refuted_by=["as-run"], check_as_run=drawn, reproduce=reproduce)

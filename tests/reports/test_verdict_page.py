@@ -16,12 +16,14 @@ import pytest
 
 from dpaudit.mechanisms import Laplace
 from dpaudit.reports import ClaimEntry, verdicts_json, write_again, write_report, write_verdicts
+from dpaudit.reports.consistency import claims_contradiction, verdict_contradiction
 from dpaudit.reports.rendering import load_json
 from dpaudit.reports.verdict_page import DETAILED, LISTED, shown_in_detail, snippet
 from dpaudit.reports.verdict_wording import in_words
 from dpaudit.verify import Claim, check
 from dpaudit.verify.claim_files import claim_to_dict
 from dpaudit.verify.claims import Phase
+from dpaudit.verify.guarantees import PureDP
 from dpaudit.verify.results import Verdict, Witness
 from dpaudit.verify.samplers import BallsInBins
 
@@ -84,7 +86,7 @@ def entries(samples: ModuleType) -> list[ClaimEntry]:
         id="open", verdict="undecided", reason="a theorem would decide", epsilon_lower=0.0, epsilon_upper=math.inf,
         delta_lower=0.0, delta_upper=1.0, methods=[], assumptions=[],
     )  # fmt: skip
-    table = {**CLAIM, "id": "table-13"}
+    table = {**CLAIM, "id": "table-13", "epsilon": 1.606}
     return [
         ClaimEntry(samples.make_verdict(), CLAIM, "dpaudit verify a.toml --only digits-gaussian", ROWS[:1]),
         ClaimEntry(undecided),
@@ -258,6 +260,56 @@ def test_what_is_no_verdicts_file_is_refused(
         write_again(tmp_path / "bad.json", tmp_path / "out")
     assert "\n" not in str(refusal.value)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "changes", "words"),
+    [
+        (0, {"epsilon_claimed": 2.0}, "gaussian: it is certified, and epsilon is at least 2.4449, not at most 2."),
+        (0, {"delta_claimed": 9e-6, "epsilon_upper": 2.5}, "certified, and delta is at most 9.996e-06, not 9e-06."),
+        (0, {"delta_claimed": 9e-6, "epsilon_lower": 2.0}, "and delta is at least 9.993e-06, not at most 9e-06"),
+        (2, {"epsilon_claimed": 2.4}, "table-13: it is refuted, and epsilon is at most 2.386, not above 2.4."),
+        (2, {"delta_claimed": 1e-3}, "table-13: it is refuted, and delta is at most 0.00049, not above 0.001."),
+        (0, {"epsilon_claimed": 2.5}, "digits-gaussian: its epsilon is 2.5, and that of the claim beside it 2.445."),
+        (0, {"delta_claimed": 0.2}, "digits-gaussian: its delta is 0.2, and that of the claim beside it 1e-05."),
+        (0, {"claim": {**CLAIM, "delta": 0}}, "its delta is 1e-05, and that of the claim beside it 0."),
+        (0, {"id": "other"}, "other: its id is 'other', and that of the claim beside it 'digits-gaussian'."),
+        (1, {"id": "digits-gaussian"}, "the id 'digits-gaussian' is that of two claims."),
+    ],
+)
+def test_verdicts_that_contradict_themselves_are_refused(
+    number: int, changes: dict[str, Any], words: str, written: Path, tmp_path: Path
+) -> None:
+    document = json.loads(written.with_name("verdicts.json").read_bytes())
+    document["claims"][number].update(changes)
+    (tmp_path / "edited.json").write_text(json.dumps(document))
+    with pytest.raises(ValueError, match=r"edited\.json to agree with itself: ") as refusal:
+        write_again(tmp_path / "edited.json", tmp_path / "out")
+    assert words in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_guarantee_that_is_not_that_of_the_claim_is_refused() -> None:
+    claim = Claim(1.0, 1e-5, [Phase(Laplace(scale=1.0))], id="a", guarantee=PureDP(2.0))
+    verdict = check(claim)
+    table = claim_to_dict(claim)
+    assert claims_contradiction([(verdict, table)]) == ""
+    table["guarantee"]["epsilon"] = 3.0
+    assert "its guarantee is {" in claims_contradiction([(verdict, table)])
+
+
+def test_claims_without_a_name_are_no_contradiction(samples: ModuleType) -> None:
+    assert claims_contradiction([(samples.make_verdict(id=""), None)] * 2) == ""
+
+
+@pytest.mark.parametrize("bound", ["lower", "upper"])
+def test_bounds_that_meet_a_claim_up_to_rounding_are_no_contradiction(bound: str, samples: ModuleType) -> None:
+    at = {"lower": ("certified", 1 + 1e-8, 1.0), "upper": ("refuted", 1 - 1e-8, 1 + 1e-9)}[bound]
+    verdict = samples.make_verdict(
+        verdict=at[0], epsilon_lower=2.445 * at[1], epsilon_upper=2.445 * at[1], delta_lower=1e-5 * at[2],
+        delta_upper=1e-5 * at[2],
+    )  # fmt: skip
+    assert verdict_contradiction(verdict) == ""
 
 
 @pytest.mark.parametrize("value", [10**400, "nested"])
