@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dpaudit.mechanisms.quoting import shown
 from dpaudit.verify.results import DISAGREEMENT, PROMISED_POWER, AttackResult, AuditResult, Verdict, to_json
 
 ROUNDING = 1e-6  # relative, of bounds that meet
@@ -51,7 +50,7 @@ def claims_contradiction(claims: Iterable[tuple[Verdict, Mapping[str, Any] | Non
     for verdict, claim in claims:
         named[verdict.id] += 1
         if verdict.id and named[verdict.id] > 1:  # claims that are stated in Python may have none
-            return f"the id {shown(verdict.id)} is that of two claims"
+            return f"the id {verdict.id!r} is that of two claims"
         if why := verdict_contradiction(verdict) or (claim and _of_another_claim(verdict, claim)):
             return f"{verdict.id}: {why}"
     return ""
@@ -64,7 +63,7 @@ def _of_another_claim(verdict: Verdict, claim: Mapping[str, Any]) -> str:
         said["guarantee"] = to_json({key: verdict.guarantee.get(key) for key in told})
     for name, value in said.items():
         if claim.get(name) not in (None, value):
-            return f"its {name} is {shown(value)}, and that of the claim beside it {shown(claim[name])}"
+            return f"its {name} is {value!r}, and that of the claim beside it {claim[name]!r}"
     return ""
 
 
