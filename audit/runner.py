@@ -25,6 +25,7 @@ from dpaudit.audit.trials.engine import TrialRunner, no_progress
 from dpaudit.audit.trials.store import StorageError, TrialStore
 from dpaudit.mechanisms.learning.approximate_minima import jacobian_loss
 from dpaudit.mechanisms.learning.training import train
+from dpaudit.mechanisms.quoting import shown
 from dpaudit.verify.bounds import tradeoff_curve
 from dpaudit.verify.checking import check
 from dpaudit.verify.perturbed_objective import check_perturbed_objective
@@ -54,6 +55,10 @@ def run(
 
     Returns:
         Everything found; `verdict` is "refuted" if the claim check or any attack refutes the claim.
+
+    Raises:
+        TypeError: As `prepare`.
+        InputError: As `prepare`, or an attack is refused before anything was found.
     """
     began = time.monotonic()
     audit = replace(prepare(bundle, dataset, settings, stage=stage), warn=warn)
@@ -153,8 +158,15 @@ def prepare(bundle: Bundle, dataset: Dataset, settings: Settings, *, stage: Stag
     """What attacks are given, the claim checked: the first part of `run`, and all that a plan needs.
 
     Raises:
+        TypeError: The bundle, the data set or the settings are none, such as a path.
         InputError: Model, data and recipe do not fit each other, or the network cannot be trained privately.
     """
+    given: tuple[tuple[str, object, type], ...] = (
+        ("bundle", bundle, Bundle), ("dataset", dataset, Dataset), ("settings", settings, Settings)
+    )  # fmt: skip
+    for name, value, kind in given:
+        if not isinstance(value, kind):
+            raise TypeError(f"Expected {name}={shown(value)} to be of type {kind.__module__}.{kind.__name__}.")
     advance = stage("Checking the claim", 1)
     verdict = check_recipe(bundle.recipe)
     advance(1)

@@ -7,6 +7,7 @@ from typing import get_args
 
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.trials.engine import EngineName, Trainer
+from dpaudit.mechanisms.base import SEED, validate_function
 from dpaudit.mechanisms.learning.training import resolve_device, train
 from dpaudit.verify.bounds.rates import SMALLEST_LEVEL
 
@@ -41,6 +42,9 @@ class Settings:
             given and returns is told in `inputs.user_code.UserTrainer`. If it takes a keyword `noise_factor`,
             positive controls multiply its noise by that.
         command: How to repeat this audit, for the report.
+
+    Raises:
+        InputError: A field is outside its domain, or the trainer is no function.
     """
 
     seed: int
@@ -59,6 +63,11 @@ class Settings:
     command: str = ""
 
     def __post_init__(self) -> None:
+        try:
+            SEED.validate("seed", self.seed)
+            validate_function("trainer", self.trainer, "(spec, pool, members, seeds, device=...) -> models")
+        except (TypeError, ValueError) as error:
+            raise InputError(str(error)) from error
         if not 0.5 <= self.confidence <= 1.0 - SMALLEST_LEVEL:
             raise InputError(f"Expected confidence={self.confidence} in [0.5, 1 - {SMALLEST_LEVEL:g}].")
         if self.trials is not None and self.trials < 10:

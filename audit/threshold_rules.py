@@ -1,13 +1,15 @@
 """How the threshold of a bound from counts is chosen: beforehand, on a part of the scores, or at ranks of them all."""
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.base import SEED, Array, Domain
 from dpaudit.verify.bounds import choose_threshold, epsilon_from_counts, epsilon_from_ranks
+from dpaudit.verify.bounds.rates import THRESHOLD
 from dpaudit.verify.results import LowerBound
+
+SHARE = Domain(0.0, 1.0, (0.1, 0.5), "share of the scores")
 
 
 @dataclass(frozen=True)
@@ -16,14 +18,19 @@ class Explicit:
 
     Args:
         threshold: In units of the scores.
+
+    Raises:
+        TypeError: The threshold is not a number.
+        ValueError: It is NaN.
     """
 
     threshold: float
 
+    def __post_init__(self) -> None:
+        THRESHOLD.validate("threshold", self.threshold)
+
     def bound(self, inside: Array, outside: Array, *, delta: float, confidence: float) -> LowerBound:
         """Clopper-Pearson on the counts at the threshold."""
-        if math.isnan(self.threshold):
-            raise ValueError("Expected threshold=nan to be a number.")
         return _counted(inside, outside, self.threshold, delta, confidence)
 
 
@@ -34,17 +41,25 @@ class Split:
     Args:
         seed: Of the parts.
         share: For the choice, in (0, 1).
+
+    Raises:
+        TypeError: The seed or the share is not a number.
+        ValueError: The seed is no integer of at least 0, or the share is out of range.
     """
 
     seed: int
     share: float = 0.2
 
+    def __post_init__(self) -> None:
+        SEED.validate("seed", self.seed)
+        SHARE.validate("share", self.share)
+
     def bound(self, inside: Array, outside: Array, *, delta: float, confidence: float) -> LowerBound:
         """Clopper-Pearson on the counts of the rest."""
         rng = np.random.default_rng(self.seed)
         parts = [np.split(rng.permutation(arm), [round(self.share * len(arm))]) for arm in (inside, outside)]
-        if not 0.0 < self.share < 1.0 or any(not len(part) for arm in parts for part in arm):
-            raise ValueError(f"Expected share={self.share} in (0, 1) to leave scores in both parts of both arms.")
+        if any(not len(part) for arm in parts for part in arm):
+            raise ValueError(f"Expected share={self.share} to leave scores in both parts of both arms.")
         (chosen_in, counted_in), (chosen_out, counted_out) = parts
         threshold = choose_threshold(
             chosen_in, chosen_out, delta=delta, confidence=confidence, trials_in=len(counted_in),

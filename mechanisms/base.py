@@ -68,6 +68,24 @@ class Domain:
             raise ValueError(f"Expected {name}={shown(value)} in {self}{point}.")
 
 
+SEED = Domain(0, math.inf, (0, 2**32), "seed", closed_low=True, integer=True)
+
+
+def validate_function(name: str, value: object, signature: str) -> None:
+    """Refuse what cannot be called.
+
+    Args:
+        name: Of the parameter.
+        value: What was given for it.
+        signature: What it takes and returns, as "(rng, size) -> outputs".
+
+    Raises:
+        TypeError: It cannot be called; the message names the value and the rule.
+    """
+    if not callable(value):
+        raise TypeError(f"Expected {name}={shown(value)} to be a function {signature}.")
+
+
 def usual_errors() -> np.errstate:
     """NumPy's own answers to float errors, as a context or a decorator, whatever a caller has set."""
     return np.errstate(divide="warn", over="warn", under="ignore", invalid="warn")

@@ -5,9 +5,10 @@ import math
 import numpy as np
 from scipy.special import erfcx, ndtr
 
-from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.base import Array, Domain
 
 UNIT = 2.0**-53  # unit roundoff: the largest relative error of one rounding to the nearest float
+_NOT_NEGATIVE = Domain(0.0, math.inf, (0.01, 20.0), "of mu or epsilon", closed_low=True, closed_high=True)
 _LARGEST_FLOAT = float(np.finfo(np.float64).max)
 
 
@@ -98,6 +99,10 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
         mu: Sensitivity over noise, at least 0.
         epsilon: At least 0.
 
+    Raises:
+        TypeError: mu or epsilon is not a number.
+        ValueError: mu or epsilon is negative or NaN.
+
     To rounding, not rounded up: a certified bound is `verify.upper.gaussian_pld.analytic_delta`. The second term is
     e^(-a^2/2) erfcx(b/sqrt(2))/2 with a = mu/2 - epsilon/mu and b = mu/2 + epsilon/mu, since b^2 - a^2 = 2 epsilon: no
     epsilon is too large for it.
@@ -107,6 +112,8 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     >>> print(f"{gaussian_delta(1.0, 1.0):.6f}")
     0.126937
     """
+    for name, value in (("mu", mu), ("epsilon", epsilon)):
+        _NOT_NEGATIVE.validate(name, value)
     mu, epsilon = float(mu), float(epsilon)
     if mu == 0.0:
         return 0.0

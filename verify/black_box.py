@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dpaudit.mechanisms.base import Array, Domain, usual_errors
+from dpaudit.mechanisms.base import SEED, Array, Domain, usual_errors, validate_function
 from dpaudit.verify.bounds import choose_threshold, epsilon_from_counts
 from dpaudit.verify.bounds.rates import valid_confidence, valid_count, valid_scores
 from dpaudit.verify.guarantees import DELTA, EPSILON
@@ -36,7 +36,7 @@ def check_sampler(
     *,
     epsilon: float,
     delta: float,
-    rng: np.random.Generator,
+    rng: np.random.Generator | int,
     trials: int = 20_000,
     confidence: float = 0.95,
     loss: Score | None = None,
@@ -56,7 +56,7 @@ def check_sampler(
         sample_q: The same without it.
         epsilon: Claimed, >= 0.
         delta: Claimed, in [0, 1).
-        rng: Source of all randomness, handed on to the samplers.
+        rng: Source of all randomness, handed on to the samplers: a generator, or the seed of one.
         trials: Outputs counted from each side, at least 100; half as many again train the score, a quarter chooses the
             threshold.
         confidence: Level of the verdict "refuted" and of the lower bounds, in (0, 1).
@@ -67,7 +67,7 @@ def check_sampler(
         "refuted" with `epsilon_lower` and `delta_lower`, or "undecided": sampling proves no privacy.
 
     Raises:
-        TypeError: A parameter is not a number.
+        TypeError: A parameter is not a number, or a sampler or loss is no function.
         ValueError: A parameter is out of range, or a sampler or score returns another number of values, NaN, or
             integers that float64 does not hold; or a sampler returns the same outputs again.
 
@@ -83,6 +83,13 @@ def check_sampler(
     DELTA.validate("delta", delta)
     trials = valid_count("trials", trials, OUTPUTS)
     valid_confidence(confidence)
+    for name, sampler in (("sample_p", sample_p), ("sample_q", sample_q)):
+        validate_function(name, sampler, "(rng, size) -> outputs")
+    if loss is not None:
+        validate_function("loss", loss, "outputs -> privacy losses")
+    if not isinstance(rng, np.random.Generator):
+        SEED.validate("rng", rng)
+        rng = np.random.default_rng(rng)
     samplers = (sample_p, sample_q)
     for sampler in samplers:
         _check_fresh(sampler, copy.deepcopy(rng), min(REPEATED, trials // 4))

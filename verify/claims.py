@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Literal, get_args
@@ -19,6 +19,7 @@ from dpaudit.mechanisms.base import (
 )
 from dpaudit.mechanisms.gamma_plrv import GammaPLRV
 from dpaudit.mechanisms.gamma_plrv_iid import GammaPLRVIID
+from dpaudit.mechanisms.quoting import shown
 from dpaudit.verify.correlated import Correlation, Matrix, Side
 from dpaudit.verify.guarantees import DELTA, EPSILON, ApproximateDP, Guarantee, PrivacyCurve, PureDP
 from dpaudit.verify.samplers import SAMPLERS, BufferedShuffle, GhostPoisson, PassGame, Sampler, TruncatedPoisson
@@ -162,6 +163,8 @@ class Claim:
             raise ValueError(f"Expected adjacency={self.adjacency!r} to be 'add-remove', 'zero-out' or 'replace-one'.")
         if self.unit not in get_args(Unit):
             raise ValueError(f"Expected unit={self.unit!r} to be 'record' or 'user'.")
+        if not isinstance(self.phases, Iterable):
+            raise TypeError(f"Expected phases={shown(self.phases)} to be a sequence of phases, such as [Phase(...)].")
         object.__setattr__(self, "phases", tuple(self.phases))
         if not self.phases:
             raise ValueError("Expected at least one phase.")

@@ -16,6 +16,7 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from dpaudit.mechanisms.base import Array, Function
+from dpaudit.mechanisms.quoting import shown
 from dpaudit.verify.bounds.gdp import gaussian_epsilon
 from dpaudit.verify.bounds.tradeoff import Tradeoff
 from dpaudit.verify.claims import Adjacency, Claim, Phase, Unit
@@ -106,6 +107,8 @@ def headline(guarantee: Guarantee) -> tuple[float, float]:
             far = rho + 2.0 * math.sqrt(rho * -math.log(HEADLINE_DELTA))
         case RenyiDP(order, epsilon):
             far = epsilon - math.log(HEADLINE_DELTA) / (order - 1.0)
+        case _:
+            raise TypeError(f"Expected guarantee={shown(guarantee)} to be a guarantee, such as PureDP(1.0).")
     found = float(epsilon_at(implied_delta(guarantee), np.array([HEADLINE_DELTA]))[0])
     return (found if math.isfinite(found) else far), HEADLINE_DELTA  # no search goes as far as orders close to 1 reach
 
@@ -125,6 +128,10 @@ def claim_stating(
         guarantee: What is promised.
         phases: The history, in order.
         adjacency, id, accountant, source, unit: As those of `Claim`.
+
+    Raises:
+        TypeError: The guarantee is none, or the phases are no sequence of them.
+        ValueError: As `Claim`.
 
     >>> from dpaudit.mechanisms import Gaussian
     >>> claim = claim_stating(PureDP(1.0), [Phase(Gaussian(1.0))])

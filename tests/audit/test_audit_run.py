@@ -297,6 +297,13 @@ def test_settings_name_what_is_wrong() -> None:
         Settings(seed=1, confidence=1.0 - 1e-16)
     with pytest.raises(ValueError, match="trials=3"):
         replace(Settings(seed=1), trials=3)
+    for seed in ("x", -1, 1.5, None):
+        with pytest.raises(InputError, match=f"Expected seed={seed!r} .*integers of"):
+            Settings(seed=seed)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"trainer='a\.py:b' to be a function \(spec, pool"):
+        Settings(seed=1, trainer="a.py:b")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"bundle='model\.pt' to be of type dpaudit\.audit\.inputs\.bundles\.Bundle"):
+        run("model.pt", "digits", Settings(seed=1))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="attacks='clipbkd' to be a sequence"):
         Settings(seed=1, attacks="clipbkd")
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -247,9 +248,27 @@ def zeros(rng: np.random.Generator, size: int) -> Array:
         ({"sample_q": lambda rng, size: np.float64(1.0)}, r"shape \(\)"),
         ({"loss": lambda outputs: outputs[:3]}, "Expected 25 scores"),
         ({"loss": lambda outputs: outputs * np.nan}, "scores without NaN"),
+        ({"loss": 3}, "loss=3 to be a function outputs -> privacy losses"),
+        ({"sample_p": None}, r"sample_p=None to be a function \(rng, size\) -> outputs"),
+        ({"sample_q": "q"}, "sample_q='q' to be a function"),
+        ({"rng": "1"}, "rng='1' to be a number in the integers"),
+        ({"rng": -1}, r"rng=-1 in the integers of \[0, inf\)"),
+        ({"rng": None}, "rng=None to be a number in the integers"),
     ],
 )
 def test_bad_input_is_refused_by_name(change: dict[str, Any], message: str) -> None:
-    settings = {"sample_p": zeros, "sample_q": zeros, "epsilon": 1.0, "delta": 0.1, "trials": 100, **change}
-    with pytest.raises(ValueError, match=message):
-        check_sampler(settings.pop("sample_p"), settings.pop("sample_q"), rng=np.random.default_rng(1), **settings)
+    settings = {"epsilon": 1.0, "delta": 0.1, "trials": 100, "rng": np.random.default_rng(1), **change}
+    samplers = [settings.pop(name, zeros) for name in ("sample_p", "sample_q")]
+    with pytest.raises((TypeError, ValueError), match=message):
+        check_sampler(*samplers, **settings)
+
+
+def test_a_seed_is_the_generator_that_it_seeds() -> None:
+    def normal(rng: np.random.Generator, size: int) -> Array:
+        return rng.normal(size=size)
+
+    first, second = (
+        check_sampler(normal, zeros, epsilon=1.0, delta=0.1, trials=100, rng=rng)
+        for rng in (7, np.random.default_rng(7))
+    )
+    assert replace(first, seconds=0.0) == replace(second, seconds=0.0)

@@ -208,6 +208,9 @@ def test_a_name_or_a_phase_alone_is_no_mechanism_and_no_history() -> None:
         Claim.single("gaussian", epsilon=1.0, delta=1e-5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="phases of a claim to be of type Phase, not Gaussian"):
         Claim(1.0, 1e-5, [Gaussian(1.0)])  # type: ignore[list-item]
+    for alone in (Phase(Gaussian(1.0)), None):
+        with pytest.raises(TypeError, match=r"Expected phases=.* to be a sequence of phases, such as \[Phase\("):
+            Claim(1.0, 1e-5, alone)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("zero", [-0.0, 0.0, 0])

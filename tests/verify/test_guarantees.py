@@ -161,6 +161,13 @@ def test_a_sampler_leaves_rho_as_it_is_without_sampling(sampler: object, rho: fl
     assert divergence_lower(claim, orders)[0] / orders[0] <= rho
 
 
+def test_a_number_is_no_guarantee_and_a_phase_no_history() -> None:
+    with pytest.raises(TypeError, match=r"Expected guarantee=0\.81 to be a guarantee, such as PureDP\(1\.0\)"):
+        claim_stating(0.81, [Phase(Gaussian(1.0))])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="to be a sequence of phases"):
+        claim_stating(ZeroConcentratedDP(0.81), Phase(Gaussian(1.0)))  # type: ignore[arg-type]
+
+
 def test_orders_close_to_1_have_a_far_headline() -> None:
     """No epsilon below 1e9 has a delta of 1e-5 there; N(1, 1) has the divergence a/2."""
     for epsilon, verdict in ((0.49, "refuted"), (0.51, "certified")):

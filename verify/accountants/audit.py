@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from hypothesis.strategies import SearchStrategy
 
-from dpaudit.mechanisms.base import usual_errors
+from dpaudit.mechanisms.base import SEED, usual_errors, validate_function
 from dpaudit.verify.accountants.base import Accountant
 from dpaudit.verify.accountants.laws import LawViolation, broken_laws, simplest
 from dpaudit.verify.accountants.queries import CachedAccountant
@@ -107,13 +107,17 @@ def audit_accountant(
         tolerance: What answers may miss a law by: tolerance (1 + epsilon).
 
     Raises:
-        ValueError: `examples` or `law_examples` is too small, or `tolerance` is negative.
+        TypeError: The accountant is no function, or the seed no number.
+        ValueError: `examples` or `law_examples` is too small, `tolerance` is negative, or the seed is no integer of at
+            least 0.
 
     Example:
         >>> audit = audit_accountant(lambda mechanism, q, steps, delta: 0.5, seed=1, examples=20, law_examples=0)
         >>> audit.refuted, audit.witness.setting.steps, audit.witness.setting.sampling_prob
         (True, 1, 1.0)
     """
+    validate_function("accountant", accountant, "(mechanism, sampling_prob, steps, delta) -> epsilon")
+    SEED.validate("seed", seed)
     if examples < 1 or law_examples < 0:
         raise ValueError(f"Expected examples={examples!r} at least 1 and law_examples={law_examples!r} at least 0.")
     if not tolerance >= 0:

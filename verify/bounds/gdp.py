@@ -9,9 +9,10 @@ from scipy.special import ndtri
 
 from dpaudit.mechanisms.base import Domain
 from dpaudit.mechanisms.numerics import gaussian_delta
-from dpaudit.verify.bounds.rates import lower_at, upper_at, valid_confidence, valid_scores
+from dpaudit.verify.bounds.rates import THRESHOLD, lower_at, upper_at, valid_confidence, valid_scores
 from dpaudit.verify.results import LowerBound
 
+SOME_MU = Domain(0.0, math.inf, (0.05, 8.0), "standard deviations", closed_low=True)
 OPEN_DELTA = Domain(0.0, 1.0, (1e-10, 1e-3), "probability")
 TARGETS = (0.5, 0.1, 0.01)  # false-positive rates of the built-in thresholds: for small, middling and large mu
 
@@ -27,7 +28,8 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         inf where the root is no float, for mu beyond 1e154.
 
     Raises:
-        ValueError: mu is negative, or delta is out of range.
+        TypeError: mu or delta is not a number.
+        ValueError: mu is negative or infinite, or delta is out of range.
 
     Source: Balle and Wang (2018), Theorem 8.
 
@@ -35,9 +37,8 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     4.3772
     """
     OPEN_DELTA.validate("delta", delta)
+    SOME_MU.validate("mu", mu)
     mu, delta = float(mu), float(delta)
-    if not 0.0 <= mu < math.inf:
-        raise ValueError(f"Expected mu={mu} in [0, inf).")
     if gaussian_delta(mu, 0.0) <= delta:
         return 0.0
     high = 1.0
@@ -78,6 +79,7 @@ def epsilon_gdp(
         that curve.
 
     Raises:
+        TypeError: A parameter is not a number.
         ValueError: Empty scores, NaN, or a parameter out of range (delta = 0 is: any mu > 0 is infinite there).
 
     Source: Nasr et al. (2023); Dong, Roth and Su (2022), Definition 4; Balle and Wang (2018), Theorem 8.
@@ -89,9 +91,8 @@ def epsilon_gdp(
     if threshold is None:
         ranks = [math.ceil(target * m) for target in TARGETS]
         tests = [(float(scores_out[m - rank]), rank - 1) for rank in ranks]
-    elif math.isnan(threshold):
-        raise ValueError("Expected threshold=nan to be a number.")
     else:
+        THRESHOLD.validate("threshold", threshold)
         tests = [(float(threshold), int((scores_out > threshold).sum()))]
     tail = alpha / len(tests) / 2.0
     family = []

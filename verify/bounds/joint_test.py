@@ -42,7 +42,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
 from scipy.special import bdtrc, betainc, betainccinv, betaincinv, ndtri
 
-from dpaudit.mechanisms.base import Array
+from dpaudit.mechanisms.base import SEED, Array
 from dpaudit.verify.bounds.rates import lower_at, upper_at, valid_confidence, valid_scores
 from dpaudit.verify.bounds.tradeoff import Tradeoff
 from dpaudit.verify.guarantees import DELTA
@@ -79,7 +79,8 @@ class JointTest:
         seed: Of the sampled law, and of the order of equal scores; chosen before the scores were seen.
 
     Raises:
-        ValueError: Empty scores, NaN, or a level out of range.
+        TypeError: The level or the seed is not a number.
+        ValueError: Empty scores, NaN, a level out of range, or a seed that is no integer of at least 0.
     """
 
     in_scores: Array
@@ -92,6 +93,7 @@ class JointTest:
         for name in ("in_scores", "out_scores"):
             object.__setattr__(self, name, valid_scores(name, getattr(self, name)))
         object.__setattr__(self, "confidence", valid_confidence(self.confidence))
+        SEED.validate("seed", self.seed)
 
     def rejects(self, curve: Tradeoff, *, draws: int = MOST_DRAWS) -> bool:
         """Whether the scores contradict the claim that no event is above this curve.

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from scipy.special import rel_entr
 
 from dpaudit.mechanisms.base import Array
-from dpaudit.verify.bounds.rates import rate_lower, rate_upper, valid_confidence, valid_scores
+from dpaudit.verify.bounds.rates import FPR, rate_lower, rate_upper, valid_confidence, valid_scores
 
 POINTS = 200
 
@@ -106,13 +106,13 @@ def tpr_at_fpr(in_scores: ArrayLike, out_scores: ArrayLike, fpr: float) -> float
         fpr: In [0, 1].
 
     Raises:
+        TypeError: fpr is not a number.
         ValueError: Empty scores, NaN, or fpr out of range.
 
     >>> tpr_at_fpr([1.0, 3.0, 5.0, 7.0], [0.0, 2.0, 4.0, 6.0], 0.25)
     0.5
     """
-    if not 0.0 <= fpr <= 1.0:
-        raise ValueError(f"Expected fpr={fpr} in [0, 1].")
+    FPR.validate("fpr", fpr)
     tp, fp = _counts_by_threshold(in_scores, out_scores)
     # One part in 1e12: fpr = 0.1 of 30 trials is 3 of them, whatever the rounding of 0.1 * 30.
     allowed = np.floor(fpr * fp[-1] * (1.0 + 1e-12))

@@ -126,11 +126,14 @@ def test_what_an_accountant_declines_is_counted_and_not_held_against_it() -> Non
         ({"examples": 0}, "Expected examples=0 at least 1"),
         ({"law_examples": -1}, "law_examples=-1 at least 0"),
         ({"tolerance": math.nan}, "Expected tolerance=nan at least 0"),
+        ({"seed": -1}, r"Expected seed=-1 in the integers of \[0, inf\)"),
+        ({"seed": "1"}, "Expected seed='1' to be a number in the integers"),
+        ({"accountant": None}, r"Expected accountant=None to be a function \(mechanism, sampling_prob, steps, delta\)"),
     ],
 )
 def test_impossible_searches_are_refused(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        audit_accountant(Opacus("rdp"), seed=1, **arguments)
+    with pytest.raises((TypeError, ValueError), match=message):
+        audit_accountant(**{"accountant": Opacus("rdp"), "seed": 1, **arguments})
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
 """Gaussian bounds: exact curve against integrals, error rates by simulation, tightness on quantile scores."""
 
+from typing import Any
+
 import mpmath
 import numpy as np
 import pytest
@@ -58,6 +60,26 @@ def test_false_alarms_with_built_in_thresholds(mu: float, decimals: int | None, 
     assert alarms <= binom.isf(1e-6, audits, 0.1)
 
 
+@pytest.mark.parametrize(
+    ("mu", "epsilon", "message"),
+    [
+        (1, np.nan, r"epsilon=nan in \[0, inf\]"),
+        (np.nan, 1, r"mu=nan in \[0, inf\]"),
+        (1, -1, r"epsilon=-1 in \[0, inf\]"),
+        (1, "2", "epsilon='2' to be a number"),
+    ],
+)
+def test_a_curve_of_no_number_is_refused(mu: float, epsilon: float, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        gaussian_delta(mu, epsilon)
+
+
+@pytest.mark.parametrize(("mu", "message"), [("a", "mu='a' to be a number in"), (np.nan, "mu=nan"), (np.inf, "mu=inf")])
+def test_an_epsilon_of_no_number_is_refused(mu: float, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        gaussian_epsilon(mu, 1e-5)
+
+
 def test_order_of_scores_does_not_matter() -> None:
     rng = np.random.default_rng(1)
     inside, outside = rng.normal(1, 1, 500), rng.normal(0, 1, 400)
@@ -67,8 +89,13 @@ def test_order_of_scores_does_not_matter() -> None:
 
 @pytest.mark.parametrize(
     ("change", "named"),
-    [({"delta": 0.0}, "delta=0.0"), ({"threshold": np.nan}, "threshold=nan"), ({"confidence": 2.0}, "confidence=2.0")],
+    [
+        ({"delta": 0.0}, "delta=0.0"),
+        ({"threshold": np.nan}, "threshold=nan"),
+        ({"threshold": "1"}, "threshold='1' to be a number"),
+        ({"confidence": 2.0}, "confidence=2.0"),
+    ],
 )
-def test_bad_input_is_refused(change: dict[str, float], named: str) -> None:
-    with pytest.raises(ValueError, match=named):
+def test_bad_input_is_refused(change: dict[str, Any], named: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=named):
         epsilon_gdp([1.0], [0.0], **{"delta": 1e-5, "confidence": 0.95, **change})

@@ -306,10 +306,13 @@ def test_ranks_are_dense_at_both_ends() -> None:
         ({"in_scores": np.array([np.nan])}, "in_scores without NaN"),
         ({"out_scores": np.array([])}, "out_scores of shape"),
         ({"confidence": 1.0}, "confidence=1.0"),
+        ({"seed": "1"}, "seed='1' to be a number in the integers"),
+        ({"seed": 1.5}, r"seed=1\.5 in the integers"),
+        ({"seed": -1}, "seed=-1 in the integers"),
     ],
 )
 def test_bad_input_is_refused(change: dict[str, object], message: str) -> None:
     good: dict[str, object] = {"in_scores": np.ones(3), "out_scores": np.zeros(3), "claimed": IDENTICAL}
     build: Callable[..., JointTest] = JointTest
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         build(**(good | {"confidence": 0.95, "seed": 1} | change))

@@ -33,6 +33,8 @@ def test_tpr_at_fpr_is_the_best_threshold(scores: tuple[np.ndarray, np.ndarray],
 def test_tpr_at_fpr_of_constant_scores_and_bad_rates() -> None:
     assert tpr_at_fpr([1.0, 1.0], [1.0, 1.0], 0.99) == 0.0
     assert tpr_at_fpr([1.0, 1.0], [1.0, 1.0], 1.0) == 1.0
+    with pytest.raises(TypeError, match=r"fpr='0\.1' to be a number in \[0, 1\]"):
+        tpr_at_fpr([1.0], [1.0], "0.1")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"fpr=1\.5"):
         tpr_at_fpr([1.0], [1.0], 1.5)
 
