@@ -168,18 +168,23 @@ class Correlation:
         if self.participation.sampled:
             return None
         entered = self.entered(steps, side)
-        if side == "upper":
-            if entered is not None and not adds_up(mechanism):
-                return entered
+        if side == "upper" and adds_up(mechanism):
             rows = _rows(self.strategy, self.participation, steps)
-            if adds_up(mechanism):
-                return filled(entered or _levels(rows.together, side), rows.total)
-            return _levels(rows.each, side)
-        if not isinstance(mechanism.structure, LaplaceCoordinates):
-            return entered or _lower_parts(self.strategy, self.participation, steps)[0]
-        scale = mechanism.structure.scale / mechanism.clip
-        choices = [entered, _lower_parts(self.strategy, self.participation, steps)[1]]
-        return max(filter(None, choices), key=lambda parts: _laplace_epsilon(parts, scale, delta), default=None)
+            return filled(entered or _levels(rows.together, side), rows.total)
+        if side == "upper":
+            return entered or _levels(_rows(self.strategy, self.participation, steps).each, side)
+        structure = mechanism.structure
+        if entered is not None and not isinstance(structure, LaplaceCoordinates):
+            return entered
+        least = _rows_lower(self.strategy, self.participation, steps)
+        if not least.any():
+            return entered
+        parts = _levels(least, side)
+        if not isinstance(structure, LaplaceCoordinates):
+            return parts
+        scale, even = structure.scale / mechanism.clip, evened(parts, least)
+        choices = [even] if entered is None else [entered, even]
+        return max(choices, key=lambda choice: _laplace_epsilon(choice, scale, delta))
 
     def rounds(self, steps: int, side: Side) -> tuple[tuple[float, int], ...]:
         """(column length, number) of the rounds that a record can be sampled in; see the module."""
@@ -339,15 +344,6 @@ def _rows_lower(strategy: Strategy, participation: Participation, steps: int) ->
         case Tree():
             return tree_rows_lower(strategy, steps, participation)
     return toeplitz_rows_lower(strategy.coefficients(steps), steps, participation)
-
-
-def _lower_parts(strategy: Strategy, participation: Participation, steps: int) -> tuple[Parts | None, Parts | None]:
-    """What one pattern moves at least, of any noise and of Laplace noise; None where nothing is left of it."""
-    least = _rows_lower(strategy, participation, steps)
-    if not least.any():
-        return None, None
-    parts = _levels(least, "lower")
-    return parts, evened(parts, least)
 
 
 def _laplace_epsilon(parts: Parts, scale: float, delta: float) -> float:
