@@ -18,7 +18,16 @@ from dpaudit.verify.float_range import beyond_floats
 from dpaudit.verify.guarantees import PrivacyCurve, ZeroConcentratedDP
 from dpaudit.verify.lower import certified_lower
 from dpaudit.verify.lower.histories import pure_reason
-from dpaudit.verify.results import AS_ZERO_OUT, DISAGREEMENT, OperatingPoints, Verdict, VerdictName, down, up
+from dpaudit.verify.results import (
+    AS_ZERO_OUT,
+    DISAGREEMENT,
+    OperatingPoints,
+    Verdict,
+    VerdictName,
+    down,
+    told_apart,
+    up,
+)
 from dpaudit.verify.samplers import TruncatedPoisson
 from dpaudit.verify.upper import never_sampled, obstacle, upper_curves
 from dpaudit.verify.upper.shift_norms import sampling_is_known
@@ -372,11 +381,11 @@ def _reason(bracket: Bracket, lower: Curve) -> str:
     if bracket.name == "refuted" and not delta[0] > claim.delta:
         if claim.delta == 0:
             return pure_reason(bracket.epsilon_lower)
-        forced = f"epsilon >= {down(bracket.epsilon_lower, 6)} at delta={claim.delta:.4g}"
-        return f"{_witness(lower)} forces {forced}, more than {claim.epsilon:.6g}."
+        shown, stated = told_apart(bracket.epsilon_lower, claim.epsilon, 6)
+        return f"{_witness(lower)} forces epsilon >= {shown} at delta={claim.delta:.4g}, more than {stated}."
     if bracket.name == "refuted":
-        forced = f"delta >= {down(delta[0], 4)} at epsilon={claim.epsilon:.4g}"
-        return f"{_witness(lower)} forces {forced}, more than {claim.delta:.4g}."
+        shown, stated = told_apart(delta[0], claim.delta, 4)
+        return f"{_witness(lower)} forces delta >= {shown} at epsilon={claim.epsilon:.4g}, more than {stated}."
     if best is None and bracket.sampled:
         return f"{bracket.gap}: simulation has no upper bound, which the exact method may have."
     cause = first_cause(claim)

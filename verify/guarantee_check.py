@@ -24,7 +24,7 @@ from dpaudit.verify.implied import LEAST_DELTA, divergence_at_least, divergence_
 from dpaudit.verify.lower.divergences import divergence_lower
 from dpaudit.verify.lower.histories import POLE, never_gaussian, never_moments, never_pure, pure_reason
 from dpaudit.verify.renyi import divergence_upper, mu_upper, pure_upper, rho_upper, squared_mu
-from dpaudit.verify.results import VerdictName, down, up
+from dpaudit.verify.results import VerdictName, down, told_apart, up
 
 NO_SMALLER = "the certified lower bounds on delta(epsilon) leave no smaller"
 ORDERS = np.concatenate(
@@ -189,7 +189,8 @@ def _gaussian(claim: Claim, mu: float, at_least: Function, at_most: Function) ->
         reason = f"the history is Gaussian with mu at most {up(highest, 6)}: squares of shifts over sigma add up"
         return Finding("certified", f"{reason} (Dong, Roth and Su 2022, Corollary 3.3).", "mu", shown, highest)
     if shown > mu:
-        reason = f"the history is told apart as well as with mu={down(shown, 6)}, more than mu={mu:.6g}."
+        known, claimed = told_apart(shown, mu, 6)
+        reason = f"the history is told apart as well as with mu={known}, more than mu={claimed}."
         return Finding("refuted", reason, "mu", shown, highest)
     reason = f"mu is proven at least {down(shown, 4)} and at most {up(highest, 4)}."
     practical = operating_points(at_most).gdp_mu
@@ -221,10 +222,12 @@ def _concentrated(claim: Claim, rho: float, at_least: Function) -> Finding:
     if len(over):
         plainest = over[np.argmin(np.abs(np.log(ORDERS[over] / 2.0)))]
         order, ratio = float(ORDERS[plainest]), float(ratios[plainest])
+        known, claimed = told_apart(ratio, rho, 6)
         reason = (
-            f"at order {order:.4g} the Renyi divergence of one pair of neighbours is at least {down(ratio * order, 6)}"
+            f"at order {order:.4g} the Renyi divergence of one pair of neighbours is at least {known} times the order, "
+            f"more than rho={claimed} times it."
         )
-        return Finding("refuted", f"{reason}, more than rho={rho:.6g} times the order.", "rho", shown, highest)
+        return Finding("refuted", reason, "rho", shown, highest)
     shown = max(shown, float((divergence_at_least(at_least, ORDERS) / ORDERS).max()))
     if shown * (1.0 - EXACT) > rho:
         return Finding("refuted", f"{NO_SMALLER} rho than {down(shown, 6)}.", "rho", shown, highest)
@@ -242,11 +245,12 @@ def _renyi(claim: Claim, stated: RenyiDP, at_least: Function, at_most: Function)
     huge = stated.order > SMALLER_ORDERS[0]
     smaller = np.append(SMALLER_ORDERS[stated.order > SMALLER_ORDERS], order)  # it grows with the order
     of_a_pair = float(divergence_lower(claim.canonical("lower"), smaller).max())
-    told_apart = f"{where} of one pair of neighbours is at least {down(of_a_pair, 6)}, more than {stated.epsilon:.6g}"
+    known_least, claimed = told_apart(of_a_pair, stated.epsilon, 6)
+    over = f"{where} of one pair of neighbours is at least {known_least}, more than {claimed}"
     refuted = of_a_pair * (1.0 - EXACT) > stated.epsilon
     if refuted and huge and math.isinf(min(rho_upper(upper), pure_upper(upper))):
         # moments of so large an order take long, and cannot certify what is refuted
-        return Finding("refuted", f"{told_apart}; no upper bound was computed.", "epsilon", of_a_pair, math.inf)
+        return Finding("refuted", f"{over}; no upper bound was computed.", "epsilon", of_a_pair, math.inf)
     highest = float(divergence_upper(upper, order)[0])
     exact = squared_mu(upper)
     if exact is not None and Fraction(repr(float(stated.order))) * exact / 2 <= Fraction(repr(float(stated.epsilon))):
@@ -268,7 +272,7 @@ def _renyi(claim: Claim, stated: RenyiDP, at_least: Function, at_most: Function)
         reason = f"{where} of the history is at most {up(highest, 6)}, by the certified upper bounds on delta(epsilon)."
         return Finding("certified", reason, "epsilon", shown, highest)
     if refuted:
-        return Finding("refuted", f"{told_apart}.", "epsilon", shown, highest)
+        return Finding("refuted", f"{over}.", "epsilon", shown, highest)
     if shown * (1.0 - EXACT) > stated.epsilon:
         reason = f"{NO_SMALLER} Renyi divergence at order {stated.order:.6g} than {down(shown, 6)}."
         return Finding("refuted", reason, "epsilon", shown, highest)
@@ -288,7 +292,8 @@ def _points(stated: PrivacyCurve, at_least: Function, at_most: Function, theorem
     worst = int(np.argmax(broken if broken.any() else open_))
     at = f"epsilon={epsilons[worst]:.6g}"
     if broken.any():
-        reason = f"delta is at least {down(lower[worst], 4)} at {at}, more than {deltas[worst]:.4g}."
+        known, claimed = told_apart(lower[worst], deltas[worst], 4)
+        reason = f"delta is at least {known} at {at}, more than {claimed}."
         return Finding("refuted", reason, "points", *share)
     reason = f"delta lies in [{down(lower[worst], 4)}, {up(upper[worst], 4)}] at {at}, and {deltas[worst]:.4g} between."
     return Finding("undecided", reason, "points", *share)

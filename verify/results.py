@@ -281,6 +281,17 @@ def up(bound: float, digits: int = 5) -> str:
     return _rounded(bound, digits, ROUND_CEILING)
 
 
+def told_apart(bound: float, stated: float, digits: int) -> tuple[str, str]:
+    """A lower bound and the stated number that it exceeds, in at least so many digits, and as many as show it.
+
+    >>> told_apart(1.000004, 1.0, 4)
+    ('1.000004', '1')
+    """
+    while digits < 17 and float(down(bound, digits)) <= float(f"{stated:.{digits}g}"):
+        digits += 1
+    return down(bound, digits), f"{stated:.{digits}g}"
+
+
 def _rounded(bound: float, digits: int, rounding: str) -> str:
     nearest = f"{bound:.{digits}g}"
     if not math.isfinite(bound) or math.isclose(bound, float(nearest), rel_tol=1e-9):

@@ -212,6 +212,24 @@ def test_sampled_histories_keep_no_smaller_mu_at_every_epsilon() -> None:
     assert check(claim_stating(GaussianDP(31.7), phases)).verdict == "certified"
 
 
+@pytest.mark.parametrize(
+    ("guarantee", "least"),
+    [
+        (GaussianDP(1.4285714), "1.4285714"),
+        (ZeroConcentratedDP(1.0204081), "1.0204081"),
+        (RenyiDP(2.0, 2.0408163), "2.0408163"),
+        (PrivacyCurve(((1.0, 0.2919359),)), "0.2919359"),
+    ],
+)
+def test_what_is_shown_is_told_in_the_digits_that_exceed_what_was_stated(guarantee: Guarantee, least: str) -> None:
+    """The true mu is 1/.7; six digits, or four of a delta, are those of the claim."""
+    verdict = check(claim_stating(guarantee, [Phase(Gaussian(0.7))]))
+    assert verdict.verdict == "refuted"
+    shown, stated = re.findall(r"[\d.]+\d", verdict.reason)[-2:]
+    assert shown.startswith(least)
+    assert float(shown) > float(stated)
+
+
 def test_mu_is_that_of_the_decimals_and_not_of_their_products_float() -> None:
     assert Fraction(1.1 * 1.1) > Fraction("1.21")  # so the float's mu is below 1/1.1 = .90909...
     once = [Phase(Gaussian(1.1, clip=1.1, dimension=1), 1, 1.0, "none")]
