@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 from dpaudit.audit.claim_under_test import ClaimUnderTest, check_coins_decide
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.score_deciders import DECIDERS, joint_bound
-from dpaudit.audit.threshold_rules import Bonferroni, ThresholdRule
-from dpaudit.mechanisms.base import Array, Domain
+from dpaudit.audit.threshold_rules import Bonferroni, ThresholdRule, rule_or_usual
+from dpaudit.mechanisms.base import SEED, Array, Domain, validate_function
 from dpaudit.verify.bounds import (
     JointTest,
     Tradeoff,
@@ -112,7 +112,7 @@ class Scores:
     ) -> LowerBound:
         """Clopper-Pearson by a threshold rule, `Bonferroni` unless another is given. Assumes no family of noise."""
         self._needs("independent")
-        return (threshold or Bonferroni()).bound(self._in, self._out, delta=delta, confidence=confidence)
+        return rule_or_usual(threshold).bound(self._in, self._out, delta=delta, confidence=confidence)
 
     def epsilon_gdp(self, *, delta: float, confidence: float = 0.95, threshold: float | None = None) -> LowerBound:
         """By the Gaussian trade-off curve, which it assumes (`verify.bounds.epsilon_gdp`)."""
@@ -184,6 +184,8 @@ class Scores:
             resamples: How many, at least 2.
         """
         self._needs("independent")
+        validate_function("statistic", statistic, "scores -> number")
+        SEED.validate("seed", seed)
         resamples = valid_count("resamples", resamples, SAMPLES)
         rng, tail = np.random.default_rng(seed), (1.0 - valid_confidence(confidence)) / 2.0
         arms = np.sort(self._in), np.sort(self._out)  # in order, as statistics need them
@@ -251,7 +253,7 @@ class Scores:
         settings: dict[str, Any] = {"delta": delta, "confidence": confidence}
         bounds: list[LowerBound] = []
         if self.design == "independent":
-            rules = [Bonferroni(), *([] if threshold in (None, Bonferroni()) else [threshold])]
+            rules = dict.fromkeys([Bonferroni(), rule_or_usual(threshold)])
             bounds += [self.epsilon_from_counts(**settings, threshold=rule) for rule in rules]
             bounds += [self.epsilon_gdp(**settings)] if delta > 0 else []
         if self.design == "one-run":

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dpaudit.mechanisms.base import SEED, Array, Domain
+from dpaudit.mechanisms.quoting import shown
 from dpaudit.verify.bounds import choose_threshold, epsilon_from_counts, epsilon_from_ranks
 from dpaudit.verify.bounds.rates import THRESHOLD
 from dpaudit.verify.results import LowerBound
@@ -78,6 +79,19 @@ class Bonferroni:
 
 
 ThresholdRule = Explicit | Split | Bonferroni
+
+
+def rule_or_usual(threshold: ThresholdRule | None) -> ThresholdRule:
+    """The rule that was given, `Bonferroni` without one.
+
+    Raises:
+        TypeError: It is none; the message names the value and the rule.
+    """
+    if threshold is None:
+        return Bonferroni()
+    if not isinstance(threshold, ThresholdRule):
+        raise TypeError(f"Expected threshold={shown(threshold)} to be a rule, such as Explicit(1.5).")
+    return threshold
 
 
 def _counted(inside: Array, outside: Array, threshold: float, delta: float, confidence: float) -> LowerBound:

@@ -68,7 +68,27 @@ class Domain:
             raise ValueError(f"Expected {name}={shown(value)} in {self}{point}.")
 
 
+CONFIDENCE = Domain(0.0, 1.0, (0.9, 0.99), "probability")
 SEED = Domain(0, math.inf, (0, 2**32), "seed", closed_low=True, integer=True)
+
+
+def generator(name: str, rng: object) -> np.random.Generator:
+    """The source of randomness that was given, or the one of a seed.
+
+    Args:
+        name: Of the parameter.
+        rng: A generator, which is returned, or an integer of at least 0.
+
+    Raises:
+        TypeError: It is neither; the message names the value and the rule.
+        ValueError: The seed is below 0.
+    """
+    if isinstance(rng, np.random.Generator):
+        return rng
+    if isinstance(rng, bool) or not isinstance(rng, (int, np.integer)):
+        raise TypeError(f"Expected {name}={shown(rng)} to be a generator or a seed, an integer of at least 0.")
+    SEED.validate(name, rng)
+    return np.random.default_rng(rng)
 
 
 def validate_function(name: str, value: object, signature: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dpaudit.mechanisms.base import SEED, Array, Domain, usual_errors, validate_function
+from dpaudit.mechanisms.base import Array, Domain, generator, usual_errors, validate_function
 from dpaudit.verify.bounds import choose_threshold, epsilon_from_counts
 from dpaudit.verify.bounds.rates import valid_confidence, valid_count, valid_scores
 from dpaudit.verify.guarantees import DELTA, EPSILON
@@ -87,9 +87,7 @@ def check_sampler(
         validate_function(name, sampler, "(rng, size) -> outputs")
     if loss is not None:
         validate_function("loss", loss, "outputs -> privacy losses")
-    if not isinstance(rng, np.random.Generator):
-        SEED.validate("rng", rng)
-        rng = np.random.default_rng(rng)
+    rng = generator("rng", rng)
     samplers = (sample_p, sample_q)
     for sampler in samplers:
         _check_fresh(sampler, copy.deepcopy(rng), min(REPEATED, trials // 4))

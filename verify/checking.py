@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.mechanisms.base import Array, Function, usual_errors
+from dpaudit.mechanisms.base import CONFIDENCE, Array, Function, generator, usual_errors
 from dpaudit.verify.causes import first_cause
 from dpaudit.verify.claims import Claim
 from dpaudit.verify.curves import FARTHEST_EPSILON, Curve
@@ -82,14 +82,14 @@ def check(
         raise TypeError(_no_claim(claim))
     if method not in METHODS:
         raise ValueError(f"Expected method={method!r} to be one of {', '.join(map(repr, METHODS))}.")
-    if not 0 < confidence < 1:
-        raise ValueError(f"Expected confidence={confidence!r} in (0, 1).")
+    CONFIDENCE.validate("confidence", confidence)
+    draws = None if method == "exact" else generator("rng", rng)
     started = time.perf_counter()
     beyond = beyond_floats(claim.canonical())
     if beyond:
         return _out_of_reach(claim, beyond, started)
     uppers = [] if method == "monte-carlo" else upper_curves(claim)
-    lower = _lower(claim, method, confidence, rng)
+    lower = certified_lower(claim) if draws is None else _lower_by_sampling(claim, method, confidence, draws)
     bracket = Bracket(claim, uppers, lower)
     if bracket.sampled and bracket.crossed:  # by chance: a sampled bound above a proven one says nothing
         lower = certified_lower(claim)
@@ -299,12 +299,8 @@ def _finite(epsilon: Array) -> NDArray[np.bool_]:
     return np.isfinite(epsilon)
 
 
-def _lower(claim: Claim, method: str, confidence: float, rng: np.random.Generator | int | None) -> Curve:
-    """The certified lower bound, the sampled one, or the stronger of them at the claimed epsilon."""
-    if method == "exact":
-        return certified_lower(claim)
-    if rng is None:
-        raise ValueError(f"Expected rng to be a generator or a seed with method={method!r}.")
+def _lower_by_sampling(claim: Claim, method: str, confidence: float, rng: np.random.Generator) -> Curve:
+    """The sampled lower bound, or with method "both" the certified one where that is the stronger."""
     from dpaudit.verify.monte_carlo import monte_carlo_lower, undrawable  # costs a second
 
     phases = claim.canonical("lower").phases
@@ -319,7 +315,7 @@ def _lower(claim: Claim, method: str, confidence: float, rng: np.random.Generato
         return Curve("lower", "monte-carlo", "none applies", np.zeros_like, np.zeros_like, (f"{UNSAMPLED}: {missing}",))
     if kinds or missing:
         return certified_lower(claim)
-    sampled = monte_carlo_lower(claim, rng=np.random.default_rng(rng), confidence=confidence)
+    sampled = monte_carlo_lower(claim, rng=rng, confidence=confidence)
     if method == "monte-carlo":
         return sampled
     epsilon, delta = np.array([claim.epsilon]), np.array([claim.delta])

@@ -21,7 +21,7 @@ from dpaudit.mechanisms.gamma_plrv import GammaPLRV
 from dpaudit.mechanisms.gamma_plrv_iid import GammaPLRVIID
 from dpaudit.mechanisms.quoting import shown
 from dpaudit.verify.correlated import Correlation, Matrix, Side
-from dpaudit.verify.guarantees import DELTA, EPSILON, ApproximateDP, Guarantee, PrivacyCurve, PureDP
+from dpaudit.verify.guarantees import DELTA, EPSILON, ApproximateDP, Guarantee, PrivacyCurve, PureDP, check_guarantee
 from dpaudit.verify.samplers import SAMPLERS, BufferedShuffle, GhostPoisson, PassGame, Sampler, TruncatedPoisson
 
 Adjacency = Literal["add-remove", "zero-out", "replace-one"]
@@ -148,6 +148,8 @@ class Claim:
 
     def __post_init__(self) -> None:
         keep_as_python_numbers(self)
+        if self.guarantee is not None:
+            check_guarantee(self.guarantee)
         if isinstance(self.guarantee, ApproximateDP):
             object.__setattr__(self, "epsilon", self.guarantee.epsilon)
             object.__setattr__(self, "delta", self.guarantee.delta)

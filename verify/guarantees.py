@@ -164,6 +164,16 @@ GUARANTEES: dict[str, type[Guarantee]] = {
 }
 
 
+def check_guarantee(value: object) -> None:
+    """Refuse what is no guarantee.
+
+    Raises:
+        TypeError: It is none; the message names the value and the rule.
+    """
+    if not isinstance(value, Guarantee):
+        raise TypeError(f"Expected guarantee={shown(value)} to be a guarantee, such as PureDP(1.0).")
+
+
 def guarantee_from_dict(data: Mapping[str, Any]) -> Guarantee:
     """A guarantee from a `[claim.guarantee]` table.
 

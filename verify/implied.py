@@ -16,7 +16,6 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from dpaudit.mechanisms.base import Array, Function
-from dpaudit.mechanisms.quoting import shown
 from dpaudit.verify.bounds.gdp import gaussian_epsilon
 from dpaudit.verify.bounds.tradeoff import Tradeoff
 from dpaudit.verify.claims import Adjacency, Claim, Phase, Unit
@@ -28,6 +27,7 @@ from dpaudit.verify.guarantees import (
     PureDP,
     RenyiDP,
     ZeroConcentratedDP,
+    check_guarantee,
 )
 from dpaudit.verify.inversion import epsilon_at
 from dpaudit.verify.rdp import moments_delta
@@ -94,6 +94,7 @@ def headline(guarantee: Guarantee) -> tuple[float, float]:
     >>> print(f"{epsilon:.4f} {delta}")
     4.3772 1e-05
     """
+    check_guarantee(guarantee)
     match guarantee:
         case PureDP(epsilon):
             return epsilon, 0.0
@@ -107,8 +108,6 @@ def headline(guarantee: Guarantee) -> tuple[float, float]:
             far = rho + 2.0 * math.sqrt(rho * -math.log(HEADLINE_DELTA))
         case RenyiDP(order, epsilon):
             far = epsilon - math.log(HEADLINE_DELTA) / (order - 1.0)
-        case _:
-            raise TypeError(f"Expected guarantee={shown(guarantee)} to be a guarantee, such as PureDP(1.0).")
     found = float(epsilon_at(implied_delta(guarantee), np.array([HEADLINE_DELTA]))[0])
     return (found if math.isfinite(found) else far), HEADLINE_DELTA  # no search goes as far as orders close to 1 reach
 

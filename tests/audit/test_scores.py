@@ -93,6 +93,10 @@ def test_a_bound_that_does_not_suit_the_design_is_refused() -> None:
             independent.epsilon_joint(delta=delta, seed=0)
     with pytest.raises(ValueError, match="Expected resamples=0"):
         independent.bootstrap(Scores.auc, seed=0, resamples=0)
+    with pytest.raises(TypeError, match=r"statistic=0\.5 to be a function scores -> number"):
+        independent.bootstrap(0.5, seed=0)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"threshold=0 to be a rule, such as Explicit\(1\.5\)"):
+        independent.epsilon_from_counts(delta=0.0, threshold=0)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="inside=600"):
         Scores(IN, OUT, "paired")
     with pytest.raises(ValueError, match="design='lucky'"):

@@ -251,9 +251,9 @@ def zeros(rng: np.random.Generator, size: int) -> Array:
         ({"loss": 3}, "loss=3 to be a function outputs -> privacy losses"),
         ({"sample_p": None}, r"sample_p=None to be a function \(rng, size\) -> outputs"),
         ({"sample_q": "q"}, "sample_q='q' to be a function"),
-        ({"rng": "1"}, "rng='1' to be a number in the integers"),
+        ({"rng": "1"}, "rng='1' to be a generator or a seed"),
         ({"rng": -1}, r"rng=-1 in the integers of \[0, inf\)"),
-        ({"rng": None}, "rng=None to be a number in the integers"),
+        ({"rng": None}, "rng=None to be a generator or a seed"),
     ],
 )
 def test_bad_input_is_refused_by_name(change: dict[str, Any], message: str) -> None:

@@ -200,6 +200,10 @@ def test_arguments_are_refused_by_name() -> None:
         check(claim, method="monte")
     with pytest.raises(ValueError, match=r"confidence=1.5 in \(0, 1\)"):
         check(claim, confidence=1.5)
+    with pytest.raises(TypeError, match=r"confidence='high' to be a number in \(0, 1\)"):
+        check(claim, confidence="high")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="rng=None to be a generator or a seed"):
+        check(claim, method="both")
     verdict = check(claim)
     with pytest.raises(ValueError, match="epsilon in"):
         verdict.delta([-1.0])

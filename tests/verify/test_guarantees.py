@@ -164,6 +164,8 @@ def test_a_sampler_leaves_rho_as_it_is_without_sampling(sampler: object, rho: fl
 def test_a_number_is_no_guarantee_and_a_phase_no_history() -> None:
     with pytest.raises(TypeError, match=r"Expected guarantee=0\.81 to be a guarantee, such as PureDP\(1\.0\)"):
         claim_stating(0.81, [Phase(Gaussian(1.0))])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"Expected guarantee=0\.81 to be a guarantee"):
+        Claim(1.0, 1e-5, [Phase(Gaussian(1.0))], guarantee=0.81)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="to be a sequence of phases"):
         claim_stating(ZeroConcentratedDP(0.81), Phase(Gaussian(1.0)))  # type: ignore[arg-type]
 

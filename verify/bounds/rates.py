@@ -7,9 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import betainccinv, betaincinv
 
-from dpaudit.mechanisms.base import Array, Domain
+from dpaudit.mechanisms.base import CONFIDENCE, Array, Domain
 
-CONFIDENCE = Domain(0.0, 1.0, (0.9, 0.99), "probability")
 SMALLEST_LEVEL = 1e-9  # that a user may ask for: of shares of less, 1 - confidence keeps no digits
 COUNT = Domain(0, math.inf, (0, 20_000), "trials", closed_low=True, integer=True)
 FPR = Domain(0.0, 1.0, (1e-3, 0.1), "probability", closed_low=True, closed_high=True)
