@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpaudit.audit.canaries.judgement_result import NAME, hopeless_note, judgement_notes, judgement_result
-from dpaudit.audit.canaries.power import IdealPower, Refuted, ideal_power, needed_canaries, one_run_bound
+from dpaudit.audit.canaries.power import IdealPower, Refuted, ideal_power, needed_canaries, one_run_bound, refutes
 from dpaudit.audit.canaries.sealing import SealedCoins, files_sha256, guesses_per_run, unit_scores
 from dpaudit.audit.claim_under_test import ClaimUnderTest, check_coins_decide
 from dpaudit.audit.inputs.files import InputError
@@ -25,6 +25,7 @@ from dpaudit.verify.bounds import (
     tpr_at_fpr,
 )
 from dpaudit.verify.bounds.joint_test import JointTest
+from dpaudit.verify.bounds.one_run_curve import impossible_tails
 from dpaudit.verify.bounds.rates import SMALLEST_LEVEL
 from dpaudit.verify.bounds.tradeoff import Tradeoff
 from dpaudit.verify.results import PROMISED_POWER, AttackResult, AuditResult, Control, CurveTest, LowerBound
@@ -298,7 +299,18 @@ def _control(
 
 
 def _decider(claim: ClaimUnderTest, confidence: float) -> Refuted:
-    return lambda *counts: _refutes(Guesses(*counts), claim, confidence)
+    """Whether counts refute, by one test of the promise and one of the curve: `_refutes` also looks for the bound."""
+
+    def refuted(canaries: int, guesses: int, correct: int) -> bool:
+        level = _level(Guesses(canaries, guesses, correct), confidence)
+        if refutes(canaries, guesses, correct, epsilon=claim.epsilon, delta=claim.delta, confidence=level):
+            return True
+        tail = np.array([1.0 - level])
+        return correct > 0 and any(
+            impossible_tails(canaries, guesses, correct, curve, tail)[0] for curve in _curves(claim)
+        )
+
+    return refuted
 
 
 def _refutes(game: Guesses, claim: ClaimUnderTest, confidence: float) -> bool:
