@@ -48,11 +48,16 @@ def calibrated() -> list[Calibration]:
 
 
 @pytest.mark.slow
-def test_every_answer_is_certified_at_the_target(calibrated: list[Calibration]) -> None:
+def test_every_answer_is_certified_at_the_target_and_its_first_guess_is_of_the_right_size(
+    calibrated: list[Calibration],
+) -> None:
     for found in calibrated:
         verdict = found.verdict
         assert (verdict.verdict, verdict.epsilon_claimed) == ("certified", found.target.epsilon), found.mechanism
         assert verdict.delta_upper <= found.target.delta == verdict.delta_claimed
+        if found.free != "k" and found.target.epsilon > 0 and found.target.delta > 0:
+            ratio = wanted_spread(found.mechanism, found.target) / spread(found.mechanism)
+            assert 0.4 < ratio < 2.5, found.mechanism
 
 
 @pytest.mark.slow
@@ -303,14 +308,6 @@ def test_the_shortest_decimal(low: float, high: float, most: int, best: float | 
 def test_beta_is_never_free_and_every_kind_has_a_free_parameter() -> None:
     assert free_parameters("generalized-gaussian") == ["scale"]
     assert free_parameters("gamma-plrv-iid") == ["k", "theta"]
-
-
-@pytest.mark.slow
-def test_the_first_guess_is_of_the_right_size(calibrated: list[Calibration]) -> None:
-    for found in calibrated:
-        if found.free != "k" and found.target.epsilon > 0 and found.target.delta > 0:
-            ratio = wanted_spread(found.mechanism, found.target) / spread(found.mechanism)
-            assert 0.4 < ratio < 2.5, found.mechanism
 
 
 def test_the_first_guess_for_a_record_that_is_zeroed_is_that_for_one_that_is_removed() -> None:

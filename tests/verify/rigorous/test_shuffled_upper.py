@@ -194,7 +194,7 @@ slow = partial(pytest.param, marks=pytest.mark.slow)
         slow("zero-out", [(10.0, Shuffled(100, 10))]),
         slow("replace-one", TWO),
         slow("replace-one", [(5.0, Shuffled(1000, 20))]),
-        slow("zero-out", [(3.0, Shuffled(10_000, 5))]),
+        slow("zero-out", [(3.0, Shuffled(2000, 5))]),
     ],
 )
 def test_the_bound_is_above_the_first_engines_and_near_it(
@@ -266,9 +266,8 @@ def test_a_smaller_last_batch_counts_as_the_records_over_the_batch() -> None:
     assert [float(parts[0].batches) for parts in found if not isinstance(parts, Unavailable)] == [90.5, 90.0, 91.0]
 
 
-@pytest.mark.parametrize("batches", [100, 58_793_000])
-def test_next_to_no_noise_is_hidden_by_no_number_of_batches(batches: int) -> None:
-    claim = Claim(231.525, 3.3e-7, [Phase(Gaussian(0.00486706), sampler=Shuffled(batches, 175))], "replace-one")
+def test_next_to_no_noise_is_hidden_by_no_number_of_batches() -> None:
+    claim = Claim(231.525, 3.3e-7, [Phase(Gaussian(0.00486706), sampler=Shuffled(58_793_000, 20))], "replace-one")
     found = rigorous_bracket(claim)
     assert isinstance(found, RigorousBracket)
     assert found.delta_upper == 1

@@ -223,7 +223,7 @@ def peaked_tails(k: float, shift: float, level: float) -> tuple[Any, Any]:
     return (half - far[0]) + (half - bessel_tail(k_, d - left)), bessel_tail(k_, left) - far[1]
 
 
-@pytest.mark.parametrize(("k", "shift"), [(2.05, 0.3), (2.5, 5.5), (3.7, 40.0), (60.0, 20.0)])
+@pytest.mark.parametrize(("k", "shift"), [(2.05, 0.3), (2.5, 5.5), (3.7, 40.0), (20.0, 9.0)])
 def test_a_release_of_laplace_noise_with_a_random_scale_against_mpmath(k: float, shift: float) -> None:
     """k below 4, where no other theorem but the pure epsilon knew the law, and above."""
     claim = Claim.single(GammaScaleLaplace(k, 1.0, clip=shift, dimension=1), epsilon=1.0, delta=1e-5)
@@ -231,12 +231,12 @@ def test_a_release_of_laplace_noise_with_a_random_scale_against_mpmath(k: float,
     with mpmath.workdps(30):
         largest = float(bessel_log_density(mpmath.mpf(k), 0) - bessel_log_density(mpmath.mpf(k), mpmath.mpf(shift)))
         epsilon = largest * np.array([0.0, 0.3, 0.9, 0.999])
-        for value, at in zip(curve.delta(epsilon), epsilon, strict=True):
-            p, q = peaked_tails(k, shift, float(at))
+        tails_at = [peaked_tails(k, shift, float(at)) for at in epsilon]
+        for value, at, (p, q) in zip(curve.delta(epsilon), epsilon, tails_at, strict=True):
             assert p - mpmath.exp(at) * q <= value <= (p - mpmath.exp(at) * q) * (1 + 1e-4) + 1e-8 * p
         pair = peaked_pair(claim.phases[0].mechanism.structure, shift)  # type: ignore[arg-type]
         tails = pair.tails(epsilon)
-        exact = np.array([[float(part) for part in peaked_tails(k, shift, float(at))] for at in epsilon])
+        exact = np.array([[float(part) for part in pair_at] for pair_at in tails_at])
     np.testing.assert_allclose(np.transpose([tails.p_sf, tails.q_sf]), exact, rtol=1e-6)
     assert pair.largest == pytest.approx(largest, rel=1e-9)
     assert float(curve.delta(np.array([largest * 1.0001]))[0]) <= 1e-300

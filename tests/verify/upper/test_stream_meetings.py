@@ -146,7 +146,7 @@ def test_moments_beside_lone_copies_are_those_of_the_worst_record_or_more(
     sampler, thetas = BufferedShuffle(records, batch, buffer, releases=steps), np.array([0.01, 0.4])
     lone = max(records // batch - 2, 1)
     found = stream_meetings._log_moments(sampler, most, thetas, lone)
-    some = range(0, records, 1 + records // 50)
+    some = range(0, records, 1 + records // 12)
     truths = [[log_moment_beside(sampler, record, float(theta), lone) for theta in thetas] for record in some]
     worst = np.max(truths, axis=0)
     assert (worst <= found).all()
