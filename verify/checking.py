@@ -71,7 +71,7 @@ def check(
         rng: Generator or seed, required by the sampling methods; exact ones draw nothing.
 
     Raises:
-        TypeError: Not a claim; says how to get one.
+        TypeError: Not a claim, or a sampling method without a generator or seed; says what to give.
         ValueError: The method or the confidence is not allowed; the message names the value and the rule.
 
     >>> from dpaudit.mechanisms import Laplace
