@@ -4,8 +4,9 @@ Papernot et al. (2017) proposed it, gg (Section 4.1) the noise used here: GGNMax
 vote counts n, z generalized Gaussian; beta = 2 is GNMax, beta = 1 is LNMax. The Confident variant (Papernot et al.
 2018, Algorithm 1) answers only where max_j n_j plus noise of its own reaches a threshold.
 
-Neighbours: the data sets differ in one record, hence in one shard, hence in at most one teacher, hence in at most one
-vote per query, which moves two counts: one up, one down, by 1 each.
+Neighbours: the data sets differ in the value of one record, and their number is public: hence in one shard, hence in at
+most one teacher, hence in at most one vote per query, which moves two counts: one up, one down, by 1 each. An added
+record is more: it changes the sizes of `shards`, and with them a second teacher can get other records.
 """
 
 import math
@@ -248,8 +249,8 @@ def pate(
         teachers: How many, at most n.
         aggregator: The noise.
         answers: Largest number of labels the student gets.
-        learner: Trains a teacher, and the student; each gets a generator of its own, so that one record reaches one
-            teacher only.
+        learner: Trains a teacher, and the student; each gets a generator of its own, so that what one record holds
+            reaches one teacher only.
         rng: The root of all randomness.
 
     Raises:

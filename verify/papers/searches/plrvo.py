@@ -47,7 +47,7 @@ class Optimum:
         mechanism: With k, theta and clip.
         objective: J = C (k-1) theta.
         epsilon: By the accountant of the search.
-        slacks: Of every constraint, at least 0.
+        slacks: Of every constraint, at least 0 but for rounding.
         solver: "SLSQP" or "trust-constr".
         iterations: Of the solver.
         evaluations: How often the accountant was asked by the search.

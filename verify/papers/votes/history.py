@@ -26,9 +26,10 @@ class VoteHistory:
         check: Law of the check's noise, with clip = 1; None where every query is answered.
         checks: Largest number of checks, fixed beforehand; 0 without a check.
         threshold: Of the check, finite.
-        adjacency: "replace-one": one teacher votes otherwise, (+1, -1) on two counts: what a changed, added or removed
-            record does, its teacher being trained anew. "add-remove": one teacher's vote is there or not, 1 on one
-            count.
+        adjacency: "replace-one": one teacher votes otherwise, (+1, -1) on two counts: what a changed record does, its
+            teacher being trained anew, where the number of records is public. An added or removed one does no more
+            where every record's teacher is drawn by itself; in shards of equal size it can change two teachers.
+            "add-remove": one teacher's vote is there or not, 1 on one count.
 
     Raises:
         TypeError, ValueError: A value outside its domain, or noise without independent coordinates.

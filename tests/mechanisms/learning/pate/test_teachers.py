@@ -96,6 +96,15 @@ def test_shards_are_disjoint_and_cover_everything() -> None:
     assert {len(part) for part in parts} == {10, 11}
 
 
+def test_an_added_record_can_reach_two_teachers() -> None:
+    """Ten shards of 50 and one record more: where it lies in one of 50, another has 51, and both hold other records."""
+    reached = set()
+    for seed in range(20):
+        sizes = {record: len(part) for part in shards(501, 10, rng=np.random.default_rng(seed)) for record in part}
+        reached.add(1 if sizes[500] == 51 else 2)
+    assert reached == {1, 2}
+
+
 def test_one_record_moves_one_vote_per_query() -> None:
     """What the privacy of PATE rests on: (+1, -1) or nothing in every row of counts, whatever the record becomes."""
     data = load("digits")
