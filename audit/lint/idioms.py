@@ -69,7 +69,7 @@ REGROUPS = (
 )  # fmt: skip
 SIZE_NAMES = re.compile(
     r"(n|num|number_of)_(train(ing)?_?)?(examples|samples|records|data|points|train|images)"
-    r"|(train(ing)?|data|dataset|sample)_(set_)?size|N|n_train|num_train|records",
+    r"|(train(ing)?|data|dataset)_(set_)?size|N|n_train|num_train|records",
     re.IGNORECASE,
 )
 CLIP_NAMES = re.compile(
@@ -164,7 +164,7 @@ def records(script: "Script") -> int | None:
     loaded = {call: name for call in script.all_calls if (name := _loads(script, call)) is not None}
     added = any(isinstance(names.parents.get(call), ast.BinOp) for call in loaded)  # MNIST(...) + MNIST(...)
     regrouped = added or any(_regroups(script, call, {*loaded}) for call in script.calls(*REGROUPS))
-    if len(set(loaded.values())) == 1 and not regrouped:
+    if not regrouped:
         sizes.update(TRAINING_RECORDS[name] for name in loaded.values())
     for call in script.all_calls:
         if last_name(call.func) in SIGNATURES:

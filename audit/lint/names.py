@@ -77,6 +77,12 @@ class Names:
                 yield current
             current = self.parents.get(current)
 
+    def block(self, statement: ast.AST) -> list[ast.stmt]:
+        """The statements among which one stands: of an `if`, those of its own branch."""
+        around = self.parents[statement]
+        blocks = (getattr(around, name, []) for name in ("body", "orelse", "finalbody"))
+        return next((block for block in blocks if isinstance(block, list) and statement in block), [])
+
     def mentions(self, *names: str) -> Iterator[ast.expr]:
         """Names, attributes and keyword arguments that are spelt like this in any case."""
         for node in self.parents:

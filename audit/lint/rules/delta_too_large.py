@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from dpaudit.audit.lint.findings import Hit, Rule
-from dpaudit.audit.lint.idioms import SIZE_NAMES, records
+from dpaudit.audit.lint.idioms import SIZE_NAMES, SPELLINGS, records
 from dpaudit.audit.lint.names import last_name
 from dpaudit.audit.lint.recipe_files import RecipeFile
 from dpaudit.audit.lint.rules.delta_from_loader import deltas, is_loader
@@ -28,7 +28,9 @@ def _is_one_over_n(script: Script, node: ast.AST) -> bool:
     below = node.right
     if isinstance(below, ast.Call) and last_name(below.func) == "len" and len(below.args) == 1:
         return not is_loader(script, below.args[0]) or last_name(below.args[0]) == "dataset"
-    return SIZE_NAMES.fullmatch(last_name(below)) is not None
+    if isinstance(below, ast.Subscript) and last_name(below.value) == "shape":
+        return script.names.number(below.slice) == 0
+    return SIZE_NAMES.fullmatch(last_name(below)) is not None or last_name(below) in SPELLINGS["records"]
 
 
 def _find_in_recipe(file: RecipeFile) -> Iterator[Hit]:

@@ -8,6 +8,7 @@ from dpaudit.audit.lint.idioms import SIGNATURES, argument, held_out
 from dpaudit.audit.lint.names import SCOPES, keyword, last_name
 from dpaudit.audit.lint.releases import handed
 from dpaudit.audit.lint.rules.fixed_shuffle_seed import seeded_generator
+from dpaudit.audit.lint.rules.noise_generator import TORCH_SEEDS
 from dpaudit.audit.lint.rules.sigma_as_multiplier import DRAWS_NOISE, MULTIPLIERS
 from dpaudit.audit.lint.script import Script
 
@@ -17,7 +18,7 @@ NOISE_CALLS = (
     "differentially_private_aggregate",
 )  # fmt: skip
 KEYS = ("key", "PRNGKey")
-SEEDS = ("torch.manual_seed", "torch.random.manual_seed", "numpy.random.seed")
+SEEDS = (*TORCH_SEEDS, "numpy.random.seed")
 
 
 def _find(script: Script) -> Iterator[Hit]:
@@ -55,9 +56,16 @@ def _statement(script: Script, node: ast.AST) -> ast.stmt:
 
 def _is_scaled_noise(script: Script, draw: ast.Call) -> bool:
     """Whether a noise multiplier stands in the statement of a draw, by its name or as an accountant is told it."""
-    told = (argument(call, "noise_multiplier") for call in script.calls(*SIGNATURES))
-    names = MULTIPLIERS | {last_name(node) for node in told if node is not None} - {""}
-    return any(last_name(part) in names for part in ast.walk(_statement(script, draw)))
+    told = [node for call in script.calls(*SIGNATURES) if (node := argument(call, "noise_multiplier")) is not None]
+    told += [given for node in told for given in handed(script, node)]
+    names = MULTIPLIERS | {last_name(node) for node in told} - {""}
+    found = {item for node in told for item in script.names.definitions(node)}
+    values = {item for item in found if isinstance(item, ast.Constant)}  # several names may share a call
+    return any(
+        last_name(part) in names
+        or (isinstance(part, ast.Name) and not values.isdisjoint(script.names.definitions(part)))
+        for part in ast.walk(_statement(script, draw))
+    )
 
 
 def _is_kept_in_loop(script: Script, draw: ast.Call, key: ast.expr) -> bool:
@@ -82,9 +90,7 @@ def _stored(node: ast.AST) -> set[str]:
 def _seeded_before(script: Script, draw: ast.Call) -> bool:
     """Whether a statement of the same block, before the draw, seeds the generator of all draws with a constant."""
     statement = _statement(script, draw)
-    around = script.names.parents[statement]
-    blocks = [getattr(around, name, []) for name in ("body", "orelse", "finalbody")]
-    block = next((block for block in blocks if isinstance(block, list) and statement in block), [statement])
+    block = script.names.block(statement) or [statement]
     before = [item.value for item in block[: block.index(statement)] if isinstance(item, ast.Expr)]
     return any(
         isinstance(call, ast.Call)

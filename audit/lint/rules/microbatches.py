@@ -1,11 +1,16 @@
 """Clipping of averages over several records."""
 
+import ast
+import re
 from collections.abc import Iterator
 
 from dpaudit.audit.lint.findings import Hit, Rule
 from dpaudit.audit.lint.idioms import SIGNATURES, argument, held_out
 from dpaudit.audit.lint.names import Number, keyword, last_name
 from dpaudit.audit.lint.script import Script
+
+# of TF-Privacy: the vectorized, Keras and Gaussian ones take a clipping norm and a noise multiplier, the others a query
+OPTIMIZERS = re.compile(r"(Vectorized)?DP(Keras)?(?:Adagrad|Adam|GradientDescent|RMSProp|SGD)(Gaussian)?Optimizer")
 
 
 def _find(script: Script) -> Iterator[Hit]:
@@ -14,13 +19,23 @@ def _find(script: Script) -> Iterator[Hit]:
     doubled = any(script.names.value(keyword(call, "used_microbatching")) is True for call in script.all_calls)
     batch = None if doubled else _batch_size(script)
     for call in script.all_calls:
-        count = script.names.number(keyword(call, "num_microbatches", "microbatches"))
+        count = script.names.number(_microbatches(call))
         if not doubled and count is not None and batch is not None and count < batch:
             yield Hit(
                 call,
                 f"{last_name(call.func)} clips the mean of {batch / count:g} records: num_microbatches={count:g} in a "
                 f"batch of {batch:g}",
             )
+
+
+def _microbatches(call: ast.Call) -> ast.expr | None:
+    """The number of microbatches that a call gives: by name, or after what an optimizer of TF-Privacy takes first."""
+    given = keyword(call, "num_microbatches", "microbatches")
+    kind = OPTIMIZERS.fullmatch(last_name(call.func))
+    if given is not None or kind is None or any(isinstance(item, ast.Starred) for item in call.args):
+        return given
+    place = 2 if any(kind.groups()) else 1
+    return call.args[place] if len(call.args) > place else None
 
 
 def _batch_size(script: Script) -> Number | None:

@@ -13,6 +13,7 @@ from dpaudit.audit.lint.idioms import (
 )
 from dpaudit.audit.lint.names import keyword, last_name
 from dpaudit.audit.lint.recipe_files import RecipeFile
+from dpaudit.audit.lint.releases import is_own
 from dpaudit.audit.lint.script import Script
 
 OPACUS = ("make_private", "make_private_with_epsilon")
@@ -24,15 +25,19 @@ SHUFFLING_SAMPLERS = ("RandomSampler", "DistributedSampler", "SubsetRandomSample
 
 
 def _find(script: Script) -> Iterator[Hit]:
+    if _told_of_no_sampling(script):
+        return
     replaced = False
     for call in script.calls(*OPACUS):
+        old = keyword(call, "data_loader") or (call.args[2] if len(call.args) > 2 else None)
+        replaced = replaced or old is not None
+        if _is_of_script(script, call):
+            continue
         sampling = keyword(call, "poisson_sampling")
         if script.names.value(sampling) is False:
             yield Hit(
                 sampling or call, "poisson_sampling=False shuffles, and the accountant still assumes Poisson batches"
             )
-        old = keyword(call, "data_loader") or (call.args[2] if len(call.args) > 2 else None)
-        replaced = replaced or old is not None
         if old is not None and script.names.value(sampling) is not False:
             yield from _beside_its_loader(script, call, old)
     accounting = _accounting(script)
@@ -53,6 +58,35 @@ def _find(script: Script) -> Iterator[Hit]:
         if script.names.value(keyword(call, "shuffle")) is True and batch is not None and not held_out(script, call):
             yield Hit(call, f"{last_name(call.func)} shuffles, and {accounting} assumes Poisson batches")
     yield from _keras_fits(script, accounting)
+
+
+def _told_of_no_sampling(script: Script) -> bool:
+    """Whether every rate that accountants are told is 1: no batches amplify what is claimed then."""
+    told = (argument(call, "sampling_prob") for call in script.calls("step"))
+    rates = {script.names.number(rate) for rate in told if rate is not None}
+    for call in script.calls("append"):
+        kept = isinstance(call.func, ast.Attribute) and last_name(call.func.value) == "history"  # of Opacus
+        if kept and call.args and isinstance(call.args[0], ast.Tuple) and len(call.args[0].elts) == 3:
+            rates.add(script.names.number(call.args[0].elts[1]))
+    return rates == {1}
+
+
+def _is_of_script(script: Script, call: ast.Call) -> bool:
+    """Whether make_private is a function of the script, or a method of a class of it: what these call is judged."""
+    if not isinstance(call.func, ast.Attribute):
+        return is_own(script, call)
+    receiver = call.func.value
+    made = {last_name(item.func) for item in script.names.definitions(receiver) if isinstance(item, ast.Call)}
+    for item in ast.walk(script.tree):
+        methods = item.body if isinstance(item, ast.ClassDef) else ()
+        own = any(isinstance(part, ast.FunctionDef) and part.name == call.func.attr for part in methods)
+        if isinstance(item, ast.ClassDef) and own and ({item.name} == made or _is_self(receiver, item)):
+            return True
+    return False
+
+
+def _is_self(node: ast.expr, around: ast.ClassDef) -> bool:
+    return last_name(node) == "self" and node in ast.walk(around)
 
 
 def _beside_its_loader(script: Script, private: ast.Call, given: ast.expr) -> Iterator[Hit]:
@@ -115,7 +149,7 @@ def _accounting(script: Script) -> str | None:
     """The first thing in a script that assumes Poisson batches and leaves the loader as it is."""
     for call in script.all_calls:
         name = last_name(call.func)
-        if name in POISSON_ACCOUNTING:
+        if name in POISSON_ACCOUNTING and script.names.number(argument(call, "sampling_prob")) != 1:
             return name
         if name == "PrivacyEngine" and any(script.calls("attach")):  # make_private would replace the loader
             return "PrivacyEngine.attach"

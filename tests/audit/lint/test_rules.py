@@ -27,6 +27,11 @@ JAX_LOOP = (
     "import jax\nimport dp_accounting\nevent = dp_accounting.GaussianDpEvent(NM)\n"
     "def train(data, key):\n    for x in data:\n"
 )
+KEYED = (
+    "import jax\nimport dp_accounting\nsigma, other = 4.0, 4.0\nwidth = sigma\n"
+    "def event(z):\n    return dp_accounting.GaussianDpEvent(z)\n"
+    "def noisy(g):\n    return g + {spread} * jax.random.normal(jax.random.PRNGKey(1), g.shape)\nevent({given})\n"
+)
 POISSON = "from opacus.accountants import RDPAccountant\npick = torch.rand(n) < rate\n"
 SEEDED = "import torch\ntorch.manual_seed(0)\n"
 OPTIMIZER = "import torch\nfrom opacus.optimizers import DPOptimizer\n"
@@ -37,10 +42,42 @@ TRAINED = (
 OLD_LOADER = OPACUS + "old = DataLoader(d, batch_size=64)\n"
 BESIDE_OLD_LOADER = OLD_LOADER + TRAINED.replace("=loader", "=old") + "noise_multiplier=1.0)\n"
 
+BATCHED = TENSORFLOW + "batch_size = 256\n"
+SHUFFLED = OPACUS + TRAINED + "noise_multiplier=1.0, poisson_sampling=False)\n"
+OWN_ENGINE = OPACUS + "class Engine(PrivacyEngine):\n    def make_private(self, poisson_sampling):\n"
+FOLDS = (
+    OPACUS + "{before}\nfor fold in folds:\n    model = engine.make_private(module=new())\n    {start}\n"
+    "    for epoch in range(9):\n        loss = one_pass(model)\n"
+    "        if {test}:\n            best = best_loss = loss\n"
+)
+
 # rule: scripts that break it, each with a neighbour that does not
 DPSGD = "import optax\n"
 EXAMPLES: dict[str, list[tuple[str, str]]] = {
     "shuffled-as-poisson": [
+        *(
+            (SHUFFLED + f"engine.accountant.{amplified}", SHUFFLED + f"engine.accountant.{told}")
+            for amplified, told in (
+                ("history.append((1.1, rate, 1))", "history.append((1.1, 1, 1))"),
+                ("step(noise_multiplier=1.1, sample_rate=0.1)", "step(noise_multiplier=1.1, sample_rate=1.0)"),
+            )
+        ),
+        *(
+            (OWN_ENGINE + "        " + broken, OWN_ENGINE + "        " + kept)
+            for broken, kept in (
+                ("return super().make_private(poisson_sampling=False)", "return self.made(poisson_sampling=False)"),
+                ("pass\nEngine().make_private_with_epsilon(poisson_sampling=False)",
+                 "pass\nEngine().make_private(poisson_sampling=False)"),
+                ("pass\nengine.make_private(poisson_sampling=False)",
+                 "pass\n    def both(self):\n        return self.make_private(poisson_sampling=False)"),
+                ("pass\nengine.make_private(poisson_sampling=False)",
+                 "pass\ndef make_private(poisson_sampling):\n    pass\nmake_private(poisson_sampling=False)"),
+            )
+        ),
+        (
+            TENSORFLOW + "data = data.shuffle(60000).batch(256)",
+            TENSORFLOW.replace("256 / 60000", "1.0") + "data = data.shuffle(60000).batch(256)",
+        ),
         (
             BESIDE_OLD_LOADER +
             "with BatchMemoryManager(data_loader=old, max_physical_batch_size=8, optimizer=optimizer) as parts:\n"
@@ -112,6 +149,10 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ),
     ],
     "fixed-noise-seed": [
+        *(
+            (KEYED.format(spread=spread, given="sigma"), KEYED.format(spread=spread, given="other"))
+            for spread in ("sigma", "width")
+        ),
         *(
             (
                 JAX_LOOP + "        g = grad(x) + NM * jax.random.normal(key, shape)",
@@ -185,6 +226,19 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
             OPACUS + "from torchvision import datasets\ntrain = datasets.CIFAR10('.', train=True)\ndelta = 1e-4",
             OPACUS + "from torchvision import datasets\ntrain = datasets.CIFAR10('.', train=True)\ndelta = 1e-5",
         ),
+        *(
+            (
+                OPACUS + "from torchvision import datasets\ntrain = datasets.CIFAR10('.', train=True)\ndelta = 3e-5",
+                OPACUS + kept,
+            )
+            for kept in (
+                "from torchvision import datasets\ntrain = datasets.MNIST('.') if small else datasets.CIFAR10('.')\n"
+                "num_samples = 100_000\ndelta = 1e-5",
+                "sample_size = 100_000\ndraws = np.random.normal(size=sample_size)\ndelta = 1e-5",
+            )
+        ),
+        (OPACUS + "delta = 1 / x.shape[0]", OPACUS + "delta = 1 / x.shape[1]"),
+        (OPACUS + "delta = 1 / sample_size", OPACUS + "delta = 1 / (2 * sample_size)"),
         (OPACUS + "target_delta = 1 / len(dataset)", OPACUS + "target_delta = 1 / (2 * len(dataset))"),
     ],
     "passes-over-another-n": [
@@ -330,6 +384,14 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ),
     ],
     "search-not-accounted": [
+        *(
+            (FOLDS.format(before=before, start=start, test=test), FOLDS.format(before=before, start=start, test=kept))
+            for before, start, test, kept in (
+                ("best = inf", "best_loss = inf", "best_loss < best", "loss < best_loss"),
+                ("best = inf", "best_loss = inf\n    is_best = loss < best", "is_best", "loss < best_loss"),
+                ("best = inf", "best_loss = inf\n    is_best = loss < best_loss", "loss < best", "is_best"),
+            )
+        ),
         (
             OPACUS + "for lr in (0.1, 1.0):\n    engine.make_private(module=m)\n    if acc > best:\n        best = acc",
             OPACUS + "for lr in (0.1, 1.0):\n    engine.make_private(module=m)\n    accuracies.append(acc)",
@@ -435,6 +497,17 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
         ),
     ],
     "microbatches": [
+        *(
+            (f"{BATCHED}{optimizer}{before}, 16)", f"{BATCHED}{optimizer}{before}, 256, 16)")
+            for optimizer, before in (
+                ("DPGradientDescentOptimizer", "(query"),
+                ("DPAdamGaussianOptimizer", "(1.0, 1.1"),
+                ("DPKerasSGDOptimizer", "(1.0, 1.1"),
+                ("VectorizedDPKerasAdamOptimizer", "(1.0, 1.1"),
+                ("VectorizedDPSGDOptimizer", "(1.0, 1.1"),
+            )
+        ),
+        (BATCHED + "DPAdamOptimizer(query, 16)", BATCHED + "DPAdamOptimizer(*queries, 16)"),
         (
             TENSORFLOW + "B = 256\ndata = data.batch(B)\nDPKerasSGDOptimizer(1.0, 1.1, num_microbatches=16)",
             TENSORFLOW + "B = 256\ntest_data = data.batch(B)\nDPKerasSGDOptimizer(1.0, 1.1, num_microbatches=16)",
@@ -489,6 +562,53 @@ def test_a_rule_fires_on_what_breaks_it_and_on_nothing_near(
 ) -> None:
     assert rule in {finding.rule for finding in found(broken)}
     assert rule not in {finding.rule for finding in found(kept)}
+
+
+ENGINE = "from opacus import PrivacyEngine\nprivate = PrivacyEngine({}).make_private(module=m{})\n"
+
+
+@pytest.mark.parametrize(
+    ("seeded", "kept"),
+    [
+        ("torch.manual_seed(7)", "torch.manual_seed(secrets.randbits(60))"),
+        ("SEED, N = 7, 8\ntorch.random.manual_seed(SEED)", "SEED = drawn()\ntorch.random.manual_seed(SEED)"),
+        ("torch.manual_seed(7)", "parser.add_argument('--seed', default=7)\ntorch.manual_seed(args.seed)"),
+        ("torch.manual_seed(7)", "parser.add_argument('--run', default=7)\ntorch.manual_seed(args.run - 1)"),
+        ("torch.manual_seed(7)", "DEFINE_integer('seed', 7)\nseed = FLAGS.seed\ntorch.manual_seed(seed)"),
+        ("def fix(s):\n    torch.manual_seed(s)\nfix(7)", "def fix(s):\n    torch.manual_seed(s)\nfix(drawn())"),
+        ("def fix():\n    torch.manual_seed(7)\nfix()", "def fix():\n    torch.manual_seed(7)"),
+        ("def main():\n    torch.manual_seed(7)\nmain()", "def main(s=7):\n    torch.manual_seed(s)\nmain()"),
+        ("torch.manual_seed(7)", "def evaluate():\n    torch.manual_seed(7)\nevaluate()"),
+        ("torch.manual_seed(7)", "g = torch.Generator()\ng.manual_seed(7)"),
+    ],
+)
+def test_a_constant_seed_before_opacus_is_noted(seeded: str, kept: str, found: Callable[[str], list[Finding]]) -> None:
+    def noted(first: str, secure: str = "", generator: str = "") -> list[tuple[str, str]]:
+        hits = found(f"import torch\n{first}\n{ENGINE.format(secure, generator)}torch.manual_seed(8)\n")
+        return [(item.rule, item.level) for item in hits if "in every run" in item.message]
+
+    assert noted(seeded) == noted(f"{seeded}\ntorch.manual_seed(9)") == [("noise-generator", "note")]
+    assert noted(kept) == noted(seeded, "secure_mode=True") == noted(seeded, "", ", noise_generator=g") == []
+
+
+def test_a_comparison_of_trainings_is_found_once_over_all_of_them(found: Callable[[str], list[Finding]]) -> None:
+    grid = dedent(
+        """
+        for lr in rates:
+            for fold in folds:
+                engine.make_private(module=new())
+                if accuracy() > best:
+                    best = accuracy()
+        """
+    )
+    whole = [item.message for item in found(OPACUS + grid)]
+    anew = [item.message for item in found(OPACUS + grid.replace("rates:\n", "rates:\n    best = 0\n"))]
+    branch = grid.replace("if acc", "if first:\n            best = 0\n        elif acc")
+    assert [message.split(" is kept")[0] for message in (*whole, *anew)] == [
+        "the best of the trainings over rates",
+        "the best of the trainings over folds",
+    ]
+    assert [item.message for item in found(OPACUS + branch)] == whole
 
 
 def test_what_trains_nothing_privately_is_left_alone(found: Callable[[str], list[Finding]]) -> None:
