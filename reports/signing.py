@@ -36,7 +36,7 @@ def sign_report(page: Path, data: Path, key: Path, *, passphrase: Callable[[], b
     Raises:
         ValueError: The key is none, the passphrase is not its own, or the page is not that of the JSON; one line.
     """
-    if _sha256(data) not in page.read_text("utf-8", "replace"):
+    if f"SHA-256 <code>{_sha256(data)}</code>" not in page.read_text("utf-8", "replace"):  # no text of others: escaped
         raise ValueError(f"Expected {page} to be the page of {data}, which names its SHA-256: render it with --out.")
     private = _private_key(key, passphrase)
     text = "".join(f"{_sha256(path)}  {path.name}\n" for path in (page, data)).encode()
@@ -76,7 +76,7 @@ def verify_report(page: Path, data: Path, *, key: Path | None = None) -> str:
         raise ValueError(
             f"Expected {folder / SIGNATURE} to be a signature of {SUMS} by {_fingerprint(public)}."
         ) from error
-    lines = text.decode("ascii", "replace").splitlines()
+    lines = text.decode("utf-8", "replace").splitlines()
     signed = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     for path in (page, data):
         if path.name not in signed:

@@ -55,6 +55,21 @@ def test_what_was_signed_is_verified(report: tuple[Path, Path], tmp_path: Path) 
         assert verify_report(*report, key=tmp_path / "report.sha256.pub") == by
 
 
+def test_a_page_that_only_mentions_the_hash_is_that_of_another(report: tuple[Path, Path], tmp_path: Path) -> None:
+    page, data = report
+    digest = hashlib.sha256(data.read_bytes()).hexdigest()
+    page.write_text(page.read_text().replace(f"<code>{digest}</code>", "<code>0</code>") + f"claim {digest}")
+    with pytest.raises(ValueError, match="to be the page of"):
+        sign_report(page, data, key_file(tmp_path / "key"), passphrase=nobody)
+
+
+def test_names_of_any_alphabet_are_verified(report: tuple[Path, Path], tmp_path: Path) -> None:
+    page, data = report
+    named = data.rename(tmp_path / "résultat.json")
+    by = sign_report(page, named, key_file(tmp_path / "key"), passphrase=nobody)
+    assert verify_report(page, named) == by
+
+
 def test_an_encrypted_key_needs_its_passphrase(report: tuple[Path, Path], tmp_path: Path) -> None:
     key = key_file(tmp_path / "key", encryption=BestAvailableEncryption(b"right"))
     assert sign_report(*report, key, passphrase=lambda: b"right") == verify_report(*report)
