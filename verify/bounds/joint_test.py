@@ -102,6 +102,8 @@ class JointTest:
             curve: g.
             draws: Samples at most, more at a small level; where they leave it open it is not rejected.
         """
+        if self._all_equal:
+            return False
         if self._extreme_p_value(curve) <= self.alpha:
             return True
         return self._spread_p_value(curve, DRAWS, draws) <= self.alpha
@@ -119,6 +121,8 @@ class JointTest:
         Returns:
             In (0, 1].
         """
+        if self._all_equal:
+            return 1.0
         return min(self._extreme_p_value(curve), self._spread_p_value(curve, P_VALUE_DRAWS, MOST_DRAWS), 1.0)
 
     def epsilon_lower(self, delta: float) -> float:
@@ -181,6 +185,12 @@ class JointTest:
     def _undecided(self) -> float:
         """Probability that one sampled tail is taken for less than it is: less where the error probability is."""
         return UNDECIDED * min(1.0, (1.0 - self.confidence) / 0.05)
+
+    @cached_property
+    def _all_equal(self) -> bool:
+        """Whether one number is all there is: the order that a seed puts equal scores in is no evidence then."""
+        first = self.in_scores[0]
+        return bool((self.in_scores == first).all() and (self.out_scores == first).all())
 
     @cached_property
     def _places(self) -> tuple[Array, Array]:

@@ -316,3 +316,14 @@ def test_bad_input_is_refused(change: dict[str, object], message: str) -> None:
     build: Callable[..., JointTest] = JointTest
     with pytest.raises((TypeError, ValueError), match=message):
         build(**(good | {"confidence": 0.95, "seed": 1} | change))
+
+
+@pytest.mark.parametrize("size", [95, 108, 171])
+def test_scores_that_are_all_one_number_are_no_evidence(size: int) -> None:
+    """By the order that a seed puts them in, one in twenty of such would be."""
+    same, curve = np.zeros(size), Tradeoff.of_points([0.0], [0.0])
+    for seed in range(40):
+        test = JointTest(same, same, curve, 0.95, seed)
+        assert not test.rejects(curve)
+        assert test.p_value(curve) == 1.0
+        assert test.epsilon_lower(1e-5) == 0.0
