@@ -25,7 +25,6 @@ from dpaudit.verify.bounds import (
     tpr_at_fpr,
 )
 from dpaudit.verify.bounds.joint_test import JointTest
-from dpaudit.verify.bounds.one_run_curve import impossible_tails
 from dpaudit.verify.bounds.rates import SMALLEST_LEVEL
 from dpaudit.verify.bounds.tradeoff import Tradeoff
 from dpaudit.verify.results import PROMISED_POWER, AttackResult, AuditResult, Control, CurveTest, LowerBound
@@ -300,14 +299,12 @@ def _control(
 
 def _decider(claim: ClaimUnderTest, confidence: float) -> Refuted:
     """Whether counts refute, by one test of the promise and one of the curve: `_refutes` also looks for the bound."""
+    curves = _curves(claim)
 
     def refuted(canaries: int, guesses: int, correct: int) -> bool:
         level = _level(Guesses(canaries, guesses, correct), confidence)
-        if refutes(canaries, guesses, correct, epsilon=claim.epsilon, delta=claim.delta, confidence=level):
-            return True
-        tail = np.array([1.0 - level])
-        return correct > 0 and any(
-            impossible_tails(canaries, guesses, correct, curve, tail)[0] for curve in _curves(claim)
+        return refutes(
+            canaries, guesses, correct, epsilon=claim.epsilon, delta=claim.delta, confidence=level, curves=curves
         )
 
     return refuted

@@ -1,6 +1,6 @@
 """What a planting can show at all, and what it would have shown of a training with less noise."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,10 +62,19 @@ def one_run_bound(
     return max(guess_bounds(steinke, promised), key=lambda bound: bound.epsilon_lower)
 
 
-def refutes(canaries: int, guesses: int, correct: int, *, epsilon: float, delta: float, confidence: float) -> bool:
+def refutes(
+    canaries: int, guesses: int, correct: int, *, epsilon: float, delta: float, confidence: float,
+    curves: Sequence[Tradeoff] = (),
+) -> bool:  # fmt: skip
     """Whether so many right guesses refute (epsilon, delta), by the better of the two bounds that assume nothing.
 
-    Both reject for many right guesses alone, and share one error probability (`one_run_p_value`).
+    All tests reject for many right guesses alone, and share one error probability (`one_run_p_value`).
+
+    Args:
+        canaries, guesses, correct: As `epsilon_one_run`.
+        epsilon, delta: Claimed.
+        confidence: Level in (0, 1).
+        curves: What the claim allows, in place of the curve of (epsilon, delta) alone.
     """
     level = 1.0 - confidence
     if not correct:
@@ -73,8 +82,11 @@ def refutes(canaries: int, guesses: int, correct: int, *, epsilon: float, delta:
     with np.errstate(over="ignore"):  # the logarithm of a probability that is 0
         if steinke_p_value(canaries, guesses, correct, epsilon=epsilon, delta=delta) <= level:
             return True
-    curve = Tradeoff.of_points([epsilon], [delta])
-    return bool(impossible_tails(canaries, guesses, correct, curve, np.array([level]))[0])
+    tail = np.array([level])
+    return any(
+        impossible_tails(canaries, guesses, correct, curve, tail)[0]
+        for curve in curves or [Tradeoff.of_points([epsilon], [delta])]
+    )
 
 
 def needed_correct(canaries: int, guesses: int, refuted: Refuted) -> int | None:

@@ -267,7 +267,7 @@ def test_a_smaller_last_batch_counts_as_the_records_over_the_batch() -> None:
 
 
 def test_next_to_no_noise_is_hidden_by_no_number_of_batches() -> None:
-    claim = Claim(231.525, 3.3e-7, [Phase(Gaussian(0.00486706), sampler=Shuffled(58_793_000, 20))], "replace-one")
+    claim = Claim(231.525, 3.3e-7, [Phase(Gaussian(0.00486706), sampler=Shuffled(58_793_000, 175))], "replace-one")
     found = rigorous_bracket(claim)
     assert isinstance(found, RigorousBracket)
     assert found.delta_upper == 1

@@ -114,8 +114,10 @@ def test_brackets_are_as_narrow_as_those_of_one_release(noise: Mechanism, sample
         (Product(1e6, clip_norm=1.0, dimension=3055), BallsInBins(3, 1)),  # losses of hundreds
         (GammaPLRV(0.05, 8.0, dimension=36), BallsInBins(100, 3)),
         (Laplace(1e-6, dimension=1), BallsInBins(10**6, 2)),
+        (Laplace(1e6, dimension=None), BallsInBins(10**6, 2)),
         (Laplace(1.4e90, dimension=176), BallsInBins(132, 16)),  # nothing is lost
         (Laplace(1e12, dimension=1), RandomAllocation(10**5, 1)),
+        (GammaScaleLaplace(2.5, 4e11, dimension=1), BallsInBins(10**5, 1)),
         (GammaScaleLaplace(2.5, 4e11, clip_norm=1, dimension=10), RandomAllocation(10**5, 1)),
         (GeneralizedGaussian(3.0, 1e12, dimension=1), BallsInBins(10**8, 2)),
         (GeneralizedGaussian(100.0, 0.3875, clip_norm=math.inf, dimension=3), BallsInBins(10**6, 10**4, "once")),
