@@ -60,7 +60,10 @@ class Split:
         rng = np.random.default_rng(self.seed)
         parts = [np.split(rng.permutation(arm), [round(self.share * len(arm))]) for arm in (inside, outside)]
         if any(not len(part) for arm in parts for part in arm):
-            raise ValueError(f"Expected share={self.share} to leave scores in both parts of both arms.")
+            sizes = f"{len(inside)} and {len(outside)} scores"
+            raise ValueError(
+                f"Expected {sizes} to be enough for two parts of each arm, share={self.share} in the first."
+            )
         (chosen_in, counted_in), (chosen_out, counted_out) = parts
         threshold = choose_threshold(
             chosen_in, chosen_out, delta=delta, confidence=confidence, trials_in=len(counted_in),

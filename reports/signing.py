@@ -34,14 +34,25 @@ def sign_report(page: Path, data: Path, key: Path, *, passphrase: Callable[[], b
         The fingerprint of the public key.
 
     Raises:
-        ValueError: The key is none, the passphrase is not its own, or the page is not that of the JSON; one line.
+        ValueError: The key is none, the passphrase is not its own, the page is not that of the JSON, the signature of
+            another key lies beside it, or a file's name has a line break; one line.
     """
+    for path in (page, data):
+        if len(path.name.splitlines()) != 1:
+            raise ValueError(f"Expected name={path.name!r} to have no line break: the signed list has a line per file.")
     if f"SHA-256 <code>{_sha256(data)}</code>" not in page.read_text("utf-8", "replace"):  # no text of others: escaped
         raise ValueError(f"Expected {page} to be the page of {data}, which names its SHA-256: render it with --out.")
     private = _private_key(key, passphrase)
     text = "".join(f"{_sha256(path)}  {path.name}\n" for path in (page, data)).encode()
     public = private.public_key()
     folder = page.parent
+    if (folder / SIGNATURE).exists() and (folder / PUBLIC).exists():
+        signer = _fingerprint(_public_key(folder / PUBLIC))
+        if signer != _fingerprint(public):
+            raise ValueError(
+                f"Expected {folder / SIGNATURE}, by the key {signer}, to be replaced by that key alone: sign a copy of "
+                f"the files in another folder."
+            )
     write_whole({folder / SUMS: text, folder / SIGNATURE: private.sign(text), folder / PUBLIC: _pem(public)})
     return _fingerprint(public)
 
@@ -65,6 +76,8 @@ def verify_report(page: Path, data: Path, *, key: Path | None = None) -> str:
     except ImportError as error:
         raise ValueError(MISSING) from error
     folder = page.parent
+    if not data.exists():
+        raise ValueError(f"Expected {data} to be the JSON of the report: there is no such file.")
     lacking = next((folder / name for name in (SUMS, SIGNATURE) if not (folder / name).exists()), None)
     if lacking is not None:
         raise ValueError(f"Expected {lacking}, a signature of {page.name}: dpaudit report {data} --sign KEY makes one.")

@@ -1,6 +1,7 @@
 """`dpaudit scores`: bounds from anybody's membership scores."""
 
 import json as json_module
+import math
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -13,6 +14,7 @@ from dpaudit.audit.commands.console import REFUTED, Lost, one_of, seed_or_drawn,
 if TYPE_CHECKING:
     from dpaudit.audit.scores import Design
     from dpaudit.audit.threshold_rules import ThresholdRule
+    from dpaudit.mechanisms.base import Array
 
 
 def scores(
@@ -31,7 +33,7 @@ def scores(
     ] = "bonferroni",
     confidence: Annotated[float, typer.Option(help="Of each bound.")] = 0.95,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed of everything random; the scores' own hash if absent.")
+        int | None, typer.Option(min=0, help="Seed of everything random; from the scores' own order if absent.")
     ] = None,
     json: Annotated[str | None, typer.Option(help="Write JSON here as well; - prints it alone.")] = None,
 ) -> None:
@@ -54,8 +56,7 @@ def scores(
     written_apart(json, inside, outside, claim)
     promised = claim_under_test(epsilon, delta if epsilon is not None or claim is not None else None, claim, only)
     arms = read_scores(inside), read_scores(outside)
-    # of the scores, so that whoever repeats the command until equal scores fall another way gets no second draw
-    chosen = seed_or_drawn(seed, int.from_bytes(sha256(b"".join(arm.tobytes() for arm in arms)).digest()[:4]) >> 1)
+    chosen = seed_or_drawn(seed, _own_seed(*arms))
     design: Design = "paired" if paired else "one-run" if one_run else "independent"
     with unfit_is_input():
         judged = Scores(*arms, design=design).judge(
@@ -71,10 +72,23 @@ def scores(
     raise typer.Exit(REFUTED if judged["verdict"] == "refuted" else max(lost.statuses, default=0))
 
 
+def _own_seed(*arms: "Array") -> int:
+    """A seed from the order of all scores: who repeats, shuffles lines or rescales gets no second draw."""
+    import numpy as np
+
+    _, ranks = np.unique(np.concatenate(arms), return_inverse=True)
+    sizes = np.cumsum([len(arm) for arm in arms])[:-1]
+    content = b"|".join(np.sort(part).astype("<i8").tobytes() for part in np.split(ranks, sizes))
+    return int.from_bytes(sha256(content).digest()[:4]) >> 1
+
+
 def _rule(text: str, seed: int) -> "ThresholdRule":
     from dpaudit.audit.threshold_rules import Bonferroni, Explicit, Split
 
     try:
-        return Explicit(float(text))
+        fixed = float(text)
     except ValueError:
         return Bonferroni() if one_of("threshold", text, ("bonferroni", "split")) == "bonferroni" else Split(seed)
+    if math.isnan(fixed):
+        raise typer.BadParameter(f"Expected --threshold={text} to be a number, 'bonferroni' or 'split'.")
+    return Explicit(fixed)

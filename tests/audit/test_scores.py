@@ -313,6 +313,7 @@ def test_the_command(files: Path, dpaudit: Callable[..., subprocess.CompletedPro
         (("--paired", "--one-run"), "not both"),
         (("--paired", "--threshold", "1"), "not of pairs"),
         (("--threshold", "lucky"), "threshold='lucky'"),
+        (("--threshold", "nan"), "--threshold=nan"),
         (("--confidence", "2"), "confidence=2"),
         (("--confidence", "0.9999999999999999"), "confidence=0.9999999999999999"),
         (("--claim", "none.toml"), "none.toml"),
@@ -320,6 +321,24 @@ def test_the_command(files: Path, dpaudit: Callable[..., subprocess.CompletedPro
         refused = dpaudit(*arms, *words, folder=files)
         assert refused.returncode == 2, words
         assert named in " ".join(refused.stderr.split()), refused.stderr
+
+
+def test_no_second_draw_for_equal_scores(
+    tmp_path: Path, dpaudit: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    """Without --seed neither the order of lines, nor their scale, nor the sign of a zero changes who is first."""
+    rng = np.random.default_rng(0)
+    inside, outside = (rng.binomial(1, p, 60).astype(np.float64) for p in (0.75, 0.25))
+    told = set[str]()
+    for variant in (lambda x: x, lambda x: x[::-1], lambda x: 3.0 * x + 1.0, lambda x: np.where(x == 0, -0.0, x)):
+        for name, arm in (("a.npy", inside), ("b.npy", outside)):
+            np.save(tmp_path / name, variant(arm))
+        found = dpaudit("scores", "--in", "a.npy", "--out", "b.npy", "--epsilon", "1", "--delta", "0", folder=tmp_path)
+        told.add(found.stderr + found.stdout.splitlines()[0])
+    assert len(told) == 1
+    np.save(tmp_path / "a.npy", np.append(inside, 0.0))
+    other = dpaudit("scores", "--in", "a.npy", "--out", "b.npy", "--epsilon", "1", "--delta", "0", folder=tmp_path)
+    assert not any(other.stderr in line for line in told)
 
 
 @pytest.mark.parametrize(

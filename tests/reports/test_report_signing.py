@@ -48,11 +48,11 @@ def report(written: Written, tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "report.html", tmp_path / "result.json"
 
 
-def test_what_was_signed_is_verified(report: tuple[Path, Path], tmp_path: Path) -> None:
-    for form in (PrivateFormat.PKCS8, PrivateFormat.OpenSSH):
-        by = sign_report(*report, key_file(tmp_path / "key", form), passphrase=nobody)
-        assert verify_report(*report) == by
-        assert verify_report(*report, key=tmp_path / "report.sha256.pub") == by
+@pytest.mark.parametrize("form", [PrivateFormat.PKCS8, PrivateFormat.OpenSSH])
+def test_what_was_signed_is_verified(form: PrivateFormat, report: tuple[Path, Path], tmp_path: Path) -> None:
+    by = sign_report(*report, key_file(tmp_path / "key", form), passphrase=nobody)
+    assert verify_report(*report) == by
+    assert verify_report(*report, key=tmp_path / "report.sha256.pub") == by
 
 
 def test_a_page_that_only_mentions_the_hash_is_that_of_another(report: tuple[Path, Path], tmp_path: Path) -> None:
@@ -94,9 +94,26 @@ def test_the_signature_of_another_or_of_nothing_is_refused(report: tuple[Path, P
         verify_report(*report)
     sign_report(*report, key_file(tmp_path / "key"), passphrase=nobody)
     shutil.copy(tmp_path / "report.sha256.pub", tmp_path / "mine.pub")
+    (tmp_path / "report.sha256.sig").unlink()
     sign_report(*report, key_file(tmp_path / "key"), passphrase=nobody)
     with pytest.raises(ValueError, match="to be a signature"):
         verify_report(*report, key=tmp_path / "mine.pub")
+
+
+def test_a_signature_is_replaced_by_its_own_key_alone(report: tuple[Path, Path], tmp_path: Path) -> None:
+    first = sign_report(*report, key_file(tmp_path / "first"), passphrase=nobody)
+    with pytest.raises(ValueError, match=f"by the key {first}, to be replaced by that key alone"):
+        sign_report(*report, key_file(tmp_path / "second"), passphrase=nobody)
+    assert verify_report(*report) == first
+    assert sign_report(*report, tmp_path / "first", passphrase=nobody) == first
+
+
+def test_names_that_the_signed_list_cannot_hold(report: tuple[Path, Path], tmp_path: Path) -> None:
+    page, data = report
+    with pytest.raises(ValueError, match=r"Expected name='a\\nb\.json' to have no line break"):
+        sign_report(page, data.rename(tmp_path / "a\nb.json"), key_file(tmp_path / "key"), passphrase=nobody)
+    with pytest.raises(ValueError, match=r"Expected .*none\.json to be the JSON of the report"):
+        verify_report(page, tmp_path / "none.json")
 
 
 def test_what_cannot_be_signed_is_refused(report: tuple[Path, Path], tmp_path: Path) -> None:
