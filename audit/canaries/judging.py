@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +160,7 @@ def _one_run(
         trials=game.canaries, p_value=p_value, **asdict(game),
     )  # fmt: skip
     rejected = _findings(bound, claim, p_value <= 1.0 - confidence)
-    hopeless = best.epsilon_lower <= claim.epsilon and not _rejects(_all_right(game), claim, confidence)
+    hopeless = not _decider(claim, confidence)(*astuple(_all_right(game)))
     return attack, rejected + ["curve_violation"] * (test is not None and test.violated), hopeless
 
 
@@ -278,7 +278,8 @@ def _control(
     game = _guess(coins, _scores(coins, paths, reference))
     rng = np.random.default_rng(_SIMULATION_SEED)
     counts = rng.binomial(game.guesses, game.correct / game.guesses, RESAMPLES)
-    refuting = {int(c): _refutes(Guesses(game.canaries, game.guesses, int(c)), claim, confidence) for c in set(counts)}
+    refuted = _decider(claim, confidence)
+    refuting = {int(c): refuted(game.canaries, game.guesses, int(c)) for c in set(counts)}
     power = float(np.mean([refuting[int(count)] for count in counts]))
     return Control(
         attack=NAME,
@@ -290,7 +291,7 @@ def _control(
         power=power,
         found=power >= PROMISED_POWER,
         no_noise_trials=0,
-        no_noise_found=_refutes(_all_right(game), claim, confidence),
+        no_noise_found=refuted(*astuple(_all_right(game))),
         seed=_SIMULATION_SEED,
         seconds=time.monotonic() - began,
         unit="training",
@@ -298,7 +299,7 @@ def _control(
 
 
 def _decider(claim: ClaimUnderTest, confidence: float) -> Refuted:
-    """Whether counts refute, by one test of the promise and one of the curve: `_refutes` also looks for the bound."""
+    """Whether counts refute the promise, or the curve of its mechanism."""
     curves = _curves(claim)
 
     def refuted(canaries: int, guesses: int, correct: int) -> bool:
@@ -308,15 +309,6 @@ def _decider(claim: ClaimUnderTest, confidence: float) -> Refuted:
         )
 
     return refuted
-
-
-def _refutes(game: Guesses, claim: ClaimUnderTest, confidence: float) -> bool:
-    return _bound(game, claim, confidence).epsilon_lower > claim.epsilon or _rejects(game, claim, confidence)
-
-
-def _rejects(game: Guesses, claim: ClaimUnderTest, confidence: float) -> bool:
-    level = (1.0 - confidence) * judged(game.canaries)
-    return any(one_run_p_value(**asdict(game), curve=curve) <= level for curve in _curves(claim))
 
 
 def _told_of_reference(result: AuditResult, reference: Sequence[Path]) -> AuditResult:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from scipy.stats import binom
 
-from dpaudit.audit.canaries.judging import Guesses, _guess, _refutes, _two_arms, judge
+from dpaudit.audit.canaries.judging import Guesses, _guess, _one_run, _two_arms, judge
 from dpaudit.audit.canaries.planting import Planting, plant
 from dpaudit.audit.canaries.power import (
     epsilon_possible,
@@ -437,12 +437,19 @@ def test_the_power_of_a_gaussian_claim_is_by_the_tests_that_judge_it(tmp_path: P
     assert bare.details["ideal_power"]["power"] == 0.0
     needed = known.details["ideal_power"]["needed"]
     found = [
-        _refutes(_guess(sealed(game), rng.normal(2.0 * game.included(), 1.0)), claim, 0.95)
+        bool(_one_run(sealed(game), rng.normal(2.0 * game.included(), 1.0), claim, 0.95)[1])
         for game in (Draw(seed, 1, 1000) for seed in range(30))
     ]
     assert known.details["ideal_power"]["power"] > 0.9 <= np.mean(found)
+    coins = sealed(Draw(0, 1, 1000))
+    put_in = coins.draw.included()[0]
     for correct in (needed - 1, needed):
-        assert _refutes(Guesses(1000, 500, correct), claim, 0.95) == (correct == needed)
+        scores = np.full((1, 1000), 0.5)
+        scores[0, np.flatnonzero(put_in)[:250]] = 1.0
+        scores[0, np.flatnonzero(~put_in)[: correct - 250]] = 0.0
+        scores[0, np.flatnonzero(put_in)[250 : 250 + 500 - correct]] = 0.0
+        assert _guess(coins, scores) == Guesses(1000, 500, correct)
+        assert bool(_one_run(coins, scores, claim, 0.95)[1]) == (correct == needed)
 
 
 def test_a_curve_alone_refutes_by_its_own_p_value(tmp_path: Path) -> None:
