@@ -90,29 +90,11 @@ def check(
         return _out_of_reach(claim, beyond, started)
     uppers = [] if method == "monte-carlo" else upper_curves(claim)
     lower = certified_lower(claim) if draws is None else _lower_by_sampling(claim, method, confidence, draws)
-    bracket = Bracket(claim, uppers, lower)
-    if bracket.sampled and bracket.crossed:  # by chance: a sampled bound above a proven one says nothing
+    bracket, finding = _held(claim, uppers, lower, method)
+    if bracket.sampled and (bracket.crossed or (finding is not None and finding.crossed)):
+        # by chance: a sampled bound above a proven one says nothing
         lower = certified_lower(claim)
-        bracket = Bracket(claim, uppers, lower)
-    is_open = bracket.name == "undecided" and not bracket.crossed
-    if is_open and method != "monte-carlo" and (curve := curve_by_rho(claim)) is not None:
-        at = np.array([claim.epsilon])
-        if float(curve.delta(at)[0]) < bracket.delta_upper:
-            bracket = Bracket(claim, [*uppers, curve], lower)
-    finding = None
-    if claim.guarantee is not None and not bracket.disagreement:
-        from dpaudit.verify.guarantee_check import decide_guarantee, shown_alone  # most claims state epsilon and delta
-
-        theorem = "no theorem" if bracket.best is None else bracket.best.theorem
-        sides: tuple[Function, Function] = bracket.delta_at_least, bracket.delta_at_most
-        if isinstance(claim.guarantee, PrivacyCurve) and method == "exact":
-            sides = _point_by_point(claim, claim.guarantee.points, bracket)
-        if method == "monte-carlo" and not isinstance(claim.guarantee, PrivacyCurve):
-            finding = shown_alone(claim, bracket.delta_at_least)  # nothing but what was sampled
-        else:
-            finding = decide_guarantee(claim, *sides, bracket.epsilon, theorem)
-        if finding.crossed and not bracket.sampled:
-            finding, bracket.disagreement = finding.undecided(), True
+        bracket, finding = _held(claim, uppers, lower, method)
     published = _published(claim)
     return bracket.verdict(
         _reason(bracket, lower) if finding is None else finding.reason,
@@ -122,6 +104,30 @@ def check(
         finding=finding,
         started=started,
     )
+
+
+def _held(claim: Claim, uppers: Sequence[Curve], lower: Curve, method: str) -> tuple["Bracket", "Finding | None"]:
+    """The bracket between bounds, and what it says of the claim's guarantee, None where it states epsilon and delta."""
+    bracket = Bracket(claim, uppers, lower)
+    is_open = bracket.name == "undecided" and not bracket.crossed
+    if is_open and method != "monte-carlo" and (curve := curve_by_rho(claim)) is not None:
+        at = np.array([claim.epsilon])
+        if float(curve.delta(at)[0]) < bracket.delta_upper:
+            bracket = Bracket(claim, [*uppers, curve], lower)
+    if claim.guarantee is None or bracket.disagreement:
+        return bracket, None
+    from dpaudit.verify.guarantee_check import decide_guarantee, shown_alone  # most claims state epsilon and delta
+
+    if method == "monte-carlo" and not isinstance(claim.guarantee, PrivacyCurve):
+        return bracket, shown_alone(claim, bracket.delta_at_least)  # nothing but what was sampled
+    theorem = "no theorem" if bracket.best is None else bracket.best.theorem
+    sides: tuple[Function, Function] = bracket.delta_at_least, bracket.delta_at_most
+    if isinstance(claim.guarantee, PrivacyCurve) and method == "exact":
+        sides = _point_by_point(claim, claim.guarantee.points, bracket)
+    finding = decide_guarantee(claim, *sides, bracket.epsilon, theorem)
+    if finding.crossed and not bracket.sampled:
+        finding, bracket.disagreement = finding.undecided(), True
+    return bracket, finding
 
 
 def _point_by_point(

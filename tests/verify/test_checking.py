@@ -15,7 +15,7 @@ from dpaudit.mechanisms.base import Mechanism
 from dpaudit.verify import Claim, Phase, Verdict, check
 from dpaudit.verify.batch import check_all
 from dpaudit.verify.claims import Adjacency
-from dpaudit.verify.guarantees import PrivacyCurve, ZeroConcentratedDP
+from dpaudit.verify.guarantees import GaussianDP, PrivacyCurve, ZeroConcentratedDP
 from dpaudit.verify.implied import claim_stating, implied_delta
 from dpaudit.verify.results import up
 from dpaudit.verify.samplers import BufferedShuffle, TruncatedPoisson
@@ -268,6 +268,18 @@ def test_a_sampled_bound_above_a_proven_one_is_left_out(monkeypatch: pytest.Monk
     assert (both.verdict, both.confidence) == (exact.verdict, 1.0)
     assert both.delta_lower <= both.delta_upper
     assert check(claim, method="monte-carlo", rng=0).delta_lower == 0.2
+
+
+def test_nor_is_one_that_contradicts_a_guarantee_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its delta is right where the claim's epsilon is, and far too large where that epsilon is not."""
+    from dpaudit.verify import checking
+    from dpaudit.verify.curves import Curve
+
+    wrong = Curve("lower", "monte-carlo", "none", lambda at: np.where(at > 30.0, 0.01, 0.0), np.zeros_like)
+    monkeypatch.setattr(checking, "_lower_by_sampling", lambda *_: wrong)
+    claim = claim_stating(GaussianDP(1.05), [Phase(Gaussian(1.0))])
+    exact, both = check(claim), check(claim, method="both", rng=0)
+    assert (both.verdict, both.confidence, both.guarantee) == (exact.verdict, 1.0, exact.guarantee)
 
 
 def lomax_delta(k: float, theta: float, epsilon: float) -> float:
