@@ -30,6 +30,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from dpaudit.mechanisms import Gaussian
 from dpaudit.mechanisms.learning import convolution, opacus_path
 from dpaudit.mechanisms.learning.architectures import C1, C2, HIDDEN, K1, K2, CNNShape, cnn
+from dpaudit.mechanisms.learning.convolution_workspace import seen_sides
 from dpaudit.mechanisms.learning.spec import Architecture, DPSGDSpec, Pool
 
 RECORDS, LEARNING_RATE, CLIP = 1000, 0.15, 1.0
@@ -47,7 +48,8 @@ def data(rng: np.random.Generator) -> Pool:
 def operations() -> float:
     """Useful floating-point operations for one record in one step."""
     shape = CNNShape.of(784, 10)
-    first, second = shape.conv1**2 * C1 * K1 * K1, shape.conv2**2 * C2 * C1 * K2 * K2
+    _, seen, _ = seen_sides(shape)  # less a last column and row of the first convolution that reach no output
+    first, second = seen**2 * C1 * K1 * K1, shape.conv2**2 * C2 * C1 * K2 * K2
     return 2.0 * (2 * first + 3 * (second + HIDDEN * shape.features + 10 * HIDDEN))
 
 

@@ -18,9 +18,10 @@ ALIGNED = 16  # numbers in a cache line: rows that end in a 1 (for the bias) are
 relu_backward = torch.ops.aten.threshold_backward.grad_input  # (gradient, outputs, 0, grad_input=): where outputs > 0
 
 
-def padded_side(shape: CNNShape) -> int:
-    """The side of an image with its padding, less a last line that no patch covers."""
-    return 2 * (shape.conv1 - 1) + K1
+def seen_sides(shape: CNNShape) -> tuple[int, int, int]:
+    """The sides of the padded image, the first convolution and its pooling, less last lines that reach no output."""
+    pool1 = 2 * (shape.conv2 - 1) + K2
+    return 2 * pool1 + K1, pool1 + 1, pool1
 
 
 class Memory:
@@ -63,7 +64,7 @@ class MaxPool:
         self.left = memory(f"left {name}", records, columns, rows + 1, channels)
         self.upper = memory(f"upper {name}", records, columns, rows, channels)
         self.pooled = memory(f"pooled {name}", records, columns, rows, channels)
-        self.gradient = memory(f"gradient {name}", records, columns, rows, channels)  # at `pooled`
+        self.gradient = self.pooled  # at the maxima, in their memory: the ReLU is the last to need them
         self.maps = maps
         self._columns, self._last_column = (maps[:, :-1], maps[:, 1:]), maps[:, -1]
         self._rows, self._last_row = (self.half[:, :, :-1], self.half[:, :, 1:]), self.half[:, :, -1]
@@ -96,13 +97,10 @@ class Workspace:
     """
 
     def __init__(self, shape: CNNShape, records: int, memory: Memory) -> None:
-        c1, p1, c2, p2, n = shape.conv1, shape.pool1, shape.conv2, shape.pool2, records
-        side, features = padded_side(shape), shape.features
-        self.images = memory("images", n, side * side)
+        (side, c1, p1), c2, p2, features, n = seen_sides(shape), shape.conv2, shape.pool2, shape.features, records
+        self.around = memory("scratch", n, c2 + 1, c2 + 1, 2, 2 * C2)  # the largest use of this memory comes first
+        self.strips = memory("scratch", n, c1 * side * K1)
         self.one_hot = memory("one hot", n, shape.classes)
-        # overlapping columns side by side, then patches of runs of 64
-        self.strips = memory("scratch", n, c1, side, K1)
-        self.strips_source = self.images.as_strided(self.strips.shape, (side * side, 2, side, 1))
         self.patches1 = memory("patches 1", n, c1, c1, K1 * K1)
         self.patches1_source = self.strips.as_strided(self.patches1.shape, (c1 * side * K1, side * K1, 2 * K1, 1))
         self.pool1 = MaxPool(memory("maps 1", n, c1, c1, C1), "1", "scratch", memory)
@@ -110,7 +108,7 @@ class Workspace:
         self.patches2_source = self.pool1.pooled.as_strided(
             self.patches2.shape, (p1 * p1 * C1, 2 * p1 * C1, 2 * C1, p1 * C1, 1)
         )
-        self.pool2 = MaxPool(memory("maps 2", n, c2, c2, C2), "2", "half 2", memory)
+        self.pool2 = MaxPool(memory("maps 2", n, c2, c2, C2), "2", "scratch", memory)
         # inputs of the linear layers end in the 1 that the bias multiplies
         self.inputs3 = memory("inputs 3", n, features + ALIGNED)
         self.inputs4 = memory("inputs 4", n, HIDDEN + ALIGNED)
@@ -121,16 +119,18 @@ class Workspace:
         self._make_gradient_views(shape, records, memory)
 
     def _make_gradient_views(self, shape: CNNShape, records: int, memory: Memory) -> None:
-        c1, p1, c2, n = shape.conv1, shape.pool1, shape.conv2, records
+        (_, c1, _), c2, n = seen_sides(shape), shape.conv2, records
         # the rows of the two products, and its transposed views by record
         self.rows1, self.rows2 = self.patches1.view(-1, K1 * K1), self.patches2.view(-1, K2 * K2 * C1)
         self.maps1, self.maps2 = self.pool1.maps.view(-1, C1), self.pool2.maps.view(-1, C2)
-        self.gradient_features = self.pool2.gradient.view(n, -1)
+        self.pooled1, self.pooled2 = self.pool1.pooled.view(n, -1), self.pool2.pooled.view(n, -1)
+        self.gradient_features = memory("gradient features", n, shape.features)
         self.delta1, self.delta2 = self.pool1.maps.view(n, -1, C1), self.pool2.maps.view(n, -1, C2)
         self.record_patches1 = self.patches1.view(n, c1 * c1, -1)
         self.record_patches2 = self.patches2.view(n, c2 * c2, -1)
         self.weights1 = memory("weights 1", n, C1, K1 * K1)
         self.weights2 = memory("patches 1", n, C2, K2 * K2 * C1)  # the patches are no longer needed then
+        self.flat1, self.flat2 = self.weights1.view(n, -1), self.weights2.view(n, -1)
         self.biases = memory("biases", n, C1 + C2)
         self.bias1, self.bias2 = self.biases[:, :C1], self.biases[:, C1:]
         # what reaches a block of 2 x 2 places below the second convolution: the 2 x 2 outputs around it
@@ -138,13 +138,9 @@ class Workspace:
         self.bordered = memory("bordered", n, c2 + 2, c2 + 2, C2)  # its border is 0 and stays so
         self.inside = self.bordered[:, 1:-1, 1:-1]
         column, record = (c2 + 2) * C2, (c2 + 2) ** 2 * C2
-        self.around = memory("around", n, blocks, blocks, 2, 2 * C2)
         self.around_source = self.bordered.as_strided(self.around.shape, (record, column, C2, column, 1))
-        self.around_rows = self.around.view(-1, 4 * C2)
-        below = memory("scratch", n, blocks, blocks, 2, 2, C1)
-        self.below_rows = below.view(-1, 4 * C1)
-        self.below = below.transpose(2, 3)  # (record, column block, column, row block, row, channel)
-        reached, steps = (n, blocks, 2, blocks, 2, C1), (p1 * p1 * C1, 2 * p1 * C1, p1 * C1, 2 * C1, C1, 1)
-        self.reached = self.pool1.pooled.as_strided(reached, steps)
-        # a last column and row that the second convolution does not see keep the gradient 0 they began with
-        self.reached_gradient = self.pool1.gradient.as_strided(reached, steps)
+        self.around_rows = self.around.view(-1, 4 * C2).expand(2, -1, -1)
+        below = memory("maps 1", n, 2, blocks, blocks, 2 * C1)  # the two columns of the blocks apart: rows stay whole
+        self.below_rows = below.view(2, -1, 2 * C1)
+        self.below = below.view(2, n, blocks, -1)
+        self.reached = self.pool1.pooled.view(n, blocks, 2, -1).permute(2, 0, 1, 3)
