@@ -26,7 +26,7 @@ from dpaudit.audit.commands.selfcheck import selfcheck
 from dpaudit.audit.commands.train import train
 from dpaudit.audit.commands.trials import trials
 from dpaudit.audit.commands.verify import verify
-from dpaudit.audit.exit_status import ENDING, end_by
+from dpaudit.audit.exit_status import ENDING, end_by_signals
 
 
 @contextmanager
@@ -160,7 +160,7 @@ def _made_lasting(name: str, descriptor: int) -> None:
 
 def main() -> None:
     """Entry point; a refutation is told by the exit status even where it cannot be printed."""
-    end_by((signal.SIGTERM, signal.SIGHUP))
+    end_by_signals()
     _made_lasting("stderr", 2)
     _made_lasting("stdout", 1)
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns where it cannot write to HOME

@@ -4,9 +4,11 @@ import errno
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from types import FrameType
 
 BAD_INPUT, REFUTED, GAVE_UP, LACKING = 2, 3, 4, 5
 _USED_UP = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM, errno.EAGAIN)  # EAGAIN: no more processes
@@ -30,15 +32,59 @@ def undisturbed() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def end_by(numbers: Sequence[signal.Signals]) -> None:
+_LOADING_SECONDS = 10.0  # after which a module that still loads is interrupted
+
+
+class _Interruption:
+    """A handler of signals that raises KeyboardInterrupt, but in no module that is loading.
+
+    It would leave NumPy half loaded, which no later import can mend, and packages that catch everything would lose it.
+    So the signal is sent again a moment later.
+    """
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._again: threading.Timer | None = None
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        self._since = self._since or now
+        if now - self._since < _LOADING_SECONDS and _loading(frame):
+            if self._again is not None and self._again.is_alive():
+                return
+            with suppress(RuntimeError):  # no more threads are allowed
+                self._again = _sent_again(number)
+                return
+        self._since = self._again = None
+        raise KeyboardInterrupt
+
+
+def _loading(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib."):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _sent_again(number: int) -> threading.Timer:
+    """Send this process a signal in a tenth of a second."""
+    timer = threading.Timer(0.1, os.kill, (os.getpid(), number))
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def end_by_signals() -> None:
     """Let signals end this process as Ctrl-C does, and the processes that a user's code forks as the system does.
 
     Python forgets in a new process a signal that came before the process could look at it: `terminate` right after
     `start` was lost, and `join` waited without end. So they are held back while a process forks.
     """
-    handled = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]  # nohup
+    interrupt = _Interruption()
+    handled = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]  # nohup
     for number in handled:
-        signal.signal(number, signal.default_int_handler)
+        signal.signal(number, interrupt)
     forking = threading.local()
 
     def mask(how: int, which: Iterable[int]) -> set[int]:
@@ -46,21 +92,19 @@ def end_by(numbers: Sequence[signal.Signals]) -> None:
             try:
                 return signal.pthread_sigmask(how, which)
             except KeyboardInterrupt:  # Python drops it here: again, a moment later
-                again = threading.Timer(0.1, os.kill, (os.getpid(), [*handled, signal.SIGINT][0]))
-                again.daemon = True
-                again.start()
+                _sent_again(handled[0])
 
     def hold() -> None:
         forking.mask = mask(signal.SIG_BLOCK, ())
-        mask(signal.SIG_BLOCK, (*handled, signal.SIGINT))  # which would leave the others blocked
+        mask(signal.SIG_BLOCK, ENDING)
 
     def release() -> None:
         mask(signal.SIG_SETMASK, forking.mask)
 
     def begin() -> None:
         for number in handled:
-            if signal.getsignal(number) is signal.default_int_handler:  # and none of the user's own
-                signal.signal(number, signal.SIG_DFL)
+            if signal.getsignal(number) is interrupt:  # and none of the user's own
+                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
         release()
 
     os.register_at_fork(before=hold, after_in_parent=release, after_in_child=begin)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dpaudit.audit import cli
-from dpaudit.audit.exit_status import os_status
+from dpaudit.audit.exit_status import ENDING, os_status
 
 BIN = Path(sys.executable).with_name("dpaudit")
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -246,16 +246,40 @@ dpaudit.__main__.main()
     assert (done.returncode, done.stderr) == (4, "dpaudit: interrupted before it began\n")
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_package_loads_waits_for_it(tmp_path: Path, number: signal.Signals) -> None:
+    """It left NumPy half loaded, which ended in a traceback, or a package that catches everything lost it."""
+    package = """
+import os, signal, sys, time
+sys.stderr.write("loading\\n")
+try:
+    os.kill(os.getpid(), signal.NUMBER)
+    time.sleep(0.3)
+    sys.stderr.write("loaded\\n")
+except BaseException:
+    pass
+"""
+    (tmp_path / "package.py").write_text(package.replace("NUMBER", number.name))
+    code = "from dpaudit.audit import cli\ncli.app = lambda: (__import__('package'), __import__('time').sleep(20))\n"
+    (tmp_path / "loads.py").write_text(code + "cli.main()\n")
+    done = subprocess.run(
+        [sys.executable, "loads.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    told = "dpaudit: interrupted before anything was done that can be kept: the same command starts again\n"
+    assert (done.returncode, done.stderr) == (4, "loading\nloaded\n" + told)
+
+
 def test_no_more_processes_is_giving_up() -> None:
     assert os_status(OSError(errno.EAGAIN, "Resource temporarily unavailable")) == 4
 
 
 FORKED = """
 import multiprocessing, signal, time
-from dpaudit.audit.exit_status import end_by
+from dpaudit.audit.exit_status import end_by_signals
 
 if __name__ == "__main__":
-    end_by((signal.SIGTERM,))
+    end_by_signals()
     forks = multiprocessing.get_context("fork")
     for _ in range(20):
         process = forks.Process(target=time.sleep, args=(60,))
@@ -285,7 +309,7 @@ def test_a_process_that_a_users_code_forks_can_be_ended_at_once(tmp_path: Path) 
 def test_a_lost_terminal_ends_a_command_as_ctrl_c_does_unless_it_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
     monkeypatch.setattr(cli, "app", lambda: seen.append(signal.getsignal(signal.SIGHUP)))
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.getsignal(number) for number in ENDING}
     try:
         for handler in (signal.SIG_DFL, signal.SIG_IGN):
             signal.signal(signal.SIGHUP, handler)
@@ -293,4 +317,8 @@ def test_a_lost_terminal_ends_a_command_as_ctrl_c_does_unless_it_is_ignored(monk
     finally:
         for number, handler_before in before.items():
             signal.signal(number, handler_before)
-    assert seen == [signal.default_int_handler, signal.SIG_IGN]
+    interrupt, ignored = seen
+    assert callable(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        interrupt(signal.SIGHUP, None)
+    assert ignored is signal.SIG_IGN
