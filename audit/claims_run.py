@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpaudit._files import write_whole
 from dpaudit._plain_text import as_argument, printable
-from dpaudit.audit.exit_status import BAD_INPUT, GAVE_UP, LACKING, REFUTED, Lost
+from dpaudit.audit.exit_status import BAD_INPUT, GAVE_UP, LACKING, REFUTED, Lost, keep_what_is_done
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.sources import Stage
 from dpaudit.reports.badge import verdicts_badge
@@ -80,6 +80,7 @@ def run_claims(
     verdicts: list[Verdict] = []
     compared: dict[int, list[dict[str, Any]]] = {}
     interrupted = False
+    keep_what_is_done()
     try:
         for claim, verdict in zip(claims, check_all(claims, judge, stage("Checking claims", len(claims))), strict=True):
             verdicts.append(verdict)

@@ -26,7 +26,7 @@ from dpaudit.audit.commands.selfcheck import selfcheck
 from dpaudit.audit.commands.train import train
 from dpaudit.audit.commands.trials import trials
 from dpaudit.audit.commands.verify import verify
-from dpaudit.audit.exit_status import ENDING, end_by_signals
+from dpaudit.audit.exit_status import ENDING, NOTHING_KEPT, end_by_signals
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def in_one_line() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         _end_undisturbed()
-        fail("interrupted before anything was done that can be kept: the same command starts again", GAVE_UP)
+        fail(NOTHING_KEPT, GAVE_UP)
     except OSError as error:
         fail(os_reason(error), os_status(error))
     except MemoryError:

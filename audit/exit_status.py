@@ -3,12 +3,14 @@
 import errno
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
+from typing import NoReturn
 
 BAD_INPUT, REFUTED, GAVE_UP, LACKING = 2, 3, 4, 5
 _USED_UP = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOMEM, errno.EAGAIN)  # EAGAIN: no more processes
@@ -35,21 +37,30 @@ def undisturbed() -> Iterator[None]:
 _LOADING_SECONDS = 10.0  # after which a module that still loads is interrupted
 
 
+NOTHING_KEPT = "interrupted before anything was done that can be kept: the same command starts again"
+
+
 class _Interruption:
     """A handler of signals that raises KeyboardInterrupt, but in no module that is loading.
 
     It would leave NumPy half loaded, which no later import can mend, and packages that catch everything would lose it.
-    So the signal is sent again a moment later.
+    There it ends the command at once, or, where something is kept, is sent again a moment later.
+
+    Attributes:
+        keeping: An interruption is met where what was done is told.
     """
 
     def __init__(self) -> None:
+        self.keeping = False
         self._since: float | None = None
         self._again: threading.Timer | None = None
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         self._since = self._since or now
-        if now - self._since < _LOADING_SECONDS and _loading(frame):
+        if _loading(frame) and not self.keeping:
+            _end_at_once()
+        if _loading(frame) and now - self._since < _LOADING_SECONDS:
             if self._again is not None and self._again.is_alive():
                 return
             with suppress(RuntimeError):  # no more threads are allowed
@@ -57,6 +68,24 @@ class _Interruption:
                 return
         self._since = self._again = None
         raise KeyboardInterrupt
+
+
+_interruption = _Interruption()
+
+
+def keep_what_is_done() -> None:
+    """From now on an interruption waits for a module that is loading: the caller tells what was done before it."""
+    _interruption.keeping = True
+
+
+def _end_at_once() -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # it is in use
+            stream.flush()
+    with suppress(OSError):
+        line = f"dpaudit: {NOTHING_KEPT}\n".encode()
+        os.write(2, b"\r\x1b[K\x1b[?25h" + line if os.isatty(2) else line)  # in place of a bar, which hid the cursor
+    os._exit(GAVE_UP)
 
 
 def _loading(frame: FrameType | None) -> bool:
@@ -81,10 +110,10 @@ def end_by_signals() -> None:
     Python forgets in a new process a signal that came before the process could look at it: `terminate` right after
     `start` was lost, and `join` waited without end. So they are held back while a process forks.
     """
-    interrupt = _Interruption()
+    _interruption.keeping = False
     handled = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]  # nohup
     for number in handled:
-        signal.signal(number, interrupt)
+        signal.signal(number, _interruption)
     forking = threading.local()
 
     def mask(how: int, which: Iterable[int]) -> set[int]:
@@ -103,7 +132,7 @@ def end_by_signals() -> None:
 
     def begin() -> None:
         for number in handled:
-            if signal.getsignal(number) is interrupt:  # and none of the user's own
+            if signal.getsignal(number) is _interruption:  # and none of the user's own
                 signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
         release()
 

@@ -13,6 +13,7 @@ import numpy as np
 from dpaudit.audit.attacks import ATTACKS
 from dpaudit.audit.attacks.base import Attack, Audit, no_warning
 from dpaudit.audit.attacks.canary_game import CanaryGame, Design
+from dpaudit.audit.exit_status import keep_what_is_done
 from dpaudit.audit.inputs.bundles import Bundle
 from dpaudit.audit.inputs.datasets import Dataset
 from dpaudit.audit.inputs.files import InputError
@@ -136,6 +137,7 @@ def _attack(
     if trials.stopped:
         return None
     said = len(audit.notes)
+    keep_what_is_done()
     try:
         result = attack.run(replace(audit, trials=trials), shares)
     except KeyboardInterrupt:  # between trials, which end by themselves

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dpaudit.audit import cli
-from dpaudit.audit.exit_status import ENDING, os_status
+from dpaudit.audit.exit_status import ENDING, NOTHING_KEPT, os_status
 
 BIN = Path(sys.executable).with_name("dpaudit")
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -210,7 +210,7 @@ def test_an_interruption_is_one_line_and_exit_4() -> None:
         rest = process.communicate(timeout=120)
     assert (process.returncode, told, rest) == (
         4,
-        "dpaudit: interrupted before anything was done that can be kept: the same command starts again\n",
+        f"dpaudit: {NOTHING_KEPT}\n",
         ("", ""),
     )
 
@@ -223,7 +223,7 @@ def test_an_interruption_of_a_text_that_is_executed_exits_4_as_any_other(tmp_pat
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (
         4,
-        "dpaudit: interrupted before anything was done that can be kept: the same command starts again\n",
+        f"dpaudit: {NOTHING_KEPT}\n",
     )
 
 
@@ -246,10 +246,20 @@ dpaudit.__main__.main()
     assert (done.returncode, done.stderr) == (4, "dpaudit: interrupted before it began\n")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_a_package_loads_waits_for_it(tmp_path: Path, number: signal.Signals) -> None:
-    """It left NumPy half loaded, which ended in a traceback, or a package that catches everything lost it."""
-    package = """
+LOADS = """
+from dpaudit.audit import cli
+from dpaudit.audit.exit_status import keep_what_is_done
+
+def app():
+    if KEEPING:
+        keep_what_is_done()
+    import package, time
+    time.sleep(20)
+
+cli.app = app
+cli.main()
+"""
+PACKAGE = """
 import os, signal, sys, time
 sys.stderr.write("loading\\n")
 try:
@@ -259,15 +269,20 @@ try:
 except BaseException:
     pass
 """
-    (tmp_path / "package.py").write_text(package.replace("NUMBER", number.name))
-    code = "from dpaudit.audit import cli\ncli.app = lambda: (__import__('package'), __import__('time').sleep(20))\n"
-    (tmp_path / "loads.py").write_text(code + "cli.main()\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("keeping", [False, True])
+def test_a_signal_while_a_package_loads_is_not_lost(tmp_path: Path, number: signal.Signals, keeping: bool) -> None:
+    """It left NumPy half loaded, which ended in a traceback, or a package that catches everything lost it."""
+    (tmp_path / "package.py").write_text(PACKAGE.replace("NUMBER", number.name))
+    (tmp_path / "loads.py").write_text(LOADS.replace("KEEPING", str(keeping)))
     done = subprocess.run(
         [sys.executable, "loads.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
-    told = "dpaudit: interrupted before anything was done that can be kept: the same command starts again\n"
-    assert (done.returncode, done.stderr) == (4, "loading\nloaded\n" + told)
+    told = ["loading", *(["loaded"] if keeping else []), f"dpaudit: {NOTHING_KEPT}"]
+    assert (done.returncode, done.stderr.splitlines()) == (4, told)
 
 
 def test_no_more_processes_is_giving_up() -> None:

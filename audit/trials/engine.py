@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dpaudit.audit.exit_status import keep_what_is_done
 from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.sources import Stage
 from dpaudit.audit.trials import local_engine
@@ -253,6 +254,7 @@ class TrialRunner:
     def _train(self, setup: TrialSetup, pending: Pending, count: int, keep: Callable[[Place, Scores], None]) -> None:
         """Keep the results of the engine, until all are there or something ends it: then `stopped` says what."""
         train_blocks = _engine(self.engine, self._pace)
+        keep_what_is_done()
         results = train_blocks(setup, pending, count=count, workers=self.workers, deadline=self.deadline)
         try:
             with closing(results):
