@@ -212,7 +212,8 @@ def _show(
         show(verdicts_badge(verdicts).rstrip())
     elif form in EXPORTS:
         for claim, verdict in zip(claims, verdicts, strict=False):
-            show(EXPORTS[form](claim_to_dict(claim), verdict))
+            name = f"{printable(claim.id)}: " if form == "prose" and len(verdicts) > 1 else ""
+            show(name + EXPORTS[form](claim_to_dict(claim), verdict))
     else:
         for verdict in verdicts:
             show(as_text(verdict))

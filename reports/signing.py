@@ -101,6 +101,7 @@ def verify_report(page: Path, data: Path, *, key: Path | None = None) -> str:
 
 def _private_key(path: Path, passphrase: Callable[[], bytes]) -> "Ed25519PrivateKey":
     try:
+        from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_ssh_private_key
     except ImportError as error:
@@ -112,6 +113,8 @@ def _private_key(path: Path, passphrase: Callable[[], bytes]) -> "Ed25519Private
             loaded = load(content, None)
         except TypeError:  # it is encrypted
             loaded = load(content, passphrase())
+    except UnsupportedAlgorithm as error:  # bcrypt is not installed, or the key is of a kind of its own
+        raise ValueError(f"Expected {path} to be a key that can be read here: {_line(error)}") from error
     except Exception as error:  # whatever an outside file makes the parser raise
         raise ValueError(
             f"Expected {path} to hold an Ed25519 private key, and its passphrase: {_line(error)}"

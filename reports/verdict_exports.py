@@ -63,6 +63,7 @@ def model_card(claim: Mapping[str, Any], verdict: Verdict) -> str:
     name, lower, upper = proven_bracket(verdict)
     known = "none is enough" if lower == INFINITE else f"between {lower} and {upper}"
     rows = {
+        "claim": claim["id"],
         "guarantee": f"{_promise(verdict)}, differential privacy",
         "neighbouring data": _neighbours(claim),
         "mechanism": ", ".join(mechanisms(claim)),

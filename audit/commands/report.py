@@ -1,5 +1,7 @@
 """`dpaudit report`: the page of a result, from its JSON; its signature."""
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -50,4 +52,8 @@ def report(
 
 
 def _passphrase() -> bytes:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:  # there is no terminal
+        return sys.stdin.readline().rstrip("\n").encode()
     return str(typer.prompt("Passphrase of the key", hide_input=True, err=True)).encode()

@@ -209,11 +209,15 @@ def test_a_claim_of_ours_is_an_entry_that_the_reader_takes(tmp_path: Path, epsil
 CLAIMED = {"first": 1e-5, "second": 1e-6}
 
 
-def test_entries_of_several_claims_are_read_from_one_file(dpaudit: Command, tmp_path: Path) -> None:
-    """As the command writes them, in their order."""
+def two_claims() -> str:
     noise = 'mechanism = {name = "gaussian", noise_multiplier = 3.0}'
     claims = [f'[[claim]]\nid = "{name}"\nepsilon = 2.4\ndelta = {delta}\n{noise}' for name, delta in CLAIMED.items()]
-    (tmp_path / "a.toml").write_text("\n".join(claims))
+    return "\n".join(claims)
+
+
+def test_entries_of_several_claims_are_read_from_one_file(dpaudit: Command, tmp_path: Path) -> None:
+    """As the command writes them, in their order."""
+    (tmp_path / "a.toml").write_text(two_claims())
     (tmp_path / "a.yaml").write_text(dpaudit("verify", "a.toml", "--format", "registry", folder=tmp_path).stdout)
     read = load_entries(tmp_path / "a.yaml")
     assert {entry.url_slug: entry.parameters.delta for entry in read} == CLAIMED
@@ -236,6 +240,14 @@ def test_prose_and_card_say_what_was_found() -> None:
     verdict = check(claim)
     for name in ("prose", "model-card"):
         assert "does not hold: the true epsilon is at least 2.4" in EXPORTS[name](claim_to_dict(claim), verdict)
+
+
+def test_statements_of_several_claims_have_their_names(dpaudit: Command, tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text(two_claims())
+    told = dpaudit("verify", "a.toml", "--format", "prose", folder=tmp_path).stdout.splitlines()
+    assert [line[: line.index(" is")] for line in told] == [f"{name}: Stated" for name in CLAIMED]
+    told = dpaudit("verify", "a.toml", "--format", "model-card", folder=tmp_path).stdout.splitlines()
+    assert [line for line in told if "claim |" in line] == [f"| claim | {name} |" for name in CLAIMED]
 
 
 TREE = {"strategy": "tree", "participation": {"kind": "fixed-order", "separation": 8}}

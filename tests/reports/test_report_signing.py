@@ -1,8 +1,10 @@
 """Signatures of a report: made and checked here, checked by standard tools, and refused where anything differs."""
 
 import hashlib
+import importlib.util
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -75,6 +77,27 @@ def test_an_encrypted_key_needs_its_passphrase(report: tuple[Path, Path], tmp_pa
     assert sign_report(*report, key, passphrase=lambda: b"right") == verify_report(*report)
     with pytest.raises(ValueError, match="and its passphrase"):
         sign_report(*report, key, passphrase=lambda: b"wrong")
+
+
+@pytest.mark.parametrize(("given", "status"), [("right\n", 0), ("wrong\n", 2), ("", 2)])
+def test_a_passphrase_is_read_from_stdin_where_there_is_no_terminal(
+    report: tuple[Path, Path], tmp_path: Path, given: str, status: int
+) -> None:
+    """getpass warned, in three lines, that what is typed might be seen."""
+    key = key_file(tmp_path / "key", encryption=BestAvailableEncryption(b"right"))
+    command = [sys.executable, "-m", "dpaudit", "report", report[1], "--sign", key]
+    done = subprocess.run(
+        command, input=given, capture_output=True, text=True, timeout=120, check=False, start_new_session=True
+    )
+    assert (done.returncode, len((done.stdout + done.stderr).splitlines())) == (status, 1)
+
+
+def test_an_encrypted_openssh_key_says_what_is_lacking(report: tuple[Path, Path], tmp_path: Path) -> None:
+    if importlib.util.find_spec("bcrypt") is not None or shutil.which("ssh-keygen") is None:
+        pytest.skip("bcrypt is installed, or ssh-keygen is not")
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "right", "-f", tmp_path / "key"], check=True)
+    with pytest.raises(ValueError, match="key that can be read here: Need bcrypt"):
+        sign_report(*report, tmp_path / "key", passphrase=lambda: b"right")
 
 
 @pytest.mark.parametrize("name", ["report.html", "result.json", "report.sha256", "report.sha256.sig"])
