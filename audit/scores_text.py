@@ -17,7 +17,7 @@ def scores_text(judged: Mapping[str, Any]) -> list[str]:
         proven = at_least(judged["epsilon_lower"], above=claim["epsilon"])
         promised = stated(claim["epsilon"], below=judged["epsilon_lower"])
         lines.append(
-            f"{judged['verdict']}: claimed epsilon {promised} at delta {claim['delta']:g}; the scores prove "
+            f"{judged['verdict']}: claimed epsilon {promised} at delta {stated(claim['delta'])}; the scores prove "
             f"at least {proven} ({how})"
         )
         lines += [] if judged["claim_check"] is None else [f"by calculation the claim is {judged['claim_check']}"]
@@ -27,7 +27,7 @@ def scores_text(judged: Mapping[str, Any]) -> list[str]:
             if judged[name] is not None
         ]
     else:
-        lines.append(f"epsilon >= {at_least(judged['epsilon_lower'])} at delta {judged['delta']:g} ({how})")
+        lines.append(f"epsilon >= {at_least(judged['epsilon_lower'])} at delta {stated(judged['delta'])} ({how})")
     lines.append(f"supposes: {judged['supposes']}")
     others = {name: bound for name, bound in judged["bounds"].items() if name != judged["decided_by"]}
     if others:

@@ -197,6 +197,11 @@ def test_a_claim_is_refuted_if_and_only_if_the_bound_is_above_it(design: Any, si
     assert 3 <= refuted < 6
 
 
+def test_a_delta_just_below_1_is_not_told_as_1() -> None:
+    told = scores_text(Scores(IN, OUT).judge(ClaimUnderTest(5.0, 1 - 1e-7), seed=1))
+    assert "at delta 0.9999999;" in told[0]
+
+
 def test_right_guesses_of_normal_noise_refute_no_claim_that_their_bound_does_not_exceed() -> None:
     """A claim is rejected where the bound is above it, and nowhere else, within the inversion's tolerance too."""
     from dpaudit.verify.claims import Claim

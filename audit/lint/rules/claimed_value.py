@@ -52,23 +52,24 @@ def _claim(given: Mapping[str, Number | None]) -> tuple[Number, Number, Number, 
 
 def _hits(place: ast.AST, epsilon: Number, delta: Number, noise: Number, steps: int, rate: float) -> Iterator[Hit]:
     from dpaudit.mechanisms import Gaussian
+    from dpaudit.reports.wording import at_least, stated
     from dpaudit.verify import Claim, check
-    from dpaudit.verify.results import down
 
     claim = Claim.single(Gaussian(float(noise)), epsilon=epsilon, delta=delta, steps=steps, sampling_prob=rate)
     verdict = check(claim)
     if verdict.verdict == "refuted":
+        least, claimed = at_least(verdict.epsilon_lower, above=epsilon), stated(epsilon, below=verdict.epsilon_lower)
         yield Hit(
             place,
-            f"epsilon is at least {down(verdict.epsilon_lower, 4)} at delta {delta:g}, not {epsilon:g}: {steps:,} "
+            f"epsilon is at least {least} at delta {delta:g}, not {claimed}: {steps:,} "
             f"Poisson batches of rate {rate:.4g} with noise multiplier {noise:g}",
             refuted=True,
         )
 
 
 def _find_in_recipe(file: RecipeFile) -> Iterator[Hit]:
+    from dpaudit.reports.wording import at_least, stated
     from dpaudit.verify import check
-    from dpaudit.verify.results import down
 
     claim = file.recipe.claim_object()
     try:
@@ -76,9 +77,9 @@ def _find_in_recipe(file: RecipeFile) -> Iterator[Hit]:
     except (TypeError, ValueError):  # the mechanism's dimension is that of a model nobody built
         return
     if verdict.verdict == "refuted":
-        message = (
-            f"epsilon is at least {down(verdict.epsilon_lower, 4)} at delta {claim.delta:g}, not {claim.epsilon:g}"
-        )
+        least = at_least(verdict.epsilon_lower, above=claim.epsilon)
+        claimed = stated(claim.epsilon, below=verdict.epsilon_lower)
+        message = f"epsilon is at least {least} at delta {claim.delta:g}, not {claimed}"
         yield Hit(file.line("claim", "epsilon"), message, refuted=True)
 
 

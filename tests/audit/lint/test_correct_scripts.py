@@ -1,5 +1,6 @@
 """Scripts that account truly for what they do: whatever else they call epsilon, steps or delta, nothing is found."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
@@ -8,6 +9,8 @@ import pytest
 
 from dpaudit.audit.lint.findings import Finding
 from dpaudit.audit.lint.linting import lint_paths
+from dpaudit.mechanisms import Gaussian
+from dpaudit.verify import Claim, check
 
 # each is told epsilon of 15 or more by its accountant, and none states another
 OPACUS = """
@@ -219,6 +222,18 @@ def test_a_false_epsilon_that_is_privacys_is_still_refuted(source: str, found: C
     assert (finding.rule, finding.level) == ("claimed-value", "error")
     assert "not 3:" in finding.message
     assert found(source.replace("3.0", "30000.0")) == []
+
+
+def test_an_epsilon_that_is_false_by_little_is_told_in_the_digits_that_show_it(
+    found: Callable[[str], list[Finding]],
+) -> None:
+    """It was "at least 15.22, not 15.2287"."""
+    claim = Claim.single(Gaussian(0.6), epsilon=1.0, delta=1e-5, steps=10000, sampling_prob=0.01)
+    epsilon = check(claim).epsilon_lower * (1 - 1e-7)
+    (finding,) = found(ACCOUNTED + f"epsilon = {epsilon!r}\nprint(f'({{epsilon}}, {{delta}})-DP')\n")
+    told = re.search(r"at least (\S+) at delta 1e-05, not (\S+):", finding.message)
+    assert told is not None
+    assert float(told[1]) > float(told[2]) == pytest.approx(epsilon, rel=1e-9)
 
 
 MNIST = 'datasets.MNIST(".", train=True)'
