@@ -35,8 +35,6 @@ def undisturbed() -> Iterator[None]:
 
 
 _LOADING_SECONDS = 10.0  # after which a module that still loads is interrupted
-
-
 NOTHING_KEPT = "interrupted before anything was done that can be kept: the same command starts again"
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dpaudit._plain_text import printable
 from dpaudit.reports.register_wording import SAMPLERS, mechanisms, samplers
 from dpaudit.reports.verdict_wording import INFINITE, proven_bracket
 from dpaudit.reports.wording import percent, stated
@@ -138,7 +139,7 @@ def _slug(name: str) -> str:
 
 def _cell(text: str) -> str:
     """Outside text in a Markdown table: on one line, without marks that end a cell or begin a tag."""
-    flat = " ".join(text.split())
+    flat = printable(" ".join(text.split()))
     return flat.replace("|", "\\|").replace("<", "&lt;").replace(">", "&gt;")
 
 

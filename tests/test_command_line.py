@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from dpaudit.audit import cli
-from dpaudit.audit.exit_status import ENDING, NOTHING_KEPT, os_status
+from dpaudit.audit.exit_status import ENDING, os_status
 
+NOTHING_KEPT = "dpaudit: interrupted before anything was done that can be kept: the same command starts again"
 BIN = Path(sys.executable).with_name("dpaudit")
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -210,7 +211,7 @@ def test_an_interruption_is_one_line_and_exit_4() -> None:
         rest = process.communicate(timeout=120)
     assert (process.returncode, told, rest) == (
         4,
-        f"dpaudit: {NOTHING_KEPT}\n",
+        NOTHING_KEPT + "\n",
         ("", ""),
     )
 
@@ -223,7 +224,7 @@ def test_an_interruption_of_a_text_that_is_executed_exits_4_as_any_other(tmp_pat
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (
         4,
-        f"dpaudit: {NOTHING_KEPT}\n",
+        NOTHING_KEPT + "\n",
     )
 
 
@@ -281,7 +282,7 @@ def test_a_signal_while_a_package_loads_is_not_lost(tmp_path: Path, number: sign
         [sys.executable, "loads.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
-    told = ["loading", *(["loaded"] if keeping else []), f"dpaudit: {NOTHING_KEPT}"]
+    told = ["loading", *(["loaded"] if keeping else []), NOTHING_KEPT]
     assert (done.returncode, done.stderr.splitlines()) == (4, told)
 
 

@@ -20,11 +20,10 @@ SMALLEST_SIDE = 14  # of images for "cnn": below it nothing is left after the se
 
 @dataclass(frozen=True)
 class CNNShape:
-    """Sides of the square maps of "cnn": input, first convolution, its pooling, second convolution, its pooling."""
+    """Sides of the square maps of "cnn": input, first convolution, second convolution, its pooling."""
 
     side: int
     conv1: int
-    pool1: int
     conv2: int
     pool2: int
     classes: int
@@ -43,7 +42,7 @@ class CNNShape:
             )
         conv1 = (side + 2 * PAD - K1) // 2 + 1
         conv2 = (conv1 - 1 - K2) // 2 + 1
-        return cls(side, conv1, conv1 - 1, conv2, conv2 - 1, classes)
+        return cls(side, conv1, conv2, conv2 - 1, classes)
 
     @property
     def features(self) -> int:

@@ -64,7 +64,6 @@ class MaxPool:
         self.left = memory(f"left {name}", records, columns, rows + 1, channels)
         self.upper = memory(f"upper {name}", records, columns, rows, channels)
         self.pooled = memory(f"pooled {name}", records, columns, rows, channels)
-        self.gradient = self.pooled  # at the maxima, in their memory: the ReLU is the last to need them
         self.maps = maps
         self._columns, self._last_column = (maps[:, :-1], maps[:, 1:]), maps[:, -1]
         self._rows, self._last_row = (self.half[:, :, :-1], self.half[:, :, 1:]), self.half[:, :, -1]
@@ -77,9 +76,9 @@ class MaxPool:
         torch.ge(*self._rows, out=self.upper)
 
     def backward(self) -> None:
-        """From `gradient`, which is overwritten, to the gradient at the maps, in `maps`."""
+        """From the gradient at the maxima, in their place in `pooled`, to that at the maps, in `maps`."""
         for gradient, won, (first, second), last in (
-            (self.gradient, self.upper, self._rows, self._last_row),
+            (self.pooled, self.upper, self._rows, self._last_row),
             (self.half, self.left, self._columns, self._last_column),
         ):
             torch.mul(gradient, won, out=first)

@@ -3,6 +3,7 @@
 import ast
 import math
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from dpaudit.audit.lint.findings import Hit, Rule
 from dpaudit.audit.lint.idioms import argument, records
@@ -10,6 +11,9 @@ from dpaudit.audit.lint.names import Number
 from dpaudit.audit.lint.recipe_files import RecipeFile
 from dpaudit.audit.lint.script import Script
 from dpaudit.audit.lint.stated import call_epsilon, given, judges_itself, stated_epsilons
+
+if TYPE_CHECKING:
+    from dpaudit.verify import Verdict
 
 QUANTITIES = ("delta", "noise_multiplier", "steps", "sampling_prob", "epochs", "records", "batch_size")
 LEAST_EPSILON = 0.01  # what is less keeps a denominator from 0
@@ -52,23 +56,19 @@ def _claim(given: Mapping[str, Number | None]) -> tuple[Number, Number, Number, 
 
 def _hits(place: ast.AST, epsilon: Number, delta: Number, noise: Number, steps: int, rate: float) -> Iterator[Hit]:
     from dpaudit.mechanisms import Gaussian
-    from dpaudit.reports.wording import at_least, stated
     from dpaudit.verify import Claim, check
 
     claim = Claim.single(Gaussian(float(noise)), epsilon=epsilon, delta=delta, steps=steps, sampling_prob=rate)
     verdict = check(claim)
     if verdict.verdict == "refuted":
-        least, claimed = at_least(verdict.epsilon_lower, above=epsilon), stated(epsilon, below=verdict.epsilon_lower)
         yield Hit(
             place,
-            f"epsilon is at least {least} at delta {delta:g}, not {claimed}: {steps:,} "
-            f"Poisson batches of rate {rate:.4g} with noise multiplier {noise:g}",
+            f"{_contradiction(verdict)}: {steps:,} Poisson batches of rate {rate:.4g} with noise multiplier {noise:g}",
             refuted=True,
         )
 
 
 def _find_in_recipe(file: RecipeFile) -> Iterator[Hit]:
-    from dpaudit.reports.wording import at_least, stated
     from dpaudit.verify import check
 
     claim = file.recipe.claim_object()
@@ -77,10 +77,15 @@ def _find_in_recipe(file: RecipeFile) -> Iterator[Hit]:
     except (TypeError, ValueError):  # the mechanism's dimension is that of a model nobody built
         return
     if verdict.verdict == "refuted":
-        least = at_least(verdict.epsilon_lower, above=claim.epsilon)
-        claimed = stated(claim.epsilon, below=verdict.epsilon_lower)
-        message = f"epsilon is at least {least} at delta {claim.delta:g}, not {claimed}"
-        yield Hit(file.line("claim", "epsilon"), message, refuted=True)
+        yield Hit(file.line("claim", "epsilon"), _contradiction(verdict), refuted=True)
+
+
+def _contradiction(verdict: "Verdict") -> str:
+    from dpaudit.reports.wording import at_least, stated
+
+    lower, claimed = verdict.epsilon_lower, verdict.epsilon_claimed
+    least = at_least(lower, above=claimed)
+    return f"epsilon is at least {least} at delta {verdict.delta_claimed:g}, not {stated(claimed, below=lower)}"
 
 
 RULE = Rule(

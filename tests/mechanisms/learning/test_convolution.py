@@ -96,7 +96,7 @@ def test_pooling_breaks_ties_as_torch_does() -> None:
     pool = MaxPool(maps, "1", "half", Memory(5, torch.device("cpu")))
     pool.forward()
     assert torch.equal(pool.pooled.relu().permute(0, 3, 2, 1), expected)
-    pool.gradient.copy_(torch.where(pool.pooled > 0, gradient, 0))
+    pool.pooled.copy_(torch.where(pool.pooled > 0, gradient, 0))
     pool.backward()
     torch.testing.assert_close(pool.maps.permute(0, 3, 2, 1), back)
 
