@@ -302,7 +302,7 @@ def test_the_command(files: Path, dpaudit: Callable[..., subprocess.CompletedPro
     arms = ("scores", "--in", "a.npy", "--out", "b.npy", "--seed", "1")
     told = dpaudit(*arms, "--epsilon", "1", "--delta", "1e-5", "--threshold", "1.5", folder=files)
     assert told.returncode == 3
-    assert told.stdout.startswith("refuted: claimed epsilon 1 at delta 1e-05")
+    assert told.stdout.startswith("refuted: claimed epsilon 1 at delta 1e-5")
     assert "clopper-pearson: epsilon >=" in told.stdout
     data = json.loads(dpaudit(*arms, "--json", "-", folder=files).stdout)
     assert (data["format"], data["verdict"], data["design"]) == ("dpaudit-scores/1", None, "independent")
