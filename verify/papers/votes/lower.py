@@ -1,8 +1,8 @@
 """Certified lower bound for noisy argmaxes over votes: two tied classes, and one teacher that changes sides.
 
-Per query the output is summarised as "not answered", "class a" or "another class" (post-processing); queries with the
-same votes are independent, and their masses are composed as those of any other release. The probability that the
-winner lies in a set W of counts, the others being R, is a Stieltjes integral of two distribution functions,
+Per query the output is summarised as "not answered", "class a", "class b" or "another class" (post-processing); queries
+with the same votes are independent, and their masses are composed as those of any other release. The probability that
+the winner lies in a set W of counts, the others being R, is a Stieltjes integral of two distribution functions,
 
     P(max_W > max_R) = int G_R dG_W,   G_S(x) = prod_{i in S} F(x - n_i),
 
@@ -31,7 +31,9 @@ from dpaudit.verify.pld.operating_points import (
 )
 from dpaudit.verify.results import Witness
 
-FINE, COARSE = 1 << 18, 1 << 9  # cells for the bound, and for the choice of the votes
+COARSE = 1 << 9  # cells for the choice of the votes
+FINE = (1 << 18, 1 << 20)  # for the bound, fewest and most
+CELLS_PER_QUERY = 1000  # the bounds of one query are 6/cells apart, and those distances add up
 KNOTS = 1 << 10  # quantiles that are inverted: they only place the cells
 LEADS = 8  # leads tried on each side of a tie, and then between the neighbours of the best
 # Absolute error of each sum. G's relative error is a sum of (count of i) CDF_ERROR (1 + |log t|) t over tails t of a
@@ -46,7 +48,7 @@ THEOREM = (
 
 
 def win_probability(
-    law: IIDCoordinates, counts: Sequence[tuple[float, int, bool]], *, cells: int = FINE
+    law: IIDCoordinates, counts: Sequence[tuple[float, int, bool]], *, cells: int = FINE[-1]
 ) -> tuple[float, float]:
     """(lower, upper) bounds on the probability that a winner has the largest noisy count.
 
@@ -63,14 +65,22 @@ def win_probability(
     >>> low <= 0.25 <= high <= low + 1e-5
     True
     """
-    x = np.unique(np.concatenate([_grid(law, many, cells // len(counts)) + at for at, many, _ in counts]))
-    ours, theirs = (
-        np.exp(np.sum([many * _log_cdf(law, x - at) for at, many, wins in counts if wins == side], axis=0))
-        for side in (True, False)
-    )
-    ours, theirs = np.concatenate([[0.0], ours, [1.0]]), np.concatenate([[0.0], theirs, [1.0]])
+    at, many, wins = zip(*counts, strict=True)
+    return _won(_log_cdfs(law, at, many, cells), np.array(wins), max(many))
+
+
+def _log_cdfs(law: IIDCoordinates, at: Sequence[float], many: Sequence[int], cells: int) -> Array:
+    """Log distribution functions of the largest of so many noisy counts, shape (counts, ends of cells)."""
+    places = zip(at, many, strict=True)
+    x = np.unique(np.concatenate([_grid(law, few, cells // len(at)) + count for count, few in places]))
+    return np.array([few * _log_cdf(law, x - count) for count, few in zip(at, many, strict=True)])
+
+
+def _won(log_cdfs: Array, wins: Array, many: int) -> tuple[float, float]:
+    """Bounds on the probability that the largest count is a winner's, at most `many` counts being the same."""
+    ours, theirs = (np.concatenate([[0.0], np.exp(log_cdfs[side].sum(axis=0)), [1.0]]) for side in (wins, ~wins))
     rise = np.diff(ours)
-    slack = SLACK * (3.0 + math.log(max(many for _, many, _ in counts)))
+    slack = SLACK * (3.0 + math.log(many))
     low, high = float((rise * theirs[:-1]).sum()) - slack, float((rise * theirs[1:]).sum()) + slack
     return max(low, 0.0), min(high, 1.0)
 
@@ -184,15 +194,20 @@ def _answer_probability(history: VoteHistory, votes: Sequence[int]) -> tuple[flo
 
 
 def _masses(history: VoteHistory, votes: Sequence[int], cells: int) -> tuple[Array, Array]:
-    """Bounds on the masses of "not answered", "class a", "another class" for one query."""
-    counts = [(float(votes[0]), 1, True), (float(votes[1]), 1, False)]
-    counts += [(float(votes[2]), 1, False)] if history.classes > 2 else []
-    counts += [(0.0, history.classes - 3, False)] if history.classes > 3 else []
-    low, high = win_probability(history.law, counts, cells=cells)
+    """Bounds on the masses of "not answered", "class a", "class b", "another class" for one query."""
+    at, many = [float(count) for count in votes[: history.classes]], [1] * min(history.classes, 3)
+    if history.classes > 3:
+        at, many = [*at, 0.0], [*many, history.classes - 3]
+    log_cdfs, place = _log_cdfs(history.law, at, many, cells), np.arange(len(at))
+    (low, high), (low_b, high_b) = (_won(log_cdfs, place == winner, max(many)) for winner in (0, 1))
+    if history.classes == 2:  # what is left is class b
+        low_b, high_b = 1.0 - high, 1.0 - low
+    lower = np.array([low, low_b, 1.0 - high - high_b if history.classes > 2 else 0.0])
+    upper = np.array([high, high_b, 1.0 - low - low_b if history.classes > 2 else 0.0])
     pass_low, pass_high = _answer_probability(history, votes)
     silent = (0.0, 0.0) if history.check is None else (1.0 - pass_high, 1.0 - pass_low)
-    lower = np.array([silent[0], pass_low * low, pass_low * (1.0 - high)])
-    upper = np.array([silent[1], pass_high * high, pass_high * (1.0 - low)])
+    lower = np.append(silent[0], pass_low * np.maximum(lower, 0.0))
+    upper = np.append(silent[1], pass_high * np.maximum(upper, 0.0))
     return lower * (1.0 - 1e-15), np.maximum(upper * (1.0 + 1e-15), SMALLEST_MASS)
 
 
@@ -218,8 +233,9 @@ def _runs_out(history: VoteHistory, queries: int, answered: float) -> float:
 
 def _points(history: VoteHistory, gap: int, delta: float) -> Points:
     """Operating points of all queries with these votes, for the vote on class a against it on class b."""
-    first, second = (_masses(history, votes, FINE)[side] for side, votes in enumerate(_votes(history, gap)))
     count, lost = _queries(history, gap, delta)
+    cells = min(max(FINE[0], CELLS_PER_QUERY * count), FINE[1])
+    first, second = (_masses(history, votes, cells)[side] for side, votes in enumerate(_votes(history, gap)))
     if count == 1:
         return single_points(first, second)
     step, deviation = grid_step([(loss_variance(first, second), count)])

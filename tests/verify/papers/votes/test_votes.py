@@ -1,5 +1,6 @@
 """Noisy argmaxes over votes: the bracket against quadrature, convolution, binomial sums, and simulated votes."""
 
+import functools
 import math
 from dataclasses import replace
 from itertools import pairwise
@@ -24,7 +25,7 @@ from dpaudit.verify.papers.votes.upper import votes_upper
 @pytest.fixture
 def few_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     """An eighth of the cells: bounds are 1e-4 wider, where nothing near that is asked."""
-    monkeypatch.setattr(certified_lower, "FINE", 1 << 15)
+    monkeypatch.setattr(certified_lower, "FINE", (1 << 15, 1 << 15))
 
 
 def noise(beta: float, scale: float) -> GeneralizedGaussian:
@@ -205,6 +206,32 @@ def test_two_classes_are_a_binomial(teachers: int) -> None:
         best = max(best, float(delta.max()))
     value = float(curve.delta(np.array([1.0]))[0])
     assert 0.95 * best <= value <= best * (1 + 1e-9)
+
+
+def test_classes_without_a_vote_hide_neither_side() -> None:
+    """Ten classes, of which noise often names one that nobody voted for: both sides of the tie are told from those.
+
+    The wins of class a less those of class b, by convolution of exact masses. Theorem 2 of gg is refuted, which wins of
+    class a alone do not show.
+    """
+    history, delta = VoteHistory(normal(20.0), answers=300, teachers=50, classes=10), 1e-5
+    curve = votes_lower(history, epsilon=1.0, delta=delta)
+    assert curve.witness is not None
+    assert "the votes [25, 24, 1], against [24, 25, 1]" in curve.witness.event
+    counts = [25.0, 24.0, 1.0, *[0.0] * 7]
+    ours, theirs = (
+        plain_win_probability(history.law, [(at, i == winner) for i, at in enumerate(counts)]) for winner in (0, 1)
+    )
+    assert 0.3 < 1.0 - ours - theirs < 0.6
+    tails = []
+    for masses in ([theirs, 1.0 - ours - theirs, ours], [ours, 1.0 - ours - theirs, theirs]):
+        law = functools.reduce(np.convolve, [masses] * 300)
+        tails.append(np.cumsum(law[::-1])[::-1])
+    shown = tails[0] > 2 * delta
+    best = float(np.max(np.log((tails[0][shown] - delta) / tails[1][shown])))
+    value = float(curve.epsilon(np.array([delta]))[0])
+    assert 0.99 * best <= value <= best * (1 + 1e-9)
+    assert value > gg.theorem_2(history.noise, sampling_prob=1.0, steps=300, delta=delta).epsilon * 1.05
 
 
 @pytest.mark.usefixtures("few_cells")
