@@ -10,9 +10,11 @@ signature of that file's bytes, and `report.sha256.pub` the public key. Without 
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from dpaudit._files import write_whole
+from dpaudit.reports.verdict_page import data_beside, write_again
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -34,15 +36,21 @@ def sign_report(page: Path, data: Path, key: Path, *, passphrase: Callable[[], b
         The fingerprint of the public key.
 
     Raises:
-        ValueError: The key is none, the passphrase is not its own, the page is not that of the JSON, the signature of
-            another key lies beside it, or a file's name has a line break; one line.
+        ValueError: The key is none, the passphrase is not its own, the JSON is no result, the page is not, byte for
+            byte, what is rendered of it, the signature of another key lies beside it, or a file's name has a line
+            break; one line.
     """
     for path in (page, data):
         if len(path.name.splitlines()) != 1:
             raise ValueError(f"Expected name={path.name!r} to have no line break: the signed list has a line per file.")
-    if f"SHA-256 <code>{_sha256(data)}</code>" not in page.read_text("utf-8", "replace"):  # no text of others: escaped
-        raise ValueError(f"Expected {page} to be the page of {data}, which names its SHA-256: render it with --out.")
     private = _private_key(key, passphrase)
+    with TemporaryDirectory() as rendered:
+        again = write_again(data, Path(rendered))
+        if (again.read_bytes(), data_beside(again).read_bytes()) != (page.read_bytes(), data.read_bytes()):
+            raise ValueError(
+                f"Expected {page} to be the page of {data}: it was changed, or another version wrote it. It is written "
+                f"anew by: dpaudit report {data}"
+            )
     text = "".join(f"{_sha256(path)}  {path.name}\n" for path in (page, data)).encode()
     public = private.public_key()
     folder = page.parent

@@ -17,7 +17,7 @@ def report(
     sign: Annotated[
         Path | None,
         typer.Option(
-            help="Sign page and JSON with this Ed25519 key, PEM or OpenSSH; a page beside the JSON is signed as it is.",
+            help="Sign page and JSON with this Ed25519 key, PEM or OpenSSH; refused where the page is not of the JSON.",
             metavar="KEY",
         ),
     ] = None,

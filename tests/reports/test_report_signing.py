@@ -65,6 +65,42 @@ def test_a_page_that_only_mentions_the_hash_is_that_of_another(report: tuple[Pat
         sign_report(page, data, key_file(tmp_path / "key"), passphrase=nobody)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda page, data: (page.replace("refuted", "accepted", 1), data), "to be the page of"),
+        (lambda page, data: ("<!-- {hash} --><h1>certified</h1>", data), "to be the page of"),
+        (lambda page, data: (page, '{"nonsense": true}'), "to follow result.schema.json"),
+    ],
+)
+def test_only_what_is_rendered_of_a_result_is_signed(
+    change: Callable[[str, str], tuple[str, str]], message: str, report: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """The hash of the JSON stands in its place in each of these pages."""
+    page, data = report
+    before = hashlib.sha256(data.read_bytes()).hexdigest()
+    text, content = change(page.read_text(), data.read_text())
+    data.write_text(content)
+    after = hashlib.sha256(data.read_bytes()).hexdigest()
+    page.write_text(text.replace(before, after).replace("{hash}", f"SHA-256 <code>{after}</code>"))
+    with pytest.raises(ValueError, match=message):
+        sign_report(page, data, key_file(tmp_path / "key"), passphrase=nobody)
+    assert not (tmp_path / "report.sha256").exists()
+
+
+def test_a_page_of_verdicts_is_signed(tmp_path: Path) -> None:
+    """As `verify --out` writes it."""
+    claims = tmp_path / "claims.toml"
+    claims.write_text(
+        '[[claim]]\nid = "a"\nepsilon = 1\ndelta = 1e-5\nsteps = 1\n'
+        'mechanism = {name = "laplace", scale = 1.0, clip_norm = 1.0, dimension = 1}\n'
+    )
+    runner, data = CliRunner(), tmp_path / "out" / "verdicts.json"
+    assert runner.invoke(app, ["verify", str(claims), "--out", str(tmp_path / "out")]).exit_code == 0
+    by = sign_report(data.with_suffix(".html"), data, key_file(tmp_path / "key"), passphrase=nobody)
+    assert verify_report(data.with_suffix(".html"), data) == by
+
+
 def test_names_of_any_alphabet_are_verified(report: tuple[Path, Path], tmp_path: Path) -> None:
     page, data = report
     named = data.rename(tmp_path / "résultat.json")
@@ -171,7 +207,7 @@ def test_the_commands_of_the_page_on_reports(report: tuple[Path, Path], tmp_path
 
     before = page.read_bytes()
     status, said = call(data, "--sign", key)
-    assert (status, page.read_bytes()) == (0, before), "the page is signed as it is"
+    assert (status, page.read_bytes()) == (0, before), "the page stays"
     assert "signed by the key" in said
     shutil.copy(tmp_path / "report.sha256.pub", tmp_path / "signer.pem")
     assert call(data, "--verify", "--key", tmp_path / "signer.pem")[0] == 0

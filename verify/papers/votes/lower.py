@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpaudit.mechanisms.base import Array, IIDCoordinates
 from dpaudit.verify.binomial_tails import binomial_tail
@@ -76,9 +77,11 @@ def _log_cdfs(law: IIDCoordinates, at: Sequence[float], many: Sequence[int], cel
     return np.array([few * _log_cdf(law, x - count) for count, few in zip(at, many, strict=True)])
 
 
-def _won(log_cdfs: Array, wins: Array, many: int) -> tuple[float, float]:
+def _won(log_cdfs: Array, wins: NDArray[np.bool_], many: int) -> tuple[float, float]:
     """Bounds on the probability that the largest count is a winner's, at most `many` counts being the same."""
-    ours, theirs = (np.concatenate([[0.0], np.exp(log_cdfs[side].sum(axis=0)), [1.0]]) for side in (wins, ~wins))
+    ours, theirs = (
+        np.concatenate([[0.0], np.exp(log_cdfs[wins == side].sum(axis=0)), [1.0]]) for side in (True, False)
+    )
     rise = np.diff(ours)
     slack = SLACK * (3.0 + math.log(many))
     low, high = float((rise * theirs[:-1]).sum()) - slack, float((rise * theirs[1:]).sum()) + slack
