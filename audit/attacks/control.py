@@ -69,7 +69,7 @@ def controlled_training(audit: Audit) -> str:
     if audit.settings.trainer is train:
         return "the built-in training"
     if takes_noise_factor(audit.settings.trainer):
-        return "the training under audit, by its noise_factor"
+        return "the training under audit, its own noise scaled by noise_factor"
     return "the built-in training, for the one under audit takes no noise_factor"
 
 

@@ -233,7 +233,7 @@ def test_whose_noise_is_scaled(target: tuple[Bundle, Dataset]) -> None:
 def test_an_own_loop_is_controlled_on_its_own_noise(target: tuple[Bundle, Dataset]) -> None:
     result = run(*target, replace(SETTINGS, trials=200, trainer=own_loop))
     assert result.control is not None
-    assert result.control.training == "the training under audit, by its noise_factor"
+    assert result.control.training == "the training under audit, its own noise scaled by noise_factor"
     assert result.control.found
 
 

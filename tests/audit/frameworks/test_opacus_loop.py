@@ -105,7 +105,7 @@ def test_a_fault_that_the_accountant_does_not_see_is_found_and_the_honest_loop_i
     for result in results:
         assert result.claim_check.verdict == "certified"  # the accountant's word for it
         assert result.control is not None
-        assert result.control.training == "the training under audit, by its noise_factor"
+        assert result.control.training == "the training under audit, its own noise scaled by noise_factor"
         assert result.reproduce["recipe"]["sampling"] == {"kind": "none"}
     assert f"Models were trained by {__name__}.faulty, not by this package's own training." in results[0].notes
     assert "The noise that the optimizer was seen to add" in results[0].notes[0]
