@@ -49,7 +49,7 @@ THEOREM = (
 
 
 def win_probability(
-    law: IIDCoordinates, counts: Sequence[tuple[float, int, bool]], *, cells: int = FINE[-1]
+    law: IIDCoordinates, counts: Sequence[tuple[float, int, bool]], *, cells: int = FINE[0]
 ) -> tuple[float, float]:
     """(lower, upper) bounds on the probability that a winner has the largest noisy count.
 
