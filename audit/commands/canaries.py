@@ -119,10 +119,11 @@ def judge(
     promised = claim_under_test(epsilon, delta, claim, only)
     if promised is None:
         raise typer.BadParameter("Expected --epsilon and --delta, or --claim FILE.")
+    sealed = load_coins(coins, commitment=commitment)
     if commitment is None:
         typer.echo("without --commitment nothing shows that these are the coins that were sealed", err=True)
     result = judge_scores(
-        load_coins(coins, commitment=commitment), scores, promised, confidence=confidence, planted=data or (),
+        sealed, scores, promised, confidence=confidence, planted=data or (),
         queries=queries or (), control=control or (), control_noise=control_noise, reference=reference or (),
         command=shlex.join(["dpaudit", *sys.argv[1:]]),
     )  # fmt: skip

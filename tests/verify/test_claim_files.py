@@ -123,6 +123,19 @@ def test_what_no_reader_of_toml_takes_is_refused_in_one_line(tmp_path: Path, val
         load_claims(write(tmp_path, GOOD.replace("steps = 300", f"steps = {value}")))
 
 
+@pytest.mark.parametrize("text", ["1e-400", "-0.1e-400", "0.0_1e-330", "1e-324"])
+def test_a_number_that_floats_take_for_0_is_refused(tmp_path: Path, text: str) -> None:
+    """A delta of 1e-400 was judged as one of 0, which normal noise never has: a true claim was refuted."""
+    with pytest.raises(ClaimFileError, match=rf"at least 5e-324 in size as floats are, not {text}\.$"):
+        load_claims(write(tmp_path, GOOD.replace("delta = 1e-5", f"delta = {text}")))
+
+
+@pytest.mark.parametrize("text", ["0.0", "0e-400", "5e-324", "3e-324"])
+def test_numbers_next_to_0_are_read(tmp_path: Path, text: str) -> None:
+    (claim,) = load_claims(write(tmp_path, GOOD.replace("delta = 1e-5", f"delta = {text}")))
+    assert claim.delta == float(text)
+
+
 @pytest.mark.parametrize(
     ("key", "said"), [("id", r"id: Expected \{'a': .* to be a valid string\.$"), ("mechanism", "not nested so deeply")]
 )
