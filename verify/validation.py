@@ -35,7 +35,7 @@ def read_toml(text: str) -> dict[str, Any]:
         ValueError: It is no TOML, or holds an integer too long for Python to write in decimal digits, or a number other
             than 0 that floats take for it.
     """
-    tables = tomllib.loads(text, parse_float=float_of)
+    tables = tomllib.loads(text, parse_float=_float_of)
     left: list[Any] = [tables]
     while left:
         value = left.pop()
@@ -43,19 +43,6 @@ def read_toml(text: str) -> dict[str, Any]:
             raise ValueError(f"Expected integers of at most {_LONGEST_INTEGER} bits, not {value.bit_length()}.")
         left.extend(value.values() if isinstance(value, dict) else value if isinstance(value, list) else ())
     return tables
-
-
-def float_of(text: str) -> float:
-    """The float nearest to a decimal.
-
-    Raises:
-        ValueError: The text is no number, or one other than 0 to which 0 is nearest: a delta of 1e-400 is a promise,
-            and one of 0 another.
-    """
-    value = float(text)
-    if value == 0.0 and re.search("[1-9]", re.split("[eE]", text)[0]):
-        raise ValueError(f"Expected numbers to be 0, or at least 5e-324 in size as floats are, not {text[:80]}.")
-    return value
 
 
 def one_line(error: ValidationError, model: type[BaseModel], algorithms: Models | None = None) -> str:
@@ -75,6 +62,19 @@ def one_line(error: ValidationError, model: type[BaseModel], algorithms: Models 
     first = min(errors, key=lambda item: item["type"] != "extra_forbidden" or item["loc"] in foreign)
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return _message(dict(first), model, algorithms) + more
+
+
+def _float_of(text: str) -> float:
+    """The float nearest to a decimal.
+
+    Raises:
+        ValueError: The text is no number, or one other than 0 to which 0 is nearest: a delta of 1e-400 is a promise,
+            and one of 0 another.
+    """
+    value = float(text)
+    if value == 0.0 and re.search("[1-9]", re.split("[eE]", text)[0]):
+        raise ValueError(f"Expected numbers to be 0, or at least 5e-324 in size as floats are, not {text[:80]}.")
+    return value
 
 
 def _message(item: dict[str, Any], model: type[BaseModel], algorithms: Models) -> str:

@@ -203,10 +203,8 @@ def _masses(history: VoteHistory, votes: Sequence[int], cells: int) -> tuple[Arr
         at, many = [*at, 0.0], [*many, history.classes - 3]
     log_cdfs, place = _log_cdfs(history.law, at, many, cells), np.arange(len(at))
     (low, high), (low_b, high_b) = (_won(log_cdfs, place == winner, max(many)) for winner in (0, 1))
-    if history.classes == 2:  # what is left is class b
-        low_b, high_b = 1.0 - high, 1.0 - low
-    lower = np.array([low, low_b, 1.0 - high - high_b if history.classes > 2 else 0.0])
-    upper = np.array([high, high_b, 1.0 - low - low_b if history.classes > 2 else 0.0])
+    others = (1.0 - high - high_b, 1.0 - low - low_b) if history.classes > 2 else (0.0, 0.0)
+    lower, upper = np.array([low, low_b, others[0]]), np.array([high, high_b, others[1]])
     pass_low, pass_high = _answer_probability(history, votes)
     silent = (0.0, 0.0) if history.check is None else (1.0 - pass_high, 1.0 - pass_low)
     lower = np.append(silent[0], pass_low * np.maximum(lower, 0.0))
