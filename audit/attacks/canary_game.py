@@ -12,6 +12,7 @@ from dpaudit.audit.attacks.arms import Arms, Candidate
 from dpaudit.audit.attacks.base import FEWEST, Audit, operating_points, spent_at
 from dpaudit.audit.attacks.control import (
     NO_NOISE_MODELS,
+    built_in_control,
     controlled_training,
     piloted,
     run_control,
@@ -26,7 +27,7 @@ from dpaudit.mechanisms.learning.training import train
 from dpaudit.mechanisms.published.gaussian_baselines import analytic_gaussian_sigma
 from dpaudit.verify.bounds import JointTest, Tradeoff
 from dpaudit.verify.checking import check
-from dpaudit.verify.results import CONTROLLED_NOISE, PROMISED_POWER, AttackResult, LowerBound
+from dpaudit.verify.results import CONTROLLED_NOISE, PROMISED_POWER, AttackResult, Control, LowerBound
 from dpaudit.verify.upper import upper_curve
 
 METHOD = "joint-test"
@@ -183,6 +184,11 @@ class CanaryGame:
         control = None
         if audit.settings.control:
             control = run_control(self.name, audit, design.pilot, design.control_models, refutes)
+        built_in = built_in_control(self.name, audit, design.pilot, control, refutes)
+        if control is not None and built_in is not None and (built_in.models > control.models or not built_in.found):
+            audit.notes.append(halved_twice(built_in))
+            if built_in.found:
+                control = run_control(self.name, audit, design.pilot, built_in.models, refutes)
         if control is None:
             return design.models
         audit.controls.append(control)
@@ -267,6 +273,20 @@ def ideal_separation(audit: Audit) -> float:
     check, delta = audit.claim_check, max(audit.claim_check.delta_claimed, 1e-12)
     epsilon = max(check.epsilon_claimed, check.epsilon_upper if check.epsilon_upper < math.inf else 0.0)
     return 1.0 / analytic_gaussian_sigma(1.0, epsilon=epsilon, delta=delta)
+
+
+def halved_twice(built_in: Control) -> str:
+    """What is told of a loop that is its own control, where the built-in training asks for more, a sentence.
+
+    Args:
+        built_in: The control by the built-in training.
+    """
+    needs = f"{built_in.models:,} models per arm" if built_in.found else f"more than {built_in.models:,} models per arm"
+    return (
+        f"Of the built-in training, half of the noise takes {needs} to be found. A loop that adds half of the claimed "
+        "noise halves that again as its own positive control, and a quarter is found with fewer"
+        + (": so many are trained of the loop." if built_in.found else ", so that its silence may say less than that.")
+    )
 
 
 def learns_little(

@@ -171,6 +171,38 @@ def run_control(
     )
 
 
+def built_in_control(
+    attack: str, audit: Audit, pilot: Pilot, own: Control | None, refutes: Callable[[int], Refutes]
+) -> Control | None:
+    """The same control of the built-in training, beside that of a loop that is its own: how many models it takes.
+
+    A loop that adds half of the claimed noise halves that again for its own control, which fewer models find than the
+    loop itself. Under a budget it has a quarter of the time that is left.
+
+    Args:
+        attack, audit, pilot, refutes: As of `run_control`.
+        own: The loop's own control; the other has as many models to begin with.
+
+    Returns:
+        None for other loops, where every noisy sum is seen, which tells half of the noise as well as can be, where the
+        loop's own found nothing, and where it was stopped.
+    """
+    trials, settings = audit.trials, audit.settings
+    if settings.trainer is train or not takes_noise_factor(settings.trainer) or pilot.watch is not None:
+        return None
+    if own is None or not own.found or trials.stopped or trials.control_cut:
+        return None
+    deadline = trials.deadline
+    if deadline is not None and trials.concludes:
+        now = time.monotonic()
+        deadline = now + (deadline - now) / 2  # of which a control takes half
+    apart = replace(trials, deadline=deadline)
+    built_in = replace(audit, settings=replace(settings, trainer=train), trials=apart, notes=[])
+    control = run_control(attack, built_in, pilot, own.models, refutes)
+    trials.trained, trials.stopped = apart.trained, apart.stopped
+    return None if apart.control_cut else control
+
+
 def canary_control(
     attack: str,
     training: str,

@@ -14,12 +14,19 @@ from scipy.stats import norm
 
 from dpaudit.audit.attacks import canary_game
 from dpaudit.audit.attacks.base import Audit
+from dpaudit.audit.attacks.canary_game import halved_twice
 from dpaudit.audit.attacks.clipbkd import CLIPBKD
-from dpaudit.audit.attacks.control import ScaledNoise, controlled_training, run_control, with_noise
+from dpaudit.audit.attacks.control import (
+    ScaledNoise,
+    built_in_control,
+    controlled_training,
+    run_control,
+    with_noise,
+)
 from dpaudit.audit.inputs.bundles import Bundle, load_bundle
 from dpaudit.audit.inputs.datasets import Dataset
 from dpaudit.audit.inputs.recipes import Recipe, load_recipe
-from dpaudit.audit.power import MODELS
+from dpaudit.audit.power import MODELS, Refutes
 from dpaudit.audit.runner import designs, plan_audit, prepare, run
 from dpaudit.audit.settings import Settings
 from dpaudit.audit.training_run import train_bundle
@@ -235,6 +242,49 @@ def test_an_own_loop_is_controlled_on_its_own_noise(target: tuple[Bundle, Datase
     assert result.control is not None
     assert result.control.training == "the training under audit, its own noise scaled by noise_factor"
     assert result.control.found
+
+
+def halving_loop(spec: TrainingSpec, *arguments: Any, noise_factor: float = 1.0, **options: Any) -> TrainedModels:
+    return own_loop(spec, *arguments, noise_factor=noise_factor / 2, **options)
+
+
+def untrained(apart: float) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
+    """In place of `TrialRunner.run`: normal scores, so far apart with half of the noise, and further with less."""
+    rng = np.random.default_rng(5)
+
+    def run_trials(
+        trials: engine.TrialRunner, setup: engine.TrialSetup, *lists: range, what: str
+    ) -> tuple[np.ndarray, np.ndarray]:
+        trainer, planted = setup.trainer, setup.spec.defect.noise_factor
+        factor = trainer.noise_factor / 2 if isinstance(trainer, ScaledNoise) else planted
+        without, with_canary = (rng.normal(size=len(trained)) for trained in lists)
+        return without, with_canary + (0.5 * apart / factor if factor else 50.0)
+
+    return run_trials
+
+
+@pytest.mark.parametrize(("apart", "least", "told"), [(1.25, 150, "half of the noise takes"), (0.6, 2000, "more than")])
+def test_a_loop_that_halves_its_noise_has_as_many_models_as_the_built_in_training_asks_for(
+    target: tuple[Bundle, Dataset], monkeypatch: pytest.MonkeyPatch, apart: float, least: int, told: str
+) -> None:
+    """Its own control has a quarter of the noise, and had 100 models, which find half of it in 83 of 100 audits."""
+    monkeypatch.setattr(engine.TrialRunner, "run", untrained(apart))
+    audit = prepare(*target, replace(SETTINGS, trainer=halving_loop))
+    arms = SimpleNamespace(pool=None, trials=lambda models, *_: [range(models)] * 2)
+    pilot: Any = SimpleNamespace(spec=audit.spec, arms=arms, score=None, watch=None)
+    shares = plan_audit(audit).shares
+
+    def refutes(models: int) -> Refutes:
+        return CLIPBKD.refuter(audit, shares)
+
+    alone = run_control("clipbkd", audit, pilot, 100, refutes)
+    assert alone is not None
+    built_in = built_in_control("clipbkd", audit, pilot, alone, refutes)
+    assert built_in is not None
+    assert built_in.found == (least < MODELS[-1])
+    assert built_in.models >= least > alone.models
+    assert f"{told} {built_in.models:,} models per arm" in halved_twice(built_in)
+    assert built_in_control("clipbkd", replace(audit, settings=SETTINGS), pilot, alone, refutes) is None
 
 
 def test_a_dry_run_plans_by_the_pilot(target: tuple[Bundle, Dataset]) -> None:
