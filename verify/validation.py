@@ -35,7 +35,7 @@ def read_toml(text: str) -> dict[str, Any]:
         ValueError: It is no TOML, or holds an integer too long for Python to write in decimal digits, or a number other
             than 0 that floats take for it.
     """
-    tables = tomllib.loads(text, parse_float=_float_of)
+    tables = tomllib.loads(text, parse_float=float_of)
     left: list[Any] = [tables]
     while left:
         value = left.pop()
@@ -64,7 +64,7 @@ def one_line(error: ValidationError, model: type[BaseModel], algorithms: Models 
     return _message(dict(first), model, algorithms) + more
 
 
-def _float_of(text: str) -> float:
+def float_of(text: str) -> float:
     """The float nearest to a decimal.
 
     Raises:

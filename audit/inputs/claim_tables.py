@@ -12,6 +12,7 @@ from dpaudit.mechanisms.base import Array
 from dpaudit.mechanisms.quoting import shown
 from dpaudit.verify.claim_columns import ClaimColumns
 from dpaudit.verify.claim_files import LONGEST_ID
+from dpaudit.verify.validation import float_of
 
 LARGEST_TABLE = 512 << 20  # bytes
 COLUMNS = ("id", "noise_multiplier", "sampling_prob", "steps", "delta", "epsilon")
@@ -64,10 +65,16 @@ def _columns(rows: list[list[str]], names: list[str], path: Path, first: int) ->
 
 def _numbers(cells: tuple[str, ...], name: str, path: Path, first: int) -> Array:
     try:
-        return np.array([float(cell) for cell in cells])
+        numbers = np.array([float(cell) for cell in cells])
     except ValueError:
         number, cell = next((i, cell) for i, cell in enumerate(cells, first) if not _is_number(cell))
         raise InputError(f"Expected {name}={shown(cell)} in line {number} of {path} to be a number.") from None
+    for row in np.flatnonzero(numbers == 0.0).tolist():
+        try:
+            float_of(cells[row])
+        except ValueError as error:
+            raise InputError(f"{path}: line {first + row}: {name}: {error}") from None
+    return numbers
 
 
 def _is_number(cell: str) -> bool:

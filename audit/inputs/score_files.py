@@ -105,7 +105,7 @@ def _check_columns(row: list[str], header: list[str], path: Path, line: int) -> 
 def _rows(path: Path) -> list[list[str]]:
     try:
         text = read_regular(path, limit=LARGEST_SCORES).decode("utf-8-sig")
-        rows = list(csv.reader(io.StringIO(text, newline="")))
+        rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"Expected {path} to be comma-separated text: {error}.") from error
     while rows and not rows[-1]:

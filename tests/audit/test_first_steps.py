@@ -14,6 +14,7 @@ from torch import nn
 from dpaudit.audit import load_bundle
 from dpaudit.audit.commands.console import painted
 from dpaudit.audit.inputs.claim_tables import COLUMNS, read_claim_table
+from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.recipes import load_recipe
 from dpaudit.audit.lint.recipe_files import is_recipe
 from dpaudit.mechanisms import Gaussian
@@ -230,6 +231,13 @@ def test_files_that_an_editor_begins_with_a_byte_order_mark_are_read(tmp_path: P
     assert is_recipe(tmp_path / "recipe.toml")
     (tmp_path / "claims.csv").write_text(",".join(COLUMNS) + "\na,1.1,0.1,10,1e-5,3\n", encoding="utf-8-sig")
     assert list(read_claim_table(tmp_path / "claims.csv").ids) == ["a"]
+
+
+def test_a_delta_that_floats_take_for_0_is_refused_in_tables_too(tmp_path: Path) -> None:
+    table = tmp_path / "claims.csv"
+    table.write_text(",".join(COLUMNS) + "\na,1.1,0.1,10,0,3\nb,1.1,0.1,10,1e-400,3\n")
+    with pytest.raises(InputError, match="line 3: delta: Expected numbers to be 0, or at least 5e-324"):
+        read_claim_table(table)
 
 
 def test_an_attack_named_twice_is_refused(folder: Path, dpaudit: Command) -> None:

@@ -368,6 +368,7 @@ def test_no_second_draw_for_equal_scores(
         ("a.csv", b"#DIV/0!\n1.5\n", "line 1 .* not '#DIV/0!'"),
         ("a.csv", b"True\nFalse\n", "line 1 .* not 'True'"),
         ("a.csv", b"0\n1.5\n-2.5e-3\n", "header that pandas writes"),
+        ("a.csv", b'score\n1\n"2', "unexpected end of data"),
     ],
 )
 def test_files_that_hold_no_scores_are_refused(tmp_path: Path, name: str, content: bytes, named: str) -> None:
