@@ -32,6 +32,7 @@ from dpaudit.audit.inputs.user_code import UserTrainer
 from dpaudit.audit.power import MODELS, REPEATS, Refutes, resampled
 from dpaudit.audit.trials.engine import Score, Scores, Trainer, TrialRunner, TrialSetup, trial_seed
 from dpaudit.mechanisms.defects import CORRECT, Defect
+from dpaudit.mechanisms.learning.architectures import through_opacus
 from dpaudit.mechanisms.learning.spec import Pool, TrainedModels, TrainingSpec
 from dpaudit.mechanisms.learning.training import resolve_device, train
 from dpaudit.verify.results import CONTROLLED_NOISE, PROMISED_POWER, Control
@@ -184,11 +185,13 @@ def built_in_control(
         own: The loop's own control; the other has as many models to begin with.
 
     Returns:
-        None for other loops, where every noisy sum is seen, which tells half of the noise as well as can be, where the
-        loop's own found nothing, and where it was stopped.
+        None for other loops, where every noisy sum is seen, which tells half of the noise as well as can be, where
+        models of this network are not trained together, where the loop's own found nothing, and where it was stopped.
     """
     trials, settings = audit.trials, audit.settings
     if settings.trainer is train or not takes_noise_factor(settings.trainer) or pilot.watch is not None:
+        return None
+    if through_opacus(pilot.spec.architecture):
         return None
     if own is None or not own.found or trials.stopped or trials.control_cut:
         return None

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.stats import norm
+from torch import nn
 
 from dpaudit.audit.attacks import canary_game
 from dpaudit.audit.attacks.base import Audit
@@ -285,6 +286,8 @@ def test_a_loop_that_halves_its_noise_has_as_many_models_as_the_built_in_trainin
     assert built_in.models >= least > alone.models
     assert f"{told} {built_in.models:,} models per arm" in halved_twice(built_in)
     assert built_in_control("clipbkd", replace(audit, settings=SETTINGS), pilot, alone, refutes) is None
+    pilot.spec = replace(audit.spec, architecture=replace(audit.spec.architecture, build=nn.Linear))
+    assert built_in_control("clipbkd", audit, pilot, alone, refutes) is None  # trained one after another
 
 
 def test_a_dry_run_plans_by_the_pilot(target: tuple[Bundle, Dataset]) -> None:
