@@ -186,8 +186,9 @@ def _gaussian(claim: Claim, mu: float, at_least: Function, at_most: Function) ->
     if exact is not None and exact <= Fraction(repr(float(mu))) ** 2:
         highest = min(highest, mu)
     if highest <= mu:
-        reason = f"the history is Gaussian with mu at most {up(highest, 6)}: squares of shifts over sigma add up"
-        return Finding("certified", f"{reason} (Dong, Roth and Su 2022, Corollary 3.3).", "mu", shown, highest)
+        each = "shifts over sigma" if exact is not None else "the mu that a release has by its pure epsilon or curve"
+        reason = f"mu is at most {up(highest, 6)}: squares of {each} add up (Dong, Roth and Su 2022, Corollary 3.3)."
+        return Finding("certified", reason, "mu", shown, highest)
     if shown > mu:
         known, claimed = told_apart(shown, mu, 6)
         reason = f"the history is told apart as well as with mu={known}, more than mu={claimed}."

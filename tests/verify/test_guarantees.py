@@ -532,6 +532,14 @@ def test_fixed_sizes_beside_other_noise_are_not_poisson_batches_to_a_renyi_bound
     assert shown <= divergence_upper(claim.canonical("upper"), np.array([20.0]))[0]
 
 
+def test_a_mu_rests_on_what_proves_it() -> None:
+    """Laplace noise was certified by "shifts over sigma", which it does not have."""
+    for noise, basis in ((Gaussian(1.0), "shifts over sigma"), (Laplace(1.0, clip_norm=1.0), "pure epsilon or curve")):
+        certified = check(claim_stating(GaussianDP(5.0), [Phase(noise, 2)]))
+        assert certified.verdict == "certified"
+        assert basis in certified.reason
+
+
 @pytest.mark.parametrize("noise", [Gaussian(4.0, dimension=3), Laplace(4.0, clip_norm=1.0, dimension=3)])
 @pytest.mark.parametrize(("adjacency", "other"), [("zero-out", 0.0), ("replace-one", -1.0)])
 def test_renyi_of_fixed_sizes_is_amplified_and_above_that_of_opposed_others(
