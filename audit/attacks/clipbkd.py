@@ -29,6 +29,7 @@ from dpaudit.audit.inputs.files import InputError
 from dpaudit.audit.inputs.user_code import trains_one_model
 from dpaudit.audit.trials.engine import Score, trial_seed
 from dpaudit.mechanisms.base import Mechanism
+from dpaudit.mechanisms.learning.architectures import build_module
 from dpaudit.mechanisms.learning.spec import DPFTRLSpec, DPSGDSpec, GradientSpec, Pool, TrainedModels
 from dpaudit.mechanisms.learning.training import logits
 from dpaudit.verify.claims import Adjacency
@@ -243,6 +244,12 @@ def _candidates(spec: GradientSpec, audit: Audit) -> list[Candidate]:
     _check_removal(audit, spec)
     if audit.dataset.tokens:
         return _sentences(spec, audit)
+    architecture = spec.architecture
+    if architecture.build is not None and getattr(build_module(architecture), "largest_id", None) is not None:
+        raise InputError(
+            f"Expected data of sentences for architecture {architecture.name!r}, whose module reads token ids: a "
+            "canary is a sentence. Of token ids alone the claim can be checked (dpaudit verify)."
+        )
     x = audit.dataset.x
     least = least_direction(x)
     directions = [(least, LENGTHS), *([(spread_direction(x, least), SPREAD_LENGTHS)] if x.shape[1] > 1 else [])]

@@ -136,7 +136,10 @@ def read_training(
                 "batches were added up before a step, and a record in two of them counts twice."
             )
     with quiet():  # of the remarks that accountants make on their own settings
-        claimed = float(privacy_engine.get_epsilon(delta)) if epsilon is None else float(epsilon)
+        try:
+            claimed = float(privacy_engine.get_epsilon(delta)) if epsilon is None else float(epsilon)
+        except ArithmeticError:  # of the PRV accountant, without noise or at delta 0
+            claimed = math.inf
     if not math.isfinite(claimed):
         raise InputError(f"Expected a finite epsilon, not {claimed} at delta={delta:g}: nothing is claimed.")
     covered, not_covered = _coverage(optimizer, privacy_engine, history, batches, stated=epsilon is not None)
@@ -165,7 +168,7 @@ def _coverage(
         lacking.append("training on several devices: the claim is on all of them together, and retraining is on one")
     if engine.secure_mode:
         lacking.append("secure_mode: retraining draws its noise from an ordinary generator")
-    if optimizer.noise_multiplier != history[-1][0]:
+    if optimizer.noise_multiplier not in {noise for noise, _, _ in history}:
         lacking.append(
             f"noise_multiplier={optimizer.noise_multiplier:g} of the optimizer, which no step was accounted with"
         )

@@ -66,7 +66,8 @@ def read_records(dataset: Any) -> Records:
             "Expected the loader's data set to have a length: batches of a stream have no theorem."
         ) from None
     if isinstance(dataset, TensorDataset) and len(dataset.tensors) == 2:
-        x, y = (tensor.detach().cpu().numpy() for tensor in dataset.tensors)
+        tensors = [tensor.detach().cpu() for tensor in dataset.tensors]  # numpy knows no bfloat16
+        x, y = ((tensor.float() if tensor.is_floating_point() else tensor).numpy() for tensor in tensors)
         return _checked(x, y, "")
     rows = [_pair(dataset[index], index) for index in range(count)]
     first = [dataset[index] for index in range(min(FIRST, count))]

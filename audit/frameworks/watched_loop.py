@@ -58,6 +58,7 @@ class LoopWatch:
         beside: Steps of a wrapped optimizer that were not noisy.
         hooked: Whether a wrapped optimizer has hooks of its own before its steps.
         drawn: Batches that the loaders of `made` drew; None where their sampler cannot be watched.
+        looked_at: Those of them that were drawn without gradients, as for an accuracy.
         ahead: Batches that worker processes of all loaders may have drawn early.
         unfed: Noisy steps before which fewer batches were drawn than steps are taken with them.
         added_up: Noisy steps that add up gradients of several batches.
@@ -70,6 +71,7 @@ class LoopWatch:
     beside: int = 0
     hooked: bool = False
     drawn: int | None = None
+    looked_at: int = 0
     ahead: int = 0
     unfed: int = 0
     added_up: int = 0
@@ -242,6 +244,7 @@ def _noting_batches(samplers: dict[int, Any], seen: LoopWatch, original: Method)
         for batch in original(self):
             if id(self) in samplers and seen.drawn is not None:
                 seen.drawn += 1
+                seen.looked_at += not torch.is_grad_enabled()
             yield batch
 
     return batches
@@ -257,7 +260,7 @@ def _noting_workers(seen: LoopWatch, original: Method) -> Method:
 
 def _noting_sums(seen: LoopWatch, original: Method) -> Method:
     def clip_and_accumulate(self: DPOptimizer, *arguments: Any, **options: Any) -> Any:
-        seen.summed.add(seen.drawn or 0)
+        seen.summed.add((seen.drawn or 0) - seen.looked_at)
         return original(self, *arguments, **options)
 
     return clip_and_accumulate
@@ -298,7 +301,7 @@ def _note_step(seen: LoopWatch, optimizer: Any, *_: Any) -> None:
     if seen.drawn is not None:
         early = seen.drawn - len(seen.steps)  # with this step's batch 1
         seen.unfed += early < 1
-        seen.added_up += len(seen.summed) > 1 and early > DELAYED + seen.ahead
+        seen.added_up += len(seen.summed) > 1 and early - seen.looked_at > DELAYED + seen.ahead
     seen.summed.clear()
     seen.hooked |= bool(optimizer._optimizer_step_pre_hooks)  # those of all optimizers, ours among them, come first
     seen.steps.append(seen.due.pop(noisy))

@@ -367,6 +367,16 @@ def test_a_delta_that_is_none_is_refused(delta: float) -> None:
         claim_from_opacus(*trained(most=1)[1:], delta=delta)
 
 
+def test_an_epsilon_that_no_float_holds_is_refused_whatever_accountant_computes_it() -> None:
+    def overflow(*_: Any, **__: Any) -> float:
+        return float(int(math.inf))
+
+    _, optimizer, engine, loader = trained(most=1)
+    engine.get_epsilon = overflow
+    with pytest.raises(InputError, match="Expected a finite epsilon, not inf"):
+        claim_from_opacus(optimizer, engine, loader, delta=DELTA)
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_has_no_theorem_or_cannot_be_retrained_is_refused_in_one_line(tmp_path: Path, case: str) -> None:
     make, words = REFUSED[case]
@@ -393,6 +403,11 @@ def test_records_that_no_bundle_can_hold_are_refused() -> None:
     ]:
         with pytest.raises(InputError, match=words):
             read_records(dataset)
+
+
+def test_records_in_half_precision_are_read() -> None:
+    features = torch.tensor([[0.5], [1.5]], dtype=torch.bfloat16)
+    assert read_records(TensorDataset(features, torch.tensor([0, 1]))).x.tolist() == [[0.5], [1.5]]
 
 
 def test_what_a_loop_does_with_its_records_changes_none_of_ours() -> None:

@@ -184,6 +184,53 @@ def test_a_loop_that_is_named_can_be_called_in_another_process(tmp_path: Path, m
     assert found["weight"].abs().min() > 0
 
 
+EMBEDDING = """
+import torch
+from torch import nn
+
+
+class Mean(nn.Module):
+    largest_id = 9
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.output = nn.Embedding(10, 4), nn.Linear(4, 2)
+
+    def forward(self, rows):
+        return self.output(self.embedding(rows.long()).mean(1))
+
+
+def build(inputs, classes):
+    return Mean()
+"""
+
+
+def test_no_canary_is_made_of_numbers_that_a_network_takes_for_token_ids(tmp_path: Path) -> None:
+    """Half of an id, and ids below 0, ended in a traceback of the embedding."""
+    (tmp_path / "net.py").write_text(EMBEDDING)
+    module = UserFunction.named(f"{tmp_path / 'net.py'}:build", "architecture").load()
+
+    def train(dataset: Any, seed: int, noise_factor: float = 1.0) -> nn.Module:
+        torch.manual_seed(seed)
+        network = module(5, 2)
+        private, optimizer, loader = PrivacyEngine().make_private(
+            module=network, optimizer=torch.optim.SGD(network.parameters(), lr=0.1),
+            data_loader=DataLoader(dataset, batch_size=10), noise_multiplier=noise_factor, max_grad_norm=1.0,
+        )  # fmt: skip
+        for rows, labels in loader:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(private(rows), labels).backward()
+            optimizer.step()
+        return private  # type: ignore[no-any-return]
+
+    ids = torch.randint(1, 10, (40, 5), generator=torch.Generator().manual_seed(1))
+    with pytest.raises(InputError, match="whose module reads token ids"):
+        audit_opacus(
+            train, TensorDataset(ids, torch.arange(40) % 2), delta=DELTA, seed=7, trials=10,
+            architecture=f"{tmp_path / 'net.py'}:build",
+        )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("function", "words"),
     [

@@ -105,6 +105,9 @@ def train(epochs: int = 6, virtual: bool = False, reduction: str = "mean", how: 
                     optimizer.zero_grad()
                     criterion(module(inputs), labels).backward()
                     optimizer.step()
+                    if how == "evaluating":
+                        with torch.no_grad():
+                            list(loader)
             continue
         for number, (inputs, labels) in enumerate(given if how == "loader from before" else loader):
             if how == "added up":
@@ -215,6 +218,14 @@ def test_honest_loops_of_other_kinds_add_what_was_accounted(how: str) -> None:
     assert noise.lacking(claim()) is None
     told = "The wrapped optimizer took 24 steps without noise, beside 24 noisy ones"
     assert [remark.split(":")[0] for remark in seen.remarks(24, 0)] == ([told] if how == "beside" else [])
+
+
+def test_a_loop_may_look_at_its_accuracy_between_the_parts_of_a_batch() -> None:
+    """Batches that were drawn for that counted as added up, and the loop was refused."""
+    seen = seen_of(virtual=True, how="evaluating")
+    assert seen.looked_at > 24
+    seen.check_batches()
+    assert len(seen.steps) == 24
 
 
 def test_noise_is_held_against_what_its_own_step_was_accounted_with() -> None:
