@@ -8,6 +8,7 @@ from dpaudit.reports.wording import (
     at_delta,
     at_least,
     at_most,
+    at_most_promised,
     control_badge,
     counted,
     finished,
@@ -131,7 +132,8 @@ def decision(result: AuditResult) -> Tile:
         )
     if check is None or check.verdict != "certified":
         return Tile("Decided by", "nothing", "no attack refutes the claim, and no proof settles it", "decisive")
-    return Tile("Decided by: calculation", f"ε ≤ {at_most(check.epsilon_upper)}", f"by proof; {promised}", "decisive")
+    limit = at_most_promised(check.epsilon_upper, check.epsilon_claimed)
+    return Tile("Decided by: calculation", f"ε ≤ {limit}", f"by proof; {promised}", "decisive")
 
 
 def _inconclusive_tile(result: AuditResult) -> Tile:
@@ -170,7 +172,9 @@ def _mechanism_tile(result: AuditResult) -> Tile:
     if training_deviates(result):
         note = "the mechanism as described would keep the promise; this training is not it"
     known = check is not None and at_most(check.epsilon_upper) != "∞"
-    value = f"ε ≤ {at_most(check.epsilon_upper)}" if check is not None and known else "no limit known"
+    value = "no limit known"
+    if check is not None and known:
+        value = f"ε ≤ {at_most_promised(check.epsilon_upper, check.epsilon_claimed)}"
     return Tile("Mechanism as described, by proof", value, note, "proof")
 
 

@@ -46,6 +46,18 @@ def at_most(value: float | None) -> str:
     return _text(value, DIGITS, ROUND_CEILING)
 
 
+def at_most_promised(value: float | None, promised: float | None) -> str:
+    """An upper bound, rounded up, but not beyond a promise that it keeps, so that what is shown proves it too.
+
+    >>> at_most_promised(1.82844, 1.82851), at_most_promised(1.8279, 1.82851), at_most_promised(1.9, 1.82851)
+    ('1.82851', '1.828', '1.9')
+    """
+    short = at_most(value)
+    if value is None or promised is None or not value <= promised < _number(short):
+        return short
+    return stated(promised)
+
+
 def stated(value: float | None, *, below: float | None = None) -> str:
     """A number that somebody chose, with all its digits; of a calculated one as many as show that `below` exceeds it.
 
@@ -410,8 +422,9 @@ def check_summary(check: Verdict | None, *, as_run: Verdict | None = None) -> st
     if check is None:
         return "The claim was not checked by calculation."
     if check.verdict == "certified":
+        limit = at_most_promised(check.epsilon_upper, check.epsilon_claimed)
         return (
-            f"A valid upper bound proves epsilon ≤ {at_most(check.epsilon_upper)} at delta = "
+            f"A valid upper bound proves epsilon ≤ {limit} at delta = "
             f"{stated(check.delta_claimed)} for the mechanism as described."
         )
     if check.verdict == "refuted":
@@ -445,8 +458,8 @@ def _proof(check: Verdict | None) -> str:
         return "and the claim itself was not checked by calculation."
     if check.verdict == "certified":
         return (
-            f"the proof is the claim check: certified, epsilon is at most {at_most(check.epsilon_upper)} for a model "
-            "trained exactly as described."
+            f"the proof is the claim check: certified, epsilon is at most "
+            f"{at_most_promised(check.epsilon_upper, check.epsilon_claimed)} for a model trained exactly as described."
         )
     return f"and the claim check proves nothing either way: {check.verdict}."
 

@@ -242,14 +242,14 @@ class Bracket:
     def gap(self) -> str:
         """Where the true epsilon lies, in words."""
         low, high = self.epsilon_lower, self.epsilon_upper
-        return f"The true epsilon lies in [{down(low, 4)}, {up(high, 4)}] at delta={self.claim.delta:.4g}"
+        return f"The true epsilon lies in [{down(low, 4)}, {up(high, 4)}] at delta={self.claim.delta:.12g}"
 
     @property
     def proof(self) -> str:
         """The sentence of a certified claim."""
         assert self.best is not None  # nothing else certifies
         return (
-            f"delta is at most {up(self.delta_upper, 4)} at epsilon={self.claim.epsilon:.4g}, by {self.best.theorem}."
+            f"delta is at most {up(self.delta_upper, 4)} at epsilon={self.claim.epsilon:.12g}, by {self.best.theorem}."
         )
 
     def verdict(
@@ -370,7 +370,7 @@ def _no_claim(value: object) -> str:
 def _reason(bracket: Bracket, lower: Curve) -> str:
     """One or two sentences with the numbers that decided, or would decide."""
     claim, delta, best = bracket.claim, (bracket.delta_lower, bracket.delta_upper), bracket.best
-    goal = f"delta={claim.delta:.4g} at epsilon={claim.epsilon:.4g}"
+    goal = f"delta={claim.delta:.12g} at epsilon={claim.epsilon:.12g}"
     if bracket.disagreement:
         upper = best.theorem if best is not None else "the trivial bound"
         return (
@@ -384,10 +384,10 @@ def _reason(bracket: Bracket, lower: Curve) -> str:
         if claim.delta == 0:
             return pure_reason(bracket.epsilon_lower)
         shown, stated = told_apart(bracket.epsilon_lower, claim.epsilon, 6)
-        return f"{_witness(lower)} forces epsilon >= {shown} at delta={claim.delta:.4g}, more than {stated}."
+        return f"{_witness(lower)} forces epsilon >= {shown} at delta={claim.delta:.12g}, more than {stated}."
     if bracket.name == "refuted":
         shown, stated = told_apart(delta[0], claim.delta, 4)
-        return f"{_witness(lower)} forces delta >= {shown} at epsilon={claim.epsilon:.4g}, more than {stated}."
+        return f"{_witness(lower)} forces delta >= {shown} at epsilon={claim.epsilon:.12g}, more than {stated}."
     if best is None and bracket.sampled:
         return f"{bracket.gap}: simulation has no upper bound, which the exact method may have."
     cause = first_cause(claim)
@@ -399,7 +399,7 @@ def _reason(bracket: Bracket, lower: Curve) -> str:
     if kinds:
         return (
             f"{kinds[0]}: proven at least {down(bracket.epsilon_lower, 4)} and at most {up(bracket.epsilon_upper, 4)} "
-            f"at delta={claim.delta:.4g}; no theorem here decides between. The upper bound: {best.theorem}."
+            f"at delta={claim.delta:.12g}; no theorem here decides between. The upper bound: {best.theorem}."
         )
     return (
         f"{cause}{' ' if cause else ''}{bracket.gap}, and the claim lies between. To decide {goal}, it takes a witness "

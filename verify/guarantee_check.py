@@ -163,17 +163,17 @@ def _pure(claim: Claim, at_least: Function, at_most: Function, epsilon: Curves, 
     if lower > 0:
         # P(S) > e^epsilon Q(S) + lower and P(S) <= 1 leave P(S) > e^epsilon Q(S)/(1 - lower)
         shown = max(shown, stated - math.log1p(-lower) if lower < 1 else math.inf)
-        reason = f"delta is at least {down(lower, 4)} at epsilon={stated:.6g}, where a pure guarantee leaves none."
+        reason = f"delta is at least {down(lower, 4)} at epsilon={stated:.12g}, where a pure guarantee leaves none."
         return Finding("refuted", reason, "epsilon", shown, highest)
     if upper <= 0:
-        reason = f"delta is 0 at epsilon={stated:.6g}, by {theorem}."
+        reason = f"delta is 0 at epsilon={stated:.12g}, by {theorem}."
         return Finding("certified", reason, "epsilon", min(shown, stated), min(highest, stated))
     if added <= stated:
         reason = f"the pure epsilons of the releases that a record enters add up to {up(added, 6)} (Dwork et al. 2006)."
         return Finding("certified", reason, "epsilon", min(shown, stated), added)
     if shown > stated:
         return Finding("refuted", pure_reason(shown), "epsilon", shown, highest)
-    reason = f"no theorem here proves delta=0 at epsilon={stated:.6g}, and no event found contradicts it."
+    reason = f"no theorem here proves delta=0 at epsilon={stated:.12g}, and no event found contradicts it."
     return Finding("undecided", reason, "epsilon", shown, highest)
 
 

@@ -57,7 +57,7 @@ def check_perturbed_objective(claim: Claim, *, jacobian: float) -> Verdict:
     delta_upper = float(delta_at_most(np.array([claim.epsilon]))[0])
     epsilon_upper = float(epsilon(np.array([claim.delta]))[1][0])
     name: VerdictName = "certified" if delta_upper <= claim.delta else "undecided"
-    bound = f"delta is at most {up(delta_upper, 4)} at epsilon={claim.epsilon:.4g}"
+    bound = f"delta is at most {up(delta_upper, 4)} at epsilon={claim.epsilon:.12g}"
     reason = f"{bound}, by {THEOREM}."
     if name == "undecided":
         reason = (

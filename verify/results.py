@@ -79,7 +79,12 @@ class _Record:
         if key in cls.nested and value:
             read = cls.nested[key].from_dict
             return [read(item) for item in value] if isinstance(value, list) else read(value)
-        return value if isinstance(value, (list, dict)) else number(value)
+        return value if isinstance(value, (list, dict)) or key in cls._texts() else number(value)
+
+    @classmethod
+    def _texts(cls) -> set[str]:
+        """The fields that are text, of which "inf" is a word."""
+        return {f.name for f in fields(cls) if f.type in (str, str | None)}  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -369,9 +374,15 @@ class CurveTest(_Record):
         """Read the JSON object again, also that of format 1, which held one point of the curve and bounds of rates."""
         if "tpr_allowed" in data:
             return super().from_dict(data)
-        epsilon, delta = float(data["epsilon"]), float(data["delta_upper"])
         inputs = dict(data["inputs"])
-        fpr = inputs["fp"] / (inputs["fp"] + inputs["tn"])
+        try:
+            epsilon, delta = float(data["epsilon"]), float(data["delta_upper"])
+            fpr = inputs["fp"] / (inputs["fp"] + inputs["tn"])
+            tpr = inputs["tp"] / (inputs["tp"] + inputs["fn"])
+        except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+            raise ValueError(
+                f"Expected a point of a curve with epsilon, delta_upper and counts of both arms: {error}."
+            ) from error
         allowed = (math.exp(epsilon) * fpr + delta, 1.0 - math.exp(-epsilon) * (1.0 - delta - fpr))
         return cls(
             violated=data["violated"],
@@ -379,7 +390,7 @@ class CurveTest(_Record):
             confidence=data["confidence"],
             threshold=number(data["threshold"]),
             fpr=fpr,
-            tpr=inputs["tp"] / (inputs["tp"] + inputs["fn"]),
+            tpr=tpr,
             tpr_allowed=min(1.0, *allowed),
             inputs=inputs,
         )

@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import replace
 from types import ModuleType
 from xml.etree import ElementTree
 
@@ -87,6 +88,15 @@ def test_a_suite_counts_what_it_skips_and_what_is_required(samples: ModuleType) 
 def test_a_place_in_sarif_is_a_uri_reference(name: bytes, uri: str) -> None:
     found = sarif_result("a", "error", "b", uri=os.fsdecode(name))
     assert found["locations"][0]["physicalLocation"]["artifactLocation"] == {"uri": uri}
+
+
+def test_what_prose_prints_of_a_proof_proves_the_promise() -> None:
+    """A limit of 1.82849 was printed as 1.829, beside a promise of 1.82851."""
+    claim = Claim.single(Gaussian(2.0), epsilon=1.0, delta=1e-5)
+    claim = replace(claim, epsilon=round(check(claim).epsilon_upper + 1e-5, 5))
+    verdict = check(claim)
+    assert verdict.verdict == "certified"
+    assert f"is at most {claim.epsilon}." in prose(claim_to_dict(claim), verdict)
 
 
 def test_what_is_read_as_zero_out_is_told_in_text_and_prose() -> None:

@@ -209,6 +209,18 @@ def test_arguments_are_refused_by_name() -> None:
         verdict.epsilon([1.0])
 
 
+@pytest.mark.parametrize("epsilon", [4.37745, 4.3765, 4.3755001])
+def test_a_reason_speaks_of_the_epsilon_that_was_claimed(epsilon: float) -> None:
+    """At 4.377, as 4.37745 was printed, delta is 1.0008e-5, and not at most 9.989e-06."""
+    claim = Claim.single(Gaussian(1.0), epsilon=epsilon, delta=1e-5)
+    assert f"at epsilon={epsilon}," in check(claim).reason
+
+
+def test_an_id_may_be_a_word_for_infinity() -> None:
+    verdict = check(Claim.single(Gaussian(1.0), epsilon=5.0, delta=1e-5, id="inf"))
+    assert Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) == verdict
+
+
 def test_a_verdict_survives_json() -> None:
     verdict = check(Claim.single(Laplace(1.0, 1.0, 1.0), epsilon=1.0, delta=0.0, id="pure"))
     assert verdict.verdict == "certified"

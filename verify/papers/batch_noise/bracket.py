@@ -96,7 +96,7 @@ def _reason(bracket: Bracket) -> str:
     if bracket.name == "certified":
         return bracket.proof
     if bracket.name == "refuted":
-        forced = f"delta >= {down(bracket.delta_lower, 4)} at epsilon={claim.epsilon:.4g}"
+        forced = f"delta >= {down(bracket.delta_lower, 4)} at epsilon={claim.epsilon:.12g}"
         return f"{forced}, more than {claim.delta:.4g}: {LOWER}."
     theorem = f" ({best.theorem})" if best else ": no theorem here covers this noise under this reading"
     return f"{bracket.gap}, and the claim lies between{theorem}."
