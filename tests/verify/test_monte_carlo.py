@@ -303,7 +303,7 @@ def test_an_epsilon_above_the_claimed_one_refutes_whatever_delta_is_shown() -> N
     assert verdict.delta_lower <= claim.delta
     assert verdict.epsilon_lower > claim.epsilon
     assert verdict.verdict == "refuted"
-    assert verdict.reason.endswith("forces epsilon >= 4.37711 at delta=9.607e-06, more than 4.377.")
+    assert verdict.reason.endswith("forces epsilon >= 4.37711 at delta=9.60733e-06, more than 4.377.")
     both = check(claim, method="both", rng=2)
     assert (both.verdict, both.confidence) == ("refuted", 1.0)
 
