@@ -207,7 +207,7 @@ def claim_as_run(recipe: Recipe, verdict: Verdict) -> str:
     return (
         f"The claim accounts for batches of kind {claimed!r}, which the claim check judges, and the training draws "
         f"{run!r} ones: two claims. The second is {verdict.verdict} by calculation, its epsilon in "
-        f"[{down(verdict.epsilon_lower, 4)}, {up(verdict.epsilon_upper, 4)}] at delta={verdict.delta_claimed:.4g}."
+        f"[{down(verdict.epsilon_lower, 4)}, {up(verdict.epsilon_upper, 4)}] at delta={verdict.delta_claimed:.12g}."
     )
 
 

@@ -82,10 +82,9 @@ def reason(entry: Mapping[str, Any]) -> str:
     lower, upper = float(verdict["epsilon_lower"]), float(verdict["epsilon_upper"])
     if verdict["verdict"] == "certified":
         room = ", with room" if upper < 0.97 * claimed else ""
-        bound = min(upper, claimed)
         return (
             f"Holds for {batches}{room}: the true epsilon at delta = {delta} is at most "
-            f"{at_most(bound) if bound < claimed else stated(claimed)}, and {stated(claimed)} was stated."
+            f"{at_most(min(upper, claimed), within=claimed)}, and {stated(claimed)} was stated."
         )
     if verdict["verdict"] == "refuted":
         by = f", {figure(100 * (lower / claimed - 1), 2)}% more" if claimed and lower < 1.1 * claimed else ""

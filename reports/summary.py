@@ -8,7 +8,6 @@ from dpaudit.reports.wording import (
     at_delta,
     at_least,
     at_most,
-    at_most_promised,
     control_badge,
     counted,
     finished,
@@ -132,7 +131,7 @@ def decision(result: AuditResult) -> Tile:
         )
     if check is None or check.verdict != "certified":
         return Tile("Decided by", "nothing", "no attack refutes the claim, and no proof settles it", "decisive")
-    limit = at_most_promised(check.epsilon_upper, check.epsilon_claimed)
+    limit = at_most(check.epsilon_upper, within=check.epsilon_claimed)
     return Tile("Decided by: calculation", f"ε ≤ {limit}", f"by proof; {promised}", "decisive")
 
 
@@ -174,7 +173,7 @@ def _mechanism_tile(result: AuditResult) -> Tile:
     known = check is not None and at_most(check.epsilon_upper) != "∞"
     value = "no limit known"
     if check is not None and known:
-        value = f"ε ≤ {at_most_promised(check.epsilon_upper, check.epsilon_claimed)}"
+        value = f"ε ≤ {at_most(check.epsilon_upper, within=check.epsilon_claimed)}"
     return Tile("Mechanism as described, by proof", value, note, "proof")
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dpaudit.reports.wording import at_least, at_most, at_most_promised, percent, stated
+from dpaudit.reports.wording import at_least, at_most, percent, stated
 from dpaudit.verify.results import Verdict
 
 INFINITE = "∞"  # a bound that is none, from below one that no number meets
@@ -59,7 +59,7 @@ def in_words(verdict: Verdict) -> str:
             return f"The promise is broken: no epsilon is enough {at}{sure}; {promised}."
         return f"The promise is broken: the mechanism can leak at least epsilon = {shown} {at}{sure}; {promised}."
     if verdict.verdict == "certified":
-        limit = at_most_promised(verdict.epsilon_upper, verdict.epsilon_claimed)
+        limit = at_most(verdict.epsilon_upper, within=verdict.epsilon_claimed)
         return f"The promise is kept, by proof: the mechanism leaks at most epsilon = {limit} {at}; {promised}."
     high = at_most(verdict.epsilon_upper)
     known = f"between {at_least(verdict.epsilon_lower)} and {high}" if high != INFINITE else (
@@ -85,9 +85,9 @@ def proven_bracket(verdict: Verdict) -> tuple[str, str, str]:
     kept = verdict.guarantee
     if kept is None:
         least = at_least(verdict.epsilon_lower, above=verdict.epsilon_claimed)
-        return "epsilon", least, at_most_promised(verdict.epsilon_upper, verdict.epsilon_claimed)
+        return "epsilon", least, at_most(verdict.epsilon_upper, within=verdict.epsilon_claimed)
     name = "number of points that do not hold" if kept["parameter"] == "points" else kept["parameter"]
-    return name, at_least(kept["lower"], above=kept.get(name)), at_most_promised(kept["upper"], kept.get(name))
+    return name, at_least(kept["lower"], above=kept.get(name)), at_most(kept["upper"], within=kept.get(name))
 
 
 def reading(row: Mapping[str, Any]) -> str:

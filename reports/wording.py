@@ -37,25 +37,16 @@ def at_least(value: float | None, *, above: float | None = None) -> str:
     return _apart(value, above, ROUND_FLOOR)
 
 
-def at_most(value: float | None) -> str:
-    """An upper bound, rounded up.
+def at_most(value: float | None, *, within: float | None = None) -> str:
+    """An upper bound, rounded up; not beyond a promise that it keeps, so that what is shown proves it too.
 
-    >>> at_most(2.44511)
-    '2.446'
+    >>> at_most(2.44511), at_most(1.82844, within=1.82851), at_most(1.8279, within=1.9), at_most(1.9, within=1.82851)
+    ('2.446', '1.82851', '1.828', '1.9')
     """
-    return _text(value, DIGITS, ROUND_CEILING)
-
-
-def at_most_promised(value: float | None, promised: float | None) -> str:
-    """An upper bound, rounded up, but not beyond a promise that it keeps, so that what is shown proves it too.
-
-    >>> at_most_promised(1.82844, 1.82851), at_most_promised(1.8279, 1.82851), at_most_promised(1.9, 1.82851)
-    ('1.82851', '1.828', '1.9')
-    """
-    short = at_most(value)
-    if value is None or promised is None or not value <= promised < _number(short):
+    short = _text(value, DIGITS, ROUND_CEILING)
+    if value is None or within is None or not value <= within < _number(short):
         return short
-    return stated(promised)
+    return stated(within)
 
 
 def stated(value: float | None, *, below: float | None = None) -> str:
@@ -422,7 +413,7 @@ def check_summary(check: Verdict | None, *, as_run: Verdict | None = None) -> st
     if check is None:
         return "The claim was not checked by calculation."
     if check.verdict == "certified":
-        limit = at_most_promised(check.epsilon_upper, check.epsilon_claimed)
+        limit = at_most(check.epsilon_upper, within=check.epsilon_claimed)
         return (
             f"A valid upper bound proves epsilon ≤ {limit} at delta = "
             f"{stated(check.delta_claimed)} for the mechanism as described."
@@ -459,7 +450,7 @@ def _proof(check: Verdict | None) -> str:
     if check.verdict == "certified":
         return (
             f"the proof is the claim check: certified, epsilon is at most "
-            f"{at_most_promised(check.epsilon_upper, check.epsilon_claimed)} for a model trained exactly as described."
+            f"{at_most(check.epsilon_upper, within=check.epsilon_claimed)} for a model trained exactly as described."
         )
     return f"and the claim check proves nothing either way: {check.verdict}."
 

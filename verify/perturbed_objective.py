@@ -61,7 +61,7 @@ def check_perturbed_objective(claim: Claim, *, jacobian: float) -> Verdict:
     reason = f"{bound}, by {THEOREM}."
     if name == "undecided":
         reason = (
-            f"The true epsilon is at most {up(epsilon_upper, 4)} at delta={claim.delta:.4g} ({bound}); to decide the "
+            f"The true epsilon is at most {up(epsilon_upper, 4)} at delta={claim.delta:.12g} ({bound}); to decide the "
             "claim, it takes a tighter bound for perturbed objectives, or an attack on the released model."
         )
     return replace(

@@ -70,8 +70,9 @@ class _Record:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Read the JSON object again; unknown keys are ignored."""
-        known = {f.name for f in fields(cls) if f.init and f.repr}  # type: ignore[arg-type]
-        return cls(**{key: cls._read(key, value) for key, value in data.items() if key in known})
+        known = {f.name: f.type for f in fields(cls) if f.init and f.repr}  # type: ignore[arg-type]
+        texts = {name for name, kind in known.items() if kind in (str, str | None)}  # of which "inf" is a word
+        return cls(**{k: v if k in texts else cls._read(k, v) for k, v in data.items() if k in known})
 
     @classmethod
     def _read(cls, key: str, value: Any) -> Any:
@@ -79,12 +80,7 @@ class _Record:
         if key in cls.nested and value:
             read = cls.nested[key].from_dict
             return [read(item) for item in value] if isinstance(value, list) else read(value)
-        return value if isinstance(value, (list, dict)) or key in cls._texts() else number(value)
-
-    @classmethod
-    def _texts(cls) -> set[str]:
-        """The fields that are text, of which "inf" is a word."""
-        return {f.name for f in fields(cls) if f.type in (str, str | None)}  # type: ignore[arg-type]
+        return value if isinstance(value, (list, dict)) else number(value)
 
 
 @dataclass(frozen=True)

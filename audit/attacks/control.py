@@ -203,7 +203,7 @@ def built_in_control(
     built_in = replace(audit, settings=replace(settings, trainer=train), trials=apart, notes=[])
     control = run_control(attack, built_in, pilot, own.models, refutes)
     trials.trained, trials.stopped = apart.trained, apart.stopped
-    return None if apart.control_cut else control
+    return None if apart.control_cut or apart.stopped else control
 
 
 def canary_control(

@@ -12,7 +12,7 @@ from dpaudit.verify.lower.strongest import aim, event, strongest_curve
 from dpaudit.verify.papers.batch_noise import known_others, known_size, unknown_size
 from dpaudit.verify.papers.batch_noise.known_others import Reading
 from dpaudit.verify.papers.batch_noise.unknown_size import Finding
-from dpaudit.verify.results import Verdict, Witness, down
+from dpaudit.verify.results import Verdict, Witness, told_apart
 
 READINGS: dict[str, str] = {
     "per-example": "noise is added to every clipped contribution of the batch; the divisor is public",
@@ -96,8 +96,8 @@ def _reason(bracket: Bracket) -> str:
     if bracket.name == "certified":
         return bracket.proof
     if bracket.name == "refuted":
-        forced = f"delta >= {down(bracket.delta_lower, 4)} at epsilon={claim.epsilon:.12g}"
-        return f"{forced}, more than {claim.delta:.4g}: {LOWER}."
+        shown, stated = told_apart(bracket.delta_lower, claim.delta, 4)
+        return f"delta >= {shown} at epsilon={claim.epsilon:.12g}, more than {stated}: {LOWER}."
     theorem = f" ({best.theorem})" if best else ": no theorem here covers this noise under this reading"
     return f"{bracket.gap}, and the claim lies between{theorem}."
 
