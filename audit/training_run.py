@@ -56,8 +56,8 @@ def train_bundle(recipe: Recipe, out: Path, *, seed: int, device: str, stage: St
         ledger=models.ledger,
     )
     line = (
-        f"{out}: {spec.architecture.name}, {spec.mechanism.name}, claims epsilon {recipe.claim.epsilon:g} "
-        f"at delta {recipe.claim.delta:g} ({recipe.claim.adjacency})"
+        f"{out}: {spec.architecture.name}, {spec.mechanism.name}, claims epsilon {recipe.claim.epsilon:.12g} "
+        f"at delta {recipe.claim.delta:.12g} ({recipe.claim.adjacency})"
     )
     if len(dataset.y_test) == 0:
         return line

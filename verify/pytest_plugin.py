@@ -179,7 +179,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if not Path(name).is_file():
             raise pytest.UsageError(f"--dpaudit-claims: Expected {name} to be a file.")
         try:
-            load_claims(Path(name).absolute())
+            load_claims(Path(name).resolve())
         except ValueError as error:  # not a claims file
             raise pytest.UsageError(str(error)) from error
 
@@ -188,5 +188,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.Item]) -> None:
     """Add the claims of --dpaudit-claims to what is collected."""
     for name in session.config.getoption("--dpaudit-claims"):
-        collector: ClaimFile = ClaimFile.from_parent(session, path=Path(name).absolute())
-        items.extend(collector.collect())
+        collector: ClaimFile = ClaimFile.from_parent(session, path=Path(name).resolve())
+        report = collector.ihook.pytest_make_collect_report(collector=collector)
+        collector.ihook.pytest_collectreport(report=report)  # so that pytest counts them
+        items.extend(report.result)

@@ -213,29 +213,32 @@ class Verdict(_Record):
     def promise(self) -> str:
         """What is claimed, in a few words."""
         if self.guarantee is None:
-            return f"epsilon {self.epsilon_claimed:g} at delta {self.delta_claimed:g}"
+            return f"epsilon {self.epsilon_claimed:.12g} at delta {self.delta_claimed:.12g}"
         match self.guarantee:
             case {"kind": "pure", "epsilon": epsilon}:
-                return f"pure epsilon {epsilon:g}"
+                return f"pure epsilon {epsilon:.12g}"
             case {"kind": "rdp", "epsilon": epsilon, "order": order}:
-                return f"Renyi epsilon {epsilon:g} at order {order:g}"
+                return f"Renyi epsilon {epsilon:.12g} at order {order:g}"
             case {"kind": "curve", "points": points}:
                 return f"{len(points)} points (epsilon, delta)"
             case {"kind": kind, "parameter": name}:
-                return f"{GUARANTEE_WORDS.get(kind, kind)} {name} {self.guarantee[name]:g}"
+                return f"{GUARANTEE_WORDS.get(kind, kind)} {name} {self.guarantee[name]:.12g}"
         return "a guarantee of unknown kind"
 
     @property
     def bracket(self) -> str:
         """What is proven about it, in a few words."""
-        low, high, name = self.epsilon_lower, self.epsilon_upper, "epsilon"
+        low, high, name, claimed = self.epsilon_lower, self.epsilon_upper, "epsilon", self.epsilon_claimed
         if self.guarantee is not None:
             low, high, name = self.guarantee["lower"], self.guarantee["upper"], self.guarantee["parameter"]
+            claimed = self.guarantee.get(name, math.nan)
         if name == "points":
             return f"{low:g} to {high:g} of them broken"
         if low == math.inf:
             return f"no {name} is enough"
-        return f"true {name} {down(low)} to {up(high)}"
+        least = told_apart(low, claimed, 5)[0] if low > claimed else down(low)
+        most = f"{claimed:.12g}" if high <= claimed < float(up(high)) else up(high)  # what is shown proves it too
+        return f"true {name} {least} to {most}"
 
     @property
     def read_as_zero_out(self) -> bool:
@@ -557,7 +560,7 @@ class AuditResult(_Record):
         attacks = ", ".join(f"{attack.name} ({attack.trials:,} trials)" for attack in self.attacks) or "no attack"
         return (
             f"{self.model.get('path', 'model')}: {self.verdict}: {proven} at confidence {self.confidence:g}, claimed "
-            f"{self.epsilon_claimed:g}; {attacks}"
+            f"{self.epsilon_claimed:.12g}; {attacks}"
         )
 
     def __repr__(self) -> str:

@@ -32,6 +32,7 @@ from dpaudit.audit.frameworks.records import Records, read_records
 from dpaudit.audit.inputs.bundles import save_bundle
 from dpaudit.audit.inputs.recipes import Recipe
 from dpaudit.verify.claims import Adjacency, Claim
+from dpaudit.verify.results import up
 
 SMALL_DATA = 64 << 20  # bytes of arrays that are written beside the bundle
 LOSS = (
@@ -70,7 +71,7 @@ class Export:
 
     def __str__(self) -> str:
         """What is covered and what is not, a line each, and the command."""
-        claim = f"{self.bundle}: claims epsilon {self.claim.epsilon:.4g} at delta {self.claim.delta:g}"
+        claim = f"{self.bundle}: claims epsilon {up(self.claim.epsilon)} at delta {self.claim.delta:.12g}"
         lines = [f"covered: {line}" for line in self.covered] + [f"not covered: {line}" for line in self.not_covered]
         if not self.data_written:
             lines.append(f"the records are large: write them to {self.data} as arrays x and y")

@@ -48,7 +48,7 @@ class Bundle:
         claim, mechanism = self.recipe.claim, self.recipe.mechanism
         return (
             f"<Bundle {self.path}: {self.recipe.algorithm} of {self.recipe.architecture.name}, {self.parameters:,} "
-            f"parameters, {mechanism.name}, claims epsilon {claim.epsilon:g} at delta {claim.delta:g}>"
+            f"parameters, {mechanism.name}, claims epsilon {claim.epsilon:.12g} at delta {claim.delta:.12g}>"
         )
 
     @property

@@ -120,6 +120,16 @@ def test_brackets_are_rounded_to_their_safe_sides(noise: float, shown: str) -> N
     assert exact.bracket == "true epsilon 0.5 to 0.5"
 
 
+@pytest.mark.parametrize("epsilon", [4.3771, 4.37715, 4.37717, 4.3771783, 4.37718, 4.38])
+def test_a_bracket_as_shown_decides_as_the_verdict_does(epsilon: float) -> None:
+    verdict = check(Claim.single(Gaussian(1.0), epsilon=epsilon, delta=1e-5))
+    low, high = (float(word) for word in verdict.bracket.split() if word[0].isdigit())
+    assert verdict.verdict == ("refuted" if epsilon < 4.3771765 else "certified")
+    assert (low > epsilon, high <= epsilon) == (verdict.verdict == "refuted", verdict.verdict == "certified")
+    assert low <= verdict.epsilon_lower <= verdict.epsilon_upper <= high
+    assert verdict.promise == f"epsilon {epsilon} at delta 1e-05"
+
+
 def test_a_sampled_verdict_tells_its_confidence_and_what_simulation_lacks() -> None:
     claim = Claim.single(Gaussian(1.0), epsilon=6.0, delta=1e-5)
     text = " ".join(verdict_text(check(claim, method="monte-carlo", rng=1)).split())

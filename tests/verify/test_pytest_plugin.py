@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,10 @@ def test_every_claim_of_a_file_becomes_an_item(pytester: pytest.Pytester, claims
 def test_words_choose_among_the_claims(pytester: pytest.Pytester, claims: str) -> None:
     result = pytester.runpytest_inprocess("--dpaudit-claims", claims, "-k", "true")
     result.assert_outcomes(passed=1, deselected=1)
+    result.stdout.fnmatch_lines(["*collected 2 items / 1 deselected / 1 selected*"])
+    (pytester.path / "sub").mkdir()
+    result = pytester.runpytest_inprocess("--dpaudit-claims", f"sub/../{Path(claims).name}", "-k", "true", "-v")
+    result.stdout.fnmatch_lines([f"{Path(claims).name}::true PASSED*"])
 
 
 def test_the_fixture_passes_and_fails_like_an_assertion(pytester: pytest.Pytester, claims: str) -> None:

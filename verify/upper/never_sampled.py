@@ -28,6 +28,8 @@ def ever_sampled(claim: Claim) -> float:
     rates = [(phase.sampling_prob, phase.steps) for phase in claim.phases]
     if any(rate >= 1 for rate, _ in rates):
         return 1.0
+    if len(rates) == 1 and rates[0][1] == 1:  # the rate itself, to the bit: it is what such a claim says
+        return rates[0][0]
     return min(-math.expm1(sum(steps * math.log1p(-rate) for rate, steps in rates)) * (1.0 + 1e-12), 1.0)
 
 

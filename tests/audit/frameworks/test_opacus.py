@@ -25,6 +25,7 @@ from dpaudit.mechanisms import Gaussian
 from dpaudit.mechanisms.learning.architectures import build_module, cnn
 from dpaudit.mechanisms.learning.spec import DPSGDSpec
 from dpaudit.verify.claims import Phase
+from dpaudit.verify.results import up
 from dpaudit.verify.samplers import Deterministic, Shuffled
 
 pytestmark = [
@@ -117,7 +118,7 @@ def test_the_bundle_says_what_was_done_and_is_read_anywhere(tmp_path: Path, monk
     assert check(recipe.claim_object()).verdict == "certified"
     assert bundle.notes == tuple(f"Not covered: {line}." for line in export.not_covered)
     lines = str(export).splitlines()
-    assert lines[0] == f"{tmp_path}/model.pt: claims epsilon {epsilon:.4g} at delta 1e-05"
+    assert lines[0] == f"{tmp_path}/model.pt: claims epsilon {up(epsilon)} at delta 1e-05"
     assert lines[-1] == f"audit it: dpaudit run {tmp_path}/model.pt"
     assert "  covered: Poisson batches of rate 0.25" in lines
 

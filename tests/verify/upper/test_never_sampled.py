@@ -22,6 +22,12 @@ def test_next_to_no_noise_costs_all_of_it() -> None:
     assert attained <= most
 
 
+@pytest.mark.parametrize("rate", [0.01, 0.03, 0.3])
+def test_one_release_costs_the_rate_itself_to_the_bit(rate: float) -> None:
+    claim = Claim.single(Gaussian(1e-3, dimension=1), epsilon=1.0, delta=rate, sampling_prob=rate)
+    assert check(claim).verdict == "certified"
+
+
 def test_phases_multiply_and_any_unsampled_one_shows_the_record() -> None:
     phases = Phase(Laplace(0.1), 3, 0.01), Phase(Laplace(0.2), 2, 0.1)
     assert never_sampled.ever_sampled(Claim(1.0, 1e-5, phases)) == pytest.approx(1 - 0.99**3 * 0.9**2, rel=1e-11)
