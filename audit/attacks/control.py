@@ -203,6 +203,11 @@ def built_in_control(
     built_in = replace(audit, settings=replace(settings, trainer=train), trials=apart, notes=[])
     control = run_control(attack, built_in, pilot, own.models, refutes)
     trials.trained, trials.stopped = apart.trained, apart.stopped
+    if apart.control_cut:
+        audit.notes.append(
+            "The time was too short for a positive control of the built-in training besides: a loop that adds half of "
+            "the claimed noise may take more models than its own asked for."
+        )
     return None if apart.control_cut or apart.stopped else control
 
 

@@ -286,6 +286,18 @@ def test_a_loop_that_halves_its_noise_has_as_many_models_as_the_built_in_trainin
     assert built_in.models >= least > alone.models
     assert f"{told} {built_in.models:,} models per arm" in halved_twice(built_in)
     assert built_in_control("clipbkd", replace(audit, settings=SETTINGS), pilot, alone, refutes) is None
+    trials = replace(audit.trials, deadline=time.monotonic() + 60.0, concludes=True)
+    short = replace(audit, trials=trials, notes=[])
+    real = engine.TrialRunner.run
+
+    def out_of_time(trials: engine.TrialRunner, *arguments: Any, **options: Any) -> tuple[np.ndarray, np.ndarray]:
+        trials.stopped = "budget"
+        return real(trials, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.TrialRunner, "run", out_of_time)
+        assert built_in_control("clipbkd", short, pilot, alone, refutes) is None
+    assert (len(short.notes), short.notes[0][:22], trials.stopped) == (1, "The time was too short", "")
     pilot.spec = replace(audit.spec, architecture=replace(audit.spec.architecture, build=nn.Linear))
     assert built_in_control("clipbkd", audit, pilot, alone, refutes) is None  # trained one after another
 
