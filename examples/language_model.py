@@ -80,6 +80,8 @@ def adapted_model(folder, layers, rank):
     for name, module in list(model.named_modules()):
         if name.rpartition(".")[2] in layers:
             setattr(model.get_submodule(name.rpartition(".")[0]), name.rpartition(".")[2], Adapted(module, rank))
+    if not any(weights.requires_grad for weights in model.parameters()):
+        raise SystemExit(f"error: Expected the model to have a layer named {' or '.join(layers)}.")
     return model
 
 

@@ -174,4 +174,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except ValueError as error:  # of an argument or a file
+        raise SystemExit(f"error: {error}") from None

@@ -124,3 +124,14 @@ def test_the_corpus_follows_from_its_seed(tmp_path: Path, script: ModuleType) ->
     ids = script.tokens([json.loads(line)["text"] for line in same.splitlines()], None)
     assert ids.shape == (20, script.LENGTH)
     assert np.all((ids.numpy() >= -1) & (ids.numpy() < script.WORDS))
+
+
+def test_layers_that_the_model_lacks_end_the_training_before_a_file_is_written(
+    tmp_path: Path, script: ModuleType
+) -> None:
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text('{"id": "0", "text": "a short text"}\n')
+    words = ["train", str(texts), str(texts), str(tmp_path / "scores.csv"), "--epsilon", "1", "--seed", "1"]
+    with pytest.raises(SystemExit, match="a layer named c_proj2 or head\\."):
+        script.main([*words, "--adapt", "c_proj2,head"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.jsonl"]
