@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("PATHS", "IGNORE", "CLAIMS")
-GRAVEST = (2, 3, 4, 5, 0)  # exit statuses, the one to return first
+GRAVEST = (2, 3, 4, 5)  # exit statuses, the one to return first
 
 
 def main() -> int:
@@ -37,9 +37,14 @@ def main() -> int:
         missed.append(f"Files and folders that could not be read: {linted['unread']}; the log names them.")
     sarif = os.environ.get("INPUT_SARIF") or "dpaudit.sarif"
     if written:
-        Path(sarif).parent.mkdir(parents=True, exist_ok=True)
-        Path(sarif).write_text(_dpaudit("lint", *paths, *options, "--format", "sarif")[1], encoding="utf-8")
-    statuses, verdicts = [status], []
+        try:
+            Path(sarif).parent.mkdir(parents=True, exist_ok=True)
+            Path(sarif).write_text(_dpaudit("lint", *paths, *options, "--format", "sarif")[1], encoding="utf-8")
+        except OSError as error:
+            written = False
+            missed.append(f"SARIF was not written: {error}.")
+            print(f"dpaudit: {missed[-1]}", file=sys.stderr)
+    statuses, verdicts = [status if written or not text else 2], []
     if claims:
         status, text = _dpaudit("verify", *claims, "--json", "-")
         statuses.append(status)
@@ -53,7 +58,8 @@ def main() -> int:
     count = len(refuted) + sum(finding["level"] == "error" for finding in findings)
     _append("GITHUB_OUTPUT", f"findings={len(findings)}\nrefuted={count}\n" + f"sarif={sarif}\n" * written)
     _append("GITHUB_STEP_SUMMARY", summary(findings, verdicts, missed))
-    return next((grave for grave in GRAVEST if grave in statuses), max(statuses))
+    lost = next((abs(status) for status in statuses if status not in (0, *GRAVEST)), 0)  # a crash, or a kill
+    return next((grave for grave in GRAVEST if grave in statuses), lost)
 
 
 def annotation(finding: dict[str, Any]) -> str:
@@ -86,7 +92,15 @@ def summary(findings: list[dict[str, Any]], verdicts: list[dict[str, Any]], miss
 
 def _cell(text: str) -> str:
     """Text in a cell of a table: no markup, no end of the cell or line."""
-    for letter, code in (("&", "&amp;"), ("<", "&lt;"), ("|", "&#124;"), ("`", "&#96;"), ("[", "&#91;"), ("\n", " ")):
+    for letter, code in (
+        ("&", "&amp;"),
+        ("<", "&lt;"),
+        ("|", "&#124;"),
+        ("`", "&#96;"),
+        ("[", "&#91;"),
+        ("\r", " "),
+        ("\n", " "),
+    ):
         text = text.replace(letter, code)
     return text
 

@@ -201,15 +201,16 @@ def _show(
     claims: Sequence[Claim], verdicts: Sequence[Verdict], places: Mapping[str, tuple[str, int | None]], form: str,
     require: str | None, json_file: str | None, show: Callable[[str], None], as_text: Callable[[Verdict], str],
 ) -> None:  # fmt: skip
+    left = claims[len(verdicts) :]
     if json_file == "-":
         show(verdicts_json(verdicts).rstrip())
         return
     if form == "junit":
-        show(verdicts_junit(verdicts, require=require).rstrip())
+        show(verdicts_junit(verdicts, require=require, left=[claim.id for claim in left]).rstrip())
     elif form == "sarif":
-        show(verdicts_sarif(verdicts, places=places, version=version("dpaudit")).rstrip())
+        show(verdicts_sarif(verdicts, places=places, version=version("dpaudit"), whole=not left).rstrip())
     elif form == "badge":
-        show(verdicts_badge(verdicts).rstrip())
+        show(verdicts_badge(verdicts, left=len(left)).rstrip())
     elif form in EXPORTS:
         for claim, verdict in zip(claims, verdicts, strict=False):
             name = f"{printable(claim.id)}: " if form == "prose" and len(verdicts) > 1 else ""

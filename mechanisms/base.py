@@ -114,25 +114,27 @@ def usual_errors() -> np.errstate:
 def keep_as_python_numbers(owner: Any) -> None:
     """Turn the NumPy scalars among a frozen dataclass's fields into int and float; called first in `__post_init__`.
 
+    Integers beyond NumPy's own become floats, where they are within reach of one.
+
     What is computed from a float32 is rounded to float32, and from an int16 wraps around: too coarse for a proof.
     """
-    for name, value in _numpy_numbers(owner).items():
+    for name, value in _plain_numbers(owner).items():
         object.__setattr__(owner, name, value)
 
 
 def in_python_numbers(owner: Any) -> Any:
     """Anybody's dataclass with int and float in place of the NumPy scalars among its fields; else what it is."""
-    changed = _numpy_numbers(owner) if is_dataclass(owner) else {}
+    changed = _plain_numbers(owner) if is_dataclass(owner) else {}
     return replace(owner, **changed) if changed else owner
 
 
-def _numpy_numbers(owner: Any) -> dict[str, int | float]:
-    """The fields that hold NumPy's scalars, as Python's numbers."""
+def _plain_numbers(owner: Any) -> dict[str, int | float]:
+    """The fields that hold NumPy's scalars, as Python's numbers, and integers that NumPy has no type for, as floats."""
     given = {field.name: getattr(owner, field.name) for field in fields(owner) if field.init}
     return {
         name: int(value) if isinstance(value, np.integer) else float(value)
         for name, value in given.items()
-        if isinstance(value, (np.integer, np.floating))
+        if isinstance(value, (np.integer, np.floating)) or (type(value) is int and 2**63 <= abs(value) < 2**1000)
     }
 
 

@@ -11,10 +11,14 @@ INK, GOOD, OPEN, BAD = "#1b2330", "#1b7040", "#8a5a00", "#b3261e"  # white text 
 LETTER, MARGIN, HEIGHT = 6.6, 7, 20  # pixels, at a size of 11
 
 
-def verdicts_badge(verdicts: Sequence[Verdict]) -> str:
-    """An SVG image that counts the claims: red if one is refuted, amber if one is undecided, else green.
+def verdicts_badge(verdicts: Sequence[Verdict], *, left: int = 0) -> str:
+    """An SVG image that counts the claims: red if one is refuted, amber if one is undecided or left, else green.
 
     Texts are as wide as they are drawn here, whatever font the reader has.
+
+    Args:
+        verdicts: What was found.
+        left: How many claims a run that was ended did not come to.
     """
     counts = Counter[str](verdict.verdict for verdict in verdicts)
     shown, colour = ["certified"], GOOD
@@ -22,6 +26,9 @@ def verdicts_badge(verdicts: Sequence[Verdict]) -> str:
         shown, colour = ["refuted"], BAD
     elif counts["undecided"] or not verdicts:
         shown, colour = ["certified", "undecided"], OPEN
+    if left:
+        counts["not checked"] = left
+        shown, colour = [*shown, "not checked"], colour if counts["refuted"] else OPEN
     return _badge(LABEL, ", ".join(f"{counts[kind]} {kind}" for kind in shown), colour)
 
 

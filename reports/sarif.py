@@ -31,19 +31,29 @@ def id_lines(text: str) -> dict[str, int]:
     return lines
 
 
-def sarif_log(rules: Sequence[Mapping[str, Any]], results: Iterable[Mapping[str, Any]], *, version: str) -> str:
+def sarif_log(
+    rules: Sequence[Mapping[str, Any]], results: Iterable[Mapping[str, Any]], *, version: str, whole: bool = True
+) -> str:
     """One run of dpaudit as a SARIF document.
 
     Args:
         rules: Of SARIF's `reportingDescriptor`, each with its id.
         results: Of SARIF's `result`, from `sarif_result`.
         version: Of dpaudit.
+        whole: Whether the run came to its end.
     """
     driver = {"name": "dpaudit", "version": version, "rules": list(rules)}
     document = {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
-        "runs": [{"tool": {"driver": driver}, "results": list(results)}],
+        "runs": [
+            {
+                "tool": {"driver": driver},
+                "columnKind": "unicodeCodePoints",
+                "invocations": [{"executionSuccessful": whole}],
+                "results": list(results),
+            }
+        ],
     }
     return json.dumps(document, indent=1, allow_nan=False) + "\n"
 

@@ -59,8 +59,14 @@ def _wrapped(text: str, width: int) -> list[str]:
     )  # fmt: skip
 
 
-def verdicts_junit(verdicts: Sequence[Verdict], *, require: str | None) -> str:
-    """A JUnit test suite: a claim is a case, a refuted one a failure, an undecided one skipped or failed."""
+def verdicts_junit(verdicts: Sequence[Verdict], *, require: str | None, left: Sequence[str] = ()) -> str:
+    """A JUnit test suite: a claim is a case, a refuted one a failure, an undecided one skipped or failed.
+
+    Args:
+        verdicts: What was found.
+        require: "certified" where other claims are failures.
+        left: The ids of claims that a run which was ended did not come to: errors.
+    """
     suite = ElementTree.Element("testsuite", name="dpaudit")
     failures = skipped = 0
     for verdict in verdicts:
@@ -74,20 +80,28 @@ def verdicts_junit(verdicts: Sequence[Verdict], *, require: str | None) -> str:
         elif verdict.verdict == "undecided":
             skipped += 1
             ElementTree.SubElement(case, "skipped", message=text)
-    counts = {"tests": len(verdicts), "failures": failures, "errors": 0, "skipped": skipped}
+    for name in left:
+        case = ElementTree.SubElement(suite, "testcase", classname="dpaudit.claims", name=printable(name), time="0.000")
+        ElementTree.SubElement(case, "error", message="not checked: the run was ended before")
+    tests = len(verdicts) + len(left)
+    counts = {"tests": tests, "failures": failures, "errors": len(left), "skipped": skipped}
     for name, count in counts.items():
         suite.set(name, str(count))
     suite.set("time", f"{sum(verdict.seconds for verdict in verdicts):.3f}")
-    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+    document: bytes = ElementTree.tostring(suite, encoding="us-ascii", xml_declaration=True)
+    return document.decode() + "\n"  # fit for any stdout
 
 
-def verdicts_sarif(verdicts: Sequence[Verdict], *, places: Mapping[str, tuple[str, int | None]], version: str) -> str:
+def verdicts_sarif(
+    verdicts: Sequence[Verdict], *, places: Mapping[str, tuple[str, int | None]], version: str, whole: bool = True
+) -> str:
     """SARIF 2.1.0: a result for every claim that is not certified, for code-scanning services.
 
     Args:
         verdicts: What was found.
         places: The claims file of every id, with forward slashes, and the line in it where the id stands.
         version: Of dpaudit.
+        whole: Whether every claim was checked.
     """
     rules = [
         {"id": name, "shortDescription": {"text": text}}
@@ -108,4 +122,4 @@ def verdicts_sarif(verdicts: Sequence[Verdict], *, places: Mapping[str, tuple[st
         for verdict in verdicts
         if verdict.verdict != "certified"
     )
-    return sarif_log(rules, results, version=version)
+    return sarif_log(rules, results, version=version, whole=whole)

@@ -89,6 +89,27 @@ def test_the_summary_says_what_was_not_looked_at(
     assert ("Lint found nothing." in summary) == (status == 0)
 
 
+def test_a_crash_is_no_success_and_sarif_that_cannot_be_written_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("INPUT_CLAIMS", "claims.toml")
+    entry = runpy.run_path(str(ENTRY))
+    whole = '{"findings": [], "unread": 0, "claims": []}'
+    for found, status in (
+        ([(1, ""), (0, whole)], 1), ([(0, whole), (0, whole), (-9, "")], 9), ([(1, ""), (3, whole)], 3),
+        ([(0, whole), (0, whole), (0, whole)], 0),
+    ):  # fmt: skip
+        answers = iter(found)
+        monkeypatch.setitem(entry["main"].__globals__, "_dpaudit", lambda *words, answers=answers: next(answers))
+        assert entry["main"]() == status
+    (tmp_path / "train.py").write_text("import opacus\ndelta = 1 / len(train_loader)\n")
+    done, outputs, summary = run(tmp_path, paths="train.py", sarif=".")
+    assert (done.returncode, outputs, "Traceback" in done.stderr) == (2, {"findings": "1", "refuted": "0"}, False)
+    assert "SARIF was not written" in summary
+    assert done.stdout.startswith("::warning file=train.py")
+
+
 def test_words_that_no_shell_takes_are_bad_input(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(ENTRY)], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
@@ -101,9 +122,10 @@ def test_words_that_no_shell_takes_are_bad_input(tmp_path: Path) -> None:
 def test_outside_text_ends_no_command_and_no_cell() -> None:
     entry = runpy.run_path(str(ENTRY))
     assert entry["escaped"]("100%\n::error::x") == "100%25%0A::error::x"
-    finding = {"path": "a|b\n.py", "line": 1, "level": "note", "rule": "r", "message": "<img> [x](y) | `z`"}
+    finding = {"path": "a|b\n.py", "line": 1, "level": "note", "rule": "r", "message": "<img> [x](y) |\r`z`"}
     row = entry["summary"]([finding], []).splitlines()[4]
     assert row.count("|") == 5
+    assert "\r" not in row
     assert not {"<", "`", "["} & set(row)
 
 

@@ -105,8 +105,9 @@ def describe(verdict: "Verdict") -> str:
     ]
     if verdict.witness is not None:
         witness = verdict.witness
+        coordinates = f"{witness.coordinates} coordinate{'s' * (witness.coordinates != 1)}"
         lines.append(
-            f"witness: {witness.family}, {witness.coordinates} coordinates, norm {witness.norm:g}, "
+            f"witness: {witness.family}, {coordinates}, norm {witness.norm:g}, "
             f"direction {witness.direction}, event {witness.event}"
         )
     return "\n".join(lines)
@@ -165,7 +166,9 @@ class ClaimFile(pytest.File):
         """An item per claim."""
         from dpaudit.verify.claim_files import load_claims
 
-        return [ClaimItem.from_parent(self, name=printable(claim.id), claim=claim) for claim in load_claims(self.path)]
+        claims = load_claims(self.path)
+        names = [printable(claim.id).replace("::", ":") for claim in claims]  # for pytest "::" ends a name
+        return [ClaimItem.from_parent(self, name=name, claim=claim) for name, claim in zip(names, claims, strict=True)]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -10,7 +10,9 @@ from dpaudit.audit.commands.console import BAD_INPUT, LACKING, REFUTED, columns,
 
 
 def lint(
-    paths: Annotated[list[Path], typer.Argument(help="Scripts, notebooks, recipes, or folders of them.")],
+    paths: Annotated[
+        list[Path], typer.Argument(readable=False, help="Scripts, notebooks, recipes, or folders of them.")
+    ],
     ignore: Annotated[list[str] | None, typer.Option(help="A rule to leave out; repeatable.", metavar="RULE")] = None,
     require: Annotated[str | None, typer.Option(help="clean: exit with 5 if anything but notes is found.")] = None,
     format: Annotated[str, typer.Option(help="text, json or sarif.", metavar="FORMAT")] = "text",

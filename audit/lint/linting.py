@@ -117,7 +117,7 @@ def lint_file(path: Path, rules: Iterable[Rule], warn: Callable[[str], None]) ->
 
 def _warn_of_unknown(file: Script | RecipeFile, warn: Callable[[str], None]) -> None:
     for name in sorted(file.ignored.names - set(RULES)):
-        warn(f"{file.path}: ignore[{name}] names no rule")
+        warn(f"{printable(file.path)}: ignore[{printable(name)}] names no rule")
 
 
 def _files(paths: Sequence[Path], leave_out: Callable[[OSError], None]) -> Iterator[tuple[Path, bool]]:
@@ -150,12 +150,12 @@ def _script_findings(script: Script, rules: Iterable[Rule]) -> Iterator[Finding]
     for rule in rules:
         for hit in [] if rule.in_script is None else rule.in_script(script):
             assert isinstance(hit.place, ast.AST)
-            line, column = getattr(hit.place, "lineno", 1), getattr(hit.place, "col_offset", 0) + 1
+            line = getattr(hit.place, "lineno", 1)
             last = getattr(hit.place, "end_lineno", line)
             if any(rule.name in script.ignored.on(number) for number in range(line, last + 1)):
                 continue
             place, cell = script.cells[line - 1] if script.cells else (line, "")
-            yield _finding(rule, hit, script.path, place, column, cell)
+            yield _finding(rule, hit, script.path, place, 1 if cell else script.column(hit.place), cell)
 
 
 def _recipe_findings(recipe: RecipeFile, rules: Iterable[Rule]) -> Iterator[Finding]:

@@ -61,6 +61,16 @@ class Script:
         calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
         return tuple(sorted(calls, key=lambda call: (call.lineno, call.col_offset)))
 
+    def column(self, node: ast.AST) -> int:
+        """Where a node begins in its line, in characters from 1: Python's offsets are bytes of UTF-8."""
+        line = self.lines[getattr(node, "lineno", 1) - 1 :][:1]
+        return len("".join(line).encode()[: getattr(node, "col_offset", 0)].decode()) + 1
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The source's lines, as Python counts them."""
+        return re.split(r"\r\n|\r|\n", self.text)
+
     def calls(self, *names: str) -> Iterator[ast.Call]:
         """The calls of functions or methods that have one of these names, whatever stands before the last dot."""
         return (call for call in self.all_calls if last_name(call.func) in names)

@@ -1,5 +1,6 @@
 """Verdicts for machines: lines of claims, counts of a suite, and badges that any reader can draw."""
 
+import json
 import os
 import time
 from dataclasses import replace
@@ -12,7 +13,7 @@ from dpaudit.mechanisms import Gaussian, Laplace
 from dpaudit.reports.badge import BAD, GOOD, OPEN, _badge, verdicts_badge
 from dpaudit.reports.sarif import id_lines, sarif_result
 from dpaudit.reports.verdict_exports import prose
-from dpaudit.reports.verdict_files import verdict_text, verdicts_junit
+from dpaudit.reports.verdict_files import verdict_text, verdicts_junit, verdicts_sarif
 from dpaudit.verify import Claim, Phase, check
 from dpaudit.verify.claim_files import claim_to_dict
 from dpaudit.verify.samplers import Shuffled
@@ -75,6 +76,20 @@ def test_a_suite_counts_what_it_skips_and_what_is_required(samples: ModuleType) 
     for require, counts in ((None, ["3", "1", "1"]), ("certified", ["3", "2", "0"])):
         suite = ElementTree.fromstring(verdicts_junit(verdicts, require=require))
         assert [suite.get(key) for key in ("tests", "failures", "skipped")] == counts
+
+
+def test_claims_that_an_ended_run_left_are_no_successes(samples: ModuleType) -> None:
+    verdicts = [replace(samples.make_verdict(verdict="certified"), id="é€")]
+    text = verdicts_junit(verdicts, require=None, left=["b", "c\x00"])
+    suite = ElementTree.fromstring(text.encode("latin-1"))  # whatever stdout's encoding is
+    assert [suite.get(key) for key in ("tests", "failures", "errors")] == ["3", "0", "2"]
+    assert [case.get("name") for case in suite][:2] == ["é€", "b"]
+    image = ElementTree.fromstring(verdicts_badge(verdicts, left=2))
+    assert image.findall("{*}text")[1].text == "1 certified, 2 not checked"
+    assert image.findall("{*}rect")[1].get("fill") == OPEN
+    for whole in (True, False):
+        (run,) = json.loads(verdicts_sarif(verdicts, places={}, version="1", whole=whole))["runs"]
+        assert (run["invocations"], run["columnKind"]) == ([{"executionSuccessful": whole}], "unicodeCodePoints")
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,14 @@ def test_guarantees_and_the_rest_keep_python_numbers() -> None:
     assert (claim.epsilon, claim.phases[0].steps) == (float(np.float32(1.1)), 200)
 
 
+def test_integers_beyond_those_of_numpy_are_judged_as_the_floats_that_they_are() -> None:
+    claim = Claim.single(Gaussian(1.0), epsilon=10**20, delta=1e-5, steps=1000, sampling_prob=0.01)
+    assert check(claim).verdict == check(replace(claim, epsilon=1e20)).verdict == "certified"
+    noise, rho = Gaussian(10**30, clip=1), ZeroConcentratedDP(10**25)
+    assert check(Claim(1.0, 1e-5, [Phase(noise)])).verdict == "certified"
+    assert check(Claim(1.0, 1e-5, [Phase(Gaussian(1.0))], guarantee=rho)).verdict == "certified"
+
+
 @pytest.mark.parametrize(("rate", "steps", "noise", "epsilon"), [(1e-5, 10**6, 0.8, 0.075), (1e-4, 10**5, 0.7, 0.362)])
 def test_rates_of_float32_are_judged_exactly(rate: float, steps: int, noise: float, epsilon: float) -> None:
     """The first was refuted, the second certified, each against the verdict of the same number as a float."""

@@ -57,6 +57,13 @@ def test_words_choose_among_the_claims(pytester: pytest.Pytester, claims: str) -
     result.stdout.fnmatch_lines([f"{Path(claims).name}::true PASSED*"])
 
 
+def test_an_id_with_colons_is_run_again_when_it_failed(pytester: pytest.Pytester) -> None:
+    path = pytester.makefile(".toml", claims=CLAIMS.replace('"false"', '"m::v1"'))
+    for _ in range(2):
+        result = pytester.runpytest_subprocess("--dpaudit-claims", str(path), "--lf")
+        assert result.parseoutcomes()["failed"] == 1
+
+
 def test_the_fixture_passes_and_fails_like_an_assertion(pytester: pytest.Pytester, claims: str) -> None:
     pytester.makepyfile(f"""
         from dpaudit.mechanisms import Gaussian

@@ -20,7 +20,7 @@ def _find(script: Script) -> Iterator[Hit]:
     batch = None if doubled else _batch_size(script)
     for call in script.all_calls:
         count = script.names.number(_microbatches(call))
-        if not doubled and count is not None and batch is not None and count < batch:
+        if not doubled and count is not None and batch is not None and 0 < count < batch:
             yield Hit(
                 call,
                 f"{last_name(call.func)} clips the mean of {batch / count:g} records: num_microbatches={count:g} in a "

@@ -163,6 +163,17 @@ def test_comments_that_name_no_rule_are_told(tmp_path: Path) -> None:
     told: list[str] = []
     lint_paths([tmp_path / "train.py"], warn=told.append)
     assert told == [f"{tmp_path / 'train.py'}: ignore[delta] names no rule"]
+    strange = tmp_path / "a\n::error::b.py"
+    strange.write_text("import opacus  # dpaudit: ignore[delta]\n")
+    lint_paths([strange], warn=told.append)
+    assert "\n" not in told[-1]
+
+
+@pytest.mark.parametrize(("before", "column"), [("", 9), ("é = '日本語😀'; ", 21), ("x = '\u2028\f'; ", 19)])
+def test_columns_are_characters(before: str, column: int, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(f"import opacus\n{before}delta = 1 / len(train_loader)\n")
+    (finding,) = lint_paths([tmp_path / "train.py"]).findings
+    assert (finding.line, finding.column) == (2, column)
 
 
 def test_a_notebook_tells_the_line_of_its_file_and_the_cell(tmp_path: Path) -> None:
@@ -175,7 +186,7 @@ def test_a_notebook_tells_the_line_of_its_file_and_the_cell(tmp_path: Path) -> N
     path = tmp_path / "train.ipynb"
     path.write_text(json.dumps({"cells": cells, "nbformat": 4}, indent=1))
     (finding,) = lint_paths([path]).findings
-    assert finding.cell == "cell 3, line 2"
+    assert (finding.cell, finding.column) == ("cell 3, line 2", 1)
     assert "delta = 1" in path.read_text().splitlines()[finding.line - 1]
     assert finding.line > 15  # not the text cell's line, which reads the same
 

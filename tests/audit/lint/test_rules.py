@@ -516,6 +516,7 @@ EXAMPLES: dict[str, list[tuple[str, str]]] = {
             TENSORFLOW + "compute_dp_sgd_privacy(N, 256, 1.1, 15, 1e-6)\nDPKerasSGDOptimizer(num_microbatches=16)",
             TENSORFLOW + "compute_dp_sgd_privacy(N, 256, 1.1, 15, 1e-6)\nDPKerasSGDOptimizer(num_microbatches=256)",
         ),
+        (BATCHED + "DPAdamOptimizer(query, 8)", BATCHED + "DPAdamOptimizer(query, 0)"),  # no number of them
         (
             """
             from absl import flags
