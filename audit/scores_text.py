@@ -17,8 +17,8 @@ def scores_text(judged: Mapping[str, Any]) -> list[str]:
         proven = at_least(judged["epsilon_lower"], above=claim["epsilon"])
         promised = stated(claim["epsilon"], below=judged["epsilon_lower"])
         lines.append(
-            f"{judged['verdict']}: claimed epsilon {promised} at delta {stated(claim['delta'])}; the scores prove "
-            f"at least {proven} ({how})"
+            f"{judged['verdict']}{_by_what(judged)}: claimed epsilon {promised} at delta {stated(claim['delta'])}; the "
+            f"scores prove at least {proven} ({how})"
         )
         lines += [] if judged["claim_check"] is None else [f"by calculation the claim is {judged['claim_check']}"]
         lines += [
@@ -36,6 +36,16 @@ def scores_text(judged: Mapping[str, Any]) -> list[str]:
         assumes = f", assumes {bound['assumes']}" if bound["assumes"] else ""
         lines.append(f"  {name}: epsilon >= {at_least(bound['epsilon_lower'])}{assumes}")
     return [*lines, *_operating_text(judged)]
+
+
+def _by_what(judged: Mapping[str, Any]) -> str:
+    """What refutes a claim whose epsilon the scores do not contradict."""
+    if judged["verdict"] != "refuted" or judged["epsilon_lower"] > judged["claim"]["epsilon"]:
+        return ""
+    p_value, curve = judged["p_value"], judged["curve_p_value"]
+    if curve is not None and curve <= 1.0 - judged["confidence"] and (p_value is None or curve < p_value):
+        return " by the mechanism's certified curve, which the scores break"
+    return " by calculation" if judged["claim_check"] == "refuted" else ""
 
 
 def _operating_text(judged: Mapping[str, Any]) -> list[str]:

@@ -58,7 +58,7 @@ class Split:
     def bound(self, inside: Array, outside: Array, *, delta: float, confidence: float) -> LowerBound:
         """Clopper-Pearson on the counts of the rest."""
         rng = np.random.default_rng(self.seed)
-        parts = [np.split(rng.permutation(arm), [round(self.share * len(arm))]) for arm in (inside, outside)]
+        parts = [np.split(rng.permutation(np.sort(arm)), [round(self.share * len(arm))]) for arm in (inside, outside)]
         if any(not len(part) for arm in parts for part in arm):
             sizes = f"{len(inside)} and {len(outside)} scores"
             raise ValueError(

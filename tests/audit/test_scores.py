@@ -44,6 +44,8 @@ def test_a_split_counts_on_scores_that_did_not_choose_the_threshold() -> None:
     assert counted["tp"] + counted["fn"] == 420
     assert counted["fp"] + counted["tn"] == 350
     assert bound.epsilon_lower == epsilon_from_counts(**counted, delta=1e-5, confidence=0.95).epsilon_lower > 1.0
+    shuffled = np.random.default_rng(7).permutation(IN), OUT[::-1]  # another order of lines is no second draw
+    assert Scores(*shuffled).epsilon_from_counts(delta=1e-5, threshold=Split(seed=3, share=0.3)) == bound
     with pytest.raises(ValueError, match=r"share=0\.01"):
         Scores(IN[:20], OUT[:20]).epsilon_from_counts(delta=1e-5, threshold=Split(seed=3, share=0.01))
 
@@ -232,6 +234,7 @@ def test_a_promise_that_is_kept_in_another_way_than_by_normal_noise_is_not_refut
     assert judged["bounds"]["one-run-f-dp"]["epsilon_lower"] > 3.99
     assert judged["epsilon_lower"] < 3.0
     assert judged["curve_p_value"] < 0.01 < 0.5 < judged["p_value"]  # the mechanism is another one
+    assert scores_text(judged)[0].startswith("refuted by the mechanism's certified curve, which the scores break: ")
 
 
 @pytest.mark.parametrize("canaries", [2, 3, 4, 6])
@@ -265,6 +268,7 @@ def test_what_a_bound_assumes_and_what_calculation_says_is_told() -> None:
     silent = Scores(rng.normal(size=30), rng.normal(size=30), "one-run").judge(false, seed=0)
     assert (silent["verdict"], silent["claim_check"]) == ("refuted", "refuted")
     assert "by calculation the claim is refuted" in scores_text(silent)
+    assert scores_text(silent)[0].startswith("refuted by calculation: claimed epsilon ")
 
 
 def test_coins_judge_no_claim_of_batches_that_a_removal_changes() -> None:
