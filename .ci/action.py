@@ -15,6 +15,8 @@ from typing import Any
 
 NAMES = ("PATHS", "IGNORE", "CLAIMS")
 GRAVEST = (2, 3, 4, 5)  # exit statuses, the one to return first
+MARKUP = {"&": "&amp;", "<": "&lt;", "|": "&#124;", "`": "&#96;", "[": "&#91;", "\r": " ", "\n": " "}
+CELL = str.maketrans(MARKUP)
 
 
 def main() -> int:
@@ -30,7 +32,7 @@ def main() -> int:
     options += ["--require", required] if required else []
     status, text = _dpaudit("lint", *paths, *options, "--format", "json")
     linted, written = json.loads(text) if text else {"findings": [], "unread": 0}, bool(text)
-    findings, missed = linted["findings"], []
+    findings, missed, statuses = linted["findings"], [], [status]
     if not written:
         missed.append(f"Lint ended with exit status {status}: the log says why.")
     if linted["unread"]:
@@ -42,9 +44,10 @@ def main() -> int:
             Path(sarif).write_text(_dpaudit("lint", *paths, *options, "--format", "sarif")[1], encoding="utf-8")
         except OSError as error:
             written = False
+            statuses.append(2)
             missed.append(f"SARIF was not written: {error}.")
             print(f"dpaudit: {missed[-1]}", file=sys.stderr)
-    statuses, verdicts = [status if written or not text else 2], []
+    verdicts = []
     if claims:
         status, text = _dpaudit("verify", *claims, "--json", "-")
         statuses.append(status)
@@ -92,17 +95,7 @@ def summary(findings: list[dict[str, Any]], verdicts: list[dict[str, Any]], miss
 
 def _cell(text: str) -> str:
     """Text in a cell of a table: no markup, no end of the cell or line."""
-    for letter, code in (
-        ("&", "&amp;"),
-        ("<", "&lt;"),
-        ("|", "&#124;"),
-        ("`", "&#96;"),
-        ("[", "&#91;"),
-        ("\r", " "),
-        ("\n", " "),
-    ):
-        text = text.replace(letter, code)
-    return text
+    return text.translate(CELL)
 
 
 def _dpaudit(*words: str) -> tuple[int, str]:

@@ -42,10 +42,11 @@ def _by_what(judged: Mapping[str, Any]) -> str:
     """What refutes a claim whose epsilon the scores do not contradict."""
     if judged["verdict"] != "refuted" or judged["epsilon_lower"] > judged["claim"]["epsilon"]:
         return ""
+    if judged["claim_check"] == "refuted":
+        return " by calculation"
     p_value, curve = judged["p_value"], judged["curve_p_value"]
-    if curve is not None and curve <= 1.0 - judged["confidence"] and (p_value is None or curve < p_value):
-        return " by the mechanism's certified curve, which the scores break"
-    return " by calculation" if judged["claim_check"] == "refuted" else ""
+    broken = curve is not None and (p_value is None or curve < p_value)
+    return " by the mechanism's certified curve, which the scores break" if broken else ""
 
 
 def _operating_text(judged: Mapping[str, Any]) -> list[str]:

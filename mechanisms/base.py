@@ -114,9 +114,8 @@ def usual_errors() -> np.errstate:
 def keep_as_python_numbers(owner: Any) -> None:
     """Turn the NumPy scalars among a frozen dataclass's fields into int and float; called first in `__post_init__`.
 
-    Integers beyond NumPy's own become floats, where they are within reach of one.
-
     What is computed from a float32 is rounded to float32, and from an int16 wraps around: too coarse for a proof.
+    Integers beyond NumPy's own become floats, where they are within reach of one.
     """
     for name, value in _plain_numbers(owner).items():
         object.__setattr__(owner, name, value)

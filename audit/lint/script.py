@@ -63,8 +63,8 @@ class Script:
 
     def column(self, node: ast.AST) -> int:
         """Where a node begins in its line, in characters from 1: Python's offsets are bytes of UTF-8."""
-        line = self.lines[getattr(node, "lineno", 1) - 1 :][:1]
-        return len("".join(line).encode()[: getattr(node, "col_offset", 0)].decode()) + 1
+        line = self.lines[getattr(node, "lineno", 1) - 1]
+        return len(line.encode()[: getattr(node, "col_offset", 0)].decode()) + 1
 
     @cached_property
     def lines(self) -> list[str]:
