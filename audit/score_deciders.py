@@ -23,7 +23,7 @@ from dpaudit.verify.results import CurveTest, LowerBound
 class BoundedScores(Protocol):
     """Scores with the bounds of every design, as `dpaudit.audit.Scores` are."""
 
-    def joint_test(self, claimed: Tradeoff, *, confidence: float, seed: int) -> JointTest:
+    def joint_test(self, claimed: Tradeoff, *, confidence: float, seed: int | None) -> JointTest:
         """The test of both arms against a claimed curve."""
 
     def epsilon_paired(self, *, delta: float, confidence: float) -> LowerBound:
@@ -104,7 +104,7 @@ def guess_counts(inputs: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _by_joint_test(
-    scores: BoundedScores, claim: ClaimUnderTest | None, delta: float, confidence: float, seed: int
+    scores: BoundedScores, claim: ClaimUnderTest | None, delta: float, confidence: float, seed: int | None
 ) -> dict[str, Any]:
     """Promise, certified curve and bound share one error probability."""
     certified = None if claim is None else claim.certified
@@ -119,7 +119,7 @@ def _by_joint_test(
 
 
 def _by_pairs(
-    scores: BoundedScores, claim: ClaimUnderTest | None, delta: float, confidence: float, seed: int
+    scores: BoundedScores, claim: ClaimUnderTest | None, delta: float, confidence: float, seed: int | None
 ) -> dict[str, Any]:
     """All of them reject for many wins alone, and so share one error probability, as `one_run_p_value`."""
     bound = scores.epsilon_paired(delta=delta, confidence=confidence)
@@ -136,7 +136,7 @@ def _by_pairs(
 
 
 def _by_one_run(
-    scores: BoundedScores, claim: ClaimUnderTest | None, delta: float, confidence: float, seed: int
+    scores: BoundedScores, claim: ClaimUnderTest | None, delta: float, confidence: float, seed: int | None
 ) -> dict[str, Any]:
     """All of them reject for many right guesses alone, and so share one error probability (`one_run_p_value`)."""
     counts = guess_counts(scores.epsilon_one_run(delta=delta, confidence=confidence, method="steinke").inputs)

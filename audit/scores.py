@@ -119,20 +119,20 @@ class Scores:
         self._needs("independent")
         return epsilon_gdp(self._in, self._out, delta=delta, confidence=confidence, threshold=threshold)
 
-    def joint_test(self, claimed: Tradeoff, *, confidence: float = 0.95, seed: int) -> JointTest:
-        """The test of both arms at every threshold at once, most powerful against a claimed curve."""
+    def joint_test(self, claimed: Tradeoff, *, confidence: float = 0.95, seed: int | None) -> JointTest:
+        """The test of both arms at every threshold at once, most powerful against a claimed curve (`JointTest`)."""
         self._needs("independent")
         return JointTest(self._in, self._out, claimed, confidence, seed)
 
     def epsilon_joint(
-        self, *, delta: float, confidence: float = 0.95, seed: int, claimed: Tradeoff | None = None
+        self, *, delta: float, confidence: float = 0.95, seed: int | None, claimed: Tradeoff | None = None
     ) -> LowerBound:
         """By the joint test of every threshold at once: the largest epsilon that it rejects; assumes no family.
 
         Args:
             delta: In [0, 1).
             confidence: Level.
-            seed: Of the test's sampled law.
+            seed: Of the test, chosen before the scores were seen; None where none was (`JointTest`).
             claimed: The curve to be powerful against, chosen before the scores were seen; None for that of
                 epsilon = 1.
         """
@@ -196,7 +196,7 @@ class Scores:
 
     def judge(
         self, claim: ClaimUnderTest | None = None, *, delta: float | None = None, confidence: float = 0.95,
-        seed: int, threshold: ThresholdRule | None = None,
+        seed: int | None, threshold: ThresholdRule | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         """Every bound that suits the design, and what they say of a claim, as `dpaudit scores --json` prints it.
 
@@ -207,7 +207,8 @@ class Scores:
             claim: What was promised; None for bounds alone.
             delta: At which, where there is no claim.
             confidence: Of each bound.
-            seed: Of whatever is sampled.
+            seed: Of the joint test, chosen before the scores were seen, and of the bootstrap. None where none was: equal
+                scores count against the evidence.
             threshold: Rule of the bound from counts.
 
         Raises:
@@ -242,7 +243,7 @@ class Scores:
             "delta": at,
             "confidence": confidence,
             "bounds": {name: to_json(bound) for name, bound in bounds.items()},
-            "auc": {"value": self.auc(), **self._intervals(confidence, seed)},
+            "auc": {"value": self.auc(), **self._intervals(confidence, 0 if seed is None else seed)},
             "tpr_at_fpr": self._rates(confidence),
             "roc": self._curve(confidence),
             "seed": seed,

@@ -3,18 +3,16 @@
 import json as json_module
 import math
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpaudit.audit.commands.console import REFUTED, Lost, one_of, seed_or_drawn, written_apart
+from dpaudit.audit.commands.console import REFUTED, Lost, one_of, written_apart
 
 if TYPE_CHECKING:
     from dpaudit.audit.scores import Design
     from dpaudit.audit.threshold_rules import ThresholdRule
-    from dpaudit.mechanisms.base import Array
 
 
 def scores(
@@ -33,7 +31,8 @@ def scores(
     ] = "bonferroni",
     confidence: Annotated[float, typer.Option(help="Of each bound.")] = 0.95,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed of everything random; from the scores' own order if absent.")
+        int | None,
+        typer.Option(min=0, help="Fixed before the scores were seen; if absent, equal scores count as no evidence."),
     ] = None,
     json: Annotated[str | None, typer.Option(help="Write JSON here as well; - prints it alone.")] = None,
 ) -> None:
@@ -55,13 +54,11 @@ def scores(
 
     written_apart(json, inside, outside, claim)
     promised = claim_under_test(epsilon, delta if epsilon is not None or claim is not None else None, claim, only)
-    arms = read_scores(inside), read_scores(outside)
-    chosen = seed_or_drawn(seed, _own_seed(*arms))
+    rule = _rule(threshold, seed)
     design: Design = "paired" if paired else "one-run" if one_run else "independent"
     with unfit_is_input():
-        judged = Scores(*arms, design=design).judge(
-            promised, delta=1e-5 if delta is None else delta, confidence=confidence, seed=chosen,
-            threshold=_rule(threshold, chosen),
+        judged = Scores(read_scores(inside), read_scores(outside), design=design).judge(
+            promised, delta=1e-5 if delta is None else delta, confidence=confidence, seed=seed, threshold=rule
         )  # fmt: skip
     text = json_module.dumps(to_json(judged), indent=2)
     typer.echo(text if json == "-" else "\n".join(scores_text(judged)))
@@ -72,23 +69,17 @@ def scores(
     raise typer.Exit(REFUTED if judged["verdict"] == "refuted" else max(lost.statuses, default=0))
 
 
-def _own_seed(*arms: "Array") -> int:
-    """A seed from the order of all scores: who repeats, shuffles lines or rescales gets no second draw."""
-    import numpy as np
-
-    _, ranks = np.unique(np.concatenate(arms), return_inverse=True)
-    sizes = np.cumsum([len(arm) for arm in arms])[:-1]
-    content = b"|".join(np.sort(part).astype("<i8").tobytes() for part in np.split(ranks, sizes))
-    return int.from_bytes(sha256(content).digest()[:4]) >> 1
-
-
-def _rule(text: str, seed: int) -> "ThresholdRule":
+def _rule(text: str, seed: int | None) -> "ThresholdRule":
     from dpaudit.audit.threshold_rules import Bonferroni, Explicit, Split
 
     try:
         fixed = float(text)
     except ValueError:
-        return Bonferroni() if one_of("threshold", text, ("bonferroni", "split")) == "bonferroni" else Split(seed)
+        if one_of("threshold", text, ("bonferroni", "split")) == "bonferroni":
+            return Bonferroni()
+        if seed is None:
+            raise typer.BadParameter("Expected --seed with --threshold split, fixed before the scores were seen.")
+        return Split(seed)
     if math.isnan(fixed):
         raise typer.BadParameter(f"Expected --threshold={text} to be a number, 'bonferroni' or 'split'.")
     return Explicit(fixed)

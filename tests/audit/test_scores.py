@@ -335,9 +335,9 @@ def test_the_command(files: Path, dpaudit: Callable[..., subprocess.CompletedPro
 def test_no_second_draw_for_equal_scores(
     tmp_path: Path, dpaudit: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:
-    """Without --seed neither the order of lines, nor their scale, nor the sign of a zero changes who is first."""
+    """Without --seed nothing is drawn, and equal scores count against the evidence."""
     rng = np.random.default_rng(0)
-    inside, outside = (rng.binomial(1, p, 60).astype(np.float64) for p in (0.75, 0.25))
+    inside, outside = (rng.binomial(1, p, 100).astype(np.float64) for p in (0.9, 0.1))
     told = set[str]()
     for variant in (lambda x: x, lambda x: x[::-1], lambda x: 3.0 * x + 1.0, lambda x: np.where(x == 0, -0.0, x)):
         for name, arm in (("a.npy", inside), ("b.npy", outside)):
@@ -345,9 +345,12 @@ def test_no_second_draw_for_equal_scores(
         found = dpaudit("scores", "--in", "a.npy", "--out", "b.npy", "--epsilon", "1", "--delta", "0", folder=tmp_path)
         told.add(found.stderr + found.stdout.splitlines()[0])
     assert len(told) == 1
-    np.save(tmp_path / "a.npy", np.append(inside, 0.0))
-    other = dpaudit("scores", "--in", "a.npy", "--out", "b.npy", "--epsilon", "1", "--delta", "0", folder=tmp_path)
-    assert not any(other.stderr in line for line in told)
+    assert told.pop().startswith("refuted: claimed epsilon 1 at delta 0; ")
+    split = ("scores", "--in", "a.npy", "--out", "b.npy", "--threshold", "split")
+    assert "Expected --seed with --threshold split" in " ".join(dpaudit(*split, folder=tmp_path).stderr.split())
+    assert dpaudit(*split, "--seed", "1", folder=tmp_path).returncode == 0
+    same = Scores(np.ones(9), np.ones(9)).judge(None, delta=0.0, seed=None)
+    assert (same["seed"], same["epsilon_lower"]) == (None, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,9 @@ Equal scores, of one arm or of both, are put in an order that the test's seed dr
 score belongs a uniform number, independent of all scores and arms, and pairs of both are compared first by score.
 That is post-processing of the score, so that no event of the pairs is above g either, and the pairs of each arm are
 independent: all that follows holds for them as for scores, over the draw of the seed too, which is therefore chosen
-before the scores are seen. Ties counted against the test would hold as well, and lose most of its power on few values.
+before the scores are seen. Where no seed was (`seed=None`), equal scores count against the evidence: each N_j below is
+then at most what it is in any order of them, so the test holds whatever is done with the scores. On few values that
+costs `spread` most of its power, as few N_j are left: the one that shows most is what `peak` looks for.
 
 The statistics are functions of the counts N_j of models with the record whose score is above the j-th largest
 score without it, rising in each. Each is held against its own part of the error
@@ -26,6 +28,8 @@ of curves, a claimed (epsilon, delta) and the bounds that follow by inversion, s
   score under the limiting covariance of the counts (Hsieh and Turnbull 1996, Theorem 2.2); any weights are valid. Its
   law under (X* ~ g, Y uniform) is sampled, the more often the smaller the level is, and what sampling leaves open
   counts as not rejected.
+- `peak`, without a seed: the largest distance in normal scores, of up to 256 ranks, from the FPR at a rank, at an upper
+  quantile, to a lower end (Wilson 1927) of the TPR that N_j shows. Its law is sampled with that of `spread`.
 - `above`, `below`: single counts for the few events far out, and their mirror images (models without the record whose
   score is below the j-th smallest with it; the mirror image of g is g). P(N_j >= k) is the mean of P(Bin(m, g(U)) >= k)
   for U ~ Beta(j, n + 1 - j), bounded from above cell by cell, because the tail rises with U.
@@ -40,7 +44,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
-from scipy.special import bdtrc, betainc, betainccinv, betaincinv, ndtri
+from scipy.special import bdtrc, betainc, betainccinv, betaincinv, ndtr, ndtri
 
 from dpaudit.mechanisms.base import SEED, Array
 from dpaudit.verify.bounds.rates import lower_at, upper_at, valid_confidence, valid_scores
@@ -50,6 +54,8 @@ from dpaudit.verify.guarantees import DELTA
 Counts = NDArray[np.int_]
 RANKS = 64
 SPREAD_SHARE = 0.75  # of the error probability; the rest is for the events far out
+UNSEEDED_SHARES = 0.5, 0.4  # of spread and peak
+PEAK_RANKS, PEAK_QUANTILE = 256, 2.2  # standard deviations to either end
 EXTREME_RANKS = (1, 3, 10, 30, 100, 300)
 CELLS = 256
 # draws are doubled, by LARGEST_SAMPLE at most: few decide what is far from the level, and are more for a p-value
@@ -76,7 +82,8 @@ class JointTest:
         out_scores: Scores of models without it, shape (n,).
         claimed: The curve that the test is made powerful against, chosen before the scores were seen.
         confidence: 1 - alpha: whatever true curves are tested, none is rejected with this probability.
-        seed: Of the sampled law, and of the order of equal scores; chosen before the scores were seen.
+        seed: Of the sampled law, and of the order of equal scores; chosen before the scores were seen. None where none
+            was: equal scores count against the evidence.
 
     Raises:
         TypeError: The level or the seed is not a number.
@@ -87,13 +94,14 @@ class JointTest:
     out_scores: Array
     claimed: Tradeoff
     confidence: float
-    seed: int
+    seed: int | None
 
     def __post_init__(self) -> None:
         for name in ("in_scores", "out_scores"):
             object.__setattr__(self, name, valid_scores(name, getattr(self, name)))
         object.__setattr__(self, "confidence", valid_confidence(self.confidence))
-        SEED.validate("seed", self.seed)
+        if self.seed is not None:
+            SEED.validate("seed", self.seed)
 
     def rejects(self, curve: Tradeoff, *, draws: int = MOST_DRAWS) -> bool:
         """Whether the scores contradict the claim that no event is above this curve.
@@ -106,7 +114,7 @@ class JointTest:
             return False
         if self._extreme_p_value(curve) <= self.alpha:
             return True
-        return self._spread_p_value(curve, DRAWS, draws) <= self.alpha
+        return self._sampled_p_value(curve, DRAWS, draws) <= self.alpha
 
     def p_value(self, curve: Tradeoff) -> float:
         """An upper bound on the probability of evidence as strong where the claim holds, as sharp as deciding needs.
@@ -123,7 +131,7 @@ class JointTest:
         """
         if self._all_equal:
             return 1.0
-        return min(self._extreme_p_value(curve), self._spread_p_value(curve, P_VALUE_DRAWS, MOST_DRAWS), 1.0)
+        return min(self._extreme_p_value(curve), self._sampled_p_value(curve, P_VALUE_DRAWS, MOST_DRAWS), 1.0)
 
     def epsilon_lower(self, delta: float) -> float:
         """The largest epsilon >= 0 at which (epsilon, delta) is rejected, 0 if none is.
@@ -197,26 +205,27 @@ class JointTest:
         """Places of both arms among all scores, rising; the uniform numbers of equal ones decide between them.
 
         These belong to the sorted scores of each arm, so that the order in which scores are given does not matter.
+        Without a seed those with the record come first among equal ones, which favours no statistic.
         """
-        m, rng = len(self.in_scores), np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(TIES,)))
+        m = len(self.in_scores)
         values = np.concatenate([np.sort(np.asarray(s, np.float64)) for s in (self.in_scores, self.out_scores)])
+        if self.seed is None:
+            order = np.arange(len(values)) >= m
+        else:
+            order = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(TIES,))).random(len(values))
         places = np.empty(len(values))
-        places[np.lexsort((rng.random(len(values)), values))] = np.arange(len(values))
+        places[np.lexsort((order, values))] = np.arange(len(values))
         return places[:m], places[m:]
 
     @cached_property
     def _ranks(self) -> Counts:
-        return spread_ranks(len(self.out_scores))
+        return spread_ranks(len(self.out_scores), RANKS if self.seed is not None else PEAK_RANKS)
 
     @cached_property
     def _counts(self) -> Counts:
         """N_j at each of the ranks."""
         inside, outside = self._places
         return _count_above(inside, np.sort(outside)[::-1][self._ranks - 1])
-
-    @cached_property
-    def _weights(self) -> Array:
-        return _spread_weights(len(self.in_scores), len(self.out_scores), self.claimed)
 
     @cached_property
     def _extremes(self) -> list[tuple[int, int, int, int]]:
@@ -232,47 +241,60 @@ class JointTest:
     def _extreme_p_value(self, curve: Tradeoff) -> float:
         """Of the events far out together, in units of the whole error probability."""
         tail = min(_tail(*extreme, curve) for extreme in self._extremes)
-        return tail * len(self._extremes) / (1.0 - SPREAD_SHARE)
+        return tail * len(self._extremes) / (1.0 - sum(self._shares))
 
-    def _spread_p_value(self, curve: Tradeoff, least: int, most: int) -> float:
-        """Upper bound on P(spread >= the one observed) under the least favourable pair, in the same units.
+    def _sampled_p_value(self, curve: Tradeoff, least: int, most: int) -> float:
+        """Upper bound on P(spread >= the one observed) under the least favourable pair, in the same units; or the peak's.
 
         Drawing ends, after `least` draws, at the first look that tells the probability from the level. The upper ends
         of all looks that there may be hold together; a lower end that misses costs a rejection, and makes none. How
         many there may be follows from the level alone: p-values of 0 hits in D draws are -log(tail)/D at least, so the
         most draws are doubled until they can fall far below the level, where DOUBLINGS are enough for that.
         """
-        observed = float(self._weights @ self._counts)
-        slack = 1e-9 * abs(observed)  # sums of weights in another order: an equal count must count as equal
-        limit = self.alpha * SPREAD_SHARE
+        shares, observed = np.array(self._shares), self._values(self._counts[None])[0]
+        slack = 1e-9 * np.abs(observed)  # sums of weights in another order: an equal count must count as equal
+        limits = self.alpha * shares
         doublings = min(max(math.ceil(math.log2(ENOUGH_AT / self.alpha)), 0), DOUBLINGS)
-        tail = self._undecided / (LOOKS + doublings)
-        if upper_at(0, most << doublings, tail) <= limit:
+        tail = self._undecided / (LOOKS + doublings) / len(shares)
+        if upper_at(0, most << doublings, tail) <= limits.min():
             most <<= doublings
-        hits, draws, part, upper = 0, 0, 0, 1.0
-        game = (self.seed, len(self.in_scores), len(self.out_scores), self.claimed)
+        draws, part, hits, upper = 0, 0, np.zeros(len(shares), np.int64), np.ones(len(shares))
         while draws < most:
-            sampled = _sampled_law(*game, curve, part)[0]
-            hits += int((sampled >= observed - slack).sum())
+            sampled = _sampled_law(0 if self.seed is None else self.seed, *self._game, curve, part)[0]
+            hits += (sampled >= observed - slack).sum(axis=0)
             draws, part = draws + len(sampled), part + 1
             if draws > MOST_DRAWS and draws & (draws - 1):  # no power of 2
                 continue
-            upper = min(upper, float(upper_at(hits, draws, tail)))
-            if draws >= least and not lower_at(hits, draws, tail) <= limit <= upper:
+            upper = np.minimum(upper, upper_at(hits, draws, tail))
+            above = lower_at(hits, draws, tail) > limits
+            if draws >= least and ((upper < limits).any() or above.all()):
                 break
-        return upper / SPREAD_SHARE
+        return float((upper / shares).min())
+
+    @property
+    def _game(self) -> tuple[int, int, Tradeoff, bool]:
+        return len(self.in_scores), len(self.out_scores), self.claimed, self.seed is None
+
+    def _values(self, counts: Counts) -> Array:
+        """Spread, and peak where there is no seed, of counts at the ranks, shape (size, ranks); shape (size, 1 or 2)."""
+        return _statistics(*self._game)(counts)
+
+    @property
+    def _shares(self) -> tuple[float, ...]:
+        """What of the error probability is for each sampled statistic."""
+        return (SPREAD_SHARE,) if self.seed is not None else UNSEEDED_SHARES
 
 
-def spread_ranks(n: int) -> Counts:
-    """Up to 64 ranks out of 1..n, dense at both ends.
+def spread_ranks(n: int, most: int = RANKS) -> Counts:
+    """Up to `most` ranks out of 1..n, dense at both ends.
 
     >>> spread_ranks(5).tolist()
     [1, 2, 3, 4, 5]
     """
-    if n <= RANKS:
+    if n <= most:
         return np.arange(1, n + 1)
     # equally spaced normal scores: as dense in the tails as counts allow
-    levels = np.linspace(ndtri(0.5 / n), -ndtri(0.5 / n), RANKS)
+    levels = np.linspace(ndtri(0.5 / n), -ndtri(0.5 / n), most)
     return np.unique(np.clip(np.ceil(n * 0.5 * (1.0 + np.vectorize(math.erf)(levels / math.sqrt(2.0)))), 1, n)).astype(
         int
     )
@@ -294,7 +316,11 @@ def spread_weights(m: int, n: int, claimed: Tradeoff) -> Array:
     Returns:
         Shape (ranks,), of largest value 1.
     """
-    u = spread_ranks(n) / (n + 1.0)
+    return _weights(m, n, claimed, spread_ranks(n))
+
+
+def _weights(m: int, n: int, claimed: Tradeoff, ranks: Counts) -> Array:
+    u = ranks / (n + 1.0)
     g = np.clip(claimed(u), 1e-12, 1.0 - 1e-12)
     slope = claimed.slope(u)
     covariance = _bridge(g) / m + np.outer(slope, slope) * _bridge(u) / n
@@ -305,6 +331,24 @@ def spread_weights(m: int, n: int, claimed: Tradeoff) -> Array:
     solution, _ = nnls(factor.T, np.linalg.solve(factor, direction / scale))
     weights = solution / scale
     return weights / weights.max() if weights.max() > 0 else np.ones(len(u))
+
+
+def peak(counts: Counts, m: int, ranks: Counts, n: int) -> Array:
+    """How far apart the arms are at the rank that shows most, in normal scores and from low; rising in each count.
+
+    Args:
+        counts: N_j of m models with the record, shape (..., ranks).
+        m: Models with the record.
+        ranks: j.
+        n: Models without it.
+
+    Returns:
+        Shape (...).
+    """
+    z, share = PEAK_QUANTILE, counts / m
+    fpr = betaincinv(ranks, n + 1.0 - ranks, float(ndtr(z)))
+    centre, half = share + z * z / (2.0 * m), z * np.sqrt(share * (1.0 - share) / m + (z / (2.0 * m)) ** 2)
+    return (ndtri(np.maximum(centre - half, 0.0) / (1.0 + z * z / m)) - ndtri(fpr)).max(axis=-1)
 
 
 def spread_samples(rng: np.random.Generator, size: int, m: int, ranks: Counts, n: int, curve: Tradeoff) -> Counts:
@@ -329,23 +373,30 @@ def spread_samples(rng: np.random.Generator, size: int, m: int, ranks: Counts, n
     return np.cumsum(counts[:, :-1], axis=1)
 
 
-_spread_weights = lru_cache(maxsize=32)(spread_weights)
+@lru_cache(maxsize=32)
+def _statistics(m: int, n: int, claimed: Tradeoff, peaked: bool) -> Callable[[Counts], Array]:
+    """From counts at the ranks, shape (size, ranks), to what rises in each of them, shape (size, 1 or 2)."""
+    ranks = spread_ranks(n, PEAK_RANKS if peaked else RANKS)
+    weights = _weights(m, n, claimed, ranks)
+    if peaked:
+        return lambda counts: np.stack([counts @ weights, peak(counts, m, ranks, n)], axis=1)
+    return lambda counts: (counts @ weights)[:, None]
 
 
 @lru_cache(maxsize=KEPT_PARTS)
 def _sampled_law(
-    seed: int, m: int, n: int, claimed: Tradeoff, curve: Tradeoff, part: int
+    seed: int, m: int, n: int, claimed: Tradeoff, peaked: bool, curve: Tradeoff, part: int
 ) -> tuple[Array, Mapping[str, Any]]:
-    """Spread statistics, a part of them, from 0 on, and the generator's state after it.
+    """Values of the statistics, a part of them, from 0 on, and the generator's state after it.
 
     They depend on the scores in no way, only on their numbers.
     """
     rng = np.random.default_rng(seed)
     if part:
-        rng.bit_generator.state = _sampled_law(seed, m, n, claimed, curve, part - 1)[1]
+        rng.bit_generator.state = _sampled_law(seed, m, n, claimed, peaked, curve, part - 1)[1]
     size = min(DRAWS << max(part - 1, 0), LARGEST_SAMPLE)
-    sampled = spread_samples(rng, size, m, spread_ranks(n), n, curve) @ _spread_weights(m, n, claimed)
-    return sampled, rng.bit_generator.state
+    ranks = spread_ranks(n, PEAK_RANKS if peaked else RANKS)
+    return _statistics(m, n, claimed, peaked)(spread_samples(rng, size, m, ranks, n, curve)), rng.bit_generator.state
 
 
 @lru_cache(maxsize=256)

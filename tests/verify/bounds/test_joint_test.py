@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
-from scipy.stats import hypergeom, norm
+from scipy.stats import binom, hypergeom, norm
 
 from dpaudit.mechanisms import Laplace
 from dpaudit.verify.bounds import JointTest, Tradeoff, gaussian_delta, gaussian_epsilon
@@ -16,6 +16,7 @@ from dpaudit.verify.bounds.joint_test import (
     DRAWS,
     INVERSION_DRAWS,
     MOST_DRAWS,
+    PEAK_RANKS,
     SPREAD_SHARE,
     _tail,
     spread_ranks,
@@ -62,16 +63,20 @@ def outcome(name: str, rng: np.random.Generator, size: int) -> tuple[np.ndarray,
     return rng.normal(1.0, 1.0, size), rng.normal(0.0, 1.0, size)
 
 
+def observed(test: JointTest) -> float:
+    return float(test._values(test._counts[None])[0, 0])
+
+
 def test_few_samples_bound_a_tail_from_above_and_tell_it_from_the_level() -> None:
     """Forty pairs of arms at the boundary against 40,000 draws of the same law: never below it, and not far above."""
     curve, rng, draws = gaussian(1.0), np.random.default_rng(12), 40_000
     tests = [JointTest(*outcome("gaussian", rng, 60), curve, confidence=0.95, seed=seed) for seed in range(40)]
-    level, weights = tests[0].alpha * SPREAD_SHARE, tests[0]._weights
-    law = np.sort(spread_samples(rng, draws, 60, spread_ranks(60), 60, curve) @ weights)
+    level = tests[0].alpha * SPREAD_SHARE
+    law = np.sort(tests[0]._values(spread_samples(rng, draws, 60, spread_ranks(60), 60, curve))[:, 0])
     for test in tests:
-        tail = 1.0 - float(np.searchsorted(law, test._weights @ test._counts * (1 - 1e-9))) / draws
+        tail = 1.0 - float(np.searchsorted(law, observed(test) - 1e-9)) / draws
         error = 5.0 * math.sqrt(max(tail, 1e-3) / draws)
-        upper = test._spread_p_value(curve, 0, MOST_DRAWS) * SPREAD_SHARE
+        upper = test._sampled_p_value(curve, 0, MOST_DRAWS) * SPREAD_SHARE
         assert tail - error <= upper <= max(level, tail + 7.0 * math.sqrt(0.25 / DRAWS))
         if abs(tail - level) > 0.1 * level:
             assert test.rejects(curve) == (min(tail, test._extreme_p_value(curve) * SPREAD_SHARE) <= level)
@@ -79,22 +84,23 @@ def test_few_samples_bound_a_tail_from_above_and_tell_it_from_the_level() -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "curve", "claim", "fewest"),
+    ("name", "curve", "claim", "fewest", "seeded"),
     [
-        ("gaussian", gaussian(1.0), (1.0, gaussian_delta(1.0, 1.0)), 5),
-        ("laplace", laplace(1.0), (1.0, 0.0), 2),
-        ("response", Tradeoff.of_points([1.0], [0.0]), (1.0, 0.0), 2),  # two values
+        ("gaussian", gaussian(1.0), (1.0, gaussian_delta(1.0, 1.0)), 5, True),
+        ("laplace", laplace(1.0), (1.0, 0.0), 2, True),
+        ("response", Tradeoff.of_points([1.0], [0.0]), (1.0, 0.0), 2, True),  # two values
+        ("gaussian", gaussian(1.0), (1.0, gaussian_delta(1.0, 1.0)), 3, False),
     ],
 )
 def test_a_true_curve_and_a_true_claim_are_rejected_at_the_stated_rate(
-    name: str, curve: Tradeoff, claim: tuple[float, float], fewest: int
+    name: str, curve: Tradeoff, claim: tuple[float, float], fewest: int, seeded: bool
 ) -> None:
     """150 audits at the exact boundary: at most 19 (binomial, one in 10,000) at 5%, and not hardly ever."""
     rng = np.random.default_rng(3)
     point = Tradeoff.of_points([claim[0]], [claim[1]])
     alarms = 0
     for seed in range(150):
-        test = JointTest(*outcome(name, rng, 60), curve, confidence=0.95, seed=seed)
+        test = JointTest(*outcome(name, rng, 60), curve, confidence=0.95, seed=seed if seeded else None)
         alarms += test.rejects(curve) or test.rejects(point)
     assert fewest <= alarms <= 19
 
@@ -120,17 +126,18 @@ def test_a_rare_leak_falls_by_the_events_far_out() -> None:
     assert mirrored.epsilon_lower(1e-5) == test.epsilon_lower(1e-5)
 
 
-@given(st.integers(0, 59), st.floats(0.0, 3.0), st.sampled_from([0, 1]))
-def test_more_evidence_never_counts_for_less(which: int, by: float, arm: int) -> None:
+@given(st.integers(0, 59), st.floats(0.0, 3.0), st.sampled_from([0, 1]), st.sampled_from([4, None]))
+def test_more_evidence_never_counts_for_less(which: int, by: float, arm: int, seed: int | None) -> None:
     rng = np.random.default_rng(8)
     curve = gaussian(0.5)
     arms = [rng.normal(0.9, 1, 60), rng.normal(0, 1, 60)]
-    before = JointTest(arms[0], arms[1], curve, confidence=0.95, seed=4)
+    before = JointTest(arms[0], arms[1], curve, confidence=0.95, seed=seed)
     arms[arm] = arms[arm].copy()
     arms[arm][which] += by if arm == 0 else -by
-    after = JointTest(arms[0], arms[1], curve, confidence=0.95, seed=4)
+    after = JointTest(arms[0], arms[1], curve, confidence=0.95, seed=seed)
     assert after._extreme_p_value(curve) <= before._extreme_p_value(curve) * (1 + 1e-12)
-    assert after._weights @ after._counts >= before._weights @ before._counts - 1e-9
+    values = [test._values(test._counts[None])[0] for test in (before, after)]
+    assert np.all(values[1] >= values[0] - 1e-9)
 
 
 def test_a_p_value_is_an_upper_end_that_decides_and_need_not_fall_with_the_evidence() -> None:
@@ -140,9 +147,9 @@ def test_a_p_value_is_an_upper_end_that_decides_and_need_not_fall_with_the_evide
         inside, outside = rng.normal(1.7, 1.0, 40), rng.normal(size=40)
         tests = [JointTest(inside + by, outside, curve, 0.95, seed=3) for by in (0.0, 0.1, 0.2, 0.3, 0.5)]
         values, law = [test.p_value(curve) for test in tests], np.random.default_rng(9)
-        drawn = spread_samples(law, 20_000, 40, spread_ranks(40), 40, curve) @ tests[0]._weights
+        drawn = tests[0]._values(spread_samples(law, 20_000, 40, spread_ranks(40), 40, curve))[:, 0]
         for test, value in zip(tests, values, strict=True):
-            tail = float((drawn >= test._weights @ test._counts * (1 - 1e-9)).mean())
+            tail = float((drawn >= observed(test) - 1e-9).mean())
             least = min(test._extreme_p_value(curve), (tail - 5.0 * math.sqrt(max(tail, 1e-4) / 20_000)) / SPREAD_SHARE)
             assert value >= min(least, 1.0)
             assert test.rejects(curve) == (value <= test.alpha)
@@ -175,13 +182,13 @@ def test_the_spread_is_rejected_at_the_boundary_at_its_share_of_the_level(look: 
     curve, size = gaussian(1.0), 30
     test = at_look(look, np.arange(float(size)), np.arange(float(size)), curve)
     counts = spread_samples(np.random.default_rng(7), draws, size, spread_ranks(size), size, curve)
-    counts = counts[np.argsort(counts @ test._weights)]
+    counts = counts[np.argsort(test._values(counts)[:, 0])]
     low, high = 0, draws
     while low < high:
         middle = (low + high) // 2
         test.__dict__["_counts"] = counts[middle]
         low, high = (
-            (low, middle) if test._spread_p_value(curve, DRAWS, MOST_DRAWS) <= test.alpha else (middle + 1, high)
+            (low, middle) if test._sampled_p_value(curve, DRAWS, MOST_DRAWS) <= test.alpha else (middle + 1, high)
         )
     expected = draws * SPREAD_SHARE * test.alpha
     assert expected / 3.0 < draws - low <= expected + 5.0 * math.sqrt(expected)
@@ -248,6 +255,45 @@ def test_scores_of_two_values_have_power_and_no_more_false_alarms_than_stated() 
     false, true = (Tradeoff.of_points([epsilon], [0.0]) for epsilon in (1.0, 2.0))
     assert sum(JointTest(*response(rng, 20, 2.0), false, 0.95, seed).rejects(false) for seed in range(60)) >= 20
     assert sum(JointTest(*response(rng, 20, 2.0), true, 0.95, seed).rejects(true) for seed in range(150)) <= 19
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "confidence", "true", "claimed", "least", "most"),
+    [
+        (4, 6, 0.95, 0.0, 0.0, 0.0, 0.05),  # .1016 if a hash of the scores puts equal ones in order
+        (6, 9, 0.99, 1.0, 1.0, 0.0, 0.01),
+        (40, 40, 0.95, 1.0, 1.0, 0.002, 0.05),
+        (20, 20, 0.95, 2.0, 1.0, 0.45, 0.55),
+        (100, 100, 0.95, 2.0, 1.0, 0.99, 1.0),
+        (100, 100, 0.99, 2.0, 1.0, 0.98, 1.0),
+    ],
+)
+def test_equal_scores_without_a_seed_keep_the_level_of_every_size_and_have_power(
+    m: int, n: int, confidence: float, true: float, claimed: float, least: float, most: float
+) -> None:
+    """Randomised response, the probability of a rejection summed over all outcomes."""
+    curve, rate = Tradeoff.of_points([claimed], [0.0]), 0.0
+    for i in range(m + 1):
+        for j in range(n + 1):
+            probability = binom.pmf(i, m, expit(true)) * binom.pmf(j, n, expit(-true))
+            if probability > 1e-6:
+                arms = (np.arange(size) < ones for ones, size in ((i, m), (j, n)))
+                rate += probability * JointTest(*(arm * 1.0 for arm in arms), curve, confidence, None).rejects(curve)
+    assert least <= rate <= most
+
+
+def test_equal_scores_without_a_seed_count_against_the_evidence() -> None:
+    rng, curve = np.random.default_rng(2), gaussian(0.5)
+    inside, outside = rng.integers(0, 7, 300) + 1.0, rng.integers(0, 7, 400) * 1.0
+    test, thresholds = JointTest(inside, outside, curve, 0.95, None), np.sort(outside)[::-1]
+    counts = (inside[:, None] > thresholds[spread_ranks(400, PEAK_RANKS) - 1]).sum(axis=0)
+    np.testing.assert_array_equal(test._counts, counts)
+    top = [int((inside > thresholds[j - 1]).sum()) for j in (1, 3, 10, 30, 100)]
+    bottom = [int((outside < np.sort(inside)[j - 1]).sum()) for j in (1, 3, 10, 30, 100)]
+    assert [extreme[0] for extreme in test._extremes] == top + bottom
+    for seed in range(20):
+        drawn = [extreme[0] for extreme in JointTest(inside, outside, curve, 0.95, seed)._extremes]
+        assert all(np.array(drawn) >= np.array(top + bottom))
 
 
 def test_equal_scores_are_ordered_by_the_seed_and_by_nothing_else() -> None:
