@@ -207,8 +207,8 @@ class Scores:
             claim: What was promised; None for bounds alone.
             delta: At which, where there is no claim.
             confidence: Of each bound.
-            seed: Of the joint test, chosen before the scores were seen, and of the bootstrap. None where none was: equal
-                scores count against the evidence.
+            seed: Of the joint test, chosen before the scores were seen, and of the bootstrap. None where none was: then
+                equal scores count against the evidence.
             threshold: Rule of the bound from counts.
 
         Raises:

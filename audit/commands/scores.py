@@ -75,11 +75,13 @@ def _rule(text: str, seed: int | None) -> "ThresholdRule":
     try:
         fixed = float(text)
     except ValueError:
-        if one_of("threshold", text, ("bonferroni", "split")) == "bonferroni":
-            return Bonferroni()
-        if seed is None:
-            raise typer.BadParameter("Expected --seed with --threshold split, fixed before the scores were seen.")
-        return Split(seed)
-    if math.isnan(fixed):
-        raise typer.BadParameter(f"Expected --threshold={text} to be a number, 'bonferroni' or 'split'.")
-    return Explicit(fixed)
+        fixed = None
+    if fixed is not None:
+        if math.isnan(fixed):
+            raise typer.BadParameter(f"Expected --threshold={text} to be a number, 'bonferroni' or 'split'.")
+        return Explicit(fixed)
+    if one_of("threshold", text, ("bonferroni", "split")) == "bonferroni":
+        return Bonferroni()
+    if seed is None:
+        raise typer.BadParameter("Expected --seed with --threshold split, fixed before the scores were seen.")
+    return Split(seed)

@@ -210,7 +210,7 @@ class JointTest:
         m = len(self.in_scores)
         values = np.concatenate([np.sort(np.asarray(s, np.float64)) for s in (self.in_scores, self.out_scores)])
         if self.seed is None:
-            order = np.arange(len(values)) >= m
+            order = np.repeat([0.0, 1.0], [m, len(values) - m])
         else:
             order = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(TIES,))).random(len(values))
         places = np.empty(len(values))
@@ -244,7 +244,7 @@ class JointTest:
         return tail * len(self._extremes) / (1.0 - sum(self._shares))
 
     def _sampled_p_value(self, curve: Tradeoff, least: int, most: int) -> float:
-        """Upper bound on P(spread >= the one observed) under the least favourable pair, in the same units; or the peak's.
+        """Upper bound on P(spread >= the one observed) under the least favourable pair, or peak, in the same units.
 
         Drawing ends, after `least` draws, at the first look that tells the probability from the level. The upper ends
         of all looks that there may be hold together; a lower end that misses costs a rejection, and makes none. How
@@ -276,7 +276,7 @@ class JointTest:
         return len(self.in_scores), len(self.out_scores), self.claimed, self.seed is None
 
     def _values(self, counts: Counts) -> Array:
-        """Spread, and peak where there is no seed, of counts at the ranks, shape (size, ranks); shape (size, 1 or 2)."""
+        """Spread, and without a seed peak, of counts at the ranks, shape (size, ranks); shape (size, 1 or 2)."""
         return _statistics(*self._game)(counts)
 
     @property
@@ -348,7 +348,8 @@ def peak(counts: Counts, m: int, ranks: Counts, n: int) -> Array:
     z, share = PEAK_QUANTILE, counts / m
     fpr = betaincinv(ranks, n + 1.0 - ranks, float(ndtr(z)))
     centre, half = share + z * z / (2.0 * m), z * np.sqrt(share * (1.0 - share) / m + (z / (2.0 * m)) ** 2)
-    return (ndtri(np.maximum(centre - half, 0.0) / (1.0 + z * z / m)) - ndtri(fpr)).max(axis=-1)
+    distances: Array = ndtri(np.maximum(centre - half, 0.0) / (1.0 + z * z / m)) - ndtri(fpr)
+    return distances.max(axis=-1)
 
 
 def spread_samples(rng: np.random.Generator, size: int, m: int, ranks: Counts, n: int, curve: Tradeoff) -> Counts:
