@@ -348,8 +348,7 @@ def peak(counts: Counts, m: int, ranks: Counts, n: int) -> Array:
     z, share = PEAK_QUANTILE, counts / m
     fpr = betaincinv(ranks, n + 1.0 - ranks, float(ndtr(z)))
     centre, half = share + z * z / (2.0 * m), z * np.sqrt(share * (1.0 - share) / m + (z / (2.0 * m)) ** 2)
-    distances: Array = ndtri(np.maximum(centre - half, 0.0) / (1.0 + z * z / m)) - ndtri(fpr)
-    return distances.max(axis=-1)
+    return np.asarray(np.max(ndtri(np.maximum(centre - half, 0.0) / (1.0 + z * z / m)) - ndtri(fpr), axis=-1))
 
 
 def spread_samples(rng: np.random.Generator, size: int, m: int, ranks: Counts, n: int, curve: Tradeoff) -> Counts:
