@@ -2,6 +2,7 @@
 
 import json as json_module
 import math
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -55,9 +56,10 @@ def scores(
     written_apart(json, inside, outside, claim)
     promised = claim_under_test(epsilon, delta if epsilon is not None or claim is not None else None, claim, only)
     rule = _rule(threshold, seed)
+    arms = read_scores(inside), read_scores(outside)
     design: Design = "paired" if paired else "one-run" if one_run else "independent"
     with unfit_is_input():
-        judged = Scores(read_scores(inside), read_scores(outside), design=design).judge(
+        judged = Scores(*arms, design=design).judge(
             promised, delta=1e-5 if delta is None else delta, confidence=confidence, seed=seed, threshold=rule
         )  # fmt: skip
     text = json_module.dumps(to_json(judged), indent=2)
@@ -72,11 +74,8 @@ def scores(
 def _rule(text: str, seed: int | None) -> "ThresholdRule":
     from dpaudit.audit.threshold_rules import Bonferroni, Explicit, Split
 
-    try:
+    with suppress(ValueError):
         fixed = float(text)
-    except ValueError:
-        fixed = None
-    if fixed is not None:
         if math.isnan(fixed):
             raise typer.BadParameter(f"Expected --threshold={text} to be a number, 'bonferroni' or 'split'.")
         return Explicit(fixed)

@@ -24,11 +24,11 @@ probability, the same part for every g. Hence, if r is the true curve, {g reject
 g >= r, and that has probability at most alpha: all hypotheses that are tested on the same scores, one curve, a family
 of curves, a claimed (epsilon, delta) and the bounds that follow by inversion, share ONE error probability alpha.
 
-- `spread`: sum_j w_j N_j over up to 64 ranks j, the weights w >= 0 those of the best linear test of a shifted normal
-  score under the limiting covariance of the counts (Hsieh and Turnbull 1996, Theorem 2.2); any weights are valid. Its
-  law under (X* ~ g, Y uniform) is sampled, the more often the smaller the level is, and what sampling leaves open
-  counts as not rejected.
-- `peak`, without a seed: the largest distance in normal scores, of up to 256 ranks, from the FPR at a rank, at an upper
+- `spread`: sum_j w_j N_j over up to 64 ranks j, without a seed 256, the weights w >= 0 those of the best linear test of
+  a shifted normal score under the limiting covariance of the counts (Hsieh and Turnbull 1996, Theorem 2.2); any weights
+  are valid. Its law under (X* ~ g, Y uniform) is sampled, the more often the smaller the level is, and what sampling
+  leaves open counts as not rejected.
+- `peak`, without a seed: the largest distance in normal scores, of the same ranks, from the FPR at a rank, at an upper
   quantile, to a lower end (Wilson 1927) of the TPR that N_j shows. Its law is sampled with that of `spread`.
 - `above`, `below`: single counts for the few events far out, and their mirror images (models without the record whose
   score is below the j-th smallest with it; the mirror image of g is g). P(N_j >= k) is the mean of P(Bin(m, g(U)) >= k)
@@ -39,7 +39,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -52,10 +52,9 @@ from dpaudit.verify.bounds.tradeoff import Tradeoff
 from dpaudit.verify.guarantees import DELTA
 
 Counts = NDArray[np.int_]
-RANKS = 64
+RANKS, PEAK_RANKS = 64, 256
 SPREAD_SHARE = 0.75  # of the error probability; the rest is for the events far out
-UNSEEDED_SHARES = 0.5, 0.4  # of spread and peak
-PEAK_RANKS, PEAK_QUANTILE = 256, 2.2  # standard deviations to either end
+PEAK_QUANTILE = 2.2  # standard deviations to either end
 EXTREME_RANKS = (1, 3, 10, 30, 100, 300)
 CELLS = 256
 # draws are doubled, by LARGEST_SAMPLE at most: few decide what is far from the level, and are more for a p-value
@@ -69,7 +68,17 @@ EVALUATIONS = 200  # of sampled tail probabilities in one audit, whose misses ar
 EPSILON_TOLERANCE, FACTOR_TOLERANCE = 1e-3, 5e-3  # of inversions: absolute, relative
 LARGEST_FACTOR = 64.0  # beyond it, or below its reciprocal, nothing is inverted
 TIES = 1  # stream of seeds
-KEPT_PARTS = 512  # of sampled laws, 128 kB at most each: the simulated audits of a plan ask for the same ones
+KEPT_PARTS = 512  # of sampled laws, 256 kB at most each: the simulated audits of a plan ask for the same ones
+
+
+class _Sampled(NamedTuple):
+    """What is sampled: at how many ranks at most, and the error probability's share of spread, and of peak if any."""
+
+    ranks: int
+    shares: tuple[float, ...]
+
+
+SEEDED, UNSEEDED = _Sampled(RANKS, (SPREAD_SHARE,)), _Sampled(PEAK_RANKS, (0.5, 0.4))
 
 
 @dataclass(frozen=True)
@@ -219,7 +228,7 @@ class JointTest:
 
     @cached_property
     def _ranks(self) -> Counts:
-        return spread_ranks(len(self.out_scores), RANKS if self.seed is not None else PEAK_RANKS)
+        return spread_ranks(len(self.out_scores), self._sampled.ranks)
 
     @cached_property
     def _counts(self) -> Counts:
@@ -241,7 +250,7 @@ class JointTest:
     def _extreme_p_value(self, curve: Tradeoff) -> float:
         """Of the events far out together, in units of the whole error probability."""
         tail = min(_tail(*extreme, curve) for extreme in self._extremes)
-        return tail * len(self._extremes) / (1.0 - sum(self._shares))
+        return tail * len(self._extremes) / (1.0 - sum(self._sampled.shares))
 
     def _sampled_p_value(self, curve: Tradeoff, least: int, most: int) -> float:
         """Upper bound on P(spread >= the one observed) under the least favourable pair, or peak, in the same units.
@@ -251,8 +260,9 @@ class JointTest:
         many there may be follows from the level alone: p-values of 0 hits in D draws are -log(tail)/D at least, so the
         most draws are doubled until they can fall far below the level, where DOUBLINGS are enough for that.
         """
-        shares, observed = np.array(self._shares), self._values(self._counts[None])[0]
-        slack = 1e-9 * np.abs(observed)  # sums of weights in another order: an equal count must count as equal
+        shares, observed = np.array(self._sampled.shares), self._values(self._counts[None])[0]
+        # the same counts may be summed in another order, and must count as equal
+        slack = 1e-9 * np.maximum(np.abs(observed), 1.0)
         limits = self.alpha * shares
         doublings = min(max(math.ceil(math.log2(ENOUGH_AT / self.alpha)), 0), DOUBLINGS)
         tail = self._undecided / (LOOKS + doublings) / len(shares)
@@ -272,17 +282,16 @@ class JointTest:
         return float((upper / shares).min())
 
     @property
-    def _game(self) -> tuple[int, int, Tradeoff, bool]:
-        return len(self.in_scores), len(self.out_scores), self.claimed, self.seed is None
+    def _sampled(self) -> _Sampled:
+        return UNSEEDED if self.seed is None else SEEDED
+
+    @property
+    def _game(self) -> tuple[int, int, Tradeoff, _Sampled]:
+        return len(self.in_scores), len(self.out_scores), self.claimed, self._sampled
 
     def _values(self, counts: Counts) -> Array:
         """Spread, and without a seed peak, of counts at the ranks, shape (size, ranks); shape (size, 1 or 2)."""
         return _statistics(*self._game)(counts)
-
-    @property
-    def _shares(self) -> tuple[float, ...]:
-        """What of the error probability is for each sampled statistic."""
-        return (SPREAD_SHARE,) if self.seed is not None else UNSEEDED_SHARES
 
 
 def spread_ranks(n: int, most: int = RANKS) -> Counts:
@@ -300,8 +309,8 @@ def spread_ranks(n: int, most: int = RANKS) -> Counts:
     )
 
 
-def spread_weights(m: int, n: int, claimed: Tradeoff) -> Array:
-    """Weights w >= 0 of the counts at `spread_ranks(n)`: those of most power against a shift of the normal score.
+def spread_weights(m: int, n: int, claimed: Tradeoff, ranks: Counts) -> Array:
+    """Weights w >= 0 of the counts at these ranks: those of most power against a shift of the normal score.
 
     With u_j = j/(n + 1) the counts N_j/m are about normal around g(u_j), with covariance
     min(g_i, g_j)(1 - max(g_i, g_j))/m + g'_i g'_j min(u_i, u_j)(1 - max(u_i, u_j))/n; a shift of the normal scores of
@@ -312,14 +321,11 @@ def spread_weights(m: int, n: int, claimed: Tradeoff) -> Array:
         m: Models with the record.
         n: Models without it.
         claimed: g.
+        ranks: j, rising, in 1..n.
 
     Returns:
         Shape (ranks,), of largest value 1.
     """
-    return _weights(m, n, claimed, spread_ranks(n))
-
-
-def _weights(m: int, n: int, claimed: Tradeoff, ranks: Counts) -> Array:
     u = ranks / (n + 1.0)
     g = np.clip(claimed(u), 1e-12, 1.0 - 1e-12)
     slope = claimed.slope(u)
@@ -374,18 +380,18 @@ def spread_samples(rng: np.random.Generator, size: int, m: int, ranks: Counts, n
 
 
 @lru_cache(maxsize=32)
-def _statistics(m: int, n: int, claimed: Tradeoff, peaked: bool) -> Callable[[Counts], Array]:
+def _statistics(m: int, n: int, claimed: Tradeoff, sampled: _Sampled) -> Callable[[Counts], Array]:
     """From counts at the ranks, shape (size, ranks), to what rises in each of them, shape (size, 1 or 2)."""
-    ranks = spread_ranks(n, PEAK_RANKS if peaked else RANKS)
-    weights = _weights(m, n, claimed, ranks)
-    if peaked:
+    ranks = spread_ranks(n, sampled.ranks)
+    weights = spread_weights(m, n, claimed, ranks)
+    if len(sampled.shares) > 1:
         return lambda counts: np.stack([counts @ weights, peak(counts, m, ranks, n)], axis=1)
     return lambda counts: (counts @ weights)[:, None]
 
 
 @lru_cache(maxsize=KEPT_PARTS)
 def _sampled_law(
-    seed: int, m: int, n: int, claimed: Tradeoff, peaked: bool, curve: Tradeoff, part: int
+    seed: int, m: int, n: int, claimed: Tradeoff, sampled: _Sampled, curve: Tradeoff, part: int
 ) -> tuple[Array, Mapping[str, Any]]:
     """Values of the statistics, a part of them, from 0 on, and the generator's state after it.
 
@@ -393,10 +399,10 @@ def _sampled_law(
     """
     rng = np.random.default_rng(seed)
     if part:
-        rng.bit_generator.state = _sampled_law(seed, m, n, claimed, peaked, curve, part - 1)[1]
+        rng.bit_generator.state = _sampled_law(seed, m, n, claimed, sampled, curve, part - 1)[1]
     size = min(DRAWS << max(part - 1, 0), LARGEST_SAMPLE)
-    ranks = spread_ranks(n, PEAK_RANKS if peaked else RANKS)
-    return _statistics(m, n, claimed, peaked)(spread_samples(rng, size, m, ranks, n, curve)), rng.bit_generator.state
+    counts = spread_samples(rng, size, m, spread_ranks(n, sampled.ranks), n, curve)
+    return _statistics(m, n, claimed, sampled)(counts), rng.bit_generator.state
 
 
 @lru_cache(maxsize=256)

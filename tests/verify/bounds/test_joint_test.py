@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
-from scipy.stats import binom, hypergeom, norm
+from scipy.stats import beta, binom, hypergeom, norm
+from statsmodels.stats.proportion import proportion_confint
 
 from dpaudit.mechanisms import Laplace
 from dpaudit.verify.bounds import JointTest, Tradeoff, gaussian_delta, gaussian_epsilon
@@ -19,6 +20,7 @@ from dpaudit.verify.bounds.joint_test import (
     PEAK_RANKS,
     SPREAD_SHARE,
     _tail,
+    peak,
     spread_ranks,
     spread_samples,
 )
@@ -280,6 +282,17 @@ def test_equal_scores_without_a_seed_keep_the_level_of_every_size_and_have_power
                 arms = (np.arange(size) < ones for ones, size in ((i, m), (j, n)))
                 rate += probability * JointTest(*(arm * 1.0 for arm in arms), curve, confidence, None).rejects(curve)
     assert least <= rate <= most
+
+
+def test_the_peak_is_the_largest_of_distances_between_ends_of_intervals() -> None:
+    """Wilson's interval as statsmodels has it, and the quantiles of an order statistic as scipy has them."""
+    m, n, rng = 37, 300, np.random.default_rng(5)
+    ranks, outside = spread_ranks(n, 20), norm.sf(2.2)
+    counts = np.sort(rng.integers(0, m + 1, (6, len(ranks))), axis=1)
+    lowest = proportion_confint(counts, m, alpha=2.0 * outside, method="wilson")[0]
+    fpr = beta.isf(outside, ranks, n + 1 - ranks)
+    expected = (norm.ppf(np.maximum(lowest, 0.0)) - norm.ppf(fpr)).max(axis=1)
+    np.testing.assert_allclose(peak(counts, m, ranks, n), expected, rtol=1e-9)
 
 
 def test_equal_scores_without_a_seed_count_against_the_evidence() -> None:
